@@ -1,4 +1,4 @@
-"""Options of the `fieldpost-sim` commands that several of them have."""
+"""Options that several `fieldpost-sim` commands have in common."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DAY_S = 86_400.0
 def number(
     name: str, kind: click.ParamType[Any], default: float, help_: str, metavar: str = "N"
 ) -> Decorator:
-    """Make an option with a number, which the help shows as `metavar`."""
+    """Return a decorator that adds an option with a number; the help shows it as `metavar`."""
     return click.option(
         name, type=kind, default=default, show_default=True, metavar=metavar, help=help_
     )
@@ -25,21 +25,21 @@ def number(
 def seconds(
     name: str, default: float, help_: str, least: float = 0.0, most: float = _DAY_S
 ) -> Decorator:
-    """Make an option with a number of seconds."""
+    """Return a decorator that adds an option with a number of seconds."""
     return number(name, click.FloatRange(least, most), default, help_, "SECONDS")
 
 
 def seed_option(help_: str = "Seed of all random choices.") -> Decorator:
-    """Make the option `--seed`."""
+    """Return a decorator that adds the option `--seed`."""
     return click.option("--seed", type=int, default=1, show_default=True, help=help_)
 
 
 def json_option(help_: str = "Print the verdict as JSON.") -> Decorator:
-    """Make the option `--json`."""
+    """Return a decorator that adds the option `--json`."""
     return click.option("--json", "as_json", is_flag=True, help=help_)
 
 
 def fail(message: str) -> NoReturn:
-    """Print an error in one line, and exit with status 1."""
+    """Print an error to standard error in one line, and exit with status 1."""
     click.echo(f"fieldpost-sim: {message}", err=True)
     sys.exit(1)

@@ -1,5 +1,7 @@
-"""A simulated fleet: the segments that many gateways would have made over days, and the truth.
+"""A simulated fleet: the segments of many gateways over days, and the results that reports must
+show.
 
-Segments are made by the real encoder (`sync.segment`). The truth is computed from the
-documentation, independently of the centre's code. The same arguments and seed give the same bytes.
+Segments are made by the real encoder (`sync.segment`). The expected results ("the truth") are
+computed as the documentation requires, independently of the centre's code. The same arguments and
+seed give the same bytes.
 """

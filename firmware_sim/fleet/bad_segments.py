@@ -1,4 +1,4 @@
-"""Invalid segments, and one of a later minor version, made from the bytes of a valid one."""
+"""Make invalid segments, and a segment of a later minor version, from a valid segment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DIGEST: Final = 32
 
 
 def newer_minor(data: bytes) -> bytes:
-    """Write a segment as minor version 1 might, with an unknown key in the header."""
+    """Return a segment with minor version 1 and an unknown key in the header."""
     end = _HEADER + int.from_bytes(data[_LENGTH:_HEADER], "big")
     fields = cbor2.loads(data[_HEADER:end])
     header = cbor2.dumps(fields | {"battery": 87})
@@ -54,4 +54,4 @@ DAMAGED: Final[dict[str, Callable[[bytes, Random], bytes]]] = {
     "version": _next_major,
     "empty": _empty,
 }
-"""Ways to spoil a segment: none of them gives a valid one."""
+"""The kinds of damage by name: functions that make an invalid segment from a valid one."""

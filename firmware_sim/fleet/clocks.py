@@ -1,6 +1,7 @@
-"""A gateway's wall clock: what it shows at each true moment, and whether it is synchronised.
+"""A gateway's simulated wall clock, with an offset, drift, steps, and times without
+synchronisation.
 
-True moments are seconds since the simulation began.
+A moment is a true time, in seconds since the simulation began.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A clock that is `skew` seconds ahead, gains `drift` seconds in a second, and is set.
+    """A clock that is `skew` seconds ahead at first, and gains `drift` seconds per second.
 
-    `start` is ms since 1970 UTC. At each of `steps` (moment, seconds) it is set by that much.
-    During `lost` (begin, end) it is not synchronised.
+    `start` is milliseconds since 1970 UTC. `steps` are pairs of a moment and the seconds by which
+    the clock is set forward. `lost` are the periods (begin, end) in which it is not synchronised.
     """
 
     start: int
@@ -23,7 +24,7 @@ class Clock:
     lost: tuple[tuple[float, float], ...] = ()
 
     def wall(self, moment: float) -> int:
-        """Return what the clock shows, in ms since 1970 UTC."""
+        """Return the clock's time at `moment`, in milliseconds since 1970 UTC."""
         ahead = self.skew + self.drift * moment
         for at, seconds in self.steps:
             if at <= moment:
@@ -31,5 +32,5 @@ class Clock:
         return self.start + round((moment + ahead) * 1000)
 
     def synchronised(self, moment: float) -> bool:
-        """Return whether the clock is synchronised."""
+        """Return whether the clock is synchronised at `moment`."""
         return not any(begin <= moment < end for begin, end in self.lost)

@@ -20,10 +20,10 @@ from firmware_sim.options import fail, json_option, number, seconds, seed_option
     "--out",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="A new folder for segments/ and truth.json.",
+    help="Folder for segments/ and truth.json; created, or existing and empty.",
 )
 @number("--gateways", click.IntRange(1, MAX_GATEWAYS), 12, "Number of gateways.")
-@number("--days", click.IntRange(1, MAX_DAYS), 2, "Simulated time.", "DAYS")
+@number("--days", click.IntRange(1, MAX_DAYS), 2, "Duration of the simulated time.", "DAYS")
 @seed_option()
 @click.option(
     "--start",
@@ -39,7 +39,9 @@ from firmware_sim.options import fail, json_option, number, seconds, seed_option
     "Number of readings of each gateway per day.",
 )
 @seconds("--heartbeat", 60.0, "Time between two heartbeats of a gateway.", 1.0, 3_600.0)
-@seconds("--seal", 300.0, "Age of the first event at which a gateway seals a segment.", 1.0)
+@seconds(
+    "--seal", 300.0, "Age of a segment's first event at which the gateway seals the segment.", 1.0
+)
 @click.option(
     "--faults",
     default="all",
@@ -51,10 +53,10 @@ from firmware_sim.options import fail, json_option, number, seconds, seed_option
 def fleet_command(
     *, out: Path, start: datetime | None, faults: str, as_json: bool, **given: Any
 ) -> None:
-    """Write the segments of a simulated fleet, and the results that a report must show.
+    """Write the segments of a simulated fleet, and the results that its report must show.
 
-    The expected results are in truth.json. The same arguments, with --start, give the same bytes.
-    Needs no gateway and no centre.
+    The expected results are in truth.json. The same arguments, including --start, give the same
+    bytes. This command needs no gateway and no centre.
     """
     from firmware_sim.fleet.writer import FolderNotEmptyError, write_fleet
 
@@ -70,7 +72,7 @@ def fleet_command(
 
 
 def _start(given: datetime | None, days: int) -> int:
-    """Return the first moment in ms since 1970 UTC; by default the simulation ends now."""
+    """Return the start in milliseconds since 1970 UTC; by default, `days` before now."""
     if given is None:
         now = datetime.now(UTC).replace(second=0, microsecond=0)
         given = now - timedelta(days=days)

@@ -1,6 +1,6 @@
-"""Summarise the events of a segment, as far as the truth needs them.
+"""Summarise the events of a segment for the expected results.
 
-Events of the system lane are kept as they are, of the other lanes only sums.
+Events of the lane `system` are kept unchanged; of the other lanes, only sums are kept.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from firmware_sim.fleet.rows import EventRow
 
 SYSTEM: Final = "system"
-"""The lane in which a gateway tells of itself."""
+"""The lane of events about the gateway itself."""
 
 _ERRORS: Final = ("Error", "Critical", "Alert", "Emergency")
 
 
 class SystemEvent(NamedTuple):
-    """An event of the system lane with its position. Sorts in the order of writing."""
+    """An event of the lane `system`. Events sort in the order in which they were written."""
 
     epoch: str
     seq: int
@@ -28,21 +28,22 @@ class SystemEvent(NamedTuple):
 
     @property
     def time(self) -> int:
-        """The event's time by the gateway's clock, in ms since 1970 UTC."""
+        """The event's time by the gateway's clock, in milliseconds since 1970 UTC."""
         return self.row.time
 
     def tag(self, name: str) -> int:
-        """Return a tag that is a count."""
+        """Return the value of a numeric tag."""
         return int(self.row.tags[name])
 
 
 class Content(NamedTuple):
-    """Events by kind, latencies by level, sums and last times by sensor, and more.
+    """A summary of a segment's events.
 
-    Sums are by (source, name), in millionths, with the number of values; `heard` has the last time
-    of each. `times` are those of all events, in ms since 1970 UTC, separately by whether the clock
-    was synchronised; `until` is the last one's. `errors` counts events of level Error and above.
-    `events` are the events of the system lane.
+    `kinds` counts events by kind. `latencies` are in milliseconds, by level. A sensor is (source,
+    name): `sums` has each sensor's number of values and their sum in millionths, `heard` the time
+    of its last value. `times` has the times of all events, by whether the clock was synchronised;
+    `until` is the time of the last event. All times are in milliseconds since 1970 UTC. `errors`
+    counts events of level Error and above. `events` are the events, if the lane is `system`.
     """
 
     kinds: Counter[str]
@@ -56,7 +57,7 @@ class Content(NamedTuple):
 
 
 def content_of(rows: list[EventRow], lane: str, epoch: str, first_seq: int) -> Content:
-    """Summarise the rows of a segment."""
+    """Summarise a segment's events, given without their sequence numbers."""
     latencies: defaultdict[int, list[int]] = defaultdict(list)
     values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     times: defaultdict[bool, array[int]] = defaultdict(lambda: array("q"))

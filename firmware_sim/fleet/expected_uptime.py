@@ -1,4 +1,4 @@
-"""Compute what the reports must show of a gateway's uptime and its clock.
+"""Compute the values that reports must show for a gateway's uptime and clock.
 
 Written from docs/reference/reports.md, independently of the centre's code.
 """
@@ -26,7 +26,7 @@ _SETTLED_MS: Final = 600_000  # ms within which a step may make a clock synchron
 
 
 class Interval(NamedTuple):
-    """The time between two heartbeats: its state as the report has it, and both events."""
+    """The time between two successive heartbeats, starts, stops or clock steps, with its state."""
 
     state: str
     before: SystemEvent
@@ -34,12 +34,12 @@ class Interval(NamedTuple):
 
     @property
     def length(self) -> int:
-        """The length by the gateway's clock, in ms."""
+        """The length of the interval by the gateway's clock, in milliseconds; at least 0."""
         return max(self.after.time - self.before.time, 0)
 
 
 def intervals(events: Sequence[SystemEvent]) -> Iterator[Interval]:
-    """Classify the time between each two heartbeats; `events` is the whole system lane in order."""
+    """Classify the intervals between heartbeats; `events` is the whole lane `system` in order."""
     signs = [at for at, each in enumerate(events) if _system(each) and each.row.name in _SIGNS]
     interval = _HEARTBEAT_S
     for first, second in pairwise(signs):
@@ -55,7 +55,7 @@ def _system(each: SystemEvent) -> bool:
 
 
 def _whole(before: SystemEvent, after: SystemEvent, apart: int) -> bool:
-    """Return whether no event is missing between two heartbeats that are `apart` numbers apart."""
+    """Return whether no event is missing between two events that are `apart` positions apart."""
     if before.epoch == after.epoch:
         return after.seq - before.seq == apart
     return before.row.name == "stop" and after.seq == apart
@@ -72,7 +72,7 @@ def _state(before: SystemEvent, after: SystemEvent, interval: float, *, whole: b
 
 
 def availability(events: Sequence[SystemEvent]) -> dict[str, Any]:
-    """Return what `availability` must show, except for arrivals."""
+    """Return the row of `availability`, without the columns about arrivals."""
     spans = list(intervals(events))
     signs = [each for each in events if _system(each) and each.row.name in _SIGNS]
     starts = [each for each in spans if each.after.row.name == "start"]
@@ -99,7 +99,7 @@ def availability(events: Sequence[SystemEvent]) -> dict[str, Any]:
 
 
 def outages(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
-    """Return the rows that `outages` must have."""
+    """Return the rows that the report's table `outages` must have."""
     return [
         {
             "begin": iso(each.before.time),
@@ -118,10 +118,11 @@ def arrivals_and_state(
     sealed: Sequence[tuple[str, float]],
     as_of: int,
 ) -> dict[str, Any]:
-    """Return what `availability` must show of arrivals, and the state.
+    """Return the columns of `availability` about arrivals, and the gateway's state.
 
-    `arrivals` and `as_of` are in ms since 1970 UTC. `sealed` has the epoch and the service seconds
-    of each segment of the system lane.
+    `arrivals` are the times at which files arrived, `as_of` is the time of the report, both in
+    milliseconds since 1970 UTC. `sealed` has (epoch, service seconds) of each segment of the lane
+    `system`.
     """
     lasted = [
         after[1] - before[1]
@@ -153,7 +154,7 @@ def arrivals_and_state(
 
 
 def clock(events: Sequence[SystemEvent]) -> dict[str, Any]:
-    """Return what `clocks` must show of steps and of synchronisation."""
+    """Return the columns of the report's table `clocks` about steps and synchronisation."""
     beats = [each for each in events if _system(each) and each.row.name == "heartbeat"]
     steps = [each for each in events if _system(each) and each.row.name == _STEP]
     found = [
@@ -173,7 +174,7 @@ def clock(events: Sequence[SystemEvent]) -> dict[str, Any]:
 
 
 def _becomes_synchronised(step: int, found: list[int]) -> bool:
-    """Return whether the clock was synchronised right after the step."""
+    """Return whether the clock became synchronised within ten minutes after the step."""
     ordered = sorted(found)
     at = bisect_right(ordered, step - 1)
     return at < len(ordered) and ordered[at] - step <= _SETTLED_MS

@@ -1,4 +1,4 @@
-"""Compute what the reports must show of a gateway's queues, refusals, repetitions and growth.
+"""Compute the values that reports must show for a gateway's queues, refusals, repeats and growth.
 
 Written from docs/reference/reports.md, independently of the centre's code.
 """
@@ -22,7 +22,7 @@ _SUMS: Final = ("delivered", "redelivered", "timeouts")
 
 
 def queues(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
-    """Return the rows that `queues` must have; `events` is the whole system lane in order."""
+    """Return the expected rows of `queues`; `events` is the whole lane `system` in order."""
     depths = _by(events, lambda each: each.row.topic, "queue", "depth")
     dead = _by(events, lambda each: each.row.topic, "message", "queue_dead")
     rows = []
@@ -45,7 +45,7 @@ def queues(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
 
 
 def _stuck_periods(depths_logged: Sequence[SystemEvent]) -> dict[str, Any]:
-    """Return the periods in which a queue was stuck: items were due and none was delivered."""
+    """Return the columns of `queues` about times in which items were due and none was delivered."""
     stretches: list[list[SystemEvent]] = []
     before: SystemEvent | None = None
     for each in depths_logged:
@@ -75,19 +75,19 @@ def _stalled(each: SystemEvent) -> bool:
 
 
 def refusals(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
-    """Return how often each source was refused by each rule, with the first and last time."""
+    """Return the number of refusals by source and rule, with the first and last time."""
     found = _by(events, lambda each: (each.row.source, each.row.name), "limit")
     return [{"source": of[0], "rule": of[1], **_times(each)} for of, each in sorted(found.items())]
 
 
 def repeats(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
-    """Return how often each source repeated offers, with the first and last time."""
+    """Return the number of repeated offers by source, with the first and last time."""
     found = _by(events, lambda each: each.row.source, "message", "repeated")
     return [{"source": source, **_times(each)} for source, each in sorted(found.items())]
 
 
 def notices(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
-    """Return the rows that `notices` must have."""
+    """Return the rows that the report's table `notices` must have."""
     rows = []
     for kind in ("limit", "message"):
         found = _by(events, lambda each: each.row.name, kind)
@@ -104,7 +104,7 @@ def _by(
     kind: str,
     name: str | None = None,
 ) -> dict[Any, list[SystemEvent]]:
-    """Group the events of a kind, or also of a name, by a key."""
+    """Group the events of a kind, and of a name if given, by a key."""
     found: defaultdict[Hashable, list[SystemEvent]] = defaultdict(list)
     for each in events:
         if each.row.kind == kind and name in (None, each.row.name):
@@ -124,10 +124,10 @@ def growth(
     times: Iterable[int],
     disk_used: int,
 ) -> dict[str, Any]:
-    """Return what `growth` must show.
+    """Return the row that the report's table `growth` must have.
 
-    `sizes` are the time of sealing, in ms since 1970 UTC, and the bytes of each segment; `times`
-    those of all events. `disk_used` is from the last segment.
+    `sizes` has the time of sealing and the bytes of each segment, `times` the times of all events,
+    in milliseconds since 1970 UTC. `disk_used` is the value in the last segment's header, in bytes.
     """
     shipped: defaultdict[int, int] = defaultdict(int)
     for sealed, size in sizes:
@@ -148,7 +148,6 @@ def growth(
 
 
 def _ordinary(days: dict[int, int]) -> float:
-    """Return the median of all days except the first and the last, or of these if there are no
-    others."""
+    """Return the median of the days without the first and last, or of all if there are only two."""
     ordered = [days[day] for day in sorted(days)]
     return float(median(ordered[1:-1] or ordered))

@@ -1,7 +1,7 @@
-"""The faults that can be planted in a fleet, and the problems that reports must show for each.
+"""The faults that can be simulated in a fleet, and the problems that reports must show for each.
 
-A fault is planted in one gateway. Only faults of different groups share a gateway, and only if
-there are more faults than gateways. The modules that ask `Plan.window` implement the faults.
+Each fault affects one gateway. Only faults of different groups share a gateway, and only if there
+are more faults than gateways. The modules that call `Plan.window` implement the faults.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from firmware_sim.fleet.seeds import generator
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault: `about` describes it; its window is given as shares (0 to 1) of the simulated time.
+    """A fault that is active from `begin` to `end`, as fractions (0 to 1) of the simulated time.
 
-    Faults of one `group` never share a gateway; one that is `alone` shares with none. `shows` are
-    the kinds of problems that the report must show for that gateway, or for the fleet if they are
-    in `OF_THE_FLEET`; if empty, it must show none.
+    `about` is its description. Two faults of one `group` never affect the same gateway; a fault
+    that is `alone` shares its gateway with no other fault. `shows` are the kinds of problems that
+    the report must show for this gateway, or for the fleet if they are in `OF_THE_FLEET`.
     """
 
     about: str
@@ -40,7 +40,11 @@ FAULTS: Final[dict[str, Fault]] = {
         alone=True,
     ),
     "clock-step": Fault(
-        "the clock of the gateway is set by a quarter of an hour", "time", 0.5, 0.5, ("clock_step",)
+        "the clock of the gateway is set forward by a quarter of an hour",
+        "time",
+        0.5,
+        0.5,
+        ("clock_step",),
     ),
     "clock-unsynchronised": Fault(
         "the clock of the gateway is not synchronised", "time", 0.3, 0.9, ("clock_unsynchronised",)
@@ -88,7 +92,9 @@ FAULTS: Final[dict[str, Fault]] = {
     "sensor-silent": Fault(
         "a sensor sends no more readings", "signs", 0.6, 1.0, ("sensor_silent",)
     ),
-    "sensor-flat": Fault("a sensor sends a constant value", "signs", 0.3, 1.0, ("sensor_flat",)),
+    "sensor-flat": Fault(
+        "a sensor always sends the same value", "signs", 0.3, 1.0, ("sensor_flat",)
+    ),
     "sensor-anomaly": Fault(
         "a sensor sends implausible values", "signs", 0.7, 0.8, ("sensor_anomaly",)
     ),
@@ -103,16 +109,15 @@ FAULTS: Final[dict[str, Fault]] = {
         "the folder of the gateway grows to its limit", "disk", 0.0, 1.0, ("disk_full_soon",)
     ),
 }
-"""All faults by name."""
+"""All faults, by their names in `--faults`."""
 
 OF_THE_FLEET: Final = ("bad_segment", "version_errors")
-"""Kinds of problem that no gateway is named with: a damaged file may name none, and a version is of
-many."""
+"""The kinds of problems that reports show without a gateway, because a damaged file may not name
+its gateway, and many gateways have the same version."""
 
 
 def spread(faults: Iterable[str], gateways: int, seed: int) -> list[tuple[str, ...]]:
-    """Distribute faults over `gateways` as evenly as possible; faults that find no place are left
-    out."""
+    """Distribute faults evenly over gateways; leave out those for which no gateway is free."""
     order = list(range(gateways))
     generator(seed, "faults").shuffle(order)
     placed: list[list[str]] = [[] for _ in range(gateways)]

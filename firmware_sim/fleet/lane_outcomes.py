@@ -1,7 +1,7 @@
-"""Compute what must happen to each file of a lane at the centre.
+"""Compute the outcome at the centre of each file of a lane: accepted, repeated, fork or bad.
 
-Works on the arrivals of one gateway in order. Written from docs/reference/reports.md, independently
-of the centre's code.
+The files of a gateway are processed in order of arrival. Written from docs/reference/reports.md,
+independently of the centre's code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _NOTHING: Final = bytes(32)
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A file of `size` bytes that arrived, with its segment, or none if `bad`."""
+    """A file of `size` bytes that arrived at the centre.
+
+    If it is `bad`, the other fields describe the segment of which it is a damaged copy.
+    """
 
     arrived: int
     path: str
@@ -32,13 +35,13 @@ class Arrival:
     bad: bool = False
 
     def as_json(self, fate: str) -> dict[str, Any]:
-        """Return the row that the report on the quarantine must have for it."""
+        """Return the expected row of this file in the report on the quarantine."""
         return {"path": self.path, "arrived": iso(self.arrived), "size": self.size, "fate": fate}
 
 
 @dataclass
 class LaneTruth:
-    """The accepted segments of a lane, and the number of others."""
+    """The accepted, repeated and contradicting segments of a lane in one epoch."""
 
     accepted: dict[int, Arrival] = field(default_factory=dict)
     starts: list[int] = field(default_factory=list)
@@ -47,7 +50,7 @@ class LaneTruth:
     forks: dict[bytes, Arrival] = field(default_factory=dict)
 
     def take(self, arrival: Arrival) -> bool:
-        """Decide the outcome of a segment; return whether it is accepted."""
+        """Record a segment as accepted, repeated or a fork; return whether it is accepted."""
         header = arrival.header
         same = self.accepted.get(header.first_seq)
         if same is not None and same.digest == arrival.digest:
@@ -68,7 +71,7 @@ class LaneTruth:
         return self.accepted[self.starts[at]].header.last_seq >= header.first_seq
 
     def as_json(self) -> dict[str, Any]:
-        """Return the row that the report on completeness must have, without its state."""
+        """Return the lane's row in the report on completeness, without the column `state`."""
         headers = [self.accepted[start].header for start in self.starts]
         received = sum(header.count for header in headers)
         last = headers[-1].last_seq if headers else 0
@@ -89,7 +92,7 @@ class LaneTruth:
         }
 
     def _holes(self) -> list[tuple[int, int]]:
-        """Return the missing ranges, excluding their ends."""
+        """Return the missing ranges of sequence numbers as (first, last + 1)."""
         holes, expected = [], 1
         for start in self.starts:
             if start > expected:
@@ -98,7 +101,7 @@ class LaneTruth:
         return holes
 
     def _breaks(self) -> int:
-        """Count segments that directly follow another one without naming its digest."""
+        """Count segments whose `previous` is not the digest of the segment directly before."""
         breaks, expected, digest = 0, 1, _NOTHING
         for start in self.starts:
             each = self.accepted[start]

@@ -1,4 +1,4 @@
-"""Generate the events of the lane `logs`: what the devices of a gateway log."""
+"""Generate the events of the lane `logs`: log entries of a gateway's devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from firmware_sim.fleet.rows import EventRow, Stream
 from firmware_sim.fleet.settings import DAY_S
 
 LOGS: Final = 240
-"""Log events of a gateway in a day."""
+"""Number of log events of a gateway per day."""
 
 _ERRORS: Final = 0.02  # the share of errors in good software
 _MANY: Final = 0.4  # and in bad software
@@ -26,7 +26,7 @@ _TEXTS: Final = {
 
 
 def logs(plan: Plan, *, faulty: bool) -> Stream:
-    """Generate all log events in order; `faulty` says whether the version `FAULTY` runs."""
+    """Generate all log events in order; `faulty` returns whether the gateway then runs `FAULTY`."""
     dice = plan.chance("logs")
     number = 0
     for run in plan.life.runs:

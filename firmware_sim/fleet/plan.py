@@ -1,6 +1,6 @@
-"""Plan a gateway's part of the simulation: its clock, runs, link and fault windows.
+"""Plan the simulation of a gateway: its clock, its runs, its link, and the times of its faults.
 
-Everything is decided before the first event, from the seed and the gateway's name.
+A plan depends only on the settings, the seed and the gateway's number.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from firmware_sim.fleet.settings import DAY_S, FleetSettings
 from firmware_sim.fleet.uptime import Downtime, Uptime, make_uptime
 
 VERSIONS: Final = ("0.9.0", "0.9.1", "0.10.0")
-"""Versions of the software: all begin with the first, all get the second, some get the third."""
+"""Software versions: all gateways update from the first to the second, some to the third."""
 
 FAULTY: Final = VERSIONS[-1]
-"""The version that logs more errors, where that is planted."""
+"""The version that logs more errors, if the fault `version-errors` is simulated."""
 
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _IDS: Final = 8  # epochs and boots: more than anything that is planned makes
@@ -36,10 +36,11 @@ _LAST_MINUTE: Final = 60.0  # seconds before the end at which some gateways stop
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A gateway's part of the simulation. `number` counts from 1; moments are true seconds.
+    """The plan of a gateway, which is number `number` from 1. Moments are seconds since the start.
 
-    During `link_down` (begin, end) nothing can be sent. A plan with `copied` is of a copy of the
-    gateway's card that runs beside the original from that moment on.
+    `link_down` are the periods (begin, end) in which the gateway can send nothing. If `copied` is
+    finite, this plan is for a copy of the gateway's card that runs beside the original from this
+    moment.
     """
 
     settings: FleetSettings
@@ -56,24 +57,24 @@ class Plan:
         return gateway_name(self.number)
 
     def window(self, fault: str) -> tuple[float, float] | None:
-        """Return when `fault` is active (begin, end), or None if it is not planted."""
+        """Return the period (begin, end) in which `fault` is active, or None for never."""
         if fault not in self.faults:
             return None
         length = self.settings.length
         return FAULTS[fault].begin * length, FAULTS[fault].end * length
 
     def within(self, fault: str, moment: float) -> bool:
-        """Return whether `fault` is active."""
+        """Return whether `fault` is active at `moment`."""
         window = self.window(fault)
         return window is not None and window[0] <= moment < window[1]
 
     def chance(self, of: str) -> random.Random:
-        """Return a random generator for one purpose, independent of the others."""
+        """Return a random generator for the purpose `of`, independent of all others."""
         return chance(self.settings.seed, self.number, of)
 
 
 def gateway_name(number: int) -> str:
-    """Return a gateway's name: `gw-001.example` is the first."""
+    """Return the name of a gateway by its number, such as `gw-001.example`."""
     return f"gw-{number:03d}.example"
 
 
@@ -130,7 +131,7 @@ def _life(settings: FleetSettings, number: int, faults: tuple[str, ...]) -> Upti
 
 
 def _breaks(name: str, length: float) -> list[Downtime]:
-    """Return when a gateway with this fault is off."""
+    """Return the downtimes that the fault `name` causes."""
     begin, end = (FAULTS[name].begin * length, FAULTS[name].end * length)
     if name == "outage":
         return [Downtime(begin, end, clean=False)]
@@ -144,7 +145,7 @@ def _breaks(name: str, length: float) -> list[Downtime]:
 def _link_down(
     settings: FleetSettings, number: int, faults: tuple[str, ...]
 ) -> tuple[tuple[float, float], ...]:
-    """Return when nothing can be sent."""
+    """Return the periods in which the gateway can send nothing."""
     if "evictions" in faults:
         fault = FAULTS["evictions"]
         return ((fault.begin * settings.length, fault.end * settings.length),)

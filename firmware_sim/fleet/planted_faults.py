@@ -1,4 +1,4 @@
-"""List the planted faults: the problem a report must show, its place, and its time."""
+"""List the simulated faults: the problem that a report must show, its place, and its time."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _READINGS: Final = "readings"
 
 
 def planted(plan: Plan, truth: GatewayTruth) -> Iterator[dict[str, Any]]:
-    """Return the problems that a report must show for a gateway, one for each kind of its faults.
+    """Return the problems that a report must show for a gateway, or kind None for a fault without
+    any.
 
-    A clone shows in each lane of which segments contradict others.
+    A copied card (`clone`) is one problem in each lane with contradicting segments.
     """
     for name in plan.faults:
         begin, end = plan.window(name) or (0.0, 0.0)
@@ -46,7 +47,7 @@ def planted(plan: Plan, truth: GatewayTruth) -> Iterator[dict[str, Any]]:
 def _places(
     plan: Plan, truth: GatewayTruth, fault: str, kind: str | None
 ) -> Iterator[dict[str, str]]:
-    """Return the names of the places in which a fault shows, as reports name them."""
+    """Return the report's columns, such as `epoch` and `lane`, that locate a problem."""
     first = plan.life.runs[0].epoch
     if fault == "clone":
         lanes = ((each, lane) for each, lane in sorted(truth.lanes.items()) if lane.forks)
@@ -75,8 +76,7 @@ def _device(plan: Plan) -> str:
 
 
 def _size(plan: Plan, fault: str) -> float | None:
-    """Return the size of a fault: seconds of a step, parts per million of a drift, bytes of growth
-    in a day."""
+    """Return a fault's size: seconds of a step, ppm of a drift, or bytes of growth per day."""
     if fault in ("clock-years", "clock-step"):
         return plan.clock.steps[0][1]
     if fault == "clock-drift":
@@ -85,7 +85,7 @@ def _size(plan: Plan, fault: str) -> float | None:
 
 
 def _subject(plan: Plan, fault: str) -> str:
-    """Return the subject of a fault: a lane, sensor, device, queue, version, or the gateway."""
+    """Return the subject of a fault: a lane, device, queue, version, or the gateway."""
     if fault.startswith("sensor"):
         return _device(plan)
     named = {

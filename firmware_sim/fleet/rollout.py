@@ -1,6 +1,6 @@
-"""Compute what the report must show of software versions.
+"""Compute the rows of the report's table `versions`, on software versions.
 
-A segment is of one version, because a gateway stops and seals before an update.
+All events of a segment are from one version, because a gateway seals when it stops for an update.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from firmware_sim.fleet.times import iso
 
 @dataclass
 class VersionRun:
-    """A version: its events, and those of level Error and above.
+    """The events of a version: their number, the number of level Error and above, and their times.
 
-    `known` are the first and the last event while the clock was synchronised, `seen` those of all,
-    in ms since 1970 UTC.
+    `seen` are the times of the first and last event, `known` those of events with a synchronised
+    clock, in milliseconds since 1970 UTC.
     """
 
     events: int = 0
@@ -27,7 +27,7 @@ class VersionRun:
     seen: list[int] = field(default_factory=list)
 
     def add(self, errors: int, times: Mapping[bool, Sequence[int]]) -> None:
-        """Add the events of a segment."""
+        """Add the events of a segment, given by the number of errors and the times."""
         every = [time for of in times.values() for time in of]
         self.events += len(every)
         self.errors += errors
@@ -48,7 +48,7 @@ def _ends(times: list[int]) -> list[int]:
 
 @dataclass
 class Rollout:
-    """All versions of a fleet."""
+    """The software versions of a fleet."""
 
     _ran: dict[str, VersionRun] = field(default_factory=dict)
     _gateways: Counter[str] = field(default_factory=Counter)
@@ -56,7 +56,7 @@ class Rollout:
     _before: dict[str, Counter[str]] = field(default_factory=dict)
 
     def add(self, versions: dict[str, VersionRun], current: str) -> None:
-        """Add the versions that one gateway ran, and its current one."""
+        """Add the versions that one gateway has run, and the version that it runs at the end."""
         before = ""
         for name, ran in sorted(versions.items(), key=lambda each: each[1].seen[0]):
             self._ran.setdefault(name, VersionRun()).__iadd__(ran)
@@ -67,7 +67,7 @@ class Rollout:
         self._current[current] += 1
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Return the rows that `versions` must have, by version."""
+        """Return the rows that `versions` must have, sorted by version."""
         return [
             {
                 "version": name,
@@ -83,6 +83,6 @@ class Rollout:
         ]
 
     def _most(self, name: str) -> str | None:
-        """Return the version that most of its gateways ran before."""
+        """Return the version that most gateways ran directly before this one, or None."""
         ran = self._before.get(name)
         return ran.most_common(1)[0][0] if ran else None

@@ -1,4 +1,4 @@
-"""An event without a sequence number, and the streams of events that lanes are made of."""
+"""Types for events without sequence numbers, and for the streams of events of a lane."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EventRow(NamedTuple):
 
 
 Timed = tuple[float, EventRow]
-"""A true moment, in seconds since the simulation began, and what happened then."""
+"""A true moment, in seconds since the simulation began, and the event at this moment."""
 
 Stream = Iterator[Timed]
 """Events in the order of their moments."""

@@ -1,7 +1,7 @@
 """Number the events of a simulated lane, and seal them into a chain of segments.
 
-Seals like a gateway: at a number of events, at an age, at a clean stop. Events unsealed at a crash
-are sealed after the restart, or lost with their epoch.
+Like a gateway, this seals a segment at a number of events, at an age, and at a clean stop. Unsealed
+events at a crash are sealed after the restart, or lost if a new epoch begins.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from firmware_sim.fleet.uptime import Run
 
 SEAL_EVENTS: Final = 2_000
-"""Events of a segment at most, as a gateway is set by default."""
+"""Most events of a segment: the default of a gateway."""
 
 EVICTED: Final = "backlog-full"
-"""The reason of what is dropped."""
+"""The reason in the header for dropped ranges."""
 
 LEFT_D: Final = 4
-"""Days after the end at which a folder without good housekeeping is full."""
+"""Days after the end of the simulation at which the folder with the fault `disk-full` is full."""
 
 _SERVICE_S: Final = 500_000.0  # seconds that a gateway was in service before
 _DISK: Final = 40_000_000  # bytes that its folder takes at the beginning
@@ -40,7 +40,7 @@ _OLDEST: Final = 0.4  # share of the window of which all segments are evicted th
 
 
 class SealedSegment(NamedTuple):
-    """A segment as sealed at a true moment; an `evicted` one is never sent."""
+    """A segment that was sealed at a true moment; if it is `evicted`, it is never sent."""
 
     moment: float
     header: SegmentHeader
@@ -51,7 +51,7 @@ class SealedSegment(NamedTuple):
 
 
 class EvictedRange(NamedTuple):
-    """A range that a gateway evicted for lack of space, at a true moment."""
+    """A range of events that a gateway dropped from a full backlog, at a true moment."""
 
     moment: float
     epoch: str
@@ -62,7 +62,7 @@ class EvictedRange(NamedTuple):
 
 @dataclass
 class LaneSealer:
-    """Seals the events of one lane. After `seal_all`, `evicted` has the evicted ranges."""
+    """Seals the events of one lane. After `seal_all`, `evicted` is the evicted range, or None."""
 
     plan: Plan
     lane: str
@@ -76,7 +76,7 @@ class LaneSealer:
     _given_up: list[tuple[int, int]] = field(default_factory=list)
 
     def seal_all(self, events: Stream) -> Iterator[SealedSegment]:
-        """Seal everything that a gateway would have sealed until the end of the simulation."""
+        """Generate the segments that a gateway would have sealed by the end of the simulation."""
         self._begin(self.plan.life.runs[0])
         for moment, row in events:
             if moment > self._deadline:
@@ -92,14 +92,14 @@ class LaneSealer:
             yield self._seal(self._deadline)
 
     def _begin(self, run: Run) -> None:
-        """Begin an epoch: numbers start with 1, and unsealed events of the last epoch are lost."""
+        """Begin an epoch: sequence numbers restart at 1, and unsealed events are lost."""
         later = [each.on for each in self.plan.life.runs if each.on > run.on and each.renewed]
         self._epoch, self._renewal = run.epoch, min(later, default=inf)
         self._rows, self._first_seq, self._previous = [], 1, bytes(32)
         self._deadline = inf
 
     def _due(self, moment: float) -> float:
-        """Return when a draft that begins at `moment` is sealed; infinity for never."""
+        """Return the moment to seal a segment that begins at `moment`; infinity for never."""
         life = self.plan.life
         due, run = moment + self.plan.settings.seal, life.at(moment)
         if due <= run.off:
@@ -125,7 +125,7 @@ class LaneSealer:
         return sealed
 
     def _is_evicted(self, moment: float, last: int) -> bool:
-        """Return whether the segment being sealed will be evicted, and record when."""
+        """Return whether the segment is evicted later, and record the range of evicted segments."""
         window = self.plan.window("evictions")
         if window is None or self.lane != "readings" or moment < window[0]:
             return False
@@ -170,5 +170,5 @@ def _disk(plan: Plan, moment: float) -> int:
 
 
 def daily_growth(days: int) -> float:
-    """Return the bytes a day by which a folder grows that is full `LEFT_D` after `days`."""
+    """Return the growth, in bytes per day, that fills a folder `LEFT_D` days after `days` days."""
     return (_CAP - _DISK) / (days + LEFT_D)

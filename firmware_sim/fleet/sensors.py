@@ -1,6 +1,6 @@
 """Generate the events of the lane `readings`: temperatures, meters and doors.
 
-Values stay within limits that no report may consider anomalous, unless an anomaly is planted.
+Values are such that no report may call these anomalous, except during a simulated anomaly.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class SensorType(NamedTuple):
-    """A type of sensor: the name of its values, their unit and decimals.
+    """A type of sensor: the name, unit and decimals of its values, and how these vary.
 
-    Values vary by `swing` around `middle` in a day, with up to `noise` added; sensors differ by up
-    to `spread`. `grows` is the increase every hour.
+    Values vary by `swing` around `middle` during a day, plus or minus `noise`. The `middle` of
+    sensors of one type differs by up to `spread`. `grows` is the increase per hour.
     """
 
     name: str
@@ -48,10 +48,10 @@ SORTS: Final = (
     SensorType("energy", "kWh", 1, 5_000.0, 0.0, 0.0, 4_000.0, grows=0.9),
     SensorType("door", None, 0, 0.0, 0.0, 0.0, 0.0),
 )
-"""The sensors of each gateway. The last says whether a door is open: 0 or 1."""
+"""The types of each gateway's sensors. The value of the last is 1 if a door is open, else 0."""
 
 SUBJECT: Final = 0
-"""The sensor, by its place in `SORTS`, in which faults of sensors are planted."""
+"""The index in `SORTS` of the sensor to which the faults of sensors apply."""
 
 _JITTER: Final = 0.2  # the share by which an interval is shorter or longer
 _UNHEARD: Final = 0.3  # the share of readings that a copy of a gateway does not hear
@@ -67,12 +67,12 @@ def device(plan: Plan, place: int) -> str:
 
 
 def topic(sort: SensorType) -> str:
-    """Return the topic of a type's readings."""
+    """Return the topic of the readings of a type of sensor."""
     return f"sensors/{sort.name}"
 
 
 def readings(plan: Plan) -> Stream:
-    """Generate all readings that reach the gateway."""
+    """Generate all readings that reach the gateway, in order."""
     sensors = (_sensor(plan, place) for place in range(len(SORTS)))
     return merge(*sensors, key=itemgetter(0))
 
@@ -104,7 +104,7 @@ def _sensor(plan: Plan, place: int) -> Stream:
 
 
 def _moments(plan: Plan, place: int, dice: Random) -> Iterator[float]:
-    """Return when the sensor sends: about as often as the others, while its gateway runs."""
+    """Return the moments at which a sensor sends; all sensors send about equally often."""
     silent = plan.window("sensor-silent") if place == SUBJECT else None
     end = silent[0] if silent else plan.settings.length
     interval = DAY_S * len(SORTS) / plan.settings.readings
@@ -120,7 +120,7 @@ def _moments(plan: Plan, place: int, dice: Random) -> Iterator[float]:
 
 
 def _value(plan: Plan, place: int, dice: Random) -> Callable[[float], float]:
-    """Return a function from a moment to the value."""
+    """Return a function that returns a sensor's value at a moment."""
     sort = SORTS[place]
     middle = sort.middle + dice.uniform(-sort.spread, sort.spread)
     phase, noise = dice.uniform(-0.1, 0.1), sort.noise
@@ -136,7 +136,7 @@ def _value(plan: Plan, place: int, dice: Random) -> Callable[[float], float]:
 
 
 def _frozen(plan: Plan, place: int, moment: float) -> float:
-    """Return the moment whose value a sensor reports: for a flat one always the same."""
+    """Return the moment whose value the sensor sends: constant during the fault `sensor-flat`."""
     if place == SUBJECT and plan.within("sensor-flat", moment):
         return FAULTS["sensor-flat"].begin * plan.settings.length
     return moment
@@ -154,7 +154,7 @@ def _door(dice: Random) -> Callable[[float], float]:
 
 
 def _delivery(dice: Random) -> tuple[int, int]:
-    """Return the level of a reading and its milliseconds in custody."""
+    """Return a random quality of service level, and milliseconds in custody."""
     kind = dice.random()
     if kind < _ASSURED:
         return 2, int(dice.lognormvariate(*_LATENCY))

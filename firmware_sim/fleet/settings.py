@@ -8,21 +8,23 @@ from typing import Final
 from firmware_sim.fleet.faults import FAULTS
 
 DAY_S: Final = 86_400.0
-"""Seconds of a day."""
+"""Seconds per day."""
 
 MAX_GATEWAYS: Final = 999
-"""Gateways at most: their names have three digits."""
+"""Most gateways: their names have three digits."""
 
 MAX_DAYS: Final = 366
-"""Days at most: a year is more than any report looks at."""
+"""Most days: reports consider less than a year."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
-    """A fleet of `gateways` over `days`, from `start` (ms since 1970 UTC), made from `seed`.
+    """Settings for `gateways` gateways over `days` days, from `start` (milliseconds since 1970
+    UTC).
 
-    `readings` is how many values a gateway's sensors send in a day; `heartbeat` and `seal` are in
-    seconds. `faults` are names of `FAULTS`.
+    `seed` selects all random values. `readings` is the number of values of a gateway's sensors per
+    day. `heartbeat` (interval) and `seal` (age of a segment) are in seconds. `faults` are names in
+    `FAULTS`.
     """
 
     gateways: int
@@ -41,5 +43,5 @@ class FleetSettings:
 
     @property
     def end(self) -> int:
-        """The end of the simulation, in ms since 1970 UTC."""
+        """The end of the simulated time, in milliseconds since 1970 UTC."""
         return self.start + round(self.length * 1000)

@@ -1,4 +1,4 @@
-"""Simulate the link from a gateway to the centre: what arrives, when, how often, how damaged."""
+"""Simulate the link from a gateway to the centre: lost, late, repeated and damaged segments."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _COPY_S: Final = 3_600.0  # seconds by which a copy's segments are later than th
 
 
 class Delivery(NamedTuple):
-    """A file that arrives, `arrived` in ms since 1970 UTC, at `path` below the landing.
+    """A file that arrives at the centre, as `path` below the landing.
 
-    `damaged` says how it is damaged, if it is.
+    `arrived` is in milliseconds since 1970 UTC. `damaged` is the kind of damage, or None.
     """
 
     arrived: int
@@ -36,7 +36,7 @@ class Delivery(NamedTuple):
 
 
 class Shipper:
-    """Ships the segments of one gateway; `lost` counts those lost on the way."""
+    """Ships the segments of one gateway; `lost` counts those that the fault `gap` lost."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -46,7 +46,7 @@ class Shipper:
         self.lost = 0
 
     def ship(self, sealed: SealedSegment) -> Iterator[Delivery]:
-        """Return all deliveries of a segment: none, one or more."""
+        """Generate the files that arrive for a segment: none, one or more."""
         moment = self._arrival(sealed.moment)
         if sealed.evicted or moment == inf:
             return
@@ -68,7 +68,7 @@ class Shipper:
                 yield self._delivery(later, f"{path}.again", sealed)
 
     def _arrival(self, sealed: float) -> float:
-        """Return when a segment sealed at a moment arrives; infinity for never."""
+        """Return the moment at which a segment sealed at `sealed` arrives; infinity for never."""
         moment = sealed + self._dice.uniform(0.2, _SLOWEST)
         for begin, end in self._plan.link_down:
             if begin <= moment < end:
@@ -82,12 +82,11 @@ class Shipper:
         return Delivery(self._wall(moment), f"{path}.seg", sealed.data, sealed)
 
     def _damaged(self, sealed: SealedSegment, moment: float, path: str) -> Delivery:
-        """Return damaged copies that arrive a second before the whole one, each damaged
-        differently."""
+        """Return a damaged copy of a segment, which arrives a second before the intact one."""
         how = self._damages.pop(0)
         data = DAMAGED[how](sealed.data, self._dice)
         return Delivery(self._wall(moment - 1), f"{path}.{how}.seg", data, sealed, how)
 
     def _wall(self, moment: float) -> int:
-        """Return a moment by the centre's clock, which is right."""
+        """Convert a true moment to milliseconds since 1970 UTC; the centre's clock is right."""
         return self._plan.settings.start + round(moment * 1000)

@@ -1,6 +1,6 @@
-"""Simulate a fleet, gateway by gateway, and the truth about it.
+"""Simulate a fleet, gateway by gateway, and compute the results that its reports must show.
 
-Holds one gateway's arrivals at a time, without their bytes.
+Only one gateway's arrivals are in memory at a time, without their bytes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from firmware_sim.fleet.times import iso
 from firmware_sim.fleet.truth import GatewayTruth
 
 VERSION: Final = 1
-"""Version of `truth.json`: raised when a name in it changes its meaning or goes."""
+"""Version of `truth.json`: increased when a name changes its meaning or is removed."""
 
 _AFTER_MS: Final = 60_000  # after the end all that was sent has arrived, and nobody is silent yet
 
 
 @dataclass
 class Fleet:
-    """A simulated fleet; `simulate` passes on its files and fills `truth`."""
+    """A simulated fleet; call `simulate`, then read `truth`."""
 
     settings: FleetSettings
     gateways: list[dict[str, Any]] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Fleet:
     rollout: Rollout = field(default_factory=Rollout)
 
     def simulate(self, write: Callable[[Delivery], None]) -> None:
-        """Create all files and pass each to `write`. Raises what `write` raises."""
+        """Create all files and pass each to `write`, whose exceptions are raised."""
         plans = make_plans(self.settings)
         faulty = any("version-errors" in plan.faults for plan in plans)
         for plan in plans:
@@ -59,7 +59,7 @@ class Fleet:
 
     @property
     def as_of(self) -> int:
-        """The moment of the report, in ms since 1970 UTC."""
+        """The time of the report, in milliseconds since 1970 UTC."""
         return self.settings.end + _AFTER_MS
 
     def truth(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ _SUMMED: Final = (
 
 
 def _deliveries(plan: Plan, *, faulty: bool) -> Iterator[Delivery]:
-    """Return all arrivals of a gateway, and of a copy of it, lane by lane."""
+    """Generate all files that arrive from a gateway, and from a copy of its card, lane by lane."""
     yield from _shipped(plan, faulty=faulty)
     window = plan.window("clone")
     if window is not None:
@@ -128,7 +128,7 @@ def _shipped(plan: Plan, *, faulty: bool) -> Iterator[Delivery]:
 
 
 def _eviction_event(plan: Plan, gone: EvictedRange) -> Timed:
-    """Return the event by which a gateway reports an eviction."""
+    """Return the event with which a gateway reports that it evicted a range."""
     count = gone.last_seq - gone.first_seq + 1
     tags = {"epoch": gone.epoch, "lane": gone.lane, "reason": EVICTED}
     tags |= {"first": str(gone.first_seq), "last": str(gone.last_seq)}

@@ -20,7 +20,7 @@ QUEUE: Final = "jobs/pumps"
 """The queue node of each gateway."""
 
 RULE: Final = "rate"
-"""The limit by which a device is refused."""
+"""The limit that a device exceeds during the fault `refusals`."""
 
 _TOLD_S: Final = 300.0  # seconds between two events of a queue in which something waits
 _WORK_S: Final = 6 * 3_600.0  # seconds between two times at which something waits
@@ -32,7 +32,7 @@ _WRITTEN: Final = 400_000_000  # bytes that a gateway writes in a day
 
 
 def system_events(plan: Plan, more: Iterable[Timed] = ()) -> Stream:
-    """Generate all events of the lane `system`; `more` are further events, in order."""
+    """Generate all events of the lane `system` in order, including those in `more`."""
     streams = (
         _runs(plan),
         _clock(plan),
@@ -53,7 +53,7 @@ def system_events(plan: Plan, more: Iterable[Timed] = ()) -> Stream:
 
 
 def system_event(plan: Plan, moment: float, kind: str, name: str, **fields: Any) -> Timed:
-    """Return an event of the lane `system`; `fields` are those of `Row`."""
+    """Return an event of the lane `system`; `fields` are further fields of `EventRow`."""
     row = EventRow(
         plan.clock.wall(moment), plan.clock.synchronised(moment), kind, name=name, **fields
     )
@@ -61,7 +61,7 @@ def system_event(plan: Plan, moment: float, kind: str, name: str, **fields: Any)
 
 
 def _runs(plan: Plan) -> Stream:
-    """Generate starts, heartbeats and clean stops; a new epoch is reported first."""
+    """Generate the events of starts (after that of a new epoch), heartbeats and clean stops."""
     interval = plan.settings.heartbeat
     before: Run | None = None
     for run in plan.life.runs:
@@ -87,7 +87,7 @@ def _runs(plan: Plan) -> Stream:
 
 
 def _clock(plan: Plan) -> Stream:
-    """Generate the events of setting, losing and gaining synchronisation of the clock."""
+    """Generate the events of clock steps, and of lost and gained synchronisation."""
     events: list[Timed] = []
     for moment, seconds in plan.clock.steps:
         events.append(
@@ -105,7 +105,7 @@ def _clock(plan: Plan) -> Stream:
 
 
 def _wear(plan: Plan) -> Stream:
-    """Generate the daily event of bytes written to the card."""
+    """Generate the daily events with the bytes written to the card."""
     dice = plan.chance("wear")
     for day in range(1, plan.settings.days):
         written = float(int(_WRITTEN * dice.uniform(0.9, 1.1)))
@@ -116,7 +116,7 @@ def _wear(plan: Plan) -> Stream:
 
 
 def _work(plan: Plan) -> Stream:
-    """Generate depths of a queue in which items wait for a quarter of an hour now and then."""
+    """Generate events of a queue's depth; a few times a day, items wait for ten minutes."""
     if "queue-stuck" in plan.faults:
         return
     dice = plan.chance("work")
@@ -148,7 +148,7 @@ def _depth(
     timeouts: int = 0,
     oldest: float = 30.0,
 ) -> Timed:
-    """Return the depth of the queue; items that timed out are delivered to another member."""
+    """Return an event with the queue's depth; items whose lock timed out count as redelivered."""
     dead = sum(at < moment for at in _hours(plan, "queue-dead"))
     tags = {"ready": str(depth), "locked": "0", "delayed": "0", "dead": str(dead)}
     tags |= {"oldest_s": f"{oldest if depth else 0:.0f}", "members": "2"}
@@ -160,7 +160,7 @@ def _depth(
 
 
 def subject(plan: Plan) -> str:
-    """Return the device that is refused and repeats its offers."""
+    """Return the bare JID of the device of the faults `refusals` and `repeats`."""
     return f"pump-1@{plan.name}"
 
 
@@ -171,7 +171,7 @@ def _hourly(plan: Plan, fault: str, fields: dict[str, Any]) -> Stream:
 
 
 def _hours(plan: Plan, fault: str) -> list[float]:
-    """Return the moments, an hour apart, at which `fault` is reported."""
+    """Return the moments, an hour apart, at which the events of `fault` occur."""
     begin, end = plan.window(fault) or (0.0, 0.0)
     return [begin + 3_600.0 * hour for hour in range(math.ceil((end - begin) / 3_600))]
 

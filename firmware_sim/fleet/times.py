@@ -1,4 +1,4 @@
-"""Format times and compute percentiles for the truth."""
+"""Format times and decimals, and compute percentiles, for `truth.json`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _PERCENTILES: Final = (50, 95, 99)
 
 
 def iso(milliseconds: int) -> str:
-    """Format a moment, in ms since 1970 UTC, as ISO 8601."""
+    """Format a time in milliseconds since 1970 UTC as ISO 8601."""
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return moment.isoformat(timespec="milliseconds")
 
 
 def iso_or_none(milliseconds: int | None) -> str | None:
-    """Format a moment, or return None for None."""
+    """Format a time as `iso` does; return None for None."""
     return None if milliseconds is None else iso(milliseconds)
 
 
 def percentiles(values: list[int]) -> dict[str, int]:
-    """Return p50, p95, p99 and the maximum by nearest rank."""
+    """Return the percentiles p50, p95 and p99 by nearest rank, and the maximum."""
     ordered = sorted(values)
     ranks = {f"p{share}_ms": -(-share * len(ordered) // 100) for share in _PERCENTILES}
     return {**{name: ordered[rank - 1] for name, rank in ranks.items()}, "max_ms": ordered[-1]}

@@ -1,7 +1,6 @@
-"""The truth about one gateway: what each report must show once everything arrived.
+"""The results that each report must show for one gateway after all its segments arrived.
 
-Holds one gateway's arrivals without their bytes. Written from docs/reference/reports.md,
-independently of the centre's code.
+Written from docs/reference/reports.md, independently of the centre's code.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from firmware_sim.fleet.times import decimal, iso, percentiles
 
 @dataclass
 class GatewayTruth:
-    """Everything true of one gateway as of `as_of`, in ms since 1970 UTC."""
+    """The arrivals of one gateway, and its expected results. `as_of` is in ms since 1970 UTC."""
 
     name: str
     as_of: int
@@ -31,7 +30,7 @@ class GatewayTruth:
     arrivals: list[int] = field(default_factory=list)
 
     def take(self, arrivals: Iterable[Arrival]) -> None:
-        """Decide the outcome of all arrivals, in order."""
+        """Record the outcome of all arrivals, in order of arrival."""
         for arrival in sorted(arrivals, key=lambda each: (each.arrived, each.path)):
             self.files += 1
             if arrival.bad:
@@ -45,16 +44,16 @@ class GatewayTruth:
                     self.kinds[header.lane, kind] += number
 
     def accepted(self) -> Iterator[Arrival]:
-        """Return all accepted segments, lane by lane, in the order of their numbers."""
+        """Return all accepted segments, lane by lane, by ascending sequence numbers."""
         for _, lane in sorted(self.lanes.items()):
             yield from (lane.accepted[start] for start in lane.starts)
 
     def events(self) -> list[SystemEvent]:
-        """Return all events of the system lane in order."""
+        """Return all events of the lane `system` in order."""
         return [each for arrival in self.accepted() for each in arrival.content.events]
 
     def versions(self) -> dict[str, VersionRun]:
-        """Return for each version what ran under it."""
+        """Return the events of each software version of the gateway."""
         found: defaultdict[str, VersionRun] = defaultdict(VersionRun)
         for arrival in self.accepted():
             content = arrival.content
@@ -68,7 +67,7 @@ class GatewayTruth:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return what truth.json has for the gateway."""
+        """Return the gateway's object in truth.json."""
         events, forks = (
             self.events(),
             [f for lane in self.lanes.values() for f in lane.forks.values()],

@@ -1,6 +1,6 @@
-"""The uptime of a gateway: its runs, each in an epoch and of a software version.
+"""The simulated uptime of a gateway: its runs, each with an epoch and a software version.
 
-Moments are true seconds since the simulation began.
+A moment is a true time, in seconds since the simulation began.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _BREATH: Final = 2.0  # seconds that a run lasts at least
 
 
 class Downtime(NamedTuple):
-    """A gateway is off from `off` until `on` (infinity: never again).
+    """A period in which a gateway is off, from moment `off` until `on` (infinity for ever).
 
-    `clean` says whether it stopped cleanly, `renewed` whether a new epoch begins afterwards,
-    `version` which software runs then, if that changes.
+    `clean` is whether it stopped cleanly, `renewed` whether a new epoch begins afterwards,
+    `version` the software version that runs afterwards, or None for the same.
     """
 
     off: float
@@ -29,9 +29,10 @@ class Downtime(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The gateway ran from `on` to `off`; `clean` says whether it stopped cleanly.
+    """A run of a gateway from moment `on` to `off`; `clean` is whether it then stopped cleanly.
 
-    `previous` is how the run before ended. `epoch` and `boot` are ids.
+    `previous` is how the preceding run ended: `clean`, `unclean` or `unknown`. `epoch` and `boot`
+    are ids; `renewed` is whether the epoch began with this run.
     """
 
     on: float
@@ -46,19 +47,19 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """All runs of a gateway in order."""
+    """The runs of a gateway, in order."""
 
     runs: tuple[Run, ...]
 
     def running(self, moment: float) -> float:
-        """Return the first moment from `moment` on at which it runs; infinity for never."""
+        """Return the first moment from `moment` on when the gateway runs; infinity for never."""
         for run in self.runs:
             if moment <= run.off:
                 return max(moment, run.on)
         return inf
 
     def at(self, moment: float) -> Run:
-        """Return the run at `moment`, or the last one before it, or else the first one."""
+        """Return the run at `moment`, else the last run before it, else the first run."""
         starts = [run.on for run in self.runs]
         return self.runs[max(bisect_right(starts, moment) - 1, 0)]
 
@@ -66,9 +67,10 @@ class Uptime:
 def make_uptime(
     first: float, version: str, breaks: Iterable[Downtime], epochs: list[str], boots: list[str]
 ) -> Uptime:
-    """Return the runs between `breaks`; a break within another one is left out.
+    """Return the runs between `breaks`; a break that begins during another is ignored.
 
-    `epochs` and `boots` provide enough ids.
+    `first` is the moment of the first start. `epochs` and `boots` must have enough ids for all
+    runs.
     """
     runs: list[Run] = []
     on, previous, epoch, renewed = first, "unknown", 0, False

@@ -1,6 +1,7 @@
-"""Write a simulated fleet into a folder: files with their time of arrival, and `truth.json`.
+"""Write a simulated fleet to a folder: segments, with arrival times as mtimes, and `truth.json`.
 
-The layout below `segments/` is that of a landing. Second copies have a word before `.seg`.
+The layout below `segments/` is that of the centre's landing. The names of repeated or damaged
+copies have a word before `.seg`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ TRUTH: Final = "truth.json"
 
 
 class FolderNotEmptyError(FirmwareError):
-    """The folder is not empty; a fleet is written into a new one."""
+    """The folder for a simulated fleet is not empty."""
 
 
 class _Writer:
@@ -42,13 +43,14 @@ class _Writer:
 
 
 def write_fleet(settings: FleetSettings, folder: Path) -> dict[str, Any]:
-    """Simulate a fleet into `folder`, and return the content of `truth.json`.
+    """Simulate a fleet, write it to `folder`, and return the content of `truth.json`.
 
-    Raises `NotEmpty` if the folder is not empty, and `OSError` if the disk fails.
+    Raises `FolderNotEmptyError` if the folder is not empty, and `OSError` if a file cannot be
+    written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        msg = f"{folder} is not empty"
+        msg = f"{folder} is not empty; choose a new folder"
         raise FolderNotEmptyError(msg)
     fleet = Fleet(settings)
     fleet.simulate(_Writer(folder / SEGMENTS))

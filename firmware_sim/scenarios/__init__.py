@@ -1,1 +1,1 @@
-"""Scenarios with many simulated devices, one module for each, and their verdicts."""
+"""Test scenarios with many simulated devices at a gateway, and their verdicts."""

@@ -1,6 +1,6 @@
-"""A simulated device with its own link and fault plan, restarted and disturbed as it sends.
+"""A simulated device that is restarted, and disconnected by a faulty link, while it sends.
 
-The scenario decides what is sent and when; `faults` decides what goes wrong.
+The scenario decides the messages and their times; a `FaultPlan` decides the faults.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ _LOST_FOR: Final = (0.02, 0.2)  # seconds that a mute link stays before it is cu
 
 
 class Actor:
-    """One device of a run.
+    """A device of a scenario, with its link and its faults.
 
     Args:
         host, port: the gateway's address.
-        plan: the device's faults; if their rate is 0, it connects without a `FaultyLink`.
-        make: makes the device from the host and port to connect to, and a function to call at each
-            step.
+        plan: the device's faults; if their rate is 0, the device connects without a `FaultyLink`.
+        make: creates the device, given the host, the port, and the device's argument `observe`.
     """
 
     def __init__(self, host: str, port: int, plan: FaultPlan, make: Make) -> None:
@@ -46,10 +45,10 @@ class Actor:
         self._error: FirmwareError | None = None
 
     async def start(self) -> None:
-        """Start the link, if it has one, and the device.
+        """Start the link, if there is one, and the device.
 
         Raises:
-            OutboxError, InboxError: a file cannot be used.
+            OutboxError, InboxError: the outbox or the inbox cannot be opened.
         """
         if self.plan.rate > 0.0:
             self._link = FaultyLink(*self._where, self.plan.delay)
@@ -69,7 +68,7 @@ class Actor:
             await self._link.stop()
 
     async def steady(self) -> Device:
-        """Return the device, waiting for it while it restarts."""
+        """Wait until the device is not restarting, and return it."""
         await self._running.wait()
         if self._error is not None:
             raise self._error
@@ -77,25 +76,25 @@ class Actor:
         return self._device
 
     async def flush(self) -> None:
-        """Wait until each accepted message has ended, across restarts."""
+        """Wait until each message in the outbox is done, failed or in doubt, across restarts."""
         while waiting((await self.steady()).counts()):
             with contextlib.suppress(DeviceStopped):
                 await (await self.steady()).flush()
 
     def counts(self) -> Mapping[State, int]:
-        """Count its messages by state; empty while it restarts."""
+        """Return the number of the device's messages by state; empty while it restarts."""
         with contextlib.suppress(DeviceStopped):
             return {} if self._device is None else self._device.counts()
         return {}
 
     @property
     def online(self) -> bool:
-        """Return whether it has a session."""
+        """Return whether the device has a session."""
         return self._device is not None and self._device.online
 
     @property
     def error(self) -> str:
-        """Return why it has no session although messages wait; empty otherwise."""
+        """Return why the device has no session; empty if it has one, or if no messages wait."""
         if self._device is None or self.online or not waiting(self.counts()):
             return ""
         return self._device.last_error
@@ -141,10 +140,10 @@ class Actor:
 
 
 def waiting(counts: Mapping[State, int]) -> int:
-    """Count the messages that have not ended."""
+    """Return the number of messages that are queued, offered or released."""
     return sum(counts.get(state, 0) for state in LIVE)
 
 
 def taken(device: Device) -> int:
-    """Count the messages that a device's outbox has accepted since it was created."""
+    """Return the number of messages that a device's outbox has accepted since its creation."""
     return sum(device.counts().values())

@@ -1,10 +1,12 @@
-"""A simulated actuator: a valve that counts durably how often each command ran.
+"""A simulated actuator: a valve that counts durably how often each command was executed.
 
-    valve = Actuator()     receive = Receiving("inbox.db", valve.run, schema=valve.SCHEMA)     await
-device.send(command("c-17", "open"), to="valve1@gw.example/fw")
+    valve = Actuator()
+    receive = ReceiveOptions("inbox.db", valve.run, schema=valve.SCHEMA)
+    await device.send(command("c-17", "open"), to="valve1@gw.example/fw")
 
-Commands are those of XEP-0325 with an id of their own, the string `command`. The count is written
-in the inbox's transaction, so it shows whether a command ran exactly once.
+Commands are XEP-0325 control commands with an additional string parameter `command`, the command's
+id. The count is written in the inbox's transaction, so it shows whether a command was executed
+exactly once.
 """
 
 from __future__ import annotations
@@ -35,9 +37,9 @@ _RAN: Final = (
 
 
 class CommandRuns(NamedTuple):
-    """A command: its sender, the level at which it first arrived, and how often it ran.
+    """A command: its sender, its level at the first execution, and the number of its executions.
 
-    `first` and `last` are the numbers of the deliveries (`Received.number`) that ran it.
+    `first` and `last` are the `ReceivedMessage.number` of its first and last execution.
     """
 
     sender: str
@@ -50,7 +52,7 @@ class CommandRuns(NamedTuple):
 
 
 def command(id_: str, value: str, name: str = "valve") -> str:
-    """Return a command (XEP-0325) that sets `name` to `value`.
+    """Return a message with a command (XEP-0325) that sets the parameter `name` to `value`.
 
     Raises:
         MessageRefused: a value has characters that XML forbids.
@@ -63,7 +65,7 @@ def command(id_: str, value: str, name: str = "valve") -> str:
 
 
 class Actuator:
-    """Runs commands. `keep` is how many it remembers; the oldest are forgotten first."""
+    """Executes and counts commands. `keep` is the number of commands to remember, the latest."""
 
     SCHEMA: ClassVar[str] = """
     CREATE TABLE actuator_run (
@@ -84,7 +86,7 @@ class Actuator:
         self._keep = keep
 
     def run(self, message: ReceivedMessage, db: sqlite3.Connection) -> None:
-        """Run a message's command, for `Receiving.on_message`; ignore other messages."""
+        """Execute a message's command, as `ReceiveOptions.on_message`; ignore other messages."""
         values = {
             each.get("name", ""): each.get("value", "")
             for each in message.xml().iterfind(f"{{{CONTROL}}}set/{{{CONTROL}}}string")
@@ -98,9 +100,9 @@ class Actuator:
 
     @staticmethod
     def ran(db: sqlite3.Connection) -> list[CommandRuns]:
-        """List the commands that ran, in the order of their first run.
+        """Return the executed commands, in the order of their first execution.
 
         Args:
-            db: the inbox's `database`.
+            db: the database connection of the inbox (`Inbox.database`).
         """
         return [CommandRuns(*row) for row in db.execute(_RAN)]

@@ -1,8 +1,8 @@
-"""The scenario `attack`: honest devices continue while attackers do their worst to a gateway.
+"""The scenario `attack`: measure honest devices before, during and after attacks on a gateway.
 
-It creates its own gateway. Devices send assured events all the time, and their response times are
-measured before, during and after the attack, whose attackers run in a process of their own. Memory
-is measured from outside. `attack_verdict` judges the result.
+The scenario creates its own gateway. Honest devices send assured events continuously, and their
+response times are measured. The attackers run in a separate process. The gateway's memory is read
+from `/proc`. `attack_verdict` judges the result.
 """
 
 from __future__ import annotations
@@ -50,16 +50,18 @@ _RECONNECT: Final = ReconnectPolicy(base=0.25, cap=2.0, stable=0.5, timeout=10.0
 
 @dataclass(frozen=True, slots=True)
 class AttackSettings:
-    """Settings of an attack: `devices` honest devices send `pace` messages a second each.
+    """Settings of an attack: `devices` honest devices each send `pace` messages per second.
 
-    `quiet` (before and after) and `attacked` are seconds; the attack goes on for up to `_REFUSED_S`
-    more, until each attacker was refused. `rate` is the maximum of stanzas a second for each flood.
-    `ceiling` is in bytes; 0 computes it from the configuration. `times` is the allowed ratio of the
-    99th percentile to the quiet one. Empty `attacks`: all.
+    `quiet` (the phases before and after) and `attacked` are in seconds; the attack continues for up
+    to `_REFUSED_S` further seconds, until the gateway has refused each attacker. `rate` is the
+    maximum of stanzas per second of each attacker. `ceiling` is the memory limit in bytes; 0
+    computes it from the configuration. `times` is the allowed ratio of the 99th percentile of
+    response times during the attack to that of the quiet phases. If `attacks` is empty, all attacks
+    run.
 
-    With `judge_times`, the attackers represent other machines and use only processor time that
-    nothing else needs; on a busy machine, they may achieve little. Without it, they get an ordinary
-    share, and response times are not judged.
+    With `judge_times`, the attackers use only idle processor time, as if they ran on other
+    machines; on a busy machine, they may send little. Otherwise they run with normal priority, and
+    response times are not judged.
     """
 
     folder: Path
@@ -76,7 +78,7 @@ class AttackSettings:
 
     @property
     def warm(self) -> float:
-        """Seconds before the first quiet phase: the first answers find cold caches."""
+        """Seconds before the first quiet phase, because the first answers are slow."""
         return 2.0 if self.judge_times else 0.0
 
     @property
@@ -87,7 +89,7 @@ class AttackSettings:
 
 @dataclass(slots=True)
 class _Clock:
-    """The times at which messages were first offered, and the seconds that each took."""
+    """The times of the first offers of messages, and (offered, response time) of ended messages."""
 
     offered: dict[int, float] = field(default_factory=dict)
     took: list[tuple[float, float]] = field(default_factory=list)
@@ -102,8 +104,7 @@ class _Clock:
 
 
 class _Measurements(NamedTuple):
-    """The times at which the phases began and ended, the attackers' counts, and the gateway's peak
-    memory in bytes."""
+    """The times of the phases, the attackers' counts, and the gateway's peak memory in bytes."""
 
     quiet: float
     begun: float
@@ -114,7 +115,7 @@ class _Measurements(NamedTuple):
 
 
 class _Honest:
-    """One honest device, which sends at its own pace."""
+    """One honest device, which sends events at random intervals."""
 
     def __init__(
         self,
@@ -141,7 +142,7 @@ class _Honest:
         )
 
     async def send(self, pace: float) -> None:
-        """Send all messages of the run."""
+        """Send all messages of this device."""
         begun = asyncio.get_running_loop().time()
         for number in range(1, self._run.messages + 1):
             due = begun + (number - 1 + self._random.random()) / pace
@@ -153,14 +154,14 @@ class _Honest:
 async def attack(
     settings: AttackSettings, tell: Callable[[str], None] = lambda _line: None
 ) -> AttackVerdict:
-    """Create a gateway, measure it without and under attack, and judge.
+    """Create a gateway, measure it before, during and after an attack, and return the verdict.
 
     Args:
-        settings: how.
-        tell: called with each phase as it begins.
+        settings: the settings of the attack.
+        tell: called with a progress message at the start of each phase.
 
     Raises:
-        FirmwareError: a command failed, or devices could not connect.
+        FirmwareError: a `fieldpost` command failed, or devices could not connect.
         ValueError: an attack is unknown.
     """
     attacks = named(settings.attacks)
@@ -168,7 +169,7 @@ async def attack(
     seconds = settings.warm + 2 * settings.quiet + settings.attacked + settings.rest
     names = tuple(f"honest{n}" for n in range(1, settings.devices + 1))
     run = RunRecord.begin(settings.folder, DOMAIN, names, round(settings.pace * seconds))
-    tell(f"making a gateway with {len(names)} honest devices and {len(attacks)} attacks")
+    tell(f"creating a gateway with {len(names)} honest devices and {len(attacks)} attacks")
     accounts = _accounts(names, attacks, password)
     gateway = await GatewayProcess.make(settings.folder / "gateway", accounts, {})
     try:
@@ -227,7 +228,7 @@ async def _measured(
     devices: list[_Honest],
     tell: Callable[[str], None],
 ) -> _Measurements:
-    """Have the devices send without and under attack until everything is delivered."""
+    """Have the devices send before, during and after the attack, and wait for all deliveries."""
     peaks: list[int] = []
     watch = asyncio.create_task(_watch(gateway, peaks))
     try:
@@ -235,18 +236,18 @@ async def _measured(
         loop = asyncio.get_running_loop()
         sending = asyncio.gather(*(device.send(settings.pace) for device in devices))
         await asyncio.sleep(settings.warm)
-        tell(f"quiet for {settings.quiet:g} s")
+        tell(f"quiet phase: {settings.quiet:g} s")
         quiet = loop.time()
         await asyncio.sleep(settings.quiet)
-        tell(f"attacked for {settings.attacked:g} s")
+        tell(f"attack: at least {settings.attacked:g} s")
         begun = loop.time()
         counts = await _attackers(settings, gateway, password)
         await asyncio.sleep(settings.rest)
-        tell(f"attack is over; quiet for {settings.quiet:g} s")
+        tell(f"attack ended; quiet phase: {settings.quiet:g} s")
         after = loop.time()
         await asyncio.sleep(settings.quiet)
         ended = loop.time()
-        tell("waiting for what is not delivered yet")
+        tell("waiting for undelivered messages")
         await sending
         await asyncio.gather(*(device.device.flush(_PATIENCE_S) for device in devices))
     finally:
@@ -261,7 +262,7 @@ def _accounts(names: tuple[str, ...], attacks: tuple[Attack, ...], password: str
 
 
 def _attacked(each: Attack, counts: Mapping[str, int], refusals: Refusals) -> AttackResult:
-    """Combine what an attack counted and what was logged of its source."""
+    """Combine an attack's own counts with the refusals that the gateway logged for its source."""
     source = each.source(DOMAIN)
     heard = (counts["sent"], counts["refused"], counts["closed"])
     return AttackResult(each.name, *heard, refusals.by(source, each.rules), refusals.total(source))
@@ -269,9 +270,9 @@ def _attacked(each: Attack, counts: Mapping[str, int], refusals: Refusals) -> At
 
 @contextlib.contextmanager
 def _outbox_folder() -> Iterator[Path]:
-    """Create a folder for the outboxes, in memory if possible.
+    """Create a temporary folder for the devices' outboxes, in memory if possible.
 
-    Devices have their own cards: their writes must not keep the gateway's disk busy.
+    Real devices have their own storage, so their writes must not load the gateway's disk.
     """
     memory = str(_MEMORY) if os.access(_MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="fieldpost-sim-", dir=memory) as made:
@@ -293,7 +294,7 @@ async def _join(devices: list[_Honest]) -> None:
 async def _attackers(
     settings: AttackSettings, gateway: GatewayProcess, password: str
 ) -> dict[str, dict[str, int]]:
-    """Run the attackers in a process of their own, and return what they counted."""
+    """Run the attackers in a separate process, and return their counts by attack."""
     order: dict[str, Any] = {
         "host": HOST,
         "port": gateway.port,
@@ -325,7 +326,7 @@ async def _attackers(
 
 
 async def _watch(gateway: GatewayProcess, peaks: list[int]) -> None:
-    """Measure the gateway's memory from outside continuously; keep the maximum."""
+    """Measure the gateway's resident memory repeatedly; put the maximum into `peaks[0]`."""
     peaks.append(gateway.resident())
     while True:
         peaks[0] = max(peaks[0], gateway.resident())

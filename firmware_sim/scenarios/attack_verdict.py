@@ -1,6 +1,6 @@
 """The verdict of an attack: memory, response times, honest messages, and logged refusals.
 
-Each attack has its own source (its account or address), by which its refusals are found.
+The refusals of an attack are found in the gateway's event log by its source (account or address).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _SESSION_BYTES: Final = 114 * 1024
 
 
 class Refusals(NamedTuple):
-    """Counts of the refusals that the gateway logged, by source (account or address) and rule."""
+    """The number of refusals that the gateway logged, by source (account or address) and rule."""
 
     counts: Mapping[tuple[str, str], int]
 
     @classmethod
     def of(cls, events: Iterable[Mapping[str, Any]]) -> Refusals:
-        """Count the events of kind `limit`."""
+        """Count the refusals in the events of kind `limit`."""
         found: Counter[tuple[str, str]] = Counter()
         for event in events:
             if event.get("kind") == "limit":
@@ -36,20 +36,19 @@ class Refusals(NamedTuple):
         return cls(found)
 
     def by(self, source: str, rules: Sequence[str]) -> Mapping[str, int]:
-        """Return how often each of some rules refused a source; rules that never did are left
-        out."""
+        """Return the number of refusals of a source by each of `rules`, omitting zeros."""
         found = {rule: self.counts.get((source, rule), 0) for rule in rules}
         return {rule: count for rule, count in found.items() if count}
 
     def total(self, source: str) -> int:
-        """Return how often a source was refused."""
+        """Return the number of refusals of a source by any rule."""
         return sum(count for (who, _), count in self.counts.items() if who == source)
 
 
 class AttackResult(NamedTuple):
-    """Counts of what one attack sent and received, and of its refusals by the expected rules.
+    """The counts of one attack: stanzas sent, errors received, connections closed, and refusals.
 
-    `total` counts the refusals of its source by any rule.
+    `logged` are the logged refusals by the expected rules, `total` by any rule.
     """
 
     name: str
@@ -61,7 +60,7 @@ class AttackResult(NamedTuple):
 
     @property
     def reported(self) -> bool:
-        """Return whether the log has its refusals: an expected rule, and as many as it received."""
+        """Return whether an expected rule is logged, and at least as many refusals as received."""
         return bool(self.logged) and self.total >= self.refused + self.closed
 
 
@@ -75,7 +74,7 @@ class ResponseTimes(NamedTuple):
 
     @classmethod
     def of(cls, seconds: Iterable[float]) -> ResponseTimes:
-        """Summarise response times; all are 0 if there are none."""
+        """Summarise response times in seconds; all values are 0 if there are none."""
         row = sorted(seconds)
         if not row:
             return cls(0, 0.0, 0.0, 0.0)
@@ -86,8 +85,9 @@ class ResponseTimes(NamedTuple):
 class AttackVerdict:
     """The result of an attack.
 
-    Memory is in bytes resident. `times` is the allowed ratio of the 99th percentile to that of the
-    calmer of the two quiet phases; if it is infinite, response times are not judged.
+    `idle`, `peak` and `ceiling` are bytes of resident memory. `times` is the allowed ratio of the
+    99th percentile of response times during the attack to that of the calmer quiet phase; if it is
+    infinite, response times are not judged.
     """
 
     idle: int
@@ -102,7 +102,7 @@ class AttackVerdict:
 
     @property
     def ratio(self) -> float:
-        """The ratio of the 99th percentile under attack to the quiet one."""
+        """The ratio of the 99th percentile of response times under attack to the quiet one."""
         calm = min((times.p99 for times in self.quiet if times.answers), default=0.0)
         return self.busy.p99 / calm if calm else math.inf
 
@@ -117,7 +117,7 @@ class AttackVerdict:
             "an honest device lost or repeated a message": not self.honest.exact,
         }
         untold = [
-            f"an attack is not in the event log: {row.name}"
+            f"refusals are missing in the event log: {row.name}"
             for row in self.attacks
             if not row.reported
         ]
@@ -125,11 +125,11 @@ class AttackVerdict:
 
     @property
     def passed(self) -> bool:
-        """Return whether there is no fault."""
+        """Return whether the run had no fault."""
         return not self.faults
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
+        """Return the verdict as a JSON object."""
         return {
             "memory_mib": {
                 "idle": round(self.idle / MIB, 1),
@@ -146,7 +146,7 @@ class AttackVerdict:
         }
 
     def lines(self) -> list[str]:
-        """Format it as tables for people."""
+        """Format the verdict as tables for people."""
         head = f"{'attack':<32}{'sent':>9}{'refused':>9}{'closed':>8}  logged, by rule"
         table = [head, *(_row(row) for row in self.attacks)]
         table += ["", f"{'answers':<12}{'number':>8}{'p50 ms':>9}{'p99 ms':>9}{'most ms':>9}"]
@@ -165,10 +165,11 @@ class AttackVerdict:
 
 
 def ceiling(limits: Mapping[str, float], idle: int, accounts: int) -> int:
-    """Return how many bytes the gateway may have resident, from its limits.
+    """Return the allowed resident memory of the gateway in bytes, computed from its limits.
 
-    That is its idle memory; the unacknowledged stanzas of all sessions; twice what waits for a
-    commit; and the connections that unauthenticated peers and the attacking accounts may have.
+    It is the sum of its idle memory, the unacknowledged stanzas of all sessions, twice the bytes
+    that may wait for a commit, and the connections that unauthenticated peers and the attacking
+    accounts may have.
     """
     sessions = min(limits["sessions"], accounts * limits["sessions_per_account"])
     connections = limits["unauthenticated"] + sessions
@@ -191,5 +192,5 @@ def _answers(name: str, times: ResponseTimes) -> str:
 
 def _row(row: AttackResult) -> str:
     logged = ", ".join(f"{rule} {count}" for rule, count in row.logged.items())
-    word = logged if row.reported else f"{logged or 'nothing'}  NOT TOLD"
+    word = logged if row.reported else f"{logged or 'nothing'}  NOT ALL LOGGED"
     return f"{row.name:<32}{row.sent:>9}{row.refused:>9}{row.closed:>8}  {word}"

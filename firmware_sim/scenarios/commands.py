@@ -1,7 +1,7 @@
 """The commands `fieldpost-sim run` and `fieldpost-sim verdict`.
 
-Each scenario shows progress on standard error, prints the verdict, and exits with status 0 if it
-passed, else with 1. All but `count` create their own gateway, in a folder.
+Each command shows progress on standard error, prints the verdict, and exits with status 0 if it
+passed, else with 1. All scenarios except `count` create their own gateway.
 """
 
 from __future__ import annotations
@@ -38,22 +38,24 @@ _FOLDER: Final = click.Path(exists=True, file_okay=False, path_type=Path)
 _state = click.option(
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
-    help="A new folder for all files, which is kept; by default a temporary one.",
+    help="A new folder for all files, kept. By default a temporary folder, kept on failure.",
 )
 _fraction = click.FloatRange(0.0, 1.0)
 
 
 class _GatewayLog(NamedTuple):
-    """The options by which a verdict finds the gateway's event log."""
+    """The options that give the gateway's event log: its folder, or a file with the events."""
 
     gateway_dir: Path | None
     events: Path | None
 
 
 def _log_options(command: Decorator) -> Decorator:
-    """Add the options of `_GatewayLog`."""
+    """Add the options `--gateway-dir` and `--events` to a command."""
     folder = click.option(
-        "--gateway-dir", type=_FOLDER, help="Folder of the gateway, for the verdict."
+        "--gateway-dir",
+        type=_FOLDER,
+        help="Folder of the gateway, to read its event log for the verdict.",
     )
     file = click.option(
         "--events",
@@ -82,11 +84,13 @@ def _log_options(command: Decorator) -> Decorator:
 @number("--devices", click.IntRange(1, 1000), 20, "Number of devices.")
 @number("--messages", click.IntRange(1, 100_000), 50, "Number of events that each device sends.")
 @seed_option("Seed of the random times and faults.")
-@seconds("--seconds", 30.0, "Time in which the events are sent.")
+@seconds("--seconds", 30.0, "Time over which the events are spread.")
 @seconds("--patience", 120.0, "Maximum time for deliveries after --seconds.")
-@number("--faults", _fraction, 0.0, "Fraction of events with a fault.")
+@number("--faults", _fraction, 0.0, "Fraction (0 to 1) of events with a fault.")
 @click.option(
-    "--gateway", default="", help="JID of the gateway, if it is a component of that server."
+    "--gateway",
+    default="",
+    help="JID of the gateway, if it is a component of the server at --host.",
 )
 @seconds(
     "--retry-base",
@@ -99,7 +103,7 @@ def _log_options(command: Decorator) -> Decorator:
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
-    help="Folder of the run: outboxes and settings. An interrupted run continues.",
+    help="Folder for outboxes and settings. If it contains an interrupted run, this run continues.",
 )
 @_log_options
 @json_option()
@@ -117,9 +121,9 @@ def count_command(
     as_json: bool,
     **pace: Any,
 ) -> None:
-    """Send assured events from many failing devices and check that each is logged once.
+    """Send assured events from devices with faults, and check that each is logged once.
 
-    The run ends when all events are delivered, or when --patience has passed.
+    The run ends when all events are delivered, or --patience seconds after --seconds.
     """
     from firmware_sim.device.limits import SendPolicy
     from firmware_sim.scenarios.count import CountSettings, count
@@ -139,7 +143,12 @@ def count_command(
 
 
 @click.command("verdict")
-@click.option("--state", type=_FOLDER, required=True, help="Folder of the run.")
+@click.option(
+    "--state",
+    type=_FOLDER,
+    required=True,
+    help="Folder of the run: the option --state of `run count`.",
+)
 @_log_options
 @json_option()
 def verdict_command(
@@ -149,7 +158,7 @@ def verdict_command(
     from firmware_sim.scenarios.record import RunMismatch, RunRecord
 
     if gateway_dir is None and events is None:
-        raise click.UsageError("give --gateway-dir or --events")
+        raise click.UsageError("the gateway's log is missing; give --gateway-dir or --events")
     try:
         run = RunRecord.load(state)
     except RunMismatch as error:
@@ -158,7 +167,7 @@ def verdict_command(
 
 
 def _passwords(accounts: Path, devices: int) -> dict[str, str]:
-    """Read the first DEVICES accounts of the file."""
+    """Read the names and passwords of the first `devices` accounts in a file."""
     try:
         rows = json.loads(accounts.read_text())
     except ValueError as error:
@@ -199,10 +208,15 @@ def _judge_count(run: RunRecord, state: Path, log: _GatewayLog) -> Verdict:
 
 @click.command("custody")
 @number("--devices", click.IntRange(2, 1000), 100, "Number of devices.")
-@number("--messages", click.IntRange(1, 1_000_000), 20_000, "Number of messages of all devices.")
-@seconds("--seconds", 180.0, "Time in which the messages are sent.")
+@number(
+    "--messages",
+    click.IntRange(1, 1_000_000),
+    20_000,
+    "Number of messages of all devices together.",
+)
+@seconds("--seconds", 180.0, "Time over which the messages are spread.")
 @seconds("--patience", 180.0, "Maximum time for deliveries after --seconds.")
-@number("--faults", _fraction, 0.05, "Fraction of messages with a fault.")
+@number("--faults", _fraction, 0.05, "Fraction (0 to 1) of messages with a fault.")
 @number("--kills", click.IntRange(0, 1000), 10, "How often the gateway is killed.")
 @seed_option()
 @_state
@@ -223,10 +237,10 @@ def custody_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
 
 
 class _AttackCommand(click.Command):
-    """Lists the attacks below the options in `--help`."""
+    """A command whose `--help` lists the attacks below the options."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each attack's name, and what it does."""
+        """Write the name and the description of each attack."""
         from firmware_sim.attackers.__main__ import ALL
 
         with formatter.section("Attacks"):
@@ -236,26 +250,32 @@ class _AttackCommand(click.Command):
 @click.command("attack", cls=_AttackCommand)
 @number("--devices", click.IntRange(1, 1000), 10, "Number of honest devices.")
 @number(
-    "--pace", click.FloatRange(0.1, 100.0), 5.0, "Assured events per second of an honest device."
+    "--pace", click.FloatRange(0.1, 100.0), 5.0, "Assured events per second of each honest device."
 )
-@seconds("--quiet", 10.0, "Duration of the quiet phase before the attack, and of the one after.")
-@seconds("--attacked", 40.0, "Least duration of the attack.")
-@number("--rate", click.FloatRange(20.0, 1e5), 500.0, "Stanzas per second of an attacker.")
+@seconds("--quiet", 10.0, "Duration of each of the two quiet phases, before and after the attack.")
+@seconds("--attacked", 40.0, "Minimum duration of the attack.")
+@number(
+    "--rate", click.FloatRange(20.0, 1e5), 500.0, "Maximum of stanzas per second of each attacker."
+)
 @click.option(
     "--ceiling-mb",
     type=click.IntRange(0, 1 << 20),
     default=0,
     metavar="MIB",
-    help="Memory limit of the gateway. By default it is computed from the configuration.",
+    help="Permitted memory of the gateway; 0, the default, computes it from the configuration.",
 )
 @number(
     "--times",
     click.FloatRange(1.0, 1e6),
     3.0,
-    "Permitted growth of the 99th percentile of response times during the attack, as a factor.",
+    "Permitted ratio of the 99th percentile of response times during the attack to without.",
 )
 @click.option(
-    "--attack", "attacks", multiple=True, metavar="NAME", help="Run only this attack; repeatable."
+    "--attack",
+    "attacks",
+    multiple=True,
+    metavar="NAME",
+    help="Run only this attack; may be repeated.",
 )
 @click.option(
     "--judge-times/--no-judge-times",
@@ -276,10 +296,10 @@ def attack_command(
 ) -> None:
     """Attack a gateway, and measure the effect on honest devices and on memory.
 
-    Creates its own gateway. Honest devices send assured events before, during and after the
-    attack. The attackers send with and without accounts. The run passes if the gateway's memory
-    stays below its limit, the response times grow less than --times compared with the better of
-    the two quiet phases, and the gateway's log contains the refusals.
+    Creates its own gateway. Honest devices send assured events before, during and after the attack.
+    Some attackers have accounts. The run passes if the gateway's memory stays below its limit, the
+    99th percentile of the response times is at most --times that of the better quiet phase, and the
+    gateway's event log contains the refusals.
     """
     from firmware_sim.attackers.__main__ import named
     from firmware_sim.scenarios.attack import AttackSettings, attack
@@ -302,10 +322,15 @@ def attack_command(
 @seconds(
     "--seconds",
     60.0,
-    "Time in which the second half of the items is published; the first half takes half of it.",
+    "Time to publish the second half of the items; the first half takes half this time.",
 )
-@seconds("--patience", 120.0, "Maximum time to finish all items after they are published.")
-@number("--faults", _fraction, 0.05, "Fraction of deliveries with a fault.")
+@seconds("--patience", 120.0, "Maximum time to finish the items after each half is published.")
+@number(
+    "--faults",
+    _fraction,
+    0.05,
+    "Fraction (0 to 1) of the deliveries in the second half with a fault.",
+)
 @number("--kills", click.IntRange(0, 1000), 3, "How often the gateway is killed.")
 @seed_option()
 @_state
@@ -313,10 +338,11 @@ def attack_command(
 def workers_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
     """Divide a queue among workers, cause faults, and check each item.
 
-    Creates its own gateway. During the first half of the items there are no faults, to measure
+    Creates its own gateway. The first half of the items is processed without faults, to check
     whether the workers get equal numbers of items. Then workers crash, hang, return items,
     disconnect and reconnect, and the gateway is killed and restarted. There are also three shares
-    (shared subscriptions), one at each level; each gets a fifth of the number of items.
+    (shared subscriptions), one for each quality of service level; each gets a fifth of the number
+    of items.
     """
     from firmware_sim.scenarios.workers import WorkersSettings, workers
 
@@ -329,7 +355,7 @@ def workers_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
 
 
 class _Folder:
-    """The folder of a run: the given one, or a temporary one that is kept on request."""
+    """The folder of a run. If none is given, a temporary folder, deleted at the end unless `keep`."""
 
     def __init__(self, given: Path | None) -> None:
         if given is not None and given.exists() and any(given.iterdir()):
@@ -349,7 +375,7 @@ class _Folder:
 
 
 def _run(work: Callable[[ShowProgress], Coroutine[Any, Any, T]]) -> tuple[T, float]:
-    """Run a scenario; return its result and the seconds it took. A failure exits with status 1."""
+    """Run a scenario; return its result and duration in seconds. Exit with 1 on an error."""
     from firmware_sim.errors import FirmwareError
 
     # Lost connections are part of every run; each device logs its own.
@@ -367,8 +393,10 @@ def _run(work: Callable[[ShowProgress], Coroutine[Any, Any, T]]) -> tuple[T, flo
 
 
 def _progress_printer() -> ShowProgress:
-    """Return a function that shows progress on standard error: in place on a terminal, else as
-    occasional lines."""
+    """Return a function that shows progress on standard error.
+
+    On a terminal, it overwrites one line; else it prints a line every ten seconds.
+    """
     terminal, reported = sys.stderr.isatty(), 0.0
 
     def show(line: str) -> None:
@@ -383,7 +411,7 @@ def _progress_printer() -> ShowProgress:
 
 
 def _faults(faults: Counter[Any], errors: Counter[str] | None = None) -> dict[str, float]:
-    """Return the counts of faults, and of errors because of which devices stayed offline."""
+    """Return the numbers of faults, and of devices that stayed offline by error."""
     found = dict(sorted((fault.value, count) for fault, count in faults.items()))
     return found | {f"offline: {e}": count for e, count in (errors or Counter()).most_common()}
 
@@ -397,7 +425,7 @@ class _Verdict(Protocol):
 def _finish(
     verdict: _Verdict, more: Mapping[str, Any], as_json: bool, *, passed: bool, run: str = ""
 ) -> NoReturn:
-    """Print a verdict, with more values by name; exit with status 0 if it passed, else 1."""
+    """Print a verdict and the values `more`; exit with status 0 if it passed, else 1."""
     if as_json:
         click.echo(json.dumps({**({"run": run} if run else {}), **more, **verdict.as_json()}))
     else:

@@ -1,7 +1,7 @@
-"""The scenario `count`: N devices send M assured events each, while links and devices fail.
+"""The scenario `count`: N devices each send M assured events, while links and devices fail.
 
-Each event is an XEP-0337 log with the tags `n` (1 to M) and `run`. A restarted device continues
-from its outbox, and so does the whole run. The gateway may be killed and restarted at any time.
+Each event is an XEP-0337 log event with the tags `n` (1 to M) and `run`. Restarted devices, and an
+interrupted run, continue from the outboxes. The gateway may be killed and restarted at any time.
 `count_verdict` judges the result.
 """
 
@@ -31,11 +31,11 @@ _PROGRESS_S: Final = 0.5  # seconds between two reports of progress
 
 @dataclass(frozen=True, slots=True)
 class CountSettings:
-    """Settings of a run.
+    """Settings of a run of the scenario `count`.
 
     `seconds` is the time over which each device spreads its messages. `patience` is the number of
-    further seconds that the run may take. `faults` is the fraction of messages with a fault, 0 to
-    1. `gateway` is the JID that events are sent to, if the gateway is a component; by default
+    further seconds after which the run ends. `faults` is the fraction of messages with a fault, 0
+    to 1. `gateway` is the JID to which events are sent, if the gateway is a component; by default
     the devices' domain.
     """
 
@@ -55,14 +55,14 @@ class CountSettings:
 
 @dataclass(frozen=True, slots=True)
 class CountResult:
-    """Counts of the faults of a run, and of the errors because of which messages are left."""
+    """The numbers of faults of a run, and of connection errors that left messages undelivered."""
 
     faults: Counter[Fault]
     errors: Counter[str]
 
 
 class _Counting:
-    """One device of the run, which sends its events at its own pace."""
+    """One device of the run, which sends its events at random times."""
 
     def __init__(self, name: str, run: RunRecord, settings: CountSettings) -> None:
         self._name = name
@@ -88,7 +88,7 @@ class _Counting:
         )
 
     async def run(self) -> None:
-        """Send all messages at their times, and wait until each has ended."""
+        """Send all messages at their times, and wait until each is done, failed or in doubt."""
         await self.actor.start()
         begun = asyncio.get_running_loop().time()
         dues = self._dues()
@@ -120,18 +120,18 @@ async def count(
     settings: CountSettings,
     progress: Callable[[str], None] | None = None,
 ) -> CountResult:
-    """Run the scenario until every message has ended, or patience is exhausted.
+    """Run the scenario until every message has ended, or the time limit has passed.
 
     Args:
-        run: the devices and their messages.
-        settings: where, how fast, and with which faults.
-        progress: called twice a second with the state of the run.
+        run: the record of the run: its devices and numbers of messages.
+        settings: the settings of the run.
+        progress: called twice a second with a line about the progress.
 
     Returns:
-        What it met. The state of the messages is in the outboxes.
+        The numbers of faults and errors. The states of the messages are in the outboxes.
 
     Raises:
-        OutboxError: an outbox cannot be used.
+        OutboxError: an outbox cannot be opened, or its disk failed.
     """
     played = [_Counting(name, run, settings) for name in run.devices]
     actors = [each.actor for each in played]

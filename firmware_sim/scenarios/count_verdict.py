@@ -1,4 +1,4 @@
-"""The verdict of a run: the devices' view of each message, against what the gateway logged.
+"""The verdict of a `count` run: compare the devices' outboxes with the gateway's event log.
 
 A message is identified by (source, n): the device's full JID and its number in the run.
 """
@@ -15,11 +15,11 @@ from firmware_sim.device.sender_rules import LIVE, State
 Key = tuple[str, int]
 
 SHOWN: Final = 20
-"""Differences of one kind that are named; all are counted."""
+"""Number of differences of one kind that are listed as examples; all are counted."""
 
 
 def fault_lines(faults: Mapping[str, Sequence[str]], *, exact: bool) -> list[str]:
-    """Format the faults of a run, the first `SHOWN` of each kind, and its verdict."""
+    """Format the faults of a run, up to `SHOWN` of each kind, and whether the verdict is exact."""
     lines = []
     for name, rows in faults.items():
         lines += [f"{name}: {len(rows)}", *(f"  {row}" for row in list(rows)[:SHOWN])]
@@ -27,7 +27,7 @@ def fault_lines(faults: Mapping[str, Sequence[str]], *, exact: bool) -> list[str
 
 
 def faults_as_json(faults: Mapping[str, Sequence[str]], *, exact: bool) -> dict[str, Any]:
-    """Return the counts and examples of a run's faults as a part of a JSON object."""
+    """Return the counts and examples of a run's faults as fields of a JSON object."""
     return {
         "faults": {name: len(rows) for name, rows in faults.items()},
         "examples": {name: list(rows)[:SHOWN] for name, rows in faults.items()},
@@ -37,9 +37,9 @@ def faults_as_json(faults: Mapping[str, Sequence[str]], *, exact: bool) -> dict[
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of a run. The counts are of messages; the lists name the first `SHOWN` of them.
+    """The result of a run: numbers of messages, and up to `SHOWN` examples of each difference.
 
-    `logged` is None if the gateway was not asked; then the counts that compare with it are 0.
+    If there is no event log, `logged` is None, and the numbers from the comparison are 0.
     """
 
     planned: int
@@ -57,21 +57,21 @@ class Verdict:
 
     @property
     def exact(self) -> bool:
-        """Return whether everything was sent, delivered, and logged once, and nothing else was."""
+        """Return whether exactly the planned messages were sent, delivered, and logged once."""
         whole = self.planned == self.sent == self.delivered == self.logged
         return whole and not (self.duplicates or self.missing or self.unexpected)
 
     @property
     def passed(self) -> bool:
-        """Return whether it is exact or, without the gateway's log, all is believed delivered."""
+        """Return whether the verdict is exact or, without an event log, all was delivered."""
         return self.exact or (self.logged is None and self.planned == self.delivered)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
+        """Return the verdict as a JSON object."""
         return {**asdict(self), "exact": self.exact}
 
     def lines(self) -> list[str]:
-        """Format it as a table for people."""
+        """Format the verdict as a table for people."""
         rows = [
             ("planned", self.planned, ""),
             ("sent", self.sent, "accepted by the devices' outboxes"),
@@ -96,12 +96,13 @@ class Verdict:
 
 
 def judge(planned: int, believed: Mapping[Key, State], logged: Iterable[Key] | None) -> Verdict:
-    """Compare what devices believe with what the gateway logged.
+    """Compare the devices' states of messages with the gateway's event log.
 
     Args:
-        planned: messages that the run was to send.
-        believed: the state of each message that was sent.
-        logged: each event of the run at the gateway, as often as it occurs; None if not asked.
+        planned: number of messages that the run was to send.
+        believed: the state of each sent message according to its device.
+        logged: the events of the run in the gateway's event log, with repetitions; None without a
+            log.
     """
     times = Counter(logged or ())
     states = Counter(believed.values())

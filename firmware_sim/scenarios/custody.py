@@ -1,8 +1,8 @@
-"""The scenario `custody`: devices send to each other at all levels, and everything fails.
+"""The scenario `custody`: devices send each other messages at all levels, with many faults.
 
-Links lose, delay, reset and half-close; devices restart; some read slowly, some never connect; the
-gateway is killed and restarted. `custody_plan` decides what is sent, `faults` what goes wrong, and
-`custody_verdict` judges the result.
+Links lose and delay data, and reset and half-close connections. Devices restart; some read slowly,
+some never connect. The gateway is killed and restarted. `custody_plan` decides the messages,
+`faults` the faults, and `custody_verdict` judges the result.
 """
 
 from __future__ import annotations
@@ -64,10 +64,11 @@ _VALVE: Final = Actuator()
 
 @dataclass(frozen=True, slots=True)
 class CustodySettings:
-    """Settings of a run: `devices` send `messages` in total over `seconds`.
+    """Settings of a run: `devices` devices send `messages` messages in total over `seconds`
+    seconds.
 
     `faults` is the fraction of messages with a fault. The gateway is killed `kills` times.
-    `patience` is the number of further seconds that the deliveries may take.
+    `patience` is the number of further seconds after which the run ends.
     """
 
     folder: Path
@@ -81,13 +82,13 @@ class CustodySettings:
 
     @property
     def plan(self) -> Plan:
-        """The messages to send."""
+        """The messages of the run."""
         return Plan(self.seed, DOMAIN, self.devices, self.messages)
 
 
 @dataclass(frozen=True, slots=True)
 class CustodyResult:
-    """A finished run: its verdict, the faults that occurred, and why devices stayed offline."""
+    """A finished run: its verdict, and numbers of faults, gateway kills and connection errors."""
 
     verdict: CustodyVerdict
     faults: Counter[Fault]
@@ -96,7 +97,7 @@ class CustodyResult:
 
 
 class _Sender:
-    """One device of the run: sends its messages, and runs the commands that it receives."""
+    """One device of the run: it sends its messages, and executes the commands that it receives."""
 
     def __init__(
         self, name: str, settings: CustodySettings, run: str, gateway: GatewayProcess, password: str
@@ -108,9 +109,9 @@ class _Sender:
         faults = FaultPlan(settings.seed, name, min(settings.faults / _REACHED, 1.0))
         self.actor = Actor(HOST, gateway.port, faults, self._make)
         self.plain: dict[Key, State] = {}
-        """The outcome of each of its level 0 messages: done if it was sent, else failed."""
+        """The outcomes of the device's messages of level 0: `DONE` if sent, else `FAILED`."""
         self.offers: Counter[int] = Counter()
-        """Number of times that each message of the outbox was sent."""
+        """The number of times that each message of the outbox was offered."""
 
     def _make(self, host: str, port: int, observe: Callable[[DeliveryStep, int], None]) -> Device:
         folder, jid = self._settings.folder, self._plan.jid(self.name)
@@ -171,7 +172,7 @@ class _Sender:
                 return
 
     async def _send_sure(self, number: int, body: str, to: str, level: int) -> None:
-        """Send until the outbox has accepted it; after a restart the outbox is asked."""
+        """Send until the outbox has the message; after a restart, check whether it has."""
         unsure = False
         while True:
             device = await self.actor.steady()
@@ -188,7 +189,7 @@ class _Sender:
                 return
 
     async def read_slowly(self) -> None:
-        """Stop reading for a while, repeatedly, for ever."""
+        """Pause and resume reading at random intervals, until cancelled."""
         while True:
             await asyncio.sleep(self._random.uniform(*_SLOW_S))
             device = await self.actor.steady()
@@ -203,15 +204,15 @@ async def custody(
     """Run the scenario and judge it.
 
     Args:
-        settings: how; `folder` is created, and keeps everything for inspection.
-        tell: called each second with the state of the run.
+        settings: the settings; `folder` is created, and its files are kept for inspection.
+        tell: called each second with a line about the progress.
 
     Raises:
-        FirmwareError: a command of the gateway failed, or a file of a device.
+        FirmwareError: a `fieldpost` command failed, or a device's file could not be used.
     """
     plan, password, run = settings.plan, secrets.token_urlsafe(12), secrets.token_hex(8)
     settings.folder.mkdir(parents=True, exist_ok=True)
-    tell(f"making a gateway with {len(plan.names)} devices")
+    tell(f"creating a gateway with {len(plan.names)} devices")
     accounts = [Account(name, password) for name in plan.names]
     gateway = await GatewayProcess.make(gateway_folder(settings.folder), accounts, _OPTIONS)
     senders = [_Sender(name, settings, run, gateway, password) for name in plan.present]
@@ -236,7 +237,7 @@ async def _go(
     senders: list[_Sender],
     tell: Callable[[str], None],
 ) -> None:
-    """Send everything amid all faults, and wait until it has arrived or patience is exhausted."""
+    """Send all messages with faults, and wait for all deliveries, or the time limit."""
     slow = [each for each in senders if each.name in settings.plan.slow]
     for each in senders:
         await each.actor.start()
@@ -267,10 +268,10 @@ async def _go(
 async def _drained(
     settings: CustodySettings, gateway: GatewayProcess, senders: list[_Sender]
 ) -> None:
-    """Wait until the gateway keeps exactly what is for devices that never connect.
+    """Wait until the gateway keeps only messages for devices that never connect.
 
-    A message of level 1 that was sent twice may wait twice, so the same count must be seen
-    repeatedly.
+    The exact number is unknown, because a message of level 1 that was sent twice may be kept twice.
+    So the wait ends when the number is low enough and the same three times.
     """
     seen = [-1]
     while len(seen) < _LOOKS or len(set(seen[-_LOOKS:])) > 1:

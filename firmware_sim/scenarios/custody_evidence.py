@@ -1,7 +1,8 @@
 """Collect the evidence of a custody run from files and from the gateway's commands.
 
-Outboxes show what senders believe, inboxes what ran, the gateway's event log what reached the
-gateway itself, and its dead letters and status what it keeps.
+Outboxes contain the states of messages according to their senders, inboxes the executed commands.
+The gateway's event log contains the messages to the gateway; its dead letters and its status show
+the messages that it still keeps.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from firmware_sim.scenarios.record import EVENT
 
 _IN_DOUBT: Final = "in doubt"
 _NUMBER: Final = re.compile("name=[\"'](?:command|n)[\"'] value=[\"']([0-9]+)[\"']")
-"""The place of a message's number in its body: a command's id, or an event's tag `n`."""
+"""Matches a message's number in its body: a command's id, or an event's tag `n`."""
 
 
 def gather(
@@ -35,17 +36,17 @@ def gather(
     plain: Mapping[Key, State],
     offers: Mapping[str, Mapping[int, int]],
 ) -> CustodyEvidence:
-    """Collect everything.
+    """Collect all evidence of a run.
 
     Args:
-        folder: of the run; all devices are stopped, the gateway may run.
-        plan: of the run.
-        run: the run's id, a tag of its events.
-        plain: what became of the level 0 messages, which no outbox has.
-        offers: how often each device sent each message, by the number in its outbox.
+        folder: the folder of the run; all devices must be stopped, the gateway may run.
+        plan: the plan of the run.
+        run: the run's id, the value of the tag `run` of its events.
+        plain: the outcomes of the messages of level 0, which are not in an outbox.
+        offers: for each device, the number of offers of each message, by its number in the outbox.
 
     Raises:
-        FirmwareError: a file cannot be read, or a command of the gateway failed.
+        FirmwareError: a file cannot be read, or a `fieldpost` command failed.
     """
     believed, ran, repeated = dict(plain), list[Execution](), 0
     for name in plan.present:
@@ -68,33 +69,33 @@ def gateway_folder(folder: Path) -> Path:
 
 
 def outbox(folder: Path, name: str) -> Path:
-    """Return the file of a device's outbox."""
+    """Return the path of a device's outbox."""
     return folder / f"{name}.outbox"
 
 
 def inbox(folder: Path, name: str) -> Path:
-    """Return the file of a device's inbox."""
+    """Return the path of a device's inbox."""
     return folder / f"{name}.inbox"
 
 
 def limits(plan: Plan) -> OutboxLimits:
-    """Return limits under which an outbox remembers every message of the run."""
+    """Return outbox limits that are high enough to remember every message of the run."""
     return OutboxLimits(keep_done=plan.messages, keep_failed=plan.messages)
 
 
 def status(gateway: Path) -> dict[str, Any]:
-    """Return a gateway's status."""
+    """Return the output of `fieldpost status --json` for a gateway's folder."""
     found: dict[str, Any] = json.loads(gateway_command.run("status", "--json", "--dir", gateway))
     return found
 
 
 def kept(found: Mapping[str, Any]) -> int:
-    """Return how many messages of level 1 and 2 wait for accounts, by a gateway's status."""
+    """Return the number of messages of levels 1 and 2 in outboxes, from a gateway's status."""
     return int(found["waiting"]["outbox"])
 
 
 class ForAbsent(NamedTuple):
-    """Messages accepted for devices that never connect, and how often any was sent again."""
+    """Numbers of messages to devices that never connect, and of their repeated offers."""
 
     messages: int
     repeated: int
@@ -103,12 +104,12 @@ class ForAbsent(NamedTuple):
 def for_absent(
     plan: Plan, delivered: Iterable[OutboxRecord], offers: Mapping[int, int]
 ) -> ForAbsent:
-    """Count those among the delivered messages of an outbox; only those of level 1 can come twice.
+    """Count the messages to devices that never connect, and repeated offers of those of level 1.
 
     Args:
-        plan: of the run.
-        delivered: what the sender believes delivered.
-        offers: how often it sent each, by the number in the outbox.
+        plan: the plan of the run.
+        delivered: the messages that are delivered according to their sender.
+        offers: the number of offers of each message, by its number in the outbox.
     """
     found = [each for each in delivered if plan.name(each.recipient) in plan.absent]
     once = [each.number for each in found if each.level is Level.ACKNOWLEDGED]
@@ -116,14 +117,14 @@ def for_absent(
 
 
 def _ran(folder: Path, plan: Plan, name: str) -> Iterator[Execution]:
-    """Return the commands that ran, from a device's inbox, in order."""
+    """Return the commands that a device executed, in order, from its inbox."""
     with Inbox.open(inbox(folder, name), plan.jid(name)) as opened:
         for row in Actuator.ran(opened.database):
             yield Execution((row.sender, int(row.command)), name, row.times)
 
 
 def _dead_letters(gateway: Path) -> Iterator[tuple[Key, bool]]:
-    """List a gateway's dead letters, and whether each certainly was not delivered."""
+    """Return a gateway's dead letters, and whether each was certainly not delivered."""
     lines = gateway_command.run("dead", "list", "--json", "--all", "--dir", gateway).splitlines()
     for line in lines:
         words = ("dead", "show", str(json.loads(line)["id"]), "--json", "--dir", gateway)

@@ -1,6 +1,6 @@
-"""Plan a custody run: who sends what, at which level, to whom, all from a seed.
+"""Plan a custody run from a seed: the sender, level and recipient of each message.
 
-A message is identified by its source (a full JID) and its number there, from 1.
+A message is identified by its source (a full JID) and its number in the source, from 1.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WAYS: Final = (Addressing.ACCOUNT,) * 8 + (Addressing.SESSION, Addressing.GATEW
 
 
 class PlannedMessage(NamedTuple):
-    """A message to send; `recipient` is a device's name, empty for the gateway."""
+    """A message to send. `recipient` is a device's name, empty for the gateway."""
 
     level: int
     way: Addressing
@@ -42,13 +42,14 @@ class PlannedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All messages of a run.
+    """The plan of a run: all devices and all messages.
 
     Args:
-        seed: selects levels, ways and recipients.
-        domain: of the gateway.
-        devices: how many there are, at least 2; one in twenty never connects, and one is slow.
-        messages: how many are sent in all, by those that connect.
+        seed: selects the levels, the kinds of addresses and the recipients.
+        domain: the gateway's domain.
+        devices: number of devices, at least 2. One in twenty never connects, and one in twenty is
+            slow; with fewer than 4 devices, none.
+        messages: number of messages that the devices send in total.
     """
 
     seed: int
@@ -63,17 +64,17 @@ class Plan:
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """The devices that never connect."""
+        """The names of the devices that never connect."""
         return self.names[: self._some]
 
     @property
     def slow(self) -> tuple[str, ...]:
-        """The devices that read slowly."""
+        """The names of the devices that read slowly."""
         return self.names[self._some : 2 * self._some]
 
     @property
     def present(self) -> tuple[str, ...]:
-        """The devices that connect, including slow ones."""
+        """The names of the devices that connect, including slow devices."""
         return self.names[self._some :]
 
     def jid(self, name: str) -> str:
@@ -85,14 +86,14 @@ class Plan:
         return jid.partition("@")[0]
 
     def count(self, name: str) -> int:
-        """Return how many messages a device sends."""
+        """Return the number of messages that a device sends."""
         if name in self.absent:
             return 0
         whole, rest = divmod(self.messages, len(self.present))
         return whole + (self.present.index(name) < rest)
 
     def message(self, name: str, number: int) -> PlannedMessage:
-        """Return a device's message by its number."""
+        """Return the message of a device with this number."""
         chance = random.Random(f"custody/{self.seed}/{name}/{number}")  # noqa: S311 - repeatable
         level, way = chance.choice(_LEVELS), chance.choice(_WAYS)
         if way is Addressing.GATEWAY:
@@ -101,14 +102,14 @@ class Plan:
         return PlannedMessage(level, way, chance.choice([each for each in others if each != name]))
 
     def address(self, planned: PlannedMessage) -> str:
-        """Return the JID that a message is sent to."""
+        """Return the JID to which a message is sent."""
         if planned.way is Addressing.GATEWAY:
             return self.domain
         full = self.jid(planned.recipient)
         return full if planned.way is Addressing.SESSION else full.partition("/")[0]
 
     def all(self) -> Iterator[tuple[Key, PlannedMessage]]:
-        """Generate all messages."""
+        """Generate all messages, with their source and number."""
         for name in self.present:
             for number in range(1, self.count(name) + 1):
                 yield (self.jid(name), number), self.message(name, number)

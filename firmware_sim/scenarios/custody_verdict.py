@@ -1,12 +1,13 @@
-"""The verdict of a custody run: what senders believe, what ran where, what the gateway keeps.
+"""The verdict of a custody run: compare the senders, the recipients and the gateway.
 
-Each message must have an outcome that its level promises; anything unexplained is a fault.
+Each message must have an outcome that its level permits; any other outcome is a fault.
 
-- Level 2 runs exactly once; or not at all and is reported: failed or in doubt at its sender, dead
-  or in doubt at the gateway, or waiting there for a device that never connected.
-- Level 1 runs at least once, or is reported in the same ways.
-- Level 0 runs at most once for each time that the gateway may send it: it may be lost.
-- From one sender to one account, levels 1 and 2 first run in the order of sending.
+- Level 2: executed exactly once; or not executed, but reported: failed or in doubt at its sender,
+  dead or in doubt at the gateway, or waiting at the gateway for a device that never connected.
+- Level 1: executed at least once, or reported in the same ways.
+- Level 0: may be lost or repeated, but is executed only by its recipient.
+- Order: messages of levels 1 and 2 from one sender to one account are first executed in the order
+  of sending.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from firmware_sim.scenarios.count_verdict import Key, fault_lines, faults_as_jso
 from firmware_sim.scenarios.custody_plan import Addressing, PlannedMessage
 
 GATEWAY: Final = ""
-"""The place of a message that reached the gateway's log; otherwise it is the device's name."""
+"""The place of execution of a message to the gateway, which logs it; else a device's name."""
 
 
 class Execution(NamedTuple):
-    """A message that ran: which, where, and how often there."""
+    """A message that was executed: its key, the place, and the number of executions there."""
 
     key: Key
     where: str
@@ -34,17 +35,17 @@ class Execution(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CustodyEvidence:
-    """The findings after the run.
+    """The evidence collected after a run.
 
     Attributes:
-        believed: the state of each accepted message at its sender.
-        ran: the messages that ran, those of each place in the order in which they ran there.
+        believed: the state of each accepted message according to its sender.
+        ran: the executed messages, for each place in the order of first execution.
         reported: the gateway's dead letters; the value is true if the message was certainly not
             delivered.
-        waiting: how many messages of levels 1 and 2 the gateway still keeps for accounts.
-        absent: the devices that never connected.
-        repeated: how often messages of level 1 to absent devices were sent again; the gateway may
-            keep another copy each time.
+        waiting: the number of messages of levels 1 and 2 that the gateway still keeps for accounts.
+        absent: the names of the devices that never connected.
+        repeated: the number of repeated offers of messages of level 1 to absent devices; the
+            gateway may keep another copy for each.
     """
 
     believed: Mapping[Key, State]
@@ -57,9 +58,10 @@ class CustodyEvidence:
 
 @dataclass(frozen=True, slots=True)
 class CustodyVerdict:
-    """Counts by level (0, 1, 2) of the outcomes of messages, and the faults by name.
+    """The numbers of messages by outcome and level (0, 1, 2), and the faults by name.
 
-    `waiting` must be at least `expected`, and at most `repeated` more.
+    `waiting` is the number of messages that the gateway keeps for absent devices. It must be at
+    least `expected`, and at most `expected + repeated`.
     """
 
     counts: Mapping[str, tuple[int, int, int]]
@@ -70,13 +72,12 @@ class CustodyVerdict:
 
     @property
     def exact(self) -> bool:
-        """Return whether every message kept the promise of its level, and all that waits is
-        explained."""
+        """Return whether there is no fault, and `waiting` has a permitted value."""
         explained = self.expected <= self.waiting <= self.expected + self.repeated
         return not self.faults and explained
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
+        """Return the verdict as a JSON object."""
         return {
             "levels": {name: list(row) for name, row in self.counts.items()},
             "waiting": self.waiting,
@@ -86,12 +87,12 @@ class CustodyVerdict:
         }
 
     def lines(self) -> list[str]:
-        """Format it as a table for people."""
+        """Format the verdict as a table for people."""
         table = [f"{'level':<12}{0:>8}{1:>8}{2:>8}"]
         for name, row in self.counts.items():
             table.append(f"{name:<12}" + "".join(f"{n:>8}" for n in row) + f"  {_NOTES[name]}")
         kept = f"the gateway keeps {self.waiting} for devices that never connected"
-        more = f", and up to {self.repeated} twice, at level 1" if self.repeated else ""
+        more = f", and up to {self.repeated} copies of level 1" if self.repeated else ""
         table.append(f"{kept}; {self.expected} expected{more}")
         return table + fault_lines(self.faults, exact=self.exact)
 
@@ -112,14 +113,14 @@ _NOTES: Final = {
 def judge(
     planned: Iterable[tuple[Key, PlannedMessage]], evidence: CustodyEvidence
 ) -> CustodyVerdict:
-    """Judge a run.
+    """Compare the plan of a run with the evidence, and return the verdict.
 
     Args:
-        planned: all messages of the run.
-        evidence: what was found.
+        planned: all planned messages.
+        evidence: the evidence of the run.
 
     Returns:
-        The counts and the faults; a message that ran without being planned is a fault.
+        The counts and the faults; an executed message that was not planned is a fault.
     """
     plan = dict(planned)
     counts: dict[str, list[int]] = {name: [0, 0, 0] for name in _NOTES}
@@ -147,7 +148,7 @@ def judge(
 
 
 def _found(message: PlannedMessage, evidence: CustodyEvidence, key: Key, runs: int) -> list[str]:
-    """Return the rows of the table that a message counts in."""
+    """Return the names of the rows of the verdict's table in which a message is counted."""
     state = evidence.believed.get(key)
     names = ["planned"]
     if state is not None:
@@ -169,7 +170,7 @@ def _found(message: PlannedMessage, evidence: CustodyEvidence, key: Key, runs: i
 def _faults(
     message: PlannedMessage, evidence: CustodyEvidence, key: Key, runs: int, strays: int
 ) -> Iterable[str]:
-    """Return how a message breaks its level's promise."""
+    """Return the faults of a message: the violations of its level's guarantees."""
     state, level = evidence.believed.get(key), message.level
     if strays:
         yield "executed at a place that is not its recipient"
@@ -192,7 +193,7 @@ def _faults(
 
 
 def _disordered(plan: Mapping[Key, PlannedMessage], ran: Iterable[Execution]) -> Iterable[str]:
-    """Return messages that first ran after a later one of the same sender to the same account."""
+    """Return messages executed after a later message from one sender to one account."""
     seen: set[Key] = set()
     last: dict[tuple[str, str], int] = {}
     for key, where, _ in ran:

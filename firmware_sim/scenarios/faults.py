@@ -1,7 +1,8 @@
-"""Plan the faults of one simulated device from a seed: what goes wrong, and when.
+"""Plan the faults of one simulated device from a seed: their kinds and times.
 
-The seed decides which messages meet a fault, which one, and at which step, so two runs with one
-seed meet the same faults. `link` and the scenarios carry them out.
+The seed selects the messages with a fault, the kind of fault, and the step of the message at which
+it occurs. So two runs with the same seed have the same faults. The modules `link` and `actor`
+implement the faults.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from firmware_sim.device.sender_loop import DeliveryStep
 
 
 class Fault(Enum):
-    """A fault; the value is its name in the verdict."""
+    """A kind of fault; the value is its name in the verdict."""
 
     CUT = "connections cut"
     RESET = "connections reset"
@@ -41,25 +42,25 @@ _LATEST_S: Final = 0.05  # by how much, at most
 
 
 class FaultPlan:
-    """The faults of one device.
+    """The planned faults of one device.
 
     Args:
-        seed: of the run.
-        device: its name, so that each device has its own faults.
-        rate: the share of its messages that meet a fault, 0 to 1.
+        seed: the seed of the run.
+        device: the device's name, which makes the faults of each device different.
+        rate: the fraction of the device's messages with a fault, 0 to 1.
     """
 
     def __init__(self, seed: int, device: str, rate: float) -> None:
         self._key = f"{seed}/{device}"
         self.rate = rate
-        """The share of its messages that meet a fault."""
+        """The fraction of the device's messages with a fault, 0 to 1."""
         self._over: set[int] = set()
         self._delays = random.Random(f"{self._key}/delay")  # noqa: S311 - repeatable, not secret
         self.happened: Counter[Fault] = Counter()
-        """Number of times that each fault was returned."""
+        """The number of faults that `at` returned, by kind."""
 
     def at(self, moment: DeliveryStep, number: int) -> Fault | None:
-        """Return the fault at this step of a message, if any; each occurs once."""
+        """Return the fault at this step of a message, or None; a message has at most one fault."""
         chance = random.Random(f"{self._key}/{number}")  # noqa: S311 - repeatable, not secret
         if chance.random() >= self.rate or moment is not chance.choice(_MOMENTS):
             return None
@@ -71,7 +72,7 @@ class FaultPlan:
         return fault
 
     def delay(self) -> float:
-        """Return the delay of the next chunk in seconds; mostly 0."""
+        """Return the delay of the next chunk of data, in seconds; mostly 0."""
         if self._delays.random() >= _SLOW:
             return 0.0
         return self._delays.uniform(0.0, _LATEST_S)

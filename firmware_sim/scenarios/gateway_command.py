@@ -1,6 +1,6 @@
-"""Run the gateway's command `fieldpost` as an operator would, and return its output.
+"""Run the command `fieldpost` as an operator would, and return its output.
 
-The simulator and the gateway share no code.
+The simulator uses the command, because it shares no code with the gateway.
 """
 
 from __future__ import annotations
@@ -14,31 +14,33 @@ from typing import Final
 from firmware_sim.errors import GatewayCommandFailed
 
 COMMAND_S: Final = 120.0
-"""Seconds that one command may take: a million events on a slow card."""
+"""Seconds that one command may take: enough to print a million events from a slow card."""
 
 
 def program() -> str:
-    """Find the command: beside this Python, else on the path.
+    """Return the path of `fieldpost`: beside the Python interpreter, else in `$PATH`.
 
     Raises:
-        GatewayCommandFailed: it is not installed.
+        GatewayCommandFailed: the command is not installed.
     """
     beside = Path(sys.executable).with_name("fieldpost")
     found = str(beside) if beside.exists() else shutil.which("fieldpost")
     if found is None:
-        raise GatewayCommandFailed("the `fieldpost` command is not installed")
+        raise GatewayCommandFailed(
+            "the `fieldpost` command is not installed; install the gateway in this environment"
+        )
     return found
 
 
 def run(*words: str | Path, stdin: str = "") -> str:
-    """Run a command, and return its standard output.
+    """Run `fieldpost` with arguments, and return its standard output.
 
     Args:
-        words: the command's words, such as "events", "--json".
-        stdin: its standard input.
+        words: the arguments, such as "events", "--json".
+        stdin: the command's standard input.
 
     Raises:
-        GatewayCommandFailed: it is not installed, failed, or took longer than `COMMAND_S`.
+        GatewayCommandFailed: the command is not installed, failed, or took longer than `COMMAND_S`.
     """
     argv = [program(), *(str(word) for word in words)]
     try:

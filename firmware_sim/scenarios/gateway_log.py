@@ -11,7 +11,7 @@ from firmware_sim.scenarios import gateway_command
 
 
 def from_gateway(directory: Path) -> list[str]:
-    """Return the events of a gateway's folder, one JSON object a line.
+    """Return the lines of a gateway's event log: one JSON object for each event.
 
     Raises:
         GatewayCommandFailed: the command is not installed, failed, or took too long.
@@ -23,7 +23,7 @@ def events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Parse lines of JSON, one event each; skip empty lines.
 
     Raises:
-        ValueError: a line is not a JSON object; names its number.
+        ValueError: a line is not a JSON object; the text gives the line number.
     """
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -38,10 +38,10 @@ def events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def of_run(lines: Iterable[str], event: str, run: str) -> Iterator[tuple[str, int]]:
-    """Return (source, n) of each event of that name with this run's tag `run`.
+    """Return (source, tag `n`) of each event with this name and this value of the tag `run`.
 
     Raises:
-        ValueError: a line is not what the command prints.
+        ValueError: a line is not a JSON object, or lacks a field.
     """
     for row in events(lines):
         tags = row.get("tags") or {}

@@ -1,6 +1,7 @@
-"""The simulator's own gateway: created in a folder, run as a process, killed and restarted.
+"""The gateway of a scenario: created in a folder, run as a process, killed and restarted.
 
-Uses the command `fieldpost` as an operator does, and observes the process from outside.
+This module uses the command `fieldpost` as an operator does, and reads the process's memory from
+`/proc`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ DOMAIN: Final = "gw.example"
 HOST: Final = "127.0.0.1"
 
 READY_S: Final = 30.0
-"""Seconds to the line `ready`: a start on a slow card with a database to recover."""
+"""Seconds that a start may take: on a slow card, with a database to recover."""
 
 STOP_S: Final = 30.0
-"""Seconds to the end after SIGTERM."""
+"""Seconds that the gateway may take to stop after SIGTERM, before it is killed."""
 
 _AT_ONCE: Final = 4  # commands that provision devices at the same time
 _LINES: Final = 50  # lines kept of what it complains of
@@ -36,11 +37,11 @@ _TRIES: Final = 200
 _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 Option = str | int | float | bool | list[str]
-"""The value of an option of the configuration."""
+"""The value of an option of the gateway's configuration."""
 
 
 class Account(NamedTuple):
-    """A device to provision."""
+    """An account to provision for a device."""
 
     name: str
     password: str
@@ -48,13 +49,13 @@ class Account(NamedTuple):
 
 
 class GatewayProcess:
-    """A gateway in a folder, always on the same port, so devices find it after a restart."""
+    """A gateway in a folder, with the same port after each restart, so that devices reconnect."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
         self.port = port
         self.starts = 0
-        """Number of times that it was started."""
+        """The number of times that the gateway was started."""
         self._process: asyncio.subprocess.Process | None = None
         self._complaints: deque[str] = deque(maxlen=_LINES)
         self._listening: asyncio.Task[None] | None = None
@@ -63,10 +64,10 @@ class GatewayProcess:
     async def make(
         cls, folder: Path, accounts: Iterable[Account], options: Mapping[str, Option]
     ) -> Self:
-        """Create its folder, provision its devices, and set configuration options.
+        """Create a gateway's folder, provision its devices, and set configuration options.
 
         Raises:
-            GatewayCommandFailed: a command failed.
+            GatewayCommandFailed: a `fieldpost` command failed, or an option does not exist.
         """
         port = free_port()
         listen = ("--listen", f"{HOST}:{port}")
@@ -86,22 +87,22 @@ class GatewayProcess:
 
     @property
     def ca(self) -> Path:
-        """The certificate that devices verify it with."""
+        """The CA certificate with which devices verify the gateway."""
         return self.folder / "pki" / "ca.pem"
 
     @property
     def limits(self) -> Mapping[str, float]:
-        """The section `[limits]` of its configuration."""
+        """The section `[limits]` of the gateway's configuration."""
         found: dict[str, float] = tomllib.loads(
             (self.folder / "fieldpost.toml").read_text("utf-8")
         )["limits"]
         return found
 
     async def start(self) -> None:
-        """Start it, and wait until it is ready.
+        """Start the gateway, and wait until it is ready.
 
         Raises:
-            GatewayCommandFailed: it did not start in time.
+            GatewayCommandFailed: the gateway did not start within `READY_S`.
         """
         argv = (gateway_command.program(), "run", "--dir", str(self.folder))
         pipe = asyncio.subprocess.PIPE
@@ -120,17 +121,17 @@ class GatewayProcess:
             raise GatewayCommandFailed(f"the gateway did not start: {self.complaints}")
 
     async def kill(self) -> None:
-        """Kill it with SIGKILL, as a power cut would, and wait until it is gone."""
+        """Stop the gateway abruptly with SIGKILL, and wait until the process has ended."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             await self._gone()
 
     async def stop(self) -> int:
-        """Stop it with SIGTERM and return its exit status; kill it if it does not stop.
+        """Stop the gateway with SIGTERM; if it does not stop within `STOP_S`, kill it.
 
         Returns:
-            Its exit status; negative for a signal, 0 if it was not running.
+            The exit status; negative for a signal, 0 if the gateway was not running.
         """
         if self._process is None:
             return 0
@@ -145,20 +146,20 @@ class GatewayProcess:
 
     @property
     def running(self) -> bool:
-        """Return whether it runs."""
+        """Return whether the gateway is running."""
         return self._process is not None and self._process.returncode is None
 
     @property
     def complaints(self) -> str:
-        """The last lines of its standard error."""
+        """The last lines of the gateway's standard error."""
         return "".join(self._complaints)
 
     def resident(self) -> int:
-        """Its resident memory in bytes; 0 if it is gone."""
+        """Return the gateway's resident memory in bytes; 0 if it is not running."""
         return self._counted("VmRSS")
 
     def peak(self) -> int:
-        """Its peak resident memory since its start in bytes; 0 if it is gone."""
+        """Return the gateway's peak resident memory in bytes; 0 if it is not running."""
         return self._counted("VmHWM")
 
     def _counted(self, name: str) -> int:
@@ -187,12 +188,12 @@ class GatewayProcess:
 
 
 def free_port() -> int:
-    """Find a free port outside the ephemeral range.
+    """Return a free TCP port below the range of ephemeral ports.
 
-    So no connection takes it by chance while the gateway is down.
+    So no outgoing connection can take the port while the gateway is down.
 
     Raises:
-        GatewayCommandFailed: none was found.
+        GatewayCommandFailed: no free port was found.
     """
     first = int(_EPHEMERAL.read_text("ascii").split()[0]) if _EPHEMERAL.exists() else 32_768
     for _ in range(_TRIES):
@@ -201,7 +202,7 @@ def free_port() -> int:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind((HOST, port))
             return port
-    raise GatewayCommandFailed("no port is free")
+    raise GatewayCommandFailed("no free port was found")
 
 
 async def _run(*words: str | Path, stdin: str = "") -> str:
@@ -216,5 +217,7 @@ def _configure(path: Path, options: Mapping[str, Option]) -> None:
         if equals and name in left:
             lines[number] = f"{name} = {json.dumps(left.pop(name))}"
     if left:
-        raise GatewayCommandFailed(f"the gateway has no such options: {', '.join(left)}")
+        raise GatewayCommandFailed(
+            f"the gateway's configuration has no such options: {', '.join(left)}"
+        )
     path.write_text("\n".join(lines) + "\n", "utf-8")

@@ -1,7 +1,7 @@
-"""A TCP link that fails: a small proxy on loopback between a device and a gateway.
+"""A TCP proxy on loopback between a device and a gateway, which simulates a faulty link.
 
-It delays data, loses or ends one direction, and disconnects, with a reset or an orderly end, on
-real sockets. `faults` decides when.
+It can delay data, lose the data of one direction, half-close, close or reset connections. `faults`
+decides when.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: closing sends RST
 
 
 class _Route:
-    """One connection through the link: two sockets, two directions."""
+    """One connection through the link, with a socket on each side."""
 
     def __init__(self, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
         self.near = near
@@ -36,7 +36,7 @@ class _Route:
             writer.transport.abort()
 
     def end(self, *, requests: bool, answers: bool) -> None:
-        """End a direction towards its receiver; further data in that direction is lost."""
+        """Half-close (FIN) one direction; further data in this direction is lost."""
         if requests and self.up:
             self.up = False
             _end(self.far)
@@ -51,11 +51,11 @@ def _end(writer: asyncio.StreamWriter) -> None:
 
 
 class FaultyLink:
-    """Listens on a free port of 127.0.0.1 and forwards each connection to one address.
+    """A proxy that listens on a free port of 127.0.0.1 and forwards each connection to one address.
 
     Args:
-        host, port: where it forwards them.
-        delay: returns the delay of the next chunk in seconds; called once for each.
+        host, port: the address to which connections are forwarded.
+        delay: called for each chunk of data; returns the seconds by which to delay it.
     """
 
     def __init__(self, host: str, port: int, delay: Callable[[], float] | None = None) -> None:
@@ -66,15 +66,15 @@ class FaultyLink:
         self._server: asyncio.Server | None = None
         self._stopped = False
         self.port = 0
-        """The port on which it listens, once started."""
+        """The port on which the link listens; 0 before `start`."""
 
     async def start(self) -> None:
-        """Begin to listen."""
+        """Begin to listen and to forward connections."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Disconnect everything and stop listening."""
+        """Close all connections and stop listening."""
         if self._server is not None:
             self._server.close()
         self._stopped = True
@@ -90,22 +90,23 @@ class FaultyLink:
         await self.stop()
 
     def cut(self, *, reset: bool = False) -> None:
-        """Disconnect every connection; with `reset` both ends see a reset, else an end of data."""
+        """Close every connection; with `reset`, both ends receive a reset (RST), else a FIN."""
         for route in list(self._routes):
             route.cut(reset=reset)
 
     def lose(self, *, requests: bool = False, answers: bool = False) -> None:
-        """Lose from now on what present connections carry to the gateway, or from it."""
+        """Lose all further data of the present connections, in one or both directions."""
         for route in self._routes:
             route.up = route.up and not requests
             route.down = route.down and not answers
 
     def half_close(self, *, requests: bool = False, answers: bool = False) -> None:
-        """End one direction of each connection in order (FIN), and continue the other.
+        """Half-close each connection: send a FIN in one direction, and keep the other direction
+        open.
 
         Args:
-            requests: the direction to the gateway ends.
-            answers: the direction from the gateway ends.
+            requests: half-close the direction to the gateway.
+            answers: half-close the direction from the gateway.
         """
         for route in list(self._routes):
             route.end(requests=requests, answers=answers)

@@ -1,4 +1,4 @@
-"""Kill a gateway at moments that a seed spreads over a run, and restart it."""
+"""Kill and restart a gateway at random times that a seed determines."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _DOWN_S: Final = (0.1, 1.0)  # seconds that the gateway stays down
 
 
 async def kill_often(gateway: GatewayProcess, kills: int, seconds: float, seed: int) -> None:
-    """Kill the gateway this often within that time, and restart it each time.
+    """Kill the gateway `kills` times, spread over `seconds` seconds, and restart it each time.
 
     Raises:
-        GatewayCommandFailed: it did not start again.
+        GatewayCommandFailed: the gateway did not start again.
     """
     chance = random.Random(f"kills/{seed}")  # noqa: S311 - repeatable
     step = seconds / max(kills, 1)

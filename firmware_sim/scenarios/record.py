@@ -1,6 +1,6 @@
-"""The record of a run in its folder: its settings, and an outbox for each device.
+"""The record of a `count` run in its folder: its settings, and an outbox for each device.
 
-An interrupted run continues from it, and a verdict can be made later.
+With this record, an interrupted run can continue, and a verdict can be made later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from firmware_sim.scenarios.count_verdict import Key
 
 EVENT: Final = "Counted"
-"""The id of each event that a run logs."""
+"""The XEP-0337 event id of each event that a run sends."""
 
 RESOURCE: Final = "fw"
 _FILE: Final = "run.json"
@@ -28,12 +28,12 @@ _VERSION: Final = 1
 
 
 class RunMismatch(FirmwareError):
-    """The folder contains another run, or none."""
+    """The folder contains a different run, or no run."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run: its id (a tag of each event), its devices, and how many messages each sends."""
+    """A run: its id (the events' tag `run`), its devices, and their numbers of messages."""
 
     run: str
     domain: str
@@ -42,10 +42,10 @@ class RunRecord:
 
     @classmethod
     def begin(cls, state: Path, domain: str, devices: tuple[str, ...], messages: int) -> Self:
-        """Begin a run in a folder, or continue the one in it.
+        """Begin a run in a folder, or continue the run that is in the folder.
 
         Raises:
-            RunMismatch: it contains a run of other devices or another number of messages.
+            RunMismatch: the folder contains a run with other devices or another number of messages.
         """
         state.mkdir(parents=True, exist_ok=True)
         if not (state / _FILE).exists():
@@ -55,32 +55,34 @@ class RunRecord:
             return record
         record = cls.load(state)
         if (record.domain, record.devices, record.messages) != (domain, devices, messages):
-            raise RunMismatch(f"{state} holds another run; give a new folder")
+            raise RunMismatch(f"{state} contains a different run; give a new folder")
         return record
 
     @classmethod
     def load(cls, state: Path) -> Self:
-        """Read the run of a folder.
+        """Read the record of the run in a folder.
 
         Raises:
-            RunMismatch: there is none, or it cannot be read.
+            RunMismatch: the folder contains no run, or its record cannot be read.
         """
         try:
             row = json.loads((state / _FILE).read_text())
             if row.pop("version") != _VERSION:
-                raise RunMismatch(f"{state / _FILE} is of another version")
+                raise RunMismatch(
+                    f"{state / _FILE} is of another version of fieldpost-sim; give a new folder"
+                )
             return cls(**{**row, "devices": tuple(row["devices"])})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RunMismatch(f"{state} holds no run: {error}") from error
+            raise RunMismatch(f"{state} contains no run: {error}") from error
 
     @property
     def planned(self) -> int:
-        """Number of messages that the run sends."""
+        """Number of messages that all devices of the run send."""
         return len(self.devices) * self.messages
 
     @property
     def limits(self) -> OutboxLimits:
-        """Limits under which each outbox remembers every message of the run."""
+        """Outbox limits that are high enough to remember every message of the run."""
         most = max(self.messages, 1)
         return OutboxLimits(keep_done=most, keep_failed=most)
 
@@ -89,14 +91,14 @@ class RunRecord:
         return f"{device}@{self.domain}/{RESOURCE}"
 
     def outbox(self, state: Path, device: str) -> Path:
-        """Return the file of a device's outbox."""
+        """Return the path of a device's outbox."""
         return state / f"{device}.outbox"
 
     def believed(self, state: Path) -> dict[Key, State]:
-        """Read from all outboxes what the devices believe of their messages.
+        """Return the state of each message, by source and number, from the devices' outboxes.
 
         Raises:
-            OutboxError: one cannot be read, or its device is still running.
+            OutboxError: an outbox cannot be read, or its device is still running.
         """
         found: dict[Key, State] = {}
         for device in self.devices:

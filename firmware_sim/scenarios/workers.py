@@ -1,9 +1,9 @@
-"""The scenario `workers`: a queue, shares, and their workers, while everything fails.
+"""The scenario `workers`: workers of a queue and members of shares process items, with faults.
 
-It creates its own gateway. At first all workers behave well, to measure fairness; then they crash,
-hang, return items, leave and come back, members of shares crash, and the gateway is killed and
-restarted. `workers_plan` decides what is published and what goes wrong; `workers_verdict` judges
-the result.
+The scenario creates its own gateway. The first half of the items is processed without faults, to
+measure whether all workers get equally many. Then workers crash, hang, return items, leave and
+rejoin, members of shares crash, and the gateway is killed and restarted. `workers_plan` decides the
+items and the faults; `workers_verdict` judges the result.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _LOOK_S: Final = 0.5  # between two looks at what is left, and two reports
 
 @dataclass(frozen=True, slots=True)
 class WorkersSettings:
-    """Settings of a run, which publishes `items` items to the queue.
+    """Settings of a run, in which `workers` workers process `items` items of a queue.
 
-    The first half is published over half of `seconds` without faults, the second half over
-    `seconds`, with a fault at a fraction `faults` of its deliveries. Each share has `members`
-    members. The gateway is killed `kills` times. `patience` is the number of further seconds that
-    the run may take.
+    The first half of the items is published over half of `seconds` without faults, the second half
+    over `seconds`. `faults` is the fraction of the second half's deliveries with a fault. Each
+    share has `members` members. The gateway is killed `kills` times. `patience` is the number of
+    further seconds after which each half ends.
     """
 
     folder: Path
@@ -67,13 +67,13 @@ class WorkersSettings:
 
     @property
     def plan(self) -> WorkersPlan:
-        """The items to publish, and the faults."""
+        """The plan of the run: the items and the faults."""
         return WorkersPlan(self.seed, self.workers, self.items, self.members, self.faults)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkersResult:
-    """A finished run: its verdict, and the faults that occurred."""
+    """A finished run: its verdict, and numbers of faults, member crashes and gateway kills."""
 
     verdict: WorkersVerdict
     faults: Counter[Fault]
@@ -82,7 +82,7 @@ class WorkersResult:
 
 
 class _Run:
-    """All participants, at their gateway."""
+    """All participants of a run."""
 
     def __init__(
         self, settings: WorkersSettings, stage: Setting, tell: Callable[[str], None]
@@ -98,13 +98,13 @@ class _Run:
         self.published = 0
 
     async def prepare(self) -> None:
-        """Create the nodes, and have everybody connect and subscribe."""
+        """Create the nodes, and start all participants, which connect and subscribe."""
         await _create(self.stage)
-        self._tell("waiting until all are subscribed")
+        self._tell("waiting until all participants are subscribed")
         await asyncio.gather(*(each.start() for each in self._played()))
 
     async def behave(self) -> None:
-        """Process the first half without faults."""
+        """Process the first half of the items, without faults."""
         plan = self.stage.plan
         items = list(plan.fair())
         seconds = self.settings.seconds / 2
@@ -117,7 +117,7 @@ class _Run:
         self.fair = {worker.name: worker.done() for worker in self.workers}
 
     async def fail(self) -> None:
-        """Process the rest while everything fails, and wait until nothing is left."""
+        """Process the second half of the items with faults, and wait until none is left."""
         settings = self.settings
         killing = kill_often(self.stage.gateway, settings.kills, settings.seconds, settings.seed)
         async with (
@@ -136,7 +136,7 @@ class _Run:
         return [*self.workers, *self.members, *self.publishers.values()]
 
     async def report(self) -> None:
-        """Report progress for ever."""
+        """Report progress twice a second, until cancelled."""
         plan = self.stage.plan
         while True:
             done = sum(worker.done() for worker in self.workers)
@@ -149,7 +149,7 @@ class _Run:
             await asyncio.sleep(_LOOK_S)
 
     async def _publish(self, items: Iterable[Publication], seconds: float) -> None:
-        """Publish evenly over some seconds, and wait until everything is accepted."""
+        """Publish items evenly over `seconds` seconds, and wait until all are accepted."""
         rows = list(items)
         step = seconds / max(len(rows), 1)
         begun = asyncio.get_running_loop().time()
@@ -167,7 +167,7 @@ class _Run:
         await asyncio.gather(*(publisher.flush() for publisher in self.publishers.values()))
 
     async def _drained(self) -> None:
-        """Wait until queue and shares have only dead items, and no worker is in doubt."""
+        """Wait until all remaining items are dead, and all deletions are confirmed."""
         gateway = self.stage.gateway
         async with asyncio.timeout(self.settings.patience):
             while True:
@@ -184,11 +184,12 @@ async def workers(
     """Run the scenario and judge it.
 
     Args:
-        settings: how; `folder` is created, and keeps everything for inspection.
-        tell: called twice a second with the state of the run.
+        settings: the settings; `folder` is created, and its files are kept for inspection.
+        tell: called twice a second with a line about the progress.
 
     Raises:
-        FirmwareError: a command of the gateway failed, or a file; or not everybody connected.
+        FirmwareError: a `fieldpost` command failed, a file could not be used, or a participant
+            could not connect.
     """
     plan = settings.plan
     folder = settings.folder
@@ -196,7 +197,7 @@ async def workers(
     password = secrets.token_urlsafe(12)
     crews = [name for level in LEVELS for name in plan.members_of(level)]
     names = [_OWNER, *plan.publishers, *plan.names, *crews]
-    tell(f"making a gateway with {len(names)} accounts")
+    tell(f"creating a gateway with {len(names)} accounts")
     accounts = [Account(name, password) for name in names]
     gateway = await GatewayProcess.make(folder / "gateway", accounts, _OPTIONS)
     run = _Run(settings, Setting(plan, gateway, password, folder), tell)
@@ -218,12 +219,12 @@ async def workers(
 
 
 async def _play(run: _Run) -> None:
-    """Execute the run; the verdict reports what is not done before the time limit."""
+    """Execute the run until it is finished or its time limit has passed."""
     try:
         async with asyncio.timeout(_START_S):
             await run.prepare()
     except TimeoutError as error:
-        raise ScenarioFailed(f"not all subscribed within {_START_S:.0f} s") from error
+        raise ScenarioFailed(f"not all participants subscribed within {_START_S:.0f} s") from error
     reporting = asyncio.create_task(run.report())
     try:
         await run.behave()

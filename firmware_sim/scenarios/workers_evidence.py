@@ -1,7 +1,8 @@
 """Collect the evidence of a workers run from files and from the gateway's commands.
 
-Workers' and members' files show what they did, publishers' outboxes what they believe, `fieldpost
-queue show` what the gateway keeps, and its event log which items are dead.
+The files of workers and members contain the items that they processed, the publishers' outboxes the
+items that they published. `fieldpost queue show` gives the items that the gateway keeps, its event
+log the dead items.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ def gather(
     fair: Mapping[str, int],
     most_deliveries: int,
 ) -> WorkersEvidence:
-    """Collect everything.
+    """Collect all evidence of a run.
 
     Args:
-        stage: of the run; all participants are stopped, the gateway may run.
-        publishers: its publishers.
-        fair: how many items each worker did while all behaved well.
-        most_deliveries: of the queue.
+        stage: the setting of the run; all participants must be stopped, the gateway may run.
+        publishers: the publishers of the run.
+        fair: the number of items that each worker finished before the faults began.
+        most_deliveries: the number of deliveries after which an item of the queue becomes dead.
 
     Raises:
-        FirmwareError: a file cannot be read, or a command of the gateway failed.
+        FirmwareError: a file cannot be read, or a `fieldpost` command failed.
     """
     published = Counter[str]()
     for publisher in publishers:
@@ -73,26 +74,26 @@ def gather(
 
 
 def show(gateway: Path, queue: str, limit: int) -> dict[str, Any]:
-    """Return a queue of a gateway: its counts, members, and items up to a limit of each state."""
+    """Return the output of `fieldpost queue show`, with up to `limit` items of each state."""
     words = ("queue", "show", queue, "--json", "--limit", str(limit), "--dir", gateway)
     found: dict[str, Any] = json.loads(gateway_command.run(*words))
     return found
 
 
 def waiting(gateway: Path) -> int:
-    """Return how many items the queues have that are not dead."""
+    """Return the number of items in all queues that are ready, delayed or locked."""
     return sum(sum(row[state] for state in _STATES) for row in _queues(gateway))
 
 
 def _kept(stage: Setting) -> dict[int, int]:
-    """Return how many items each share has, including dead ones, by its level."""
+    """Return the number of items of each share, including dead items, by the share's level."""
     found = {row["name"]: row for row in _queues(stage.gateway.folder)}
     rows = {level: found.get(stage.plan.share(level), {}) for level in LEVELS}
     return {level: sum(row.get(s, 0) for s in (*_STATES, _DEAD)) for level, row in rows.items()}
 
 
 def _logged(gateway: Path) -> set[str]:
-    """Return the items that are dead by the event log."""
+    """Return the ids of the items that are dead according to the event log."""
     rows = gateway_log.events(gateway_log.from_gateway(gateway))
     return {str(row["tags"]["item"]) for row in rows if row["name"] == _BURIED}
 
@@ -103,7 +104,7 @@ def _queues(gateway: Path) -> list[dict[str, Any]]:
 
 
 def _offered(stage: Setting, publisher: ItemPublisher) -> dict[str, int]:
-    """Return from an outbox how often each item that is not certainly lost may be published."""
+    """Return how often each item of an outbox may have been published, without failed items."""
     many = 2 * stage.plan.items
     limits = OutboxLimits(keep_done=many, keep_failed=many)
     with Outbox.open(stage.file(publisher.name), jid(publisher.name), limits) as outbox:

@@ -1,6 +1,6 @@
-"""The participants of a workers run: workers with faults, members of shares, publishers.
+"""The participants of a `workers` run: workers with faults, members of shares, and publishers.
 
-Each keeps a durable record in a folder.
+Each participant keeps a durable record of its items in a file.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, GatewayProcess
 from firmware_sim.scenarios.workers_plan import QUEUE, Fault, Publication, Route, WorkersPlan
 
 LOCK_S: Final = 3.0
-"""Seconds that a worker has for an item: a run is short."""
+"""Lock timeout of the queue in seconds: short, because a run is short."""
 
 JOB: Final = "urn:x-fieldpost:job"
-"""The namespace of the payloads."""
+"""The XML namespace of the items' payloads."""
 
 _REQUESTS: Final = 5  # items that a worker, or a member, has at a time
 _POLICY: Final = SendPolicy(retry_base=2.0, retry_cap=10.0, silence=10.0, max_attempts=50)
@@ -52,8 +52,7 @@ _TAKE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The plan, the gateway, the password and the folder of records, shared by all
-    participants."""
+    """The plan, the gateway, the accounts' password and the folder of the participants' files."""
 
     plan: WorkersPlan
     gateway: GatewayProcess
@@ -61,12 +60,12 @@ class Setting:
     folder: Path
 
     def file(self, name: str) -> Path:
-        """Return the file of a participant."""
+        """Return the path of a participant's file."""
         return self.folder / f"{name}.db"
 
     @property
     def where(self) -> dict[str, Any]:
-        """Arguments with which each participant connects."""
+        """The arguments for connecting to the gateway, the same for all participants."""
         return {"ca_file": self.gateway.ca, "host": HOST, "port": self.gateway.port}
 
 
@@ -76,7 +75,7 @@ def jid(name: str) -> str:
 
 
 class _Tasks:
-    """Background tasks that can all be stopped."""
+    """A set of background tasks that can be stopped together."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -94,7 +93,7 @@ class _Tasks:
 
 
 class QueueWorker:
-    """A worker of the queue that sometimes fails, leaves, and comes back."""
+    """A worker of the queue, with the faults of the plan."""
 
     def __init__(self, name: str, stage: Setting) -> None:
         self.name, self._stage = name, stage
@@ -119,30 +118,30 @@ class QueueWorker:
         )
 
     async def start(self) -> None:
-        """Begin to work, and wait until it is subscribed."""
+        """Start the worker, and wait until it is subscribed."""
         await self._worker.start()
         await self._worker.subscribed()
 
     async def stop(self) -> None:
-        """Stop for good."""
+        """Stop the worker and its faults."""
         await self._tasks.stop()
         await self._worker.close()
 
     def done(self) -> int:
-        """Return the number of finished items."""
+        """Return the number of items whose deletion was confirmed."""
         with contextlib.suppress(DeviceStopped):
             return self._worker.jobs.counts()[JobCounter.DONE]
         return 0
 
     def unsure(self) -> int:
-        """Count the items whose outcome it does not know."""
+        """Return the number of unconfirmed deletions; more than 0 while the worker is away."""
         with contextlib.suppress(DeviceStopped):
             return len(self._worker.jobs.unconfirmed()) + self._away
         return 1
 
     @property
     def failure(self) -> Exception | None:
-        """Return the error because of which it stopped by itself."""
+        """Return the exception that stopped the worker, or None."""
         return self._worker.failure
 
     async def _work(self, job: Job) -> None:
@@ -168,7 +167,7 @@ class QueueWorker:
             await asyncio.Event().wait()  # for ever, or until the item is no longer its own
 
     async def _leave(self, fault: Fault) -> None:
-        """Leave in one way or another, and come back."""
+        """Crash, disconnect, hide or unsubscribe as the fault requires, and come back."""
         worker, away = self._worker, self._chance.uniform(*_AWAY_S)
         if fault in (Fault.CRASH, Fault.GONE):
             await worker.kill()
@@ -188,7 +187,7 @@ class QueueWorker:
 
 
 class ShareMember:
-    """A member of a share: a device that receives items and sometimes crashes while it does."""
+    """A member of a share: a device that receives items and sometimes crashes during that."""
 
     def __init__(self, name: str, level: int, stage: Setting) -> None:
         self.name, self.level, self._stage = name, level, stage
@@ -201,7 +200,7 @@ class ShareMember:
 
     @property
     def crashes(self) -> int:
-        """Number of times that it crashed."""
+        """The number of times that the member crashed."""
         return len(self._crashed)
 
     def _make(self) -> Device:
@@ -218,7 +217,7 @@ class ShareMember:
         )
 
     async def start(self) -> None:
-        """Begin, and wait until it is subscribed."""
+        """Start the member, and wait until it is subscribed."""
         await self._device.start()
         self._tasks.begin(self._subscribe())
         await self._subscribed.wait()
@@ -232,7 +231,7 @@ class ShareMember:
         self._pubsub = Pubsub(client, f"pubsub.{DOMAIN}")
 
     async def _subscribe(self) -> None:
-        """Subscribe once: the subscription outlives sessions and the gateway."""
+        """Subscribe once; the gateway keeps the subscription across sessions and restarts."""
         options = {"pubsub#qos": str(self.level), "pubsub#queue_requests": str(_REQUESTS)}
         while not self._subscribed.is_set():
             if not self._device.online or self._pubsub is None:
@@ -267,7 +266,7 @@ class ShareMember:
 
 
 class ItemPublisher:
-    """A publisher, by iq and by messages, that repeats until each item is accepted."""
+    """A publisher of items, by iq or by messages, that repeats each item until it is accepted."""
 
     def __init__(self, name: str, stage: Setting) -> None:
         self.name, self._stage = name, stage
@@ -286,12 +285,12 @@ class ItemPublisher:
             **stage.where,
         )
         self.tries: Counter[str] = Counter()
-        """Number of times that each item sent by iq may have been published."""
+        """The number of times that each item sent by iq may have been published."""
         self.offers: Counter[int] = Counter()
-        """Number of times that each message of its outbox was sent."""
+        """The number of times that each message of its outbox was offered."""
 
     async def start(self) -> None:
-        """Begin to connect."""
+        """Begin to connect, without waiting for sessions."""
         self._publisher.start()
         await self._device.start()
 
@@ -301,7 +300,7 @@ class ItemPublisher:
         await self._device.close()
 
     async def publish(self, publication: Publication) -> None:
-        """Publish an item; return when the service or the outbox has it."""
+        """Publish an item; return when the service has accepted it, or the outbox has stored it."""
         payload = ET.Element(f"{{{JOB}}}job", {"item": publication.item})
         if publication.way is Route.IQ:
             node, item = publication.node, publication.item
@@ -320,7 +319,7 @@ class ItemPublisher:
                 return
 
     async def flush(self) -> None:
-        """Wait until each message has ended."""
+        """Wait until each message of the outbox is done, failed or in doubt."""
         await self._device.flush()
 
     def _observe(self, moment: DeliveryStep, number: int) -> None:

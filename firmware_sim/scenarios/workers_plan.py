@@ -1,7 +1,7 @@
-"""Plan a workers run from a seed: what is published, and what goes wrong with the workers.
+"""Plan a `workers` run from a seed: the items to publish, and the workers' faults.
 
-Items `j1`, `j2`... go to a queue node, the first half while all workers behave well; items `s1`,
-`s2`... go to nodes that three shares receive, one at each level.
+Items `j1`, `j2`... are published to a queue node, the first half without faults. Items `s1`,
+`s2`... are published to nodes that match three shares, one of each quality of service level.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 QUEUE: Final = "work/jobs"
-"""The node that is a queue."""
+"""The name of the queue node."""
 
 FILTER: Final = "shared/+/done"
-"""The filter of the shares."""
+"""The topic filter of the three shares."""
 
 LEVELS: Final = (0, 1, 2)
 
@@ -27,7 +27,7 @@ _POISON: Final = 0.002  # the part that no worker can do, of those of the second
 
 
 class Route(Enum):
-    """The way in which an item is published; the value is its name in the verdict."""
+    """The ways to publish an item; the value is the name in the verdict."""
 
     IQ = "by iq"
     ACKNOWLEDGED = "by an acknowledged message"
@@ -38,7 +38,7 @@ _WAYS: Final = (Route.IQ, Route.IQ, Route.ACKNOWLEDGED, Route.ASSURED)
 
 
 class Fault(Enum):
-    """A fault of a worker that has an item; the value is its name in the verdict."""
+    """A fault of a worker that processes an item; the value is its name in the verdict."""
 
     CRASH = "workers crashed and forgot their items"
     CUT = "workers lost the connection and continued"
@@ -55,7 +55,7 @@ _FAULTS: Final[tuple[Fault, ...]] = (*Fault, *_OFTEN, *_OFTEN)
 
 
 class Publication(NamedTuple):
-    """An item to publish: by whom, where, and how."""
+    """An item to publish, with its publisher, its node and the way to publish it."""
 
     item: str
     publisher: str
@@ -65,14 +65,14 @@ class Publication(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkersPlan:
-    """The whole plan of a run.
+    """The plan of a run.
 
     Args:
-        seed: selects ways and faults.
-        workers: how many work on the queue.
-        items: how many items it gets.
-        members: how many members each share has; there is one share for each level.
-        faults: the share of the deliveries of the second half at which something goes wrong.
+        seed: selects the ways to publish and the faults.
+        workers: number of workers of the queue.
+        items: number of items to publish to the queue.
+        members: number of members of each share; there is one share for each level.
+        faults: the fraction of the deliveries of the second half with a fault, 0 to 1.
     """
 
     seed: int
@@ -92,28 +92,28 @@ class WorkersPlan:
         return tuple(f"publisher{number}" for number in range(1, _PUBLISHERS + 1))
 
     def members_of(self, level: int) -> tuple[str, ...]:
-        """Return the names of the members of the share of a level."""
+        """Return the names of the members of the share with this level."""
         return tuple(f"member{level}n{number}" for number in range(1, self.members + 1))
 
     def share(self, level: int) -> str:
-        """Return the name of the share of a level."""
+        """Return the name of the share with this level."""
         return f"$share:members_of{level}:{FILTER}"
 
     def subscribed(self, level: int, member: int) -> str:
-        """Return what a member subscribes to; odd members use the other notation of shares."""
+        """Return the name of the share for subscribing; for odd members as `$share/NAME/FILTER`."""
         return f"$share/members_of{level}/{FILTER}" if member % 2 else self.share(level)
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes that the shares receive."""
+        """The names of the nodes that match the shares' filter."""
         return _NODES
 
     def fair(self) -> Iterator[Publication]:
-        """Generate the items of the queue that are published while all workers behave well."""
+        """Generate the first half of the queue's items, which are processed without faults."""
         return (self._job(number) for number in range(1, self._half + 1))
 
     def rough(self) -> Iterator[Publication]:
-        """Generate the other items of the queue, mixed with those of the shares."""
+        """Generate the second half of the queue's items, mixed with the items of the shares."""
         later = self.items - self._half
         shared = iter(self.shared())
         for done, number in enumerate(range(self._half + 1, self.items + 1)):
@@ -131,22 +131,21 @@ class WorkersPlan:
         return (self._job(number) for number in range(1, self.items + 1))
 
     def poison(self, item: str) -> bool:
-        """Return whether no worker can process the item; there is at least one in the second
-        half."""
+        """Return whether no worker can process the item; this is so for at least one item."""
         number = int(item[1:])
         if number <= self._half:
             return False
         return number == self.items or self._chance(f"poison/{item}").random() < _POISON
 
     def fault(self, worker: str, item: str, times: int) -> Fault | None:
-        """Return what goes wrong when a worker gets an item for the given time."""
+        """Return the fault of a worker at an item with `times` earlier deliveries, or None."""
         chance = self._chance(f"{worker}/{item}/{times}")
         if int(item[1:]) <= self._half or chance.random() >= self.faults:
             return None
         return chance.choice(_FAULTS)
 
     def crash(self, member: str, item: str) -> bool:
-        """Return whether a member of a share crashes as it receives an item."""
+        """Return whether a member of a share crashes when it receives an item."""
         return self._chance(f"{member}/{item}").random() < self.faults / 4
 
     @property

@@ -1,13 +1,15 @@
-"""The verdict of a workers run: what was published, who did what, and what the gateway keeps.
+"""The verdict of a `workers` run: compare publishers, workers, members and the gateway.
 
-Each item must have an outcome that the queue, or its share's level, promises; anything unexplained
-is a fault.
+Each item must have an outcome that the queue, or the share's level, permits; any other outcome is a
+fault.
 
-- Queue: each item is worked on at least once, and deleted once for each time that it was published;
-  or it is dead at the gateway after the allowed number of deliveries. None is left.
-- Shares: each share gets each item, at level 2 exactly once, at level 1 at least once, at level 0
-  at most once. None is left.
-- Fairness: while all workers behave well, the most and the least loaded differ by at most a tenth.
+- Queue: each item is worked on at least once, and deleted at least once, but not more often than it
+  may have been published; or it is dead at the gateway after the allowed number of deliveries. No
+  other item is left.
+- Shares: each share's members receive each item: at level 2 exactly once, at level 1 at least once,
+  at level 0 at most once. No item is left.
+- Fairness: before the faults begin, the numbers of items of any two workers differ by at most a
+  tenth of the larger number, or by one item.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from firmware_sim.scenarios.count_verdict import fault_lines, faults_as_json
 from firmware_sim.scenarios.workers_plan import LEVELS, Publication, WorkersPlan
 
 UNFAIR: Final = 0.1
-"""The allowed difference between the most and the least loaded worker, as a share."""
+"""The allowed difference between two workers' numbers of items, as a fraction of the larger."""
 
 
 class WorkerRecord(NamedTuple):
-    """The number of times that one worker worked on an item, and committed it."""
+    """A worker's record of an item: its state, and how often it was worked on and committed."""
 
     worker: str
     item: str
@@ -36,7 +38,7 @@ class WorkerRecord(NamedTuple):
 
 
 class MemberRecord(NamedTuple):
-    """The number of times that a member of the share of a level received an item."""
+    """The number of times that a member of the share with this level received an item."""
 
     member: str
     level: int
@@ -45,9 +47,9 @@ class MemberRecord(NamedTuple):
 
 
 class DeadItem(NamedTuple):
-    """A dead item at the gateway: how often it was delivered, and why it is dead.
+    """A dead item at the gateway, with the number of its deliveries and the reason.
 
-    `logged` says whether that is in the event log.
+    `logged` is whether the event log has an event that the item is dead.
     """
 
     deliveries: int
@@ -57,14 +59,14 @@ class DeadItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkersEvidence:
-    """The findings after the run.
+    """The evidence collected after a run.
 
-    `published` is the number of times that each item may have been published: once, or more often
-    if an answer was lost; 0 or absent if its publisher believes that it was not. `fair` is the
-    number of items that each worker did before the faults began. `left` are the items in the queue
-    that are not dead, each with the reason why it waits. `shares` is the number of items that each
-    share keeps, by level.
-    `most_deliveries` is the number of deliveries after which an item becomes dead.
+    `published` is the number of times that each item may have been published: 1, or more if an
+    answer was lost; 0 or absent if its publication failed. `worked` and `taken` are the records of
+    the workers and members. `fair` is the number of items that each worker finished before the
+    faults began. `left` are the items in the queue that are not dead, with the reasons why they
+    wait. `shares` is the number of items that each share keeps, by level. `most_deliveries` is the
+    number of deliveries after which an item becomes dead.
     """
 
     published: Mapping[str, int]
@@ -79,10 +81,10 @@ class WorkersEvidence:
 
 @dataclass(frozen=True, slots=True)
 class WorkersVerdict:
-    """The result of a run: counts, and the faults by name.
+    """The result of a run: numbers of items by outcome, and the faults by name.
 
-    Counts of `queue` and of `shares` (by level) are by name. `fair` is the maximum and the minimum
-    that a worker did while all behaved well.
+    `queue` are the numbers by outcome, `shares` by outcome and level, `dead` by reason. `fair` is
+    the maximum and the minimum of items of one worker before the faults began.
     """
 
     queue: Mapping[str, int]
@@ -93,11 +95,11 @@ class WorkersVerdict:
 
     @property
     def exact(self) -> bool:
-        """Return whether every promise was kept."""
+        """Return whether there is no fault."""
         return not self.faults
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
+        """Return the verdict as a JSON object."""
         return {
             "queue": dict(self.queue),
             "shares": {name: list(row) for name, row in self.shares.items()},
@@ -107,7 +109,7 @@ class WorkersVerdict:
         }
 
     def lines(self) -> list[str]:
-        """Format it as a table for people."""
+        """Format the verdict as a table for people."""
         table = [f"{'queue':<12}{n:>8}  {name}: {_NOTES[name]}" for name, n in self.queue.items()]
         table += [f"{'dead':<12}{count:>8}  {reason}" for reason, count in self.dead.items()]
         table.append(f"{'level':<12}" + "".join(f"{level:>8}" for level in LEVELS))
@@ -137,7 +139,7 @@ _SHARES: Final = {
 
 
 def judge(plan: WorkersPlan, evidence: WorkersEvidence) -> WorkersVerdict:
-    """Judge a run by its plan and the evidence."""
+    """Compare the plan of a run with the evidence, and return the verdict."""
     faults: dict[str, list[str]] = {}
     for fault, what in _faults(plan, evidence):
         faults.setdefault(fault, []).append(what)
@@ -182,7 +184,7 @@ def _share_counts(plan: WorkersPlan, evidence: WorkersEvidence) -> dict[str, tup
 
 
 def _faults(plan: WorkersPlan, evidence: WorkersEvidence) -> Iterator[tuple[str, str]]:
-    """Return the broken promises, each with what it is about."""
+    """Return the faults, each with its name and the item, worker or level."""
     runs, commits = Counter[str](), Counter[str]()
     for each in evidence.worked:
         runs[each.item] += each.runs
@@ -257,9 +259,8 @@ def _share_faults(
 
 
 def _unfairness(fair: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Return a fault if the most and the least loaded worker differ by more than a tenth, and by
-    more than one."""
+    """Return a fault if two workers' numbers of items differ by more than is allowed."""
     if fair:
         most, least = max(fair.values()), min(fair.values())
         if most - least > max(1.0, UNFAIR * most):
-            yield "unfair", f"one worker did {most} items, another {least}"
+            yield "unfair", f"one worker finished {most} items, another only {least}"

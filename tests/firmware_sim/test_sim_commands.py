@@ -59,7 +59,7 @@ def test_verdict_needs_a_run_and_a_log(finished: Path) -> None:
     assert run("verdict", "--state", finished / "run").exit_code == 2
     done = run("verdict", "--state", finished, "--events", finished / "events")
     assert done.exit_code == 2
-    assert "holds no run" in done.output
+    assert "contains no run" in done.output
 
 
 @pytest.mark.parametrize(

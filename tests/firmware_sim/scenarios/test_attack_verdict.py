@@ -74,8 +74,8 @@ def test_run_without_faults_passes() -> None:
             "an honest device lost or repeated a message",
         ),
         ({"survived": False}, "the gateway stopped, or reported an error"),
-        ({"attacks": (FLOOD._replace(logged={}),)}, "an attack is not in the event log: flood"),
-        ({"attacks": (FLOOD._replace(total=90),)}, "an attack is not in the event log: flood"),
+        ({"attacks": (FLOOD._replace(logged={}),)}, "refusals are missing in the event log: flood"),
+        ({"attacks": (FLOOD._replace(total=90),)}, "refusals are missing in the event log: flood"),
     ],
 )
 def test_each_fault_is_reported(changes: dict[str, Any], fault: str) -> None:
