@@ -12,7 +12,7 @@ class MessageRefused(FirmwareError, ValueError):
 
 
 class OutboxError(FirmwareError):
-    """The outbox is damaged, locked, another device's or of a newer version, or its disk failed."""
+    """The outbox is damaged, locked, of another device, or too new, or its disk failed."""
 
 
 class OutboxFull(FirmwareError):
@@ -20,7 +20,7 @@ class OutboxFull(FirmwareError):
 
 
 class InboxError(FirmwareError):
-    """The inbox is damaged, locked, of another device or of a newer version, or its disk failed."""
+    """The inbox is damaged, locked, of another device, or too new, or its disk failed."""
 
 
 class NotSent(FirmwareError):
@@ -36,7 +36,7 @@ class ConnectionFailed(FirmwareError):
 
 
 class GatewayCommandFailed(FirmwareError):
-    """A `fieldpost` command failed; the text gives the reason."""
+    """A `fieldpost` command, or the gateway that it runs, failed; the text gives the reason."""
 
 
 class RequestRefused(FirmwareError):
@@ -56,7 +56,7 @@ class CannotDo(FirmwareError):
 
 
 class JobsError(FirmwareError):
-    """A worker's file is damaged, locked, another worker's or too new, or its disk failed."""
+    """A worker's file is damaged, locked, of another worker, or too new, or its disk failed."""
 
 
 class ScenarioFailed(FirmwareError):

@@ -26,11 +26,11 @@ _AGAIN_S: Final = 0.2  # seconds until an attack that has ended is begun again
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The gateway to attack, the names of the attacks, their seconds, and the stanzas per second of
-    each.
+    """The order to attack a gateway for `seconds` seconds, with `rate` stanzas per second each.
 
-    The attacks continue for up to `patience` further seconds, until the gateway has refused each.
-    With `idle_only`, they use only idle processor time.
+    `attacks` are names of attacks; if empty, all run. The attacks continue for up to `patience`
+    further seconds, until the gateway has refused each. With `idle_only`, they use only idle
+    processor time.
     """
 
     host: str

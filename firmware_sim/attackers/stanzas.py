@@ -1,4 +1,4 @@
-"""Format the data that attacks send: stream headers, stanzas, and half of a TLS ClientHello."""
+"""Format the data that attacks send: stream headers, stanzas, and the start of a TLS handshake."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Client:
 
     @classmethod
     async def connect(cls, target: Target, counts: Counts, buffer: int = 0) -> Self:
-        """Connect without sending data. `buffer` is the receive buffer in bytes; 0: the default."""
+        """Connect without sending data. `buffer` is the receive buffer in bytes (0: default)."""
         tcp = socket.socket(socket.AF_INET6 if ":" in target.host else socket.AF_INET)
         try:
             tcp.setblocking(False)
@@ -174,8 +174,7 @@ class Client:
             self._tail = said[-(len(_ERROR) - 1) :]
 
     async def flood(self, make: Callable[[int], str]) -> None:
-        """Send stanzas at the target's rate, or more slowly if the socket accepts fewer; never
-        return.
+        """Send stanzas until cancelled, at the target's rate or as fast as the socket accepts.
 
         Args:
             make: returns the stanza for a number, which counts from 0 over all connections of the

@@ -296,7 +296,7 @@ class Connection:
         return self._started.done() and not self.lost.done()
 
     def send(self, text: str, most: int) -> None:
-        """Send a stanza for which no answer is expected.
+        """Send a stanza, without waiting for an answer.
 
         Args:
             text: the stanza.
@@ -309,7 +309,7 @@ class Connection:
         if not self.bound or transport is None:
             raise NotSent("the device has no session")
         if transport.get_write_buffer_size() > most:
-            raise NotSent("the write buffer of the link is full")
+            raise NotSent("the write buffer of the connection is full")
         self._client.send(StanzaText(text))
 
     def announce(self, priority: int) -> None:

@@ -245,8 +245,7 @@ class Device(SessionClient):
 
     @property
     def last_wait(self) -> str:
-        """Return the last answer if it was a `wait` error (`wait/resource-constraint: ...`), else
-        ""."""
+        """Return the recipient's last answer if it was an error of type `wait`, else ""."""
         return self._running().last_wait
 
     def pause_reading(self) -> None:

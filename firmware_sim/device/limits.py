@@ -12,7 +12,7 @@ class SendPolicy:
     retry_base: float = 15.0
     """Seconds until the first retransmission, for a slow link; the wait doubles each time."""
     retry_cap: float = 3600.0
-    """Longest wait between two retransmissions, in seconds: an outage adds at most an hour."""
+    """Longest wait between two retransmissions, in seconds: the longest delay after an outage."""
     jitter: float = 0.25
     """Largest random reduction of a wait, as a fraction (0 to 1), to spread the load of a fleet."""
     max_attempts: int = 10
@@ -74,7 +74,7 @@ class ReconnectPolicy:
     base: float = 1.0
     """Seconds until the second attempt; the wait doubles with each failure."""
     cap: float = 60.0
-    """Longest wait between two attempts, in seconds: most time to reconnect after an outage."""
+    """Longest wait between two attempts, in seconds: the longest delay after an outage."""
     jitter: float = 0.5
     """Largest random reduction of a wait, as a fraction (0 to 1), to spread the load of a fleet."""
     stable: float = 10.0
@@ -88,6 +88,6 @@ class WorkLimits:
     """Concurrency and memory of a worker."""
 
     requests: int = 5
-    """Items worked on concurrently: the subscription option `pubsub#queue_requests`."""
+    """Most items worked on concurrently; sent as the option `pubsub#queue_requests`."""
     keep: int = 1_000
     """Number of finished items to remember, done or undone; older items are only counted."""

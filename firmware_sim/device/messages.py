@@ -124,8 +124,7 @@ def add_recipient(text: str, to: str) -> str:
 
 
 def write(root: ET.Element) -> str:
-    """Return the XML of an element with all namespaces declared, so that it can be embedded
-    anywhere.
+    """Return an element as XML text with all namespaces declared, to embed it anywhere.
 
     Raises:
         MessageRefused: a name or value has characters that XML forbids.

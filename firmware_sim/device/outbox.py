@@ -161,9 +161,11 @@ class Outbox(DurableFile):
         if len(label.encode()) > _LABEL_BYTES:
             raise MessageRefused(f"the label has more than {_LABEL_BYTES} bytes")
         if size > limits.message_bytes:
-            raise MessageRefused(f"the message has {size} bytes, more than {limits.message_bytes}")
+            raise MessageRefused(
+                f"the message has {size} bytes; the limit is {limits.message_bytes}"
+            )
         if self.live + more >= limits.messages:
-            raise OutboxFull(f"{limits.messages} messages are pending, as many as may be")
+            raise OutboxFull(f"the outbox is full: {limits.messages} messages are pending")
         if self.live_bytes + more_bytes + size > limits.bytes:
             raise OutboxFull(
                 f"the message does not fit into {limits.bytes} bytes of pending messages"

@@ -127,6 +127,7 @@ class Pubsub:
 
         Raises:
             RequestRefused: the service refused the request.
+            NoAnswer: no answer arrived; the service may or may not have carried out the request.
         """
         form = self._form(options, "")
         await self._answer(self._plugin.create_node(self._service, node, config=form))
@@ -181,12 +182,12 @@ class Pubsub:
             first = asyncio.FIRST_COMPLETED
             await asyncio.wait(waits, timeout=ANSWER_S, return_when=first)
             if not sent.done():
-                raise NoAnswer("no answer before the session ended")
+                raise NoAnswer("the session ended before the answer arrived")
             sent.result()
         except IqError as error:
             raise RequestRefused(str(error.condition), str(error.text)) from error
         except IqTimeout as error:
-            raise NoAnswer("no answer in time") from error
+            raise NoAnswer(f"no answer within {ANSWER_S:g} s") from error
         finally:
             sent.cancel()
 

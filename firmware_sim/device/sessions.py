@@ -32,8 +32,7 @@ class SessionClient(abc.ABC):
         self.sessions = 0
         """Number of sessions that were established since `start`."""
         self.last_error = ""
-        """The reason of the last lost session or failed attempt to connect; empty if there is none.
-        """
+        """Reason of the last lost session or failed attempt to connect; empty if none."""
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -152,8 +152,7 @@ class Worker(PubsubClient):
         await self._subscribed.wait()
 
     async def leave(self) -> None:
-        """Unsubscribe from the queue, which returns unfinished items (XEP-0254, "Implementation
-        Notes").
+        """Unsubscribe, and so return unfinished items (XEP-0254, "Implementation Notes").
 
         Raises:
             RequestRefused: the service refused to unsubscribe.
@@ -261,8 +260,8 @@ class Worker(PubsubClient):
                 await self._request_deletion(job.item)
 
     async def _request_deletion(self, item: str) -> None:
-        """Request an item's deletion; its work is committed by the service's event, not by the
-        answer.
+        """Request an item's deletion; the service's deletion event, not the answer, commits the
+        work.
 
         The event of an earlier deletion arrives before the answer to this request. Therefore, if
         the answer is an error for an unknown item, and no event arrived, the item belongs to

@@ -1,5 +1,4 @@
-"""A gateway's simulated wall clock, with an offset, drift, steps, and times without
-synchronisation.
+"""A gateway's simulated wall clock, with offset, drift, steps and lost synchronisation.
 
 A moment is a true time, in seconds since the simulation began.
 """

@@ -20,10 +20,10 @@ _READINGS: Final = "readings"
 
 
 def planted(plan: Plan, truth: GatewayTruth) -> Iterator[dict[str, Any]]:
-    """Return the problems that a report must show for a gateway, or kind None for a fault without
-    any.
+    """Generate the problems that a report must show for a gateway's faults.
 
-    A copied card (`clone`) is one problem in each lane with contradicting segments.
+    A fault without a problem has `kind` None. A copied card (`clone`) is one problem in each lane
+    with contradicting segments.
     """
     for name in plan.faults:
         begin, end = plan.window(name) or (0.0, 0.0)

@@ -19,8 +19,7 @@ MAX_DAYS: Final = 366
 
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
-    """Settings for `gateways` gateways over `days` days, from `start` (milliseconds since 1970
-    UTC).
+    """Settings for `gateways` gateways over `days` days, from `start` (ms since 1970 UTC).
 
     `seed` selects all random values. `readings` is the number of values of a gateway's sensors per
     day. `heartbeat` (interval) and `seal` (age of a segment) are in seconds. `faults` are names in

@@ -175,7 +175,9 @@ def _passwords(accounts: Path, devices: int) -> dict[str, str]:
     if not isinstance(rows, dict) or not all(isinstance(v, str) for v in rows.values()):
         raise click.UsageError(f"{accounts} is not a JSON object of names and passwords")
     if len(rows) < devices:
-        raise click.UsageError(f"{accounts} has {len(rows)} accounts, not {devices}")
+        raise click.UsageError(
+            f"{accounts} has {len(rows)} accounts, fewer than --devices {devices}"
+        )
     return dict(list(rows.items())[:devices])
 
 
@@ -217,7 +219,7 @@ def _judge_count(run: RunRecord, state: Path, log: _GatewayLog) -> Verdict:
 @seconds("--seconds", 180.0, "Time over which the messages are spread.")
 @seconds("--patience", 180.0, "Maximum time for deliveries after --seconds.")
 @number("--faults", _fraction, 0.05, "Fraction (0 to 1) of messages with a fault.")
-@number("--kills", click.IntRange(0, 1000), 10, "How often the gateway is killed.")
+@number("--kills", click.IntRange(0, 1000), 10, "Number of times that the gateway is killed.")
 @seed_option()
 @_state
 @json_option()
@@ -331,7 +333,7 @@ def attack_command(
     0.05,
     "Fraction (0 to 1) of the deliveries in the second half with a fault.",
 )
-@number("--kills", click.IntRange(0, 1000), 3, "How often the gateway is killed.")
+@number("--kills", click.IntRange(0, 1000), 3, "Number of times that the gateway is killed.")
 @seed_option()
 @_state
 @json_option()
@@ -375,7 +377,7 @@ class _Folder:
 
 
 def _run(work: Callable[[ShowProgress], Coroutine[Any, Any, T]]) -> tuple[T, float]:
-    """Run a scenario; return its result and duration in seconds. Exit with 1 on an error."""
+    """Run a scenario; return its result and its seconds. Exit with 1 on an error."""
     from firmware_sim.errors import FirmwareError
 
     # Lost connections are part of every run; each device logs its own.

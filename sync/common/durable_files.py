@@ -92,7 +92,7 @@ def write_new(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
 def replace_file(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
     """Write the file at `path` atomically, replacing an existing file.
 
-    The file is durable on return. If it raises OSError, the old file and no temporary file remains.
+    The file is durable on return. On an error, raises OSError and leaves the old file unchanged.
     """
     with _temporary_file(path, data, mode) as temporary:
         temporary.replace(path)
@@ -125,8 +125,7 @@ def _temporary_file(path: Path, data: bytes, mode: int) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(target: Path) -> Iterator[Path]:
-    """Create a private folder beside `target`, for the caller to fill and rename with
-    `move_into_place`.
+    """Create a private folder beside `target`, to be filled and moved with `move_into_place`.
 
     At the end of the `with` block, the folder is deleted unless it was renamed. A lock on the
     parent folder admits one command at a time. Raises OSError, or FolderBusyError if the lock is
@@ -229,10 +228,10 @@ def _locked_folder(folder: Path) -> AbstractContextManager[None]:
 def locked(
     path: Path, busy: Exception, wait_s: float = 0.0, *, flags: int = os.O_RDWR | os.O_CREAT
 ) -> Iterator[None]:
-    """Hold a kernel lock on the file at `path`, creating the file; the end of the process releases
-    it.
+    """Hold a kernel lock on the file at `path`, which is created if missing.
 
-    Raises the exception `busy` if another process holds the lock for longer than `wait_s` seconds.
+    The kernel releases the lock when the process ends. Raises the exception `busy` if another
+    process holds the lock for longer than `wait_s` seconds.
     """
     descriptor = os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
     try:

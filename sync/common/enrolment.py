@@ -53,7 +53,7 @@ class Enrolment:
         if not is_gateway(self.gateway):
             raise EnrolmentError("`gateway` is not a domain in lower case")
         if not is_centre_url(self.url):
-            raise EnrolmentError("`url` is not https://HOST:PORT")
+            raise EnrolmentError("`url` is not https://HOST[:PORT]")
         if self.token and _TOKEN.fullmatch(self.token) is None:
             raise EnrolmentError("`token` is not 32 bytes in base64url")
         if not _is_pem(self.ca, "CERTIFICATE"):
@@ -61,7 +61,7 @@ class Enrolment:
         if self.certificate or self.key:
             self._check_pair()
         elif not self.token:
-            raise EnrolmentError("it has neither `token` nor `certificate`")
+            raise EnrolmentError("neither `token` nor `certificate` is given")
 
     def _check_pair(self) -> None:
         if not _is_pem(self.certificate, "CERTIFICATE"):
@@ -114,15 +114,15 @@ def parse_enrolment(text: str) -> Enrolment:
     try:
         fields: Any = json.loads(text)
     except (ValueError, RecursionError):
-        raise EnrolmentError("it is not JSON") from None
+        raise EnrolmentError("the file is not JSON") from None
     if not isinstance(fields, dict) or not _KEYS <= fields.keys() <= _KEYS | _SECRETS:
         raise EnrolmentError(
-            "it is not an object with the fields version, gateway, url, token, ca, certificate, key"
+            "the JSON object must have the fields version, gateway, url, token, ca, certificate, key"
         )
     if fields.pop("version") != _VERSION:
         raise EnrolmentError(f"`version` is not {_VERSION}")
     if not all(isinstance(value, str) for value in fields.values()):
-        raise EnrolmentError("a field is not a string")
+        raise EnrolmentError("each field except `version` must be a string")
     return Enrolment(**{"token": "", **fields})
 
 
@@ -140,7 +140,7 @@ def read_enrolment(path: Path) -> Enrolment:
     try:
         return parse_enrolment(data.decode())
     except UnicodeDecodeError:
-        raise EnrolmentError("it is not UTF-8") from None
+        raise EnrolmentError("the file is not UTF-8") from None
 
 
 def write_enrolment(path: Path, enrolment: Enrolment) -> None:

@@ -16,8 +16,7 @@ _ESCAPE: Final = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[\\nrt
 
 
 def printable(text: str, encoding: str = "utf-8") -> str:
-    """Escape unprintable characters, so that untrusted text cannot forge lines or control a
-    terminal.
+    """Escape unprintable characters, so that text cannot forge lines or control a terminal.
 
     Characters that `encoding` cannot represent are escaped as well.
     """

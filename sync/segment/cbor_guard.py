@@ -38,12 +38,12 @@ def load_map(data: bytes, reason: Reason) -> dict[str, Any]:
     except (_NotAllowed, cbor2.CBORDecodeError) as error:
         raise SegmentError(reason, str(error)) from None
     if not isinstance(loaded, dict):
-        raise SegmentError(reason, "it is not a CBOR map")
+        raise SegmentError(reason, "the CBOR is not a map")
     return loaded
 
 
 class _NotAllowed(Exception):
-    """The CBOR contains something that a segment does not use."""
+    """The CBOR contains a type or structure that segments do not use."""
 
 
 def _check_item(data: bytes) -> int:

@@ -33,10 +33,9 @@ Value = TypeVar("Value", str, int, float)
 
 
 def split_absent(rows: Sequence[Value | None]) -> tuple[dict[str, Any], Sequence[Value]]:
-    """Return a column with only its bitmap (empty if no row, or every row, is None), and the
-    values.
+    """Return a column with only the bitmap of rows that are not None, and the values.
 
-    A column in which every row is None is not encoded at all.
+    The column is empty, without a bitmap, if no row or every row is None.
     """
     absent = rows.count(None)  # usually none or all, which needs no bitmap
     if not absent:
@@ -102,7 +101,7 @@ def unpack_times(item: Any, rows: int) -> list[int]:
     column = column_fields(item, ("start", "steps"))
     start = column.get("start")
     if type(start) is not int or "present" in column:
-        raise SegmentError("column", "the start is missing, or rows have no time")
+        raise SegmentError("column", "`start` is missing, or some rows have no time")
     times = list(accumulate(unpack_array(column.get("steps"), INTEGERS, rows - 1), initial=start))
     if min(times) < MIN_TIME or max(times) > MAX_TIME:
         raise SegmentError("column", "a time is outside the years 1 to 9999")
@@ -252,7 +251,7 @@ def unpack_texts(item: Any, rows: int) -> list[str | None]:
     else:
         values = entries * count if len(entries) == 1 else entries
     if len(values) != count:
-        raise SegmentError("column", "the number of strings is not that of the rows")
+        raise SegmentError("column", "the number of strings differs from the number of rows")
     return spread(values, present)
 
 
@@ -279,7 +278,7 @@ def read_entries(column: dict[str, Any], most: int) -> list[str]:
 def _interleaved(text: str, width: Any, most: int) -> list[str]:
     """Split a text of interleaved strings of `width` characters each."""
     if type(width) is not int or width < 1 or len(text) % width or len(text) // width > most:
-        raise SegmentError("column", "the width of the strings does not divide the text")
+        raise SegmentError("column", "`width` is invalid, or does not divide the text")
     count = len(text) // width
     return [text[place::count] for place in range(count)]
 
@@ -334,7 +333,7 @@ def unpack_tags(item: Any, rows: int) -> list[dict[str, str]]:
     tags = column_fields(item, _TAG_KEYS)
     columns = tags.get("columns")
     if not isinstance(columns, dict) or len(columns) > MAX_TAG_COLUMNS or "present" in tags:
-        raise SegmentError("column", "the tags have no column for each key")
+        raise SegmentError("column", "`columns` of the tags is missing or invalid")
     found: list[dict[str, str]] = [{} for _ in range(rows)]
     total = 0
     for key, column in columns.items():

@@ -78,7 +78,7 @@ def _kinds(item: Any, rows: int) -> list[str | None]:
     """Decode the kinds of the events; every row must have one."""
     kinds = unpack_texts(item, rows)
     if None in kinds:
-        raise SegmentError("column", "rows have no kind")
+        raise SegmentError("column", "some rows have no kind")
     return kinds
 
 

@@ -44,7 +44,7 @@ def check_identity(identity: Identity) -> None:
     if not 1 <= first <= last <= MAX_SEQ:
         raise SegmentError("count", "the range of sequence numbers is invalid")
     if last - first >= MAX_EVENTS:
-        raise SegmentError("count", f"the range holds more than {MAX_EVENTS} events")
+        raise SegmentError("count", f"the range has more than {MAX_EVENTS} events")
 
 
 def identity_path(identity: Identity) -> str:

@@ -65,7 +65,7 @@ def test_verdict_needs_a_run_and_a_log(finished: Path) -> None:
 @pytest.mark.parametrize(
     ("accounts", "words", "told"),
     [
-        ("{}", ["--devices", 1], "has 0 accounts, not 1"),
+        ("{}", ["--devices", 1], "has 0 accounts, fewer than --devices 1"),
         ("[]", ["--devices", 1], "not a JSON object"),
         ('{"a": 1}', ["--devices", 1], "not a JSON object"),
         ("{", ["--devices", 1], "is not JSON"),

@@ -77,7 +77,7 @@ def test_newer_or_damaged_outbox_is_refused(tmp_path: Path) -> None:
 def test_outbox_limits_messages_and_bytes(tmp_path: Path) -> None:
     limits = OutboxLimits(messages=2, bytes=10, message_bytes=8)
     with Outbox.open(tmp_path / "box", JID, limits) as outbox:
-        with pytest.raises(MessageRefused, match="9 bytes, more than 8"):
+        with pytest.raises(MessageRefused, match="9 bytes; the limit is 8"):
             add(outbox, "123456789")
         (first,) = add(outbox, "1234567")
         with pytest.raises(OutboxFull, match="10 bytes"):
