@@ -247,7 +247,7 @@ class Connection:
             self.abort("given up")
             raise
         if not self.bound:
-            self.abort("no session in time")
+            self.abort(f"no session within {timeout:g} s")
             raise ConnectionFailed(self.lost.result())
 
     @property
@@ -276,7 +276,7 @@ class Connection:
             return True
         if self._aborted:
             return False
-        self._lose("no session in time")
+        self._lose(f"no session within {timeout:g} s")
         self._drop_connection()
         # the session stays resumable
         self._started.set_result(None)

@@ -83,7 +83,7 @@ def _faults(words: Sequence[str]) -> frozenset[str]:
     if words in (["all"], ["none"]):
         return frozenset(FAULTS if words == ["all"] else ())
     if unknown := sorted(set(words) - FAULTS.keys()):
-        msg = f"--faults: {', '.join(unknown)}: none of {', '.join(FAULTS)}"
+        msg = f"--faults: unknown {', '.join(unknown)}; choose from {', '.join(FAULTS)}"
         raise click.UsageError(msg)
     return frozenset(words)
 

@@ -175,9 +175,8 @@ def _passwords(accounts: Path, devices: int) -> dict[str, str]:
     if not isinstance(rows, dict) or not all(isinstance(v, str) for v in rows.values()):
         raise click.UsageError(f"{accounts} is not a JSON object of names and passwords")
     if len(rows) < devices:
-        raise click.UsageError(
-            f"{accounts} has {len(rows)} accounts, fewer than --devices {devices}"
-        )
+        text = f"{accounts} has {len(rows)} accounts, fewer than --devices {devices}"
+        raise click.UsageError(text)
     return dict(list(rows.items())[:devices])
 
 
@@ -357,7 +356,7 @@ def workers_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
 
 
 class _Folder:
-    """The folder of a run. If none is given, a temporary folder, deleted at the end unless `keep`."""
+    """The folder of a run: the given one, or a temporary one, deleted at the end unless `keep`."""
 
     def __init__(self, given: Path | None) -> None:
         if given is not None and given.exists() and any(given.iterdir()):

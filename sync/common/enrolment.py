@@ -117,7 +117,7 @@ def parse_enrolment(text: str) -> Enrolment:
         raise EnrolmentError("the file is not JSON") from None
     if not isinstance(fields, dict) or not _KEYS <= fields.keys() <= _KEYS | _SECRETS:
         raise EnrolmentError(
-            "the JSON object must have the fields version, gateway, url, token, ca, certificate, key"
+            "the fields of the object must be version, gateway, url, token, ca, certificate, key"
         )
     if fields.pop("version") != _VERSION:
         raise EnrolmentError(f"`version` is not {_VERSION}")
