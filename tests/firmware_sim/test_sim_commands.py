@@ -70,7 +70,7 @@ def test_verdict_needs_a_run_and_a_log(finished: Path) -> None:
         ('{"a": 1}', ["--devices", 1], "not a JSON object"),
         ("{", ["--devices", 1], "is not JSON"),
         ('{"a": "b"}', ["--devices", 0], "not in the range"),
-        ('{"a": "b"}', ["--devices", 1, "--messages", 3], "another run"),
+        ('{"a": "b"}', ["--devices", 1, "--messages", 3], "different run"),
     ],
 )
 def test_wrong_usage(finished: Path, accounts: str, words: list[object], told: str) -> None:

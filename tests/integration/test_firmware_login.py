@@ -61,7 +61,7 @@ async def test_device_logs_in(
 @pytest.mark.parametrize(
     ("secrets", "problem"),
     [
-        ({}, "a password, or a certificate with its key"),
+        ({}, "a password, or a certificate and its key"),
         ({"certificate": "c.pem"}, "belong together"),
         ({"password": "p", "certificate": "c.pem", "key": "k.pem"}, "not both"),
     ],

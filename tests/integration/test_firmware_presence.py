@@ -192,7 +192,7 @@ async def test_plain_message_is_refused_while_the_write_buffer_is_full(
                 await it.device.send(body, qos=0)
                 sent += 1
 
-        with pytest.raises(NotSent, match="buffer of the link is full"):
+        with pytest.raises(NotSent, match="buffer of the connection is full"):
             await flood()
         assert sent > 2
         for writer in it.peer._writers:

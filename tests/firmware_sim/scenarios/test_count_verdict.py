@@ -104,7 +104,7 @@ def test_run_continues_in_its_folder_and_another_is_refused(tmp_path: Path) -> N
     run = RunRecord.begin(tmp_path / "s", "gw", ("a", "b"), 5)
     assert run.planned == 10
     assert RunRecord.begin(tmp_path / "s", "gw", ("a", "b"), 5) == run
-    with pytest.raises(RunMismatch, match="another run"):
+    with pytest.raises(RunMismatch, match="different run"):
         RunRecord.begin(tmp_path / "s", "gw", ("a", "b"), 6)
     assert run.believed(tmp_path / "s") == {}
     assert RunRecord.begin(tmp_path / "t", "gw", ("a", "b"), 5).run != run.run
