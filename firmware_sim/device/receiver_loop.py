@@ -165,7 +165,7 @@ class ReceiverLoop:
             raise
         except Exception:
             _log.exception(
-                "`on_message` raised an exception for a message from %s; it is refused for now",
+                "`on_message` raised an exception for a message from %s; its changes are undone",
                 incoming.sender,
             )
             return _Result(failed.reply)

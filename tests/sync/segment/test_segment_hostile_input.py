@@ -102,7 +102,7 @@ def packed_body() -> bytes:
 
 BAD_FRAMES = {
     "empty": (lambda: b"", "short"),
-    "too few for a segment": (lambda: b"\x89FPS" + bytes(35), "short"),
+    "too short": (lambda: b"\x89FPS" + bytes(35), "short"),
     "another kind of file": (lambda: sealed(b"PK\3\4" + bytes(100)), "magic"),
     "next major version": (lambda: b"\x89FPS\x02\x00" + bytes(60), "version"),
     "major version 0": (lambda: b"\x89FPS\x00\x00" + bytes(60), "version"),
