@@ -99,7 +99,7 @@ class SenderLoop:
         self._admitted = max(self._stored, default=0)
 
     async def submit(self, recipient: str, level: Level, body: str, label: str) -> int:
-        """Store a message in the outbox; return its number when it is durable.
+        """Store a message in the outbox; return when the message is durable.
 
         Returns:
             The message's number in this outbox.

@@ -161,7 +161,7 @@ async def attack(
         tell: called with a progress message at the start of each phase.
 
     Raises:
-        FirmwareError: a `fieldpost` command failed, or devices could not connect.
+        FirmwareError: a `fieldpost` command or the attackers failed, or devices could not connect.
         ValueError: an attack is unknown.
     """
     attacks = named(settings.attacks)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MIB: Final = 1024 * 1024
 
 _SESSION_BYTES: Final = 114 * 1024
-"""Maximum cost of a connection: 50 KiB with TLS, and a send buffer of 64 KiB."""
+"""Most memory of a connection, in bytes: 50 KiB with TLS, and a send buffer of 64 KiB."""
 
 
 class Refusals(NamedTuple):
@@ -65,7 +65,7 @@ class AttackResult(NamedTuple):
 
 
 class ResponseTimes(NamedTuple):
-    """Response times of one phase: number, median, 99th percentile and maximum, in seconds."""
+    """The response times of one phase: their number, and in seconds the percentiles and maximum."""
 
     answers: int
     p50: float

@@ -193,7 +193,7 @@ def _faults(
 
 
 def _disordered(plan: Mapping[Key, PlannedMessage], ran: Iterable[Execution]) -> Iterable[str]:
-    """Return messages executed after a later message from one sender to one account."""
+    """Return messages first executed after a later message of the same sender and account."""
     seen: set[Key] = set()
     last: dict[tuple[str, str], int] = {}
     for key, where, _ in ran:

@@ -167,7 +167,8 @@ class QueueWorker:
             await asyncio.Event().wait()  # for ever, or until the item is no longer its own
 
     async def _leave(self, fault: Fault) -> None:
-        """Crash, disconnect, hide or unsubscribe as the fault requires, and come back."""
+        """Crash, disconnect, become unavailable or unsubscribe as the fault requires, then rejoin.
+        """
         worker, away = self._worker, self._chance.uniform(*_AWAY_S)
         if fault in (Fault.CRASH, Fault.GONE):
             await worker.kill()
@@ -223,7 +224,7 @@ class ShareMember:
         await self._subscribed.wait()
 
     async def stop(self) -> None:
-        """Stop for good."""
+        """Stop the member."""
         await self._tasks.stop()
         await self._device.close()
 
@@ -295,7 +296,7 @@ class ItemPublisher:
         await self._device.start()
 
     async def stop(self) -> None:
-        """Stop."""
+        """Stop the publisher and its device."""
         await self._publisher.close()
         await self._device.close()
 

@@ -1,6 +1,6 @@
 """The limits of the segment format, with unit and reason.
 
-The decoder enforces them, and the encoder refuses what the decoder would refuse.
+The decoder and the encoder both enforce these limits.
 """
 
 from __future__ import annotations
