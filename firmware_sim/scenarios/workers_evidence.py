@@ -104,8 +104,7 @@ def _queues(gateway: Path) -> list[dict[str, Any]]:
 
 
 def _offered(stage: Setting, publisher: ItemPublisher) -> dict[str, int]:
-    """Return the number of times that each item of an outbox may have been published; omit
-    failures."""
+    """Return how often each item of an outbox may have been published; omit failed items."""
     many = 2 * stage.plan.items
     limits = OutboxLimits(keep_done=many, keep_failed=many)
     with Outbox.open(stage.file(publisher.name), jid(publisher.name), limits) as outbox:

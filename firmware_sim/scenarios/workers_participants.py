@@ -167,8 +167,7 @@ class QueueWorker:
             await asyncio.Event().wait()  # for ever, or until the item is no longer its own
 
     async def _leave(self, fault: Fault) -> None:
-        """Crash, disconnect, become unavailable or unsubscribe as the fault requires, then rejoin.
-        """
+        """Crash, disconnect, become unavailable or unsubscribe, by the fault; then rejoin."""
         worker, away = self._worker, self._chance.uniform(*_AWAY_S)
         if fault in (Fault.CRASH, Fault.GONE):
             await worker.kill()
