@@ -1,7 +1,8 @@
 """Incidents: periods in which a subject has a problem, each with an alert at its start and end.
 
-Pure. A subject that fails repeatedly is alerted at growing intervals. A problem that is known from
-delayed segments is held back for a while, because it may have ended meanwhile.
+Pure. A subject is a gateway, queue, limit or sensor. If it fails repeatedly, the intervals between
+its alerts grow. The alert of a problem that is known from delayed segments is delayed, because the
+problem may have ended meanwhile.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ CALM_MS: Final = 2 * MAX_REPEAT_MS
 """Time in ms without an alert after which a subject no longer counts as failing repeatedly."""
 
 HOLD_MS: Final = 3_600_000
-"""Time in ms for which a problem known from delayed segments is held back; the rest of a day's
-backlog has arrived by then. It also delays the alerts of a gateway whose clock is far behind."""
+"""Delay in ms of an alert whose problem is known from delayed segments: within this time, the rest
+of a day's backlog arrives. Alerts of a gateway whose clock is far behind are delayed, too."""
 
 FORGET_MS: Final = 30 * DAY_MS
-"""Time in ms without news after which a subject is no longer monitored, and its alert ends."""
+"""Time in ms without new data after which a subject is no longer monitored, and its alert ends."""
 
 _CENTRE_CLOCK: Final[tuple[Kind, ...]] = ("silent", "ingest_behind")
-"""Kinds whose times are the centre's clock; those of the others are the gateway's."""
+"""Kinds of problem whose times are by the centre's clock; all other kinds use the gateway's."""
 
 FORGOTTEN_TEXT: Final = "No data has arrived for 30 days, so this problem is no longer monitored."
 
@@ -40,9 +41,9 @@ FORGOTTEN_TEXT: Final = "No data has arrived for 30 days, so this problem is no 
 class Alert(msgspec.Struct, frozen=True):
     """An alert. Times are ISO 8601 in UTC; `at` is when the problem or its end was noticed.
 
-    `since` and `until` are by the gateway's clock, or by arrival for problems of arrivals. `id` is
-    the same for start and end of an incident, and for repeated deliveries. `held` counts the
-    incidents of this subject since its last alert that had none.
+    `since` and `until` are by the gateway's clock; for the kinds `silent` and `ingest_behind`, by
+    the centre's. `id` is the same for start and end of an incident, and for repeated deliveries.
+    `held` counts the incidents of this subject without an alert since its last alert.
     """
 
     id: str
@@ -74,10 +75,10 @@ class Incident(
     """The incident of a subject, active while `since` (ms) is set.
 
     `noticed_day` is the day (ms) of the last problem. `pending_since` is when a problem without
-    alert was noticed, and `suppressed` whether it has none because of a recent one. `raised_at` is
-    the time of the last alert, `min_interval` the time until the next may follow, `ended_at` the
-    latest end of the last incident. `fixed_id` is the id of an active incident whose `since` was
-    changed after its alert, else empty.
+    alert was noticed, and `suppressed` whether its alert was left out because of a recent alert.
+    `raised_at` is the time of the last alert, `min_interval` the minimum time from it to the next
+    alert, `ended_at` the latest end of the last incident; all in ms. `fixed_id` is the id of an
+    active incident whose `since` was changed after its alert, else empty.
     """
 
     kind: Kind
@@ -95,7 +96,7 @@ class Incident(
 
     @property
     def key(self) -> Subject:
-        """The subject."""
+        """The subject that has the incident."""
         return Subject(self.kind, self.gateway, self.subject)
 
 
@@ -116,7 +117,8 @@ class IncidentTracker:
     def cap_times(self, now: int) -> None:
         """Move times after `now` to `now`, because the centre's clock was set back.
 
-        Otherwise pending alerts would wait until that time. An active incident keeps its id.
+        Otherwise pending alerts would wait until the clock has reached these times again. An active
+        incident keeps its id.
         """
         for each in self._incidents.values():
             each.noticed_day = min(each.noticed_day, now)
@@ -202,6 +204,6 @@ def _is_over(incident: Incident, now: int) -> bool:
 
 
 def alert_id(key: Subject, since: int) -> str:
-    """Return the id of an incident: 16 hexadecimal digits of a hash of the arguments."""
+    """Return the id of an incident: 16 hexadecimal digits of a hash of its subject and start."""
     text = "\0".join((*key, str(since)))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

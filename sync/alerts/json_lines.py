@@ -1,6 +1,6 @@
 """Write alerts as JSON lines to standard output and to a rotated file.
 
-Names that gateways chose cannot end a line or control a terminal.
+Names that gateways chose are escaped, so that they cannot end a line or control a terminal.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class JsonLinesOutput:
         self._max_file_bytes = max_file_bytes
 
     def write(self, alerts: Sequence[Alert]) -> None:
-        """Write a line for each alert. If it raises OSError, some lines may be written."""
+        """Write a line for each alert. Raises OSError, after which some lines may be written."""
         data = b"".join(map(_line, alerts))
         if not data:
             return

@@ -1,8 +1,8 @@
-"""Evaluate the alert rules in rounds: read what is new, judge, save, send.
+"""Evaluate the alert rules in rounds: read new data, judge it, save alerts, send them.
 
-Alerts are saved before they are sent, so that a process that is killed sends them again with the
-same ids. The landing is read before the tables, so that a segment that the ingest moves meanwhile
-is seen in one of them.
+Alerts are saved before they are sent, so that after a crash the next process sends them again with
+the same ids. The landing is read before the tables, so that a segment that the ingest moves
+meanwhile is seen in one of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sync.tables.delta import local_tables
 from sync.tables.storage import LocalStorage
 
 INTERVAL_S: Final = 15.0
-"""Seconds between two rounds: short against the minutes in which segments arrive."""
+"""Seconds between two rounds: short against the minutes between the segments of a gateway."""
 
 MAX_FAILURES: Final = 20
 """Failed rounds in a row, some five minutes, after which the command exits with the reason, so that
@@ -72,7 +72,7 @@ class AlertMonitor:
     def check(self) -> list[Alert]:
         """Run one round; write new alerts to the output and return them.
 
-        Raises OSError and FleetError when landing, tables or disk fail.
+        Raises OSError and FleetError when landing, tables or disk cannot be read or written.
         """
         now = int(self.clock() * 1000)
         landing = scan_landing(self._segments, now)
@@ -112,7 +112,7 @@ class AlertMonitor:
         return state, changed
 
     async def deliver(self, stopping: Callable[[], bool] = lambda: False) -> None:
-        """Send queued alerts to the webhook until it fails. Raises OSError."""
+        """Send queued alerts to the webhook; stop if it fails. Raises OSError."""
         if self.webhook is None:
             return
         if await self.webhook.deliver(self._journal.webhook_queue, stopping):
@@ -155,7 +155,7 @@ class AlertMonitor:
         return record is not None and record.revoked is not None
 
     def _warn_unmonitored(self, state: FleetState) -> None:
-        """Log, once in a run, what exceeds the limits and is not monitored."""
+        """Log once per run that subjects or gateways exceed the limits and are not monitored."""
         counts = {name: each.unmonitored for name, each in state.gateways.items()}
         counts = {name: count for name, count in counts.items() if count}
         if state.unmonitored:

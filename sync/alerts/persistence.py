@@ -1,7 +1,8 @@
 """Store the alerts' state between runs, in `alerts/` below the tables.
 
-There are two files, each replaced atomically. The fleet's state is saved first, so that a process
-that dies between the two evaluates the same state again.
+There are two files, each replaced atomically: the fleet's state, and the journal of alerts. The
+state is saved first. If the process dies before the journal is saved, the next process evaluates
+the same state again.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from sync.common.durable_files import locked, make_folders, replace_file
 from sync.common.errors import FleetError
 
 VERSION: Final = 1
-"""Version of both files. The fleet's state of another version is read from the tables again."""
+"""Version of both files. A state of another version is discarded and read from the tables again."""
 
 FOLDER: Final = "alerts"
 """The folder of the files, below the folder of the tables."""
 
 MAX_WEBHOOK_QUEUE: Final = 1_000
-"""Alerts that wait for the webhook. Beyond, the oldest are discarded and counted."""
+"""Most alerts that wait for the webhook. The oldest ones beyond it are discarded and counted."""
 
 MAX_OUTPUT_QUEUE: Final = 10_000
-"""Alerts that wait to be written. One round may have an alert for each gateway, and more."""
+"""Most alerts that wait to be written: one round may have an alert for each gateway, and more. The
+oldest ones beyond it are discarded and counted."""
 
 
 class _StateFile(msgspec.Struct, rename={"state": "seen"}):
@@ -86,7 +88,7 @@ class StateStore:
         return locked(self._lock_file, busy)
 
     def load_state(self) -> FleetState | None:
-        """Load the fleet's state; return None if it has to be read from the tables again."""
+        """Load the fleet's state; return None if it must be read from the tables again."""
         try:
             file = msgspec.json.decode(self._state_file.read_bytes(), type=_StateFile)
         except (FileNotFoundError, msgspec.DecodeError):

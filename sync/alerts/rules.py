@@ -1,7 +1,7 @@
 """The alert rules, which decide from the state what is a problem and what is not. Pure.
 
-They use the thresholds of the reports. A gateway counts as silent by the centre's clock, everything
-else by the gateway's own time, so that a gateway that is offline causes no other alerts.
+They use the thresholds of the reports. Whether a gateway is silent is judged by the centre's clock,
+all else by the gateway's clock, so that an offline gateway causes no other alerts.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ FLEET_SILENT_REMEDY: Final = (
 LATE_MS: Final = round(1000 * BACKLOG_S)
 
 INGEST_BEHIND_S: Final = 900.0
-"""Seconds that a segment may wait in the landing. A continuous ingest takes about two minutes, and
-maintenance may lock the tables for some."""
+"""Seconds that a segment may wait in the landing before an alert. A continuous ingest takes about
+two minutes, and maintenance may lock the tables for some minutes."""
 
 NEW_GATEWAY_TIMEOUT_S: Final = 3_600.0
-"""Shortest silence timeout of a gateway with too few segments to know how often it seals. At the
-usual interval there are enough after half an hour."""
+"""Shortest silence timeout in seconds of a gateway with too few segments to know how often it seals
+them. At the usual interval there are enough after half an hour."""
 
 MAX_TIMEOUT_S: Final = 30 * 86_400.0
-"""Longest silence timeout, after which a gateway is no longer monitored."""
+"""Longest silence timeout in seconds, after which a gateway is no longer monitored."""
 
 
 class Subject(NamedTuple):
-    """The subject of a problem; `gateway` is empty for problems of the centre."""
+    """The kind of a problem, its gateway ("" for the centre), and its queue, limit or sensor."""
 
     kind: Kind
     gateway: str
@@ -81,7 +81,7 @@ INGEST_BEHIND: Final = Subject("ingest_behind", "", "ingest")
 
 
 class Problem(NamedTuple):
-    """A problem that exists since `since`, as known until `until` (ms since 1970 UTC).
+    """A problem that began at `since` and was still known at `until` (ms since 1970 UTC).
 
     If `late`, it is known from delayed segments, and may have ended meanwhile.
     """
@@ -95,7 +95,7 @@ class Problem(NamedTuple):
 
 
 class AllClear(NamedTuple):
-    """The statement that a subject has no problem, as known until `until`."""
+    """The statement that a subject has no problem at `until` (ms since 1970 UTC)."""
 
     key: Subject
     until: int
@@ -103,7 +103,7 @@ class AllClear(NamedTuple):
 
 
 Verdict = Problem | AllClear
-"""Without a verdict, nothing new is known about a subject, and its alert stays as it is."""
+"""What a rule says about a subject. If it says nothing, the subject's alert stays as it is."""
 
 
 def problem(key: Subject, since: int, until: int, text: str, *, late: bool = False) -> Problem:
@@ -151,7 +151,7 @@ def judge_events(state: FleetState, active: Mapping[Subject, int]) -> Iterator[V
 def judge_queue(
     key: Subject, gateway: GatewayState, depths: Sequence[QueueDepth]
 ) -> Iterator[Verdict]:
-    """Judge whether a queue is stuck: items are due, and none was delivered for `STUCK_S`.
+    """Judge whether a queue is stuck: items wait, and none was delivered for `STUCK_S` seconds.
 
     There is no verdict while items wait for a shorter time.
     """
@@ -173,7 +173,8 @@ def judge_queue(
 def _stuck_since(depths: Sequence[QueueDepth]) -> int | None:
     """Return when a stuck queue stalled; None if it is not stuck.
 
-    If two events are too far apart, nothing is known between them, and the time starts again.
+    Between two events that are too far apart nothing is known, so that the later one counts as
+    the start.
     """
     begin: int | None = None
     stuck: int | None = None
@@ -192,9 +193,9 @@ def _stuck_since(depths: Sequence[QueueDepth]) -> int | None:
 
 
 def judge_refusals(key: Subject, gateway: GatewayState, counts: RefusalCounts) -> Iterator[Verdict]:
-    """Judge whether this or the last hour has far more refusals than the worst hour of usual days.
+    """Judge whether this or the previous hour has far more refusals than the worst hour of a day.
 
-    Before a whole day is known there is no baseline, and no problem.
+    The usual worst hour is known after a whole day; before that, there is no problem.
     """
     if gateway.last_event is None:
         return
@@ -219,7 +220,7 @@ def judge_refusals(key: Subject, gateway: GatewayState, counts: RefusalCounts) -
 
 
 def _usual_worst_hour(gateway: GatewayState, counts: RefusalCounts, hour: int) -> int | None:
-    """Return the median, over the previous days, of each day's worst hour; None without a day."""
+    """Return the median of the worst hours of the previous days; None if no day is known."""
     days = [day for day in gateway.days if day < hour // 24]
     worst = dict.fromkeys(days, 0)
     for each, count in counts.hours.items():
@@ -240,7 +241,7 @@ def known_until(gateway: GatewayState) -> KnownUntil | None:
     """Return the time until which a gateway's readings are complete.
 
     That is the last reading, or the last system event less the time within which the gateway
-    should have shipped further readings. While readings arrive late, only the former is known.
+    should have shipped further readings. While readings arrive late, it is the last reading.
     """
     segments = (*gateway.system_segments, *gateway.reading_segments)
     newest = max((each.arrived for each in segments), default=0)
@@ -256,9 +257,9 @@ def known_until(gateway: GatewayState) -> KnownUntil | None:
 
 
 def _readings_resumed(gateway: GatewayState) -> int:
-    """Return when segments of readings resumed after the last gap; 0 without a gap.
+    """Return when segments of readings resumed after the last gap, in ms; 0 without a gap.
 
-    If a fast clock sealed the segment, its arrival counts.
+    That is when the segment was sealed, or its arrival if a fast clock dates its sealing later.
     """
     sealed = [
         min(after.sealed, after.arrived)
@@ -279,8 +280,8 @@ def judge_sensor(
 ) -> Iterator[Verdict]:
     """Judge whether a sensor is silent for much longer than its usual interval, up to `until`.
 
-    There is no verdict while no interval is usual yet, or if part of the silence is unknown. An
-    active alert ends only with a new reading.
+    There is no verdict if the usual interval is not known yet, or if readings of the silent time
+    may be missing. An active alert ends only with a new reading.
     """
     seconds = sensor.seconds
     last = sensor.last.time
@@ -302,7 +303,7 @@ def judge_sensor(
 
 
 def _is_late(segments: Sequence[Segment], position: EventPosition | QueueDepth) -> bool:
-    """Return whether an event arrived late: its segment was delayed, or is no longer kept."""
+    """Return whether an event arrived late: its segment was delayed, or is not among `segments`."""
     for each in reversed(segments):
         if each.epoch == position.epoch and each.first <= position.seq <= each.last:
             return each.arrived - each.sealed > LATE_MS
@@ -315,8 +316,8 @@ def _is_late(segments: Sequence[Segment], position: EventPosition | QueueDepth) 
 class LandingBacklog(NamedTuple):
     """The segments of a gateway that wait in the landing: first and last arrival (ms).
 
-    `stopped` if the last event in them is a clean stop. `minutes` are those since 1970 in which
-    something arrived.
+    `stopped` is true if their last event is a clean stop. `minutes` are the minutes since 1970 in
+    which a segment arrived.
     """
 
     first: int
@@ -328,7 +329,7 @@ class LandingBacklog(NamedTuple):
 def silence_timeout_ms(gateway: GatewayState) -> int:
     """Return after how many ms without an arrival a gateway counts as silent.
 
-    As in the availability report, but a new gateway has a longer timeout.
+    The timeout is that of the availability report, but longer for a new gateway.
     """
     intervals = [
         after.service - before.service
@@ -358,10 +359,10 @@ def judge_silence(
 ) -> Iterator[Verdict]:
     """Judge each gateway, the fleet and the ingest at `now`.
 
-    `landing` has what waits there by gateway. `active` maps active alerts to when they began (ms);
-    such a gateway stays silent until it is heard. If several gateways are overdue and nothing has
-    arrived since, the centre is the probable cause, and there is one alert for the fleet. When
-    arrivals resume after that, each gateway has its whole timeout again.
+    `landing` has the waiting segments by gateway. `active` maps active alerts to when they began
+    (ms); a gateway with an alert stays silent until its next arrival. If several gateways are
+    overdue and nothing has arrived since, the centre is the probable cause, and there is one alert
+    for the fleet. When arrivals resume after that, the timeout of each gateway starts again.
     """
     presences = {
         Subject("silent", name, name): presence
@@ -436,8 +437,8 @@ def _judge_fleet(
 ) -> Iterator[Verdict]:
     """Judge the gateways that are overdue while nothing arrived from any other gateway.
 
-    If there are several, and at least as many as the others, the fleet is silent. If no other
-    gateway is present, an overdue gateway is silent. Otherwise the next arrivals decide.
+    If several gateways are overdue, and at least as many as are not, the fleet is silent. If all
+    gateways are overdue, each is silent. Otherwise no gateway is judged before the next arrivals.
     """
     if len(overdue) > 1 and len(overdue) >= present:
         text = (

@@ -30,7 +30,7 @@ from sync.tables.delta import EVENTS, SEGMENTS, FleetTables, Snapshot
 from sync.tables.storage import File, Storage
 
 HISTORY_DAYS: Final = 8
-"""Days of the tables that are read at first: today, and a week as the baseline."""
+"""Days of the tables that are read without a saved state: today, and a week as the baseline."""
 
 MAX_ROWS: Final = 16_384
 """Rows of a Parquet file that are converted to objects at once."""
@@ -48,10 +48,10 @@ _EVENT_COLUMNS: Final = (
 
 
 def scan_landing(segments: Storage, now: int) -> dict[str, LandingBacklog]:
-    """Return what waits in the landing at `now` (ms since 1970 UTC), by gateway. Raises OSError.
+    """Return the segments that wait at `now` (ms since 1970 UTC), by gateway. Raises OSError.
 
-    Names and times of files are enough, except for a gateway that seems silent: its clean stop may
-    be in a segment that waits.
+    Files are not opened, only those of a gateway that seems silent: its clean stop may be in a
+    waiting segment.
     """
     files: dict[str, list[File]] = {}
     for path, file in waiting_files(segments).items():
@@ -90,10 +90,10 @@ def _identity(path: str) -> Identity | None:
 
 
 class BatchReader:
-    """Reads the new rows of each batch once, as the log of the tables lists their files.
+    """Reads the new rows of each batch once, from the files that the tables' log lists.
 
-    Without a state to continue from, or if the log or a file is gone, the last days of the tables
-    are read again. Maintenance adds no new rows. The reader changes nothing and needs no lease.
+    Without a state to continue from, or if the log or a file is gone, the last `HISTORY_DAYS` are
+    read. Files written by maintenance are skipped. The reader changes nothing and needs no lease.
     """
 
     def __init__(self, tables: FleetTables) -> None:
@@ -138,7 +138,7 @@ class BatchReader:
 
 
 def _versions(snapshot: Snapshot) -> dict[str, int]:
-    """Return the version of each table; nothing before the first batch."""
+    """Return the version of each table; an empty map before the first batch."""
     tables = {SEGMENTS: snapshot.segments, EVENTS: snapshot.events}
     return {name: table.version() for name, table in tables.items() if table is not None}
 

@@ -15,16 +15,16 @@ import msgspec
 from sync.reports.shared.thresholds import CLOCK_STEPPED, LIFE_EVENTS, RESET_EVENTS
 
 MAX_GATEWAYS: Final = 5_000
-"""Gateways that are monitored, with some 10 kB of memory each."""
+"""Most gateways that are monitored, with some 10 kB of memory each."""
 
 MAX_QUEUES: Final = 128
-"""Queues of a gateway that are monitored. It reports 65 at a time, and others later."""
+"""Most queues of a gateway that are monitored. A gateway reports 65 of its queues at a time."""
 
 MAX_RULES: Final = 64
-"""Limits of a gateway whose refusals are counted. It has some thirty."""
+"""Most limits of a gateway whose refusals are counted. A gateway has some thirty limits."""
 
 MAX_SENSORS: Final = 1_024
-"""Sensors of a gateway that are monitored, because a device may invent names."""
+"""Most sensors of a gateway that are monitored, because a device may invent names."""
 
 MAX_NAME: Final = 512
 """Longest name of a queue, limit or sensor that is monitored, in characters."""
@@ -67,7 +67,10 @@ class Event(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """An accepted segment of a lane. `sealed` and `service` (seconds) are when it was sealed."""
+    """An accepted segment of a lane, with its first and last sequence number.
+
+    `sealed` and `arrived` are in ms since 1970 UTC; `service` is the service second of sealing.
+    """
 
     epoch: str
     first: int
@@ -86,7 +89,7 @@ class EventPosition(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """A system event that shows that the gateway runs, or its clean stop (`name`)."""
+    """A system event that shows that the gateway runs or, by `name`, that it stopped cleanly."""
 
     epoch: str
     seq: int
@@ -96,7 +99,7 @@ class Heartbeat(NamedTuple):
 class QueueDepth(NamedTuple):
     """A depth event of a queue.
 
-    `stalled` if items are due and none was delivered since the event before.
+    `stalled` is true if items wait for delivery and none was delivered since the previous event.
     """
 
     epoch: str
@@ -108,7 +111,7 @@ class QueueDepth(NamedTuple):
 
 
 class RefusalCounts(msgspec.Struct):
-    """Refusals because of one limit by hour since 1970; the last one and its source."""
+    """The refusals because of one limit by hour since 1970, and the last refusal and its source."""
 
     hours: dict[int, int]
     last: EventPosition
@@ -116,7 +119,7 @@ class RefusalCounts(msgspec.Struct):
 
 
 class Sensor(msgspec.Struct):
-    """The last reading of a sensor, and the times of recent ones in seconds since 1970, sorted."""
+    """The last reading of a sensor, and the sorted times of recent ones in seconds since 1970."""
 
     last: EventPosition
     seconds: list[int]
@@ -140,9 +143,9 @@ class GatewayState(
     """The facts about a gateway.
 
     `last_arrival` is its last arrival in the tables. `last_event` is its last event in the system
-    lane, `last_reading` the last one in the readings lane, `last_reset` the last event before which
-    silence does not count. `last_late` is when a delayed segment of readings last arrived.
-    `unmonitored` counts events beyond the limits above.
+    lane, `last_reading` the last one in the readings lane, `last_reset` the last of `RESET_EVENTS`,
+    before which no silence is measured. `last_late` is when a delayed segment of readings last
+    arrived. `unmonitored` counts events of queues, limits and sensors that are not monitored.
     """
 
     last_arrival: int = 0
@@ -170,7 +173,8 @@ class FleetState(
     """The facts about the fleet.
 
     `arrival_minutes` are the minutes since 1970 in which something arrived, `versions` the
-    versions of the tables that are included. `unmonitored` counts arrivals of further gateways.
+    versions of the tables that are included. `unmonitored` counts arrivals of gateways that are not
+    monitored.
     """
 
     gateways: dict[str, GatewayState] = {}
@@ -221,7 +225,8 @@ def add_segment(gateway: GatewayState, lane: str, segment: Segment, late_ms: flo
 def add_event(gateway: GatewayState, event: Event) -> None:
     """Add an event of the lanes `system` and `readings`.
 
-    An event dated after its arrival counts as of its arrival, so that a fast clock hides nothing.
+    An event dated after its arrival gets the time of its arrival, so that a fast clock hides
+    nothing.
     """
     position = EventPosition(event.epoch, event.seq, min(event.time, event.arrived))
     if event.lane == "readings":
@@ -300,7 +305,7 @@ def _add_reading(gateway: GatewayState, event: Event, position: EventPosition) -
 
 
 def _has_room(gateway: GatewayState, known: Mapping[str, object], name: str, limit: int) -> bool:
-    """Return whether another name can be monitored; count the event if not."""
+    """Return whether `name` can be monitored; if not, count its event as unmonitored."""
     fits = len(known) < limit and len(name) <= MAX_NAME
     gateway.unmonitored += not fits
     return fits
@@ -313,7 +318,7 @@ def _number(tags: Mapping[str, str], name: str) -> int:
 
 
 def is_ahead_of(state: FleetState, now: int) -> bool:
-    """Return whether an arrival is well after `now`, because the centre's clock was set back."""
+    """Return whether an arrival is an hour after `now`, because the centre's clock was set back."""
     return bool(state.arrival_minutes) and state.arrival_minutes[-1] * MINUTE_MS > now + HOUR_MS
 
 
@@ -327,9 +332,10 @@ def cap_times(state: FleetState, now: int) -> None:
 
 
 def forget(state: FleetState, now: int, after: int) -> None:
-    """Delete gateways without arrivals for `after` ms, and silent queues, limits and sensors.
+    """Delete gateways, and their queues, limits and sensors, without new data for `after` ms.
 
-    The latter are judged by their gateway's time, so that a gateway that is offline keeps them.
+    For queues, limits and sensors that time ends with their gateway's last event, so that a gateway
+    that is offline keeps them.
     """
     state.gateways = {
         name: each for name, each in state.gateways.items() if each.last_arrival >= now - after

@@ -28,7 +28,7 @@ TIMEOUT_S: Final = 10.0
 """Timeout of one request in seconds."""
 
 MAX_ROUND_S: Final = 30.0
-"""Seconds after which a round sends no further alert, so that the rules are evaluated again."""
+"""Seconds after which a call sends no further alert, so that the rules are evaluated again."""
 
 MAX_REJECTIONS: Final = 5
 """Rejections of one alert after which it is discarded, so that it does not block all others."""
@@ -80,8 +80,8 @@ class Webhook:
     ) -> int:
         """Send queued alerts; remove those that were sent or discarded and return how many.
 
-        Stops at the first failure; then nothing is sent until the wait is over. Failures of the
-        network or the receiver are logged, not raised.
+        Stops at the first failure; until the wait after it is over, further calls send nothing.
+        Failures of the network or the receiver are logged, not raised.
         """
         began = self.clock()
         if not queue or began < self.retry_at:
@@ -98,7 +98,7 @@ class Webhook:
         return done
 
     async def _send(self, session: aiohttp.ClientSession, alert: Alert) -> bool:
-        """Send one alert; return whether it is finished."""
+        """Send one alert; return whether it was accepted or discarded."""
         try:
             status, retry_after = await self._post(session, alert)
         except (aiohttp.ClientError, TimeoutError, OSError, ProxyError) as error:

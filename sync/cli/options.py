@@ -11,7 +11,7 @@ import click
 from sync.common.fleet_folder import FLEET_DIR_VARIABLE
 
 DAYS = click.IntRange(min=1, max=100_000)
-"""An age in days: at most some 270 years, so that the day is one of the calendar."""
+"""An age in days: at most some 270 years, so that the day is a valid date."""
 
 fleet_dir = click.option(
     "--dir",

@@ -28,7 +28,7 @@ THREADS: Final = 8
 
 
 class IngestedFile(NamedTuple):
-    """A file that was read: its path below the fleet folder, its result, its SHA-256 in hex."""
+    """A file that was read: its path below the fleet folder, result, and SHA-256 in hexadecimal."""
 
     path: str
     fate: str
@@ -47,7 +47,7 @@ def archive_files(segments: Storage, files: Iterable[IngestedFile]) -> None:
 
     Files may have been moved already, or the receiver may have deleted a copy of an archived one.
     The files of one lane are moved together and in order, because their names may collide; lanes
-    are moved concurrently. Raises OSError if the storage refuses; the next call moves the rest.
+    are moved concurrently. Raises OSError if a move fails; the next call moves the rest.
     """
     lanes: defaultdict[PurePosixPath, list[IngestedFile]] = defaultdict(list)
     for file in files:
@@ -72,8 +72,8 @@ def _archive_lane(segments: Storage, files: Iterable[IngestedFile]) -> None:
 def _targets(file: IngestedFile) -> list[str]:
     """Return the places for a file, best first.
 
-    A name in the quarantine contains digits of the file's digest; that of a file set aside has them
-    already.
+    A name in the quarantine contains digits of the file's digest; the name of a file set aside
+    already has them.
     """
     relative = _relative(file)
     digits = f".{file.sha256[:_NAME_DIGITS]}"

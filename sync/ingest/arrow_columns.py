@@ -1,8 +1,8 @@
 """Read the columns of a segment as Arrow arrays, many times as fast as row by row.
 
 Only columns in the form that our encoder writes are read here. All others, including invalid ones,
-are left to the readers of `sync.segment`, which report errors. So both accept the same segments and
-read the same rows, except for text that is too large to hold in memory row by row.
+are left to the readers of `sync.segment`, which report errors. So both modules accept the same
+segments and read the same rows, except for segments with more than `MAX_TEXT` bytes of text.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from sync.segment.typed_arrays import FLOATS, INTEGERS, UNSIGNED
 from sync.tables.arrow_schemas import TAGS, TIME
 
 MAX_TEXT: Final = 32 * 1024 * 1024
-"""Bytes of text in all rows of a column, or in all tags: a worker's memory. A segment can contain a
-long text once for 65,536 rows. A gateway seals at 4 MiB of characters."""
+"""Most bytes of text in all rows of a column, or in all tags, to limit a worker's memory: a segment
+can contain a long text once for 65,536 rows. A segment with more is refused. A gateway seals at
+4 MiB of characters."""
 
 _ALWAYS_FITS: Final = MAX_TEXT // 4
 """Characters that never need more bytes than `MAX_TEXT`."""
@@ -72,7 +73,7 @@ def _repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
 
 
 def _numbers(item: Any, tags: Sequence[int], count: int) -> np.ndarray[Any, Any] | None:
-    """Read a typed array with one of `tags` and `count` numbers; None if it is none."""
+    """Read a typed array with one of `tags` and `count` numbers; return None for anything else."""
     if type(item) is not CBORTag or item.tag not in tags or type(item.value) is not bytes:
         return None
     kind = np.dtype(_DTYPES[item.tag])
@@ -82,7 +83,7 @@ def _numbers(item: Any, tags: Sequence[int], count: int) -> np.ndarray[Any, Any]
 
 
 def _bits(item: Any, rows: int) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-    """Read a bitmap of `rows` bits; None if it is none."""
+    """Read a bitmap of `rows` bits; return None for anything else."""
     if type(item) is not bytes or len(item) != (rows + 7) // 8:
         return None
     bits = np.unpackbits(np.frombuffer(item, np.uint8)).astype(bool)
@@ -102,7 +103,7 @@ def _all(rows: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 
 def _distributed(values: pa.Array, present: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
-    """Distribute the values to the rows that are present."""
+    """Return a value for each row: the next of `values` if the row is `present`, else null."""
     if len(values) == len(present):
         return values
     return values.take(pa.array(np.cumsum(present) - 1, mask=~present))
@@ -155,7 +156,7 @@ def _require_small_texts(texts: Sequence[str]) -> None:
 
 
 def _require_small(size: int) -> None:
-    """Refuse too much text before it is created: Arrow arrays and memory are limited."""
+    """Raise SegmentError for too much text, before an array with it is created."""
     if size > MAX_TEXT:
         raise SegmentError("column", f"more than {MAX_TEXT} bytes of text in all rows")
 
@@ -191,7 +192,7 @@ def _indexed(
     index: np.ndarray[Any, Any],
     present: np.ndarray[Any, np.dtype[np.bool_]],
 ) -> pa.Array:
-    """Return for each present row the entry that the index names."""
+    """Return the entry that `index` names for each present row, and null for the others."""
     if len(index) == len(present):
         return entries.take(pa.array(index))
     places = np.zeros(len(present), index.dtype)
@@ -236,7 +237,7 @@ def _within(numbers: np.ndarray[Any, Any], least: int, most: int) -> bool:
 
 
 def _integers(name: str, kind: pa.DataType, most: int) -> Callable[[Any, int], pa.Array]:
-    """Return the reader of a column of integers: from 0 for bytes, from -`most` for longs."""
+    """Return the reader of a column of integers up to `most`, from 0 (int8) or from -`most`."""
     least = 0 if kind == pa.int8() else -most
 
     def read(item: Any, rows: int) -> pa.Array:

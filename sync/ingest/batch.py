@@ -40,7 +40,7 @@ class BatchIngest:
         self._on_step = on_step
 
     def ingest(self, files: BatchFiles) -> Counts:
-        """Ingest a batch. Raises LeaseError if another driver has committed one meanwhile."""
+        """Ingest a batch. Raises LeaseError if another process has committed a batch meanwhile."""
         self._on_step("began")
         snapshot = self._fleet.snapshot()
         with files:
@@ -92,11 +92,10 @@ class BatchIngest:
     def _part_files(
         self, decoded: Iterable[Mapping[str, Any]], read: dict[str, str], counts: list[int]
     ) -> Iterator[PartFile]:
-        """Yield the part files, those of one task at a time in memory.
+        """Yield the part files, with those of one task at a time in memory.
 
-        Fills `read` with the SHA-256 of each file that they were made from, and `counts` with their
-        numbers of events. All rows of a task are of one reading, even if a cached result was lost
-        and the task ran again.
+        Fills `read` with the SHA-256 of each file that was read, and `counts` with the numbers of
+        events. All rows of a task come from one run of it, even if Spark has repeated the task.
         """
         pieces: list[bytes] = []
         for row in decoded:

@@ -24,7 +24,7 @@ from sync.tables.part_files import PartFile
 from sync.tables.storage import File, Storage
 
 PIECES: Final = ("path", "sha256", *PartFile._fields)
-"""The columns of `DECODED` that part files are assembled from."""
+"""The columns of `DECODED` from which part files are assembled."""
 
 _FILE: Final = pa.schema(
     [
@@ -38,7 +38,7 @@ _FILE: Final = pa.schema(
 
 
 class BatchFiles(AbstractContextManager[object], Protocol):
-    """The files of a batch that are not gone; within the block, what was decoded is kept."""
+    """The files of a batch that still exist. Within the block, the decoded rows are kept."""
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row of `FILES` for each file."""
@@ -47,7 +47,7 @@ class BatchFiles(AbstractContextManager[object], Protocol):
     def pieces(self, chosen: Sequence[str] | None) -> Iterable[Mapping[str, Any]]:
         """Return the columns `PIECES` of the rows of `DECODED`.
 
-        With `chosen`, the files with these paths alone are decoded, once more.
+        With `chosen`, only the files with these paths are decoded, once more.
         """
         ...
 
@@ -67,7 +67,7 @@ class SparkFiles:
         self._decoded = self._files.mapInArrow(decode_files, tables.DECODED)
 
     def __enter__(self) -> SparkFiles:
-        """Keep what is decoded on disk: cached part files would leave no heap for others."""
+        """Keep the decoded rows on disk: in memory, they would leave the JVM too little heap."""
         self._decoded.persist(StorageLevel.DISK_ONLY)
         return self
 
@@ -76,7 +76,7 @@ class SparkFiles:
         self._decoded.unpersist()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Decode the files; see `BatchFiles`. Raises FleetError if Spark left out one of them."""
+        """Decode the files; see `BatchFiles`. Raises FleetError if Spark has left out a file."""
         files = self._decoded.where(F.col("path").isNotNull()).select(*arrow_schemas.FILES.names)
         rows: list[dict[str, Any]] = files.toArrow().to_pylist()
         read = {self._segments.relative(row["path"]) for row in rows}
@@ -88,7 +88,7 @@ class SparkFiles:
             return rows + self._empty.rows()
 
     def pieces(self, chosen: Sequence[str] | None) -> Iterable[Mapping[str, Any]]:
-        """Return the pieces one by one; see `BatchFiles`."""
+        """Yield the pieces of part files one by one; see `BatchFiles`."""
         decoded = self._decoded
         if chosen is not None:
             paths = self._spark.createDataFrame([(path,) for path in chosen], "path string")
@@ -98,7 +98,7 @@ class SparkFiles:
 
 
 def _read(spark: SparkSession, segments: Storage, paths: Sequence[str]) -> DataFrame:
-    """Read files as rows of `_FILE`. Spark skips those that vanish later, not those gone before."""
+    """Read files as rows of `_FILE`. Spark skips files that vanish after this call, not earlier."""
     source = spark.read.format("binaryFile").schema(from_arrow_schema(_FILE))
     try:
         return source.load(
@@ -129,14 +129,14 @@ class LocalFiles:
         self._decoded = []
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows of files; see `BatchFiles`."""
+        """Return a row of `FILES` for each file; see `BatchFiles`."""
         table = pa.Table.from_batches(self._decoded, arrow_schemas.DECODED)
         files = table.filter(pc.field("path").is_valid()).select(arrow_schemas.FILES.names)
         rows: list[dict[str, Any]] = files.to_pylist()
         return rows
 
     def pieces(self, chosen: Sequence[str] | None) -> Iterable[Mapping[str, Any]]:
-        """Return the pieces; see `BatchFiles`."""
+        """Yield the pieces of part files; see `BatchFiles`."""
         decoded = self._decoded
         if chosen is not None:
             paths = set(chosen)

@@ -1,6 +1,6 @@
-"""Continuous ingest: ingest what waits, pause, and repeat until asked to stop.
+"""Continuous ingest: ingest the waiting segments, pause, and repeat until asked to stop.
 
-Each run is a single ingest. Between two runs the lease is free for maintenance.
+Between two runs the lease is free for maintenance.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ EVERY_S: Final = 60.0
 two minutes."""
 
 MIN_PAUSE_S: Final = 1.0
-"""Seconds for which the lease is free between two runs, however long they take: maintenance checks
-the lease more often."""
+"""Least seconds for which the lease is free between two runs. Maintenance tries more often to take
+the lease."""
 
 LOG_BYTES: Final = 4 * 1024 * 1024
 """Bytes of the log that are kept when it is truncated: more than 20,000 lines, some days. They are
@@ -49,12 +49,12 @@ def run_continuously(
     batch_files: int = BATCH_FILES,
     log: Path | None = None,
 ) -> IngestResult:
-    """Ingest what waits every `every_s` seconds until `control.stopping` is set; return the sum.
+    """Ingest every `every_s` seconds until `control.stopping` is set; return the summed results.
 
-    `session` starts Spark; it is called when more waits than this process ingests by itself.
-    `on_run` gets the result of each run. While maintenance holds the lease, runs are skipped. `log`
-    is the file that stderr is written to, which is kept within its limit; None if it is not a file.
-    Raises FleetError if a run fails.
+    `session` starts Spark; it is called only if too many files wait for this process alone (see
+    `ingest_waiting`). `on_run` gets the result of each run. While maintenance holds the lease, runs
+    are skipped. `log` is the file to which stderr is written, None if it is not a file; it is
+    truncated at `LOG_BYTES`. Raises FleetError if a run fails.
     """
     total = IngestResult(0, Counts())
     while not control.stopping.is_set():
@@ -73,9 +73,9 @@ def truncate_log(log: Path, most: int = LOG_BYTES) -> None:
     """Truncate stderr, a file that was opened as `log`, if it has more than `most` bytes.
 
     The last `most` bytes are kept in `log`.1. The file is not renamed, because the JVM appends to
-    it too. It is accessed by its descriptor, because another process may have replaced `log`. What
-    is written between copying and truncating is lost; so is everything if the disk refuses the
-    copy, which the new log then says. Raises OSError if the file cannot be truncated.
+    it too. It is accessed by its descriptor, because another process may have replaced `log`. Lines
+    written between copying and truncating are lost. If the copy fails, all lines are lost, and the
+    truncated log says so. Raises OSError if the file cannot be truncated.
     """
     if os.fstat(_STDERR).st_size <= most:
         return

@@ -1,8 +1,8 @@
 """Decode segments in Spark's workers: Arrow batches of files in, rows of the tables out.
 
-This is the function of `mapInArrow`. The row of a file has what its header says, or why it cannot
-be read; the events of all files come as Parquet files in pieces. Whether a segment is a duplicate
-is not known here.
+`decode_files` is the function for Spark's `mapInArrow`. A file becomes a row with its header, or
+with the reason why it cannot be read. The events of all files become Parquet files, in pieces.
+Duplicates are found later, with the ledger.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sync.tables.arrow_schemas import DECODED, EVENTS, FILES
 from sync.tables.part_files import PartFile, PartFiles
 
 MAX_DAYS: Final = 32
-"""Days (UTC) over which the events of one segment may be spread: each day becomes a file. A segment
-is sealed within minutes; if the clock was set, it covers two or three days."""
+"""Most days (UTC) with events of one segment, because each day becomes a file. A segment with more
+days is refused. It is sealed within minutes; if the clock was set, it covers two or three days."""
 
 PIECE_BYTES: Final = 1024 * 1024
 """Bytes of a piece of a part file: Spark pickles rows for the driver, and copies each five
@@ -33,7 +33,7 @@ times."""
 _FIRST_DAY: Final = date(1970, 1, 1)
 
 _COPIED: Final = [each.name for each in fields(SegmentHeader) if each.name in FILES.names]
-"""Fields of the header that the table of segments has, some in another form."""
+"""Fields of the header that are columns of the table `segments`, some in another form."""
 
 
 def decode_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

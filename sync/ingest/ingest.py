@@ -1,4 +1,4 @@
-"""Ingest what has landed into the tables, exactly once.
+"""Ingest landed segments into the tables, exactly once.
 
 Two layers make it exactly once: the receiver creates each file exclusively; and the ledger of
 segments, to which each batch is committed under an application transaction, records what is in the
@@ -29,12 +29,12 @@ from sync.tables.spark_session import BATCH_FILES, TASK_BYTES, file_batches, sum
 from sync.tables.storage import File, LocalStorage, Storage
 
 CLEANED_EVERY: Final = 100
-"""Batches after which old commits are removed from the tables' logs, as maintenance does too."""
+"""Number of batches after which old commits are removed from the tables' logs."""
 
 HERE_FILES: Final = BATCH_FILES
 HERE_BYTES: Final = TASK_BYTES
-"""Files, and bytes of files, up to which they are ingested without Spark: what one of its tasks
-would take, in less time than Spark needs to start."""
+"""Most files, and most bytes of files, that are ingested without Spark: as much as one Spark task
+would ingest, in less time than Spark needs to start."""
 
 STEPS: Final = ("began", "judged", "written", "events", "committed", "ended", "filed")
 """The steps of an ingest in order; all up to `committed` are taken once for each batch. At `events`
@@ -43,7 +43,7 @@ the batch is in the table `events`, and not yet in `segments`."""
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """The result of an ingest: `batches` committed, and what is counted in them."""
+    """The result of an ingest: the number of committed `batches`, and the sums of their counts."""
 
     batches: int
     counts: Counts
@@ -57,7 +57,7 @@ class IngestControl:
     """Callbacks of an ingest, and the event that asks it to stop.
 
     `on_step` is called after each of `STEPS`, `on_batch` with the counts of each committed batch.
-    An exception that they raise ends the ingest there, as a crash would. Once `stopping` is set, no
+    An exception in a callback ends the ingest there, as a crash would. Once `stopping` is set, no
     further batch begins.
     """
 
@@ -76,9 +76,9 @@ def ingest_waiting(
 ) -> IngestResult:
     """Ingest all waiting files, `batch_files` at a time, and move them to the archive.
 
-    `session` starts Spark, unless all storage is on local disks and at most `here_files` wait, of
-    at most `HERE_BYTES`: these are ingested in this process. Raises LeaseError if another ingest
-    runs, FleetError if a batch fails.
+    `session` starts Spark. It is not called if all storage is on local disks and at most
+    `here_files` files wait, with at most `HERE_BYTES` in total: this process ingests these itself.
+    Raises LeaseError if another ingest runs, FleetError if a batch fails.
     """
     control = control or IngestControl()
     segments, fleet = places.segments, FleetTables(places.tables, places.segments)

@@ -1,7 +1,7 @@
 """Decide which segments are new, which are duplicates, and which contradict accepted ones (forks).
 
-`judge` is a pure function of claims. `related_claims` reads of a ledger of any length the few rows
-that matter for these claims, so that judging needs no more memory than a batch.
+`judge` is a pure function. `related_claims` reads only those rows of the ledger that matter for a
+batch, so that the memory needed does not grow with the ledger.
 
 Two segments of a lane contradict each other when their ranges overlap, or when both name the same
 predecessor (docs/reference/reports.md, "How each event is counted once"). The first one that
@@ -25,7 +25,7 @@ Fate = Literal["accepted", "duplicate", "fork", "bad"]
 """The result for a file that was read. The decoder decides `bad`, this module the others."""
 
 CLAIM_COLUMNS: Final = ("gateway", "epoch", "lane", "first_seq", "last_seq", "digest", "previous")
-"""The columns of the ledger that make a claim."""
+"""The columns of the ledger from which a `Claim` is made."""
 
 _SPAN_BITS: Final = (MAX_EVENTS - 1).bit_length()
 _SPAN: Final = ["gateway", "epoch", "lane", "span"]
@@ -33,7 +33,7 @@ _ENDS: Final = ("first_seq", "last_seq")
 
 
 class Claim(NamedTuple):
-    """The claims of a segment's header. `digest` and `previous` are SHA-256 in hexadecimal."""
+    """A segment as its header describes it. `digest` and `previous` are SHA-256 in hexadecimal."""
 
     gateway: str
     epoch: str
@@ -52,7 +52,7 @@ class Verdict(NamedTuple):
 
 
 class _Lane:
-    """The accepted claims of a lane of an epoch: they do not overlap, so their starts sort them."""
+    """The accepted claims of a lane of an epoch, sorted by their first numbers. None overlap."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -72,11 +72,11 @@ class _Lane:
             return Verdict("fork", f"overlaps {_range_of(other)}")
         other = self._successors.get(claim.previous)
         if other is not None:
-            return Verdict("fork", f"follows what {_range_of(other)} follows")
+            return Verdict("fork", f"has the same predecessor as {_range_of(other)}")
         return Verdict("accepted")
 
     def _overlapping(self, claim: Claim) -> Claim | None:
-        """Return an accepted claim that shares a number; the claim itself if it was accepted."""
+        """Return an accepted claim that shares a number with `claim`, at best an equal one."""
         same = self._by_start.get(claim.first_seq)
         if same == claim:
             return same
@@ -88,7 +88,7 @@ class _Lane:
 
 
 def judge(claims: Iterable[Claim], known: Iterable[Claim]) -> list[Verdict]:
-    """Judge claims in their order against the `known` claims and those accepted before them.
+    """Judge each claim against the `known` claims and the accepted ones of those before it.
 
     `known` has at least all accepted claims that share a number or a predecessor with a claim.
     """
@@ -106,7 +106,7 @@ def judge(claims: Iterable[Claim], known: Iterable[Claim]) -> list[Verdict]:
 
 
 def related_claims(ledger: Snapshot, offered: Sequence[Claim]) -> set[Claim]:
-    """Return the accepted claims that may share a number or a predecessor with an offered one.
+    """Return the accepted claims that may share a number or a predecessor with an `offered` claim.
 
     A segment has at most `MAX_EVENTS` and so touches at most two spans of that length; joining on
     equal spans replaces a join on ranges.

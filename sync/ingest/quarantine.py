@@ -30,10 +30,10 @@ _COLUMNS: Final = ("arrived", "sha256", "reason", "detail")
 
 
 class QuarantinedFile(NamedTuple):
-    """A file in the quarantine: its path below the quarantine, `size` in bytes, time of arrival.
+    """A file in the quarantine: its path below the quarantine, `size` in bytes, and arrival.
 
-    `reason` and `detail` are from the tables or, if the tables do not know the file, from
-    inspecting it.
+    `reason` and `detail` come from the tables or, if the tables do not list the file, from its
+    inspection.
     """
 
     path: str
@@ -64,10 +64,9 @@ class Quarantine:
         return sorted(found, key=lambda file: (file.arrived, file.path))
 
     def find(self, name: str) -> QuarantinedFile:
-        """Find a file by its path: as printed by the list, or as it is.
+        """Find a file by its path, either escaped as the property `shown` prints it, or unescaped.
 
-        An absolute path is never taken for a printed one. Raises FleetError if the quarantine has
-        no such file.
+        An absolute path must be unescaped. Raises FleetError if the quarantine has no such file.
         """
         for resolved in self._candidates(name):
             if resolved.is_relative_to(self._root) and resolved.is_file():
@@ -103,7 +102,7 @@ class Quarantine:
         self._places.segments.remove(f"{QUARANTINE}/{file.path}")
 
     def _candidates(self, name: str) -> Iterator[Path]:
-        """Yield the paths that a name may mean, the likeliest first."""
+        """Yield the paths that `name` may mean, the most probable first."""
         names = [Path(name)]
         if not names[0].is_absolute():
             names.insert(0, self._root / name)
@@ -160,7 +159,7 @@ class Quarantine:
         return QuarantinedFile(name, size, time_of(modified), *reason)
 
     def _reasons(self) -> dict[str, tuple[str, str]]:
-        """Read why files were refused, by the digits of the digest in their names."""
+        """Read the reasons for refusals, by the digits of the SHA-256 in the files' names."""
         from pyarrow import dataset
 
         chosen = dataset.field("fate").isin(["bad", FORK])

@@ -26,23 +26,23 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from sync.reports.shared import formats
 
 WIDTH: Final = 4.7
-"""Width in inches of 72 points: a phone shows 338 points nearly in full size, a desktop
-enlarges."""
+"""Width of a plot in inches of 72 points. A phone shows its 338 points nearly in full size; a
+desktop enlarges them."""
 
 ROW: Final = 0.23
 """Height in inches of the row of a gateway, sensor or queue."""
 
 NAME: Final = 20
-"""Characters of a name that a plot has room for."""
+"""Most characters of a name in a plot; a longer name is shortened."""
 
 _PAIR: Final = 14
-"""Characters of each of two names that make one label."""
+"""Most characters of each of two names in one label."""
 
 _LETTER: Final = 0.078
-"""Width in inches of a letter, at most."""
+"""Greatest width of a letter, in inches."""
 
 _FIGURES: Final = 9
-"""Characters at the left of a plot without names: numbers and their unit."""
+"""Characters for which a plot without names has room at the left: numbers and their unit."""
 
 _LEGEND: Final = 0.2
 """Height in inches of a line of the legend."""
@@ -71,7 +71,8 @@ SERIES: Final = ((FIRST, "-", "o"), (SECOND, "--", "s"), (THIRD, ":", "^"), (WRO
 
 _FIRST_S: Final = -62_135_596_800
 _LAST_S: Final = 253_402_300_799
-"""The years 1 to 9999 in seconds since 1970: a gateway may send any time, and dates are limited."""
+"""The first and last second of the years 1 to 9999, since 1970. Python's dates have no other years,
+but a gateway may send any time."""
 
 _DAY_S: Final = 86_400
 
@@ -86,10 +87,10 @@ _STEPS_S: Final = (
 """Seconds between two ticks of a time axis."""
 
 _TICKS: Final = 4
-"""Times on an axis, at most: dates are long, and names may take half of the width."""
+"""Most labelled times on an axis: dates are long, and names may take half of the width."""
 
 _YEAR_S: Final = 300 * 86_400
-"""Seconds of a time axis from which its ticks include the year."""
+"""Length of a time axis in seconds from which the labels of its ticks include the year."""
 
 _STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
@@ -135,7 +136,7 @@ def new_plot(
 
 
 def height_of(rows: int) -> float:
-    """Return the height in inches of so many rows."""
+    """Return the height in inches of `rows` rows."""
     return 0.1 + ROW * rows
 
 
@@ -155,12 +156,12 @@ def shortened(name: str, most: int = NAME) -> str:
 
 
 def paired(gateway: str, name: str) -> str:
-    """Return a label with the shortened names of a gateway and of something that it has."""
+    """Return a label with the shortened names of a gateway and of one of its queues or sensors."""
     return f"{shortened(gateway, _PAIR)} {shortened(name, _PAIR)}"
 
 
 def omitted(number: int) -> str:
-    """Return a sentence about data outside the time that is plotted; "" if there is none."""
+    """Return a sentence about `number` values outside the plotted period; "" for 0."""
     return (
         f" Not shown, because a wrong clock dates it outside this period: {formats.count(number)}."
         if number
@@ -185,9 +186,10 @@ def label_numbers(axis: Axis) -> None:
 
 
 def set_reach(axes: Axes, linear: float, low: float, high: float) -> None:
-    """Show `low` to `high` with room for their markers, on an axis that is linear up to `linear`.
+    """Limit a horizontal axis, linear up to `linear` and logarithmic above, to `low` and `high`.
 
-    It shows `linear` on each side that it shows, so that an axis of small values has plain ticks.
+    There is room for markers at both ends. A side of zero with values reaches at least to `linear`,
+    so that an axis of small values has plain ticks.
     """
     axes.set_xscale("symlog", linthresh=linear)
     left, right = (1.5 * max(reach, linear) if reach else 0.0 for reach in (-low, high))
@@ -219,7 +221,7 @@ def label_times(axes: Axes, zone: tzinfo = UTC) -> None:
 
 
 def _wall(seconds: float) -> datetime:
-    """Return the time that a clock on the wall shows, from its seconds since 1970."""
+    """Return the date and time of `seconds` since 1970, limited to the years 1 to 9999."""
     return datetime.fromtimestamp(min(max(seconds, _FIRST_S), _LAST_S), UTC)
 
 

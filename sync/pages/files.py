@@ -27,14 +27,14 @@ VERSION: Final = 1
 """Version of report.json: it increases when a name changes its meaning or is removed."""
 
 READABLE: Final = 0o644
-"""The mode of the files: they contain names and numbers, no key and no message."""
+"""The files' permissions, readable by all users: they contain no key and no message."""
 
 
 def write_report(findings: Findings, folder: Path) -> Path:
     """Write all files of the report into `folder`, which is created; return the fleet's page.
 
     Pages of gateways that have no rows any more are left in place, without a link to them. Raises
-    OSError if the disk refuses.
+    OSError if a file cannot be written.
     """
     (folder / PAGES).mkdir(parents=True, exist_ok=True)
     for report in REPORTS:
@@ -49,7 +49,7 @@ def write_report(findings: Findings, folder: Path) -> Path:
 
 
 def report_document(findings: Findings) -> dict[str, Any]:
-    """Return the content of report.json: what was asked for, totals, problems and all tables."""
+    """Return the content of report.json: the selection, totals, problems and all tables."""
     return _scope(findings) | {
         "time_zone": formats.zone_name(findings.zone),
         "days": findings.days,
@@ -65,7 +65,7 @@ def report_json(findings: Findings) -> str:
 
 
 def _scope(findings: Findings) -> dict[str, Any]:
-    """Return what a JSON file says of the report that it belongs to."""
+    """Return the fields of each JSON file that describe the report: version, time and selection."""
     return {
         "version": VERSION,
         "as_of": findings.as_of,
@@ -79,7 +79,7 @@ def _json(document: dict[str, Any], **more: Any) -> str:
 
 
 def table_csv(table: Table, rows: Rows) -> str:
-    """Return a table as CSV, with the columns' names; flags are written as words."""
+    """Return a table as CSV, with a line of column names; flags are written as words."""
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
     writer.writerow([column.name for column in table.columns])

@@ -1,4 +1,4 @@
-"""The top of the pages: the verdict, the totals, the list of gateways and the facts of one."""
+"""The top of the pages: verdict, totals and list of gateways, or the facts of one gateway."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sync.reports.shared.registry import PROBLEM_KINDS, REPORTS
 from sync.reports.shared.window import AHEAD_S
 
 SHOWN: Final = 60
-"""Gateways that are listed at once, those with problems first."""
+"""Gateways that are listed without unfolding, those with problems first."""
 
 FOLDED: Final = 2_000
 """Further gateways that can be unfolded; the tables have all."""
@@ -47,7 +47,7 @@ _STATE: Final = next(column for column in AVAILABILITY.columns if column.name ==
 
 
 class Line(NamedTuple):
-    """A gateway in the list. `wrong` and `notices` count its problems; `trends` has changes."""
+    """A gateway in the list. `wrong` and `notices` count its problems; `trends` are its changes."""
 
     gateway: str
     page: str
@@ -64,7 +64,7 @@ class Line(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """The lines that are shown, those that unfold, and the number of all others."""
+    """The lines that are shown, the lines that unfold, and the number of all further gateways."""
 
     shown: list[Line]
     rest: list[Line]
@@ -91,7 +91,7 @@ class Fact(NamedTuple):
 def find_problems(findings: Findings) -> list[Problem]:
     """Return the problems of all reports, `wrong` ones first, then by the rank of their kind.
 
-    Values that are not plausible make no problem.
+    A value that is not plausible causes no problem.
     """
     plausible = only_plausible(findings)
     ranks = {kind.name: rank for rank, kind in enumerate(PROBLEM_KINDS)}
@@ -166,7 +166,7 @@ def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str
 
 
 def _seen(row: Row) -> datetime | None:
-    """Return when a gateway was seen last by its clock, unless its arrivals contradict that."""
+    """Return when a gateway was last seen by its clock, or None if its arrivals contradict that."""
     seen, arrived = row.get("last_seen"), row.get("last_arrival")
     if seen is None or arrived is None:
         return seen
@@ -224,13 +224,13 @@ def _running_share(findings: Findings) -> float | None:
 
 
 def _state_before(own: Findings, state: str) -> list[str]:
-    """Return the state when the period began, if it was another one."""
+    """Return a text with the state when the period began, if it was not `state`."""
     before = [row["state_before"] for row in own["trends"]]
     return [f"before: {each}" for each in before if each not in (None, state)]
 
 
 def facts(own: Findings) -> list[Fact]:
-    """Return what is worth knowing of the gateway of these findings."""
+    """Return the main values of the gateway of these findings."""
     known: list[Fact] = []
     trends = figure_trends(own["trends"], own)
     for row in only_plausible(own)["availability"]:

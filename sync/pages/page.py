@@ -30,7 +30,7 @@ PAGES: Final = "gateways"
 """The folder of the gateways' pages, beside the fleet's page."""
 
 SHOWN: Final = 6
-"""Problems of a group that are shown at once."""
+"""Problems of a group that are shown without unfolding."""
 
 FOLDED: Final = 200
 """Further problems of a group that can be unfolded; report.json has all."""
@@ -44,9 +44,9 @@ TERMS: Final = {
     "minute.",
     "lane": "A sequence of events that a gateway numbers separately: readings, logs, or system "
     "events.",
-    "segment": "A file of consecutive events of one lane, in which a gateway sends them here.",
+    "segment": "A file of consecutive events of one lane, which a gateway sends to the centre.",
 }
-"""The words of Fieldpost that the pages use, and explain."""
+"""Terms of Fieldpost that the pages use, with the explanations that they show."""
 
 _TERM: Final = re.compile(rf"\b({'|'.join(TERMS)})(s?)\b", re.IGNORECASE)
 
@@ -60,14 +60,14 @@ _CONTROLS: Final = {
         *(0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
     )
 }
-"""Control characters, and those that change the direction of text, with their escapes: a name from
-outside may contain them."""
+"""Control characters, and characters that change the direction of text, mapped to escapes: a name
+from outside may contain them."""
 
 _CONTROL: Final = re.compile(f"[{re.escape(''.join(map(chr, _CONTROLS)))}]")
 
 
 class Group(NamedTuple):
-    """Problems of one weight and kind that have the same remedy."""
+    """Problems with the same weight, kind and remedy."""
 
     problems: tuple[Problem, ...]
 
@@ -87,7 +87,7 @@ class Group(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A problem in its group: the page of its gateway, or "", and the rest of its place."""
+    """A problem in its group: the page of its gateway, or "", and its place without the gateway."""
 
     problem: Problem
     page: str
@@ -106,7 +106,7 @@ class GroupView(NamedTuple):
 
 
 class Neighbour(NamedTuple):
-    """The page of another gateway, by its file name."""
+    """A gateway to which another gateway's page links, and the file name of its page."""
 
     gateway: str
     page: str
@@ -115,7 +115,7 @@ class Neighbour(NamedTuple):
 def fleet_page(findings: Findings, cached: CachedPlots = _NONE) -> str:
     """Render the fleet's page: the problems first, then the gateways and the reports.
 
-    `cached` has the plots of the page that this one replaces.
+    `cached` has the plots of the page that this page replaces.
     """
     problems = overview.find_problems(findings)
     sums = overview.totals(findings)
@@ -177,7 +177,7 @@ def page_name(gateway: str) -> str:
 
 
 def by_gateway(findings: Findings) -> dict[str, Findings]:
-    """Divide the findings by gateway, sorted by name; rows of no gateway are left out."""
+    """Divide the findings by gateway, sorted by name; rows without a gateway are left out."""
     divided: dict[str, dict[str, Rows]] = {}
     for name, rows in findings.tables.items():
         owners = _OWNERS.get(name, gateway_of)
@@ -188,7 +188,7 @@ def by_gateway(findings: Findings) -> dict[str, Findings]:
 
 
 def grouped(problems: Iterable[Problem]) -> list[Group]:
-    """Group the problems that have one remedy, in their order."""
+    """Group problems with the same weight, kind and remedy; keep their order."""
     groups: dict[tuple[str, str, str], list[Problem]] = {}
     for problem in problems:
         groups.setdefault((problem.weight, problem.kind, problem.remedy), []).append(problem)

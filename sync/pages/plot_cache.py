@@ -18,7 +18,7 @@ import matplotlib as mpl
 import sync.reports.shared
 
 CachedPlots = Mapping[str, str]
-"""The plots of a page, by the digest of what they are drawn from."""
+"""The plots of a page, by the digest of their values and of the modules that draw them."""
 
 _PLOT: Final = re.compile(r'<svg data-plot="([0-9a-f]+)-([0-9a-f]+)"(.*?</svg>)', re.DOTALL)
 
@@ -41,9 +41,9 @@ def read_plots(page: Path) -> dict[str, str]:
 
 
 def draw(call: functools.partial[str], cached: CachedPlots) -> str:
-    """Return the plot that `call` draws, from the cache if it is there; "" if there is none.
+    """Return the plot that `call` draws, from the cache if possible; "" if nothing is drawn.
 
-    Raises ValueError if the function is passed anything by name, which is no part of the digest.
+    Raises ValueError if `call` has keyword arguments, because the digest does not cover them.
     """
     if call.keywords:
         msg = f"{call.func.__name__} is called with arguments by name"

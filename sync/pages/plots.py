@@ -50,13 +50,13 @@ from sync.reports.shared.thresholds import FORECAST_D
 from sync.reports.shared.window import Window, window
 
 ROWS: Final = 20
-"""Rows that a plot has room for on a phone."""
+"""Most rows of a plot: a phone has no room for more."""
 
 GATEWAYS: Final = 30
-"""Gateways that the plot of availability has room for."""
+"""Most gateways in the plot of availability."""
 
 QUEUES: Final = len(SERIES)
-"""Queues that the plot of depths has room for."""
+"""Most queues in the plot of depths, one for each style of a line."""
 
 MIN_SENSORS: Final = 6
 """Sensors that are drawn even if none has been silent for long."""
@@ -80,13 +80,13 @@ _LANES: Final = {"readings": (FIRST, ""), "logs": (SECOND, "////"), "system": (T
 
 
 def latency_plot(delivery: Rows) -> str:
-    """Draw p50 to the maximum of assured delivery by gateway, the slowest first."""
+    """Draw the time to assured delivery by gateway, p50 to maximum, the slowest first."""
     rows = [row for row in delivery if row["qos"] == 2]
     return _percentiles(rows, "ms", "milliseconds", 10, ("latency", "Time until assured delivery"))
 
 
 def lag_plot(lag: Rows) -> str:
-    """Draw p50 to the maximum of the upstream lag by gateway, for synchronised clocks."""
+    """Draw the upstream lag by gateway, p50 to maximum, for synchronised clocks."""
     rows = [row for row in lag if row["clock"]]
     return _percentiles(rows, "s", "seconds", 1, ("lag-plot", "Upstream lag"))
 
@@ -124,7 +124,7 @@ def _percentiles(
 
 
 def queues_plot(queues: Rows) -> str:
-    """Draw the items of each queue as last reported, the queues with most items first."""
+    """Draw the number of items in each queue as last reported, the greatest first."""
     filled = [row for row in queues if (row["depth"] or 0) + (row["dead"] or 0)]
     filled.sort(key=lambda row: (-(row["depth"] or 0) - (row["dead"] or 0), _queue(row)))
     chosen = filled[:ROWS]
@@ -156,7 +156,7 @@ def queues_plot(queues: Rows) -> str:
 
 
 def silence_plot(sensors: Rows) -> str:
-    """Draw for how many times their limit sensors have been silent, the longest first."""
+    """Draw how long sensors have been silent, as multiples of their limit, the longest first."""
     known = [row for row in sensors if row["limit_s"] and row["silence_s"] is not None]
     times = {id(row): row["silence_s"] / row["limit_s"] for row in known}
     order = sorted(known, key=lambda row: (-times[id(row)], _sensor(row)))[:ROWS]
@@ -243,7 +243,7 @@ def versions_plot(versions: Rows) -> str:
 
 
 def forecast_plot(growth: Rows) -> str:
-    """Draw in how many days storage will be full, with the interval, the soonest first."""
+    """Draw in how many days storage will be full, with the 90 % interval, the soonest first."""
     forecasts = [row for row in growth if row["days_left"] is not None]
     known = [row for row in forecasts if row["days_left"] <= FORECAST_D]
     chosen = sorted(known, key=lambda row: (row["days_left"], row["gateway"]))[:ROWS]
@@ -398,7 +398,7 @@ def depth_plot(depths: Rows, seen: Window | None, zone: tzinfo = UTC) -> str:
 
 
 def growth_plot(row: Row) -> str:
-    """Draw how the storage of one gateway fills in the days from the report on."""
+    """Draw how the storage of one gateway fills in the days after the report."""
     if row["disk_used"] is None or row["trend_day"] is None:
         return ""
     ahead = min(max(row["days_left"] or 0, 7) * 1.3, FORECAST_D)
@@ -536,7 +536,7 @@ def _depths(found: Findings) -> Plot:
 
 
 Plot = partial[str]
-"""A function that draws, with all that it draws from."""
+"""A function that draws a plot, with its arguments."""
 
 Plots = Callable[[Findings], list[Plot]]
 
@@ -568,7 +568,7 @@ def plots_of(
 ) -> list[str]:
     """Return the plots above a report's table, on the fleet's page or on a gateway's own.
 
-    Those that are in `cached` are not drawn again.
+    Plots that are in `cached` are not drawn again.
     """
     plots = (_ON_GATEWAY_PAGE if of_gateway else _ON_FLEET_PAGE).get(report)
     drawings = (draw(plot, cached) for plot in plots(findings)) if plots else ()

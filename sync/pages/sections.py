@@ -1,4 +1,4 @@
-"""The sections of a page: for each report its plots, and as many rows as there is room for."""
+"""The sections of a page: for each report its plots, and its first rows."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from sync.reports.shared.registry import REPORTS
 from sync.reports.shared.report import Report
 
 FLEET_ROWS: Final = 50
-"""Rows of a table on the fleet's page; the CSV has all."""
+"""Most rows of a table on the fleet's page; the CSV has all."""
 
 GATEWAY_ROWS: Final = 200
-"""Rows of a table on a gateway's page, where people look for details of one gateway."""
+"""Most rows of a table on a gateway's page: more than on the fleet's, to show details."""
 
 UNFOLDED: Final = 12
 """Rows up to which a table without a plot is not folded."""
 
 SPARKLINES: Final = 48
-"""Sensors that are drawn as small plots on a gateway's page."""
+"""Most sensors that are drawn as small plots on a gateway's page."""
 
 _FLEET_COLUMNS: Final = ("gateway", "gateways", "which")
 """Columns that a gateway's own page leaves out."""

@@ -16,13 +16,13 @@ NONE: Final = "no comparison"
 SAME: Final = "unchanged"
 
 UNREMARKABLE: Final = ("", NONE, SAME)
-"""Texts that are left out where there is little room."""
+"""Trends that are left out where there is little room."""
 
 LARGE: Final = 100
-"""Counts from which a change is given in per cent."""
+"""Smallest earlier count whose change is given in per cent."""
 
 _NEW: Final = ("segments", "missing", "unexplained", "duplicates", "forks", "bad_segments")
-"""Figures that count from the beginning: their trend says how many are of the period."""
+"""Figures that count from a gateway's first event on: their trend is the count of the period."""
 
 _STATES: Final = ("running", "stopped", "silent", "unknown")
 
@@ -95,12 +95,12 @@ def change(now: int, before: int) -> str:
 
 
 def new(now: int, before: int) -> str:
-    """Describe how much was added to a count that goes on, such as `3 new, 0 before`."""
+    """Describe what was added to a growing count in both periods, such as `3 new, 0 before`."""
     return f"{formats.count(now)} new, {formats.count(before)} before" if now or before else SAME
 
 
 def points(now: float | None, before: float | None) -> str:
-    """Describe the change of a share of 1, in percentage points."""
+    """Describe the change of a share (0 to 1) in percentage points."""
     if now is None or before is None:
         return NONE
     difference = round((now - before) * 100, 2)
@@ -110,7 +110,7 @@ def points(now: float | None, before: float | None) -> str:
 
 
 def _is_covered(rows: Rows, findings: Findings) -> bool:
-    """Return whether the whole period before can be known of some of these gateways."""
+    """Return whether at least one of these gateways has data of the whole earlier period."""
     periods = periods_of(findings.since, findings.as_of)
     known: list[Any] = [row["known_since"] for row in rows if row["known_since"] is not None]
     return bool(known) and periods is not None and min(known).timestamp() <= periods.before

@@ -36,7 +36,7 @@ class Authenticator:
         self._in_thread = in_thread
 
     async def authenticate(self, request: web.Request) -> str:
-        """Return the name of the gateway that sent the request. A token, if present, decides.
+        """Return the name of the gateway that sent the request. A token precedes a certificate.
 
         An unknown gateway, a wrong token and a revoked certificate get the same answer, so that
         names cannot be probed. Raises HttpError, and FleetError when a record is damaged.

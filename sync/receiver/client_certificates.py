@@ -17,11 +17,11 @@ from sync.receiver.gateways import GatewayRegistry, next_issue_time
 from sync.receiver.pki import Authority
 
 CLIENT_DAYS: Final = 365
-"""Default validity of a client certificate, in days. Gateways renew it themselves, and one that was
-off for most of a year still connects."""
+"""Default validity of a client certificate, in days. Gateways renew it themselves, and a gateway
+that was off for most of a year can still connect."""
 
 MAX_REQUEST_BYTES: Final = 8 * 1024
-"""Largest certificate signing request, in bytes. One for the largest key has some 2,000."""
+"""Largest certificate signing request, in bytes. A request for the largest key has some 2,000."""
 
 _UNREADABLE: Final = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion)
 """The exceptions of `cryptography` for bytes that are not a valid certificate or request."""
@@ -51,7 +51,7 @@ class SigningRequestError(Exception):
 def issue(
     authority: Authority, gateway: str, public: PublicKey, issued_ms: int, days: int = CLIENT_DAYS
 ) -> IssuedCertificate:
-    """Issue a certificate dated `issued_ms`, which is a whole second.
+    """Issue a certificate dated `issued_ms` (ms since 1970 UTC, a whole second), valid for `days`.
 
     Raises FleetError when the authority cannot be read.
     """
@@ -90,7 +90,7 @@ def verify(certificate: bytes, authority: bytes, now: dt.datetime) -> PresentedC
     """Verify a client certificate (DER or PEM); return None if it is not valid at `now`.
 
     It must be issued by `authority` (PEM) to one gateway for client authentication. Whether the
-    gateway is still enrolled is in its record.
+    gateway is still enrolled is not checked.
     """
     try:
         parsed = _load(certificate)

@@ -15,9 +15,8 @@ from sync.common.fleet_folder import FleetFolder
 class DiskQuota:
     """The free space of a fleet folder.
 
-    `reserve` bytes of its file system stay free. With a `landing_quota` in bytes, the landing may
-    hold that many: counted are those of the last `measure`, what landed since, and what is
-    reserved.
+    `reserve` bytes of its file system stay free. The landing may hold `landing_quota` bytes (None:
+    no limit): the bytes found by the last `measure`, those landed since then, and those reserved.
     """
 
     def __init__(self, folder: FleetFolder, reserve: int, landing_quota: int | None = None) -> None:
@@ -34,7 +33,7 @@ class DiskQuota:
         return status.f_bavail * status.f_frsize
 
     def measure(self) -> None:
-        """Measure how much the landing holds, if it has a quota. Raises OSError."""
+        """Measure the bytes in the landing, if it has a quota. Raises OSError."""
         if self._landing_quota is not None:
             self._used = _size(str(self._landing))
 

@@ -129,7 +129,8 @@ class GatewayRegistry:
     def first_issue(self, gateway: str, now_ms: int) -> int:
         """Return the earliest issue time of valid certificates if `gateway` is enrolled now.
 
-        In ms since 1970 UTC: a whole second, later than all certificates issued to it before.
+        The time is in ms since 1970 UTC, a whole second, and later than that of all certificates
+        issued to the gateway before.
         """
         before = 0
         with contextlib.suppress(FleetError):
@@ -212,6 +213,6 @@ def _read(path: Path) -> GatewayRecord | None:
         msg = f"{path} is damaged: {error}"
         raise FleetError(msg) from None
     if record.gateway != path.name.removesuffix(".json") or record.version != 1:
-        msg = f"{path} must be a record of version 1 for the gateway of its name"
+        msg = f"{path} must be a record of version 1 for the gateway in its file name"
         raise FleetError(msg)
     return record

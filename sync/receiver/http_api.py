@@ -169,7 +169,7 @@ class HttpApi:
         return web.Response(status=404, headers={OFFSET_HEADER: str(offset)})
 
     async def _get_epoch(self, request: web.Request) -> web.Response:
-        """Answer with the high watermark of each lane; limited in number as uploads are."""
+        """Answer with the high watermark of each lane. The request occupies a slot for uploads."""
         gateway = await self._authorized_gateway(request)
         with self._uploads.slot(gateway):
             epoch = request.match_info["epoch"]
@@ -198,13 +198,13 @@ class HttpApi:
         return web.Response(body=pem, content_type="application/x-pem-file")
 
     async def _authorized_identity(self, request: web.Request) -> Identity:
-        """Return the segment named by the path, if it belongs to the authenticated gateway."""
+        """Return the segment named by the path. Raises HttpError if it is another gateway's."""
         gateway = await self._authorized_gateway(request)
         parts = request.match_info
         return parse_identity("/".join((gateway, parts["epoch"], parts["lane"], parts["numbers"])))
 
     async def _authorized_gateway(self, request: web.Request) -> str:
-        """Return the authenticated gateway, which must be the one that the path names."""
+        """Return the authenticated gateway. Raises HttpError if the path names another gateway."""
         gateway = await self._authenticator.authenticate(request)
         _authenticated_gateway.set(gateway)
         if gateway != request.match_info["gateway"]:
@@ -245,7 +245,7 @@ class HttpApi:
 
 
 def _request_facts(request: web.Request, gateway: str) -> dict[str, str]:
-    """Return the gateway and the parts of the path for the log; nothing if unauthenticated."""
+    """Return the gateway and the parts of the path for the log; {} if unauthenticated."""
     if not gateway:
         return {}
     parts = request.match_info

@@ -37,7 +37,7 @@ _READ_BYTES: Final = 256 * 1024
 
 
 class OffsetError(Exception):
-    """An upload continues at another offset than the stored part's `size` in bytes."""
+    """An upload does not continue at the end of its stored part, which has `size` bytes."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -57,8 +57,8 @@ class _CachedHash(NamedTuple):
 class HashCache:
     """The running SHA-256 of the `capacity` interrupted uploads that were written last.
 
-    It saves reading an upload again each time it is resumed. An entry is valid as long as the file
-    has not changed.
+    With its hash in the cache, an upload that is resumed need not be read again. An entry is valid
+    as long as the file has not changed.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -81,7 +81,7 @@ class HashCache:
         return entry.hash if entry and entry.file_version == _file_version(status) else None
 
     def has(self, path: Path, size: int) -> bool:
-        """Return whether the hash of the first `size` bytes is stored."""
+        """Return whether the hash of the file's first `size` bytes is in the cache."""
         entry = self._entries.get(path)
         return entry is not None and entry.size == size
 
@@ -153,7 +153,7 @@ class IncomingFile:
         return self.path.read_bytes()
 
     def rename(self, path: Path) -> None:
-        """Continue under another name, which no other holder uses. Raises OSError."""
+        """Rename the file to `path`, which no other holder uses. Raises OSError."""
         self.path.rename(path)
         self.path = path
 
@@ -165,7 +165,7 @@ class IncomingFile:
     def close(self) -> None:
         """Close the file after a write in progress, and remove it unless it is kept. Idempotent.
 
-        It is removed while locked, so that no other holder opens a file that became a segment.
+        It is removed while it is locked, so that no holder opens a file that became a segment.
         """
         with self._lock:
             if self._descriptor is None:
@@ -203,8 +203,8 @@ class IncomingFile:
 class PartialUploadLimits:
     """Limits of interrupted uploads.
 
-    `files` for each gateway (each is smaller than the largest body), kept for `age_s` seconds after
-    the last byte, and `hashes` in the cache for all gateways.
+    `files` is the number for each gateway, `age_s` the seconds for which they are kept after their
+    last byte, and `hashes` the number of hashes in the cache for all gateways.
     """
 
     files: int
@@ -221,7 +221,7 @@ class PartialUploads:
         self._hashes = HashCache(limits.hashes)
 
     def has_hash(self, gateway: str, body_sha256: bytes, size: int) -> bool:
-        """Return whether resuming after `size` bytes does not need to read them again."""
+        """Return whether resuming an upload after `size` bytes needs no reading of these bytes."""
         return self._hashes.has(self._path(gateway, body_sha256), size)
 
     def size(self, gateway: str, body_sha256: bytes) -> int:
@@ -257,7 +257,7 @@ class PartialUploads:
         return [_age_and_size(path)[1] for path in self._root.glob(f"*/*{PART_SUFFIX}")]
 
     def _make_room(self, path: Path) -> None:
-        """Remove the gateway's oldest uploads that exceed the limit together with `path`."""
+        """Remove the gateway's oldest uploads, so that `path` does not exceed the limit."""
         path.parent.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         others = [each for each in path.parent.glob(f"*{PART_SUFFIX}") if each != path]
         excess = len(others) + 1 - self._limits.files
@@ -276,7 +276,7 @@ class PartialUploads:
 def remove_abandoned(path: Path, before: float | None = None) -> bool:
     """Remove a file that no process holds; return whether it was removed.
 
-    With `before`, in seconds since 1970, only a file that was last written earlier.
+    With `before` (seconds since 1970), a file that was written at that time or later stays.
     """
     with contextlib.suppress(BlockingIOError, FileNotFoundError):
         if before is not None and path.stat().st_mtime >= before:

@@ -38,11 +38,11 @@ from sync.segment import (
 DIGEST_BYTES: Final = 32
 
 MAX_SYNCED: Final = 1_024
-"""Segments known to be durable without another fsync, less than 1 KiB of memory each. A gateway
-asks for the last segment of each of its three lanes, so this is enough for 300 gateways."""
+"""Most segments that are remembered as durable, so that they need no further fsync, in less than
+1 KiB each. A gateway queries the last segments of three lanes: this is enough for 300 gateways."""
 
 _MAX_MOVES: Final = 8
-"""Attempts to find a segment that the ingest moves meanwhile. It moves once, so two are enough."""
+"""Attempts to find a segment that the ingest moves meanwhile. It is moved once: two are enough."""
 
 _FILE_NAME: Final = re.compile(
     r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})" + re.escape(SUFFIX), re.ASCII
@@ -50,7 +50,7 @@ _FILE_NAME: Final = re.compile(
 
 
 class Outcome(Enum):
-    """The outcome of offering a segment: new, a duplicate, or in conflict with one."""
+    """The outcome for a segment: new, a duplicate, or in conflict with a stored segment."""
 
     NEW = "new"
     SAME = "same"
@@ -84,7 +84,7 @@ class VerifiedSegment(NamedTuple):
 
 
 class HighWatermark(NamedTuple):
-    """The last sequence number stored of a lane, and the digest of its segment (32 bytes)."""
+    """The last stored sequence number of a lane, and the digest (32 bytes) of its segment."""
 
     last: int
     digest: bytes
@@ -92,7 +92,7 @@ class HighWatermark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AsideLimits:
-    """Limits of the conflicting segments kept of a gateway: `files`, and `size` in bytes."""
+    """Limits of the conflicting segments kept for each gateway: `files`, and `size` in bytes."""
 
     files: int
     size: int
@@ -141,9 +141,9 @@ class Landing:
         return VerifiedSegment(read_header(data).identity, digest_of(data))
 
     def land(self, verified: VerifiedSegment, incoming: IncomingFile) -> LandingResult:
-        """Give `incoming` its final name, unless landing or archive already has a segment of it.
+        """Give `incoming` its final name, unless landing or archive has a segment of that name.
 
-        The stored segment is durable when this returns, no matter who landed it.
+        The stored segment is durable when this returns, even if another process landed it.
         """
         relative = segment_path(verified.identity)
         incoming.sync()
@@ -187,7 +187,7 @@ class Landing:
         return found
 
     def _newest(self, gateway: str, epoch: str, lane: str) -> Identity | None:
-        """Return the last segment of a lane. Segments move to the archive, so it is read last."""
+        """Return the last segment of a lane. The archive is read last: segments move there."""
         ranges = (
             (last, -first)
             for root in (self._folder.landing, self._folder.archive)
@@ -201,7 +201,7 @@ class Landing:
 
         The archive is checked after the link was tried, because a segment that the ingest moved
         before the link is in the archive by then, and the archive's segment counts. The ingest may
-        even move the segment that was just linked; then it makes that durable.
+        even move the segment that was just linked; then the ingest makes it durable.
         """
         path = self._folder.landing / relative
         archived = self._folder.archive / relative

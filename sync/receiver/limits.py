@@ -64,7 +64,7 @@ class ReceiverLimits:
 
     accept_retry_s: float = 1.0
     """Seconds before the next accept after the system refused one, for example because no file
-    descriptor was free. Some connections have ended by then."""
+    descriptor was free. Some connections end in this time."""
 
     buffer_bytes: int = 256 * 1024
     """Bytes of an upload that are buffered before a write, so that threads switch rarely. All
@@ -106,7 +106,7 @@ class ReceiverLimits:
     """Seconds between two checks of the certificate's expiry, which is months away."""
 
     retry_after_s: int = 5
-    """`Retry-After` in seconds when the receiver is busy. Some uploads have finished by then."""
+    """`Retry-After` in seconds when the receiver is busy. Some uploads finish in this time."""
 
     retry_after_full_s: int = 300
     """`Retry-After` in seconds when the disk or the landing is full. A person has to act."""
@@ -135,8 +135,8 @@ class ReceiverLimits:
     noticed early. Option `serve --landing-cap`."""
 
     quota_interval_s: float = 60.0
-    """Seconds between two measurements of the landing, if it has a quota. The ingest frees space at
-    this rate; measuring 100,000 files takes a second."""
+    """Seconds between two measurements of the landing, if it has a quota. A continuous ingest frees
+    space as often; measuring 100,000 files takes a second."""
 
     partials_per_gateway: int = 4
     """Interrupted uploads kept for one gateway: one for each upload that it may send at once. They

@@ -66,7 +66,7 @@ class Connection(asyncio.Protocol):
         self.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the time limit of the first request; the handshake is done."""
+        """Start the time limit of the first request, and forward the call to `inner`."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 # asyncio's types are wider
         self._transport = transport
         self._timer = self._loop.call_at(self._deadline, self._time_out)
@@ -74,23 +74,23 @@ class Connection(asyncio.Protocol):
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Forward the data."""
+        """Forward received data to `inner`."""
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """Forward the end of the stream."""
+        """Forward the end of the received stream to `inner`."""
         return self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """Forward the back-pressure."""
+        """Tell `inner` to pause writing, because the send buffer is full."""
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Forward the end of the back-pressure."""
+        """Tell `inner` to resume writing, because the send buffer has room."""
         self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection from the registry and forward its end."""
+        """Remove the connection from the registry, and forward its end to `inner`."""
         self.request_received()
         if self._transport is not None:
             self._registry.detach(self._transport)
@@ -232,8 +232,8 @@ async def open_listener(
 ) -> AsyncIterator[None]:
     """Serve the connections that arrive at `listener` until the context ends.
 
-    They use TLS with the given context, or are plain HTTP from a proxy. At the end, `listener` and
-    the connections that are still in their handshake are closed.
+    `frontend` is the TLS context of the connections, or the proxy that sends plain HTTP. At the
+    end, `listener` and the connections that are still in their handshake are closed.
     """
     _limit_tls_buffers()
     accepting = Listener(listener, server, frontend, limits, connections, log)
@@ -290,7 +290,7 @@ class Listener:
             connection.close()
 
     def _accept(self) -> None:
-        """Accept one connection; the event loop calls again while more wait."""
+        """Accept one connection; the event loop calls this again while more connections wait."""
         try:
             sock, peer = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionError):
@@ -342,8 +342,8 @@ class Listener:
 def _limit_tls_buffers() -> None:
     """Reduce the memory of asyncio's TLS connections.
 
-    The attribute is private. In a Python without it, TLS connections use more memory, and the test
-    of the memory of stalled handshakes fails.
+    The attribute that is set is private. In a Python without this attribute, TLS connections use
+    more memory, and the test of the memory of stalled handshakes fails.
     """
     if isinstance(getattr(sslproto.SSLProtocol, "max_size", None), int):
         sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES

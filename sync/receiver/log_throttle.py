@@ -1,4 +1,4 @@
-"""Log what clients cause at a bounded rate, so that no client can fill the disk."""
+"""Log lines that clients cause, at a limited rate, so that no client can fill the disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sync.receiver.metrics import Metrics
 from sync.receiver.rate_limit import RateLimiter
 
 _MAX_KINDS: Final = 1_024
-"""Kinds of line whose suppressed lines are counted."""
+"""Most kinds of line whose suppressed lines are counted; of further kinds, they are not counted."""
 
 
 class LogThrottle:
@@ -39,8 +39,8 @@ class LogThrottle:
 class HttpErrorLog(logging.LoggerAdapter[logging.Logger]):
     """The logger given to aiohttp's server: counts and throttles malformed requests.
 
-    aiohttp logs a stack trace for each request that is not valid HTTP. Here that is one throttled
-    line; other errors are logged unchanged.
+    aiohttp logs a stack trace for each request that is not valid HTTP. This class logs one line
+    instead, at a limited rate; other errors are logged unchanged.
     """
 
     def __init__(self, throttle: LogThrottle, metrics: Metrics) -> None:

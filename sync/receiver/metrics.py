@@ -17,10 +17,10 @@ PREFIX: Final = "fieldpost_centre_"
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT"})
 
 COMMIT_BOUNDS_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""Upper bounds in seconds for making a segment durable: from a fast disk to a failing one."""
+"""Upper bounds in seconds of the histogram of the time to make a segment durable."""
 
 ARRIVAL_AGES_S: Final = {"5m": 300.0, "1h": 3_600.0, "1d": 86_400.0}
-"""Upper bounds in seconds for the age of a gateway's last request, by the label's value."""
+"""Values of the label `age`, with the greatest age in seconds of a gateway's last request."""
 
 
 class Metrics:

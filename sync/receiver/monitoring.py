@@ -1,6 +1,6 @@
 """Monitoring pages of the receiver: `/metrics` for Prometheus, and `/health`.
 
-They are plain HTTP on an address of their own and contain no secrets and no names of gateways.
+They are plain HTTP on a separate address and contain no secrets and no names of gateways.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from sync.tables.locations import ASIDE, LANDING
 from sync.tables.storage import LocalStorage
 
 REPORT_EVERY_S: Final = 900.0
-"""Seconds between two reports: each starts Spark, which takes some seconds of both cores."""
+"""Least seconds between two reports: each starts Spark, which takes some seconds of both cores."""
 
 STOP_S: Final = 10.0
 """Seconds until an ingest that was terminated is killed: a service manager waits longer."""
@@ -44,7 +44,7 @@ class IngestPlan:
 
 @contextlib.asynccontextmanager
 async def periodic_ingest(folder: FleetFolder, plan: IngestPlan) -> AsyncIterator[None]:
-    """Ingest while the context lasts; then terminate a running ingest, which may be repeated."""
+    """Ingest while the context lasts; then terminate a running ingest, which can be repeated."""
     task = asyncio.create_task(_repeat(folder, plan))
     try:
         yield
@@ -79,7 +79,7 @@ def _has_segments(folder: FleetFolder) -> bool:
 async def _run(words: Sequence[str]) -> bool:
     """Run a process to its end, log its outcome, and return whether it succeeded.
 
-    Terminates the process if this is cancelled, and kills it if it ignores that.
+    If this is cancelled, terminate the process, and kill it after `STOP_S` seconds.
     """
     try:
         process = await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=PIPE)

@@ -68,7 +68,7 @@ class Authority:
         return self.folder / "ca.key"
 
     def ensure(self, hosts: Iterable[str], now: dt.datetime) -> bool:
-        """Create missing files; renew the certificate if it lacks a host or expires soon.
+        """Create missing files; renew the server certificate if it lacks a host or expires soon.
 
         Hosts are domain names or IP addresses. Return whether a certificate was issued. Raises
         FleetError for an invalid host, or when a file cannot be read.

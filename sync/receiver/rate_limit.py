@@ -1,4 +1,4 @@
-"""Limit how much each client may use over time, as token buckets."""
+"""Limit the rate of each client's requests or bytes with token buckets."""
 
 from __future__ import annotations
 

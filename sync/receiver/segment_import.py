@@ -76,9 +76,9 @@ def _entries(folder: Path) -> list[os.DirEntry[str]] | None:
 
 
 class Importer:
-    """Lands the segments of gateways that `is_accepted`.
+    """Lands the segments of gateways for which `is_accepted` returns True.
 
-    `require_room` is called with the bytes of each file before it is written.
+    `require_room` is called with the size in bytes of each file before it is written.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ def _result(path: Path, landed: LandingResult) -> ImportResult:
     if landed.outcome is not Outcome.OTHER:
         return ImportResult(path, ImportOutcome(landed.outcome.value))
     if landed.aside is None:
-        kept = "this file was not kept, because too many conflicting ones are"
+        kept = "this file was not kept: the limit of conflicting files is reached"
     else:
         kept = f"this file was kept as {landed.aside}"
     text = f"a different segment with this name exists; {kept}"

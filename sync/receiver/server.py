@@ -62,11 +62,12 @@ async def running_receiver(
     limits: ReceiverLimits,
     metrics_socket: socket.socket | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
-    """Receive segments while the context lasts; yield the address that is listened on.
+    """Receive segments while the context lasts; yield the listening address.
 
     Gateways connect over TLS with the given certificate, or through a proxy. Metrics are served at
-    the listening socket `metrics_socket`, if given. At the end, new requests are refused, those in
-    progress may finish within `limits.drain_timeout_s`, and all is closed. Raises FleetError.
+    the listening socket `metrics_socket`, if given. At the end, new requests are refused, requests
+    in progress may finish within `limits.drain_timeout_s`, and all sockets are closed. Raises
+    FleetError.
     """
     client_ca = Authority(folder.pki).ca
     if isinstance(frontend, ReverseProxy):
@@ -232,7 +233,7 @@ async def serve(
 ) -> None:
     """Receive segments until SIGTERM or SIGINT, then stop cleanly.
 
-    With `ingest`, they are also loaded into the tables. `on_ready` is called with the listening
+    With `ingest`, segments are also loaded into the tables. `on_ready` is called with the listening
     addresses by name, and systemd is notified. The certificate of the centre's own authority is
     renewed while the receiver runs. Raises FleetError when it cannot start, OSError when systemd's
     notification socket is missing.

@@ -23,7 +23,7 @@ class CertificateFiles:
 
 
 class ReloadingCertificate:
-    """A TLS context that uses a replaced certificate from the next handshake on.
+    """A TLS context that reloads changed certificate files before the next handshake.
 
     Clients may present a certificate issued by the authority in the file `client_ca`.
     """
@@ -65,20 +65,20 @@ class ReloadingCertificate:
                 self._current = self._load()
                 log_event(logging.INFO, "certificate", text="loaded a new server certificate")
         except (OSError, FleetError) as error:
-            text = f"cannot load the new server certificate, the previous one stays: {error}"
+            text = f"cannot load the new server certificate, the previous one stays in use: {error}"
             log_event(logging.ERROR, "certificate", text=text)
         connection.context = self._current
         return None
 
 
 def ensure_own_certificate(folder: FleetFolder) -> CertificateFiles:
-    """Return the certificate of the centre's own authority; renew it if it expires soon."""
+    """Renew the certificate of the fleet's authority if it expires soon; return its files."""
     with folder.locked():
         Authority(folder.pki).ensure((), dt.datetime.now(dt.UTC))
     return own_certificate_files(folder)
 
 
 def own_certificate_files(folder: FleetFolder) -> CertificateFiles:
-    """Return the paths of the certificate of the centre's own authority; they may not exist."""
+    """Return the certificate files of the fleet's authority, even if they do not exist."""
     authority = Authority(folder.pki)
     return CertificateFiles(authority.server, authority.server_key)

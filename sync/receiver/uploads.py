@@ -32,7 +32,7 @@ _RANGE: Final = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", r
 
 
 class UploadHeaders(NamedTuple):
-    """The SHA-256 of the whole body (32 bytes), the bytes that follow, and their offset in it."""
+    """The SHA-256 (32 bytes) of a whole body, the size of the part that is sent, and its offset."""
 
     body_sha256: bytes
     length: int
@@ -80,7 +80,7 @@ def _parse_start(text: str | None, length: int) -> int:
 class MinThroughput:
     """Checks that at least `rate` bytes per second arrive in each window of `window_s` seconds.
 
-    A window ends with the first data after its time; a stalled upload needs a timeout besides.
+    A window ends when data arrives after its time, so a stalled upload needs a separate timeout.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Uploads:
         return headers.length + (0 if cached else headers.start)
 
     async def received_bytes(self, gateway: str, body_sha256: bytes) -> int:
-        """Return how many bytes of an interrupted upload are stored; end its old connection."""
+        """Return how many bytes of an interrupted upload are stored; abort its old connection."""
         await self._end_previous_sender(gateway, body_sha256)
         return await self._in_thread(self._partials.size, gateway, body_sha256)
 
@@ -218,7 +218,7 @@ class Uploads:
                 del self._senders[key]
 
     async def _open(self, gateway: str, headers: UploadHeaders) -> IncomingFile:
-        """Open the file of an upload, which cannot be resumed if another request sends it."""
+        """Open an upload's file, or a temporary file if another request sends the same body."""
         if headers.start:
             await self._end_previous_sender(gateway, headers.body_sha256)
         try:
@@ -259,7 +259,7 @@ class Uploads:
                 await self._copy(request, incoming)
 
     async def _copy(self, request: web.Request, incoming: IncomingFile) -> None:
-        """Write the body to its file; if the upload is cut, write what arrived until then."""
+        """Write the body to its file; if the upload is interrupted, write the part that arrived."""
         buffer = bytearray()
         throughput = MinThroughput(
             self._limits.min_bytes_per_s, self._limits.min_throughput_window_s
@@ -285,7 +285,7 @@ class Uploads:
 
 @contextlib.contextmanager
 def _body_errors() -> Iterator[None]:
-    """Convert what goes wrong while a body is read to HttpError."""
+    """Convert errors in reading a body to HttpError."""
     try:
         yield
     except TimeoutError:

@@ -16,20 +16,22 @@ class BatchLimits:
     """The limits at which a segment is sealed."""
 
     events: int = 2_000
-    """Events. More save little: 7.3 bytes per event, against 8.4 with 500 events."""
+    """Most events in a segment. More would save little: an event takes 7.3 bytes in a segment of
+    2,000 events, and 8.4 bytes in one of 500."""
 
     seconds: float = 300.0
-    """Longest wait of an event, in seconds: the delay of the centre's picture."""
+    """Longest time in seconds from the writing of an event to its sealing."""
 
     bytes: int = 1024 * 1024
-    """Bytes before compression: what one upload may take of a slow link and of memory."""
+    """Most bytes of events in a segment before compression, to limit its upload time and memory."""
 
     urgent: float = 10.0
-    """Longest wait of an urgent event, in seconds, if nothing waits to be sent. Also the shortest
-    time between two segments of a lane that are sealed because of urgent events."""
+    """Longest time in seconds from the writing of an urgent event to its sealing, if no segment
+    waits to be sent. Also the shortest time between two segments of a lane that are sealed because
+    of urgent events."""
 
     def __post_init__(self) -> None:
-        """Refuse limits with which nothing, or too much, would be sealed."""
+        """Raise `ValueError` for a limit outside its range."""
         if not 1 <= self.events <= MAX_EVENTS:
             raise ValueError(f"events must be from 1 to {MAX_EVENTS}")
         if not 0 < self.seconds <= 86_400:
@@ -45,7 +47,7 @@ class Seal(NamedTuple):
 
 
 class WaitUntil(NamedTuple):
-    """The decision to check the lane again at a service second; None: when it has an event."""
+    """The decision to check a lane again at service second `moment`; None: at its next event."""
 
     moment: float | None
 

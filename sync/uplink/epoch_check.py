@@ -19,7 +19,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 class EpochVerdict(Enum):
-    """The result of a comparison; its value is the reason of a new epoch."""
+    """The result of `compare_epochs`; its value is the reason given for a new epoch."""
 
     SAME = "same"
     AHEAD = "centre-ahead"
@@ -34,9 +34,9 @@ def compare_epochs(
 ) -> EpochVerdict:
     """Compare the high watermarks of an epoch's lanes.
 
-    `digests` has, for the centre's last number of each lane, the digest (32 bytes) of our segment
-    that contains it. None means that we no longer know: sent segments are deleted, so that this is
-    no contradiction, except in a lane of `conflicting`, which had a segment in conflict.
+    `digests` maps each lane to the digest (32 bytes) of the gateway's segment that contains the
+    centre's last sequence number; None if the gateway has deleted that segment. None counts as a
+    difference only in the lanes `conflicting`, which had a segment in conflict.
     """
     for lane, mark in theirs.items():
         if lane not in ours or mark.last > ours[lane].last:

@@ -36,13 +36,13 @@ MARKER: Final = "fieldpost-segments"
 """The file that marks a folder as the destination of segments."""
 
 _TIMEOUT_S: Final = 60.0
-"""Seconds for one segment. A share that needs longer is not reachable."""
+"""Seconds to write one segment. After that time, the share counts as unreachable."""
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 """Errors of file systems without hard links, such as FAT on a stick and some shares."""
 
 _NO_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF})
-"""Errors of file systems that cannot fsync a folder; they sync it with its file."""
+"""Errors of file systems that cannot fsync a folder; an fsync of its files includes it there."""
 
 
 class FolderTransport:
@@ -144,7 +144,7 @@ def parse_folder(text: str, base: Path) -> Path:
 
 
 def _high_watermark(root: Path, lane: Path) -> HighWatermark | None:
-    """Return the last valid segment of a lane; a stick may have been removed while writing."""
+    """Return the high watermark of a lane's last valid segment; skip files that are cut off."""
     segments = []
     for path in lane.glob(f"*{SUFFIX}"):
         try:
@@ -163,7 +163,7 @@ def _high_watermark(root: Path, lane: Path) -> HighWatermark | None:
 
 
 def _read(path: Path) -> bytes:
-    """Read a file up to one byte beyond the largest segment."""
+    """Read a file, at most one byte more than the largest segment has."""
     with path.open("rb") as file:
         return file.read(MAX_FILE + 1)
 

@@ -1,7 +1,7 @@
 """The HTTPS client for the centre: one request at a time, over one persistent connection.
 
 It trusts only the enrolment's certificate authority, presents the enrolment's certificate if there
-is one, and follows no redirects. Texts never contain the token or the key.
+is one, and follows no redirects. Error texts never contain the token or the key.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class HttpsLimits:
     """Seconds for name resolution, TCP and TLS."""
 
     total: float = 60.0
-    """Seconds for a request, in addition to the time that its size needs."""
+    """Seconds for a request, in addition to the time that its body takes at `rate`."""
 
     rate: float = 1_024.0
     """Slowest throughput of a usable link, in bytes per second."""
@@ -48,7 +48,7 @@ class HttpsLimits:
     """Bandwidth limit of request bodies in bytes per second; 0 for none."""
 
     def __post_init__(self) -> None:
-        """Refuse limits out of range."""
+        """Raise `ValueError` for a limit outside its range."""
         if not (self.connect > 0 and self.total > 0 and self.rate > 0):
             raise ValueError("connect, total and rate: above 0")
         if self.bandwidth < 0:
@@ -61,7 +61,7 @@ class HttpsLimits:
 
 
 class BandwidthLimiter:
-    """Allows `rate` bytes per second (0: unlimited). Unused time is not saved up.
+    """Allows `rate` bytes per second (0: unlimited). Idle time allows no later burst.
 
     The overhead of TLS and headers, some per cent, is not counted.
     """
@@ -78,7 +78,7 @@ class BandwidthLimiter:
         return min(_MAX_PIECE, max(_MIN_PIECE, self.rate // _PIECES_PER_S))
 
     def take(self, now: float, size: int) -> float:
-        """Reserve the link for `size` bytes at the second `now`; return the seconds to wait."""
+        """Reserve the link for `size` bytes at second `now`; return the seconds to wait first."""
         if not self.rate:
             return 0.0
         begin = max(now, self._free_at)
@@ -117,7 +117,7 @@ class Request:
 
 
 class HttpClient:
-    """Sends requests to the centre of an enrolment. `clock` and `sleep` time throttled bodies."""
+    """Sends requests to the centre of an enrolment. `clock` and `sleep` pace limited bodies."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class HttpClient:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Raises `EnrolmentError` if the enrolment's certificates cannot be read."""
+        """Create a client. Raises `EnrolmentError` if its certificates cannot be read."""
         self._limits = limits or HttpsLimits()
         self._bandwidth = BandwidthLimiter(self._limits.bandwidth)
         self._clock = clock
@@ -144,7 +144,7 @@ class HttpClient:
         self._stale = True
 
     async def send(self, request: Request) -> Response | TemporaryFailure:
-        """Send a request once and return the response, or why there is none."""
+        """Send a request once; return the response, or the failure if there is none."""
         if self._session is None:  # importing takes half a second on a small board
             await asyncio.to_thread(import_module, "aiohttp")
         import aiohttp

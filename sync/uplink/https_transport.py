@@ -27,14 +27,14 @@ from sync.uplink.responses import (
 )
 
 MIN_RESUMABLE_BYTES: Final = 64 * 1024
-"""Smallest body that is resumed. Sending a smaller one again costs less than asking first."""
+"""Smallest body in bytes that is resumed. To send a smaller one again costs less than a query."""
 
 _MAX_RESUMES: Final = 3
-"""Attempts at offsets that the centre names for one segment; then the body is sent whole."""
+"""Attempts to resume one segment at an offset that the centre names; then it is sent whole."""
 
 _MAX_INTERRUPTED: Final = 8
-"""Interrupted segments that are remembered: the newest and the oldest one are sent alternately, and
-the newest may be another one each time."""
+"""Last interrupted segments that are remembered, so that they are resumed: old and new segments are
+sent alternately, so several can be interrupted."""
 
 _NOT_SUPPORTED: Final = (404, 405, 501)
 """Status codes of a centre whose version does not know a request."""
@@ -51,7 +51,7 @@ class HttpsTransport:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Raises `EnrolmentError` if the enrolment's certificates cannot be read."""
+        """Create a transport. Raises `EnrolmentError` if its certificates cannot be read."""
         self._client = HttpClient(enrolment, limits, clock=clock, sleep=sleep)
         self._url = enrolment.url
         self._gateway = enrolment.gateway
@@ -112,7 +112,7 @@ class HttpsTransport:
     def _may_be_partial(self, waiting: WaitingSegment) -> bool:
         """Return whether the centre may have part of a large body.
 
-        The first segment of a run counts, because the previous run may have ended while sending it.
+        True for the first large segment of a run: the previous run may have ended while sending it.
         """
         interrupted = self._first or waiting.digest in self._interrupted
         return interrupted and len(waiting.data) >= MIN_RESUMABLE_BYTES
@@ -128,7 +128,7 @@ class HttpsTransport:
     async def _query_offset(
         self, waiting: WaitingSegment, headers: Mapping[str, str]
     ) -> int | Outcome:
-        """Return how many bytes of a body the centre has, or the outcome if it is decided."""
+        """Return how many bytes of a body the centre has, or the outcome if it has all or fails."""
         response = await self._client.send(Request("HEAD", _path(waiting), headers))
         if isinstance(response, TemporaryFailure):
             return response

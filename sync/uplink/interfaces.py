@@ -14,7 +14,7 @@ class LaneState(NamedTuple):
     """The events of a lane that are not in a segment yet.
 
     `bytes` is the approximate size of their payload. `oldest` is the service second in which the
-    oldest of them was written, None if there are none; `urgent` that of the oldest urgent one.
+    oldest event was written, `urgent` that of the oldest urgent event; None if there is none.
     """
 
     lane: str
@@ -27,8 +27,8 @@ class LaneState(NamedTuple):
 class Draft(NamedTuple):
     """The content of the next segment of a lane: at least one event, in order and without a gap.
 
-    `previous` is the digest of the segment before (32 zero bytes for the first), `dropped` the
-    ranges that the lane lost since then: at most `sync.segment.MAX_DROPPED` of them.
+    `previous` is the digest of the lane's previous segment (32 zero bytes for the first), `dropped`
+    the ranges of numbers that the lane lost since that segment, at most `MAX_DROPPED` ranges.
     """
 
     epoch: str
@@ -63,25 +63,25 @@ class SendOrder(Enum):
 class BacklogUnavailable(Exception):
     """The store cannot be used now (full disk, shutdown); the operation is retried later.
 
-    The text goes into a notice. Any other exception of a backlog is a defect and ends the loop.
+    Its text is sent as a notice. Any other exception of a `Backlog` is a defect and ends the task.
     """
 
 
 class Backlog(Protocol):
-    """The store as the uplink uses it. Each call is one transaction, durable when it returns."""
+    """The uplink's view of the store. Each call is one transaction, durable when it returns."""
 
     async def lanes(self) -> Sequence[LaneState]:
         """Return the unsealed events of each lane."""
         ...
 
     async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:
-        """Return the lane's oldest events within the limits, at least one; None if none."""
+        """Return the lane's oldest events within the limits, at least one; None if it is empty."""
         ...
 
     async def seal(self, draft: Draft, data: bytes, digest: bytes) -> bool:
         """Store the segment and delete its events, in one transaction.
 
-        Return False, without effect, if the lane was sealed further since the draft.
+        Return False and change nothing if another segment of the lane was sealed after the draft.
         """
         ...
 
@@ -96,7 +96,7 @@ class Backlog(Protocol):
     async def digest_at(self, epoch: str, lane: str, seq: int) -> bytes | None:
         """Return the digest of the segment that contains a sequence number; None if unknown.
 
-        A segment is never split, so that another digest at this number means another history.
+        A segment is never split, so that a different digest at this number means different events.
         """
         ...
 
@@ -112,7 +112,7 @@ class Backlog(Protocol):
         ...
 
     async def acknowledge(self, digest: bytes) -> None:
-        """Record that the centre has stored this segment, so that it may be deleted here."""
+        """Record that the centre has stored this segment, so that the gateway may delete it."""
         ...
 
     async def set_aside(self, digest: bytes, reason: str) -> None:
@@ -121,7 +121,7 @@ class Backlog(Protocol):
 
 
 class GatewayState(NamedTuple):
-    """The gateway's state at the moment of sealing, for the header: see `SegmentHeader`."""
+    """The gateway's state when a segment is sealed, for the fields of its `SegmentHeader`."""
 
     boot: str
     sealed_at: int
@@ -153,7 +153,7 @@ class Transport(Protocol):
     ) -> Mapping[str, HighWatermark] | Outcome:
         """Return the centre's high watermark of each lane of an epoch, within a bounded time.
 
-        Return an outcome if it is unknown now, and `Rejection` if the centre cannot answer at all.
+        Return the outcome if the query fails: `Rejection` if the centre does not support it.
         """
         ...
 

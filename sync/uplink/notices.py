@@ -1,4 +1,4 @@
-"""A queue of notices to the operator, which waits while the store cannot take them."""
+"""A queue of notices to the operator, which keeps them while the store is unavailable."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 from sync.uplink.interfaces import BacklogUnavailable, Notice, SendNotice
 
 _MAX_QUEUED: Final = 16
-"""Queued notices. While the store is unavailable, a loop has little else to report."""
+"""Most queued notices; the oldest ones beyond this number are discarded."""
 
 
 class NoticeQueue:
     """Sends notices in order, each once.
 
-    A notice usually becomes an event in the store, which may be full. Then it stays queued.
+    A notice usually becomes an event in the store. If the store is full, the notice stays queued.
     """
 
     def __init__(self, send_notice: SendNotice) -> None:
@@ -22,12 +22,12 @@ class NoticeQueue:
         self._queue: deque[Notice] = deque(maxlen=_MAX_QUEUED)
 
     async def send(self, name: str, text: str) -> None:
-        """Enqueue a notice and send what is queued."""
+        """Enqueue a notice, and send all queued notices."""
         self._queue.append(Notice(name, text))
         await self.flush()
 
     async def flush(self) -> None:
-        """Send the queued notices, until the store is unavailable."""
+        """Send the queued notices; stop if the store is unavailable."""
         while self._queue:
             try:
                 await self._send_notice(self._queue[0])

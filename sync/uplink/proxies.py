@@ -38,8 +38,8 @@ class ProxyError(Exception):
 def proxy_for(url: str) -> HttpProxy | None:
     """Return the proxy for `url`; None for a direct connection.
 
-    Raises `ProxyError` if the named proxy does not speak plain HTTP, because a centre behind it is
-    probably not reachable directly either.
+    Raises `ProxyError` if the proxy's URL is not `http://`. The connection is not direct then,
+    because a network with a proxy usually blocks direct connections.
     """
     host = urlsplit(url).hostname or ""
     named = getproxies().get("https", "")

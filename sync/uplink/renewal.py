@@ -20,11 +20,11 @@ from sync.uplink.notices import NoticeQueue
 from sync.uplink.responses import Outcome
 
 CHECK_INTERVAL_S: Final = 86_400.0
-"""Seconds between two checks. The last third of a certificate's validity has many days."""
+"""Seconds between two checks: a day is short against a third of a certificate's validity."""
 
 RENEWAL_FRACTION: Final = 1 / 3
-"""Remaining fraction of the validity at which a certificate is renewed. It leaves time for a broken
-link, and for a person to repair it."""
+"""Remaining fraction of the validity at which a certificate is renewed. It leaves a person enough
+time to repair a broken link."""
 
 
 class ValidityPeriod(NamedTuple):
@@ -90,7 +90,7 @@ class CertificateRenewal:
             await self._sleep(CHECK_INTERVAL_S)
 
     async def _check(self) -> None:
-        """Renew the certificate if it is due. If it has expired, authenticate by token."""
+        """Renew the certificate if it is due. Authenticate by token if it has expired."""
         period = await asyncio.to_thread(validity_of, self._enrolment.certificate)
         now = self._now()
         if not is_due(period, now):

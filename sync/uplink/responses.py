@@ -17,7 +17,7 @@ _TRANSFER_REASONS: Final = ("cut", "range", "request", "sha256")
 
 
 class Acknowledgement(NamedTuple):
-    """The centre has stored a segment with this digest; `new` if it had not before."""
+    """The centre has stored the segment with this digest; `new` is false for a duplicate."""
 
     digest: bytes
     new: bool
@@ -69,8 +69,8 @@ class Response(NamedTuple):
 def put_outcome(response: Response) -> Outcome:
     """Return the outcome of a PUT.
 
-    A segment is given up only if the body is the centre's JSON object with a reason: an error page
-    of a proxy, which may answer 400 to everything, is a temporary failure.
+    A segment is given up (`Rejection`, `Conflict`) only if the body is the centre's JSON object
+    with a reason: a proxy may answer 400 to every request, which is a temporary failure.
     """
     status = response.status
     body = parse_json_object(response.body)
@@ -112,7 +112,7 @@ def parse_json_object(body: bytes) -> dict[str, Any]:
 
 
 def one_line(text: Any) -> str:
-    """Return foreign text as one printable line of bounded length."""
+    """Return the centre's text as one printable line of at most `_MAX_TEXT` characters."""
     if not isinstance(text, str):
         return "no reason given"
     return printable(" ".join(text.split()))[:_MAX_TEXT]

@@ -16,7 +16,7 @@ _CURRENT_AFTER_OUTAGE: Final = len(LANES)
 
 
 class UploadScheduler:
-    """Divides the link: current segments get `share` of the bytes (above 0 and below 1)."""
+    """Divides the bytes to send: current segments get the part `share` (above 0 and below 1)."""
 
     def __init__(self, share: float = 0.5) -> None:
         if not 0 < share < 1:
@@ -40,14 +40,14 @@ class UploadScheduler:
         self._surplus = 0.0
 
     def next(self) -> SendOrder:
-        """Return which of the waiting segments to send."""
+        """Return whether to send the oldest or the newest waiting segment."""
         return SendOrder.NEWEST if self._current and self._surplus <= 0 else SendOrder.OLDEST
 
     def sent(self, order: SendOrder, size: int) -> None:
-        """Note that a segment of `size` bytes was sent as `next` returned.
+        """Count a segment of `size` bytes that was sent in the order that `next` returned.
 
-        Only bytes sent while both kinds wait count, so that an unused share is not saved up. The
-        surplus stays within the size of one segment.
+        Only bytes sent while current segments and the backlog wait count, so that no share is saved
+        up. The shares differ from `share` by the size of one segment at most.
         """
         if order is SendOrder.NEWEST:
             self._surplus += size * (1 - self._share)

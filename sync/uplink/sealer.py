@@ -105,8 +105,8 @@ class Sealer:
     async def flush(self) -> int:
         """Seal all current events for a clean stop; return the number of segments.
 
-        Events that sealing itself writes are left for the next start: a full backlog logs each
-        segment that it discards, so that sealing would never end. Raises `BacklogUnavailable`.
+        Events written meanwhile are left for the next start: a full backlog logs each segment that
+        it discards, so that sealing would never end. Raises `BacklogUnavailable`.
         """
         segments = 0
         for state in await self._backlog.lanes():
@@ -117,7 +117,7 @@ class Sealer:
         return segments
 
     async def _seal_due(self) -> float:
-        """Seal all due lanes in turn; return the seconds until the next one is due."""
+        """Seal each lane that is due; return the seconds until the next lane is due."""
         for _ in range(_MAX_ROUNDS):
             states = await self._backlog.lanes()
             idle = await self._is_idle(states)
@@ -128,7 +128,7 @@ class Sealer:
         return 0.0
 
     async def _is_idle(self, states: Sequence[LaneState]) -> bool:
-        """Return whether nothing waits to be sent; checked only if there are urgent events."""
+        """Return whether no segment waits to be sent; False, unchecked, if no event is urgent."""
         if all(state.urgent is None for state in states):
             return False
         return await self._backlog.next_waiting() is None
@@ -171,7 +171,7 @@ class Sealer:
         return len(draft.events)
 
     async def _block(self, lane: str, text: str) -> None:
-        """Skip a lane for a while and send one notice; its events stay in the store."""
+        """Skip a lane for `limits.seconds` and send one notice; its events stay in the store."""
         was_blocked = lane in self._blocked_until
         self._blocked_until[lane] = self._clock() + self._limits.seconds
         if not was_blocked:

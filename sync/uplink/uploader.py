@@ -82,7 +82,7 @@ class Uploader:
         self._conflicting_lanes: set[str] = set()
 
     def wake(self) -> None:
-        """Send soon, because a segment was sealed. The wait after a failure is not cut short."""
+        """Send soon, because a segment was sealed. A wait after a failure keeps its full length."""
         self._scheduler.sealed()
         self._wakeup.wake()
 
@@ -115,7 +115,7 @@ class Uploader:
             return await self._failed("store-unavailable", str(error))
 
     async def _compare_epoch(self) -> float:
-        """Compare the centre's copy of the epoch; begin a new epoch if it is not ours.
+        """Compare the centre's copy of the epoch; begin a new epoch if it is ahead or differs.
 
         Done before the first segment of a run, so that a restored database does not assign
         sequence numbers again. Return the seconds to wait.
@@ -190,7 +190,7 @@ class Uploader:
     async def _compare_again(self, waiting: WaitingSegment) -> None:
         """Compare the epoch once more if a segment of the current epoch is in conflict.
 
-        Conflicts of earlier epochs are known: they are why a new epoch was begun.
+        Conflicts in earlier epochs are ignored: a new epoch has begun because of them.
         """
         if waiting.identity.epoch == await self._backlog.epoch():
             self._conflicting_lanes.add(waiting.identity.lane)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 
 class Wakeup:
-    """One task waits and others wake it. `sleep` is replaced in tests.
+    """A wait of one task that other tasks can end. `sleep` is replaced in tests.
 
     A wakeup while nothing waits ends the next wait at once.
     """

@@ -69,7 +69,7 @@ def command(
 
 
 def _chosen(before: int, day: datetime | None) -> tuple[str, str]:
-    """Return the operator and the day by which days are selected."""
+    """Return the operator (`=` or `<=`) and the day (YYYY-MM-DD) that select days to compact."""
     if day is not None:
         return "=", day.date().isoformat()
     return "<=", (datetime.now(UTC) - timedelta(days=before)).date().isoformat()

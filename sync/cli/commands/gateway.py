@@ -165,7 +165,7 @@ def _check(gateway: str, url: str) -> None:
 def _refuse_to_overwrite(
     fleet: FleetFolder, gateway: str, out: Path | None, *, renew: bool
 ) -> None:
-    """Refuse before anything is changed, so that a mistake has no effect."""
+    """Raise FleetError, unless `renew`, if the gateway is enrolled or the file `out` exists."""
     from sync.receiver.gateways import GatewayRegistry, already_enrolled
 
     if renew:
@@ -202,7 +202,7 @@ def _new_enrolment(gateway: str, url: str, ca: str) -> Enrolment:
 def _add_certificate(
     fleet: FleetFolder, enrolment: Enrolment, now_ms: int, days: int | None
 ) -> tuple[Enrolment, int]:
-    """Add a certificate and its key; return also its expiry in ms since 1970 UTC."""
+    """Return the enrolment with a new certificate and key, and its expiry in ms since 1970 UTC."""
     from sync.receiver.client_certificates import CLIENT_DAYS, issue_with_key
     from sync.receiver.gateways import GatewayRegistry
     from sync.receiver.pki import Authority
@@ -223,7 +223,7 @@ def _enrol(
     *,
     renew: bool,
 ) -> None:
-    """Write the file before the record: a lost token must not lock the gateway out."""
+    """Write the enrolment file, then the record: without the file, no record may change."""
     from sync.receiver.gateways import GatewayRegistry
 
     if out is not None:

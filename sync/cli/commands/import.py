@@ -70,7 +70,7 @@ def _importer(fleet: FleetFolder, *, anyone: bool) -> Importer:
 
 
 def _enrolled(fleet: FleetFolder) -> Callable[[str], bool]:
-    """Return a function that returns whether a gateway is enrolled and not revoked now."""
+    """Return a function that returns whether a gateway is enrolled and not revoked."""
     from sync.receiver.gateways import GatewayRegistry
 
     survey = GatewayRegistry(fleet).survey()

@@ -44,7 +44,7 @@ def test_every_way_to_overlap_is_a_fork() -> None:
 
 def test_two_successors_of_one_digest_are_a_fork() -> None:
     verdicts = judge([claim(100, 109, "a")], [claim(10, 19, "a", digest="d" * 64)])
-    assert verdicts == [("fork", "follows what 10-19 (dddddddddddd) follows")]
+    assert verdicts == [("fork", "has the same predecessor as 10-19 (dddddddddddd)")]
 
 
 def test_lanes_epochs_and_gateways_are_independent() -> None:
