@@ -36,8 +36,8 @@ EVENT_COLUMNS: Final = (
     Column("epoch", _TEXT, "series of sequence numbers that `seq` belongs to (a ULID)"),
     Column("lane", _TEXT, "`readings`, `logs` or `system`"),
     Column("seq", _LONG, "sequence number, without gaps in each gateway, epoch and lane", "from 1"),
-    Column("time", TIME, "when it happened, by the gateway's clock", "UTC"),
-    Column("clock", pa.bool_(), "whether that clock was synchronised"),
+    Column("time", TIME, "when the event happened, by the gateway's clock", "UTC"),
+    Column("clock", pa.bool_(), "whether the gateway's clock was synchronised"),
     Column("kind", _TEXT, "`reading`, `log`, or what the gateway's own event is about"),
     Column("source", _TEXT, "JID, or IP address, that the event is about", null=_UNKNOWN),
     Column("topic", _TEXT, "node, queue or recipient", null=_UNKNOWN),
@@ -71,9 +71,13 @@ FILE_COLUMNS: Final = (
     Column("digest", _TEXT, "digest of the segment, hexadecimal", null=_UNREADABLE),
     Column("previous", _TEXT, "digest of the segment before it in its lane", null=_UNREADABLE),
     Column("boot", _TEXT, "id of the gateway's boot", null=_UNREADABLE),
-    Column("sealed_at", TIME, "when it was sealed, by the gateway's clock", "UTC", _UNREADABLE),
+    Column("sealed_at", TIME, "sealing of the segment, by the gateway's clock", "UTC", _UNREADABLE),
     Column(
-        "service_seconds", pa.float64(), "service time of the gateway by then", "s", _UNREADABLE
+        "service_seconds",
+        pa.float64(),
+        "service time of the gateway at `sealed_at`",
+        "s",
+        _UNREADABLE,
     ),
     Column("clock", pa.bool_(), "whether the gateway's clock was synchronised", null=_UNREADABLE),
     Column("firmware", _TEXT, "operating system of the gateway", null=_UNREADABLE),
@@ -109,4 +113,4 @@ DECODED: Final = pa.schema(
     [*FILES, ("day", pa.string()), ("events", pa.int64()), ("content", pa.binary())]
 )
 """A row for each file, in the columns of `FILES`, or for each piece of a part file, in the other
-columns. The pieces of a part file follow each other, and the last one has the number of events."""
+columns. The pieces of a part file are consecutive; the last piece has its number of events."""

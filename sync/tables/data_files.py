@@ -19,14 +19,14 @@ from sync.tables.part_files import PartFile, to_parquet
 from sync.tables.storage import Storage
 
 PREFIX: Final = 32
-"""Characters of a text of which the log has the smallest and largest: enough to skip files."""
+"""Characters of a column's smallest and largest text that the log has: enough to skip files."""
 
 _LAST: Final = "\U0010ffff"
 _MS: Final = timedelta(milliseconds=1)
 
 
 def create_event_files(storage: Storage, parts: Iterable[PartFile]) -> list[AddAction]:
-    """Create a file of each part file, durably."""
+    """Create a data file from each part file, durably; return the actions that add them."""
     token = secrets.token_hex(8)
     actions = []
     for number, part in enumerate(parts):
@@ -37,7 +37,7 @@ def create_event_files(storage: Storage, parts: Iterable[PartFile]) -> list[AddA
 
 
 def create_segments_file(storage: Storage, rows: Iterable[Mapping[str, Any]]) -> AddAction:
-    """Create a file with rows of `SEGMENTS`, given as maps, durably."""
+    """Create a data file with rows of `SEGMENTS`, durably; return the action that adds it."""
     content = to_parquet(sorted(rows, key=_by_lane), arrow_schemas.SEGMENTS)
     path = f"{secrets.token_hex(8)}.parquet"
     storage.create(f"{SEGMENTS}/{path}", content)
@@ -45,7 +45,7 @@ def create_segments_file(storage: Storage, rows: Iterable[Mapping[str, Any]]) ->
 
 
 def add_action(path: str, content: bytes, day: str | None = None) -> AddAction:
-    """Return the action that adds a new file (its path is below the table) of a day, or of none."""
+    """Return the action that adds a new file, with its path below the table, for `day` if given."""
     return AddAction(
         path=path,
         size=len(content),
@@ -59,8 +59,8 @@ def add_action(path: str, content: bytes, day: str | None = None) -> AddAction:
 def _statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
     """Combine the statistics of the row groups.
 
-    All columns that can have bounds get some: delta-rs takes a missing bound beside others for one
-    that no value meets, so filters of pyarrow and pandas would find no rows.
+    All columns that can have bounds get some. If only some columns had bounds, delta-rs would treat
+    the others as empty, and filters of pyarrow and pandas would find no rows.
     """
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
@@ -86,14 +86,14 @@ def _statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
 
 
 def _lower(value: Any) -> Any:
-    """Return a lower bound as JSON has it: a short text, or a time with milliseconds."""
+    """Return a lower bound for JSON: texts have at most `PREFIX` characters, times milliseconds."""
     if isinstance(value, str):
         return value[:PREFIX]
     return _text(value) if isinstance(value, datetime) else value
 
 
 def _upper(value: Any) -> Any:
-    """Return an upper bound as JSON has it."""
+    """Return an upper bound for JSON, not less than `value`; a longer text is cut to `PREFIX`."""
     if isinstance(value, str):
         return value if len(value) <= PREFIX else value[:PREFIX] + _LAST
     if isinstance(value, datetime):

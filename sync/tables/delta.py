@@ -2,9 +2,9 @@
 
 A batch is committed to `events` first, then to `segments`, both times under the application
 transaction (`ingest`, number of the batch). The first commit contains the action that adds the
-segments' file, which is durable by then, so that any later driver completes a batch whose driver
-died between the two. Two drivers that judged the same ledger commit the same number, and Delta Lake
-refuses the second one (docs/explanation/decisions/0042-delta-lake.md).
+file of `segments`, which is durable by then: if a process dies between the two commits, the next
+one completes its batch. Two processes that judged files by the same ledger commit the same batch
+number, and Delta Lake refuses the second commit (docs/explanation/decisions/0042-delta-lake.md).
 """
 
 from __future__ import annotations
@@ -57,23 +57,24 @@ RETIRED: Final = "retired"
 that day that retention has removed. They stay when old commits are removed from the log."""
 
 KEPT_DAYS: Final = 7
-"""Days for which a file that is no longer in a table is kept, for readers that began before."""
+"""Days for which a file that was removed from a table is kept, for readers that still use it."""
 
 CONFIGURATION: Final = {
     "delta.deletedFileRetentionDuration": f"interval {KEPT_DAYS} days",
     "delta.logRetentionDuration": "interval 30 days",
     "delta.checkpointInterval": "100",
 }
-"""Properties of both tables: a checkpoint of the log, from which it is read, every 100 commits."""
+"""Properties of both tables. A checkpoint every 100 commits shortens reading the log."""
 
 HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-"""Old commits are removed by maintenance, when the checkpoint that replaces them is durable."""
+"""Actions after a commit: create checkpoints, but remove no old commits. Maintenance removes those
+when the checkpoint that replaces them is durable."""
 
 MANIFESTS: Final = "manifests"
 """The folder of the transaction log of versions before Delta Lake."""
 
 GUIDE: Final = "see docs/how-to/maintain-the-tables.md"
-"""Where the operator finds how to repair or rebuild the tables."""
+"""The end of error messages: where the operator finds how to repair or rebuild the tables."""
 
 SCHEMAS: Final = {
     name: pa.schema(
@@ -106,7 +107,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch: the files that it adds to the tables, and what is counted in it."""
+    """A batch: the actions that add its files to the tables, and its counts."""
 
     events: Sequence[AddAction]
     segments: AddAction
@@ -117,8 +118,8 @@ class Batch:
 class Day:
     """The events of a day: their files (below the tables' folder), and their number.
 
-    `written` is when the newest file was written. `retired` is the number of rows that retention
-    has removed from this day before.
+    `written` is when the newest file was written. `retired` is the number of rows of this day that
+    retention has removed.
     """
 
     files: tuple[str, ...]
@@ -129,7 +130,7 @@ class Day:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Versions of the two tables that belong together; None before the first batch."""
+    """The two tables at versions with the same batches; None for a table that does not exist."""
 
     storage: Storage
     events: DeltaTable | None
@@ -201,12 +202,12 @@ class Snapshot:
 
 
 class FleetTables:
-    """The tables in a storage. Methods that write need the lease, which only saves work."""
+    """The tables in a storage. Callers of methods that write hold the lease, which saves work."""
 
     def __init__(self, storage: Storage, segments: Storage | None = None) -> None:
         """Open the tables in `storage`; the archive in `segments` shows whether they are lost.
 
-        Raises FleetError for a folder whose name delta-rs cannot read, or would decode.
+        Raises FleetError for a path that delta-rs cannot read, or would decode as percent-encoded.
         """
         self.storage = storage
         self._archive = segments
@@ -222,11 +223,11 @@ class FleetTables:
         return self.storage.lease(wait_s)
 
     def snapshot(self, as_of: datetime | None = None) -> Snapshot:
-        """Return the last versions that belong together, or those of `as_of`.
+        """Return the last versions with the same batches, or the last ones at `as_of`.
 
-        What was replaced is kept for `KEPT_DAYS`, so the latest versions are returned for an
-        earlier `as_of`. Raises FleetError if the tables cannot be read, are lost in part, or do not
-        belong together.
+        Old files are kept for `KEPT_DAYS`: for an earlier `as_of`, the latest versions are
+        returned. Raises FleetError if the tables cannot be read, are lost in part, or do not belong
+        together.
         """
         with delta_errors(self.storage):
             segments, events = self._open_both()
@@ -241,9 +242,9 @@ class FleetTables:
     def recover(self) -> None:
         """Create missing tables, and complete what an interrupted process has begun.
 
-        Removes the checkpoints of older versions, which ingested by a stream.
-        Raises FleetError if the tables are those of an older version, are lost in part, or do not
-        belong together.
+        Also removes the folder `checkpoints`, which older versions of Fieldpost needed. Raises
+        FleetError if the tables are those of an older version, are lost in part, or do not belong
+        together.
         """
         if isinstance(self.storage, LocalStorage):
             repair(self.storage)
@@ -262,11 +263,10 @@ class FleetTables:
     def commit(
         self, snapshot: Snapshot, batch: Batch, on_events: Callable[[], None] = lambda: None
     ) -> None:
-        """Add a batch that was judged by the ledger of `snapshot`; its files are durable.
+        """Add a batch that was judged by the ledger of `snapshot`, and whose files are durable.
 
-        `on_events` is called between the two commits. Raises LeaseError if another driver has
-        committed a batch since then, and FileNotFoundError if a file is gone; nothing is added
-        then.
+        `on_events` is called between the two commits. Adds nothing and raises LeaseError if another
+        process has committed a batch after `snapshot`, FileNotFoundError if a file is gone.
         """
         number = snapshot.batch + 1
         transactions = [Transaction(INGEST, number)]
@@ -284,7 +284,7 @@ class FleetTables:
                     raise
 
     def unarchived(self) -> int:
-        """Return how many of the last batches have files that may not have left the landing."""
+        """Return the number of the last batches whose files may still be in the landing."""
         with delta_errors(self.storage):
             segments = self.open(SEGMENTS)
             return _version_of(segments, INGEST) - _version_of(segments, ARCHIVED)
@@ -295,7 +295,7 @@ class FleetTables:
             self.append(self.existing(SEGMENTS), SEGMENTS, [], [Transaction(ARCHIVED, number)], {})
 
     def clean_log(self, name: str) -> None:
-        """Remove commits from the log that are old and combined in a durable checkpoint."""
+        """Remove old commits from the log whose content is in a durable checkpoint."""
         with delta_errors(self.storage):
             self.existing(name).cleanup_metadata()
 
@@ -315,13 +315,13 @@ class FleetTables:
         return table
 
     def journaled(self, *names: str) -> AbstractContextManager[Callable[[str], None]]:
-        """Make durable what the block commits to these tables; see `sync.tables.log_journal`."""
+        """Make the block's commits to these tables durable; see `sync.tables.log_journal`."""
         if isinstance(self.storage, LocalStorage):
             return journaled(self.storage, names)
         return contextlib.nullcontext(lambda name: None)
 
     def added_files(self, name: str, after: int, until: int) -> Iterator[str]:
-        """Yield the files that commits after a version, up to `until`, added with new rows.
+        """Yield the files with new rows that were added after version `after`, up to `until`.
 
         Raises FileNotFoundError if a commit is no longer in the log.
         """
@@ -333,8 +333,8 @@ class FleetTables:
     def _open_both(self) -> tuple[DeltaTable | None, DeltaTable | None]:
         """Open `segments` and `events`. Raises FleetError unless they are whole and match.
 
-        `events` is committed first: opened last, it is never behind, and when `segments` is opened
-        once more, that is at most one batch behind.
+        `events` is opened last, because it is committed first: so it is never behind `segments`. If
+        it is ahead, `segments` is opened once more, and may then be at most one batch behind.
         """
         if self.storage.folders(MANIFESTS):
             msg = f"{self.storage.uri()} has the tables of an older version; rebuild them: {GUIDE}"
@@ -347,7 +347,7 @@ class FleetTables:
         if first > last or missing or ahead:
             msg = (
                 f"the tables in {self.storage.uri()} do not belong together (batch {last} of events"
-                f", {first} of segments): one of them is lost or of another time; {GUIDE}"
+                f", {first} of segments): one of them is lost or was restored; {GUIDE}"
             )
             raise FleetError(msg)
         if not last and self._is_lost():
@@ -367,7 +367,7 @@ class FleetTables:
                     raise FleetError(msg)
 
     def _is_lost(self) -> bool:
-        """Return whether the archive has segments that do not wait to be read again."""
+        """Return whether the archive has segments of lost tables that are not in the landing."""
         if self._archive is None:
             return False
         archived, waiting = (
@@ -396,7 +396,7 @@ class FleetTables:
                 raise
 
     def _complete(self, events: DeltaTable, segments: DeltaTable) -> None:
-        """Commit the batch to `segments` that is only in `events`, exactly as it was judged."""
+        """Commit to `segments` the batch that is only in `events`, exactly as it was judged."""
         number = _version_of(segments, INGEST) + 1
         for version in range(events.version(), -1, -1):
             actions = read_commit(self.storage, EVENTS, version)
@@ -420,7 +420,7 @@ class FleetTables:
         transactions: Sequence[Transaction],
         details: Mapping[str, Any],
     ) -> None:
-        """Commit to the version that `table` has. Raises LeaseError if a transaction conflicts."""
+        """Commit `actions` to the open version of a table. Raises LeaseError if this conflicts."""
         if table is None:
             msg = f"there is no table {self.storage.uri(name)}"
             raise FleetError(msg)
@@ -438,7 +438,7 @@ class FleetTables:
             )
 
     def _go_back(self, name: str, table: DeltaTable | None, moment: datetime) -> None:
-        """Load the last version that was committed up to `moment`; the first if there is none."""
+        """Load the last version committed until `moment`, or version 0 if all are later."""
         if table is None:
             return
         first, last = 0, table.version()
@@ -477,7 +477,7 @@ def delta_errors(storage: Storage) -> Iterator[None]:
 
 
 def local_tables(folder: Path) -> FleetTables:
-    """Return the tables in a folder of a local disk; the archive, if any, is beside it."""
+    """Return the tables in a folder of a local disk; the archive, if any, is beside the folder."""
     return FleetTables(LocalStorage(folder.resolve()), LocalStorage(folder.parent.resolve()))
 
 

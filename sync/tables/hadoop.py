@@ -27,13 +27,13 @@ _ERRORS: Final[dict[str, type[OSError]]] = {
 def storage_at(spark: SparkSession | None, uri: str) -> Storage:
     """Open the storage at `uri`: a plain path or `file:` as a local folder, others through Hadoop.
 
-    Only the latter need Spark. Raises FleetError if there is no such file system.
+    A local folder needs no Spark. Raises FleetError if there is no such file system.
     """
     if is_local(uri):
         path = uri.removeprefix("file:")
         return LocalStorage(Path(f"/{path.lstrip('/')}" if path != uri else path).resolve())
     if spark is None:
-        msg = f"{uri} needs Spark"
+        msg = f"{uri} is not a local folder, so it needs Spark"
         raise FleetError(msg)
     try:
         return HadoopStorage(spark, uri)
@@ -45,8 +45,8 @@ def storage_at(spark: SparkSession | None, uri: str) -> Storage:
 class HadoopStorage:
     """A folder in a Hadoop file system; see `sync.tables.storage.Storage`.
 
-    These file systems keep files that were closed, and have no locks. A rename copies and deletes
-    in an object store.
+    In these file systems a closed file is durable, and there are no locks. In an object store, a
+    rename copies and deletes.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:

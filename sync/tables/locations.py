@@ -15,7 +15,7 @@ LANDING: Final = "landing"
 ASIDE: Final = "aside"
 ARCHIVE: Final = "archive"
 QUARANTINE: Final = "quarantine"
-"""The folders of segments; see `sync.common.fleet_folder.FleetFolder`."""
+"""The names of the folders of segments; see `sync.common.fleet_folder.FleetFolder`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class StorageOptions:
         return all(is_local(uri) for uri in (self.landing, self.tables) if uri)
 
     def log(self, name: str) -> Path | None:
-        """Return the file for Spark's messages; without a fleet folder there is none."""
+        """Return the file for Spark's messages; None without a fleet folder."""
         return self.folder / "tables" / name if self.folder else None
 
     def open(self, storage_at: Callable[[str], Storage]) -> FleetStorage:

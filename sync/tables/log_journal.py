@@ -1,9 +1,9 @@
-"""Make the commits of Delta tables on a local disk durable, which delta-rs does not.
+"""Make the commits of Delta tables on a local disk durable, because delta-rs does not.
 
-Before anything is committed, a journal is written that names the tables and their versions. After a
-power cut, `repair` removes the commits after these versions that are damaged, and checkpoints,
-which can be written again. Nothing depends on them: the journal is removed when they are durable,
-and only then does a segment leave the landing, or is an old file deleted.
+Before a commit, a journal is written that names the tables and their versions. After a power cut,
+`repair` removes damaged commits after these versions, and checkpoints, which can be written again.
+Nothing depends on these commits: the journal is removed when they are durable, and only then is a
+segment moved out of the landing, or an old file deleted.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ _LAST: Final = "_last_checkpoint"
 
 @contextlib.contextmanager
 def journaled(storage: LocalStorage, names: Sequence[str]) -> Iterator[Callable[[str], None]]:
-    """Make durable what the block commits to the tables `names`; repair them first if necessary.
+    """Make the block's commits to the tables `names` durable; first repair these if necessary.
 
-    Yields a function that does so early for one of them. If the block raises, the journal stays.
+    Yields a function that makes the commits to one table durable at once. If the block raises, the
+    journal stays.
     """
     repair(storage)
     before = {name: _last_version(storage.root / name / _LOG) for name in names}

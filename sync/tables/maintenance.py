@@ -1,7 +1,7 @@
-"""Maintenance of the tables: compaction, retention, and removing files that nobody reads any more.
+"""Maintenance of the tables: compaction, retention, and removal of files that are not needed.
 
-All are operations of Delta Lake, so a reader sees the tables before or after a commit. The table of
-segments, the ledger, stays complete, so that repeated segments are recognised forever.
+All are operations of Delta Lake, so a reader sees the tables before or after a commit. The table
+`segments`, the ledger, stays complete, so that repeated segments are recognised forever.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ from sync.tables.locations import ARCHIVE, QUARANTINE, FleetStorage
 from sync.tables.storage import File, Storage
 
 LEASE_WAIT_S: Final = 600.0
-"""Seconds that maintenance waits for the lease: a continuous ingest pauses between two runs."""
+"""Seconds that maintenance waits for the lease: a continuous ingest frees it between two runs."""
 
 TARGET: Final = 128 * 1024 * 1024
 """Bytes of a compacted file: Spark reads this much in one task (`maxPartitionBytes`)."""
 
 COMMIT_EVERY: Final = timedelta(minutes=1)
-"""Time after which a compaction commits the days that are done: an interruption repeats no more."""
+"""Time after which a compaction commits the finished days: after an interruption, only the work of
+this time is repeated."""
 
 AHEAD: Final = timedelta(days=1)
-"""Time by which a gateway's day may precede the centre's, because of time zones."""
+"""Time by which a gateway's day may begin before the centre's, because of time zones."""
 
 _WRITER: Final = WriterProperties(compression="ZSTD", compression_level=3)
 
@@ -49,7 +50,7 @@ _WRITER: Final = WriterProperties(compression="ZSTD", compression_level=3)
 class CompactionResult:
     """The result of a compaction: days of events that changed, files replaced, and files written.
 
-    Files of `segments` are included. `removed` are old files that were deleted.
+    The files of `segments` are counted, too. `removed` counts old files that were deleted.
     """
 
     days: int = 0
@@ -69,7 +70,7 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
-    """The data that was removed, or would be: days of events with their numbers of rows, and files.
+    """The data that was removed, or would be in a dry run: days of events with rows, and files.
 
     `replaced` are files of the tables that no version needs.
     """
@@ -83,7 +84,10 @@ class RetentionResult:
 
 @contextlib.contextmanager
 def leased(tables: FleetTables, wait_s: float = LEASE_WAIT_S) -> Iterator[None]:
-    """Recover and hold the lease once it is free; raise LeaseError after `wait_s` seconds."""
+    """Recover the tables and hold their lease within the block.
+
+    Raises LeaseError if the lease is not free within `wait_s` seconds.
+    """
     with tables.lease(wait_s):
         tables.recover()
         yield
@@ -99,8 +103,8 @@ def compact(
 ) -> CompactionResult:
     """Merge small files of the days that `days` selects, and of the table `segments`.
 
-    `days` is an operator (`=` or `<=`) and a day (`YYYY-MM-DD`). Files that were replaced long
-    enough ago are deleted. No row changes.
+    `days` is an operator (`=` or `<=`) and a day (`YYYY-MM-DD`). Files that were replaced more than
+    `KEPT_DAYS` days ago are deleted. No row changes.
     """
     with leased(tables, wait_s):
         done = [_optimize(tables, EVENTS, target, [(DAY, *days)])]
@@ -129,9 +133,9 @@ def _optimize(
 
 
 def vacuum(tables: FleetTables, *, dry_run: bool = False) -> list[str]:
-    """Delete the files that no version of the last days needs, and commits that no reader needs.
+    """Delete files that no version of the last `KEPT_DAYS` days needs, and old commits.
 
-    Returns the deleted files, below the tables' folder. Needs the lease.
+    Returns the paths of deleted files below the tables' folder. The caller holds the lease.
     """
     removed = []
     for name in (EVENTS, SEGMENTS):
@@ -157,7 +161,7 @@ def retain(
     dry_run: bool = False,
     wait_s: float = LEASE_WAIT_S,
 ) -> RetentionResult:
-    """Remove what is older than `keep` says at `now`; with `dry_run`, only report what that is.
+    """Remove the data that is older than `keep` allows at `now`; with `dry_run`, only list it.
 
     `summarise` is called before events are removed, so that the reports' summaries outlive them.
     """
@@ -186,9 +190,9 @@ def retain(
 def old_days(snapshot: Snapshot, now: datetime, keep: int) -> dict[str, Day]:
     """Choose the days of events that are older than `keep` days at `now`.
 
-    A day is removed as a whole, and only if all of it was written more than `keep` days ago: late
-    events, and those of a clock that is years behind, are kept as long as others. Days in the
-    future are judged only by when they were written.
+    A day is removed as a whole, and only if all its files were written more than `keep` days ago:
+    late events, and events of a clock that is years behind, are kept as long as other events. Days
+    in the future are judged by the age of their files only.
     """
     cutoff = now - timedelta(days=keep)
     first, last = cutoff.date().isoformat(), (now + AHEAD).date().isoformat()
@@ -217,8 +221,8 @@ def _delete_days(tables: FleetTables, snapshot: Snapshot, old: dict[str, Day]) -
 def old_archive(segments: Storage, now: float, keep: int) -> list[File]:
     """Choose the files of the archive that arrived more than `keep` days before `now`.
 
-    The last segment of each lane of an epoch is left out, because the receiver looks up there how
-    far a lane is, and so is the last file of a folder if names are not those of segments.
+    The last segment of each lane of an epoch is left out, because the receiver derives the lane's
+    high watermark from it. So is the last file of a folder whose names are not those of segments.
     """
     lanes: dict[str, list[File]] = {}
     for file in segments.files(ARCHIVE, SUFFIX):

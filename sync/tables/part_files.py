@@ -1,4 +1,4 @@
-"""Collect events into Parquet files in memory, one after another for each day.
+"""Collect events into Parquet files in memory, at any time one unfinished file for each day.
 
 This runs in Spark's workers: a part file is sent to the driver as bytes, and the driver creates it.
 No task writes to the tables, so tasks that are interrupted or repeated leave nothing behind.
@@ -14,18 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 HELD_BYTES: Final = 32 * 1024 * 1024
-"""Uncompressed bytes of events that are held for all days: some 200,000 readings. They become a row
-group of a part file."""
+"""Most uncompressed bytes of events that are held for all days: some 200,000 readings. At this
+size, they become row groups of the part files."""
 
 PART_BYTES: Final = 32 * 1024 * 1024
 """Bytes of a part file after which it is finished: the driver holds a few at a time."""
 
 OPEN_DAYS: Final = 64
-"""Days that may have an unfinished part file: wrong clocks cause any number of days."""
+"""Most days that have an unfinished part file: wrong clocks cause any number of days."""
 
 
 _INCREASING: Final = ("seq", "time")
-"""Columns whose numbers increase in small steps."""
+"""Columns whose numbers increase in small steps, and which are therefore delta-encoded."""
 
 
 class PartFile(NamedTuple):

@@ -1,8 +1,8 @@
 """Helpers that keep small DataFrames in one partition, so that a report needs no shuffle.
 
 Between two stages Spark writes files, plans again and starts tasks: for some thousand rows that
-takes longer than the work itself. Rows in one partition are together whatever they are grouped,
-joined or sorted by, so a report of small tables is one stage.
+takes longer than the work itself. Rows in one partition can be grouped, joined and sorted by any
+columns in one stage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from sync.tables.spark_session import configured
 
 SMALL_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of files up to which rows are small: one task processes them in seconds and sorts them
+"""Bytes of files up to which a DataFrame is small: one task processes and sorts it in seconds
 within the driver's memory."""
 
 _IN_PLACE: Final = {
@@ -26,12 +26,12 @@ _IN_PLACE: Final = {
     "spark.sql.maxSinglePartitionBytes": str(2**62),
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false",
 }
-"""Settings without which joins become broadcasts, each of which is a job, and a single partition is
-divided for a join that Spark estimates as large, as it does with any join."""
+"""Settings that prevent two plans: broadcast joins, each of which is a job of its own, and the
+division of a single partition before a join, which Spark estimates as too large."""
 
 
 def size_of(rows: DataFrame) -> int:
-    """Return Spark's estimate of the bytes that these rows are made from: of files, their sizes.
+    """Return Spark's estimate of the size in bytes of all sources of `rows`; of files, their sizes.
 
     Files that are read twice count twice; sources that are not files count as huge.
     """
@@ -64,7 +64,7 @@ def union(first: DataFrame, *others: DataFrame) -> DataFrame:
 
 
 def without_repartitioning(spark: SparkSession) -> AbstractContextManager[None]:
-    """Keep Spark from dividing rows anew, as far as possible, within the block."""
+    """Prevent Spark from repartitioning rows within the block, as far as possible."""
     return configured(spark, _IN_PLACE)
 
 

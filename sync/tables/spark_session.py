@@ -1,6 +1,6 @@
 """Create Spark sessions with the project's settings and limits.
 
-Under `spark-submit`, master, memory, hosts and Python are those of the cluster; only the settings
+Under `spark-submit`, the cluster determines master, memory, hosts and Python; only the settings
 that the tables and the workers' memory depend on are set here.
 """
 
@@ -31,7 +31,7 @@ DRIVER_MEMORY: Final = "1g"
 """Heap of the driver: enough for 2,000 ordinary segments and the sort buffers of a report."""
 
 BATCH_FILES: Final = 2_000
-"""Files in a batch: the driver holds a row for each, and a crash repeats at most so many."""
+"""Most files in a batch: the driver holds a row for each, and a crash repeats one batch."""
 
 SHUFFLE_PARTITIONS: Final = 8
 """Partitions after a shuffle: a fleet's tables are small, Spark's default 200 is for larger ones.
@@ -44,44 +44,44 @@ ARROW_BYTES: Final = "64m"
 """Bytes in one Arrow batch to a worker; the smaller of the two limits applies."""
 
 OPEN_COST: Final = 8 * 1024
-"""Bytes that opening a file counts for when files are distributed to tasks: an ordinary segment or
-two. With Spark's default of 4 MiB, a task takes 8 segments and each leaves a file; with this, a
-batch of ordinary segments has one task for each core."""
+"""Bytes that Spark adds to the size of each file when it distributes files to tasks: the size of
+one or two ordinary segments. With Spark's default of 4 MiB, a task takes only 8 segments and makes
+a file of them; with this value, a batch of ordinary segments has one task for each core."""
 
 TASK_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of segments that one task of an ingest takes. Its part files, about as large, are in the
-driver's heap at once, in several copies."""
+"""Most bytes of segments that one task of an ingest takes. The task's part files, about as large,
+are in the driver's heap in several copies."""
 
 LISTING_TASKS: Final = 32
 """Tasks that list the files of a batch: by default each file has its own, and listing 2,000 files
 takes longer than reading them."""
 
 SORTED_ROWS: Final = 65_536
-"""Rows that a sort holds before it spills, some 16 MB of events: with 1 GB for the driver each of
-two tasks has 54 MB for sure, each of four 27. A growing sort frees no memory for the window
-functions before it in its task, which fail if they get none."""
+"""Rows that a sort holds before it spills to disk, some 16 MB of events. With 1 GB for the driver,
+each of two tasks has at least 54 MB, each of four 27 MB. A sort that takes all memory makes the
+window functions before it in the same task fail."""
 
 LISTED_LOCALLY: Final = 2 * BATCH_FILES
-"""Paths that the driver lists by itself if they are on its disk: the files of a batch, in a quarter
-of the time that tasks need."""
+"""Most paths that the driver lists itself if they are on its disk: for the files of a batch, this
+takes a quarter of the time of listing them in tasks."""
 
 QUICK_EVENTS: Final = 1_000_000
-"""Events up to which a session is set up to start and plan fast, not to compute fast. New events
-determine the JVM's settings, all events those of Spark, because a report reads the stored summaries
-of all."""
+"""Events up to which a session is set up to start and plan fast, not to compute fast. The number of
+new events determines the JVM's settings, the number of all events Spark's settings, because a
+report reads the stored summaries of all events."""
 
 QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
-"""The simplest compiler and collector: with the others, half of the processor time of a short
-report is spent on optimising code that runs once. The code cache is that of the default compiler,
-because all reports together need more than the 48 MB of this one."""
+"""JVM options for the simplest compiler and garbage collector: with the defaults, half of the
+processor time of a short report is spent on optimising code that runs once. The code cache has the
+default compiler's size: all reports together need more than the simplest compiler's 48 MB."""
 
 QUICK: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-"""Settings by which expressions are interpreted: compiling each of some hundred takes longer than
-evaluating it for a few rows. Plans are not revised between stages, because there is one stage."""
+"""Spark settings for few rows: expressions are interpreted, because compiling some hundred of them
+takes longer than evaluating them. Plans are not revised between stages: there is one stage."""
 
 _LISTED: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
@@ -132,10 +132,10 @@ def settings(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 def submitted_settings() -> dict[str, str]:
     """Return the settings that apply wherever Spark runs, over those of `spark-submit`.
 
-    A committer that renames when the job ends, and not for each task, leaves nothing of a repeated
-    task. A union that reports its partitioning gives wrong rows in Spark 4.1 to 4.3 if one of its
-    parts is read again (SPARK-59122), so it does not report it. Times of any year are in the
-    present calendar.
+    Files are renamed when the job ends, not after each task, so that a repeated task leaves nothing
+    behind. Unions do not report their partitioning: in Spark 4.1 to 4.3, they would give wrong rows
+    if one of their parts is read again (SPARK-59122). Times of any year are in the Gregorian
+    calendar.
     """
     return {
         "spark.sql.session.timeZone": "UTC",
@@ -187,9 +187,9 @@ def spark_session(
 
 
 def spark_for(name: str, events: int, new: int) -> AbstractContextManager[SparkSession]:
-    """Return `spark_session` with the settings for tables of so many events, `new` ones among them.
+    """Return `spark_session` with settings for tables of `events` events, of which `new` are new.
 
-    Events are new until the daily summaries have them.
+    An event is new until the stored daily summaries include it.
     """
     if new > QUICK_EVENTS:
         return spark_session(name)
@@ -273,10 +273,10 @@ def _environment(java_home: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def spark_errors(log: Path | None) -> Iterator[None]:
-    """Raise errors of Spark in the block as a FleetError of one line; write all else to `log`.
+    """Raise errors of Spark in the block as a FleetError of one line; write messages to `log`.
 
-    What the JVM and its workers write to stderr goes to `log`, and so does the trace of an error.
-    The log is begun anew each time, so it holds one run. None: nothing is redirected.
+    What the JVM and its workers write to stderr goes to `log`, and so do stack traces of errors.
+    The log is overwritten, so it has one run. If `log` is None, nothing is redirected.
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -309,10 +309,10 @@ def configured(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]
 
 
 def without_overflow_errors(spark: SparkSession) -> AbstractContextManager[None]:
-    """Make overflowing numbers in the block null or wrong instead of an error.
+    """Turn overflow errors in the block into null or wrong values.
 
-    A gateway may send any number: its own results are wrong then, and those of the rest of the
-    fleet are computed nevertheless.
+    A gateway may send any number: then its own results are wrong, and those of the other gateways
+    are computed nevertheless.
     """
     return configured(spark, {ANSI: "false"})
 
@@ -320,14 +320,14 @@ def without_overflow_errors(spark: SparkSession) -> AbstractContextManager[None]
 def file_batches(spark: SparkSession, *, local: bool) -> AbstractContextManager[None]:
     """Limit each task that starts in the block to `TASK_BYTES` of files.
 
-    `local`: the files are on a disk of the driver, which lists them by itself.
+    With `local`, the files are on a disk of the driver, which lists them without tasks.
     """
     listed = {_LISTED: str(LISTED_LOCALLY)} if local else {}
     return configured(spark, {"spark.sql.files.maxPartitionBytes": str(TASK_BYTES), **listed})
 
 
 def _trace(error: BaseException, log: Path | None) -> None:
-    """Append the error's trace to the log, if the disk lets it; without a log, to stderr."""
+    """Append the error's stack trace to the log, if this is possible; without a log, to stderr."""
     text = "".join(traceback.format_exception(error))
     if log is None:
         sys.stderr.write(text)
@@ -365,7 +365,7 @@ def _stderr_into(log: Path | None) -> Iterator[None]:
 def summarise_error(error: BaseException) -> str:
     """Return the first cause of an error that has a message, in one line of at most 300 characters.
 
-    An error of the JVM is asked for its innermost cause; the rest of its trace is in the log.
+    For an error of the JVM, this is its innermost cause; the rest of its trace is in the log.
     """
     if isinstance(error, OSError):
         return os_error(error)[:300]

@@ -1,4 +1,4 @@
-"""The file systems of the tables: an interface of few calls, and its implementation on a disk.
+"""The file systems of the tables: an interface of few calls, and its implementation on local disks.
 
 `sync.tables.hadoop` has the implementation for Hadoop's file systems.
 """
@@ -32,7 +32,7 @@ _HIDDEN: Final = (".", "_")
 class File(NamedTuple):
     """A file: its path below the root, `size` in bytes, `modified` in seconds since 1970.
 
-    `modified` is in whole milliseconds, which is all that Hadoop's file systems tell.
+    `modified` is in whole milliseconds, the precision of Hadoop's file systems.
     """
 
     path: str
@@ -44,7 +44,7 @@ class Storage(Protocol):
     """A folder in some file system. Paths are relative to it, with slashes.
 
     Names that begin with `.` or `_` are left out of listings, as Spark's file source does. Every
-    call raises OSError if the storage refuses.
+    call raises OSError if it fails.
     """
 
     def uri(self, path: str = "") -> str:
@@ -52,18 +52,18 @@ class Storage(Protocol):
         ...
 
     def relative(self, uri: str) -> str:
-        """Return the path of a URI from Spark, unquoted; raises ValueError if it is elsewhere."""
+        """Return the path of a URI from Spark, unquoted; raises ValueError for another folder."""
         ...
 
     def files(self, folder: str = "", suffix: str = "") -> Iterator[File]:
-        """List the files below `folder`, at any depth, whose names end in `suffix`; none if absent.
+        """List the files below `folder`, at any depth, whose names end in `suffix`, if it exists.
 
         Files that are removed meanwhile are skipped.
         """
         ...
 
     def folders(self, folder: str) -> list[str]:
-        """Return the names of the folders in `folder`, sorted; none if it is absent."""
+        """Return the names of the folders in `folder`, sorted; [] if `folder` does not exist."""
         ...
 
     def exists(self, path: str) -> bool:
@@ -77,14 +77,14 @@ class Storage(Protocol):
     def create(self, path: str, data: bytes) -> None:
         """Create a file, whole and durable, and the folders above it.
 
-        No other writer creates a file of this name. Raises FileExistsError if the file exists.
+        The caller is the only writer of this name. Raises FileExistsError if the file exists.
         """
         ...
 
     def move(self, moves: Mapping[str, str]) -> list[str]:
-        """Move files to their targets, except those whose target has different content.
+        """Move files to their targets; return the files whose target has different content.
 
-        Returns the latter. A target with the same content counts as moved, and absent files are
+        Those stay. A file whose target has the same content counts as moved; absent files are
         skipped. A reader that looks at the target after the source finds the file at any time. May
         be interrupted anywhere and repeated.
         """
@@ -99,11 +99,10 @@ class Storage(Protocol):
         ...
 
     def lease(self, wait_s: float = 0.0) -> AbstractContextManager[None]:
-        """Hold the lease within the block.
+        """Hold the lease within the block, so that two processes do not do the same work.
 
         Raises LeaseError if another process holds it for longer than `wait_s` seconds.
-
-        The lease saves work; it is no guarantee, and only local disks have one.
+        The lease is no guarantee: only storage on local disks has one.
         """
         ...
 
@@ -200,7 +199,7 @@ class LocalStorage:
 
 
 def _unless_absent(error: OSError) -> None:
-    """Raise the error of a walk unless a folder does not exist."""
+    """Raise the error of a directory walk, unless it is that a folder does not exist."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 

@@ -1,8 +1,8 @@
 """The tables in Spark: their columns, and how they are read.
 
 `events` has a row for each event. `segments` has a row for each file that was ever read, with its
-`fate`; the accepted rows are the ledger. Spark reads the files that Delta Lake's log names, so it
-needs no package for Delta Lake.
+result in `fate`; the accepted rows are the ledger. Spark reads the files that Delta Lake's log
+names, so it needs no package for Delta Lake.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DECODED: Final = from_arrow_schema(arrow_schemas.DECODED)
 """The rows that workers return (`sync.ingest.decoding`)."""
 
 DAY: Final = StructField("day", DateType())
-"""The event's day in UTC, by which files are divided."""
+"""The column with the event's day in UTC, by which files are divided."""
 
 ACCEPTED: Final = "accepted"
 
@@ -71,5 +71,5 @@ def _read(
 
 
 def escape_glob(path: str) -> str:
-    """Escape the characters that Hadoop would take for a pattern: a folder may be named `[a]`."""
+    """Escape characters that have a meaning in Hadoop's patterns: a folder may be named `[a]`."""
     return "".join(f"\\{char}" if char in "\\*?[]{}" else char for char in path)
