@@ -117,7 +117,7 @@ class Quarantine:
         if file.reason == FORK:
             msg = (
                 f"it contradicts an accepted segment: {file.detail or 'details unknown'}. Find the"
-                " copy of that gateway or card and enrol it under a name of its own, then drop this"
+                " copy of that gateway or card and enrol it under another name, then drop this"
                 f" file. {self._epoch_advice(inspection)}"
             )
             raise FleetError(msg)
