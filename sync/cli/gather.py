@@ -28,7 +28,7 @@ class Selection(NamedTuple):
 
 
 def report_session(name: str, fleet: FleetFolder) -> AbstractContextManager[SparkSession]:
-    """Return a Spark session for the report of these tables."""
+    """Return a Spark session for a report from the tables of `fleet`."""
     from sync.reports.shared.registry import summaries_of
     from sync.tables.delta import local_tables
     from sync.tables.spark_session import spark_for

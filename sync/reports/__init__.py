@@ -1,4 +1,4 @@
-"""The reports: each module here is one report, and is found without being listed anywhere.
+"""The reports: each module of this package is one report, and is discovered automatically.
 
 A module defines `REPORT` (see `sync.reports.shared.report`): the schema of its rows, the daily
 summaries that it reads, the function that computes its rows, and how its table is shown; optionally

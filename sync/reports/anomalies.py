@@ -1,9 +1,8 @@
 """Sensor anomalies: sensors whose values are unusual, or the same for too long.
 
-A sensor is compared with itself, and with other sensors of its type (name and unit) at the same
-time: what changes for all of them, as with the weather, is no anomaly of one. What is usual is
-learnt from the hours themselves, including the unusual ones; as long as these are few, medians do
-not change.
+A sensor is compared with its other hours, and with other sensors of its type (name and unit) at the
+same time: a change of all of them, for example by the weather, is no anomaly of one. Usual values
+are medians of all hours, which a few unusual hours do not change.
 """
 
 from __future__ import annotations
@@ -115,11 +114,11 @@ FLAT_S: Final = 21_600.0
 """Minimum seconds of a flat line: a calm night is flat for a while."""
 
 VARIES: Final = 0.5
-"""Minimum share of a sensor's other hours, at the same hours of the day, in which it varied. A
-sensor that rests in more of them, like a door or a lamp at night, does so by nature."""
+"""Minimum share of a sensor's other hours, at the same hours of the day, in which its value varied:
+otherwise it is no flat line, because the sensor often rests, like a lamp at night."""
 
 MIN_COMPARED: Final = 6
-"""Minimum other hours for that comparison."""
+"""Minimum number of other hours at the same hours of the day for a flat line."""
 
 WINDOW_D: Final = 28
 """Latest days that are evaluated: what is usual changes with the season."""
@@ -136,20 +135,20 @@ MEAN_SIGMA: Final = 1.2533
 equal."""
 
 MIN_DAYS: Final = 4
-"""Days with readings at an hour of the day from which that hour is compared with itself."""
+"""Minimum days with readings at an hour of the day, to compare it with that hour of other days."""
 
 MIN_HOURS: Final = 24
-"""Hours with readings from which a sensor is compared with itself at all."""
+"""Minimum hours with readings of a sensor, to compare an hour with all of them."""
 
 MIN_PEERS: Final = 3
-"""Sensors of a type whose median shows what all of them do at a time."""
+"""Minimum sensors of a type whose median difference is subtracted from that of each sensor."""
 
 MIN_TYPE: Final = 20
-"""Sensors of a type from which they show what is usual for a new one."""
+"""Minimum sensors of a type whose median is the usual value of a sensor without a history."""
 
 RARE: Final = 0.05
-"""Share of the sensors of a type that may be unusual at a time: if more are, they are another
-sort of sensor with the same name, such as freezers among rooms."""
+"""Greatest share of the sensors of a type that can be unusual at a time: if more differ, they are
+another sort of sensor with the same name, such as freezers among rooms."""
 
 PLOTTED_SENSORS: Final = 12
 """Sensors of a gateway that are plotted, the first by name: a page has room for so many."""
@@ -288,7 +287,7 @@ def _constant_lines(hours: DataFrame) -> DataFrame:
 
 
 def unusual_hours(hours: DataFrame) -> DataFrame:
-    """Count the unusual hours of each sensor that has some, and describe the worst of them."""
+    """Count the unusual hours of each sensor that has any, and describe the worst of them."""
     judged = _judged(_compared(hours))
     unusual = judged.where(F.abs("z") > UNUSUAL_Z)
     worst = F.struct(F.abs("z").alias("size"), "hour", "median", "usual", "z", "basis")
@@ -307,10 +306,10 @@ def unusual_hours(hours: DataFrame) -> DataFrame:
 
 
 def _compared(hours: DataFrame) -> DataFrame:
-    """Add what is `usual` in each hour, on which `basis`, and by how much the hour differs.
+    """Add the `usual` value of each hour, its `basis`, and the differences `raw` and `off`.
 
-    `raw` is the difference from `usual`; `off` is `raw` less what most sensors of the type differ
-    in that hour, if there are enough of them.
+    `raw` is the difference from `usual`; `off` is `raw` less the median `raw` of the sensors of the
+    type in that hour, if there are `MIN_PEERS` of them.
     """
     own, at_hour = Window.partitionBy(*_UNIT), Window.partitionBy(*_UNIT, F.hour("hour"))
     peers = Window.partitionBy("name", "unit", "hour")
@@ -333,7 +332,7 @@ def _compared(hours: DataFrame) -> DataFrame:
 
 
 def _judged(compared: DataFrame) -> DataFrame:
-    """Add `z`: zero if the difference is within what the sensor varies in an hour, or is not rare.
+    """Add `z`: zero if the difference is within the sensor's range in an hour, or is not rare.
 
     It is computed from `raw` or from `off`, whichever is closer to the usual value. So an hour in
     which all sensors of a type change is not unusual for one of them, and neither is an hour in
@@ -360,8 +359,8 @@ def _judged(compared: DataFrame) -> DataFrame:
 def _z(column: str) -> Column:
     """Return how many robust standard deviations a difference is.
 
-    The deviation is never less than the smallest `step` between two medians of the sensor: this is
-    what the sensor can resolve.
+    The deviation is never less than the smallest `step` between two medians of the sensor, which is
+    its resolution.
     """
     own, at_hour = Window.partitionBy(*_UNIT), Window.partitionBy(*_UNIT, F.hour("hour"))
     peers = Window.partitionBy("name", "unit", "hour", F.col("basis") == "type")

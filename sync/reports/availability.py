@@ -84,8 +84,8 @@ def availability(
     """Compute a row of `TABLE` for each gateway as of `as_of`, in the order of their names.
 
     `life` has rows of `heartbeats.RUNS`, `spans` of `heartbeats.SPANS`, cut off at the day `since`
-    (UTC) if it is given. Durations, shares and counts then start at that day; the state, and what
-    was first and last, do not.
+    (UTC) if it is given. Durations, shares and counts then start at that day; the
+    state, and first and last times, do not.
     """
     reachable = _reachable(segments, as_of, since)
     rows = coalesced(reachable.join(_lives(life, since), on="gateway", how="full_outer"))

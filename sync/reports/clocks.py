@@ -1,7 +1,7 @@
 """Clocks: how far each gateway's clock is off, how fast it runs, and how often it was set.
 
-The centre's clock is taken to be right. An offset is known only up to the time that a segment was
-on its way; this is bounded by taking the fastest segments, and only those that did not wait.
+The centre's clock is taken to be right. A measured offset includes the time for which a segment was
+on its way, so only the fastest segments are used, and only those that did not wait in a backlog.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
 PLAUSIBLE_PPM: Final = (-100_000.0, 100_000.0)
-"""Drifts that are believed: no oscillator is wrong by a tenth, but a clock that is set now and then
-seems to be."""
+"""Plausible drifts in parts per million: no oscillator is wrong by a tenth, but a clock that is set
+repeatedly seems to be."""
 
 MAX_DAY_S: Final = 90_000.0
 """Seconds for which a clock can be unsynchronised on one day, one that was set back by an hour."""
@@ -101,10 +101,10 @@ BIG_STEP_S: Final = 10.0
 """Seconds from which one odd step is enough for the state `stepping`."""
 
 ODD_STEPS: Final = 3
-"""Smaller odd steps that are enough: time daemons step once, and slew after that."""
+"""Number of smaller odd steps for the state `stepping`: time daemons step once, and then slew."""
 
 SETTLE_S: Final = 600.0
-"""Seconds after a step within which the clock becomes synchronised, if it was set for that."""
+"""Seconds after a step within which a time service that set the clock reports it synchronised."""
 
 UNSYNCHRONISED_S: Final = 3_600.0
 """Seconds of a day for which a clock may be unsynchronised: finding time servers after a start
@@ -119,7 +119,7 @@ STEADY_S: Final = 5.0
 sealings: if it differs by more, a segment waited in a backlog."""
 
 MIN_STEADY: Final = 12
-"""Steady segments that must be known: those of an hour."""
+"""Minimum steady segments for an offset: those of an hour."""
 
 HOUR_S: Final = 3_600.0
 """Service seconds that are represented by one segment, the fastest, when drift is measured."""
@@ -145,8 +145,8 @@ DAYS: Final = schema(
     last_step=TIME,
     last=schema(epoch=TEXT, seq=INTEGER, clock=FLAG),
 )
-"""Heartbeats, how many of them with an unsynchronised clock, and the seconds between two; steps;
-the last heartbeat."""
+"""Of a gateway and a day: the heartbeats, how many of them had an unsynchronised clock, the seconds
+between two, and the last one; the steps of the clock."""
 
 OFFSETS: Final = schema(gateway=TEXT, at=REAL, skew_s=REAL)
 """Least seconds by which a clock was ahead of the centre's in the hour from `at` (seconds since
@@ -237,7 +237,7 @@ def _steady(sent: DataFrame) -> DataFrame:
 
 
 def _skew(sent: DataFrame) -> DataFrame:
-    """Compute how far clocks are ahead, at least."""
+    """Compute the least seconds by which each gateway's clock is ahead of the centre's."""
     latest = F.max("came").over(Window.partitionBy("gateway"))
     recent = _steady(sent).withColumn("latest", latest)
     known = recent.where(F.col("latest") - F.col("came") <= RECENT_S).groupBy("gateway")
@@ -250,8 +250,8 @@ def _skew(sent: DataFrame) -> DataFrame:
 def _drift(sent: DataFrame) -> DataFrame:
     """Compute the median drift against service seconds, from hour to hour of a boot.
 
-    For clocks that were unsynchronised for long enough, only that time counts: a clock that is kept
-    right does not drift.
+    For clocks that were unsynchronised for long enough, only that time counts, because
+    synchronisation hides the drift.
     """
     order = Window.partitionBy("gateway", "boot").orderBy("hour")
     hours = sent.groupBy("gateway", "boot", _hour()).agg(

@@ -2,8 +2,8 @@
 
 A gateway numbers the events of each lane of an epoch from 1 without gaps, so missing events can be
 counted: those before the first that arrived, those between, and those that the gateway says it
-dropped. Events after the highest number that arrived or was dropped cannot be known; whether the
-epoch was closed shows if there may be any. **Unexplained** must be zero. The report always covers
+dropped. Events after the highest number that arrived or was dropped cannot be known; the state
+of the epoch shows whether there may be any. **Unexplained** must be zero. The report always covers
 whole epochs, whatever range of days is asked for.
 """
 
@@ -260,7 +260,7 @@ _FINDINGS: Final = {
         "fork",
         "Segments that contradict earlier ones: {}.",
         "Two gateways send under one name, or an older copy of a gateway's database was restored. "
-        "Find the copy, and enrol it under a name of its own with `fieldpost-fleet gateway add`. "
+        "Find the copy, and enrol it under another name with `fieldpost-fleet gateway add`. "
         "`fieldpost-fleet quarantine list` names the files concerned.",
     ),
     "chain_breaks": _Finding(

@@ -42,13 +42,13 @@ TABLE: Final = Table(
     empty="Nothing was sent again.",
 )
 """`what`: `offers` of the device `source` that its gateway already had, or `segments` of the lane
-`source` that the centre already had. How often, first and last: offers by the gateway's clock,
-segments by their arrival."""
+`source` that the centre already had. `times` is their number. `since` and `until` are the first
+and the last time: of offers by the gateway's clock, of segments by their arrival."""
 
 OFFERS: Final = schema(gateway=TEXT, source=TEXT, times=INTEGER, since=TIME, until=TIME)
 
 MANY_OFFERS: Final = 100
-"""Repeated offers of a device that are a problem: some are made on any link."""
+"""Number of repeated offers of a device that is a problem: some are made on any link."""
 
 
 def offers(events: DataFrame) -> DataFrame:

@@ -1,6 +1,6 @@
 """Storage growth: what gateways send and store, and when their storage will be full.
 
-The forecast continues the trend of the last weeks, and knows of no change to come.
+The forecast continues the trend of the last weeks, and ignores planned changes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ with the bounds of its interval. `cap`: bytes that the folder may take, and who 
 `evicted`: events that were dropped, last at `last_evicted`."""
 
 SOON_D: Final = 30.0
-"""Days before storage is full from which somebody must know: visits are planned by the month."""
+"""Days before storage is full from which it is a problem: visits are planned by the month."""
 
 EVICTED_H: Final = 24.0
 """Hours before a gateway's last event in which a dropped event means that it is full now."""
@@ -70,8 +70,8 @@ TREND_D: Final = 30
 """Days that determine the trend."""
 
 POINT_S: Final = 21_600.0
-"""Seconds whose greatest size is one point of the trend: a short history has enough points, and a
-long one no more than 120."""
+"""Seconds of a period whose greatest size is one point of the trend: a short history has enough
+points, and one of `TREND_D` days has 120."""
 
 MIN_POINTS: Final = 6
 """Points that a trend needs: with fewer, its interval means nothing."""
@@ -82,8 +82,8 @@ INTERVAL_Z: Final = 1.645
 DAYS: Final = schema(
     gateway=TEXT, events=INTEGER, evicted=INTEGER, last_evicted=TIME, last=TIME, cap=INTEGER
 )
-"""Events; dropped events, and when the last were dropped; the last event; the limit, if
-reported."""
+"""Of a gateway and a day: the number of events; of dropped events, and when the last were dropped;
+the last event; the limit, if reported."""
 
 
 def days(events: DataFrame) -> DataFrame:
@@ -143,7 +143,7 @@ def _state() -> Column:
 
 
 def _median_day(rows: DataFrame, column: str, name: str) -> DataFrame:
-    """Compute the median of a gateway's days, without its first and last if there are others."""
+    """Compute the median of a column over a gateway's days, if possible without first and last."""
     of_gateway = Window.partitionBy("gateway")
     inner = (F.col("day") > F.col("first")) & (F.col("day") < F.col("end"))
     bounds = rows.withColumns(

@@ -1,6 +1,7 @@
 """Outages: every outage of a gateway, its length, and how it ended.
 
-The time after a gateway's last life event is left out, because it is not known to be an outage yet.
+Life events are starts, heartbeats and stops. The time after a gateway's last life event is left
+out, because it is not known yet whether it is an outage.
 """
 
 from __future__ import annotations

@@ -100,8 +100,8 @@ RUNS: Final = schema(
     timeouts=INTEGER,
 )
 """Consecutive depth events of a queue that agree whether it is `stalled`: items wait and none
-was delivered. Sums and the greatest depth cover all of them; the state of the queue is of the
-last. There are at most 288 a day and queue, because so many are sent."""
+was delivered. Sums and the greatest depth cover all these events; the state of the queue is that
+of the last. A queue has at most 288 rows a day, because it has so many depth events."""
 
 DONE: Final = schema(
     gateway=TEXT,

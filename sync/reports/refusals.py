@@ -1,6 +1,6 @@
 """Refusals: requests that limits refused, by source and by rule.
 
-A surge is told apart from what is usual for a source and a rule.
+A surge is a day with far more refusals than usual for a source and a rule (the limit's name).
 """
 
 from __future__ import annotations

@@ -59,9 +59,9 @@ TABLE: Final = Table(
 spaces).
 
 `state`: `silent` (no reading for more than `limit_s`); `unknown` (it has no limit yet, or there was
-no reading for longer, but too much of that time cannot be judged); `ok` otherwise. `interval_s` is
-the median of the seconds between two readings (null if too few are known), `silence_s` the time
-from the `last` reading to `told_until`, both by the gateway's clock."""
+no reading for more than `limit_s`, but too little of that time can be judged); `ok` otherwise.
+`interval_s` is the median of the seconds between two readings (null if too few are known),
+`silence_s` the time from the `last` reading to `told_until`, both by the gateway's clock."""
 
 STEPS: Final = 8
 """Buckets for each doubling of an interval: they are 9 % wide, and the median is as exact, or exact

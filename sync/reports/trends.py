@@ -68,8 +68,8 @@ TABLE: Final = Table(
 """A gateway, or none for files that name no gateway. Each figure has a column for the period, and
 one that ends in `_before`.
 
-`known_since`: the first time that is known by a clock that was right, the centre's or a
-synchronised one; the period before can be compared if it begins later. `state_before`: the state
+`known_since`: the first time by a clock that was right, the centre's or a synchronised one; the
+earlier period can be compared if it begins after it. `state_before`: the state
 (of `availability`) when the period began. `events` happened in the period, and `segments` arrived
 in it. `missing`, `unexplained` and `duplicates` are events, by the day of the next number that
 arrived. `forks` and `bad_segments` are refused files that arrived in it. `outages` are those that
@@ -86,7 +86,7 @@ class Periods(NamedTuple):
 
 
 def periods_of(since: date | None, as_of: datetime) -> Periods | None:
-    """Return the periods to compare; None if the report is of all days, or of none yet."""
+    """Return the periods to compare; None if the report is of all days, or begins after `as_of`."""
     if since is None:
         return None
     begin, end = datetime.combine(since, time(), UTC).timestamp(), as_of.timestamp()

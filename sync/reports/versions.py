@@ -59,11 +59,11 @@ have more errors a day than before. `ratio` is the errors a day of these gateway
 `worse` is the judgement; `caution` says that there is too little data for one."""
 
 WORSE_RATIO: Final = 2.0
-"""Times the errors a day of the version before that make a version worse: a smaller increase may
-come from the weather, or from what people do."""
+"""Minimum ratio of a worse version's errors a day to those of the version before: a smaller
+increase may come from the weather, or from what people do."""
 
 MIN_ERRORS: Final = 10
-"""Errors without which no version is worse, however few there were before."""
+"""Minimum errors of a worse version, however few the version before had."""
 
 SIGMAS: Final = 4.0
 """Standard deviations by which the errors must exceed what the earlier rate predicts, both being
@@ -94,8 +94,8 @@ DAYS: Final = schema(
     known_end=TIME,
     span_s=REAL,
 )
-"""Events from a start that names a version to the next start: from `begin` to `end`, which is
-`span_s`. The version is null before the first start of the day, and continues from the day before.
+"""Events from a start that names a version to the next start: in `span_s` seconds, from `begin` to
+`end`. The version is null before the first start of the day, and continues from the day before.
 `known_begin` and `known_end` are the first and the last event with a synchronised clock."""
 
 
@@ -208,7 +208,7 @@ def _compared(ran: DataFrame, rows: DataFrame) -> DataFrame:
 
 
 def _worse() -> Column:
-    """Judge by the square roots of the counts, whose deviation does not depend on the rate."""
+    """Return whether a version is worse, by square roots of counts: their deviation is constant."""
     exposed = F.col("new_days") / F.col("old_days")
     distance = F.sqrt(F.col("new") + 0.375) - F.sqrt((F.col("old") + 0.375) * exposed)
     deviations = distance * 2 / F.sqrt(exposed + 1)

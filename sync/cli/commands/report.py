@@ -54,7 +54,7 @@ def _moment(_ctx: click.Context, _option: click.Parameter, text: str | None) -> 
 
 
 def _day(context: click.Context, _option: click.Parameter, text: str | None) -> date | None:
-    """Parse a day, or a number of days that ends with the day of the report."""
+    """Parse a day, or a number of days such as `7d`; return the first day of the report."""
     if text is None:
         return None
     as_of: datetime | None = context.params.get("as_of")

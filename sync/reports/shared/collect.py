@@ -1,4 +1,4 @@
-"""Computes reports with Spark and collects their rows."""
+"""Compute reports with Spark and collect their rows."""
 
 from __future__ import annotations
 

@@ -40,15 +40,15 @@ class Column(NamedTuple):
 
     @property
     def is_limited(self) -> bool:
-        """Return whether some values of this column are not plausible."""
+        """Return whether this column has limits beyond which a value is not plausible."""
         return self.kind == "time" or self.limits is not None
 
     def head(self, zone: tzinfo = UTC) -> str:
-        """Return the title in the table's head; of a time in UTC, it says so."""
+        """Return the title in the table's head, with `UTC` for a column of times in UTC."""
         return f"{self.title}, UTC" if self.kind == "time" and zone is UTC else self.title
 
     def is_plausible(self, value: Any, as_of: datetime) -> bool:
-        """Return whether a value may be right in a report as of `as_of`."""
+        """Return whether a value is plausible in a report as of `as_of`."""
         if value is None or not self.is_limited:
             return True
         if self.kind == "time":
@@ -56,7 +56,7 @@ class Column(NamedTuple):
         return self.limits is None or self.limits[0] <= value <= self.limits[1]
 
     def show(self, value: Any, as_of: datetime, zone: tzinfo = UTC) -> str:
-        """Format a value for a page: a time in `zone`, and what cannot be right as unknown."""
+        """Format a value for a page: a time in `zone`, and an implausible value as unknown."""
         if not self.is_plausible(value, as_of):
             return formats.UNKNOWN
         return formats.moment(value, zone) if self.kind == "time" else self.write(value)

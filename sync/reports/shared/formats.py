@@ -47,7 +47,7 @@ def percentage(share: float | None) -> str:
 
 
 def or_unknown(write: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Return a format that says of an absent value that it is unknown."""
+    """Return a format that writes an absent value as `unknown`, and others as `write` does."""
     return lambda value: UNKNOWN if value is None else write(value)
 
 
@@ -128,12 +128,12 @@ def zone_name(zone: tzinfo) -> str:
 
 
 def plain(value: object) -> str:
-    """Format any other value as it is."""
+    """Format a value that needs no special format."""
     return ABSENT if value is None else str(value)
 
 
 def yes_no(value: object) -> str:
-    """Format a flag; an unknown one is absent."""
+    """Format a flag as `yes` or `no`."""
     return ABSENT if value is None else ("yes" if value else "no")
 
 

@@ -38,10 +38,10 @@ RUNS: Final = schema(
     clock=FLAG,
     interval=REAL,
 )
-"""Life events of a day that follow each other in time, with no event of the system lane missing
-between them: the gateway ran from `begin` to `end` (seconds since 1970). A start or a clock step
-begins a run, a stop ends one. `interval` is the heartbeat interval in seconds that was sent
-last."""
+"""Life events (starts, heartbeats, stops) of a day that follow each other in time, with no event of
+the system lane missing between them: the gateway ran from `begin` to `end` (seconds since 1970). A
+start or a clock step begins a run, a stop ends one. `interval` is the heartbeat interval in seconds
+that was sent last."""
 
 SPANS: Final = schema(gateway=TEXT, begin=REAL, end=REAL, state=TEXT, ended=TEXT)
 """A run, or the time between two runs, in seconds since 1970. `state`: `running`, `stopped`,

@@ -1,4 +1,4 @@
-"""Bounds of what a gateway's clock can have measured: beyond them, the clock was wrong.
+"""Bounds of plausible times and durations by a gateway's clock: beyond them, the clock was wrong.
 
 A board without a battery starts in some past year until its clock is set. Ages and lags that are
 computed from such times are not known.
@@ -15,8 +15,8 @@ EARLIEST: Final = datetime(2025, 1, 1, tzinfo=UTC)
 """No gateway ran Fieldpost earlier: an earlier time is that of a clock that was not set."""
 
 LONGEST_S: Final = 366 * 86_400.0
-"""Seconds of the longest lag, latency, age or silence that is believed: no backlog of a year fits a
-card, and a clock that is not set is usually wrong by years."""
+"""Seconds of the longest plausible lag, latency, age or silence: no backlog of a year fits a card,
+and a clock that is not set is usually wrong by years."""
 
 
 def is_plausible_time(time: datetime, as_of: datetime) -> bool:

@@ -27,7 +27,7 @@ class Problem(NamedTuple):
 class ProblemKind(NamedTuple):
     """A kind of problem: its name in report.json, its rank (lower is more severe), its headline.
 
-    The headline says in a few words what is the case at the gateways concerned.
+    The headline describes the problem in a few words.
     """
 
     name: str

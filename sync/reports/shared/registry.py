@@ -1,4 +1,4 @@
-"""The reports there are: every module of `sync.reports` declares one as `REPORT`."""
+"""All reports: every module of `sync.reports` declares one as `REPORT`."""
 
 from __future__ import annotations
 

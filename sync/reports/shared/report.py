@@ -20,7 +20,7 @@ from sync.tables.summaries import StoredSummaries, Summary
 
 
 class ReportContext(NamedTuple):
-    """The data that reports are computed from, and the part of it that was asked for.
+    """The data that reports are computed from, and the selection that was asked for.
 
     `segments_table` has a row for each segment file that was read (`sync.tables.tables.SEGMENTS`).
     `since` is the first day (UTC) to report, `gateways` the gateways to report; None means all.
@@ -40,11 +40,11 @@ class ReportContext(NamedTuple):
         return self._of_gateways(coalesced(self.summaries.rows(summary, self.since)))
 
     def all_days(self, summary: Summary) -> DataFrame:
-        """Return the rows of a summary for all days: for what is counted from the beginning."""
+        """Return the rows of a summary for all days, for figures that cover all time."""
         return self._of_gateways(coalesced(self.summaries.rows(summary)))
 
     def segments(self) -> DataFrame:
-        """Return the rows of `segments_table` of these gateways, of all days."""
+        """Return the rows of `segments_table` for the selected gateways and all days."""
         if self.gateways is None:
             return coalesced(self.segments_table)
         folder = F.split_part("path", F.lit("/"), F.lit(2))
@@ -114,7 +114,7 @@ def no_problems(_findings: Findings) -> Iterator[Problem]:
 
 @dataclass(frozen=True)
 class Report:
-    """A report: a table of the fleet's page and, if it has rows of a gateway, of that one's page.
+    """A report: a table of the fleet's page and of the page of each gateway that has rows in it.
 
     `name` is the name of its CSV file and its key in report.json. `compute` returns the rows of
     `table`, in the order in which they are shown, few enough to be collected; `summaries` are all

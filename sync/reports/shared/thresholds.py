@@ -12,8 +12,8 @@ SEAL_S: Final = 300.0
 this often."""
 
 MISSED_INTERVALS: Final = 2.5
-"""Intervals without a heartbeat or a segment after which the gap counts. One may be late, and a
-second may be lost when the clock is set; a third is no coincidence."""
+"""Intervals without a heartbeat or a segment that make an outage or a silence. One may be late, and
+a second may be lost when the clock is set; a third is no coincidence."""
 
 SILENCE_S: Final = SEAL_S * MISSED_INTERVALS
 """Seconds without an arrival after which a gateway was not reachable. A gateway that seals less
@@ -40,11 +40,11 @@ DEPTH_EVENT_S: Final = 300.0
 """Seconds between two `queue/depth` events of a queue that holds items."""
 
 DEPTH_GAP_S: Final = DEPTH_EVENT_S * MISSED_INTERVALS
-"""Seconds between two such events beyond which the time between is unknown: the gateway was off, or
-events are missing."""
+"""Seconds between two `queue/depth` events of a queue beyond which the time between is unknown: the
+gateway was off, or events are missing."""
 
 FORECAST_D: Final = 400
-"""Days of a forecast that are shown, at most: a trend of some weeks says nothing about more."""
+"""Most days of a forecast that are shown: a trend of some weeks does not extend further."""
 
 SURGE_FACTOR: Final = 5.0
 """Times the usual daily count from which refusals are a surge. Twice or three times as many is

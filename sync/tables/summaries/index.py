@@ -57,15 +57,16 @@ Index = dict[Key, Entry]
 
 
 def content_of(first: int, end: int) -> str:
-    """Return the content of the rows of a day from number `first` (from 0) up to before `end`."""
+    """Return the `content` of a `Key` for rows `first` to `end` - 1 of a day, counted from 0."""
     return f"{first}-{end}"
 
 
 def retired_contents(stored: Iterable[str], retired: int) -> list[str]:
     """Return the contents of the first `retired` rows of a day, which retention has removed.
 
-    Each retention has left the summary of what it removed; `stored` are the contents that are
-    stored for the day. The last one of the result is not among them if some are missing.
+    Each retention leaves the summaries of the rows that it removes; `stored` are the contents whose
+    summaries are stored for the day. If a summary is missing, the last content of the result is not
+    in `stored`.
     """
     ends: dict[int, int] = {}
     for content in stored:

@@ -61,7 +61,7 @@ class DayCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredSummaries:
-    """The summaries as of one moment: `rows` returns those of one as a DataFrame, `days` counts."""
+    """The summaries as of one moment. `days` counts how each day was obtained."""
 
     spark: SparkSession
     tables: Storage
@@ -149,7 +149,7 @@ def _wanted(
 
 
 def _stale(wanted: Mapping[Key, tuple[str, ...]], index: Index) -> dict[Key, tuple[str, ...]]:
-    """Choose what is not stored and can be computed."""
+    """Select the keys whose rows are not stored and can be computed."""
     return {key: files for key, files in wanted.items() if files and key not in index}
 
 
@@ -181,7 +181,7 @@ def _compute(
     stale: Mapping[str, Mapping[Key, tuple[str, ...]]],
     events: DataFrame,
 ) -> None:
-    """Compute and write all that is stale, and make it valid."""
+    """Compute and write the rows of all stale keys, and make them valid."""
     attempt, parts = secrets.token_hex(8), -(-size_of(events) // PART)
     touched = {key.day for keys in stale.values() for key in keys}
 

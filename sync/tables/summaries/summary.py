@@ -34,6 +34,6 @@ class Summary:
 
     @property
     def shape(self) -> str:
-        """A hash of what rows look like: they can be read as long as it is the same."""
+        """A hash of name, version and schema: stored rows with the same hash can be read."""
         told = f"{self.name} {self.version} {self.schema.json()}"
         return hashlib.sha256(told.encode()).hexdigest()[:16]
