@@ -1,4 +1,4 @@
-"""The alert rules, which decide from the state what is a problem and what is not. Pure.
+"""The alert rules, which find problems in the fleet's state. Pure.
 
 They use the thresholds of the reports. Whether a gateway is silent is judged by the centre's clock,
 all else by the gateway's clock, so that an offline gateway causes no other alerts.
@@ -103,7 +103,7 @@ class AllClear(NamedTuple):
 
 
 Verdict = Problem | AllClear
-"""What a rule says about a subject. If it says nothing, the subject's alert stays as it is."""
+"""The result of a rule for a subject. Without a verdict, the subject's alert does not change."""
 
 
 def problem(key: Subject, since: int, until: int, text: str, *, late: bool = False) -> Problem:

@@ -33,7 +33,7 @@ HISTORY_DAYS: Final = 8
 """Days of the tables that are read without a saved state: today, and a week as the baseline."""
 
 MAX_ROWS: Final = 16_384
-"""Rows of a Parquet file that are converted to objects at once."""
+"""Most rows of a Parquet file that are converted to objects at once, to limit memory."""
 
 _LANES: Final = pa.array(["system", "readings"])
 _TIME_COLUMNS: Final = ("time", "arrived", "sealed_at")

@@ -30,19 +30,19 @@ MAX_NAME: Final = 512
 """Longest name of a queue, limit or sensor that is monitored, in characters."""
 
 MAX_DEPTHS: Final = 64
-"""Depth events kept of a queue: five hours. A queue counts as stuck after half an hour."""
+"""Last depth events kept of a queue: five hours. A queue counts as stuck after half an hour."""
 
 MAX_SEGMENTS: Final = 32
-"""Segments kept of a lane: two and a half hours at the usual interval."""
+"""Last segments kept of a lane: two and a half hours at the usual interval."""
 
 MAX_READINGS: Final = 16
-"""Times of readings kept of a sensor. Their median interval tolerates seven outliers."""
+"""Last times of readings kept of a sensor. Their median interval tolerates seven outliers."""
 
 MAX_DAYS: Final = 9
 """Days (UTC) of refusals kept: today, and the eight days before as the baseline."""
 
 MAX_ARRIVAL_MINUTES: Final = 1_440
-"""Minutes with arrivals of the fleet that are kept: at most one day."""
+"""Last minutes with arrivals of the fleet that are kept: at most one day."""
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000

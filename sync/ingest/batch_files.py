@@ -1,6 +1,6 @@
 """The files of a batch, decoded by Spark's workers or, if they are few, in this process.
 
-Both use the same functions on the same schemas.
+Both ways use the same functions on the same schemas.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The quarantine of a fleet folder: list, inspect, re-admit and delete files.
 
-A re-admitted file goes back to the landing, and the next ingest judges it anew. The tables are read
-without Spark, so that listing needs no Java.
+A re-admitted file goes back to the landing, and the next ingest judges it again. The tables are
+read without Spark, so that listing needs no Java.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class QuarantinedFile(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The path as it is printed, which `Quarantine.find` accepts."""
+        """The path as it is printed, with escapes; `Quarantine.find` accepts it."""
         return double_backslashes(self.path)
 
 
@@ -81,9 +81,9 @@ class Quarantine:
         return inspect_file(self._root / file.path)
 
     def readmit(self, files: Sequence[QuarantinedFile]) -> tuple[list[str], list[str]]:
-        """Move files back to the landing; return their new paths, and errors of the other files.
+        """Move files back to the landing; return their new paths, and an error for each that stays.
 
-        Raises LeaseError while an ingest runs, and FleetError after one that was interrupted.
+        Raises LeaseError while an ingest runs, and FleetError after an interrupted ingest.
         """
         moved, refused = [], []
         with self._tables.lease():

@@ -21,7 +21,7 @@ SHOWN: Final = 60
 """Gateways that are listed without unfolding, those with problems first."""
 
 FOLDED: Final = 2_000
-"""Further gateways that can be unfolded; the tables have all."""
+"""Further gateways in the folded part of the list; the tables have all gateways."""
 
 SUMMED: Final = (
     "expected",
@@ -191,7 +191,7 @@ def summary(findings: Findings) -> str:
 
 
 def tiles(findings: Findings, sums: Mapping[str, Any]) -> list[Tile]:
-    """Return the numbers of the fleet: its gateways by state, its events, and what must be zero."""
+    """Return the fleet's numbers: gateways by state, events, and the counts that must be zero."""
     states = Counter(row["state"] for row in findings["availability"])
     trends = fleet_trends(findings)
     share = formats.percentage(_running_share(findings))

@@ -33,7 +33,7 @@ SHOWN: Final = 6
 """Problems of a group that are shown without unfolding."""
 
 FOLDED: Final = 200
-"""Further problems of a group that can be unfolded; report.json has all."""
+"""Further problems in the folded part of a group; report.json has all problems."""
 
 TERMS: Final = {
     "custody": "The gateway's responsibility for a message that it has accepted, until it is "

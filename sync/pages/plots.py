@@ -59,7 +59,7 @@ QUEUES: Final = len(SERIES)
 """Most queues in the plot of depths, one for each style of a line."""
 
 MIN_SENSORS: Final = 6
-"""Sensors that are drawn even if none has been silent for long."""
+"""Number of sensors that are drawn even if none is silent."""
 
 _PERCENTILES: Final = ("p50", "p95", "p99", "max")
 _ITEMS: Final = (
@@ -271,7 +271,7 @@ def forecast_plot(growth: Rows) -> str:
 
 
 def running_plot(stretches: Rows, seen: Window | None, zone: tzinfo = UTC) -> str:
-    """Draw when each gateway ran, was stopped or failed in the period `seen`, if there is one."""
+    """Draw when each gateway ran, was stopped or failed in the period `seen`; "" if None."""
     if seen is None:
         return ""
     shown = [row for row in stretches if seen.contains(row["begin"], row["end"])]
@@ -359,7 +359,7 @@ def activity_plot(activity: Rows, zone: tzinfo = UTC) -> str:
 
 
 def depth_plot(depths: Rows, seen: Window | None, zone: tzinfo = UTC) -> str:
-    """Draw the depth of the deepest queues in the period `seen`, if there is one."""
+    """Draw the depth of the deepest queues in the period `seen`; "" if None."""
     if seen is None:
         return ""
     shown = [row for row in depths if seen.contains(row["at"], row["at"])]

@@ -45,7 +45,7 @@ class OffsetError(Exception):
 
 
 class UploadInProgressError(Exception):
-    """Another request, of this receiver or another one, writes this upload now."""
+    """Another request, of this receiver or of another receiver, is writing this upload."""
 
 
 class _CachedHash(NamedTuple):
@@ -91,7 +91,7 @@ class IncomingFile:
 
     Continues after the `start` bytes that the file already holds; 0 starts anew. If `kept`, the
     file stays after closing, unless it is empty or a write failed. Raises BlockingIOError when
-    another holds the file, OffsetError when it does not hold exactly `start` bytes.
+    another process or request holds the file, OffsetError when its size is not `start`.
     """
 
     def __init__(

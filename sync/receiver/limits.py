@@ -12,32 +12,35 @@ from sync.segment.limits import MAX_FILE
 
 @dataclass(frozen=True, slots=True)
 class ReceiverLimits:
-    """Limits of one receiver. `fieldpost-fleet serve` uses the defaults; tests tighten them."""
+    """Limits of one receiver. `fieldpost-fleet serve` uses the defaults; tests tighten them.
+
+    Requests beyond a limit get an HTTP error, most with `Retry-After`; connections are closed.
+    """
 
     body_bytes: int = MAX_FILE
     """Largest body, in bytes: no segment is larger."""
 
     uploads: int = 32
-    """Concurrent uploads. Each holds a file and a buffer; more would only share the disk."""
+    """Most concurrent uploads. Each holds a file and a buffer; more would only share the disk."""
 
     uploads_per_gateway: int = 4
-    """Concurrent uploads of one gateway. It sends one; the others are on connections that died."""
+    """Most concurrent uploads of one gateway. It sends one; others are on broken connections."""
 
     connections: int = 1_024
-    """Connections, including idle ones and those in their TLS handshake: ten for each gateway of a
-    fleet of one hundred."""
+    """Most connections, including idle ones and those in their TLS handshake: ten for each gateway
+    of a fleet of one hundred."""
 
     connections_per_gateway: int = 16
-    """Connections of one gateway. It uses one; earlier ones whose link is gone stay until
-    `idle_timeout_s`. Above the limit, the connection that was idle longest is closed."""
+    """Most connections of one gateway. A gateway uses one; earlier connections whose link is gone
+    stay for `idle_timeout_s`. Beyond the limit, the connection that was idle longest is closed."""
 
     unauthenticated: int = 512
-    """Unauthenticated connections, including those in their TLS handshake. Half of all, so that
-    unauthenticated peers cannot exclude enrolled gateways."""
+    """Most unauthenticated connections, including those in their TLS handshake: half of all, so
+    that unauthenticated peers cannot exclude enrolled gateways."""
 
     unauthenticated_per_address: int = 64
-    """Unauthenticated connections of one IPv4 address or one IPv6 /64 network. All gateways of a
-    site may share an address, and each is authenticated after one request."""
+    """Most unauthenticated connections of one IPv4 address or one IPv6 /64 network. All gateways of
+    a site may share an address, and each is authenticated after one request."""
 
     connections_per_address_s: float = 10.0
     """New connections per second of one address, averaged over `rate_window_s`. One hundred
@@ -48,7 +51,7 @@ class ReceiverLimits:
     round trips of a satellite link, and retransmissions."""
 
     header_fields: int = 48
-    """Header fields of a request. A gateway sends ten; proxies add some."""
+    """Most header fields of a request. A gateway sends ten; proxies add some."""
 
     header_line_bytes: int = 4_096
     """Longest header line, in bytes. The longest path has 400 bytes and a token has 50 bytes.
@@ -60,7 +63,7 @@ class ReceiverLimits:
 
     log_lines_per_s: float = 1.0
     """Log lines per second about refusals of one kind, averaged over `rate_window_s`, so that
-    clients cannot fill a disk. The next line counts those that were suppressed."""
+    clients cannot fill a disk. Further lines are suppressed, and the next line has their number."""
 
     accept_retry_s: float = 1.0
     """Seconds before the next accept after the system refused one, for example because no file
@@ -68,7 +71,7 @@ class ReceiverLimits:
 
     buffer_bytes: int = 256 * 1024
     """Bytes of an upload that are buffered before a write, so that threads switch rarely. All
-    uploads together buffer 8 MiB."""
+    uploads together buffer at most 8 MiB."""
 
     stall_timeout_s: float = 30.0
     """Maximum seconds without a byte of the body. Pauses of a mobile link are shorter."""
@@ -113,7 +116,7 @@ class ReceiverLimits:
 
     requests_per_s: float = 100.0
     """Requests per second of one gateway, averaged over `rate_window_s`: two for each segment of a
-    backlog at the speed of a fast disk. Only a gateway that repeats itself is slowed."""
+    backlog at the speed of a fast disk. Only a gateway that repeats its requests is slowed down."""
 
     bytes_per_s: float = 16 * 1024 * 1024
     """Bytes per second of one gateway, averaged over `rate_window_s`: more than its link has, and a
@@ -123,8 +126,8 @@ class ReceiverLimits:
     """Seconds over which rate limits are averaged. A gateway that was offline sends in a burst."""
 
     certificates_per_day: int = 10
-    """Certificates issued to one gateway in a day. A gateway needs one a year; one that loses each
-    certificate must not keep the certificate authority busy."""
+    """Most certificates issued to one gateway in a day. A gateway needs one a year; a gateway that
+    loses each certificate must not keep the certificate authority busy."""
 
     reserve_bytes: int = 512 * 1024 * 1024
     """Bytes of the disk that stay free. The ingest needs them to move segments into the tables.
@@ -139,8 +142,8 @@ class ReceiverLimits:
     space as often; measuring 100,000 files takes a second."""
 
     partials_per_gateway: int = 4
-    """Interrupted uploads kept for one gateway: one for each upload that it may send at once. They
-    take 64 MiB at most."""
+    """Most interrupted uploads kept for one gateway: as many as it may send at once, of 64 MiB at
+    most in total. The oldest is removed for a new one."""
 
     partial_max_age_s: float = 24 * 3600.0
     """Seconds for which an interrupted upload is kept. A gateway whose link is back resumes within
@@ -150,8 +153,8 @@ class ReceiverLimits:
     """Seconds between two removals of interrupted uploads that are too old."""
 
     cached_hashes: int = 1_024
-    """Interrupted uploads whose partial SHA-256 is kept in memory, in some 500 bytes each. If it is
-    not kept, the received part is read again, and its bytes count against `bytes_per_s`."""
+    """Most interrupted uploads whose partial SHA-256 is kept in memory, in some 500 bytes each. For
+    others, the received part is read again, and its bytes count against `bytes_per_s`."""
 
     takeover_timeout_s: float = 2.0
     """Seconds that a resuming sender waits for its own earlier connection to release the upload."""
@@ -161,7 +164,8 @@ class ReceiverLimits:
     this number keeps a disk busy."""
 
     aside_files: int = 16
-    """Conflicting segments kept for one gateway: enough to see what happened."""
+    """Most conflicting segments kept for one gateway: enough to find the cause. Further ones are
+    discarded."""
 
     aside_bytes: int = 64 * 1024 * 1024
-    """Bytes of conflicting segments kept for one gateway: four of the largest."""
+    """Most bytes of conflicting segments kept for one gateway: four of the largest segments."""

@@ -22,13 +22,13 @@ from sync.common.errors import FleetError
 from sync.segment import is_gateway
 
 CA_DAYS: Final = 20 * 365
-"""Validity of the authority, in days. It is in every enrolment file, so it is not renewed."""
+"""Validity in days of the authority's certificate, which is in every enrolment file."""
 
 SERVER_DAYS: Final = 2 * 365
 """Validity of the receiver's certificate, in days. Gateways do not notice its renewal."""
 
 RENEW_DAYS: Final = 180
-"""Days before its expiry from which the receiver's certificate is renewed."""
+"""Days before the expiry of the receiver's certificate from which it is renewed."""
 
 MAX_NAMES: Final = 64
 """Most names in the receiver's certificate, because every handshake carries all of them."""

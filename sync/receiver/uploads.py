@@ -143,7 +143,7 @@ class Uploads:
         return self._stopping.is_set()
 
     async def drain(self) -> None:
-        """Refuse new uploads and wait, with a time limit, for those in progress."""
+        """Refuse new uploads; wait for those in progress, at most `drain_timeout_s` seconds."""
         self._stopping.set()
         if self._slots:
             with contextlib.suppress(TimeoutError):

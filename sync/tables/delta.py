@@ -3,8 +3,9 @@
 A batch is committed to `events` first, then to `segments`, both times under the application
 transaction (`ingest`, number of the batch). The first commit contains the action that adds the
 file of `segments`, which is durable by then: if a process dies between the two commits, the next
-one completes its batch. Two processes that judged files by the same ledger commit the same batch
-number, and Delta Lake refuses the second commit (docs/explanation/decisions/0042-delta-lake.md).
+process completes its batch. Two processes that judged files by the same ledger commit the same
+batch number, and Delta Lake refuses the second commit
+(docs/explanation/decisions/0042-delta-lake.md).
 """
 
 from __future__ import annotations
@@ -240,7 +241,7 @@ class FleetTables:
             return Snapshot(self.storage, events, segments)
 
     def recover(self) -> None:
-        """Create missing tables, and complete what an interrupted process has begun.
+        """Create missing tables, and complete the batch of an interrupted process.
 
         Also removes the folder `checkpoints`, which older versions of Fieldpost needed. Raises
         FleetError if the tables are those of an older version, are lost in part, or do not belong

@@ -26,8 +26,8 @@ _IN_PLACE: Final = {
     "spark.sql.maxSinglePartitionBytes": str(2**62),
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false",
 }
-"""Settings that prevent two plans: broadcast joins, each of which is a job of its own, and the
-division of a single partition before a join, which Spark estimates as too large."""
+"""Settings that prevent two plans: broadcast joins, each of which is a separate job, and the
+division of a single partition before a join that Spark wrongly estimates as large."""
 
 
 def size_of(rows: DataFrame) -> int:

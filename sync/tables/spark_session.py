@@ -28,7 +28,7 @@ ANSI: Final = "spark.sql.ansi.enabled"
 """The option that makes an overflow an error in Spark, as it is by default."""
 
 DRIVER_MEMORY: Final = "1g"
-"""Heap of the driver: enough for 2,000 ordinary segments and the sort buffers of a report."""
+"""Heap of the Spark driver: enough for 2,000 ordinary segments and the sort buffers of a report."""
 
 BATCH_FILES: Final = 2_000
 """Most files in a batch: the driver holds a row for each, and a crash repeats one batch."""
@@ -53,8 +53,8 @@ TASK_BYTES: Final = 32 * 1024 * 1024
 are in the driver's heap in several copies."""
 
 LISTING_TASKS: Final = 32
-"""Tasks that list the files of a batch: by default each file has its own, and listing 2,000 files
-takes longer than reading them."""
+"""Tasks that list the files of a batch: by default, each file is listed by a separate task, and for
+2,000 files this takes longer than reading them."""
 
 SORTED_ROWS: Final = 65_536
 """Rows that a sort holds before it spills to disk, some 16 MB of events. With 1 GB for the driver,

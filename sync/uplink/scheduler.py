@@ -46,8 +46,8 @@ class UploadScheduler:
     def sent(self, order: SendOrder, size: int) -> None:
         """Count a segment of `size` bytes that was sent in the order that `next` returned.
 
-        Only bytes sent while current segments and the backlog wait count, so that no share is saved
-        up. The shares differ from `share` by the size of one segment at most.
+        Bytes count only while both current segments and the backlog wait: no share is saved up.
+        The shares differ from `share` by the size of one segment at most.
         """
         if order is SendOrder.NEWEST:
             self._surplus += size * (1 - self._share)

@@ -87,7 +87,7 @@ class Sealer:
         self._wakeup.wake()
 
     async def run(self) -> None:
-        """Seal what is due, until cancelled."""
+        """Seal the lanes that are due, until cancelled."""
         while True:
             try:
                 wait = await self._seal_due()
