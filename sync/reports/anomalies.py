@@ -121,11 +121,11 @@ MIN_COMPARED: Final = 6
 """Minimum number of other hours at the same hours of the day for a flat line."""
 
 WINDOW_D: Final = 28
-"""Latest days that are evaluated: what is usual changes with the season."""
+"""Latest days that are evaluated: usual values change with the season."""
 
 UNUSUAL_Z: Final = 6.0
-"""Robust standard deviations beyond which an hour is unusual: by chance, none of a hundred thousand
-hours of noise is."""
+"""Robust standard deviations beyond which an hour is unusual: of a hundred thousand hours of noise,
+none is beyond."""
 
 SIGMA: Final = 1.4826
 """Median absolute deviations in a standard deviation of a normal distribution."""
@@ -151,7 +151,7 @@ RARE: Final = 0.05
 another sort of sensor with the same name, such as freezers among rooms."""
 
 PLOTTED_SENSORS: Final = 12
-"""Sensors of a gateway that are plotted, the first by name: a page has room for so many."""
+"""Most sensors of a gateway that are plotted, the first by name: a page has no room for more."""
 
 PLOTTED_S: Final = 7 * 86_400.0
 """Seconds before a gateway's last hour that are plotted."""

@@ -81,10 +81,10 @@ TABLE: Final = Table(
 the seconds that it is behind at most, because they include the time on the way. `drift_ppm`: by
 how many parts per million it runs faster than the gateway's service seconds, `gain_ppm` than the
 centre's clock; null if too little is known. `steps`: how often it was set, by `step_sum_s`
-seconds in total (absolute) and by `step_max_s` at most (signed), last at `last_step`;
-`odd_steps`: those that did not make it synchronised. `synchronised`: at its last heartbeat;
-`unsynchronised_share` of the heartbeats, which stand for `unsynchronised_s` seconds,
-`worst_day_s` of them on the worst day."""
+seconds in total (absolute) and by `step_max_s` at most (signed), last at `last_step`; `odd_steps`:
+how many steps did not make it synchronised. `synchronised`: whether it was at the last heartbeat.
+`unsynchronised_share`: of the heartbeats, the share with an unsynchronised clock, which represents
+`unsynchronised_s` seconds in total, and `worst_day_s` seconds on the worst day."""
 
 AHEAD_S: Final = 5.0
 """Seconds that a clock may be ahead: a segment cannot arrive before it is sealed, and file systems

@@ -57,13 +57,13 @@ with the bounds of its interval. `cap`: bytes that the folder may take, and who 
 `evicted`: events that were dropped, last at `last_evicted`."""
 
 SOON_D: Final = 30.0
-"""Days before storage is full from which it is a problem: visits are planned by the month."""
+"""Days until storage is full below which it is a problem: visits are planned by the month."""
 
 EVICTED_H: Final = 24.0
 """Hours before a gateway's last event in which a dropped event means that it is full now."""
 
 DEFAULT_CAP: Final = 1_073_741_824
-"""Bytes that a gateway's database may take if nobody says otherwise: the default of `[limits]
+"""Bytes that a gateway's database may take if no quota is known: the default of `[limits]
 database_bytes`, by far the largest part of the folder."""
 
 TREND_D: Final = 30
@@ -74,7 +74,7 @@ POINT_S: Final = 21_600.0
 points, and one of `TREND_D` days has 120."""
 
 MIN_POINTS: Final = 6
-"""Points that a trend needs: with fewer, its interval means nothing."""
+"""Minimum points of a trend: with fewer, its interval would be useless."""
 
 INTERVAL_Z: Final = 1.645
 """The quantile of the normal distribution for an interval of 90 %."""
@@ -87,7 +87,7 @@ the last event; the limit, if reported."""
 
 
 def days(events: DataFrame) -> DataFrame:
-    """Compute the rows of `DAYS`, by `day`; `cap` is the tag of that name of `system/wear`."""
+    """Compute the rows of `DAYS`, by `day`; `cap` is the tag `cap` of the event `system/wear`."""
     system = F.col("lane") == "system"
     dropped = system & (F.col("kind") == "uplink") & (F.col("name") == "evicted")
     wear = system & (F.col("kind") == "system") & (F.col("name") == "wear")

@@ -1,4 +1,4 @@
-"""Queues: what waits in them, what was delivered again, and which of them are stuck.
+"""Queues: their waiting items, their repeated deliveries, and which queues are stuck.
 
 Reads what gateways report about their queues; the items themselves are at the gateway.
 """

@@ -78,8 +78,9 @@ ran."""
 
 
 class Periods(NamedTuple):
-    """The beginnings of the period and the one before it, in seconds since 1970; each ends as the
-    next begins."""
+    """The beginnings of the report's period and of the equally long period `before` it, in seconds
+    since 1970.
+    """
 
     before: float
     begin: float

@@ -1,7 +1,7 @@
 """Versions: which gateways run which version, and whether a version has more errors than the last.
 
 Compares what the same gateways recorded under both versions: a gateway that always had many errors
-makes no version a bad one. Errors of devices count too, because they are logged through the
+does not make a version worse. Errors of devices count too, because they are logged through the
 gateway.
 """
 
@@ -66,8 +66,8 @@ MIN_ERRORS: Final = 10
 """Minimum errors of a worse version, however few the version before had."""
 
 SIGMAS: Final = 4.0
-"""Standard deviations by which the errors must exceed what the earlier rate predicts, both being
-Poisson counts. Errors come in groups, so that the usual two or three are not enough."""
+"""Standard deviations by which the errors of a worse version exceed those predicted by the earlier
+rate, as Poisson counts. Errors come in groups, so that the usual two or three are not enough."""
 
 MIN_HIGHER: Final = 0.5
 """Share of the compared gateways that must have more errors a day: one broken device is not the

@@ -9,7 +9,7 @@ Weight = Literal["wrong", "notice"]
 
 
 class Problem(NamedTuple):
-    """Something that is not as it should be.
+    """A problem that a report has found.
 
     `kind` is the name of a `ProblemKind`. `gateway` is "" if the problem concerns no single
     gateway. `where` names the place in full, `what` describes the problem, `remedy` says what to

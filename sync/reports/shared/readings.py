@@ -1,4 +1,4 @@
-"""The events that are readings of sensors, and what identifies a sensor."""
+"""The events that are readings of sensors, and the columns that identify a sensor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SENSOR: Final = ("gateway", "source", "sensor")
 topic, node and name as far as it has them, separated by spaces."""
 
 ROWS: Final = 5_000
-"""Sensors in a report, those with problems first: a device may invent any number of names."""
+"""Most sensors in a report, those with problems first: a device may invent any number of names."""
 
 
 def readings(events: DataFrame) -> DataFrame:

@@ -87,9 +87,9 @@ def read_index(tables: Storage) -> Index:
 
 
 def add_entries(tables: Storage, attempt: str, files: Mapping[Key, Iterable[File]]) -> None:
-    """Make the files of this attempt valid, durably, all of them or none.
+    """Make the files of `attempt` valid, durably, all of them or none.
 
-    Raises OSError if the disk refuses.
+    Raises OSError if the index cannot be written.
     """
     sizes = {key: {file.path: file.size for file in found} for key, found in files.items()}
     tables.make_durable([path for found in sizes.values() for path in found])
@@ -99,10 +99,10 @@ def add_entries(tables: Storage, attempt: str, files: Mapping[Key, Iterable[File
 
 
 def remove_replaced(tables: Storage, wanted: Iterable[Key]) -> None:
-    """Remove replaced rows, and what interrupted reports have left.
+    """Remove the files of replaced rows and of interrupted reports.
 
     Rows of a wanted summary and day with another shape or content are replaced; rows of unknown
-    summaries are kept. Raises OSError if the disk refuses.
+    summaries are kept. Raises OSError if a file cannot be removed.
     """
     now, kept = time.time(), list(_all(tables))
     index = dict(kept)

@@ -38,7 +38,7 @@ from sync.tables.summaries.summary import Summary
 from sync.tables.tables import DAY, escape_glob, read_event_files
 
 AT_ONCE: Final = 4
-"""Summaries that are computed at once: most are small, and much of their time is planning."""
+"""Summaries that are computed concurrently: most are small, and much of their time is planning."""
 
 PART: Final = 4 * 1024 * 1024
 """Bytes of files whose events make one partition, some hundred thousand events."""
@@ -95,8 +95,8 @@ def summarise(
     """Bring `summaries` up to date with the events of `snapshot`, and return them.
 
     Writes to the tables' storage only if events have changed. With `past`, the snapshot is not the
-    latest, and no summary is removed. Raises OSError if the disk refuses; what was stored before
-    stays valid.
+    latest, and no summary is removed. Raises OSError if a file cannot be written; summaries stored
+    before stay valid.
     """
     storage = snapshot.storage
     index = read_index(storage)
