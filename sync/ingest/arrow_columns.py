@@ -59,7 +59,7 @@ def days_of(times: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def distinct(days: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return each day once, in order; there is at least one, and mostly only one."""
+    """Return each of `days` once, in order. `days` is not empty; mostly all are equal."""
     return days[:1] if days.min() == days.max() else np.unique(days)
 
 

@@ -82,7 +82,8 @@ class SparkFiles:
         read = {self._segments.relative(row["path"]) for row in rows}
         for path in self._paths:
             if path not in read and self._segments.exists(path):
-                msg = f"Spark has not read {self._segments.uri(path)}; nothing was committed"
+                uri = self._segments.uri(path)
+                msg = f"Spark has not read {uri}; nothing was committed; ingest again"
                 raise FleetError(msg)
         with self._empty:
             return rows + self._empty.rows()

@@ -73,7 +73,10 @@ class Quarantine:
                 status = resolved.stat()
                 relative = resolved.relative_to(self._root.parent).as_posix()
                 return self._file(relative, status.st_size, status.st_mtime, self._reasons())
-        msg = f"{name!r} is not a file in the quarantine"
+        msg = (
+            f"{name!r} is not a file in the quarantine;"
+            " `fieldpost-fleet quarantine list` lists its files"
+        )
         raise FleetError(msg)
 
     def inspect(self, file: QuarantinedFile) -> FileInspection:

@@ -47,7 +47,7 @@ _STATE: Final = next(column for column in AVAILABILITY.columns if column.name ==
 
 
 class Line(NamedTuple):
-    """A gateway in the list. `wrong` and `notices` count its problems; `trends` are its changes."""
+    """A gateway in the list. `wrong` and `notices` count its problems."""
 
     gateway: str
     page: str

@@ -381,7 +381,7 @@ class FleetTables:
         """Raise FileNotFoundError if a file is gone, as after a long suspension of this process."""
         for path in (f"{SEGMENTS}/{segments.path}", *(f"{EVENTS}/{each.path}" for each in events)):
             if not self.storage.exists(path):
-                msg = f"{self.storage.uri(path)} is gone; nothing was committed"
+                msg = f"{self.storage.uri(path)} is gone; nothing was committed; ingest again"
                 raise FileNotFoundError(msg)
 
     def _create(self, name: str) -> None:
@@ -468,7 +468,7 @@ def delta_errors(storage: Storage) -> Iterator[None]:
     try:
         yield
     except CommitFailedError as error:
-        msg = f"another process has changed the tables meanwhile: {_line(error)}"
+        msg = f"another process has changed the tables meanwhile, so try again: {_line(error)}"
         raise LeaseError(msg) from error
     except (DeltaError, OSError) as error:
         if isinstance(error, OSError) and (error.errno or type(error) is not OSError):

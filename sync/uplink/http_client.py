@@ -50,9 +50,9 @@ class HttpsLimits:
     def __post_init__(self) -> None:
         """Raise `ValueError` for a limit outside its range."""
         if not (self.connect > 0 and self.total > 0 and self.rate > 0):
-            raise ValueError("connect, total and rate: above 0")
+            raise ValueError("connect, total and rate must be above 0")
         if self.bandwidth < 0:
-            raise ValueError("bandwidth: 0 or above")
+            raise ValueError("bandwidth must be 0 or above")
 
     def seconds(self, size: int) -> float:
         """Return the timeout of a request with a body of `size` bytes."""

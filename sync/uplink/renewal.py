@@ -110,7 +110,7 @@ class CertificateRenewal:
     def _save(self, answer: bytes, key: str) -> Enrolment:
         """Check the new certificate and write the enrolment file."""
         if read_enrolment(self._path) != self._enrolment:
-            text = "the enrolment file was changed; use it with `fieldpost reload`"
+            text = "the enrolment file was changed; load it with `fieldpost reload`"
             raise RenewalError(text)
         try:
             certificate = answer.decode("ascii")

@@ -20,7 +20,7 @@ class UploadScheduler:
 
     def __init__(self, share: float = 0.5) -> None:
         if not 0 < share < 1:
-            raise ValueError("share: above 0 and below 1")
+            raise ValueError("share must be above 0 and below 1")
         self._share = share
         self._current = _CURRENT_AFTER_OUTAGE
         self._surplus = 0.0  # bytes that current segments got beyond their share

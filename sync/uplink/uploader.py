@@ -159,7 +159,7 @@ class Uploader:
                 self._failures = 0
                 await self._set_state("shipping", "the centre accepts segments again")
             case Acknowledgement():
-                text = "the centre acknowledged a different digest than that of the segment"
+                text = "the centre acknowledged a digest that is not that of the segment"
                 return await self._failed("wrong-digest", text)
             case Conflict(text=text):
                 await self._give_up(waiting, "conflict", "conflict", text)

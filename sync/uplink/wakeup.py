@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 class Wakeup:
     """A wait of one task that other tasks can end. `sleep` is replaced in tests.
 
-    A wakeup while nothing waits ends the next wait at once.
+    A wakeup that comes while no task waits ends the next wait at once.
     """
 
     def __init__(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:

@@ -71,8 +71,8 @@ def command(
     """Watch the fleet and report problems, until SIGTERM.
 
     Each problem causes an alert when it begins and when it ends, as a line of JSON on standard
-    output. Alerts need an ingest that runs all the time,
-    `fieldpost-fleet ingest --continuous`, but no Java. With --once, exit status 1 means that some
+    output. This needs no Java, but an ingest that runs all the time,
+    `fieldpost-fleet ingest --continuous`. With --once, exit status 1 means that some
     alerts could not be delivered to the webhook yet.
     """
     from sync.alerts.json_lines import JsonLinesOutput

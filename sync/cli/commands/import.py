@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # a heavy import, made where it is used
 )
 @fleet_dir
 @click.option(
-    "--any", "anyone", is_flag=True, help="Import segments of gateways that are not enrolled too."
+    "--any", "anyone", is_flag=True, help="Also import segments of gateways that are not enrolled."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def command(paths: tuple[Path, ...], folder: Path, *, anyone: bool, as_json: bool) -> None:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # a heavy import, made where it is used
     "out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Then write the report into this folder, in the same Spark session.",
+    help="After the ingest, write the report into this folder, in the same Spark session.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option("--verbose", is_flag=True, help="Show Spark's messages and each step.")
@@ -74,7 +74,7 @@ def command(
     ingest.log.1 at 4 MiB.
     """
     if out is not None and (continuous or folder is None or landing or tables):
-        msg = "--report requires --dir alone, and cannot be combined with --continuous"
+        msg = "--report requires --dir, without --landing, --tables and --continuous"
         raise click.UsageError(msg)
     from sync.ingest.continuous import run_continuously, stopped_by_signals
     from sync.ingest.ingest import IngestControl, ingest_waiting

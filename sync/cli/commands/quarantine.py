@@ -70,7 +70,7 @@ def readmit(files: tuple[str, ...], folder: Path, *, reason: str | None) -> None
     Exit status 1 if a file could not be moved.
     """
     if bool(files) == bool(reason):
-        msg = "name either files or --reason"
+        msg = "give either FILES or --reason, not both"
         raise click.UsageError(msg)
     quarantine = _quarantine(folder)
     moved, refused = quarantine.readmit(_chosen(quarantine, files, reason))
