@@ -67,8 +67,9 @@ and left out. `forks` contradict accepted segments; `chain_breaks` follow an acc
 without carrying its digest."""
 
 DROPPED: Final = schema(gateway=TEXT, epoch=TEXT, lane=TEXT, first_seq=INTEGER, last_seq=INTEGER)
-"""Numbers that a gateway reports as dropped by an event `uplink/evicted` or `uplink/set_aside`. The
-header of a later segment reports them too, but there may be no later segment of that lane."""
+"""Sequence numbers that a gateway reports as dropped by an event `uplink/evicted` or
+`uplink/set_aside`. The header of a later segment reports them too, but there may be no later
+segment of that lane."""
 
 FIRST_PREVIOUS: Final = "00" * 32
 """The digest of the predecessor in the first segment of a lane."""

@@ -1,6 +1,6 @@
 """Duplicates: messages and segments that were sent again, recognised, and counted once.
 
-Devices offer a message again if they did not hear that it was accepted; gateways send segments
+Devices offer a message again if they did not receive its confirmation; gateways send segments
 again for the same reason. Both are normal, but many of them indicate a bad link. Events that are
 stored twice are something else, and are part of `completeness`.
 """

@@ -108,7 +108,7 @@ def gateway_of(row: Row) -> list[str]:
 
 
 def no_problems(_findings: Findings) -> Iterator[Problem]:
-    """Find no problem."""
+    """Return no problems, as the default of `Report.problems`."""
     return iter(())
 
 
