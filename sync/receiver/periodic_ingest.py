@@ -1,7 +1,7 @@
 """Ingest received segments at intervals, each time in a separate process.
 
 So the receiver holds neither Spark nor the tables in its memory, and a failed ingest does not
-affect it.
+affect the receiver.
 """
 
 from __future__ import annotations
