@@ -1,4 +1,4 @@
-"""Upstream lag: how long after it happened an event arrived at the centre.
+"""Upstream lag: the time from an event to its arrival at the centre.
 
 Compares the gateway's clock with the centre's, and therefore separates events that were recorded
 while the gateway's clock was synchronised from the others, whose times may be off by any amount.
