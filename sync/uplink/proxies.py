@@ -38,7 +38,8 @@ class ProxyError(Exception):
 def proxy_for(url: str) -> HttpProxy | None:
     """Return the proxy for `url`; None for a direct connection.
 
-    Raises `ProxyError` if the proxy's URL is not `http://`. No direct connection is tried then, because a network with a proxy usually blocks it.
+    Raises `ProxyError` if the proxy's URL is not `http://`. No direct connection is tried then,
+    because a network with a proxy usually blocks it.
     """
     host = urlsplit(url).hostname or ""
     named = getproxies().get("https", "")
