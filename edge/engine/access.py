@@ -1,8 +1,8 @@
 """Authorisation: every decision of the gateway about who may do what.
 
-Authentication comes before, by SASL or by the server that a component is attached to. Limits are in
-`quota` and in the options. A decision depends on the sender's role (`Role`) and on the relation of
-the addressed account to the sender (`Relation`):
+Senders are authenticated before, by SASL or by the XMPP server that a component is attached to.
+Limits are in `quota` and in the options. A decision depends on the sender's role (`Role`) and on
+the relation of the addressed account to the sender (`Relation`):
 
     right                       device  untrusted  revoked  remote  unknown   relations
     use services: log, custody,   yes      -          -       yes      -       the gateway
@@ -105,8 +105,8 @@ def operator(domain: str) -> Sender:
 def role_of(sender: Sender, trusted_domains: Collection[str] = ()) -> Role:
     """Return the role of a sender.
 
-    `trusted_domains` are the domains whose users a component trusts; a gateway with accounts of its
-    own has none.
+    `trusted_domains` are the domains whose users a component trusts; a gateway that is not a
+    component has none.
     """
     if sender.revoked:
         return Role.REVOKED
@@ -118,7 +118,7 @@ def role_of(sender: Sender, trusted_domains: Collection[str] = ()) -> Role:
 
 
 def is_in_trusted_domain(bare: str, trusted_domains: Collection[str]) -> bool:
-    """Return whether a normalised bare JID is a user (not the domain) of a trusted domain."""
+    """Return whether a normalised bare JID names a user of a trusted domain, not the domain."""
     local, at, domain = bare.rpartition("@")
     return bool(local and at) and domain in trusted_domains
 
@@ -128,8 +128,8 @@ def relation(*, own: bool, exists: bool, listed: bool, subscription: str) -> Rel
 
     Args:
         exists: whether the account exists and is not revoked.
-        listed: whether its roster has the sender; an unanswered subscription request does not
-            count.
+        listed: whether the account's roster has the sender; an unanswered subscription request does
+            not count.
         subscription: the subscription in that roster entry (RFC 6121, section 2.1.2.5).
     """
     if not exists:
@@ -144,7 +144,7 @@ def relation(*, own: bool, exists: bool, listed: bool, subscription: str) -> Rel
 def may_use_services(sender: Sender, trusted_domains: Collection[str] = ()) -> bool:
     """Return whether a sender may use the event log, custody and publish-subscribe.
 
-    What it may do at a node depends on its affiliation.
+    A node also checks the affiliation of the sender.
     """
     return role_of(sender, trusted_domains) in _SERVICE_USERS
 
@@ -155,8 +155,8 @@ def may_manage_nodes(sender: Sender) -> bool:
 
 
 def may_reach(sender: Sender, relation: Relation, trust: Trust) -> bool:
-    """Return whether a sender's messages, iqs and directed presence reach an account, and whether
-    it may discover it."""
+    """Return whether a sender may send messages, iqs and directed presence to an account, and query
+    its service discovery."""
     found = role_of(sender)
     if found is Role.OPERATOR:
         return relation is not Relation.NOBODY
@@ -170,8 +170,8 @@ def may_reach(sender: Sender, relation: Relation, trust: Trust) -> bool:
 def may_hand_over(sender: Sender, relation: Relation, trust: Trust) -> bool:
     """Return whether the gateway takes custody of a sender's messages for an account (XEP QoS).
 
-    A missing account counts as one that does not know the sender, so that the answer does not
-    disclose that it is missing.
+    A missing account counts as `Relation.OTHER`, so that the answer does not disclose that the
+    account is missing.
     """
     seen = Relation.OTHER if relation is Relation.NOBODY else relation
     return may_reach(sender, seen, trust)
@@ -180,9 +180,8 @@ def may_hand_over(sender: Sender, relation: Relation, trust: Trust) -> bool:
 def may_answer(sender: Sender, asker: Sender, relation: Relation, trust: Trust) -> bool:
     """Return whether a sender may send a result or error to `asker`.
 
-    It may if the asker may send requests to it.
-
-    `relation` is the relation of the sender's account to the asker.
+    It may if `asker` may send requests to the sender. `relation` is the relation of the sender's
+    account to `asker`.
     """
     return role_of(sender) in _WITH_ACCOUNT and may_reach(asker, relation, trust)
 
@@ -195,8 +194,8 @@ def may_see_presence(watcher: Sender, relation: Relation) -> bool:
 def may_subscribe(sender: Sender, relation: Relation) -> bool:
     """Return whether a sender may request a presence subscription (RFC 6121, section 3.1).
 
-    An untrusted sender may request it only from accounts that have it in their roster, because a
-    request is stored and shown.
+    An untrusted sender may send a request only to accounts that have the sender in their roster,
+    because requests are stored and shown.
     """
     found = role_of(sender)
     if relation is Relation.OTHER:
@@ -212,8 +211,8 @@ def may_use_roster(sender: Sender, relation: Relation) -> bool:
 def may_change_password(sender: Sender, relation: Relation, *, password: bool) -> bool:
     """Return whether a sender may change an account's password (XEP-0077, section 3.3).
 
-    `password` is whether the account has one; the operator decides that an account logs in only by
-    certificate.
+    `password` is whether the account has a password. An account without a password can only log in
+    by certificate; only the operator can change that.
     """
     return password and role_of(sender) in _WITH_ACCOUNT and relation is Relation.OWN
 

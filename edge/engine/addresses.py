@@ -55,9 +55,9 @@ class AddressError(ServiceError[AddressReason]):
 
 
 def classify(domain: str, to: str | None, own: str) -> AddressKind:
-    """Return the kind of address `to` is for a stanza from the bare JID `own`.
+    """Return the kind of the address `to` of a stanza from the bare JID `own`.
 
-    No address is the sender's own account.
+    A stanza without `to` is for the sender's own account.
 
     Raises:
         AddressError: the address is malformed or nobody has it (RFC 6120, section 10.5).

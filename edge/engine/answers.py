@@ -45,11 +45,11 @@ def error(
 def service_work(
     context: Context, stanza: Stanza, act: Callable[[Transaction, Sender], bytes]
 ) -> Work:
-    """Return work that answers a request to the publish-subscribe service.
+    """Return a unit of work that answers a request to the publish-subscribe service.
 
     Args:
-        act: does what the request asks for and returns the payload of the result; it raises
-            `ServiceError` or `StanzaError` to refuse the request.
+        act: performs the request and returns the payload of the result; raises `ServiceError` or
+            `StanzaError` to refuse the request.
     """
 
     def work(tx: Transaction, sender: Sender) -> bytes:
@@ -65,7 +65,7 @@ def service_work(
 
 
 def stanza_error(context: Context, error: ServiceError[Any] | StanzaError) -> StanzaError:
-    """Return the stanza error that a service's error is answered with."""
+    """Return the stanza error for a service's error."""
     if isinstance(error, StanzaError):
         return error
     if isinstance(error, AddressError):

@@ -15,11 +15,13 @@ from typing import Final, NamedTuple
 from edge.engine.service_time import STEP, ClockReading, Now, Run, ServiceClock
 
 SYNC_CHECK: Final = 1.0
-"""Seconds between two checks whether the wall clock is synchronised, unless it is set."""
+"""Seconds between two checks whether the wall clock is synchronised; setting the clock causes
+another check at once."""
 
 
 _TIMEX_BYTES: Final = 256
-"""More than the size of `struct timex` on any Linux. With all bytes zero the call only reads."""
+"""Bytes of the buffer for `struct timex`: more than on any Linux. If all are zero, adjtimex only
+reads."""
 
 _TIME_ERROR: Final = 5
 
@@ -61,7 +63,7 @@ class MachineClocks(NamedTuple):
     boot: Callable[[], str] = boot_id
 
     def read(self) -> ClockReading:
-        """Read all clocks; synchronisation first, because it may begin meanwhile."""
+        """Read all clocks, after the state of synchronisation, which may begin meanwhile."""
         synchronised = self.synchronised()
         return ClockReading(self.boot(), self.uptime(), self.wall(), synchronised)
 
@@ -69,7 +71,7 @@ class MachineClocks(NamedTuple):
 class Clock:
     """The gateway's clock: call it for the present moment, from any thread.
 
-    `saved` is the service second from which it continues.
+    `saved` is the service second from which the clock continues.
     """
 
     def __init__(self, saved: float, machine: MachineClocks | None = None) -> None:

@@ -1,4 +1,5 @@
-"""The rows of time: service seconds, and what the next run needs to know the time off."""
+"""The stored state of the clock: service seconds, and the data by which the next start computes how
+long the gateway was off."""
 
 from __future__ import annotations
 
@@ -21,21 +22,21 @@ _decode: Final = msgspec.json.Decoder(SavedTime).decode
 
 
 def load(tx: Transaction) -> SavedTime:
-    """Return the saved state; an older database has only service seconds."""
+    """Return the saved state of the clock; an older database has only service seconds."""
     text = meta.find_text(tx, _KEY)
     return SavedTime(meta.read_number(tx, meta.SERVICE)) if text is None else _decode(text)
 
 
 def save(tx: Transaction, state: SavedTime) -> None:
-    """Save a state."""
+    """Save a state of the clock."""
     meta.write(tx, _KEY, _encode(state).decode())
     meta.write(tx, meta.SERVICE, state.service)
 
 
 def save_progress(tx: Transaction, run: Run, *, clean: bool = False) -> None:
-    """Save how far a run has come; `clean` at its end.
+    """Save the service seconds that a run has reached; `clean` is true at its clean end.
 
-    This writes little: a time off that is not known yet stays uncounted.
+    Rows are not aged by a time off that is still unknown, so this writes little.
     """
     state = load(tx)
     now = tx.now if state.before is None else tx.now._replace(synchronised=False)
@@ -44,10 +45,10 @@ def save_progress(tx: Transaction, run: Run, *, clean: bool = False) -> None:
 
 
 def settle_time_off(tx: Transaction, run: Run, hooks: Iterable[TimeOffHook]) -> bool:
-    """Count a time off that has become known, and let the hooks age stored rows by it.
+    """Age stored rows, by the hooks, by a time off that has become known; log it as an event.
 
-    Return whether no time off is left to count: it stays uncounted while the wall clock is not
-    synchronised. This may write many rows.
+    Return false while a time off is unknown, because the wall clock is not synchronised. This may
+    write many rows.
     """
     state, off = advance(load(tx), run, tx.now)
     save(tx, state)

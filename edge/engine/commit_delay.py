@@ -1,9 +1,9 @@
-"""Rules for how long commits are delayed, given what was recently written to the flash card.
+"""Rules for how long commits are delayed, by the rate of recent writes to the flash card.
 
-A commit writes a few pages however small it is, and units that share a commit share that cost.
-While less is written than the budget allows, commits are not delayed. Above the budget the delay
-grows in proportion, up to its maximum at twice the budget. Because the delay reduces what is
-written, it settles in between.
+Each commit writes a few pages, however little it changes; units of work that share a commit share
+that cost. Within the daily write budget, commits are not delayed. Above the budget the delay grows
+in proportion, up to its maximum at twice the budget. Because a longer delay reduces the rate of
+writes, the delay settles below the maximum.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import math
 from typing import Final
 
 HOUR: Final = 3_600.0
-"""Seconds over which writing is averaged: a busy minute counts for a sixtieth of what it writes,
-and a busy shift counts in full."""
+"""Seconds over which the rate of writes is averaged: one busy minute counts little, several busy
+hours count in full."""
 
 DAY: Final = 86_400.0
 
@@ -22,7 +22,7 @@ FULL_DELAY: Final = 2.0
 
 
 def updated_average(average: float, rate: float, seconds: float) -> float:
-    """Return the exponential average of the last `HOUR`.
+    """Return the exponential moving average of the rate of writes over the last `HOUR`.
 
     Args:
         average: the previous average, in bytes a second.

@@ -1,6 +1,7 @@
-"""Decide when and on which thread a group of units is committed, so that units share commits.
+"""Decide when and on which thread a group of units of work is committed, so that units share
+commits.
 
-Runs on the event loop, once per group. The least interval between commits comes from
+Runs on the event loop, once per group. The minimum interval between commits comes from
 `commit_delay`.
 """
 
@@ -16,19 +17,20 @@ from typing import Final
 from sync.common.metrics import Histogram
 
 SLOW_COMMIT: Final = 0.004
-"""Seconds that commits take on average, above which the disk is slow (an SD card, not an SSD): to
-wait for more units pays, and so does a thread for COMMIT."""
+"""Average seconds of a commit above which the disk counts as slow (an SD card, not an SSD). On a
+slow disk a group waits for more units, and a thread runs COMMIT."""
 
 WAIT_SHARE: Final = 0.1
 """Length of a step of the wait for more units, as a fraction of the measured time of a commit."""
 
 WAIT_STEPS: Final = 4
-"""Maximum steps of the wait for more units; it ends when as many wait as peers were served, or
-after a step in which none arrives. Peers that were just answered send their next requests at
-about the same time, and should share a commit with those that waited during the last one."""
+"""Maximum steps of the wait for more units. The wait ends earlier when there are as many units as
+peers were answered by the last commit, or after a step in which no unit arrives. Peers that are
+answered together send their next requests at about the same time; these should share one commit."""
 
 SINGLE: Final = 1.5
-"""Average units of a group below which only one peer is served, which sends one at a time."""
+"""Average units of a group below which the gateway assumes a single peer that sends one request at
+a time; a group then does not wait for more units."""
 
 COMMIT_TIME_BUCKETS: Final = (
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
@@ -37,17 +39,17 @@ COMMIT_TIME_BUCKETS: Final = (
 
 
 class CommitWindow:
-    """The time between two commits.
+    """The wait before each commit, by the times of earlier commits.
 
     Args:
         is_full: returns whether the group is complete.
         units: returns the number of waiting units.
 
     Attributes:
-        min_interval: least seconds between the beginnings of two commits, unless a group is
+        min_interval: minimum seconds between the beginnings of two commits, unless a group is
             complete; after a longer pause, a commit is not delayed.
-        commit_times: how long the commits took that changed rows.
-        waits: whether a group waits for more units or for the interval.
+        commit_times: the histogram of the seconds of commits that changed rows.
+        waits: whether a group waits, for more units or until `min_interval` has passed.
     """
 
     def __init__(self, is_full: Callable[[], bool], units: Callable[[], int]) -> None:
@@ -98,7 +100,8 @@ class CommitWindow:
             self._filled.set()
 
     async def wait(self) -> None:
-        """Wait for more units; on a fast disk and within the budget, one iteration of the loop."""
+        """Wait for more units: on a fast disk and within the budget, one iteration of the event
+        loop."""
         if not self.serves_one:
             await asyncio.sleep(0.0)
             if self.is_slow:

@@ -42,7 +42,7 @@ _SETTINGS: Final = (
 )
 
 MIGRATED: Final = "migrated_from"
-"""The schema version before a migration, until the migration is logged; then 0."""
+"""The key in `meta` of the schema version before a migration; 0 once the migration is logged."""
 
 _NOTE_MIGRATED: Final = """
 INSERT INTO meta (key, value) VALUES ('{key}', {version})
@@ -60,7 +60,7 @@ _BROKEN: Final = (
 
 
 class Receipt(NamedTuple):
-    """The row that a stanza was made from; it stays until the peer has the stanza."""
+    """The row that a stanza was made from; the row stays until the peer has received the stanza."""
 
     kind: str
     row: int
@@ -80,15 +80,16 @@ class Send(NamedTuple):
 
 
 class NeedsDatabase(Exception):
-    """A unit of work that runs in memory needs a statement: it is undone, and runs again later."""
+    """A unit of work that runs in memory needs an SQL statement; it is undone and runs again."""
 
 
 class Transaction:
     """The interface of a unit of work: rows, the current moment, stanzas to send, and the timer.
 
-    A store may hold an image of its rows in `cache`. It changes the image at once, and writes
-    the rows with `write_later`, before the next statement; so every statement reads rows that equal
-    the image. Without a connection, a unit can only use images (`group_commit`).
+    A feature's store may hold an image of its rows (a copy in memory) in `cache`. It changes the
+    image at once, and writes the rows with `write_later`, before the next statement; so every
+    statement reads rows that equal the image. Without a connection, a unit can only use images
+    (`group_commit`).
 
     Attributes:
         now: the moment of the transaction.
@@ -165,7 +166,7 @@ class Transaction:
     def write_later(self, write: Callable[[Transaction], None]) -> None:
         """Call `write` once, before the next statement or the commit.
 
-        `write` writes the changes of an image to its rows; there may be none left to write.
+        `write` writes the changes of an image, if there are any, to its rows.
         """
         if write not in self._unwritten:
             self._unwritten.append(write)
@@ -173,9 +174,10 @@ class Transaction:
     def unwritten(
         self, key: str, create: Callable[[], T], write: Callable[[Transaction], None]
     ) -> T:
-        """Return the changes of an image that are not in its rows, which `write` takes from `memo`.
+        """Return the changes of an image that are not in its rows yet: the object in `memo`.
 
-        They are created by the first change of a transaction, and again after they were written.
+        `create` makes the object. Before the next statement or the commit, `write` removes it from
+        `memo` and writes the changes.
         """
         found: T | None = self.memo.get(key)
         if found is None:
@@ -203,7 +205,7 @@ class Transaction:
         self.sends = []
 
     def before_commit(self, ending: Callable[[Transaction], None]) -> None:
-        """Run a function once after all units of this transaction."""
+        """Run a function once, after all units of this transaction and before its commit."""
         self._endings.append(ending)
 
     def run_before_commit(self) -> None:
@@ -217,7 +219,7 @@ class Transaction:
         """Send a stanza to a session when this transaction commits.
 
         With a `receipt`, hooks of its kind run when the peer has received the stanza, or when the
-        session ends without it.
+        session ends before that.
         """
         self.sends.append(Send(generation, stanza, receipt))
 
@@ -232,7 +234,7 @@ class Transaction:
         return sends
 
     def withdraw_sends(self, generation: int) -> list[Send]:
-        """Take back what earlier units of this transaction have sent to a session."""
+        """Remove and return stanzas that earlier units of this transaction sent to a session."""
         found = []
         for sends in self._earlier:
             withdrawn = [send for send in sends if send.generation == generation]
@@ -243,7 +245,7 @@ class Transaction:
         return found
 
     def wake_at(self, service: float) -> None:
-        """Set the timer to fire at a service second, unless it fires earlier."""
+        """Set the timer to fire at a service second, unless it is set to an earlier one."""
         if self.due is None or service < self.due:
             self.due = service
 
@@ -251,7 +253,7 @@ class Transaction:
 def connect(path: Path, max_bytes: int | None = None) -> sqlite3.Connection:
     """Open an existing database, migrate it to the newest version, and return the connection.
 
-    Of `max_bytes`, `WAL_SHARE` is for the WAL; the file grows to the rest.
+    The database file and its WAL together are limited to `max_bytes`.
 
     Raises:
         SetupError: there is no database, or a newer fieldpost made it.
@@ -273,7 +275,7 @@ def connect(path: Path, max_bytes: int | None = None) -> sqlite3.Connection:
 
 
 def limit_pages(max_bytes: int) -> str:
-    """Return the statement that limits the database, beside its WAL, to `max_bytes`."""
+    """Return the SQL statement that limits the database file to `max_bytes` minus `WAL_SHARE`."""
     return f"PRAGMA main.max_page_count = {(max_bytes - WAL_SHARE) // PAGE_BYTES}"
 
 
@@ -281,8 +283,8 @@ def create(path: Path) -> None:
     """Create an empty database of the newest version.
 
     Raises:
-        SetupError: it exists already.
-        StoreError: it cannot be created.
+        SetupError: the file exists already.
+        StoreError: the file cannot be created.
     """
     if path.exists():
         raise SetupError(f"{path} exists already")
@@ -307,7 +309,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
 
 def connect_guard(path: Path) -> sqlite3.Connection:
-    """Open the database only to hold its lock; it waits for no other process."""
+    """Open a connection that only holds the write lock; it does not wait for other processes."""
     return sqlite3.connect(path, timeout=0, isolation_level=None)
 
 

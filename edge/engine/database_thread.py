@@ -1,7 +1,8 @@
-"""A SQLite connection on its own thread, on which any function can run in one hop.
+"""A SQLite connection on its own thread, which can run a whole transaction in one call.
 
-aiosqlite provides the thread, with one hop per statement. Running a whole transaction in one hop
-takes its private `_execute`, so its minor version is pinned, and a test checks this class with it.
+aiosqlite provides the thread, but only calls of single statements. To run a function with several
+statements, this module uses its private method `_execute`; so the minor version of aiosqlite is
+pinned, and a test checks this class with it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CACHED_STATEMENTS: Final = 128
-"""Prepared statements that a connection keeps: more than the gateway has."""
+"""Prepared statements that a connection keeps: more than the gateway uses."""
 
 BEGIN_TIMEOUT: Final = 0.01
-"""Seconds that the event loop waits at most until a function of `call_first` begins."""
+"""Maximum seconds that `call_first` blocks the event loop until its function begins."""
 
 
 class DatabaseThread:
@@ -48,10 +49,11 @@ class DatabaseThread:
         return result
 
     async def call_first(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function on the thread as `call` does; it begins before the event loop goes on.
+        """Run a function as `call` does, but block the event loop until the function has begun.
 
-        For a function that soon waits for the disk, which it does while the loop goes on. Otherwise
-        it would wait for the interpreter's lock until the loop has nothing else to do.
+        For a function that soon waits for the disk: the loop continues during that wait. With
+        `call`, the function would begin only when the loop has nothing to do and releases the
+        interpreter's lock.
         """
 
         def begin() -> T:

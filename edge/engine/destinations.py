@@ -19,7 +19,7 @@ _GATEWAY: Final = AddressKind.GATEWAY
 
 
 class NoDestination:
-    """The destination of an address that takes no messages: it refuses all with one error."""
+    """The destination of an address that takes no messages: it refuses each with the same error."""
 
     def __init__(self, error: AddressError) -> None:
         self._error = error
@@ -27,7 +27,7 @@ class NoDestination:
     def acceptance(
         self, context: Context, _tx: Transaction, sender: Sender, _to: Jid
     ) -> Acceptance:
-        """Return the error; the sender may be told it if the sender is trusted."""
+        """Return the error, and whether the sender is trusted; others are not sent the error."""
         return Acceptance(access.may_use_services(sender, context.trusted_domains), self._error)
 
     def room_to_hold(
@@ -61,7 +61,8 @@ class NoDestination:
 def find(context: Context, to: str | None) -> tuple[Destination, Jid]:
     """Return the destination of messages to an address, and the parsed address.
 
-    No address is the gateway's. If the address takes no messages, the destination refuses them.
+    A missing address stands for the gateway's own. If the address takes no messages, the
+    destination refuses them.
     """
     if to is None or to == context.domain:
         return context.hooks.destinations[_GATEWAY], jid.parse(context.domain)
@@ -79,22 +80,22 @@ def find(context: Context, to: str | None) -> tuple[Destination, Jid]:
 
 
 UNTRUSTED: Final = "untrusted"
-"""The rule that refuses a message whose sender may not hand it over."""
+"""The rule that refuses a message because its sender may not hand over messages to the address."""
 
 NO_DESTINATION: Final = "no_destination"
-"""The rule that refuses a message whose address takes none."""
+"""The rule that refuses a message to an address that takes no messages."""
 
 UNREADABLE: Final = "unreadable"
 """The rule that refuses a message whose contents the destination cannot read."""
 
 
 class Rejection(NamedTuple):
-    """A rejection of a message by its destination: the rule to log, and what the sender is told.
+    """A rejection of a message by its destination: the rule to log, and the details for the sender.
 
     Attributes:
-        error: the destination's error, by the rule `NO_DESTINATION`.
-        text: why the message is unreadable, by the rule `UNREADABLE`.
-        figure: the limit that is exceeded, by any other rule.
+        error: the destination's error, if the rule is `NO_DESTINATION`.
+        text: why the message is unreadable, if the rule is `UNREADABLE`.
+        figure: the value of the exceeded limit, if the rule is the name of a limit.
     """
 
     rule: str
@@ -106,9 +107,9 @@ class Rejection(NamedTuple):
 def hand_over(
     context: Context, tx: Transaction, destination: Destination, message: Message
 ) -> Rejection | None:
-    """Deliver a message that is not in custody; return why not, if it is not delivered.
+    """Deliver a message that is not in custody; return a `Rejection` if it is not delivered.
 
-    Nothing has changed if it is rejected.
+    A rejected message changes no rows.
     """
     sender, to = message.sender, message.to
     acceptance = destination.acceptance(context, tx, sender, to)

@@ -4,7 +4,7 @@ A session begins and ends without a row on the disk, and a device with a bad lin
 minute; an event each time would cost a commit each time. So such events are counted in a temporary
 table, and logged in the heartbeat's transaction, which is committed anyway: at most one event in
 `LOG_INTERVAL` for each source and kind, with the count and the age of the last occurrence. Counts
-that were not logged end with the process.
+that were not logged are lost when the process ends.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from edge.engine.events import NewEvent
 from edge.engine.refusals import OTHER_SOURCE
 
 LOG_INTERVAL: Final = 900.0
-"""Least service seconds between two events of one counter."""
+"""Minimum service seconds between two events of one counter."""
 
 MAX_COUNTERS: Final = 1000
-"""Most rows of the table, which is in memory; further sources are counted as `other`."""
+"""Maximum counters (rows of a table in memory); further sources are counted as `other`."""
 
 _COUNT: Final = """
 UPDATE temp.folded SET count = count + 1, last = ?

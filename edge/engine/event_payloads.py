@@ -13,7 +13,8 @@ MAX_REASON: Final = 200
 """Characters kept of the reason why a payload is unreadable."""
 
 MAX_EVENTS: Final = 1000
-"""Most events of one message or item, because a few bytes of JSON make one event."""
+"""Maximum events of one message or item, because a few bytes of JSON make one event. A message with
+more is refused as unreadable."""
 
 
 def decode(context: Context, payloads: Iterable[Element]) -> Contents:

@@ -1,10 +1,10 @@
 """The rows of the event log; an event is written in the transaction that it describes.
 
 Each lane has its own sequence counter. A number is used only if its transaction commits, so the
-counters have no gaps. A row of `event_batches` has the events that a transaction appended to a lane
-without a statement in between, in MessagePack. The counters are derived from the rows and kept in
-memory as an image. Sealing moves events into `segments`. Before it appends events of others, a
-feature checks the room in their lane; the gateway's own events are limited here.
+counters have no gaps. A row of `event_batches` holds, in MessagePack, one or more events that a
+transaction appended to a lane. The counters are derived from the rows and kept in memory as an
+image. Sealing moves events into `segments`. A feature checks the room in a lane before it appends
+events of devices; the gateway's own events are limited here.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ EVENT_OVERHEAD: Final = 48
 """Bytes that an event takes beside its texts: numbers, times, and its row."""
 
 MAX_SYSTEM_EVENTS: Final = 50_000
-"""Most unsealed events of the gateway's own, a month of heartbeats. If their lane cannot be sealed,
-further ones are counted and not written."""
+"""Maximum unsealed events in the lane `system`, the gateway's own events: a month of heartbeats. If
+the lane cannot be sealed, further events are counted and not written."""
 
 _URGENT: Final = "urgent levels"
 _UNWRITTEN: Final = "events unwritten"
@@ -186,7 +186,7 @@ def append_received(
     qos: int | None,
     latency_ms: int | None,
 ) -> None:
-    """Append an event of a message or an item, completed by these fields; not to `SYSTEM`."""
+    """Append an event of a message or an item, with these fields, to a lane except `SYSTEM`."""
     kind, _source, _topic, name, value, unit, level, text, _qos, _latency, tags = event
     complete = (kind, source, topic, name, value, unit, level, text, qos, latency_ms, tags)
     _append(tx, _lanes(tx)[lane], complete)
@@ -208,7 +208,7 @@ def _append(tx: Transaction, lane: _Lane, event: _Fields) -> int:
 def logged(tx: Transaction) -> Sequence[tuple[int, NewEvent]]:
     """Return (number, event) of the gateway's own events that `take_logged` would return.
 
-    The sequence grows with each further one.
+    Events that are logged later are added to the same sequence.
     """
     found: Sequence[tuple[int, NewEvent]] = tx.memo.get("logged", ())
     return found
@@ -258,7 +258,7 @@ def _urgent(tx: Transaction) -> _Levels:
 
 
 def delete_sealed(tx: Transaction, lane: str, last: int) -> None:
-    """Delete the events of a lane up to `last`, which are sealed now, or lost.
+    """Delete the events of a lane up to the number `last`, because they are sealed or lost.
 
     A row that ends with a later event stays.
     """
@@ -285,7 +285,7 @@ def _size(event: _Fields) -> int:
 
 
 def last_numbers(tx: Transaction, lane: str) -> tuple[int, int]:
-    """Return the last sealed number of a lane, and the last number."""
+    """Return the number of the last sealed event of a lane, and of its last event."""
     counters = _lanes(tx)[lane]
     return counters.sealed, counters.last
 
@@ -297,7 +297,7 @@ def unsealed(tx: Transaction, lane: str) -> int:
 
 
 def fullest_message_lane(tx: Transaction) -> int:
-    """Return the unsealed events of the fuller of the two lanes for messages."""
+    """Return the number of unsealed events in `readings` or in `logs`, whichever has more."""
     lanes = _lanes(tx)
     readings, logs = lanes[READINGS], lanes[LOGS]
     return max(readings.last - readings.sealed, logs.last - logs.sealed)

@@ -1,7 +1,7 @@
 """Rules that estimate how long a flash card lasts at the rate at which it is written.
 
-A card wears out by what its controller writes, which is more than the host writes, by an unknown
-factor. Manufacturers rate what the host may write.
+A card wears out by the bytes that its controller writes: those that the host writes, times an
+unknown factor. Manufacturers rate the bytes that the host may write.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ rated at 500 to 1,000 cycles and more; unrated cards are worse."""
 
 DAY: Final = 86_400.0
 YEAR: Final = 365.0
-"""Days."""
+"""Days of a year."""
 
 MIN_MEASURED_SECONDS: Final = 3_600.0
-"""Least measured time for an estimate: a start writes more than the hour after it."""
+"""Minimum seconds of measurement for an estimate, because a start of the gateway writes more than
+the hour after it."""
 
 
 def endurance(rated: int, size: int) -> int:
-    """Return the bytes that may be written to a card of `size` bytes; `rated` if it is not 0."""
+    """Return the bytes that may be written to a card of `size` bytes: `rated`, if that is not 0."""
     return rated or DEFAULT_WRITE_CYCLES * size
 
 

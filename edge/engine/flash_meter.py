@@ -1,8 +1,8 @@
-"""Measure what the gateway writes to its flash card, and delay commits if it is too much.
+"""Measure the bytes that the gateway writes to its flash card, and delay commits above the budget.
 
-The kernel counts for each process the bytes written to disks, and the bytes given to write to
-files, which are nearly all pages of the WAL and of checkpoints; what is sent to sockets is not
-among them. Commands that run beside the gateway are not counted.
+The kernel counts, for each process, the bytes written to disks, and the bytes passed to write calls
+on files. The latter are nearly all pages of the WAL and of checkpoints, and do not include data
+sent to sockets. Commands that run beside the gateway are not counted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class KernelCounters(NamedTuple):
 
     Attributes:
         written: bytes that were written to disks.
-        given: bytes that were given to write to files.
+        given: bytes that were passed to write calls on files.
     """
 
     written: int
@@ -45,7 +45,7 @@ def kernel_counters(path: Path = Path("/proc/self/io")) -> KernelCounters:
 
 
 class WriteMeter:
-    """Counts bytes written since they were last logged, and averages the last hour.
+    """Counts bytes written since the last log of the counts, and averages the last hour.
 
     Attributes:
         average: bytes a second.
@@ -69,7 +69,7 @@ class WriteMeter:
         self._last = read_counters()
 
     def measure(self) -> WriteCounts:
-        """Return what was written since `mark_logged`."""
+        """Return the counts since the last call of `mark_logged`."""
         now = self.read_counters()
         return WriteCounts(
             self._clock() - self._at,
@@ -79,7 +79,7 @@ class WriteMeter:
         )
 
     def mark_logged(self, counts: WriteCounts) -> None:
-        """Stop counting what was logged, and adapt the delay of commits to it."""
+        """Subtract logged counts from the next ones, and adapt the delay of commits."""
         self._at += counts.seconds
         self._commits += counts.commits
         written, given = self._last

@@ -1,6 +1,7 @@
-"""Rows of what the gateway wrote to its flash card, per day of its wall clock, and their events.
+"""Counts of the bytes that the gateway wrote to its flash card, one row per day, and their events.
 
-A row is written in the heartbeat's transaction, so that counting costs no commit of its own.
+Days are those of the wall clock, in UTC. A row is written in the heartbeat's transaction, so that
+counting costs no further commit.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from edge.engine.events import NewEvent
 from edge.engine.service_time import DAY_MS
 
 KEPT_DAYS: Final = 400
-"""Days that are kept, so that a year can be compared with the one before; 20 KiB."""
+"""Days that are kept (20 KiB), so that a day can be compared with the same day a year before."""
 
 _LOGGED_KEY: Final = "wear_told"
 """The key in `meta` of the last day that was logged."""

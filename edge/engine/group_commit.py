@@ -1,11 +1,11 @@
 """Group commit: units of work share transactions, and are answered after the commit.
 
-A unit is a synchronous function of a transaction. It touches nothing else, and it may run again.
-Units run in the order of submission. The transaction of a group begins, and its units run, on the
-event loop. On a fast disk, the loop commits it, too: to hand the COMMIT to a thread, and to share
-the interpreter's lock with it, takes longer than the disk. On a slow disk (`SLOW_COMMIT`), COMMIT
-runs on the database's thread. Meanwhile the loop reads, and runs units of the next group in memory,
-as long as they need only images of rows (`Transaction`), which include the changes of the
+A unit is a synchronous function of a transaction. It has no other side effects, and it may run
+again. Units run in the order of submission. The transaction of a group begins, and its units run,
+on the event loop. On a fast disk, the loop commits it, too: to hand the COMMIT to a thread, and to
+share the interpreter's lock with it, takes longer than the disk. On a slow disk (`SLOW_COMMIT`),
+COMMIT runs on the database's thread. Meanwhile the loop reads, and runs units of the next group in
+memory, as long as they need only images of rows (`Transaction`), which include the changes of the
 committing group. The first unit that needs a statement is undone, and waits with all that follow it
 until the commit is done.
 
@@ -17,8 +17,8 @@ If a unit raises, or a commit fails, the transaction is rolled back, the images 
 each unit of the group runs again in its own transaction; if the database is busy or broken, none
 runs again. Units of the next group that ran in memory run again, too, because they have read
 changes that were rolled back. After the commit, the answers are called on the event loop, in the
-order of submission; what a unit sends follows its answer, because the answer of a subscription
-tells the subscriber what the items are that follow.
+order of submission; the stanzas that a unit sends follow its answer, because a subscriber must
+learn of its subscription before it receives the first item.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from edge.errors import StoreBroken, StoreBusy, StoreError, UnitFault
 T = TypeVar("T")
 
 SEND_COST: Final = 128
-"""Bytes that a stanza to send takes beside its own."""
+"""Bytes of memory that a stanza to send takes beside its text."""
 
 RECLAIM_INTERVAL: Final = 5.0
 """Seconds between two calls of `SpaceGuard.reclaim`."""
 
 READ_TIME: Final = 5.0
-"""Most seconds of a query; the WAL grows meanwhile."""
+"""Maximum seconds of a query, which is then interrupted: the WAL grows while it runs."""
 
 READ_STEPS: Final = 10_000
-"""SQLite instructions between two checks of that time."""
+"""SQLite instructions between two checks of the time that a query has taken."""
 
 NOTHING: Final[Sequence[Send]] = ()
 
@@ -74,9 +74,9 @@ class GroupLimits(NamedTuple):
 
     Attributes:
         units: larger groups gain nothing and delay the answers.
-        bytes: of these units: a few large messages take as long as many small ones.
-        send_bytes: of stanzas to send. One presence of an account with many contacts becomes
-            hundreds of stanzas, which are in memory until they are sent.
+        bytes: bytes of the units, because a few large messages take as long as many small ones.
+        send_bytes: bytes of the stanzas to send. One presence of an account with many contacts
+            becomes hundreds of stanzas, which are in memory until they are sent.
     """
 
     units: int = 512
@@ -85,7 +85,7 @@ class GroupLimits(NamedTuple):
 
 
 class _Unit:
-    """A submitted unit, and when it has run, its outcome and what it sends."""
+    """A submitted unit; after it has run, also its outcome and the stanzas that it sends."""
 
     __slots__ = ("answer", "heavy", "outcome", "sends", "size", "work")
 
@@ -113,7 +113,7 @@ class _Group:
     """The units of one transaction; the first `done` of them have run.
 
     Attributes:
-        limits: when it is full.
+        limits: the limits at which the group is full.
         left: units that are left to another group.
         size: memory that the units take, in bytes.
         sent: bytes of the stanzas that they send.
@@ -269,7 +269,7 @@ class Store:
         return cls(writer, reader, clock, bounds, guard)
 
     def set_limits(self, bounds: UnitLimits, max_bytes: int) -> None:
-        """Change the limits; `space.set_max_bytes` has to have changed that of the database."""
+        """Change the limits of the units and the WAL; call `space.set_max_bytes` before."""
         self._bounds = bounds
         self._guard.set_max_bytes(max_bytes)
 

@@ -1,8 +1,9 @@
 """The hooks by which features register with the engine, and the context that hooks are given.
 
-A feature is a module under `edge.features` with a function `register(hooks)`. It names what the
-feature handles and advertises, and when it runs. A module that needs the gateway to have accounts
-of its own sets `NEEDS_ACCOUNTS = True`; its `register` is not called on a component.
+A feature is a module under `edge.features` with a function `register(hooks)`. This function
+registers handlers of stanzas, features to advertise, and functions that run at certain events. A
+module that needs the gateway to have accounts of its own sets `NEEDS_ACCOUNTS = True`; its
+`register` is not called on a component.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ E = TypeVar("E", bound=ServiceError[Any])
 class Context(NamedTuple):
     """The gateway's domain, configuration and hooks, passed to every hook.
 
-    A unit of work sees this, the database's rows and the time (`Transaction.now`). Figures of the
-    process, such as its memory, are not available to it; `edge/server/control_server.py` reports
-    them to `fieldpost status`.
+    A unit of work depends on this context, the database's rows and the time (`Transaction.now`)
+    only. Figures of the process, such as its memory, are not part of the context;
+    `edge/server/control_server.py` reports them to `fieldpost status`.
 
     Attributes:
         has_accounts: whether accounts are the gateway's own; a component has none.
@@ -80,7 +81,7 @@ Work: TypeAlias = Callable[[Transaction, Sender], bytes]
 class OffloadedWork(NamedTuple):
     """Work whose preparation takes milliseconds of processor time, or whose answer is large.
 
-    `prepare` runs beside the event loop. A session has one such work at a time, and nothing else.
+    `prepare` runs beside the event loop. Meanwhile the session handles no other stanza.
     """
 
     prepare: Callable[[], Work]
@@ -96,13 +97,14 @@ AnswerHandler: TypeAlias = "Callable[[Context, Stanza], Work | bytes]"
 """A handler of iqs of type result or error."""
 
 DiscoHandler: TypeAlias = "Callable[[Context, Stanza], Work | None]"
-"""Answers queries of service discovery about nodes of its own; returns `None` for others."""
+"""Answers service discovery queries about the nodes that its feature serves; returns `None` for
+other nodes."""
 
 SessionHook: TypeAlias = Callable[[Context, Transaction, Sender], None]
 """Runs when the state of a session changes, while its row exists."""
 
 TimerHook: TypeAlias = Callable[[Context, Transaction], None]
-"""Runs for the whole gateway."""
+"""Runs for the whole gateway, not for one session."""
 
 ReceiptHook: TypeAlias = Callable[[Context, Transaction, Sender | None, Sequence[int]], None]
 """Handles rows whose stanzas a session has acknowledged, or did not receive before it ended.
@@ -111,7 +113,7 @@ The sender is `None` if the session has ended.
 """
 
 ImageHook: TypeAlias = Callable[[Transaction], None]
-"""Reads an image of rows, if it is not in memory."""
+"""Reads rows into their image (`Transaction.cache`), if they are not in memory."""
 
 TimeOffHook: TypeAlias = Callable[[Transaction, float, float], None]
 """Ages the rows stored until a service second by a number of seconds."""
@@ -187,8 +189,8 @@ class Message(NamedTuple):
     """A message on its way to a destination, with its body as it was received.
 
     Attributes:
-        size: the bytes that it is charged with.
-        since: the service second from which it was in custody, if it was.
+        size: the bytes that it counts towards limits.
+        since: the service second at which it came into custody, or `None`.
     """
 
     sender: Sender
@@ -201,7 +203,7 @@ class Message(NamedTuple):
 
 
 class Acceptance(NamedTuple):
-    """The right of a sender to hand messages over, and the destination's error if it takes none."""
+    """Whether a sender may hand messages over, and the error if the address takes no messages."""
 
     allowed: bool
     error: ServiceError[Any] | None = None
@@ -212,7 +214,7 @@ NOT_ALLOWED = Acceptance(allowed=False)
 
 
 class Destination(Protocol):
-    """Takes messages at one kind of address, at any level of quality of service."""
+    """Receives the messages to one kind of address, at any level of quality of service."""
 
     def acceptance(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Acceptance:
         """Return whether the sender may hand messages over, and whether the address exists."""
@@ -222,21 +224,22 @@ class Destination(Protocol):
     ) -> ExceededLimit | None:
         """Return the limit that taking an unread message into custody would exceed, if any.
 
-        If there is none, the row of `held` that names the `recipient` is charged for the room.
+        When the message is stored in custody, this room is reserved in the outbox of its
+        `recipient`.
         """
 
     def recipient(self, to: Jid) -> str | None:
-        """Return the name of the account that an address belongs to, if it belongs to one."""
+        """Return the name of the account that an address belongs to, if any."""
 
     def read(
         self, context: Context, body: bytes, to: Jid, parsed: Element | None = None
     ) -> Contents:
-        """Read a message for this address; `parsed` is its tree, if that was built before."""
+        """Read a message for this address; `parsed` is its tree, if it is already parsed."""
 
     def room_now(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
     ) -> ExceededLimit | None:
-        """Return the limit that a message would exceed that is delivered now."""
+        """Return the limit that the delivery of a message now would exceed, if any."""
 
     def deliver(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
@@ -245,7 +248,7 @@ class Destination(Protocol):
 
 
 class Event(Generic[P]):
-    """A hook event that a feature defines for others: its `service` triggers it.
+    """A hook event that one feature defines and triggers, and other features register for.
 
     The type parameter lists the arguments of the functions that can be registered for it.
     """
@@ -273,7 +276,7 @@ class Hooks:
 
     # What a feature handles, by keys that only one feature may have (`add`)
     server_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
-    """Handlers of iqs to the gateway's own address, or to none, by type and payload."""
+    """Handlers of iqs to the gateway's own address, or without an address, by type and payload."""
     own_account_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
     """Handlers of iqs to the sender's own account."""
     account_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
@@ -317,7 +320,8 @@ class Hooks:
     on_unavailable: list[SessionHook] = field(default_factory=list)
     """Run when a session has sent unavailable presence."""
     on_caps_known: list[SessionHook] = field(default_factory=list)
-    """Run when the capabilities become known of a session that is not eligible."""
+    """Run when the entity capabilities of a session become known, if it is not eligible for its
+    account's messages."""
     on_detached: list[SessionHook] = field(default_factory=list)
     """Run when a session has lost its connection and can be resumed."""
     on_resumed: list[SessionHook] = field(default_factory=list)
@@ -348,14 +352,14 @@ class Hooks:
     _events: dict[Event[Any], list[Callable[..., None]]] = field(default_factory=dict)
 
     def add(self, table: dict[K, V], key: K, value: V) -> None:
-        """Register a value in one of the tables; raises `RegistrationError` if the key has one."""
+        """Register a value in one of the tables; raises `RegistrationError` if the key is taken."""
         if key in table:
             name = next(name for name, each in vars(self).items() if each is table)
             raise RegistrationError(f"two features register the same key in {name}: {key}")
         table[key] = value
 
     def other_iq_answer(self, handler: AnswerHandler) -> None:
-        """Handle iqs of type result or error that answer no iq of the gateway's own."""
+        """Register the handler of results and errors that answer no iq of the gateway's own."""
         self.add(self.stanza_handlers, "answer", handler)
         self.other_answer = handler
 
@@ -364,23 +368,23 @@ class Hooks:
         self.add(self.adhoc_commands, command.node, command)
 
     def encode(self, message_type: type[V], encoder: Callable[[Context, V], bytes]) -> None:
-        """Encode messages of a type that services send to sessions (`Context.send`)."""
+        """Register the encoder of a type of messages that services send (`Context.send`)."""
         self.add(self.encoders, message_type, encoder)
 
     def error_mapping(self, error_type: type[E], mapping: Callable[[E], StanzaError]) -> None:
-        """Answer a service's errors of a type with stanza errors."""
+        """Register a function that maps a service's errors of a type to stanza errors."""
         self.add(self.error_mappings, error_type, mapping)
 
     def advertise(self, *features: str) -> None:
-        """Name features in the gateway's service discovery."""
+        """Add features to the gateway's service discovery."""
         self.advertised = tuple(sorted({*self.advertised, *features}))
 
     def advertise_pubsub(self, *features: str) -> None:
-        """Name features in the service discovery of the publish-subscribe service."""
+        """Add features to the service discovery of the publish-subscribe service."""
         self.pubsub_advertised = tuple(sorted({*self.pubsub_advertised, *features}))
 
     def on(self, event: Event[P], hook: Callable[P, None]) -> None:
-        """Run when another feature triggers its event."""
+        """Register a function that runs when a feature triggers `event`."""
         self._events.setdefault(event, []).append(hook)
 
     def trigger(self, event: Event[P], *args: P.args, **kwargs: P.kwargs) -> None:

@@ -26,7 +26,7 @@ added, false if removed."""
 
 
 class _Image:
-    """The content of the table.
+    """The image of the table in memory.
 
     Attributes:
         rows: the generations of the sessions that a row's stanza was sent to.
@@ -67,7 +67,7 @@ def begin(tx: Transaction, receipt: Receipt, generation: int) -> None:
 
 
 def end(tx: Transaction, receipt: Receipt, generation: int) -> bool:
-    """Record that a session has a row's stanza; return whether the row was in flight there."""
+    """Record that a session has received a row's stanza; return whether it was in flight there."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     if generation not in image.rows.get(receipt, ()):
         return False
@@ -82,7 +82,7 @@ def is_in_flight(tx: Transaction, row: _Row) -> bool:
 
 
 def generations(tx: Transaction, row: _Row) -> tuple[int, ...]:
-    """Return the sessions that have not acknowledged a row's stanza, by their generations."""
+    """Return the generations of the sessions that have not acknowledged a row's stanza."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     return image.rows.get(row, ())
 
@@ -112,7 +112,7 @@ def take_unacknowledged(tx: Transaction, generation: int) -> list[tuple[str, int
 
 
 def load(tx: Transaction) -> None:
-    """Read the image, if it is not in memory."""
+    """Read the rows into the image, if they are not in memory."""
     if _IMAGE not in tx.cache:
         _load(tx)
 

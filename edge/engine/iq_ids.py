@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 _MAX_DIGITS: Final = 18
-"""Digits of a row number that SQLite can hold."""
+"""Maximum digits of a row number, so that SQLite can hold it."""
 
 
 class IqId(NamedTuple):

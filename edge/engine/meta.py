@@ -8,13 +8,13 @@ from edge.engine.database import Transaction
 from edge.errors import StoreBroken
 
 EPOCH: Final = "epoch"
-"""The ULID made with the sequence counters, which count within it."""
+"""The key of the epoch: a ULID made when the sequence counters of events start at 1."""
 
 SERVICE: Final = "service"
-"""The last saved service seconds."""
+"""The key of the last saved service seconds."""
 
 DECOY: Final = "decoy"
-"""The secret from which salts for unknown account names are derived."""
+"""The key of the secret from which salts for unknown account names are derived."""
 
 _READ: Final = "SELECT value FROM meta WHERE key = ?"
 _WRITE: Final = """
@@ -46,18 +46,18 @@ def epoch(tx: Transaction) -> str:
 
 
 def read_text(tx: Transaction, key: str) -> str:
-    """Return a text that `init` wrote; raises `StoreBroken` if its row is lost."""
+    """Return the text of a key that `init` wrote; raises `StoreBroken` if its row is lost."""
     return str(_read(tx, key))
 
 
 def find_text(tx: Transaction, key: str) -> str | None:
-    """Return a text, or `None`."""
+    """Return the text of a key, or `None`."""
     row = tx.row(_READ, (key,))
     return None if row is None else str(row[0])
 
 
 def read_bytes(tx: Transaction, key: str) -> bytes:
-    """Return bytes that `init` wrote; raises `StoreBroken` if their row is lost."""
+    """Return the bytes of a key that `init` wrote; raises `StoreBroken` if its row is lost."""
     return bytes(_read(tx, key))
 
 
@@ -70,7 +70,7 @@ def _read(tx: Transaction, key: str) -> Any:
 
 
 def read_number(tx: Transaction, key: str) -> float:
-    """Return a number, or 0."""
+    """Return the number of a key, or 0."""
     row = tx.row(_READ, (key,))
     return 0.0 if row is None else float(row[0])
 

@@ -1,4 +1,4 @@
-"""SQL functions for migrations. Later versions must not change what they return."""
+"""SQL functions for migrations. Later versions must not change their results."""
 
 from __future__ import annotations
 

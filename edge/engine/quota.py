@@ -123,7 +123,7 @@ def _exceeded(name: str, size: int, used: Usage, limit: Usage) -> ExceededLimit 
 
 
 class WaitingUsage(NamedTuple):
-    """The usage by one account, by one source, and in total; or the limits of these."""
+    """The waiting messages of one account, of one source, and in total; or the limits of these."""
 
     account: Usage
     source: Usage
@@ -131,7 +131,7 @@ class WaitingUsage(NamedTuple):
 
 
 class LimitNames(NamedTuple):
-    """The names of the options of these limits; `{}` is `messages` or `bytes`."""
+    """The option names of the limits in `WaitingUsage`; `{}` stands for `messages` or `bytes`."""
 
     account: str
     source: str
@@ -150,8 +150,8 @@ def exceeded_waiting_limit(
 ) -> ExceededLimit | None:
     """Return the limit that a message for an account would exceed, if any.
 
-    Of the account's room and of the total, a share is reserved for sources with few messages there.
-    Nothing is evicted.
+    A share of the account's limit, and of the total limit, is reserved for sources with few
+    messages. Nothing is evicted.
 
     Args:
         size: the charge of the message, in bytes.

@@ -1,9 +1,9 @@
-"""Log refusals as events, at most one event a window for each source and rule.
+"""Log refusals as events: at most one event per time window for each source and rule.
 
-The first refusal of a window is logged at once. Later ones are counted in a row, and logged when
-the window is over. The table is bounded: beyond its limit, refusals count for the source `other`.
-Some events that are no refusals but can be as frequent are folded in the same way. A rule may have
-details (`with_details`); beyond the table's limit they are dropped. Source: XEP QoS, "Memory
+The first refusal of a window is logged at once. Later refusals are counted in a row of a table, and
+logged when the window is over. The table is bounded: beyond its limit, refusals count for the
+source `other`. Some frequent events that are no refusals are counted in the same way. A rule may
+have details (`with_details`); beyond the table's limit they are dropped. Source: XEP QoS, "Memory
 attacks": invalid use is logged by XEP-0337, so that its source is found.
 """
 
@@ -23,10 +23,10 @@ from edge.engine.hooks import Context
 OTHER_SOURCE: Final = "other"
 
 REPEATED: Final = "repeated"
-"""The rule of a request that was answered before."""
+"""The rule name for a request that is repeated after its answer."""
 
 CHANGED: Final = "password_changed"
-"""The rule of a device that changed its password."""
+"""The rule name for a change of the password by a device."""
 
 _OTHER_EVENTS: Final = {
     CHANGED: NewEvent("device", name="password", level="Notice"),
@@ -35,7 +35,7 @@ _OTHER_EVENTS: Final = {
 """The events of rules that are no refusals; the value is that of a single occurrence."""
 
 BATCH: Final = 256
-"""Windows that are closed in one unit of work."""
+"""Maximum windows that are closed in one unit of work."""
 
 _COUNT: Final = """
 UPDATE refusals SET count = count + ?, figure = ? WHERE source = ? AND rule = ? RETURNING count
@@ -56,7 +56,7 @@ _from_json: Final = msgspec.json.Decoder(tuple[str, dict[str, str]]).decode
 
 
 def with_details(rule: str, text: str, tags: Mapping[str, str]) -> str:
-    """Return a rule with the text and the tags of its events; their refusals are counted apart."""
+    """Return a rule name with the text and tags of its events, which are then counted apart."""
     return f"{rule} {_to_json((text, tags)).decode()}"
 
 

@@ -117,7 +117,7 @@ class Router:
         return hooks.account_iqs.get(key)
 
     def load_images(self, tx: Transaction) -> None:
-        """Read the images of rows that may be many."""
+        """Read the images that may have many rows."""
         in_flight.load(tx)
         for load in self.context.hooks.images:
             load(tx)

@@ -1,6 +1,6 @@
-"""Give numbers to new rows before they are inserted, so that images can be written later.
+"""Assign numbers to new rows before they are inserted, so that images can be written later.
 
-A number is never given again, also if the unit of work that took it is undone.
+A number is never used again, even if the unit of work that took it is undone.
 """
 
 from __future__ import annotations

@@ -24,13 +24,14 @@ DAY_MS: Final = 24 * 3600 * 1000
 """Milliseconds of a day."""
 
 STEP: Final = 0.5
-"""Least seconds by which the wall clock moves against the machine uptime if it is set. Time daemons
-slew smaller differences (systemd-timesyncd up to 0.4 s), which moves both clocks; and two clocks of
-a busy machine are read some milliseconds apart."""
+"""Minimum seconds by which the wall clock must move against the machine uptime to count as set.
+Time daemons slew smaller differences (systemd-timesyncd up to 0.4 s), which moves both clocks; and
+two clocks of a busy machine are read some milliseconds apart."""
 
 MAX_TIME_OFF: Final = 5 * 365 * 86_400.0
-"""Most seconds that a gateway can have been switched off. It may lie on a shelf for years, but a
-clock that lost a GPS epoch is wrong by 19.6 years, and would expire everything."""
+"""Maximum seconds that a gateway can have been switched off; a longer time off is implausible and
+not counted. A gateway may be stored for years, but a GPS clock after a week-number rollover is
+wrong by 19.6 years, and would expire everything."""
 
 
 class Now(NamedTuple):
@@ -51,7 +52,7 @@ class ClockReading(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run of the gateway: its boot, and by how much service seconds lead the machine uptime."""
+    """A run of the gateway: the id of its boot, and service seconds minus machine uptime."""
 
     boot: str
     lead: float
@@ -65,7 +66,7 @@ class TrustedMoment(NamedTuple):
 
 
 class SavedTime(NamedTuple):
-    """The saved state of time.
+    """The saved state of the clock.
 
     Attributes:
         service: service seconds.
@@ -86,7 +87,7 @@ class SavedTime(NamedTuple):
 
 
 class TimeOffSource(StrEnum):
-    """The source of the time off."""
+    """The clock by which the time off is known, or why it is unknown."""
 
     UPTIME = "uptime"
     WALL = "wall clock"
@@ -99,10 +100,10 @@ class Start(NamedTuple):
     """A start of the gateway.
 
     Attributes:
-        saved: the state of time from which the run continues.
+        saved: the state of the clock from which the run continues.
         off: the time off in seconds since the last sign of the previous run; 0 if unknown, and not
             counted if implausible.
-        known: how the time off is known.
+        known: the clock by which the time off is known, or why it is unknown.
         previous: how the previous run ended: `clean`, `unclean` or `unknown`.
     """
 
@@ -121,7 +122,7 @@ class TimeOff(NamedTuple):
 
 
 class ServiceClock:
-    """Converts machine uptime to service seconds, continuing from the saved ones."""
+    """Converts machine uptime to service seconds, continuing from the saved service seconds."""
 
     __slots__ = ("lead",)
 
@@ -137,8 +138,8 @@ def start_run(saved: SavedTime, reached: float, at: ClockReading) -> Start:
     """Return the service second from which a run continues, and the time off.
 
     Args:
-        saved: what the previous run saved last.
-        reached: the service second that later rows show to have been reached, or 0.
+        saved: the state that the previous run saved last.
+        reached: the latest service second in other rows, or 0.
     """
     reached = max(saved.service, reached)
     service, off = reached, 0.0
@@ -164,8 +165,8 @@ def start_run(saved: SavedTime, reached: float, at: ClockReading) -> Start:
 def advance(saved: SavedTime, run: Run, now: Now) -> tuple[SavedTime, TimeOff | None]:
     """Return the state to save at this moment, and the time off that has become known, if any.
 
-    The caller counts the time off in the transaction that saves the state, so that it is counted
-    once.
+    The caller ages rows by the time off in the transaction that saves the state, so that they are
+    aged once.
     """
     here = saved._replace(
         service=now.service, boot=run.boot, uptime=now.service - run.lead, clean=False

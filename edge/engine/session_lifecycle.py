@@ -3,8 +3,9 @@
 Each runs the hooks of the features (`Hooks.on_session_bound` and the following). Rows whose stanzas
 a session never acknowledged go back to their features; stanzas that no row stores are re-routed.
 The begin and end of sessions of the gateway's own accounts are counted for the event log
-(`event_counters`); a resumption is neither, and the gateway's closing event stands for the sessions
-that end with it. Source: XEP-0198, sections 4 and 5; RFC 6120, section 7.7.2.2.
+(`event_counters`); resumptions are not counted, and neither are the ends of sessions at the
+gateway's stop, which its closing event implies. Source: XEP-0198, sections 4 and 5; RFC 6120,
+section 7.7.2.2.
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ class SessionLifecycle:
         """End a session and re-route only what is stored in rows.
 
         Return the stanzas without a row that earlier units of this transaction have sent to the
-        session. They are not sent, and follow the stanzas that were sent before.
+        session. These are not sent; the caller re-routes them after the stanzas that were sent
+        before.
         """
         rows = self._end(tx, generation, reason)
         self._run_receipt_hooks(self._hooks.on_unacknowledged, tx, None, rows)

@@ -17,7 +17,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 
 COMPONENT_LINK: Final = 0
-"""The generation for stanzas that a component sends over its link, by their address."""
+"""The generation number for stanzas that a component sends to JIDs without a session."""
 
 _BIND: Final = """
 INSERT INTO temp.sessions (generation, full, bare, account, grant, since)

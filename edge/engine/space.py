@@ -1,9 +1,9 @@
 """Measure and limit the space that the database and its WAL take on the disk, and free it.
 
-`reserve` is called before a new message is accepted. Stored messages are delivered and deleted in
-the reserve. `SpaceGuard` is the last limit: if another process reads without end, the WAL cannot be
-shortened, and it grows no further than the database may. Source: https://www.sqlite.org/wal.html,
-"Avoiding Excessively Large WAL Files".
+`reserve` is called before a new message is accepted. The room that it leaves free serves to deliver
+and delete stored messages. `SpaceGuard` is the last resort: while another process reads without
+end, the WAL cannot be shortened; `SpaceGuard` stops its growth at the limit of the database.
+Source: https://www.sqlite.org/wal.html, "Avoiding Excessively Large WAL Files".
 """
 
 from __future__ import annotations

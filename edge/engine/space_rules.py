@@ -1,7 +1,7 @@
 """Rules for whether the database has room for a new message: in its size, its WAL and on the disk.
 
-What is stored must still be delivered and deleted when the database is full, and both take pages.
-So new messages are refused before SQLite would refuse them; the difference is the reserve.
+When the database is full, stored messages must still be delivered and deleted, and both take pages.
+So new messages are refused before SQLite would refuse writes; the difference is the reserve.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from edge.engine.quota import ExceededLimit
 
 WAL_SHARE: Final = 5 * 1024 * 1024
-"""Bytes that are set aside for the WAL while it is smaller: SQLite shortens it from 4 MiB on, after
-the commit that reaches them."""
+"""Minimum bytes that are set aside for the WAL: SQLite shortens the WAL when a commit makes it
+larger than 4 MiB."""
 
 
 class SpaceUsage(NamedTuple):

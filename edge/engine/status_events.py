@@ -19,7 +19,7 @@ _END: Final = "DELETE FROM temp.fullness"
 
 
 def log_migration(tx: Transaction) -> None:
-    """Log a migration of the schema since the last call, by a start or by a command."""
+    """Log the migration of the schema that a start or a command has made since the last call."""
     before = meta.read_number(tx, database.MIGRATED)
     if not before:
         return

@@ -12,14 +12,14 @@ from edge.engine.hooks import Context
 from edge.engine.service_time import Now
 
 LONGEST_WAIT: Final = 60.0
-"""Seconds of one wait: the event loop's timers stop while the machine is suspended, and service
-seconds do not."""
+"""Maximum seconds of one wait of the event loop, whose timers stop while the machine is suspended;
+service seconds do not."""
 
 
 def run(context: Context, tx: Transaction) -> None:
     """Do what is due in the engine and the features, and ask for the timer for what is due next.
 
-    What is left of a large batch is due again at once.
+    The rest of a large batch is due again at once.
     """
     refusals.close_due_windows(tx, context.limits.refusal_window)
     for hook in context.hooks.on_timer:

@@ -1,7 +1,7 @@
-"""Queries for operators: how much of each limit is used, and what waits.
+"""Queries for operators: the usage of each limit, and the numbers of waiting messages and events.
 
-Stanzas do not use these queries; they have cheaper ones. The limits of its table bound the rows
-that a query reads; large bodies are not read.
+The handling of stanzas uses cheaper queries. A query reads no more rows than the limits of its
+table allow, and no large bodies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from edge.engine.database import Transaction
 
 
 class LimitUsage(NamedTuple):
-    """The usage of a limit; if each source or account has its own, the largest and its owner."""
+    """The usage of a limit; if it applies to each source or account, the largest and its owner."""
 
     value: int
     of: str | None = None

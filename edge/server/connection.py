@@ -154,7 +154,7 @@ class Connection(asyncio.BufferedProtocol):
         self._process()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Remove the connection; its session may wait for another."""
+        """Remove the connection; its session may wait to be resumed on another connection."""
         if self._transport is None:
             return
         self._transport = self._plain = None
@@ -172,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> str:
-        """The account's bare JID, or the source before login, for the event log."""
+        """The account's bare JID, or before login the source address, for the event log."""
         return self._source if self._session is None else self._session.bare
 
     @property
@@ -283,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
             self._perform(self._negotiation.receive(item, more=self.has_more))
 
     def continue_with(self, wanted: list[Action]) -> None:
-        """Carry out actions, and handle the items held back meanwhile."""
+        """Carry out actions of the negotiation, then handle the items that were held back."""
         self._perform(wanted)
         self._process()
 
@@ -322,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
         self._parser.release_if_idle()
 
     def start_session(self, session: Session, wanted: list[Action]) -> None:
-        """Carry out actions and continue with a session that is bound or resumed."""
+        """Carry out actions of the negotiation, then continue with a bound or resumed session."""
         self._session = session
         self._login = None
         self._registry.mark_bound(self)

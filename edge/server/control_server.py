@@ -48,7 +48,7 @@ MODE: Final = 0o600
 def state_reader(
     limits: Limits, clock: Clock, used: Callable[[], dict[str, int]]
 ) -> Callable[[], ProcessStatus]:
-    """Return a function that returns the state of the process, which starts now.
+    """Return a function that returns the state of the process; its uptime begins with this call.
 
     Args:
         used: returns the present use of limits, by option name.
@@ -80,7 +80,8 @@ def for_store(
     store: Store,
     context: Context,
 ) -> ControlServer:
-    """Create the control server of a gateway; its front must have begun to use `store`."""
+    """Create the control server of a gateway, after its listener or component began to use
+    `store`."""
 
     async def members(queue: int) -> QueueAttendance:
         return await store.run(lambda tx: _present_members(tx, queue))

@@ -122,7 +122,7 @@ class Listener:
         self._store.submit(sessions.unprovisioned, answer, heavy=True)
 
     def prepare_reload(self) -> Callable[[], None]:
-        """Check the certificates and load them again; return a function that uses them.
+        """Check the certificates and load them again; return a function that puts them into use.
 
         Raises `SetupError`.
         """
@@ -136,7 +136,7 @@ class Listener:
     def used(self) -> dict[str, int]:
         """Return the present use of limits, by option name.
 
-        For a limit on each session, it is that of the session which uses most. `paused` is the
+        For a limit on each session, return the use of the session that uses most. `paused` is the
         number of connections that their rate limit pauses.
         """
         context, registry = self._context, self._registry

@@ -28,14 +28,14 @@ from edge.xmpp.stream.actions import Action
 from edge.xmpp.stream.negotiation import Negotiation
 
 PLAIN_CREDENTIALS: Final = "SCRAM-SHA-256"
-"""The mechanism whose credentials a password of PLAIN is checked against."""
+"""The mechanism whose stored credentials a password sent by PLAIN is checked against."""
 
 ATTEMPT_FAILED: Final = "not-authorized"
-"""The failure condition that counts as an attempt on a password; others are client errors."""
+"""The failure condition that counts as an attempt to guess a password; others are client errors."""
 
 MAX_TEXT: Final = 64
-"""Characters of an account or mechanism in an event, which a peer has chosen: as many as the name
-of a device has."""
+"""Maximum characters of an account or mechanism name in an event, because peers choose them: as
+many as the name of a device may have."""
 
 _LOOKED_UP: Final = frozenset({ATTEMPT_FAILED, "temporary-auth-failure"})
 """The failure conditions whose cause the gateway has found, and does not tell the peer."""
@@ -47,17 +47,17 @@ _TOO_MANY: Final = "too many failed logins"
 
 
 class LoginConnection(SessionConnection, Protocol):
-    """A login's view of its connection."""
+    """The methods of a connection that its login calls."""
 
     @property
     def has_more(self) -> bool:
         """Return whether the peer has sent more than was handled."""
 
     def continue_with(self, wanted: list[Action]) -> None:
-        """Carry out actions, and handle the items held back meanwhile."""
+        """Carry out actions of the negotiation, then handle the items that were held back."""
 
     def start_session(self, session: Session, wanted: list[Action]) -> None:
-        """Carry out actions and continue with a session."""
+        """Carry out actions of the negotiation, then continue with a session."""
 
     def accept_large_stanzas(self) -> None:
         """Raise the limit on the size of stanzas."""
@@ -67,8 +67,8 @@ class Login:
     """The login of one connection.
 
     Args:
-        source: its source, as `login_throttle.source_of` returns it.
-        address: its IP address.
+        source: the source address of the connection, as `login_throttle.source_of` returns it.
+        address: the IP address of the peer.
         fingerprint: the fingerprint of the peer's certificate, if TLS verified one.
     """
 
@@ -96,7 +96,7 @@ class Login:
         self._fault = ""  # why the present attempt fails, if it does
 
     def note_input(self) -> None:
-        """Note that the peer has sent something: the delay of a failure counts from here."""
+        """Note that the peer has sent something: the delay of a failure counts from this moment."""
         self._received_at = self._context.loop.time()
 
     def stop(self) -> None:
@@ -300,7 +300,7 @@ def log_failure(
     """Log a failed login by its rule; the peer does not learn the reason.
 
     Args:
-        source: as `login_throttle.source_of` returns it.
+        source: the source address, as `login_throttle.source_of` returns it.
         address: the IP address, if it is known.
     """
     tags = {"account": account[:MAX_TEXT], "mechanism": mechanism[:MAX_TEXT]}
@@ -313,7 +313,7 @@ def log_failure(
 
 
 def _password_fault(keys: Credentials | None, account: LoginAccount | None) -> str:
-    """Return why a login by password fails if it does."""
+    """Return the reason for which a login by password fails, if it fails."""
     if account is None:
         return "unknown account"
     if account.is_revoked:
@@ -322,7 +322,7 @@ def _password_fault(keys: Credentials | None, account: LoginAccount | None) -> s
 
 
 def _certificate_fault(issued: IssuedCertificate | None) -> str:
-    """Return why a login by a certificate without an owner fails."""
+    """Return the reason for which a login by a certificate without an owner fails."""
     if issued is None:
         return "certificate unknown"
     if issued.is_removed:

@@ -3,12 +3,13 @@
 A failure fills two leaky buckets, one of its address and one of its account. The fuller they are,
 the later the failure is reported; when one is full, attempts are refused without checking the
 password. An address that has logged in to an account before is exempt from that account's bucket,
-so that an attacker cannot lock a device out. A successful login removes what its pair of address
-and account has filled, and no more, so that one account cannot buy attempts on another.
+so that an attacker cannot lock a device out. A successful login removes only the failures of its
+own pair of address and account from the buckets, so that an attacker who has one account gains no
+attempts on another.
 
-Names without an account fill buckets in the same way, so that they cannot be told apart. All times
-are in seconds of a clock that does not go backwards. Concurrent attempts are counted when they
-fail; `limits.unauthenticated_per_address` bounds their number.
+Failures of unknown account names fill buckets in the same way, so that a peer cannot find out which
+accounts exist. All times are in seconds of a clock that does not go backwards. Concurrent attempts
+are counted when they fail; `limits.unauthenticated_per_address` bounds their number.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ K = TypeVar("K")
 
 KEYS: Final = 1000
 """Maximum remembered addresses, accounts and pairs of them: some 0.5 MB. The least recently used is
-removed; to have an account forgotten takes that many failures from as many addresses."""
+removed; to have an account's failures forgotten, an attacker needs as many failures from as many
+addresses."""
 
 DOUBLINGS: Final = 4
-"""Maximum number of doublings of the delay: up to 16 times the first."""
+"""Maximum number of doublings of the delay of a failure: up to 16 times the first delay."""
 
 IPV6_SITE: Final = 64
 """Prefix length of an IPv6 site, within which a host can choose its addresses."""
@@ -63,7 +65,7 @@ class _Buckets(Generic[K]):
 
 
 class LoginThrottle:
-    """The recent failures.
+    """The recent failures of logins, in leaky buckets.
 
     Args:
         keys: maximum number of remembered addresses, accounts and pairs.

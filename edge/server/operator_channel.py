@@ -1,8 +1,8 @@
 """Requests of the operator that change something or listen, for the control socket.
 
 A listener gets each item that is published to a node whose name matches, after the commit of its
-publication. It has no subscription and no session, so it delays nobody: one that reads too slowly
-is disconnected.
+publication. A listener has no subscription and no session, and a listener that reads too slowly is
+disconnected, so it delays no other work.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LISTENING: Final = msgspec.json.encode(Answer()) + b"\n"
 
 
 def read_listen(line: bytes) -> Listen | None:
-    """Return the request to listen in a line, if it is one."""
+    """Return the request to listen that a line contains, or `None` if it is another request."""
     try:
         return msgspec.json.decode(line, type=Listen) if line.startswith(b"{") else None
     except msgspec.DecodeError:
@@ -42,7 +42,7 @@ def read_listen(line: bytes) -> Listen | None:
 
 
 class Listener:
-    """A connection that gets published items, from its creation to `end`."""
+    """A connection that receives published items, from the creation of the listener until `end`."""
 
     def __init__(
         self, requests: OperatorRequests, filters: tuple[str, ...], transport: asyncio.Transport
@@ -59,7 +59,7 @@ class Listener:
             self._transport.write(line)
 
     def end(self) -> None:
-        """Get no more items."""
+        """Stop receiving items."""
         self._requests.remove(self)
 
 
@@ -92,7 +92,7 @@ class OperatorRequests:
         return msgspec.json.encode(answer) + b"\n"
 
     def listen(self, request: Listen, transport: asyncio.Transport) -> Listener | None:
-        """Begin to send published items; if that is refused, answer with an error and close."""
+        """Begin to send published items to `transport`; if refused, send an error and close."""
         try:
             filters = operator.check_filters(request.filters)
             if len(self._listeners) >= MAX_LISTENERS:
@@ -129,7 +129,7 @@ class OperatorRequests:
                 tx.send(number, line)
 
     def _deliver(self, sends: Sequence[Send]) -> None:
-        """Deliver to listeners what is for them, and the rest to sessions."""
+        """Deliver the stanzas for listeners to these, and all others to sessions."""
         self._deliver_to_sessions([one for one in sends if one.generation >= 0])
         for number, line, _receipt in sends:
             if (listener := self._listeners.get(number)) is not None:

@@ -1,8 +1,8 @@
 """Handling of stanzas that a session has no room for.
 
-The stanzas go back to the store or to their senders at once (`messages.xmpp.returned_stanzas`),
-and the session continues. Order is kept: while messages are on their way back, those behind them
-take the same way. Of presence, which is a state, the latest of each sender is kept within a limit
+The stanzas go back to the store or to their senders at once (`messages.xmpp.returned_stanzas`), and
+the session continues. Order is kept: while messages are being returned, later messages are
+returned, too. Presence is not returned: the latest presence of each sender is kept, within a limit,
 and sent when there is room.
 """
 
@@ -16,7 +16,8 @@ from edge.server.server_context import ServerContext
 from edge.xmpp import sender_address
 
 PRESENCE_SHARE: Final = 8
-"""Kept presence takes at most one part in so many of `limits.unacknowledged_bytes`."""
+"""Divisor of `limits.unacknowledged_bytes`: the part that kept presence may take. Presence above it
+is returned."""
 
 PRESENCE_OVERHEAD: Final = 256
 """Bytes of memory for each kept presence beside its own."""
@@ -26,7 +27,7 @@ _MESSAGE: Final = b"<message"
 
 
 class OverflowingSession(Protocol):
-    """A session's methods for its overflow."""
+    """The methods of a session that its overflow calls."""
 
     generation: int
 
@@ -90,7 +91,7 @@ class Overflow:
         self._session.count_unacknowledged(size)
 
     def _return_stanzas(self) -> None:
-        """Give back all stanzas that are here when the unit of work runs."""
+        """Return the stanzas, with those added before the unit of work runs."""
         stanzas, lifecycle = self._returning, self._context.lifecycle
         generation = self._session.generation
 

@@ -1,7 +1,7 @@
 """Rate limits on the stanzas and bytes of one connection, by leaky buckets.
 
 A connection above its limit is not read and its stanzas wait, in order; nothing is dropped. The
-first pause of a connection within a while is logged as an event.
+first pause of an account or address within `limits.refusal_window` is logged as an event.
 """
 
 from __future__ import annotations

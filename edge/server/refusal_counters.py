@@ -1,9 +1,9 @@
-"""Counting and logging of what the server refuses outside of units of work.
+"""Counting and logging of the server's refusals outside of units of work.
 
 Refused connections, stream errors and database faults are counted and logged with the next
 heartbeat; an event for each would let an unauthenticated peer fill the event log. The first failed
-login of each kind is logged at once, and the others are counted. The rules are few and named by the
-gateway; the sources are limited here, and aggregated in the event log.
+login of each kind is logged at once, and the others are counted. The gateway defines the rules, so
+there are few. The number of sources is limited here; further sources are counted as `other`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ accounts."""
 
 
 LOGIN_KINDS: Final = 32
-"""Maximum kinds of failed logins of one source that are told apart in one window; others have no
-details. A peer chooses the names of accounts and mechanisms; behind an address can be a site."""
+"""Maximum kinds of failed logins (reason, account and mechanism) of one source that are counted
+separately in one window; further ones are logged without details. The number is limited because
+peers choose the names; it is above 1 because a whole site can share one address."""
 
 LOGINS_AT_ONCE: Final = (8, 32)
-"""Maximum failed logins of one source, and of all, that are logged at once in one window. Each is a
-commit, which wears the card; others are logged with the next heartbeat."""
+"""Maximum failed logins of one source, and of all, that are logged at once in one window. Each
+takes a commit, which wears the flash card; further ones are logged with the next heartbeat."""
 
 
 class Refusal(NamedTuple):
@@ -119,7 +120,8 @@ class RefusalLog:
     ) -> None:
         """Log a failed login at once if it is the first of its kind in this window; else count it.
 
-        If the store cannot log it now, it is reported all the same. `now` is as above.
+        If the store cannot log it now, it is counted and written to the journal. `now` is the event
+        loop's time.
         """
         detailed = refusals.with_details(rule, reason, tags)
         kinds = self._recent_kinds(now)

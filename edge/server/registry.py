@@ -1,7 +1,7 @@
 """The registry of connections and sessions, and the limits on their numbers.
 
 A connection is a socket; a session is a bound resource, which may outlive its connection
-(XEP-0198). Presence is stored elsewhere: the store addresses a session by its generation.
+(XEP-0198). Presence is in the database, whose rows refer to a session by its generation.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Registry:
         """Add a connection; return False if there are too many.
 
         Args:
-            source: its source, as `login_throttle.source_of` returns it.
+            source: its source address, as `login_throttle.source_of` returns it.
             now: the present time in seconds.
         """
         admitted, replaced = self.unauthenticated.admit(connection, source, now)
@@ -95,7 +95,7 @@ class Registry:
     # Sessions
 
     def largest_groups(self) -> tuple[int, int]:
-        """Return the number of sessions of the account, and of the source, that has most."""
+        """Return the largest number of sessions of one account, and of one source."""
         groups = self._by_account, self._by_source
         account, source = (max(map(len, group.values()), default=0) for group in groups)
         return account, source
@@ -163,7 +163,7 @@ class Registry:
         return False
 
     def move(self, session: Session, source: str) -> bool:
-        """Count a session for another source; return False if that has too many."""
+        """Count a session for another source address; return False if that has too many."""
         group = self._by_source.get(source, {})
         if session.generation not in group and len(group) >= self._limits.sessions_per_address:
             return False
@@ -221,11 +221,11 @@ class Registry:
         return ended.handled
 
     def remove_session(self, generation: int) -> None:
-        """Remove a session that has left the store."""
+        """Remove a session whose row was removed from the store."""
         self._sessions.pop(generation, None)
 
     def deliver(self, sends: Iterable[Send]) -> None:
-        """Pass stanzas to their sessions; a removed session's rows were given back."""
+        """Pass stanzas to their sessions; drop those to removed sessions."""
         for generation, stanza, receipt in sends:
             if (session := self._sessions.get(generation)) is not None:
                 session.deliver(stanza, receipt)
@@ -244,7 +244,7 @@ class Registry:
         return session.bare
 
     def replace(self, generation: int) -> None:
-        """End a session that has left the store because another has its address."""
+        """End a session whose row was replaced by that of another session with its full JID."""
         if (session := self._sessions.get(generation)) is not None:
             session.replace()
 

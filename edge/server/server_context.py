@@ -23,7 +23,8 @@ CHECK_INTERVAL: Final = 1.0
 
 
 RESERVED: Final = 4
-"""One part in so many of `limits.unacknowledged_total_bytes` is reserved for answers and rows."""
+"""Divisor of `limits.unacknowledged_total_bytes`: the part that is reserved for answers and
+rows."""
 
 
 class Flushable(Protocol):
@@ -83,7 +84,7 @@ class ServerContext:
         self._timer: asyncio.TimerHandle | None = None
 
     def may_relay(self, size: int) -> bool:
-        """Return whether one session may send another so many bytes, which then wait for
+        """Return whether a session may send `size` bytes to another, where they wait for
         acknowledgement."""
         limit = self.settings.limits.unacknowledged_total_bytes // RESERVED * (RESERVED - 1)
         return self.unacknowledged_bytes + size <= limit

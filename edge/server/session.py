@@ -41,12 +41,13 @@ ID_BYTES: Final = 24
 """Random bytes of the id by which a session is resumed: 192 bits cannot be guessed."""
 
 OWN_BACKLOG: Final = 4
-"""Maximum bytes of the gateway's own unsent stanzas, in units of `limits.send_buffer`. Answers fill
-one unit, after which the peer is not read; the gateway's other stanzas have no such brake."""
+"""Maximum bytes of the gateway's own unsent stanzas, in units of `limits.send_buffer`. Answers
+alone stay within one unit, because the gateway then stops reading from the peer; the other stanzas
+are not limited in this way."""
 
 
 class SessionConnection(Protocol):
-    """A session's view of its connection."""
+    """The methods of a connection that its session calls."""
 
     closed: bool
     written: int
@@ -85,10 +86,10 @@ class SessionConnection(Protocol):
 
 
 class SessionRegistry(Protocol):
-    """A session's view of the registry (`registry.Registry`)."""
+    """The methods of the registry (`registry.Registry`) that a session calls."""
 
     def mark_resumable(self, session: Session) -> None:
-        """Make the session available by its id."""
+        """Make the session available by its stream management id."""
 
     def mark_attached(self, session: Session) -> None:
         """Record that the session has a connection again."""
@@ -113,9 +114,9 @@ class Session:
     """A session: its stanzas in flight, its unacknowledged stanzas, and its life.
 
     Args:
-        generation: the session's number, which the store addresses it by.
+        generation: the session's number in the store.
         account: the account's local part.
-        source: the source that it counts for, as `login_throttle.source_of` returns it.
+        source: the source address that it counts for, as `login_throttle.source_of` returns it.
 
     Attributes:
         connection: its connection, or None while it waits to be resumed.
@@ -291,7 +292,7 @@ class Session:
             connection.send(answer)
 
     def deliver(self, stanza: bytes, receipt: Receipt | None) -> None:
-        """Send a stanza of another unit of work; one that does not fit goes back."""
+        """Send a stanza of another unit of work; without room, pass it to the overflow."""
         if self.ended:
             if receipt is None and self._teardown is not None:
                 self._teardown.add(stanza)

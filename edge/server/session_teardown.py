@@ -1,8 +1,9 @@
 """Removal of an ended session from the store, with retries if the store cannot do it at once.
 
-The session leaves and gives back its undelivered stanzas in one unit of work, in order. If the disk
-is full, it leaves first, so that nothing more is sent to it, and its stanzas wait for room: for a
-limited time, and within a limit for all sessions. After that, their senders get errors.
+The session is removed and its undelivered stanzas are routed again, in order, in one unit of work.
+If the disk is full, the session is removed first, so that no more stanzas are sent to it. Its
+stanzas then wait for room in memory, for `RETRIES` attempts, and within a limit on the bytes of all
+sessions. After that, their senders get errors.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class SessionTeardown:
         self._left = False  # has left the store, and has stanzas to give back
 
     def start(self) -> None:
-        """Leave the store and give back all stanzas."""
+        """Remove the session from the store and route all its stanzas again."""
         lifecycle, generation, late = self._context.lifecycle, self._generation, self._late
         self._idle = False
 
@@ -85,8 +86,7 @@ class SessionTeardown:
             self.start()
 
     def _leave(self, then: Callable[[], None]) -> None:
-        """Leave the store without giving back stanzas, because there is no room or one of them is
-        at fault."""
+        """Remove the session only, because its stanzas find no room or one of them fails."""
         lifecycle, generation = self._context.lifecycle, self._generation
 
         def answer(outcome: list[bytes] | StoreError) -> None:
@@ -116,7 +116,7 @@ class SessionTeardown:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Send errors to the senders of the stanzas, and count these."""
+        """Send errors to the senders of the stanzas, and count the stanzas."""
         lifecycle, generation = self._context.lifecycle, self._generation
         stanzas = self._stanzas
         stanzas += self._late

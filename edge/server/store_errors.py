@@ -13,7 +13,7 @@ _TEXTS: Final = {"database_bytes": "the limit database_bytes is reached"}
 
 
 def stanza_error(error: StoreError) -> StanzaError:
-    """Return the stanza error for a store error, after which the peer may try again."""
+    """Return the stanza error for a store error; its type `wait` lets the peer try again."""
     if isinstance(error, StoreFull):
         return StanzaError("resource-constraint", _TEXTS.get(error.rule, DISK_FULL))
     if isinstance(error, StoreBusy):

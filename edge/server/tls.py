@@ -24,7 +24,7 @@ ALPN: Final = "xmpp-client"
 """The ALPN protocol name for direct TLS (XEP-0368)."""
 
 BUFFER_BYTES: Final = 16 * 1024
-"""Bytes of asyncio's input buffer for TLS: one TLS record, instead of 256 KiB."""
+"""Bytes of asyncio's input buffer for TLS: one TLS record, in place of the default of 256 KiB."""
 
 _SHARING: Final = ((3, 11), (3, 15))
 """The first version of Python whose asyncio works with a shared TLS input buffer, and the first
@@ -92,7 +92,7 @@ class TlsContexts:
         return tuple(_stamp(path) for path in (files.server, files.server_key, files.ca, files.crl))
 
     def use(self, loaded: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
-        """Use what `load` returned."""
+        """Use the contexts that `load` returned."""
         self._starttls, self._direct = loaded
 
     def load(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -124,7 +124,8 @@ class TlsServer:
         self.active_handshakes = 0
 
     def prepare_reload(self) -> Callable[[], None]:
-        """Load the certificates again; return a function that uses them and the present limits.
+        """Load the certificates again; return a function that puts them and the present limits into
+        use.
 
         Handshakes that have begun do not count towards a new limit. Raises `SetupError`.
         """
@@ -222,8 +223,8 @@ def fingerprint(transport: asyncio.BaseTransport) -> bytes | None:
 def limit_buffers() -> None:
     """Reduce the memory of asyncio's TLS connections.
 
-    The attribute is private; in a Python without it, TLS connections need more memory, and the test
-    of the memory of idle sessions fails.
+    This sets a private attribute of asyncio. In a Python without the attribute, TLS connections
+    need more memory, and the test of the memory of idle sessions fails.
     """
     if isinstance(getattr(sslproto.SSLProtocol, "max_size", None), int):
         sslproto.SSLProtocol.max_size = BUFFER_BYTES

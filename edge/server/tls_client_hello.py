@@ -1,8 +1,8 @@
 """The first bytes of a connection: whether TLS begins with them (XEP-0368), and for which protocol.
 
-A client that offers ALPN protocols, and not ours, has connected to the wrong port or is the victim
-of a cross-protocol attack; it is refused (RFC 7301, section 3.2). Python's `ssl` would continue
-without a protocol. A client that offers none is accepted.
+A client that offers ALPN protocols, but not `xmpp-client`, has connected to the wrong port or is
+the victim of a cross-protocol attack; it is refused (RFC 7301, section 3.2). Python's `ssl` would
+continue without a protocol. A client that offers no protocol is accepted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ClientHelloReader(asyncio.BufferedProtocol):
     """A protocol that reads what a client sends first, and then leaves the transport.
 
     A ClientHello starts TLS on the connection. Anything else is the connection's own input, if TLS
-    may begin later (STARTTLS). No stream begins with the first byte of a TLS record.
+    may begin later (STARTTLS). The first byte of a TLS record cannot begin an XML stream.
 
     Args:
         only_tls: whether the port is for direct TLS only.
@@ -113,8 +113,7 @@ class ClientHello:
         self._next = 0  # where the record begins that is not in the message yet
 
     def offered_protocols(self) -> list[bytes]:
-        """Return the ALPN protocols; empty if it offers none or is malformed, which TLS itself then
-        refuses.
+        """Return the ALPN protocols; none if the message is malformed, which TLS then refuses.
 
         Raises:
             Incomplete: more bytes are needed.

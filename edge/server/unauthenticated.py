@@ -37,7 +37,7 @@ class UnauthenticatedConnections(Generic[T]):
         """Add a connection if there is room, or if another can be replaced.
 
         Args:
-            source: its source, as `login_throttle.source_of` returns it.
+            source: its source address, as `login_throttle.source_of` returns it.
             now: the present time in seconds.
 
         Returns:

@@ -1,8 +1,7 @@
-"""The front of a gateway that is a component of another XMPP server (XEP-0114).
+"""The gateway as a component of another XMPP server (XEP-0114), which connects to that server.
 
-It connects to the server, and connects again when the link is lost, and reports to the operator why
-there is no link. All sessions end with the link. Accounts, rosters, offline storage and passwords
-are the server's.
+It connects again when the link is lost, and reports to the operator why there is no link. All
+sessions end with the link. Accounts, rosters, offline storage and passwords are on the server.
 """
 
 from __future__ import annotations
@@ -33,22 +32,23 @@ MIN_WAIT: Final = 1.0
 """Minimum seconds between attempts to connect."""
 
 MAX_WAIT: Final = 60.0
-"""Maximum seconds between attempts: a restarted server has its component a minute later."""
+"""Maximum seconds between attempts: the component is back a minute after the server, at most."""
 
 STEADY: Final = 60.0
-"""Seconds that a link must last for its loss not to count as another failure in a row."""
+"""Seconds after which the loss of a link is the first failure of a new series, so that the waits
+start again at `MIN_WAIT`."""
 
 START_EXTENSION: Final = 2 * MAX_WAIT
 """Seconds by which each failed attempt extends systemd's time-out of the start."""
 
 
 class Component:
-    """The front of a component.
+    """The component side of a gateway, in place of `Listener`.
 
     Args:
         settings: the configuration; `settings.component` is set.
         warn: called with a line for the operator.
-        fail: called with a fault after which the front cannot continue.
+        fail: called with a fault after which the component cannot continue.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Component:
         return [("component", self._address)]
 
     def prepare_reload(self) -> Callable[[], None]:
-        """Check the secret, which the next link reads; raises `ConfigError`."""
+        """Check that the secret can be read; the next link uses it. Raises `ConfigError`."""
         self._read_secret()
         return lambda: None
 

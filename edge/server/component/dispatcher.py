@@ -30,7 +30,7 @@ from edge.xmpp.namespaces import CLIENT, clark
 from edge.xmpp.stanza import STANZA_NAMES, Item, OversizedStanza, Stanza
 
 IN_FLIGHT: Final = 512
-"""Maximum stanzas of the link that wait for a commit: as many as one commit has."""
+"""Maximum stanzas of the link that wait for a commit: as many as one commit can have."""
 
 IN_FLIGHT_BYTES: Final = 1024 * 1024
 """Maximum bytes of these stanzas: as much as the largest stanza that the link carries."""
@@ -42,7 +42,7 @@ _PRESENCE: Final = clark(CLIENT, "presence")
 
 
 class StanzaLink(Protocol):
-    """The dispatcher's view of the link (`link.Link`)."""
+    """The methods of the link (`link.Link`) that the dispatcher calls."""
 
     def write(self, data: bytes) -> None:
         """Send bytes, if connected."""
@@ -116,7 +116,7 @@ class Dispatcher:
                 self._confirm(send.generation, send.receipt)
 
     def _send_outside(self, send: Send) -> None:
-        """Send to a JID without a session; nobody stores the stanza if there is no link."""
+        """Send a stanza to a JID without a session; drop it if there is no link."""
         if self._link is None:
             self._counters.add("component_unsent")
         else:
@@ -186,7 +186,7 @@ class Dispatcher:
             self._link.write(work)
 
     def _enter(self, sender: jid.Jid) -> Peer:
-        """Create a session for a new sender, and remove the excess."""
+        """Create a session for a new sender, and remove the sessions above the limits."""
         peer = self._peers.add(sender.full)
         context = self._router.context
 

@@ -1,8 +1,8 @@
 """The link of a component to its server (XEP-0114).
 
-slixmpp's `ComponentXMPP` opens the stream and does the handshake. Stanzas go to the parser that
-devices' streams use, because slixmpp's trees have no limits and its parser keeps every name. The
-link has no TLS; it is for loopback or a trusted network.
+slixmpp's `ComponentXMPP` opens the stream and does the handshake. Stanzas are parsed by
+`StreamParser`, like those of devices, because slixmpp's parser has no limits and keeps every name
+in memory. The link has no TLS; it is for loopback or a trusted network.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LinkLost(Exception):
 
 
 class LinkOwner(Protocol):
-    """The link's view of its dispatcher."""
+    """The methods of the dispatcher that the link calls."""
 
     def receive(self, items: list[Item]) -> None:
         """Handle stanzas, in order."""
@@ -251,7 +251,8 @@ class Link(ComponentXMPP):
             self._owner.receive(found)
 
     def _to_client_namespace(self, stanza: Stanza) -> list[Item]:
-        """Parse a stanza that declares the component namespace itself again, as a client's."""
+        """Parse a stanza again, in the client namespace, if it declares the component namespace
+        itself."""
         raw = stanza.raw
         first = TAG.match(raw)
         end = 0 if first is None else first.end()

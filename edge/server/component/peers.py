@@ -1,8 +1,8 @@
 """The sessions of a component: one for each full JID that has sent a stanza, limited in number.
 
-A component does not learn of log-outs, so the session that is silent longest is removed when there
-are too many. Untrusted peers are limited separately and never displace trusted ones. A peer with
-stanzas in flight is not removed.
+A component does not learn of log-outs, so when there are too many sessions, the one that has been
+silent longest is removed. Untrusted peers are limited separately and never displace trusted ones. A
+peer with stanzas in flight is not removed.
 """
 
 from __future__ import annotations
