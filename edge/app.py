@@ -1,8 +1,8 @@
 """The composition root of the gateway: start all parts in order, and stop them.
 
-Start: store, event log, uplink, front, web page, control socket, `ready`. Stop, on SIGTERM or
-SIGINT: no new sessions, end the sessions, commit the waiting units, seal the closing event. SIGHUP
-reloads the configuration (`edge.reload`).
+Start: store, event log, uplink, listener or component, web page, control socket, `ready`. Stop, on
+SIGTERM or SIGINT: no new sessions, end the sessions, commit the waiting units, seal the closing
+event. SIGHUP reloads the configuration (`edge.reload`).
 """
 
 from __future__ import annotations
@@ -68,12 +68,13 @@ LAST_UPLOAD_TIME: Final = 5.0
 """Seconds for the uplink to ship the last segments at the stop; the rest is shipped next time."""
 
 GC_THRESHOLD: Final = 20_000
-"""New objects until a garbage collection. A dozen stanzas create the 700 of Python's default, and
-collecting so often takes a tenth of an exchange's time."""
+"""New objects until a garbage collection. Python's default is 700, which a dozen stanzas create;
+collections at that rate take a tenth of the processor time."""
 
 SWITCH_INTERVAL: Final = 0.0005
-"""Seconds until a waiting thread gets the interpreter lock. Python's 5 ms are as long as a whole
-exchange, in which the event loop and the database's thread wait for each other several times."""
+"""Seconds until a waiting thread gets the interpreter lock. Python's default of 5 ms is as long as
+the handling of a message, in which the event loop and the database's thread wait for each other
+several times."""
 
 SPARE_DESCRIPTORS: Final = 64
 """File descriptors beside the sessions': database, uplink, listener, connections to be refused. A
@@ -124,7 +125,7 @@ def _raise_descriptors(sessions: int, unauthenticated: int) -> None:
 
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """Lock the folder, so that a second gateway cannot use its messages."""
+    """Lock the folder, so that no second gateway runs in it."""
     with (folder / "run.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -380,12 +381,16 @@ class App:
         try:
             await control.start()
         except OSError as error:
-            self._warn(f"no control socket ({error}); `fieldpost status` will report not running")
+            self._warn(
+                f"the control socket cannot be opened: {error}; commands such as "
+                "`fieldpost status` will report that the gateway is not running"
+            )
 
     async def _unless_stopped(
         self, starting: Coroutine[None, None, list[tuple[str, Address]]]
     ) -> list[tuple[str, Address]] | None:
-        """Wait for the front to start; return `None` if the gateway is stopped meanwhile."""
+        """Wait for the listener or component to start; return `None` if the gateway is stopped
+        first."""
         front = asyncio.create_task(starting)
         stopped = asyncio.create_task(self._stop.wait())
         await asyncio.wait({front, stopped}, return_when=asyncio.FIRST_COMPLETED)

@@ -71,7 +71,7 @@ class HeartbeatSources(NamedTuple):
     Attributes:
         counters: refusals that are not logged elsewhere.
         run: this run, whose service seconds are saved.
-        meter: what was written to the flash card.
+        meter: measures the bytes written to the flash card.
     """
 
     store: Store
@@ -83,7 +83,7 @@ class HeartbeatSources(NamedTuple):
 
 async def write_heartbeat(beats: HeartbeatSources, event: NewEvent) -> None:
     """Write a heartbeat or the closing event, with counted events, service seconds, flash wear and
-    last sessions.
+    the times at which accounts were last connected.
 
     A heartbeat logs counted events that are due, if the database has room. The closing event logs
     all counted events and refusals. Raises `StoreError`.
@@ -146,7 +146,7 @@ async def poll_external_changes(store: Store) -> None:
 async def log_queue_depths(
     store: Store, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> None:
-    """Log the depths of queues regularly; of an empty queue once."""
+    """Log the depths of queues regularly; the depth of an empty queue is logged once."""
     while True:
         await sleep(DEPTH_INTERVAL)
         with suppress(StoreError):  # a full disk or a slow read: logged the next time

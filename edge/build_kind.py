@@ -1,4 +1,4 @@
-"""Describe the installed package: compiled or pure (decision 38)."""
+"""Describe the installed package: compiled or pure Python (decision 38)."""
 
 from __future__ import annotations
 

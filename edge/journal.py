@@ -1,9 +1,9 @@
 """The journal of the running gateway: lines on standard error.
 
-Each event of the gateway's own, from a level on, is a line when it is committed; so are warnings,
-faults and the reason of a failed start or stop. Under systemd, each line begins with its priority
-(sd-daemon(3)) instead of its time and level. A line that cannot be written at once is counted and
-dropped, because writing must not block the event loop.
+Each event of the gateway's own that has at least the chosen level is written as a line after its
+commit; so are warnings, faults and the reason of a failed start or stop. Under systemd, each line
+begins with its priority (sd-daemon(3)) instead of its time and level. A line that cannot be written
+at once is counted and dropped, because writing must not block the event loop.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _to_json: Final = msgspec.json.Encoder().encode
 
 
 class Journal:
-    """The journal.
+    """The writer of the journal.
 
     Args:
-        level: the level from which events and warnings are written, in any case.
+        level: the lowest level of events and warnings that are written, in upper or lower case.
         form: `text`, or `json` for one object per line.
         stream: the stream to write to; standard error by default.
     """
@@ -109,7 +109,10 @@ class Journal:
                 return
             if self._dropped:
                 count, self._dropped = self._dropped, 0
-                self._write_plain("Warning", f"{plural(count, 'line')} could not be written here")
+                self._write_plain(
+                    "Warning",
+                    f"{plural(count, 'line')} could not be written, because standard error was full",
+                )
             prefix = f"<{_priority(level)}>" if self._has_priorities else ""
             self._stream.write(f"{prefix}{line}\n")
             self._stream.flush()
@@ -152,7 +155,7 @@ def _clip(text: str) -> str:
 
 
 def _fields(event: NewEvent) -> dict[str, object]:
-    """Return the fields of an event that it has, without its level."""
+    """Return the fields of an event that are set, without the level."""
     found: dict[str, object] = {}
     for name, value in event._asdict().items():
         if value is None or name == "level":

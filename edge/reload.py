@@ -29,9 +29,11 @@ async def _nothing() -> None:
 
 
 class Change(NamedTuple):
-    """A prepared change of a part: `apply` runs after the options have changed, or `discard`.
+    """A prepared change of a part of the gateway. Neither function may raise.
 
-    Neither fails.
+    Attributes:
+        apply: runs after the options have changed.
+        discard: runs in place of `apply` if the reload fails.
     """
 
     apply: Callable[[], Awaitable[None]] = _nothing
@@ -39,7 +41,7 @@ class Change(NamedTuple):
 
 
 Part = Callable[[Config], Awaitable[Change]]
-"""Prepares the change of a part of the gateway to a configuration; raises `FieldpostError`."""
+"""Prepares a part of the gateway for a new configuration; raises `FieldpostError`."""
 
 
 class Reloader:
@@ -67,7 +69,8 @@ class Reloader:
         self._lock = asyncio.Lock()
 
     async def reload(self) -> ReloadReport:
-        """Reload, and report what has changed, or the faults for which nothing has."""
+        """Reload the configuration; report the changed options, or the faults that prevent a
+        change."""
         async with self._lock:
             try:
                 text = load.read(self._folder)
@@ -81,7 +84,7 @@ class Reloader:
         found, target = changes.compare(self._settings, new), changes.merge(self._settings, new)
         for conflict in load.find_conflicts(target):
             restart = ", ".join(found.restart)
-            raise ConfigError(f"{conflict}, unless {restart} changes too; restart the gateway")
+            raise ConfigError(f"{conflict}; to change {restart} as well, restart the gateway")
         prepared: list[Change] = []
         try:
             for part in self._parts:

@@ -32,7 +32,7 @@ CHECK_INTERVAL: Final = 5.0
 """Seconds between two checks of the wall clock, each two readings and no transaction."""
 
 RETRY_INTERVAL: Final = 60.0
-"""Seconds until counting a time off is tried again after a failure."""
+"""Seconds after a failure until the task that ages rows by a time off tries again."""
 
 FIRST_SAVE: Final = 1.0
 """Seconds from a start to the first save; the interval doubles until heartbeats save the time. So
@@ -123,7 +123,8 @@ async def settle_time_off(
     hooks: Sequence[TimeOffHook],
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Count a time off that was unknown at the start, as soon as the wall clock is synchronised."""
+    """Age stored rows by a time off that was unknown at the start, as soon as the wall clock is
+    synchronised."""
     while True:
         wait = CHECK_INTERVAL
         if clock().synchronised:

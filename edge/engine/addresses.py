@@ -44,7 +44,7 @@ class AddressReason(Enum):
     REMOTE_DOMAIN = "this gateway serves only its own domain"
     NOBODY = "nobody is reached at this address"
     NO_NODE = "there is no such node"
-    NO_MESSAGES = "nothing at this address takes messages"
+    NO_MESSAGES = "this address does not accept messages"
 
 
 class AddressError(ServiceError[AddressReason]):

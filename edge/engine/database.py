@@ -287,7 +287,7 @@ def create(path: Path) -> None:
         StoreError: the file cannot be created.
     """
     if path.exists():
-        raise SetupError(f"{path} exists already")
+        raise SetupError(f"{path} exists already; choose another folder (`--dir`)")
     path.touch(mode=0o600)
     try:
         with closing(_connect(path)) as connection:

@@ -27,7 +27,7 @@ def decode(context: Context, payloads: Iterable[Element]) -> Contents:
             if decoder is not None:
                 found += decoder(payload)
             if len(found) > MAX_EVENTS:
-                raise UnreadablePayload(f"it has more than {MAX_EVENTS} events")
+                raise UnreadablePayload(f"the message has more than {MAX_EVENTS} events")
     except UnreadablePayload as error:
         return Contents([], str(error)[:MAX_REASON])
     return Contents(found)

@@ -366,7 +366,7 @@ class Store:
         """Report a bug that has ended the store; nothing is committed any more."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._call(self.on_broken, StoreBroken(f"the store has ended: {error!r}"))
+            self._call(self.on_broken, StoreBroken(f"the task that commits has failed: {error!r}"))
 
     async def _reclaim(self) -> None:
         now = time.monotonic()

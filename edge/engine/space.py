@@ -103,7 +103,9 @@ def measure(tx: Transaction) -> SpaceUsage:
         return SpaceUsage(live, spare, 0, UNBOUNDED)
     size = _file_size(path)
     if not size:  # later commits to a removed file would be lost when the process ends
-        raise StoreBroken(f"the database file {path} was removed")
+        raise StoreBroken(
+            f"the database file {path} was removed; restore a backup (`fieldpost restore`)"
+        )
     growth = max(0, pages * PAGE_BYTES - size)  # pages that are only in the WAL so far
     return SpaceUsage(live, spare, _file_size(f"{path}-wal"), _free_on_disk(path) - growth)
 
@@ -191,7 +193,10 @@ class SpaceGuard:
             return None
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if self._guard is not None and code == sqlite3.SQLITE_BUSY:
-            return StoreFull("the WAL has no room beside the database", "database_bytes")
+            return StoreFull(
+                "the WAL is full, because another process reads the database for too long",
+                "database_bytes",
+            )
         if code != sqlite3.SQLITE_FULL:
             return None
         with suppress(sqlite3.Error):

@@ -96,7 +96,7 @@ class OperatorRequests:
         try:
             filters = operator.check_filters(request.filters)
             if len(self._listeners) >= MAX_LISTENERS:
-                raise RequestRefused(f"there are {MAX_LISTENERS} listeners already")
+                raise RequestRefused(f"{MAX_LISTENERS} commands listen already; stop one of them")
         except RequestRefused as error:
             transport.write(msgspec.json.encode(Answer(str(error))) + b"\n")
             transport.close()

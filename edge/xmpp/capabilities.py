@@ -23,7 +23,8 @@ HASHES: Final = {
 """The accepted hash functions, by their names in XEP-0115; broken ones are left out."""
 
 PARTS: Final = 1000
-"""Maximum identities, features and form values in an answer; no device has so many."""
+"""Maximum identities, features and form values in an answer; an answer with more counts as
+ill-formed. No device has so many."""
 
 END: Final = "<"
 """The character that ends each part of the hashed text."""
@@ -39,7 +40,7 @@ _VALUE: Final = clark(DATA_FORMS, "value")
 
 
 class Caps(NamedTuple):
-    """An announcement in a presence: hash function, software, and hash of its capabilities."""
+    """The capabilities that a presence announces: hash function, software, and the hash."""
 
     hash: str
     node: str
@@ -103,10 +104,10 @@ def verifies(text: str, caps: Caps) -> bool:
 
 
 def parts(text: str) -> frozenset[str]:
-    """Return the parts of a hashed text, which are all that its hash proves.
+    """Return the parts of a hashed text: identities, features and form values.
 
-    Two answers with the same hash may divide the same parts differently between identities,
-    features and forms.
+    A hash proves only the parts: two answers with the same hash may divide the same parts
+    differently between identities, features and forms.
     """
     return frozenset(text.split(END))
 

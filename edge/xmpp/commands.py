@@ -22,7 +22,8 @@ ONE_STAGE: Final = serialize.tag("actions", {"execute": "complete"}, serialize.t
 """The actions allowed after the only form of a command; cancelling is always allowed."""
 
 TABLE_CHARACTERS: Final = 16 * 1024
-"""Characters in the table of an answer, so that the answer fits into any stream."""
+"""Maximum characters in the table of an answer, so that the answer fits into any stream; further
+rows are left out."""
 
 
 def answer(node: str, session: str, status: str, content: bytes = b"") -> bytes:

@@ -33,7 +33,7 @@ def verification_string(features: tuple[str, ...], *, component: bool = False) -
     """Return the verification string of the gateway (XEP-0115, section 5.1).
 
     Args:
-        component: it is a component of another server.
+        component: whether the gateway is a component of another server.
     """
     own = COMPONENT if component else SERVER
     identity = f"{own['category']}/{own['type']}//{own['name']}<"

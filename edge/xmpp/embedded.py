@@ -1,4 +1,4 @@
-"""Messages embedded in a QoS request, as stanzas of their own."""
+"""Conversion of a message that is embedded in a QoS request to a separate stanza."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _START: Final = b"<message"
 def as_client_stanza(body: bytes) -> bytes:
     """Return an embedded message as a stanza in the namespace of clients.
 
-    A message that inherits the QoS namespace of the request around it is meant to be in the
-    namespace of clients.
+    A message that inherits the QoS namespace of the request around it is treated as if it were in
+    the namespace of clients.
     """
     from xml.etree import ElementTree  # imported late: only rare paths build trees
 

@@ -1,6 +1,6 @@
 """Fast parsing of plain envelopes: the iqs that devices send most.
 
-They contain a message or an item, or are short answers: `<received/>` or an empty result.
+These iqs contain a message or an item, or are short answers: `<received/>` or an empty result.
 
 An envelope is plain if it is written in the form that serialisers use: no whitespace between tags
 or around `=`, one kind of quotes, ASCII without references in the attributes of its own elements,
@@ -24,11 +24,13 @@ from edge.xmpp.stanza import MAX_PREFIXES, Child, Item, Stanza, StanzaBytes, Str
 from edge.xmpp.tree_parser import TreeParser
 
 MAX_ENVELOPE_BYTES: Final = 4096
-"""Maximum bytes of an envelope: one read of a connection. Larger ones need not be fast."""
+"""Maximum bytes of an envelope: one read of a connection. Larger ones are left to
+`StreamParser`."""
 MAX_TAGS: Final = 128
 """Maximum start and end tags of an envelope, so that the tree of its body takes some 30 kB."""
 MAX_SKELETONS: Final = 64
-"""Maximum skeletons to remember; each client library writes three."""
+"""Maximum skeletons to remember; all are forgotten when there are more. Each client library writes
+three."""
 MAX_SKELETON_LENGTH: Final = 256
 """Maximum characters of a skeleton to remember."""
 _START: Final = b"<iq "

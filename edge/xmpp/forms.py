@@ -47,7 +47,7 @@ def read(tree: Element, form_type: str | None = None) -> dict[str, list[str]]:
         form_type: the required value of `FORM_TYPE`, if the form has that field.
 
     Raises:
-        StanzaError: `bad-request`: it is not a submitted form, has another `FORM_TYPE`, or has a
+        StanzaError: `bad-request`: the form is not a submission, has another `FORM_TYPE`, or has a
             field without a name or a duplicate field.
     """
     if tree.tag != X or tree.get("type") != "submit":

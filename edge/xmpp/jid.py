@@ -1,8 +1,8 @@
 """Parsing and normalisation of addresses (RFC 6120, section 2.1, with the profiles of stringprep).
 
 Nearly all addresses are ASCII. The profiles only prohibit some ASCII characters and change capital
-letters, so regular expressions check these addresses. slixmpp's `JID` normalises all others; it is
-imported when the first of them arrives, because it takes 7 MB.
+letters, so regular expressions check these addresses. slixmpp's `JID` normalises all other
+addresses; it is imported when the first such address arrives, because it takes 7 MB.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edge.xmpp.errors import StanzaError
 MAX_PLAIN_DOMAIN = 253
 """Maximum bytes of a domain name in the DNS."""
 CACHED = 1024
-"""Parsed addresses in the cache: twice what the largest gateway serves; at most 3 MB."""
+"""Parsed addresses in the cache: twice as many as the largest gateway serves; at most 3 MB."""
 
 _LOCAL = r"[!#$%()*+,\-.0-9;=?A-Z\[\\\]^_`a-z{|}~]{1,1023}"
 """The local parts in ASCII that nodeprep allows (RFC 6122, appendix A.5)."""
@@ -33,7 +33,7 @@ _FULL_STOPS = re.compile("[\u3002\uff0e\uff61]")
 
 
 class JidError(StanzaError):
-    """An address is malformed: `modify/jid-malformed`."""
+    """An address is malformed (stanza error `jid-malformed` of type `modify`)."""
 
     def __init__(self, text: str) -> None:
         super().__init__("jid-malformed", text)
@@ -67,7 +67,7 @@ def parse(text: str) -> Jid:
     """Parse and normalise an address.
 
     Raises:
-        JidError: it is empty, or a part is too long or has prohibited characters.
+        JidError: the address is empty, or a part is too long or has prohibited characters.
     """
     match = _PLAIN.fullmatch(text)
     if match is not None and len(match[2]) <= MAX_PLAIN_DOMAIN:

@@ -5,7 +5,7 @@
   after `REBUILD_BYTES`, and freed while the connection is idle (`release`).
 - expat is fed only complete tags (see `scanner`), so the result does not depend on how the input is
   split.
-- Whitespace between stanzas (keep-alive) is dropped; other text there is refused.
+- Whitespace between stanzas (keep-alive) is dropped; other text between stanzas is refused.
 - Comments, processing instructions, document types, entities other than the predefined five and
   encodings other than UTF-8 are refused (RFC 6120, section 11).
 - A stanza that `envelopes` accepts is not fed to expat.
@@ -61,7 +61,8 @@ _NO_STANZA = Stanza("", {}, _NO_BYTES)
 
 
 class ParseError(StreamError):
-    """The stream has a fault; `items` are those that were complete before it in the same `feed`."""
+    """The stream has a fault; `items` were complete before the fault, in the same call of
+    `feed`."""
 
     def __init__(self, condition: str, text: str, items: list[Item]) -> None:
         super().__init__(condition, text)
@@ -78,7 +79,8 @@ class StreamParser:
         max_attributes: maximum attributes of an element.
         tolerant: return a stanza above one of the latter three limits as `OversizedStanza`, instead
             of failing.
-        envelopes: a faster parser of plain envelopes, tried first if a stanza begins a read.
+        envelopes: a faster parser of plain envelopes, tried first if received bytes begin with a
+            stanza.
     """
 
     __slots__ = (
@@ -134,9 +136,9 @@ class StreamParser:
         self._build()
 
     def close(self) -> None:
-        """Free expat at once, because it refers back to this parser.
+        """Free expat now; it refers to this parser, so it would else wait for a garbage collection.
 
-        A fault does this too. Afterwards only `reset` makes the parser usable again.
+        A fault of the stream also closes the parser. Only `reset` makes the parser usable again.
         """
         if not self._failed:
             self._failed = True

@@ -21,7 +21,8 @@ def event(content: bytes) -> bytes:
 
 
 def item(id: str, payload: bytes, publisher: str | None) -> bytes:
-    """Build an item; `publisher` is the JID that it names, if it names one (section 7.1.2.3)."""
+    """Build an item; `publisher` is the JID of its publisher, or None to omit it (section
+    7.1.2.3)."""
     return serialize.tag("item", {"id": id, "publisher": publisher}, payload)
 
 

@@ -28,7 +28,7 @@ def iq_error(
 def message_error(
     request: Stanza, error: StanzaError, *, to: str | None = None, from_: str | None = None
 ) -> bytes:
-    """Build the error reply to a message, without its content; the arguments are those of
+    """Build the error reply to a message, without the message's content; the arguments are those of
     `iq_error`."""
     content = serialize.stanza_error(error)
     return serialize.stanza("message", "error", request.attrs.get("id"), to, from_, content)

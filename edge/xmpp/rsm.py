@@ -42,12 +42,12 @@ class Page(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Return whether it is the whole list."""
+        """Return whether the page is the whole list."""
         return len(self.ids) == self.total
 
 
 def read(query: Element, most: int = PAGE) -> Request | None:
-    """Return the page request in a query, of at most `most` entries; None if it has none.
+    """Return the page request in a query, of at most `most` entries; None if there is none.
 
     Raises:
         StanzaError: `bad-request`: the request is malformed or contradicts itself.

@@ -87,8 +87,8 @@ class Scanner:
         is none.
 
         Args:
-            begin: beginning of the incomplete part: the last result, or where the caller has since
-                moved that byte to.
+            begin: beginning of the incomplete part: the last result, or the new index of that byte
+                if the caller has moved the data.
             end: end of the bytes to scan; not before the `end` of the last call.
 
         Raises:

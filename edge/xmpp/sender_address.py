@@ -20,7 +20,7 @@ _AVAILABILITY: Final = (b"", b"unavailable")
 
 
 def bare_sender(stanza: bytes) -> bytes:
-    """Return the bare JID in a stanza's `from`, as written, or empty if it has none."""
+    """Return the bare JID in a stanza's `from`, as written, or empty if there is no `from`."""
     stamped = _STAMPED.match(stanza)
     if stamped is not None:
         return stamped[1]

@@ -145,7 +145,7 @@ class Stanza(Child):
 
 
 class OversizedStanza(Stanza):
-    """A stanza above one of the parser's limits, which `text` names: its first tag only."""
+    """The start tag of a stanza that exceeds one of the parser's limits; `text` names the limit."""
 
     __slots__ = ("text",)
 
@@ -189,7 +189,7 @@ def parse_fragment(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Element:
         raw: the bytes of exactly one element, as `raw` of a stanza or child returns them.
 
     Raises:
-        FragmentError: it is too large, not well-formed, or not exactly one element.
+        FragmentError: `raw` is too large, not well-formed, or not exactly one element.
     """
     if len(raw) > max_bytes:
         raise FragmentError(f"{len(raw)} bytes, at most {max_bytes} are accepted")

@@ -1,7 +1,7 @@
 """Parsing of an element inside a stanza as if it were a stanza of its own.
 
-The parser parses a stanza's envelope two levels deep; this gives access to deeper levels as raw
-slices.
+The parser parses a stanza's envelope two levels deep; this module gives access to deeper levels as
+raw bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def parse_element(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Stanza:
         raw: the bytes of exactly one element, as `raw` of a stanza or child returns them.
 
     Raises:
-        FragmentError: it is too large, not well-formed, or not exactly one element.
+        FragmentError: `raw` is too large, not well-formed, or not exactly one element.
     """
     parser = StreamParser(max_bytes)
     try:

@@ -1,6 +1,6 @@
 """The XML declaration before a stream's header (RFC 6120, sections 11.5 and 11.6).
 
-It is checked here and not passed to expat, which would follow the encoding that it names.
+The declaration is checked here and not passed to expat, which would use the encoding that it names.
 """
 
 from __future__ import annotations

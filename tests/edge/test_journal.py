@@ -170,7 +170,10 @@ def test_a_reader_that_does_not_read_blocks_nothing(monkeypatch: pytest.MonkeyPa
         journal.warn("again")
         lines = os.read(reader, 4096).decode().splitlines()
     assert 0 < len(written) < 1000
-    assert lines == [f"<4>{1000 - len(written)} lines could not be written here", "<4>again"]
+    assert lines == [
+        f"<4>{1000 - len(written)} lines could not be written, because standard error was full",
+        "<4>again",
+    ]
 
 
 def test_a_closed_stream_is_tolerated(tmp_path: Path) -> None:

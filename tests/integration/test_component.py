@@ -139,7 +139,7 @@ async def test_a_stanza_may_declare_the_component_namespace_itself(tmp_path: Pat
     [
         ("not-authorized", "the server refused the secret"),
         ("host-unknown", "the server has no component of this name"),
-        ("conflict", "the server has another component of this name connected"),
+        ("conflict", "another component of this name is connected to the server"),
         ("policy-violation", "the server ended the stream: policy-violation"),
     ],
 )

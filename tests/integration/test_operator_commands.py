@@ -256,7 +256,7 @@ def test_four_commands_may_listen(gateway: Gateway, process: Process) -> None:
         for _ in range(MAX_LISTENERS - 1):
             four.enter_context(control.listening(gateway.folder, ["#"]))
         with control.listening(gateway.folder, ["#"]):
-            assert "there are 4 listeners already" in refused(gateway, "listen", "#")
+            assert "4 commands listen already" in refused(gateway, "listen", "#")
             assert nodes(gateway) == {}
         deadline = time.monotonic() + SOON_S
         while True:  # until the gateway knows that one has ended

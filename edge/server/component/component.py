@@ -84,7 +84,7 @@ class Component:
         """
         self._read_secret()
         if stat.S_IMODE(self._secret.stat().st_mode) & 0o077:
-            self._report(f"{self._secret} can be read by others: chmod 600 {self._secret}")
+            self._report(f"{self._secret} can be read by others; run `chmod 600 {self._secret}`")
         self._store.on_room = self._dispatcher.resume_reading
         self._store.on_sends = self._dispatcher.deliver
         self._task = asyncio.create_task(self._run(), name="component")

@@ -40,7 +40,7 @@ UNSENT_BYTES: Final = 4 * 1024 * 1024
 REASON_CHARACTERS: Final = 200
 """Maximum characters reported of a server's own error text."""
 
-_UNREAD: Final = "the server does not read what it is sent"
+_UNREAD: Final = "the server does not read the stanzas that it is sent"
 
 _STREAM: Final = clark(STREAMS, "stream")
 _STREAM_ERROR: Final = clark(STREAMS, "error")
@@ -53,7 +53,7 @@ _CLIENT_HEADER: Final = f"<stream:stream xmlns='{CLIENT}' xmlns:stream='{STREAMS
 _REFUSED: Final = {
     "not-authorized": "the server refused the secret",
     "host-unknown": "the server has no component of this name",
-    "conflict": "the server has another component of this name connected",
+    "conflict": "another component of this name is connected to the server",
 }
 """Explanations of a server's stream errors for the operator."""
 

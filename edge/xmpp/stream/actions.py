@@ -1,8 +1,8 @@
 """The actions that stream negotiation returns, to be carried out in order.
 
 `FindCredentials`, `FindCertificateOwner`, `VerifyPassword`, `LoginFailure`, `Resume`, `Bind` and
-`StartTls` have a result, which the caller passes to the named method of `Negotiation`; until then
-it holds back further items of the stream.
+`StartTls` have a result. The caller passes the result to the method of `Negotiation` that the
+action's docstring names; until then the caller holds back further items of the stream.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class LoginSuccess:
 
 @dataclass(frozen=True, slots=True)
 class LoginFailure:
-    """Count a failed attempt and call `report_failure` when the peer may learn of it.
+    """Count a failed attempt and call `report_failure` when the peer may learn of the failure.
 
     Attributes:
         username: the normalised local part that the attempt named, or "".

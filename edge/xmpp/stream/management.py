@@ -30,7 +30,8 @@ REQUEST_STANZAS: Final = 8
 """Stanzas sent since the last request for acknowledgement before another is due: an eighth of what
 a session may have in flight."""
 REQUEST_BYTES: Final = 8 * 1024
-"""The same in bytes: some seconds of a slow radio link."""
+"""Bytes sent since the last request for acknowledgement before another is due: some seconds of a
+slow radio link."""
 MAX_ID: Final = 128
 """Maximum characters of the id in a request to resume; ours have fewer."""
 

@@ -59,11 +59,12 @@ class Negotiation:
         require_tls: whether authentication needs TLS; if not, SCRAM (never PLAIN) is also offered
             without TLS.
         secure: whether the connection begins under TLS (XEP-0368).
-        certificate: whether, then, the peer has presented a certificate that TLS verified.
+        certificate: whether the peer of a connection that begins under TLS has presented a
+            certificate that TLS verified.
         limits: bytes of the largest element accepted before and after authentication, to be
             advertised (XEP-0478).
         features: stream features to offer once the stream is authenticated, as bytes of XML.
-        stream_id: makes the id of each stream; random by default, as RFC 6120, section 4.7.3
+        stream_id: returns a new id for each stream; random by default, as RFC 6120, section 4.7.3
             demands.
 
     Attributes:
@@ -119,8 +120,8 @@ class Negotiation:
 
         Args:
             more: whether anything came after it: further items, or bytes pending in the parser.
-                Data sent ahead of a stream restart is refused, because it is not protected by what
-                the restart brings.
+                Data sent ahead of a stream restart is refused, because it is not protected by the
+                security layer that the restart begins.
         """
         self._more = more
         return self._step(requests.classify(item), item)
@@ -206,7 +207,9 @@ class Negotiation:
     def _refuse(self, event: Input) -> list[Action]:
         """End the stream because the peer sent an item that the state does not allow."""
         if self.state in WAITING:
-            return self._fault(StreamError("policy-violation", "wait for the answer"))
+            return self._fault(
+                StreamError("policy-violation", "wait for the answer to the last request")
+            )
         if event in (Input.STANZA, Input.BIND, Input.RESUME, Input.MANAGE):
             return self._fault(StreamError("not-authorized", "no session is bound yet"))
         if event is Input.OTHER:

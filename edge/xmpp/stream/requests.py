@@ -37,7 +37,7 @@ _INPUTS: Final = {
 
 
 def classify(item: Item) -> Input:
-    """Return the input of the state machine that an item of the stream is."""
+    """Return the input of the state machine for an item of the stream."""
     if isinstance(item, StreamOpen):
         return Input.OPEN
     if isinstance(item, StreamClose):

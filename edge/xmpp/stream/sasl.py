@@ -83,7 +83,7 @@ def decode(text: str) -> bytes:
     if text == "=":
         return b""
     if len(text) > MAX_MESSAGE_BYTES * 4 // 3:
-        raise SaslFailure("malformed-request", "too long")
+        raise SaslFailure("malformed-request", "the message is too long")
     try:
         data = base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError) as error:

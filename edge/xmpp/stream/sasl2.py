@@ -49,8 +49,8 @@ def read(item: Stanza) -> Request:
     """Read `<authenticate/>` (XEP-0388, section 2.3).
 
     Raises:
-        SaslFailure: `incorrect-encoding`, `malformed-request`, or `invalid-mechanism` if it asks
-            for an upgrade, because none is offered.
+        SaslFailure: `incorrect-encoding`, `malformed-request`, or `invalid-mechanism` if the
+            request asks for an upgrade, because none is offered.
     """
     if "upgrade" in item.attrs:
         raise sasl.SaslFailure("invalid-mechanism")

@@ -41,7 +41,7 @@ def offered(*, secure: bool, certificate: bool, require_tls: bool) -> tuple[str,
     Args:
         secure: whether the stream is under TLS.
         certificate: whether the peer has presented a certificate that TLS verified.
-        require_tls: whether nothing is offered without TLS; otherwise SCRAM is.
+        require_tls: whether no mechanism is offered without TLS; otherwise SCRAM is offered.
     """
     if not secure:
         return () if require_tls else sasl.SCRAM

@@ -82,6 +82,6 @@ def test_events_of_a_message_are_limited(gateway: Gateway) -> None:
     send(gateway, 1, half + half)
     assert gateway.events("readings") == []
     (event,) = gateway.events("system", "dead")
-    assert event.text == "it has more than 1000 events"
+    assert event.text == "the message has more than 1000 events"
     send(gateway, 1, half)
     assert len(gateway.events("readings")) == 501 <= event_payloads.MAX_EVENTS
