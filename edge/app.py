@@ -65,7 +65,7 @@ STOP_TIME: Final = 5.0
 """Seconds for sessions to receive their last bytes at the stop."""
 
 LAST_UPLOAD_TIME: Final = 5.0
-"""Seconds for the uplink to ship the last segments at the stop; the rest is shipped next time."""
+"""Seconds for the uplink to ship the last segments at the stop; the rest follows the next start."""
 
 GC_THRESHOLD: Final = 20_000
 """New objects until a garbage collection. Python's default is 700, which a dozen stanzas create;

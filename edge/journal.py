@@ -27,8 +27,8 @@ LEVEL_NAMES: Final = tuple(level.lower() for level in LEVELS)
 FORMATS: Final = ("text", "json")
 
 MAX_TEXT: Final = 500
-"""Characters of an event's line in text, and of each of its texts in JSON. A line then fits into a
-pipe that has any room, which is 4 KiB."""
+"""Maximum characters of an event's line in text, and of each of its texts in JSON. A line then fits
+into 4 KiB, which any writable pipe has room for."""
 
 _to_json: Final = msgspec.json.Encoder().encode
 
@@ -111,7 +111,7 @@ class Journal:
                 count, self._dropped = self._dropped, 0
                 self._write_plain(
                     "Warning",
-                    f"{plural(count, 'line')} could not be written, because standard error was full",
+                    f"{plural(count, 'line')} could not be written: standard error was full",
                 )
             prefix = f"<{_priority(level)}>" if self._has_priorities else ""
             self._stream.write(f"{prefix}{line}\n")

@@ -2,7 +2,7 @@
 
 Everything is checked and prepared first: the file, the certificates, the uplink's transport, the
 address of the status page. Only if all of that succeeds, the options change, in place, and the
-parts use what they have prepared. Options that need a restart keep their values and are named.
+parts apply their prepared changes. Options that need a restart keep their values and are reported.
 """
 
 from __future__ import annotations

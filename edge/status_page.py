@@ -53,7 +53,8 @@ class StatusPage:
         return addresses
 
     def keep_events(self, tx: Transaction) -> None:
-        """Keep the events of a transaction that is about to commit, if there is a page."""
+        """Keep the events of a transaction that is about to commit for the page, if there is
+        one."""
         if self._server is not None and self._reader is not None:
             self._reader.keep_events(tx)
 

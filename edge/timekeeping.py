@@ -29,7 +29,7 @@ from edge.engine.service_time import (
 from edge.errors import StoreError
 
 CHECK_INTERVAL: Final = 5.0
-"""Seconds between two checks of the wall clock, each two readings and no transaction."""
+"""Seconds between two checks of the wall clock; a check reads two clocks and writes nothing."""
 
 RETRY_INTERVAL: Final = 60.0
 """Seconds after a failure until the task that ages rows by a time off tries again."""

@@ -1,6 +1,6 @@
 """Authorisation: every decision of the gateway about who may do what.
 
-Senders are authenticated before, by SASL or by the XMPP server that a component is attached to.
+Senders are already authenticated, by SASL or by the XMPP server that a component is attached to.
 Limits are in `quota` and in the options. A decision depends on the sender's role (`Role`) and on
 the relation of the addressed account to the sender (`Relation`):
 
@@ -39,7 +39,7 @@ from enum import Enum
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 Trust: TypeAlias = Literal["site", "roster"]
-"""The senders from whom a device receives messages (`[xmpp] trust`)."""
+"""The values of `[xmpp] trust`: a device receives from the whole site, or only from its roster."""
 
 
 class Sender(NamedTuple):

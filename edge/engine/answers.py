@@ -1,6 +1,6 @@
-"""Answer stanzas: results, and errors as stanza errors.
+"""Answer stanzas with results and error stanzas.
 
-Only the engine's router and the features' `xmpp` modules use this.
+Only the engine's router and the features' `xmpp` modules use this module.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def result(stanza: Stanza, sender: Sender, payload: bytes = b"") -> bytes:
 def error(
     context: Context, stanza: Stanza, sender: Sender, error: ServiceError[Any] | StanzaError
 ) -> bytes:
-    """Return the error that answers an iq."""
+    """Return the error stanza that answers an iq."""
     stanza_error_ = stanza_error(context, error)
     to = stanza.attrs.get("to")
     return replies.iq_error(stanza, stanza_error_, to=sender.full, from_=to)

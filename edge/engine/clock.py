@@ -42,7 +42,8 @@ def boot_id() -> str:
 
 
 def is_clock_synchronised() -> bool:
-    """Return whether the kernel considers the wall clock synchronised, as time daemons report."""
+    """Return whether the kernel considers the wall clock synchronised; time daemons set this
+    state."""
     adjtimex = _adjtimex()
     return adjtimex is not None and adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)) in range(
         _TIME_ERROR
@@ -63,7 +64,8 @@ class MachineClocks(NamedTuple):
     boot: Callable[[], str] = boot_id
 
     def read(self) -> ClockReading:
-        """Read all clocks, after the state of synchronisation, which may begin meanwhile."""
+        """Read the state of synchronisation first, because it may change meanwhile, then the
+        clocks."""
         synchronised = self.synchronised()
         return ClockReading(self.boot(), self.uptime(), self.wall(), synchronised)
 

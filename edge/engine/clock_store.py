@@ -34,7 +34,7 @@ def save(tx: Transaction, state: SavedTime) -> None:
 
 
 def save_progress(tx: Transaction, run: Run, *, clean: bool = False) -> None:
-    """Save the service seconds that a run has reached; `clean` is true at its clean end.
+    """Save the service seconds that a run has reached; `clean` is true when the run ends cleanly.
 
     Rows are not aged by a time off that is still unknown, so this writes little.
     """
@@ -45,7 +45,7 @@ def save_progress(tx: Transaction, run: Run, *, clean: bool = False) -> None:
 
 
 def settle_time_off(tx: Transaction, run: Run, hooks: Iterable[TimeOffHook]) -> bool:
-    """Age stored rows, by the hooks, by a time off that has become known; log it as an event.
+    """Age stored rows by a time off (time switched off) that has become known, and log an event.
 
     Return false while a time off is unknown, because the wall clock is not synchronised. This may
     write many rows.

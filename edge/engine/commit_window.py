@@ -39,7 +39,7 @@ COMMIT_TIME_BUCKETS: Final = (
 
 
 class CommitWindow:
-    """The wait before each commit, by the times of earlier commits.
+    """The wait before each commit, computed from the times of earlier commits.
 
     Args:
         is_full: returns whether the group is complete.
@@ -48,7 +48,7 @@ class CommitWindow:
     Attributes:
         min_interval: minimum seconds between the beginnings of two commits, unless a group is
             complete; after a longer pause, a commit is not delayed.
-        commit_times: the histogram of the seconds of commits that changed rows.
+        commit_times: the histogram of the seconds that commits took, if they changed rows.
         waits: whether a group waits, for more units or until `min_interval` has passed.
     """
 
@@ -81,7 +81,7 @@ class CommitWindow:
         """Return whether the disk is slow.
 
         Times on the thread include waits for the interpreter's lock, so a disk whose commits take
-        nearly `SLOW_COMMIT` remains slow for longer.
+        nearly `SLOW_COMMIT` counts as slow for longer.
         """
         return self._average_time > SLOW_COMMIT
 

@@ -1,7 +1,7 @@
 """Open and migrate the database; `Transaction` is the interface of units of work.
 
-The running gateway's transactions are in `group_commit`. `transaction` is for commands that run
-beside or without the gateway.
+The running gateway's transactions are in `group_commit`. `transaction` is for commands, whether the
+gateway runs or not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
 FILE_NAME: Final = "fieldpost.db"
 
 BUSY_TIMEOUT: Final = 5.0
-"""Seconds to wait for another process's transaction; commands take milliseconds."""
+"""Seconds to wait for another process's transaction, before `StoreBusy` is raised; the transactions
+of commands take milliseconds."""
 
 PAGE_BYTES: Final = 4096
 
@@ -86,8 +87,8 @@ class NeedsDatabase(Exception):
 class Transaction:
     """The interface of a unit of work: rows, the current moment, stanzas to send, and the timer.
 
-    A feature's store may hold an image of its rows (a copy in memory) in `cache`. It changes the
-    image at once, and writes the rows with `write_later`, before the next statement; so every
+    A feature's store may hold an image of its rows (a copy in memory) in `cache`. The store changes
+    the image at once, and writes the rows with `write_later`, before the next statement; so every
     statement reads rows that equal the image. Without a connection, a unit can only use images
     (`group_commit`).
 
@@ -303,7 +304,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
     Raises:
         SetupError: there is no database.
-        StoreError: it cannot be opened.
+        StoreError: the database cannot be opened.
     """
     return _existing(path, _connect_reader)
 
@@ -394,7 +395,8 @@ def schema_version(tx: Transaction) -> int:
 
 
 def integrity_errors(connection: sqlite3.Connection, max_errors: int, *, deep: bool) -> list[str]:
-    """Return errors in a database's structure; with `deep`, check every index entry too."""
+    """Return errors in a database's structure, at most `max_errors`; with `deep`, check every index
+    entry, too."""
     check = "integrity_check" if deep else "quick_check"
     found = [row[0] for row in connection.execute(f"PRAGMA {check}({max_errors})")]
     if deep:

@@ -148,7 +148,7 @@ class _Lane:
 
 
 class _Levels(NamedTuple):
-    """The levels of urgent events; `text` is the same as a JSON array."""
+    """The levels of urgent events; `text` is the levels as a JSON array."""
 
     names: frozenset[str]
     text: str
@@ -186,7 +186,7 @@ def append_received(
     qos: int | None,
     latency_ms: int | None,
 ) -> None:
-    """Append an event of a message or an item, with these fields, to a lane except `SYSTEM`."""
+    """Append an event of a message or an item, completed by the arguments, to a lane of devices."""
     kind, _source, _topic, name, value, unit, level, text, _qos, _latency, tags = event
     complete = (kind, source, topic, name, value, unit, level, text, qos, latency_ms, tags)
     _append(tx, _lanes(tx)[lane], complete)

@@ -14,7 +14,7 @@ rated at 500 to 1,000 cycles and more; unrated cards are worse."""
 
 DAY: Final = 86_400.0
 YEAR: Final = 365.0
-"""Days of a year."""
+"""Days in a year."""
 
 MIN_MEASURED_SECONDS: Final = 3_600.0
 """Minimum seconds of measurement for an estimate, because a start of the gateway writes more than

@@ -36,7 +36,7 @@ class KernelCounters(NamedTuple):
 
 
 def kernel_counters(path: Path = Path("/proc/self/io")) -> KernelCounters:
-    """Read the kernel's counters of this process; zeros if it has none."""
+    """Read the kernel's counters of this process; return zeros if the kernel has none."""
     with suppress(OSError, ValueError):
         lines = path.read_text("ascii").splitlines()
         counts = {name: int(value) for name, value in (line.split(":") for line in lines)}
@@ -45,7 +45,7 @@ def kernel_counters(path: Path = Path("/proc/self/io")) -> KernelCounters:
 
 
 class WriteMeter:
-    """Counts bytes written since the last log of the counts, and averages the last hour.
+    """Counts the bytes written since the last log of counts, and averages the rate of an hour.
 
     Attributes:
         average: bytes a second.
@@ -79,7 +79,7 @@ class WriteMeter:
         )
 
     def mark_logged(self, counts: WriteCounts) -> None:
-        """Subtract logged counts from the next ones, and adapt the delay of commits."""
+        """Subtract logged counts from the counters, and adapt the delay of commits."""
         self._at += counts.seconds
         self._commits += counts.commits
         written, given = self._last

@@ -1,4 +1,4 @@
-"""Counts of the bytes that the gateway wrote to its flash card, one row per day, and their events.
+"""Daily counts of the bytes that the gateway wrote to its flash card, and the events that log them.
 
 Days are those of the wall clock, in UTC. A row is written in the heartbeat's transaction, so that
 counting costs no further commit.

@@ -63,7 +63,7 @@ _LOADED: Final = "images are loaded"
 
 
 class UnitLimits(NamedTuple):
-    """A number of waiting units, and their bytes."""
+    """A number of waiting units and a number of bytes, as a limit or as a usage."""
 
     units: int
     bytes: int
@@ -191,7 +191,7 @@ class Store:
 
     Attributes:
         commits: transactions since the start.
-        writes: those that changed rows.
+        writes: transactions since the start that changed rows.
         full: whether no more units should be submitted until `on_room` is called.
         group_limits: the limits of groups that begin from now on.
         reclaim_interval: seconds between two calls of `SpaceGuard.reclaim`.
@@ -275,7 +275,7 @@ class Store:
 
     @property
     def waiting(self) -> UnitLimits:
-        """The waiting units and their bytes."""
+        """The number of waiting units, and their bytes."""
         behind = 0 if self._behind is None else len(self._behind.units)
         return UnitLimits(len(self._waiting) + behind, self._size)
 
@@ -529,7 +529,7 @@ class Store:
             return query(tx)
 
     def _run_and_commit(self, group: _Group) -> float | None:
-        """Run a group in a transaction, or each of its units in its own; returns as `_recover`."""
+        """Run a group in a transaction; if that fails, return the result of `_recover`."""
         try:
             return self._run_in_transaction(group)
         except Exception as error:

@@ -81,7 +81,7 @@ Work: TypeAlias = Callable[[Transaction, Sender], bytes]
 class OffloadedWork(NamedTuple):
     """Work whose preparation takes milliseconds of processor time, or whose answer is large.
 
-    `prepare` runs beside the event loop. Meanwhile the session handles no other stanza.
+    `prepare` runs on a thread beside the event loop. Meanwhile the session handles no other stanza.
     """
 
     prepare: Callable[[], Work]
@@ -222,7 +222,8 @@ class Destination(Protocol):
     def room_to_hold(
         self, context: Context, tx: Transaction, message: Message
     ) -> ExceededLimit | None:
-        """Return the limit that taking an unread message into custody would exceed, if any.
+        """Return the limit that taking a message into custody would exceed, if any; the message's
+        contents are not read yet.
 
         When the message is stored in custody, this room is reserved in the outbox of its
         `recipient`.
@@ -258,7 +259,7 @@ class Event(Generic[P]):
 
 
 class RegistrationError(FieldpostError):
-    """Two features register for the same thing."""
+    """Two features register a value for the same key."""
 
 
 @dataclass(eq=False)
@@ -301,9 +302,9 @@ class Hooks:
     encoders: dict[type[Any], Encoder] = field(default_factory=dict)
     error_mappings: dict[type[Any], Callable[[Any], StanzaError]] = field(default_factory=dict)
     on_acknowledged: dict[str, ReceiptHook] = field(default_factory=dict)
-    """Run when peers have received stanzas of rows of a kind (`Receipt`)."""
+    """By kind of row (`Receipt`): run when peers have received the stanzas of such rows."""
     on_unacknowledged: dict[str, ReceiptHook] = field(default_factory=dict)
-    """Run when a session ends without having received stanzas of rows of a kind."""
+    """By kind of row: run when a session ends without having received the stanzas of such rows."""
 
     # What a feature advertises
     advertised: tuple[str, ...] = ()
@@ -336,15 +337,15 @@ class Hooks:
     """Run at start and when the timer fires: do what is due, and call `Transaction.wake_at`
     for what comes next."""
     images: list[ImageHook] = field(default_factory=list)
-    """Read images of rows (`Transaction.cache`) before units of work need them. They may read
-    many rows, because they run on the database's thread."""
+    """Read images of rows (`Transaction.cache`) before units of work need them. These functions may
+    read many rows, because they run on the database's thread."""
     on_external_change: list[TimerHook] = field(default_factory=list)
     """Run when another process has changed the database."""
     on_time_off: list[TimeOffHook] = field(default_factory=list)
     """Run when the time that the gateway was switched off has become known late. Rows that wait
     for days are aged by it; rows that wait for an hour at most are not."""
     on_unacknowledged_stanzas: list[UnacknowledgedHook] = field(default_factory=list)
-    """Run when a session ends without stanzas that no row stores."""
+    """Run when a session ends without having received stanzas that no row stores."""
     on_overflow: list[OverflowHook] = field(default_factory=list)
     """Run when a session has no room for stanzas."""
     on_rejected_stanza: list[RejectionHook] = field(default_factory=list)

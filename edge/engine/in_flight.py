@@ -67,7 +67,7 @@ def begin(tx: Transaction, receipt: Receipt, generation: int) -> None:
 
 
 def end(tx: Transaction, receipt: Receipt, generation: int) -> bool:
-    """Record that a session has received a row's stanza; return whether it was in flight there."""
+    """Record that a session has received a row's stanza; return whether it was in flight to it."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     if generation not in image.rows.get(receipt, ()):
         return False

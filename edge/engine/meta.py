@@ -76,7 +76,7 @@ def read_number(tx: Transaction, key: str) -> float:
 
 
 def last_service_second(tx: Transaction) -> float:
-    """Return the latest service second that any row shows.
+    """Return the latest service second that any row contains.
 
     After a crash, rows written since the last save are later than the saved service second.
     """

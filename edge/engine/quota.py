@@ -15,7 +15,7 @@ from edge.config.limits import Limits
 RESERVED_SHARE: Final = 8
 
 FEW_MESSAGES: Final = 4
-"""A source with fewer messages may use the reserved share."""
+"""Number of messages below which a source may use the reserved share."""
 
 ROW_OVERHEAD: Final = 64
 """Bytes that a stored message is charged with beside its body and its key."""

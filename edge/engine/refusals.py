@@ -75,7 +75,7 @@ def log(
 def log_if_room(context: Context, tx: Transaction, sender: Sender, rule: str) -> None:
     """Log an allowed request, unless the database is full.
 
-    Running out of space here would undo the request's answer.
+    If the event found no room, the request itself would be undone.
     """
     if space.reserve(tx, 0, context.limits) is None:
         log(context, tx, sender, rule)

@@ -101,8 +101,8 @@ class Start(NamedTuple):
 
     Attributes:
         saved: the state of the clock from which the run continues.
-        off: the time off in seconds since the last sign of the previous run; 0 if unknown, and not
-            counted if implausible.
+        off: the time off in seconds since the last recorded moment of the previous run; 0 if
+            unknown, and not counted if implausible.
         known: the clock by which the time off is known, or why it is unknown.
         previous: how the previous run ended: `clean`, `unclean` or `unknown`.
     """

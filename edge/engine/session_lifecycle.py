@@ -1,7 +1,7 @@
 """The life of a session as units of work: bind, detach, resume, acknowledge, end.
 
 Each runs the hooks of the features (`Hooks.on_session_bound` and the following). Rows whose stanzas
-a session never acknowledged go back to their features; stanzas that no row stores are re-routed.
+a session never acknowledged are passed to their features; stanzas that no row stores are re-routed.
 The begin and end of sessions of the gateway's own accounts are counted for the event log
 (`event_counters`); resumptions are not counted, and neither are the ends of sessions at the
 gateway's stop, which its closing event implies. Source: XEP-0198, sections 4 and 5; RFC 6120,
@@ -89,7 +89,7 @@ class SessionLifecycle:
         unacknowledged: Sequence[bytes],
         reason: str = UNKNOWN_REASON,
     ) -> None:
-        """End a session and re-route what its peer has not received.
+        """End a session and re-route the stanzas that its peer has not received.
 
         `unacknowledged` are the stanzas that no row stores, in order. Stanzas that earlier units of
         this transaction have sent to the session follow them.
@@ -103,7 +103,7 @@ class SessionLifecycle:
     def end_without_stanzas(
         self, tx: Transaction, generation: int, reason: str = UNKNOWN_REASON
     ) -> list[bytes]:
-        """End a session and re-route only what is stored in rows.
+        """End a session and re-route only stanzas that rows store.
 
         Return the stanzas without a row that earlier units of this transaction have sent to the
         session. These are not sent; the caller re-routes them after the stanzas that were sent

@@ -1,7 +1,7 @@
 """The rows of bound sessions (`temp.sessions`), which only units of work change.
 
-They include detached sessions, which have lost their connection and can be resumed (XEP-0198). The
-tables are temporary (`temporary_tables`), because sessions end with the process. A session's
+The rows include detached sessions, which have lost their connection and can be resumed (XEP-0198).
+The tables are temporary (`temporary_tables`), because sessions end with the process. A session's
 generation is its number. Units of a session that was replaced find no row, and do nothing.
 
 The sessions of an account are cached in memory once they are read; every writer of these rows

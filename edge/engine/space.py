@@ -48,8 +48,9 @@ _NO_WAIT: Final = "PRAGMA busy_timeout = 0"
 def reserve(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
     """Reserve room for a new message, and return the limit that it would exceed, if any.
 
-    The room is measured once in a transaction, and each message reduces it by its bytes. In memory,
-    the room is that which `measure_room` found at the end of the previous transaction.
+    The room is measured once in a transaction, and each message reduces it by its bytes. A unit of
+    work that runs in memory uses the room that `measure_room` found at the end of the previous
+    transaction.
     """
     room: int | None = tx.memo.get(_ROOM)
     if room is None:
@@ -146,7 +147,7 @@ class SpaceGuard:
         return connection
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Begin a transaction; if the WAL has no room, one in which nothing can be written.
+        """Begin a transaction; if the WAL has no room, one that cannot write to the database.
 
         Units that only read, or change temporary tables, still run. A second connection holds the
         write lock, for this transaction only.

@@ -1,4 +1,4 @@
-"""Log events about the database itself: that it was migrated, and while it is full."""
+"""Log events about the database itself: its migration, and the begin and end of a lack of room."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ service seconds do not."""
 
 
 def run(context: Context, tx: Transaction) -> None:
-    """Do what is due in the engine and the features, and ask for the timer for what is due next.
+    """Perform the due tasks of the engine and the features, and set the timer for the next task.
 
     The rest of a large batch is due again at once.
     """

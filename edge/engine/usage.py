@@ -20,7 +20,7 @@ class LimitUsage(NamedTuple):
 
 
 class WaitingCounts(NamedTuple):
-    """Counts of what waits in the database.
+    """Numbers of waiting messages, events, segments and items.
 
     Attributes:
         held: messages in custody, before their `deliver`.
@@ -45,7 +45,8 @@ class WaitingCounts(NamedTuple):
 
 
 class AccountCounts(NamedTuple):
-    """Counts of waiting messages: `held` by the sender's bare JID, the others by account name."""
+    """Counts of waiting messages: `held` by the sender's bare JID, the other counts by account
+    name."""
 
     held: dict[str, int]
     outbox: dict[str, int]

@@ -29,7 +29,8 @@ from edge.xmpp.stream.actions import Action
 from edge.xmpp.stream.negotiation import Negotiation
 
 SLICE: Final = 4096
-"""Bytes that are parsed at once, because parsed stanzas need up to 80 times as much memory."""
+"""Maximum bytes that are parsed at once, because parsed stanzas need up to 80 times as much
+memory."""
 
 OUT_OF_ORDER: Final = frozenset((management.REQUEST, management.ACK))
 """The only elements that are handled while stanzas are in flight."""
@@ -147,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
             self._update_reading()
 
     def resume_writing(self) -> None:
-        """Read again."""
+        """Read again, because the peer reads again."""
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None

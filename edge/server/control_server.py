@@ -1,7 +1,8 @@
 """The control socket, over which commands on the same machine talk to the process.
 
 A request is one line, the answer is one line of JSON, and the connection ends; `edge.ops.control`
-is the client. Only the owner of the folder may connect: who connects is the gateway's operator.
+is the client. Only the owner of the folder may connect: so every client acts as the gateway's
+operator.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ MAX_CLIENTS: Final = 8
 """Maximum concurrent connections; a further one is closed."""
 
 REQUEST_TIMEOUT: Final = 5.0
-"""Seconds for a request and its answer, also on a busy machine."""
+"""Seconds for a request and its answer, also on a busy machine; then the connection is closed."""
 
 MODE: Final = 0o600
 
@@ -147,7 +148,7 @@ class ControlServer:
         self._reachable.close()
 
     async def answer(self, request: bytes) -> bytes:
-        """Return the answer to a request line, which is given without its end."""
+        """Return the answer to a request line, which is given without its line end."""
         words = request.split(b" ")
         if request == control.STATUS:
             return msgspec.json.encode(self._state()) + b"\n"

@@ -25,11 +25,11 @@ from edge.server.tls import TlsContexts, TlsServer
 from edge.server.tls_client_hello import ClientHelloReader
 
 BACKLOG: Final = 512
-"""Connections that the kernel accepts while the process is busy: all devices of a site after a
-power cut."""
+"""Connections that the kernel queues while the process is busy: all devices of a site after a power
+cut."""
 
 IDLE_TIME: Final = 30.0
-"""Seconds without input after which a connection's parser is freed; it may take twice as long."""
+"""Seconds without input after which a connection's parser is freed, at most twice as late."""
 
 RETRY_INTERVAL: Final = 5.0
 """Seconds between attempts to find revoked accounts after a store error."""

@@ -1,4 +1,4 @@
-"""The steps of stream negotiation that need the store, a hash or a session.
+"""The steps of stream negotiation that need the store, a password hash or a session.
 
 The result of each step goes back into the negotiation, on the event loop. Failures are delayed and
 limited by `login_throttle`.
@@ -41,7 +41,7 @@ _LOOKED_UP: Final = frozenset({ATTEMPT_FAILED, "temporary-auth-failure"})
 """The failure conditions whose cause the gateway has found, and does not tell the peer."""
 
 LIMIT: Final = "authentication_limit"
-"""The rule of logins that are refused unchecked, because too many have failed."""
+"""The rule name for logins that are refused unchecked, because too many have failed."""
 
 _TOO_MANY: Final = "too many failed logins"
 
@@ -222,7 +222,7 @@ class Login:
     # Sessions
 
     def _bind(self, wanted: actions.Bind) -> None:
-        """Bind a new session; it replaces the one with the same address."""
+        """Bind a new session; it replaces the session with the same full JID."""
         context, registry, negotiation = self._context, self._registry, self._negotiation
         account = negotiation.username
         resource = wanted.resource or secrets.token_hex(8)
@@ -297,7 +297,7 @@ def log_failure(
     mechanism: str,
     account: str = "",
 ) -> None:
-    """Log a failed login by its rule; the peer does not learn the reason.
+    """Log a failed login under a rule, with the reason, which the peer does not learn.
 
     Args:
         source: the source address, as `login_throttle.source_of` returns it.

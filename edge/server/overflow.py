@@ -2,8 +2,8 @@
 
 The stanzas go back to the store or to their senders at once (`messages.xmpp.returned_stanzas`), and
 the session continues. Order is kept: while messages are being returned, later messages are
-returned, too. Presence is not returned: the latest presence of each sender is kept, within a limit,
-and sent when there is room.
+returned, too. The latest presence of each sender is kept, within a limit, and sent when there is
+room.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PRESENCE_SHARE: Final = 8
 is returned."""
 
 PRESENCE_OVERHEAD: Final = 256
-"""Bytes of memory for each kept presence beside its own."""
+"""Bytes of memory for each kept presence beside its stanza."""
 
 _PRESENCE: Final = b"<presence"
 _MESSAGE: Final = b"<message"
@@ -91,7 +91,7 @@ class Overflow:
         self._session.count_unacknowledged(size)
 
     def _return_stanzas(self) -> None:
-        """Return the stanzas, with those added before the unit of work runs."""
+        """Route the stanzas back, including those added before the unit of work runs."""
         stanzas, lifecycle = self._returning, self._context.lifecycle
         generation = self._session.generation
 

@@ -41,7 +41,7 @@ class LeakyBuckets:
         return self.stanzas > limits.stanzas_at_once or self.bytes > limits.bytes_at_once
 
     def leak(self, now: float) -> None:
-        """Lower the levels by the time that has passed."""
+        """Lower the levels of the buckets for the time that has passed."""
         limits, passed = self._limits, now - self.at
         self.at = now
         stanzas = self.stanzas - passed * limits.stanzas_per_second

@@ -181,11 +181,11 @@ class Registry:
             groups.pop(key, None)
 
     def mark_resumable(self, session: Session) -> None:
-        """Make a session available by its stream management id."""
+        """Make a session resumable by its stream management id."""
         self._resumable[session.sm_id] = session
 
     def find_resumable(self, sm_id: str) -> Session | None:
-        """Return the session that can be resumed by this id, if any."""
+        """Return the session that can be resumed by a stream management id, if any."""
         return self._resumable.get(sm_id)
 
     def mark_detached(self, session: Session) -> None:

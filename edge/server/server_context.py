@@ -35,7 +35,7 @@ class Flushable(Protocol):
 
 
 class PeerCheck(Protocol):
-    """A session that waits for its peer."""
+    """A session that waits for its peer, and is checked regularly."""
 
     def check_peer(self) -> bool:
         """Check the peer; return whether another check is needed."""
@@ -48,7 +48,7 @@ class ServerContext:
         decoy_secret: makes credentials for accounts that do not exist.
         paused_connections: number of connections paused by their rate limit.
         unacknowledged_bytes: unacknowledged bytes of all sessions.
-        returning_bytes: bytes that ended sessions still have to give back to the store.
+        returning_bytes: bytes of ended sessions that wait to be routed again.
         buffer: the read buffer of all connections.
         envelopes: the parser of plain envelopes of all connections.
         hashing: the thread that hashes passwords and prepares offloaded work.

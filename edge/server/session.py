@@ -6,9 +6,10 @@ loses its connection waits to be resumed.
 
 Sent stanzas are kept until the peer has them, within limits. With stream management that is until
 they are acknowledged, also while there is no connection; without, until they have left the write
-buffers. A stanza of another session that does not fit goes back (`overflow`), and the session
+buffers. A stanza of another session that does not fit is returned (`overflow`), and the session
 continues, so that no session can end another. A session whose own answers exceed a limit is ended,
-because a dropped answer would be lost. Rows always fit, because the outbox limits them.
+because a dropped answer would be lost. Stanzas that rows store always fit, because the outbox
+limits them.
 
 When a session ends, its undelivered stanzas go back to the store (`session_teardown`).
 """
@@ -76,7 +77,7 @@ class SessionConnection(Protocol):
         """Send a stream error and close."""
 
     def detach(self, condition: str, text: str) -> None:
-        """Close without ending the session."""
+        """Close the connection without ending the session."""
 
     def resume_reading(self) -> None:
         """Read again, unless something else prevents it."""
@@ -89,7 +90,7 @@ class SessionRegistry(Protocol):
     """The methods of the registry (`registry.Registry`) that a session calls."""
 
     def mark_resumable(self, session: Session) -> None:
-        """Make the session available by its stream management id."""
+        """Make the session resumable by its stream management id."""
 
     def mark_attached(self, session: Session) -> None:
         """Record that the session has a connection again."""
@@ -557,8 +558,8 @@ class Session:
     def attach(self, connection: SessionConnection) -> None:
         """Continue on a connection, and send unacknowledged stanzas again, in order.
 
-        Stanzas that were sent before stream management was enabled, and never left the old
-        connection, follow, and must be acknowledged from now on.
+        They are followed by stanzas that were sent before stream management was enabled and never
+        left the old connection; these must be acknowledged from now on.
         """
         self.connection = connection
         self._registry.mark_attached(self)
@@ -660,7 +661,7 @@ class Session:
         self.finish()
 
     def replace(self) -> None:
-        """End because another session has the address."""
+        """End because a new session has taken the full JID."""
         if self._teardown is not None:
             self._teardown.retry_now()
         else:

@@ -34,8 +34,8 @@ CLOSE_TIMEOUT: Final = 5.0
 """Seconds that a peer has to take the last bytes and close; then the connection is aborted."""
 
 SLOT_TIME: Final = 0.5
-"""Seconds for which a handshake occupies one of `limits.handshakes`; after that, it is waiting for
-its peer."""
+"""Maximum seconds for which a handshake counts towards `limits.handshakes`; a longer handshake
+waits for its peer, and takes no processor time."""
 
 _OTHER_CA: Final = "certificate of another CA"
 _CERTIFICATE_FAULTS: Final = {

@@ -15,7 +15,8 @@ from edge.server.refusal_counters import RefusalCounters
 from edge.server.tls import ALPN
 
 HELLO_BYTES: Final = 16 * 1024
-"""Maximum bytes of a ClientHello; one with the longest keys in use has 2 KiB."""
+"""Maximum bytes of a ClientHello, above which the connection is aborted; one with the longest keys
+in use has 2 KiB."""
 
 REFUSAL: Final = bytes((21, 3, 3, 0, 2, 2, 120))
 """The fatal alert `no_application_protocol` (RFC 7301, section 3.2)."""
@@ -33,7 +34,7 @@ class Incomplete(Exception):
 
 
 class ClientHelloReader(asyncio.BufferedProtocol):
-    """A protocol that reads what a client sends first, and then leaves the transport.
+    """An asyncio protocol that reads the first bytes from a client, before `Connection` takes over.
 
     A ClientHello starts TLS on the connection. Anything else is the connection's own input, if TLS
     may begin later (STARTTLS). The first byte of a TLS record cannot begin an XML stream.
@@ -102,7 +103,7 @@ class ClientHello:
     """A ClientHello that is being received, perhaps byte by byte.
 
     Attributes:
-        data: what was received so far; append to it.
+        data: the bytes that were received so far; the caller appends to them.
     """
 
     __slots__ = ("_message", "_next", "data")

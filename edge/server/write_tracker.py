@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 from edge.engine.database import Receipt
 
 STANZA_OVERHEAD: Final = 128
-"""Bytes of memory for each kept stanza beside its own: objects, and its place in a queue."""
+"""Bytes of memory for each kept stanza beside its text: objects, and its place in a queue."""
 
 
 class Relayed(NamedTuple):

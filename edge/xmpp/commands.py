@@ -40,7 +40,7 @@ def note(type: str, text: str) -> bytes:
 def refusal(condition: str, specific: str = "", text: str = "") -> StanzaError:
     """Build the error of a refused request, such as `bad-request` with `bad-payload` (section 4.4).
 
-    It repeats the request, in which clients look for the session id.
+    The error repeats the request, in which clients look for the session id.
     """
     application = serialize.tag(specific, xmlns=COMMANDS) if specific else b""
     return StanzaError(condition, text, application=application, echo=True)

@@ -1,9 +1,10 @@
 """Conversion of expat's names to Clark notation.
 
 With namespaces on, expat reports `local` or `namespace}local`; no namespace that expat accepts
-contains the separator. Names are cached for all parsers of the process, so that an element costs
-one look-up: `ELEMENTS` maps expat's names to Clark notation, `ATTRIBUTES` holds the attributes
-without a namespace, which need no conversion. Both caches are cleared when they are full.
+contains the separator `}`. Names are cached for all parsers of the process, so that an element
+costs one look-up: `ELEMENTS` maps expat's names to Clark notation, `ATTRIBUTES` holds the
+attributes without a namespace, which need no conversion. Both caches are cleared when they are
+full.
 """
 
 from __future__ import annotations

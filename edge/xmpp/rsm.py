@@ -72,7 +72,7 @@ def _number(found: Element, name: str) -> int | None:
 
 
 def page(request: Request | None, ids: Sequence[str]) -> Page:
-    """Return the requested page of the sorted `ids`; it may begin after an id that was removed."""
+    """Return the requested page of the sorted `ids`; the request may refer to a removed id."""
     asked = request or Request()
     if asked.before:
         end = bisect_left(ids, asked.before)

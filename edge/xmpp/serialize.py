@@ -84,7 +84,7 @@ def tag(
 
 
 def stream_header(domain: str, stream_id: str, lang: str = "en", to: str | None = None) -> bytes:
-    """Build our stream header with its XML declaration (RFC 6120, section 4.7)."""
+    """Build the gateway's stream header with its XML declaration (RFC 6120, section 4.7)."""
     attrs = {"from": domain, "id": stream_id, "to": to, "version": "1.0", "xml:lang": lang}
     return b"<?xml version='1.0'?><stream:stream%b%b%b>" % (
         attribute("xmlns", CLIENT),

@@ -33,7 +33,8 @@ _MAX_SMALL_BYTES = 4096
 """Maximum bytes of an element that `parse_fragment` parses with the thread's kept parser."""
 
 MAX_PREFIXES = 8
-"""Prefixes that are searched for one by one in an element; real stanzas have one or two."""
+"""Maximum prefixes that are searched for one by one in an element; if there are more, all count as
+used. Real stanzas have one or two."""
 
 TAG = re.compile(rb"""<[^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*)*>""")
 """A complete tag; expat checks that it is well-formed."""

@@ -171,7 +171,7 @@ def test_a_reader_that_does_not_read_blocks_nothing(monkeypatch: pytest.MonkeyPa
         lines = os.read(reader, 4096).decode().splitlines()
     assert 0 < len(written) < 1000
     assert lines == [
-        f"<4>{1000 - len(written)} lines could not be written, because standard error was full",
+        f"<4>{1000 - len(written)} lines could not be written: standard error was full",
         "<4>again",
     ]
 

@@ -1,7 +1,7 @@
 """The gateway as a component of another XMPP server (XEP-0114), which connects to that server.
 
-It connects again when the link is lost, and reports to the operator why there is no link. All
-sessions end with the link. Accounts, rosters, offline storage and passwords are on the server.
+The gateway connects again when the link is lost, and reports to the operator why there is no link.
+All sessions end with the link. Accounts, rosters, offline storage and passwords are on the server.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ MAX_WAIT: Final = 60.0
 """Maximum seconds between attempts: the component is back a minute after the server, at most."""
 
 STEADY: Final = 60.0
-"""Seconds after which the loss of a link is the first failure of a new series, so that the waits
-start again at `MIN_WAIT`."""
+"""Seconds that a link must have lasted for its loss to begin a new series of failures, in which the
+waits start again at `MIN_WAIT`."""
 
 START_EXTENSION: Final = 2 * MAX_WAIT
 """Seconds by which each failed attempt extends systemd's time-out of the start."""

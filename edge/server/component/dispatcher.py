@@ -33,7 +33,7 @@ IN_FLIGHT: Final = 512
 """Maximum stanzas of the link that wait for a commit: as many as one commit can have."""
 
 IN_FLIGHT_BYTES: Final = 1024 * 1024
-"""Maximum bytes of these stanzas: as much as the largest stanza that the link carries."""
+"""Maximum bytes of stanzas that wait for a commit: as much as the largest stanza of the link."""
 
 RETRY_INTERVAL: Final = 5.0
 """Seconds between attempts to remove sessions after a store error."""

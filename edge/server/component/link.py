@@ -116,9 +116,10 @@ class Link(ComponentXMPP):
         return await self._lost
 
     def write(self, data: bytes) -> None:
-        """Send bytes, or drop them if there is no link; the sender of a lost answer asks again.
+        """Send bytes, or drop them if there is no link; a requester whose answer is lost asks
+        again.
 
-        The link is closed if the server leaves too much unread.
+        The link is closed if the server leaves more than `UNSENT_BYTES` unread.
         """
         if self.transport is None or self._lost.done():
             return

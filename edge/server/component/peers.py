@@ -26,8 +26,8 @@ class Peer:
 
 
 class Peers:
-    """The peers: at most `limits.sessions`, and `limits.unauthenticated` untrusted ones of these,
-    beside those with stanzas in flight."""
+    """The peers: at most `limits.sessions`, of which `limits.unauthenticated` may be untrusted.
+    Peers with stanzas in flight may exceed these limits."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

@@ -91,7 +91,8 @@ FROM_PEER = frozenset(list(Input)[: list(Input).index(Input.FAULT)])
 
 
 class Rule(Enum):
-    """The rules; the value of each, after a `_`, names its method of `Negotiation`."""
+    """The rules; the method of `Negotiation` for a rule has the rule's value as name, after a
+    `_`."""
 
     OPEN = "open"  # check the stream header, send ours and the features
     START_TLS = "start_tls"
