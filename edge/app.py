@@ -1,8 +1,8 @@
 """The composition root of the gateway: start all parts in order, and stop them.
 
-Start: store, event log, uplink, listener or component, web page, control socket, `ready`. Stop, on
-SIGTERM or SIGINT: no new sessions, end the sessions, commit the waiting units, seal the closing
-event. SIGHUP reloads the configuration (`edge.reload`).
+The order of the start: store, event log, uplink, listener or component, web page, control socket,
+`ready` line. The order of the stop, on SIGTERM or SIGINT: accept no new sessions, end the sessions,
+commit the waiting units, seal the closing event. SIGHUP reloads the configuration (`edge.reload`).
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class _ReloadedParts(NamedTuple):
 
 
 class App:
-    """The gateway's parts and tasks; `machine` has the clocks."""
+    """The gateway's parts and tasks; `machine` provides the machine's clocks."""
 
     def __init__(
         self,

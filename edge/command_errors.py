@@ -19,7 +19,8 @@ class CommandError(Exception):
 
 @contextmanager
 def report_as_line(folder: Path | None) -> Iterator[None]:
-    """Raise errors of a command as `CommandError`; exit with status 1 if nobody reads its output.
+    """Raise errors of a command as `CommandError`; exit with status 1 if the reader of its output
+    is gone.
 
     If the user does not own the gateway's folder, the line says so, as that is the likely cause.
     """

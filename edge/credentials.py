@@ -15,7 +15,7 @@ MECHANISMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-1": "sha1"}
 """The mechanisms that keys are stored for, best first, and the hash function of each."""
 ITERATIONS = 4096
 """Iterations of PBKDF2: RFC 7677 requires this many, clients refuse fewer, and 100,000 would cost
-the gateway 23 ms per login. Generated passwords have 130 bits and need no stretching; a short
+the gateway 23 ms per login. Generated passwords have 133 bits and need no stretching; a short
 password is weak against a stolen database with any feasible number."""
 MAX_ITERATIONS = 1_000_000
 """Maximum iterations: about a second of hashing, after which clients time out."""
@@ -80,7 +80,7 @@ def verify(password: str, credentials: Credentials) -> bool:
 def decoy(username: str, secret: bytes, mechanism: str = "SCRAM-SHA-256") -> Credentials:
     """Return credentials for a name without an account, so that accounts cannot be probed.
 
-    They are always the same for a name, and no password matches them.
+    The credentials are always the same for a name, and no password matches them.
 
     Args:
         username: the normalised name.
@@ -107,7 +107,8 @@ def or_decoy(
 ) -> Credentials:
     """Return the credentials found for an account, or a decoy.
 
-    The decoy is computed in either case, because its 20 us would reveal that there is no account.
+    The decoy is computed in either case, because the 20 us that it takes would reveal that there is
+    no account.
     """
     computed = decoy(username, secret, mechanism)
     return computed if found is None else found
@@ -125,7 +126,7 @@ def prepare(password: str) -> str:
     strings.
 
     Raises:
-        PasswordError: it is empty, too long, or has prohibited characters.
+        PasswordError: the password is empty, too long, or has prohibited characters.
     """
     prepared = password
     if not (password.isascii() and password.isprintable()):

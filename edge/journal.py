@@ -68,7 +68,7 @@ class Journal:
             self._write_plain("Warning", _clip(text))
 
     def fail(self, text: str) -> None:
-        """Write why the gateway ends, whatever the level; `text` is safe to print."""
+        """Write why the gateway ends, whatever the chosen level; `text` is safe to print."""
         if self._is_json or self._has_priorities:
             self._write_plain("Error", text)
         else:

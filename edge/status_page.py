@@ -53,8 +53,7 @@ class StatusPage:
         return addresses
 
     def keep_events(self, tx: Transaction) -> None:
-        """Keep the events of a transaction that is about to commit for the page, if there is
-        one."""
+        """For the page, if there is one, keep the events of a transaction before its commit."""
         if self._server is not None and self._reader is not None:
             self._reader.keep_events(tx)
 

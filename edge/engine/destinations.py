@@ -19,7 +19,8 @@ _GATEWAY: Final = AddressKind.GATEWAY
 
 
 class NoDestination:
-    """The destination of an address that takes no messages: it refuses each with the same error."""
+    """The destination of an address that takes no messages: it refuses every message with one
+    error."""
 
     def __init__(self, error: AddressError) -> None:
         self._error = error
@@ -33,11 +34,11 @@ class NoDestination:
     def room_to_hold(
         self, _context: Context, _tx: Transaction, _message: Message
     ) -> ExceededLimit | None:
-        """Return nothing: no message is held."""
+        """Return `None`: no message is held."""
         return None
 
     def recipient(self, _to: Jid) -> str | None:
-        """Return nothing: the address belongs to no account."""
+        """Return `None`: the address belongs to no account."""
         return None
 
     def read(
@@ -49,7 +50,7 @@ class NoDestination:
     def room_now(
         self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents
     ) -> ExceededLimit | None:
-        """Return nothing: no message is delivered."""
+        """Return `None`: no message is delivered."""
         return None
 
     def deliver(

@@ -196,8 +196,8 @@ class Store:
         group_limits: the limits of groups that begin from now on.
         reclaim_interval: seconds between two calls of `SpaceGuard.reclaim`.
         on_room: called when more units may be submitted again after `full`.
-        on_answered: called after the answers of each group.
-        on_flush: called after `on_answered`.
+        on_answered: called after the answers of each group, to write the output of connections.
+        on_flush: called after `on_answered`, to wake tasks that wait for new events.
         on_due: called with the service second that a group sets the timer to.
         on_sends: called with the stanzas that a committed unit sends.
         on_changed: called when another process has changed the database.

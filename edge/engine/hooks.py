@@ -295,7 +295,7 @@ class Hooks:
     """Handlers of answers to the gateway's own iqs, by their kind (`iq_ids`)."""
     other_answer: AnswerHandler = field(default=lambda _context, _stanza: b"")
     event_payloads: dict[str, PayloadDecoder] = field(default_factory=dict)
-    """Decoders of message payloads for the event log, by name."""
+    """Decoders of message payloads for the event log, by the payload's name in Clark notation."""
     destinations: dict[AddressKind, Destination] = field(default_factory=dict)
     """Destinations of messages, by the kind of their address."""
     adhoc_commands: dict[str, AdHocCommand] = field(default_factory=dict)

@@ -116,7 +116,7 @@ def count(
 
 
 def close_due_windows(tx: Transaction, window: float) -> None:
-    """Log what was counted in the windows that are over, and set the timer for the next.
+    """Log the refusals of the windows that are over, and set the timer for the next window's end.
 
     A window without refusals is closed; the others start anew.
     """
@@ -132,7 +132,7 @@ def close_due_windows(tx: Transaction, window: float) -> None:
 
 
 def close_all_windows(tx: Transaction) -> None:
-    """Log everything that was counted and close all windows, because the gateway stops."""
+    """Log all counted refusals and close all windows, because the gateway stops."""
     for source, rule, times, limit in tx.rows(_COUNTED):
         _append_event(tx, source, rule, times, limit)
     tx.run(_CLOSE_ALL)

@@ -34,7 +34,7 @@ class Registry:
     """The connections and sessions of the process.
 
     Attributes:
-        no_connections: set while there are no connections.
+        no_connections: an event that is set while there are no connections.
     """
 
     def __init__(self, limits: Limits) -> None:

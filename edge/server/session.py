@@ -4,12 +4,12 @@ Received stanzas go to the router, and their units of work to the store, in orde
 management, a stanza is counted as handled when its unit of work is committed, and a session that
 loses its connection waits to be resumed.
 
-Sent stanzas are kept until the peer has them, within limits. With stream management that is until
-they are acknowledged, also while there is no connection; without, until they have left the write
-buffers. A stanza of another session that does not fit is returned (`overflow`), and the session
-continues, so that no session can end another. A session whose own answers exceed a limit is ended,
-because a dropped answer would be lost. Stanzas that rows store always fit, because the outbox
-limits them.
+Sent stanzas are kept until the peer has them, within limits. With stream management, that is until
+they are acknowledged, also while there is no connection; without stream management, until they have
+left the write buffers. A stanza of another session that does not fit is returned (`overflow`), and
+the session continues, so that no session can end another. A session whose own answers exceed a
+limit is ended, because a dropped answer would be lost. Stanzas that rows store always fit, because
+the outbox limits them.
 
 When a session ends, its undelivered stanzas go back to the store (`session_teardown`).
 """

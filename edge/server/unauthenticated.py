@@ -30,7 +30,7 @@ class UnauthenticatedConnections(Generic[T]):
         return len(self._sources)
 
     def largest_group(self) -> int:
-        """Return the number of connections of the source that has most."""
+        """Return the largest number of connections of one source address."""
         return max(map(len, self._by_source.values()), default=0)
 
     def admit(self, connection: T, source: str, now: float) -> tuple[bool, T | None]:

@@ -76,7 +76,7 @@ def announced_by(presence: Stanza) -> Caps | None:
 
 
 def announced_in(presence: bytes | None) -> Caps | None:
-    """Return the capabilities that a raw presence announces, if it announces any."""
+    """Return the capabilities that a presence, given as bytes, announces, if any."""
     if presence is None:
         return None
     found = (announced(child.attrib) for child in parse_fragment(presence).iterfind(_C))

@@ -136,7 +136,7 @@ class StreamParser:
         self._build()
 
     def close(self) -> None:
-        """Free expat now; it refers to this parser, so it would else wait for a garbage collection.
+        """Free expat now: it refers to this parser, and otherwise waits for a garbage collection.
 
         A fault of the stream also closes the parser. Only `reset` makes the parser usable again.
         """

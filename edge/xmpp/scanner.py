@@ -5,8 +5,8 @@ deferral), so a stanza that arrives in small pieces would stall. expat is theref
 the end of the last complete tag or CDATA section. The scanner keeps its state between calls and
 reads each byte a bounded number of times, however small the pieces are.
 
-It refuses comments, document types and processing instructions at their first bytes (RFC 6120,
-section 11.1). expat checks that the XML is well-formed.
+The scanner refuses comments, document types and processing instructions at their first bytes (RFC
+6120, section 11.1). expat checks that the XML is well-formed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reading of the sender's address of an outgoing stanza without parsing it.
 
-This is for stanzas that the gateway has stamped or built, and for counting only: addresses are not
-normalised.
+The functions are for stanzas whose `from` the gateway has set. Addresses are not normalised, so
+they serve to count stanzas only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The items of a stream, as the parser yields them: its opening, stanzas and its close.
+"""The items of a stream, as the parser yields them: its header, stanzas and its end.
 
 A stanza's envelope is parsed two levels deep (children and grandchildren: name, attributes, raw
 bytes); deeper levels stay raw until `tree()` is called. Names of elements are in Clark notation,

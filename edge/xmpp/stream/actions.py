@@ -93,7 +93,8 @@ class Bind:
 
     Attributes:
         resource: the resource; None lets the caller choose one.
-        enable: turn on stream management too, and pass its answer to `bound` (XEP-0386).
+        enable: the request to enable stream management, too, whose answer is passed to `bound`
+            (XEP-0386); None if there is no request.
     """
 
     resource: str | None

@@ -1,6 +1,6 @@
 """Stream management of one session (XEP-0198): unacknowledged stanzas, counters, and the XML.
 
-The state outlives its connection, so that a resumed session continues with it. Unacknowledged
+The state outlives the connection, so that a resumed session continues with it. Unacknowledged
 stanzas are limited in number and bytes; above a limit the caller must end the session
 (`resource-constraint`), because a dropped stanza would be lost.
 """
@@ -33,7 +33,7 @@ REQUEST_BYTES: Final = 8 * 1024
 """Bytes sent since the last request for acknowledgement before another is due: some seconds of a
 slow radio link."""
 MAX_ID: Final = 128
-"""Maximum characters of the id in a request to resume; ours have fewer."""
+"""Maximum characters of the id in a request to resume; the gateway's ids have fewer."""
 
 _UNSIGNED = re.compile(r"[0-9]{1,10}", re.ASCII)
 _BOOLEAN = {"true": True, "1": True, "false": False, "0": False}
@@ -66,7 +66,7 @@ class Management(Generic[T]):
 
     Args:
         max_stanzas: maximum number of unacknowledged stanzas.
-        max_bytes: maximum bytes of those.
+        max_bytes: maximum bytes of unacknowledged stanzas.
         counts: returns whether a stanza with this token counts towards these limits.
         start: first value of both counters, for tests.
 
@@ -234,7 +234,7 @@ def read_ack(item: Child) -> int:
     """Read `<a/>`: the number of stanzas that the peer has handled.
 
     Raises:
-        StreamError: `bad-format`: it has no valid count.
+        StreamError: `bad-format`: the element has no valid count.
     """
     count = _unsigned(item.attrs.get("h", ""))
     if count is None:

@@ -45,10 +45,12 @@ from edge.xmpp.stream.sasl_attempt import Profile, SaslAttempt
 from edge.xmpp.stream.states import FROM_PEER, TRANSITIONS, WAITING, Input, Rule, State
 
 MAX_SASL_FAILURES: Final = 3
-"""Failed authentication attempts per stream; RFC 6120, section 6.4.5 recommends 2 to 5."""
+"""Maximum failed authentication attempts per stream, which then ends; RFC 6120, section 6.4.5
+recommends 2 to 5."""
 
 MAX_BIND_FAILURES: Final = 5
-"""Refused bind or resume requests per stream; RFC 6120, section 7.7.2.2 recommends 5 to 10."""
+"""Maximum refused bind or resume requests per stream, which then ends; RFC 6120, section 7.7.2.2
+recommends 5 to 10."""
 
 
 class Negotiation:
@@ -131,8 +133,8 @@ class Negotiation:
         return self._step(Input.FAULT, error)
 
     def tls_established(self, *, certificate: bool = False) -> list[Action]:
-        """Continue after `StartTls`; `certificate` says whether the peer has presented one that TLS
-        verified."""
+        """Continue after `StartTls`; `certificate` is whether the peer has presented a certificate
+        that TLS verified."""
         return self._step(Input.TLS_ESTABLISHED, certificate)
 
     def credentials_found(self, credentials: Credentials | None) -> list[Action]:
@@ -173,7 +175,7 @@ class Negotiation:
 
     def not_resumed(self, h: int | None = None) -> list[Action]:
         """Continue after `Resume`: there is no such session. `h` is the number of the peer's
-        stanzas that it had handled, if known."""
+        stanzas that the ended session had handled, if known."""
         return self._step(Input.NOT_RESUMED, management.failed("item-not-found", h))
 
     def bound(self, full_jid: str, enabled: bytes = b"") -> list[Action]:

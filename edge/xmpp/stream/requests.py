@@ -50,7 +50,7 @@ def classify(item: Item) -> Input:
 
 
 def sasl_message(item: Child) -> bytes | None:
-    """Return the decoded message of a SASL element, or None if it has no text.
+    """Return the decoded message of a SASL element, or None if the element has no text.
 
     Raises:
         SaslFailure: `malformed-request` or `incorrect-encoding`.

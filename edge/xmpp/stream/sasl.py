@@ -78,7 +78,7 @@ def decode(text: str) -> bytes:
     section 6.4.2).
 
     Raises:
-        SaslFailure: `incorrect-encoding`, or `malformed-request` if it is too long.
+        SaslFailure: `incorrect-encoding`, or `malformed-request` if the message is too long.
     """
     if text == "=":
         return b""

@@ -50,7 +50,7 @@ def offered(*, secure: bool, certificate: bool, require_tls: bool) -> tuple[str,
 
 
 class SaslAttempt:
-    """The state of one attempt.
+    """The state of one authentication attempt.
 
     Args:
         opener: with SASL2, the `from` of the stream header, which an authorization identity must
@@ -89,7 +89,7 @@ class SaslAttempt:
         """Read the mechanism's first message; return the action that finds the account.
 
         Raises:
-            SaslFailure: it is malformed, or the authorization identity is not allowed.
+            SaslFailure: the message is malformed, or the authorization identity is not allowed.
         """
         exchange = sasl.begin(self._mechanism, message)
         self._authzid = exchange.authzid
@@ -120,7 +120,7 @@ class SaslAttempt:
         return VerifyPassword(password, credentials)
 
     def check_proof(self, message: bytes) -> bytes:
-        """Check the client's proof and return the server's.
+        """Check the client's proof and return the server's proof.
 
         Raises:
             SaslFailure: `malformed-request` or `not-authorized`.
