@@ -3,7 +3,7 @@
 Each commit writes a few pages, however little it changes; units of work that share a commit share
 that cost. Within the daily write budget, commits are not delayed. Above the budget the delay grows
 in proportion, up to its maximum at twice the budget. Because a longer delay reduces the rate of
-writes, the delay settles below the maximum.
+writes, the delay settles between 0 and the maximum.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 DEFAULT_WRITE_CYCLES: Final = 500
-"""Assumed number of full writes of an unrated card. Cards for cameras with three bits a cell are
-rated at 500 to 1,000 cycles and more; unrated cards are worse."""
+"""Assumed number of full writes of an unrated card. Cards for cameras, with three bits per cell,
+are rated at 500 to 1,000 cycles and more; unrated cards are worse."""
 
 DAY: Final = 86_400.0
 YEAR: Final = 365.0

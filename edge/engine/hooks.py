@@ -177,7 +177,7 @@ class PublishedItem(NamedTuple):
 class Contents(NamedTuple):
     """The contents that a destination read from a message: events, or an item, perhaps with events.
 
-    `unreadable` says why it could not be read; it is empty if it could.
+    `unreadable` is the reason why the message cannot be read, or empty.
     """
 
     events: list[tuple[str, NewEvent]]
@@ -226,7 +226,7 @@ class Destination(Protocol):
         contents are not read yet.
 
         When the message is stored in custody, this room is reserved in the outbox of its
-        `recipient`.
+        `recipient`, if any.
         """
 
     def recipient(self, to: Jid) -> str | None:

@@ -2,8 +2,8 @@
 
 The session is removed and its undelivered stanzas are routed again, in order, in one unit of work.
 If the disk is full, the session is removed first, so that no more stanzas are sent to it. Its
-stanzas then wait for room in memory, for `RETRIES` attempts, and within a limit on the bytes of all
-sessions. After that, their senders get errors.
+stanzas then wait in memory for room on the disk, for `RETRIES` attempts, and within a limit on the
+bytes of all sessions. After that, their senders get errors.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ probes that ends the connection."""
 
 USER_TIMEOUT: Final = 120_000
 """Milliseconds for which TCP retransmits unacknowledged data: as long as keep-alive takes, so that
-a half-open connection ends within two minutes in either case."""
+a half-open connection ends within two minutes, with or without data to send."""
 
 
 def set_keepalive(transport: asyncio.BaseTransport) -> None:

@@ -52,7 +52,7 @@ class Info(NamedTuple):
 
     Attributes:
         features: as received.
-        text: the text to hash; None if the answer is ill-formed (section 5.4).
+        text: the text to hash; None if the answer is ill-formed (XEP-0115, section 5.4).
     """
 
     features: tuple[str, ...]
@@ -84,7 +84,7 @@ def announced_in(presence: bytes | None) -> Caps | None:
 
 
 def read(query: Element) -> Info:
-    """Read the `<query/>` of an answer to disco#info (sections 5.1 and 5.4)."""
+    """Read the `<query/>` of an answer to disco#info (XEP-0115, sections 5.1 and 5.4)."""
     features = tuple(feature.get("var", "") for feature in query.iterfind(_FEATURE))
     try:
         parts = [*_identities(query), *sorted(_unique(features)), *_forms(query)]

@@ -16,7 +16,7 @@ COMPLETED: Final = "completed"
 CANCELED: Final = "canceled"
 
 ACTIONS: Final = frozenset({"execute", "complete", "cancel", "prev", "next"})
-"""The actions that a request may name (section 2.4); the default is `execute`."""
+"""The actions that a request may name (XEP-0050, section 2.4); the default is `execute`."""
 
 ONE_STAGE: Final = serialize.tag("actions", {"execute": "complete"}, serialize.tag("complete"))
 """The actions allowed after the only form of a command; cancelling is always allowed."""
@@ -33,12 +33,12 @@ def answer(node: str, session: str, status: str, content: bytes = b"") -> bytes:
 
 
 def note(type: str, text: str) -> bytes:
-    """Build a note for people; `type` is info, warn or error (section 2.4)."""
+    """Build a note for people; `type` is info, warn or error (XEP-0050, section 2.4)."""
     return serialize.tag("note", {"type": type}, serialize.escape(text))
 
 
 def refusal(condition: str, specific: str = "", text: str = "") -> StanzaError:
-    """Build the error of a refused request, such as `bad-request` with `bad-payload` (section 4.4).
+    """Build the error of a refused request (XEP-0050, section 4.4).
 
     The error repeats the request, in which clients look for the session id.
     """

@@ -21,7 +21,7 @@ def event(content: bytes) -> bytes:
 
 
 def item(id: str, payload: bytes, publisher: str | None) -> bytes:
-    """Build an item; `publisher` is the JID of its publisher, or None to omit it (section
+    """Build an item; `publisher` is the JID of its publisher, or None to omit it (XEP-0060, section
     7.1.2.3)."""
     return serialize.tag("item", {"id": id, "publisher": publisher}, payload)
 
