@@ -82,11 +82,11 @@ class Connection(asyncio.Protocol):
         return self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """Tell `inner` to pause writing, because the send buffer is full."""
+        """Pause the writing of `inner`, because the send buffer is full."""
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Tell `inner` to resume writing, because the send buffer has room."""
+        """Resume the writing of `inner`, because the send buffer has room."""
         self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
