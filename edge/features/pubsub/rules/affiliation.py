@@ -8,7 +8,7 @@
     none              access     access   model      own           -
     outcast            -          -        -          -            -
 
-`access`: the node's access model decides (section 4.5). `model`: its publish model decides.
+`access`: the node's access model decides (section 4.5). `model`: the node's publish model decides.
 `own`: only items that the same account published.
 """
 
@@ -19,10 +19,10 @@ from enum import Enum
 from typing import Final, Literal, TypeAlias
 
 AccessModel: TypeAlias = Literal["open", "whitelist", "presence", "roster"]
-"""The rule that decides who may subscribe and retrieve items (section 4.5)."""
+"""Rule that decides which accounts may subscribe and retrieve items (section 4.5)."""
 
 PublishModel: TypeAlias = Literal["publishers", "subscribers", "open"]
-"""The rule that decides who may publish."""
+"""Rule that decides which accounts may publish (`pubsub#publish_model`)."""
 
 
 class Affiliation(Enum):
@@ -62,7 +62,7 @@ def may_discover(affiliation: Affiliation, access_model: AccessModel, *, in_rost
 
 
 def may_publish(affiliation: Affiliation, publish_model: PublishModel, *, subscribed: bool) -> bool:
-    """Return whether an account, `subscribed` to the node or not, may publish there."""
+    """Return whether an account may publish; `subscribed`: whether it is subscribed to the node."""
     if affiliation in _WRITERS:
         return True
     if affiliation is Affiliation.OUTCAST:
@@ -83,5 +83,5 @@ def may_configure(affiliation: Affiliation) -> bool:
 
 
 def has_owner(affiliations: Iterable[Affiliation]) -> bool:
-    """Return whether an owner is among a node's affiliations; a node needs one (8.9.2.4)."""
+    """Return whether at least one of a node's affiliations is an owner (required by 8.9.2.4)."""
     return Affiliation.OWNER in affiliations

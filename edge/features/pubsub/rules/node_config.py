@@ -1,7 +1,7 @@
-"""Configuration of a node: its options, their defaults and the values that they may have.
+"""Configuration of a node: its options, with their defaults and permitted values.
 
-The table `OPTIONS` defines each option once; forms are written and read by it. Source: XEP-0060,
-sections 8.1 to 8.3 and 16.4.3; XEP-0254, section 4.1.
+The table `OPTIONS` defines each option once; forms are encoded and decoded with it. Source:
+XEP-0060, sections 8.1 to 8.3 and 16.4.3; XEP-0254, section 4.1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from edge.features.pubsub.rules.affiliation import AccessModel, PublishModel
 
 MAX_GROUP_LENGTH: Final = 128
-"""Characters of the name of a roster group."""
+"""Maximum length of the name of a roster group in `roster_groups_allowed`, in characters."""
 
 _SECONDS_PER_DAY: Final = 86_400
 
@@ -76,9 +76,9 @@ class ValueType(Enum):
 class Option(NamedTuple):
     """Definition of an option.
 
-    `field` is the name in `NodeConfig`. `minimum` and `maximum` bound a number; `maximum` also
-    bounds the characters of a text and the number of texts in a list. A `maximum` of 0 means that
-    the gateway's limits set the bound. `choices` are pairs of a value and its label.
+    `field` is the name in `NodeConfig`. `minimum` and `maximum` limit a number; `maximum` also
+    limits the characters of a text and the number of texts in a list. A `maximum` of 0 means that
+    the gateway's configuration sets the limit. `choices` are pairs of a value and its label.
     """
 
     field: str
@@ -96,14 +96,14 @@ class Option(NamedTuple):
 
 _EXPIRE: Final = "item_expire"
 _MAX: Final = "max"
-"""The largest possible number (XEP-0060, section 16.4.3)."""
+"""Value that a form uses for the largest permitted number (XEP-0060, section 16.4.3)."""
 
 QUEUE_POLICIES: Final = (
     ("least-loaded", "The subscriber with the fewest items"),
     ("hash", "One subscriber for each publisher, in order"),
     ("sticky", "One subscriber for all items while it is available"),
 )
-"""The policies of queues and shares, with labels."""
+"""Policies that choose the subscriber for an item of a queue or share, with labels."""
 
 OPTIONS: Final = (
     Option("title", ValueType.TEXT, "Short name of the node", maximum=128),
@@ -123,7 +123,7 @@ OPTIONS: Final = (
     Option(
         "roster_groups_allowed",
         ValueType.TEXTS,
-        "Allowed roster groups for the access model roster",
+        "Roster groups allowed if the access model is roster",
         maximum=16,
     ),
     Option(
@@ -154,7 +154,7 @@ OPTIONS: Final = (
         "send_last_published_item",
         ValueType.CHOICE,
         "When to send the last item",
-        choices=(("never", "Never"), ("on_sub", "On a new subscription")),
+        choices=(("never", "Never"), ("on_sub", "When somebody subscribes")),
     ),
     Option("deliver_notifications", ValueType.BOOLEAN, "Notify subscribers of new items"),
     Option("deliver_payloads", ValueType.BOOLEAN, "Include payloads in notifications"),
@@ -173,7 +173,7 @@ OPTIONS: Final = (
     Option(
         "itemreply",
         ValueType.CHOICE,
-        "Whom items name as their publisher",
+        "Account that is named as the publisher of items",
         choices=(
             ("owner", "The owner of the node"),
             ("publisher", "The publisher of the item"),
@@ -202,7 +202,7 @@ OPTIONS: Final = (
         choices=QUEUE_POLICIES,
     ),
 )
-"""Each option once; the defaults are those of `NodeConfig`."""
+"""Definitions of all options; their defaults are in `NodeConfig`."""
 
 _BY_NAME: Final = {option.name: option for option in OPTIONS}
 _BOOLEANS: Final = {"1": True, "true": True, "0": False, "false": False}
@@ -219,7 +219,7 @@ FIXED_OPTIONS: Final[Mapping[str, tuple[list[str], ...]]] = {
     "pubsub#body_xslt": _EMPTY,
     "pubsub#dataform_xslt": _EMPTY,
 }
-"""Options of XEP-0060 that have one possible value: clients include them in their forms."""
+"""Options of XEP-0060 that cannot be changed, with the values that are accepted in forms."""
 
 
 def apply_options(
@@ -247,7 +247,7 @@ def apply_options(
 
 
 def option_values(config: NodeConfig) -> Iterator[tuple[Option, list[str]]]:
-    """Yield each option with its values as texts."""
+    """Yield each option with its values in the form that XMPP data forms use (texts)."""
     for option in OPTIONS:
         yield option, _format(option, getattr(config, option.field))
 
@@ -267,7 +267,8 @@ def _parse(option: Option, texts: Sequence[str], max_items: int) -> object:
         if len(texts) > option.maximum or any(len(text) > MAX_GROUP_LENGTH for text in texts):
             raise InvalidOption(
                 option.name,
-                f"has at most {option.maximum} values of at most {MAX_GROUP_LENGTH} characters",
+                f"must have at most {option.maximum} values, each of at most "
+                f"{MAX_GROUP_LENGTH} characters",
             )
         return tuple(texts)
     if not texts and option.type is ValueType.TEXT:
@@ -282,7 +283,7 @@ def _parse(option: Option, texts: Sequence[str], max_items: int) -> object:
 def _parse_text(option: Option, text: str) -> object:
     if option.type is ValueType.TEXT:
         if len(text) > option.maximum:
-            raise InvalidOption(option.name, f"has at most {option.maximum} characters")
+            raise InvalidOption(option.name, f"must have at most {option.maximum} characters")
         return text
     if option.type is ValueType.BOOLEAN:
         choices: Mapping[str, object] = _BOOLEANS

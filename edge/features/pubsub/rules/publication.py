@@ -1,7 +1,7 @@
 """Checks of a publication against its node's configuration, and options of a queued item.
 
-The node's configuration decides whether a publication has an item and a payload (XEP-0060, section
-4.3): a node that stores items or sends payloads takes an item; a node that does neither takes none.
+A publication must have an item if the node stores items or sends payloads to subscribers, and must
+have none otherwise (XEP-0060, section 4.3).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.rules.reasons import Reason
 
 MAX_ITEM_ID_BYTES: Final = 256
-"""The longest ItemID, in bytes: as a msgId, because it is part of each notification."""
+"""Maximum length of an ItemID, in bytes; it is limited because each notification contains it."""
 
 MAX_PRIORITY: Final = 1000
-"""The highest priority; the lowest is its negative."""
+"""Highest priority of an item; the lowest is `-MAX_PRIORITY`."""
 
 MAX_SECONDS: Final = 366 * 86_400.0
-"""The longest delay or time to live, in seconds: a year."""
+"""Longest delay or time to live of an item, in seconds: 366 days."""
 
 
 class PublicationShape(NamedTuple):
@@ -32,21 +32,21 @@ class PublicationShape(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Reason for which a publication does not fit its node, and a text for people; an empty text
-    means that of the reason."""
+    """Reason why a node refuses a publication; `text` explains it, or is empty if the value of
+    `reason` is explanation enough."""
 
     reason: Reason
     text: str = ""
 
 
-_TWO_PAYLOADS: Final = Fault(Reason.INVALID_PAYLOAD, "an item has at most one payload")
+_TWO_PAYLOADS: Final = Fault(Reason.INVALID_PAYLOAD, "an item must have at most one payload")
 _WRONG_NAMESPACE: Final = Fault(
     Reason.INVALID_PAYLOAD, "the payload's namespace differs from the node's pubsub#type"
 )
 
 
 def find_fault(shape: PublicationShape, config: NodeConfig) -> Fault | None:
-    """Return why a publication does not fit a node's configuration, if it does not (7.1.3)."""
+    """Return why a node's configuration forbids a publication; `None` if it is allowed (7.1.3)."""
     if shape.items > 1:
         return Fault(Reason.TOO_MANY_ITEMS)
     stores = config.persist_items or config.queueing
@@ -87,13 +87,13 @@ class InvalidItemOption(ValueError):
 def split_options(
     values: Mapping[str, Sequence[str]],
 ) -> tuple[ItemOptions, dict[str, Sequence[str]]]:
-    """Split publish options into the item's options and preconditions on the node.
+    """Split publish options into options of the item and preconditions on the node.
 
     Args:
         values: the publish options, by name (section 7.1.5).
 
     Returns:
-        The item's options, and the remaining options.
+        The options of the item, and the preconditions by name.
 
     Raises:
         InvalidItemOption: an option of the item is not a number or is out of range.

@@ -6,13 +6,13 @@ from enum import Enum
 
 
 class Reason(Enum):
-    """Reasons to refuse a request; the values explain them to people."""
+    """Reasons to refuse a request; the value is the text of the stanza error."""
 
     # rights
     FORBIDDEN = "you may not do this"
     CLOSED_NODE = "the node admits only affiliated accounts"
     PRESENCE_SUBSCRIPTION_REQUIRED = "the node admits only subscribers to an owner's presence"
-    NOT_IN_ROSTER_GROUP = "the node admits only certain groups of an owner's roster"
+    NOT_IN_ROSTER_GROUP = "the node admits only accounts in certain groups of an owner's roster"
 
     # nodes
     NODE_REQUIRED = "the request must name a node"
@@ -28,15 +28,15 @@ class Reason(Enum):
     TOO_MANY_AFFILIATIONS = "the node has too many affiliations"
 
     # publications and items
-    PRECONDITION_NOT_MET = "the node is configured differently"
-    TOO_MANY_ITEMS = "a publication has at most one item"
+    PRECONDITION_NOT_MET = "the node's configuration differs from the publish options"
+    TOO_MANY_ITEMS = "a publication must have at most one item"
     ITEM_REQUIRED = "the node requires an item"
-    ITEM_FORBIDDEN = "the node neither stores items nor sends them to subscribers"
+    ITEM_FORBIDDEN = "the node neither stores items nor sends payloads; publish without an item"
     PAYLOAD_REQUIRED = "the node stores no items, so an item needs a payload"
     INVALID_PAYLOAD = "the payload is invalid"
     UNREADABLE_PAYLOAD = "the payload cannot be read"
     ITEM_NOT_FOUND = "the item does not exist"
-    ITEM_LOCKED = "a worker has locked the item of this ItemID"
+    ITEM_LOCKED = "the item with this ItemID is locked by a worker"
     LIMIT_EXCEEDED = "a limit is exceeded"
 
     # subscriptions

@@ -1,8 +1,8 @@
-"""Options of a subscription: which exist for each kind of subscription, and their values.
+"""Options of a subscription, with their permitted values, for each kind of subscription.
 
-A member of a queue node sets only the number of items that it takes at a time (XEP-0254, section
-4.1). A member of a share also sets its level, and the first member sets the share's policy. Source:
-XEP-0060, sections 6.3 and 16.4.2.
+A member of a queue node sets only how many items it processes at a time (XEP-0254, section 4.1). A
+member of a share also sets its quality of service and whether the subscription ends with its
+session; the first member sets the share's policy. Source: XEP-0060, sections 6.3 and 16.4.2.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from edge.features.queues.rules.assignment import Policy
 
 DEFAULT_REQUESTS: Final = 10
-"""Items that a member of a share takes at a time by default: enough to keep it busy while an
-acknowledgement is on its way, and few enough to leave items for other members."""
+"""Default number of items that a member of a share holds at a time: enough to keep the member busy
+while an acknowledgement is in transit, and few enough to leave items for other members."""
 
 DELIVER: Final = "pubsub#deliver"
 EXPIRE: Final = "pubsub#expire"
@@ -24,7 +24,7 @@ REQUESTS: Final = "pubsub#queue_requests"
 POLICY: Final = "pubsub#queue_policy"
 
 PRESENCE: Final = "presence"
-"""The value of `EXPIRE` that ends a subscription with its session."""
+"""Value of the option `EXPIRE` with which a subscription ends when its session ends."""
 
 _BOOLEANS: Final = {"1": True, "true": True, "0": False, "false": False}
 _LEVELS: Final = ("0", "1", "2")
@@ -32,7 +32,7 @@ _POLICIES: Final = [policy.value for policy in Policy]
 
 
 class SubscriptionKind(Enum):
-    """The kind of target of a subscription."""
+    """Kind of a subscription; the value describes its target."""
 
     PLAIN = "a node or a filter"
     QUEUE = "a queue node"
@@ -44,7 +44,7 @@ OPTIONS: Final = {
     SubscriptionKind.QUEUE: (REQUESTS,),
     SubscriptionKind.SHARE: (REQUESTS, QOS, EXPIRE, POLICY),
 }
-"""The options that can be set, by kind of subscription."""
+"""Options that a subscriber can set, by kind of subscription."""
 
 _FIXED: Final = {
     "pubsub#digest": ("0", "false"),
@@ -67,9 +67,9 @@ class InvalidSubscriptionOption(ValueError):
 class SubscriptionOptions(NamedTuple):
     """Options of a subscription.
 
-    `requests` is the number of items that a member of a queue takes at a time, `None` if not set;
-    with `presence` the subscription ends with its session; `policy` is that of a share, `None` if
-    not set.
+    `deliver` is whether notifications are sent. `requests` is the number of items that a member of
+    a queue or share holds at a time, `None` if not set. If `presence` is set, the subscription ends
+    when its session ends. `policy` is the policy of a share, `None` if not set.
     """
 
     deliver: bool = True
@@ -80,7 +80,7 @@ class SubscriptionOptions(NamedTuple):
 
     @property
     def other_options(self) -> Mapping[str, str]:
-        """The options that are stored in no column of their own."""
+        """Options that have no column in the table of subscriptions, by registered name."""
         return {} if self.deliver else {DELIVER: "0"}
 
 
@@ -97,7 +97,7 @@ def apply_options(
     values: Mapping[str, Sequence[str]],
     max_requests: int,
 ) -> SubscriptionOptions:
-    """Return options with some changed.
+    """Return a copy of `old` in which the options in `values` are changed.
 
     Args:
         values: the values of the options to change, by registered name.
@@ -115,7 +115,7 @@ def apply_options(
             new = _set(new, name, text, max_requests)
         elif text not in _FIXED_BY_KIND[kind].get(name, ()):
             raise InvalidSubscriptionOption(
-                f"{name} does not exist or cannot have this value for {kind.value}"
+                f"{name} does not exist or cannot have this value in a subscription to {kind.value}"
             )
     return new
 
@@ -131,7 +131,8 @@ def _set(old: SubscriptionOptions, name: str, text: str, max_requests: int) -> S
         return old._replace(qos=int(text))
     if name == EXPIRE:
         if text not in ("", PRESENCE):
-            raise InvalidSubscriptionOption(f"{name} must be {PRESENCE} or empty, not a time")
+            text = f"{name} must be {PRESENCE} or empty; times are not supported"
+            raise InvalidSubscriptionOption(text)
         return old._replace(presence=bool(text))
     if name == POLICY:
         if text not in _POLICIES:

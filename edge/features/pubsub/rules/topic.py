@@ -1,9 +1,9 @@
 """Node names as MQTT topics: names, topic filters, shared subscriptions, and a trie of filters.
 
 Levels are separated by "/" and may be empty. `+` matches one level; `#` matches all remaining
-levels and the parent level. A wildcard in the first level does not match a name whose first level
-begins with "$". Source: MQTT 3.1.1, section 4.7; MQTT-234; PROTOCOL decisions on shared
-subscriptions (docs/reference/protocol.md).
+levels, or none: "a/#" matches "a". A wildcard in the first level does not match a name whose first
+level begins with "$". Source: MQTT 3.1.1, section 4.7; MQTT-234; docs/reference/protocol.md, on
+shared subscriptions.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Final, Generic, NamedTuple, TypeVar
 T = TypeVar("T", bound="Hashable")
 
 MAX_LEVELS: Final = 32
-"""Levels of a name or a filter: a person can still read them; matching takes a step for each."""
+"""Maximum number of levels of a node name or filter; limits the time that matching takes."""
 
 SHARE_PREFIX: Final = "$share"
-"""Prefix of shared subscriptions (MQTT-234); no node name begins with it."""
+"""Prefix of the names of shared subscriptions (MQTT-234); no node name may begin with it."""
 
 ONE_LEVEL: Final = "+"
 ALL_LEVELS: Final = "#"
@@ -30,17 +30,17 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class InvalidFilter(ValueError):
-    """A topic filter or the syntax of a share is invalid; the text says how."""
+    """A topic filter or the name of a share is invalid; the text says why."""
 
 
 class Filter(NamedTuple):
-    """A valid topic filter, as its levels."""
+    """Valid topic filter, split into its levels."""
 
     levels: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        """The filter as text."""
+        """The filter as text, with levels separated by "/"."""
         return "/".join(self.levels)
 
 
@@ -52,18 +52,18 @@ class Share(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The share in the syntax of MQTT-234."""
+        """The share as `$share:NAME:FILTER`."""
         return f"{SHARE_PREFIX}:{self.name}:{self.filter.text}"
 
 
 def name_problem(name: str, max_bytes: int) -> str:
-    """Return why a node cannot have a name, or an empty string if it can."""
+    """Return why `name` is not a valid node name; an empty string if it is valid."""
     if not name:
         return "a node name must not be empty"
     if len(name.encode()) > max_bytes:
-        return f"a node name has at most {max_bytes} bytes"
+        return f"a node name must have at most {max_bytes} bytes"
     if name.count("/") >= MAX_LEVELS:
-        return f"a node name has at most {MAX_LEVELS} levels"
+        return f"a node name must have at most {MAX_LEVELS} levels"
     if any(wildcard in name for wildcard in WILDCARDS):
         return "a node name must not contain the wildcards + and #"
     if name.startswith(SHARE_PREFIX):
@@ -74,7 +74,7 @@ def name_problem(name: str, max_bytes: int) -> str:
 
 
 def is_filter(text: str) -> bool:
-    """Return whether a text contains a wildcard, so that it cannot be the name of one node."""
+    """Return whether a text contains a wildcard and so cannot be a node name."""
     return ONE_LEVEL in text or ALL_LEVELS in text
 
 
@@ -91,7 +91,7 @@ def parse_filter(text: str) -> Filter:
         raise InvalidFilter("a filter must not contain control characters")
     levels = tuple(text.split("/"))
     if len(levels) > MAX_LEVELS:
-        raise InvalidFilter(f"a filter has at most {MAX_LEVELS} levels")
+        raise InvalidFilter(f"a filter must have at most {MAX_LEVELS} levels")
     if is_share(text) or text == SHARE_PREFIX:
         raise InvalidFilter(f"a filter must not begin with {SHARE_PREFIX}")
     for number, level in enumerate(levels, 1):
@@ -108,10 +108,10 @@ def _check_level(level: str, *, is_last: bool) -> None:
 
 
 def parse_share(text: str) -> Share | None:
-    """Parse `$share:NAME:FILTER` or `$share/NAME/FILTER`; return `None` without that prefix.
+    """Parse `$share:NAME:FILTER` or `$share/NAME/FILTER`; return `None` if the prefix is missing.
 
     Raises:
-        InvalidFilter: the text has the prefix but is not a valid share.
+        InvalidFilter: the text has the prefix but the rest is invalid.
     """
     if not is_share(text):
         return None
@@ -143,7 +143,7 @@ def matches(filter: Filter, name: str) -> bool:
 
 
 def matches_any(filters: tuple[str, ...], name: str) -> bool:
-    """Return whether one of several filters, which are valid, matches the name of a node."""
+    """Return whether at least one of several valid filters matches the name of a node."""
     return any(matches(filter, name) for filter in _parse_filters(filters))
 
 
@@ -153,10 +153,10 @@ def _parse_filters(texts: tuple[str, ...]) -> tuple[Filter, ...]:
 
 
 class _Branch(Generic[T]):
-    """A position in the trie.
+    """A node of the trie, reached by the levels of a filter.
 
     `exact` has the values of filters that end here, `subtree` those of filters whose next level is
-    `#`; `any_level` is the child for `+`, `children` are those for literal levels.
+    `#`; `any_level` is the child for the level `+`, `children` has the children for literal levels.
     """
 
     __slots__ = ("any_level", "children", "exact", "subtree")
@@ -192,10 +192,10 @@ class _Branch(Generic[T]):
 
 
 class Trie(Generic[T]):
-    """Values stored under topic filters; one walk finds those of all filters that match a name.
+    """Mapping from topic filters to values, searched by node name.
 
-    The walk follows the levels of the name, and at each level both the literal child and `+`, so
-    filters that differ in an earlier level cost nothing.
+    A search visits only the branches that match the levels of the name: at each level the branch of
+    the literal level and the branch of `+`.
     """
 
     __slots__ = ("_root",)
@@ -204,14 +204,14 @@ class Trie(Generic[T]):
         self._root: _Branch[T] = _Branch()
 
     def add(self, filter: Filter, value: T) -> None:
-        """Add a value under a filter; adding it again changes nothing."""
+        """Add a value to a filter; nothing changes if the filter has the value already."""
         branch = self._root
         for level in _literal_levels(filter):
             branch = branch.ensure_child(level)
         _values(branch, filter)[value] = None
 
     def remove(self, filter: Filter, value: T) -> None:
-        """Remove a value from under a filter, if present, and the branches that become empty."""
+        """Remove a value from a filter, if present, and the branches that become empty."""
         path = [self._root]
         levels = _literal_levels(filter)
         for level in levels:
@@ -226,7 +226,7 @@ class Trie(Generic[T]):
             path[-1].remove_child(level)
 
     def match(self, name: str) -> list[T]:
-        """Return the values under all filters that match a name; once for each filter."""
+        """Return the values of all filters that match a name; each filter adds its own values."""
         levels = name.split("/")
         found: list[T] = []
         front = [self._root]

@@ -23,7 +23,7 @@ _ROSTER_MODELS: Final = ("presence", "roster")
 _CHECKS: Final = "pubsub access checks"
 
 AccessCheck = Callable[[str], bool]
-"""Returns whether a bare JID may subscribe to a node."""
+"""Function that returns whether a bare JID may subscribe to one node."""
 
 
 def get_node(tx: Transaction, name: str | None) -> Node:
@@ -44,7 +44,7 @@ def get_owned_node(tx: Transaction, sender: Sender, name: str | None) -> Node:
     """Return a node that the sender owns, or may manage as the operator (section 8).
 
     Raises:
-        PubsubError: as `get_node`, or the sender is not an owner.
+        PubsubError: no name is given, the node does not exist, or the sender may not manage it.
     """
     node = get_node(tx, name)
     is_owner = rules.may_configure(affiliation_of(tx, node, sender.bare))
@@ -74,15 +74,17 @@ def may_discover(
 def may_cache_access(node: Node) -> bool:
     """Return whether the result of an access check at a node can be cached.
 
-    It cannot if rosters decide who may subscribe, or if the node does not exist yet.
+    The result cannot be cached if the access model depends on rosters or the node does not
+    exist yet.
     """
     return node.id != NEW_NODE and node.config.access_model not in _ROSTER_MODELS
 
 
 def access_check(context: Context, tx: Transaction, node: Node) -> AccessCheck:
-    """Return a function that checks many bare JIDs against the affiliations, which it reads once.
+    """Return a function that checks whether a bare JID may subscribe to a node.
 
-    The function is reused within the transaction if `may_cache_access`.
+    The affiliations are read once for all calls of the function. If `may_cache_access`, later calls
+    of `access_check` in the same transaction return the same function.
     """
     if not may_cache_access(node):
         return _access_check(context, tx, node)
@@ -93,7 +95,7 @@ def access_check(context: Context, tx: Transaction, node: Node) -> AccessCheck:
 
 
 def discard_access_check(tx: Transaction, node: Node) -> None:
-    """Discard the reusable check of a node, because its access rights have changed."""
+    """Make `access_check` read a node's access rights again, because they have changed."""
     tx.memo.get(_CHECKS, {}).pop(node.id, None)
 
 
@@ -106,7 +108,7 @@ def check_read(context: Context, tx: Transaction, node: Node, sender: Sender) ->
 
 
 def check_discovery(context: Context, tx: Transaction, node: Node, sender: Sender) -> None:
-    """Check that the sender may learn about a node; raises `PubsubError`."""
+    """Check that the sender may discover a node (XEP-0030); raises `PubsubError`."""
     affiliation = affiliation_of(tx, node, sender.bare)
     if not may_discover(context, tx, node, sender.bare, affiliation):
         raise PubsubError(_refusal_reason(node, affiliation))
@@ -141,7 +143,7 @@ def _may_subscribe(
 def _is_in_roster(
     context: Context, tx: Transaction, node: Node, bare: str, affiliation: Affiliation
 ) -> bool:
-    """Return whether an owner's roster admits a bare JID, if its affiliation does not decide."""
+    """Return whether an owner's roster admits a bare JID that has no affiliation with the node."""
     model = node.config.access_model
     if affiliation is not Affiliation.NONE or model not in _ROSTER_MODELS:
         return False

@@ -10,7 +10,7 @@ from edge.features.pubsub.rules.reasons import Reason
 
 
 class PubsubError(ServiceError[Reason]):
-    """Publish-subscribe refuses a request; nothing has changed."""
+    """A publish-subscribe request is refused; no node, item or subscription has changed."""
 
     def __init__(self, reason: Reason, text: str = "") -> None:
         super().__init__(reason, text or reason.value)
@@ -20,7 +20,8 @@ class AffiliationsRefused(PubsubError):
     """A change of affiliations is refused.
 
     Attributes:
-        current: the affiliations of the accounts in the request, which have not changed.
+        node: the name of the node.
+        current: the present affiliations of the accounts in the request, by bare JID.
     """
 
     def __init__(self, text: str, node: str, current: Mapping[str, Affiliation]) -> None:

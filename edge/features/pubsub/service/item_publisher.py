@@ -1,5 +1,4 @@
-"""Name the publisher of an item to those who receive or retrieve it (XEP-0060, sections 7.1.2.3
-and 12.17)."""
+"""Choose the JID that an item names as its publisher (XEP-0060, sections 7.1.2.3 and 12.17)."""
 
 from __future__ import annotations
 
@@ -9,12 +8,13 @@ from edge.features.pubsub.store.nodes import Node
 
 
 def named_publisher(tx: Transaction, node: Node | None, publisher: str) -> str | None:
-    """Return the bare JID that items name as their publisher, as `pubsub#itemreply` says.
+    """Return the bare JID that an item names as its publisher; `None` if it names nobody.
 
-    With several owners, that is the one that created the node, while it is an owner.
+    The node's option `pubsub#itemreply` chooses the publisher, an owner or nobody. Among several
+    owners, the creator of the node is preferred.
 
     Args:
-        node: the node of the item; `None` if it was deleted: then nobody is named.
+        node: the node of the item; `None` if the node was deleted, so that nobody is named.
         publisher: the full JID that published the item.
     """
     itemreply = "none" if node is None else node.config.itemreply

@@ -20,10 +20,11 @@ from edge.features.pubsub.store.nodes import Node
 
 
 class PageRequest(NamedTuple):
-    """A requested page of items in the order of their publication.
+    """Requested part of a node's items, in the order of their publication.
 
-    At most `size` items: the first after the ItemID `after`, the last before the ItemID `before`
-    (an empty one is the end), or those from number `start` (from 0).
+    The page has at most `size` items: the first items after the ItemID `after`, the last items
+    before the ItemID `before` (empty: the last items of the node), or the items from index `start`
+    on (from 0).
     """
 
     size: int
@@ -33,12 +34,12 @@ class PageRequest(NamedTuple):
 
 
 class ItemPage(NamedTuple):
-    """Items of a node.
+    """Page of a node's items.
 
     Attributes:
-        publishers: the JIDs that the items name as their publishers, if they name any.
-        start: the number of the first of them, from 0.
-        total: the number of all items.
+        publishers: for each item, the bare JID that it names as its publisher, or `None`.
+        start: the index of the page's first item among the items that match the request, from 0.
+        total: the number of all items that match the request.
     """
 
     node: Node
@@ -49,7 +50,7 @@ class ItemPage(NamedTuple):
 
 
 class ItemIdPage(NamedTuple):
-    """ItemIDs of a node, the number of the first of them (from 0), and the number of all items."""
+    """Page of a node's ItemIDs; `start` is the index of its first ItemID among all (from 0)."""
 
     ids: Sequence[str]
     start: int
@@ -65,14 +66,14 @@ def retrieve(
     page: PageRequest,
     max_bytes: int,
 ) -> ItemPage:
-    """Return items of a node, with a limited number of bytes but at least one if there is any.
+    """Return items of a node, by ItemID or as a page (section 6.5).
 
     Args:
-        ids: the ItemIDs of the items to return; if there are none, `page` is returned.
-        max_bytes: the maximum sum of the items' sizes.
+        ids: the ItemIDs of the items to return; if empty, `page` selects the items.
+        max_bytes: the maximum sum of the items' sizes; a larger first item is returned alone.
 
     Raises:
-        PubsubError: the request is refused, or none of the items exists.
+        PubsubError: the request is refused, or no item has one of the given ItemIDs.
     """
     node = access.get_node(tx, name)
     access.check_read(context, tx, node, sender)
@@ -155,7 +156,7 @@ def retract(
     """Delete an item of a node other than a queue (section 7.2); raises `PubsubError`.
 
     Args:
-        notify: whether to notify subscribers; `None` leaves that to the node's configuration.
+        notify: whether to notify subscribers; if `None`, the node's configuration decides.
     """
     item = items.get(tx, node.id, id)
     own = item is None or item.publisher.partition("/")[0] == sender.bare

@@ -44,7 +44,7 @@ def create(
     """Create a node (section 8.1).
 
     Args:
-        owner: the bare JID of its owner, whose limits are charged.
+        owner: the bare JID of the new node's owner; the node counts towards this account's limits.
 
     Raises:
         PubsubError: the node exists, its name is invalid, or there are too many nodes.
@@ -63,7 +63,7 @@ def may_auto_create(context: Context, tx: Transaction, sender: Sender, name: str
     """Return whether publishing to a node that does not exist creates it (`[pubsub] auto_create`).
 
     Raises:
-        PubsubError: it would, but its name is invalid or there are too many nodes.
+        PubsubError: the option allows it, but the name is invalid or there are too many nodes.
     """
     if not topic.matches_any(tuple(context.pubsub.auto_create), name):
         return False
@@ -73,15 +73,15 @@ def may_auto_create(context: Context, tx: Transaction, sender: Sender, name: str
 
 
 def check_name(context: Context, name: str) -> None:
-    """Check that a node can have a name; raises `PubsubError`."""
+    """Check that `name` is a valid node name; raises `PubsubError`."""
     problem = topic.name_problem(name, context.limits.node_bytes)
     if not problem:
         try:
             prepared = jid.prepare_resource(name)
         except jid.JidError:
-            problem = "a node name must not contain characters that addresses cannot contain"
+            problem = "a node name must be valid as the resource of a JID"
         else:
-            problem = "" if prepared == name else f"normalise the name of the node: {prepared!r}"
+            problem = "" if prepared == name else f"normalise the node name to {prepared!r}"
     if problem:
         raise PubsubError(Reason.INVALID_NODE_NAME, problem)
 
@@ -103,7 +103,7 @@ def _check_room(context: Context, tx: Transaction, owner: str) -> None:
 def apply_options(
     context: Context, old: NodeConfig, values: Mapping[str, Sequence[str]]
 ) -> NodeConfig:
-    """Return a configuration with some options changed, by registered name.
+    """Return a copy of `old` in which the options in `values`, by registered name, are changed.
 
     Raises:
         PubsubError: an option is unknown or has an invalid value.
@@ -159,8 +159,8 @@ def _configure(
 
 
 def _check_empty(tx: Transaction, node: Node) -> None:
-    """Check that a node can become a queue or stop being one: items and subscriptions of one kind
-    do not fit the other."""
+    """Check that a node has no items and subscriptions, because those of queue nodes and of other
+    nodes are different; raises `PubsubError`."""
     queue = queue_registry.of_node(tx, node.id)
     if node.items or (queue is not None and queue.items) or nodes.count_subscriptions(tx, node.id):
         raise PubsubError(
@@ -187,7 +187,7 @@ def delete(
     """Delete a node for an owner and notify its subscribers (section 8.4); raises `PubsubError`.
 
     Args:
-        redirect: the URI of a node that replaces it.
+        redirect: the URI of a node that replaces the deleted one; empty if there is none.
     """
     node = access.get_owned_node(tx, sender, name)
     _announce(context, tx, node, NodeDeleted(node.name, redirect))
@@ -227,8 +227,8 @@ def _log_items(tx: Transaction, sender: Sender, node: Node, name: str, count: in
 def own_affiliations(
     tx: Transaction, sender: Sender, name: str | None
 ) -> list[tuple[str, Affiliation]]:
-    """Return the sender's affiliations with all nodes or one, as pairs of a node's name, in
-    order, and an affiliation (section 5.7); raises `PubsubError`."""
+    """Return the sender's affiliations as pairs of a node name and an affiliation, sorted by name:
+    with all nodes, or with the node `name` (section 5.7); raises `PubsubError`."""
     found = [(node, affiliation) for _, node, affiliation in affiliations.of_jid(tx, sender.bare)]
     if name is None:
         return found
@@ -239,13 +239,13 @@ def own_affiliations(
 def affiliations_of_node(
     tx: Transaction, sender: Sender, name: str | None
 ) -> Mapping[str, Affiliation]:
-    """Return the affiliations of a node, by bare JID, to an owner (section 8.9.1); raises
-    `PubsubError`."""
+    """Return the affiliations of a node, by bare JID; raises `PubsubError` if the sender may not
+    manage the node (section 8.9.1)."""
     return affiliations.of_node(tx, access.get_owned_node(tx, sender, name).id)
 
 
 class AffiliationChange(NamedTuple):
-    """A requested affiliation; `problem` says why it is invalid, and is empty if it is valid."""
+    """Request to set an account's affiliation; `problem` says why it is invalid, empty if valid."""
 
     jid: str
     affiliation: Affiliation | None
@@ -259,7 +259,7 @@ def set_affiliations(
     name: str | None,
     changes: Sequence[AffiliationChange],
 ) -> None:
-    """Change affiliations of a node for an owner (section 8.9.2): all of them, or none.
+    """Apply all changes of affiliations that an owner requests, or none (section 8.9.2).
 
     Raises:
         AffiliationsRefused: a change is invalid, or the node would have no owner.
@@ -297,8 +297,8 @@ class NodeInfo(NamedTuple):
 
 
 def describe(context: Context, tx: Transaction, sender: Sender, name: str) -> NodeInfo:
-    """Return what an account may discover about a node (sections 5.3 and 5.4); raises
-    `PubsubError`."""
+    """Return a node, its owners and its number of subscriptions, for service discovery (sections
+    5.3 and 5.4); raises `PubsubError`."""
     node = access.get_node(tx, name)
     access.check_discovery(context, tx, node, sender)
     owners, count = affiliations.owners(tx, node.id), nodes.count_subscriptions(tx, node.id)
@@ -306,8 +306,8 @@ def describe(context: Context, tx: Transaction, sender: Sender, name: str) -> No
 
 
 def discoverable_titles(context: Context, tx: Transaction, bare: str) -> dict[str, str]:
-    """Return the titles of the nodes that a bare JID may discover, by name and in order (section
-    5.2); reads all nodes, which takes 20 ms for 1000."""
+    """Return the titles of the nodes that a bare JID may discover, by node name, sorted by name
+    (section 5.2). All nodes are read, which takes about 20 ms for 1000 nodes."""
     known = {id: affiliation for id, _, affiliation in affiliations.of_jid(tx, bare)}
     titles: dict[str, str] = {}
     after = ""

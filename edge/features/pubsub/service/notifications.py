@@ -1,10 +1,10 @@
-"""Notify subscribers of what happens at a node (XEP-0060, sections 7.1.2, 7.2 and 8.2 to 8.5).
+"""Notify subscribers of events at a node (XEP-0060, sections 7.1.2, 7.2 and 8.2 to 8.5).
 
-Each plain subscription gets one notification; a JID with several learns the SubID of each. At level
-0 a notification is a plain message. At levels 1 and 2 it waits in the outbox of the subscriber's
-account, in a queue of its subscription's own. A filter reaches the nodes that its subscriber could
-subscribe to by name; this is checked for each notification, so that a right that is withdrawn
-counts at once.
+Each plain subscription gets one notification. If a JID has several subscriptions that match, each
+notification has its SubID. At level 0 a notification is a plain message. At levels 1 and 2 it waits
+in the outbox of the subscriber's account; each subscription has a separate queue there. A
+subscription to a filter gets only events of nodes that the subscriber may access; access is checked
+for each notification, so that a withdrawn right has effect at once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ItemPublished(NamedTuple):
     """An item was published.
 
     `item_id` is `None` if the node takes no items, `payload` is empty if the node sends none, and
-    `publisher` is the JID that the item names as its publisher, if it names one.
+    `publisher` is the bare JID that the item names as its publisher, or `None`.
     """
 
     node: str
@@ -79,14 +79,14 @@ class NodeDeleted(NamedTuple):
 
 
 class NodeConfigured(NamedTuple):
-    """The configuration of a node changed; `config` is `None` if the node sends no payloads."""
+    """The configuration of a node changed; `config` is the new one, `None` if it is not sent."""
 
     node: str
     config: NodeConfig | None
 
 
 class SubscriptionChanged(NamedTuple):
-    """A subscription began or ended without a request of its subscriber."""
+    """A subscription was begun or ended by somebody other than its subscriber."""
 
     node: str
     jid: str
@@ -100,7 +100,7 @@ NodeEvent: TypeAlias = (
 
 
 class Recipient(NamedTuple):
-    """A subscription to notify; `subid` is its SubID if its JID has several of them."""
+    """A subscription to notify; `subid` is set if several subscriptions of its JID are notified."""
 
     subscription: Subscription
     subid: str | None
@@ -110,10 +110,11 @@ class Notification(NamedTuple):
     """A message that notifies one subscription of an event.
 
     Attributes:
-        to: the JID that it is for; `None` for the body of a message in the outbox.
-        type: the type of the message; `None` is `normal`.
+        to: the JID of the recipient; `None` for the body of a message in the outbox.
+        type: the type of the message; `None` means `normal`.
         subid: the SubID, if the JID has several subscriptions that get the notification.
-        published: the time of publication (ms since 1970), for an item that was published before.
+        published: the time of publication (ms since 1970) if an older item is sent to a new
+            subscription.
     """
 
     event: NodeEvent
@@ -124,7 +125,7 @@ class Notification(NamedTuple):
 
 
 def is_notified(config: NodeConfig, event: NodeEvent) -> bool:
-    """Return whether a node's configuration lets subscribers be notified of an event."""
+    """Return whether a node's configuration enables notifications of an event."""
     if isinstance(event, NodeConfigured):
         return config.notify_config
     if isinstance(event, NodeDeleted):
@@ -135,8 +136,8 @@ def is_notified(config: NodeConfig, event: NodeEvent) -> bool:
 
 
 def recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recipient]:
-    """Return the subscriptions that are notified of events at a node, without members of queues:
-    those by its name or by a filter that may subscribe to it and have not set `DELIVER` to 0."""
+    """Return the plain subscriptions that get events of a node: those to the node or to a matching
+    filter whose subscriber has access to the node and has not set the option `DELIVER` to 0."""
     found = store.get(tx, node.id)
     if found is None:
         found = _recipients(context, tx, node)
@@ -156,8 +157,8 @@ def _recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recip
 
 
 def matching_shares(context: Context, tx: Transaction, node: Node) -> list[int]:
-    """Return the numbers of the queues of shares that get what is published to a node: their
-    filters match its name, and one of their members may subscribe to it."""
+    """Return the queue numbers of the shares that get items of a node: the filter of the share
+    matches the node's name, and at least one member may subscribe to the node."""
     found = subscriptions.shares_matching(tx, node.name)
     if not found:
         return found
@@ -171,7 +172,7 @@ def announce(
     """Notify all plain subscriptions to a node of an event.
 
     Args:
-        always: notify also if the node's configuration does not ask for it.
+        always: notify even if the node's configuration disables notifications of this event.
     """
     if not (always or is_notified(node.config, event)):
         return
@@ -201,8 +202,8 @@ def notify_changed(
 def send_last_item(
     context: Context, tx: Transaction, subscription: Subscription, node: Node
 ) -> None:
-    """Send a new subscription the item that was published last, if the node is configured so
-    (section 6.1.7)."""
+    """Send the last published item to a new subscription, unless the node's configuration disables
+    that (section 6.1.7)."""
     config = node.config
     if config.send_last_published_item == "never" or not config.persist_items or config.queueing:
         return
@@ -217,8 +218,8 @@ def send_last_item(
 def published(
     tx: Transaction, node: Node, item_id: str | None, payload: bytes, publisher: str
 ) -> ItemPublished:
-    """Return the event of a published item, as subscribers of its node see it; `publisher` is a
-    full JID."""
+    """Return the event of a published item, with the payload and the publisher's name only if the
+    node's configuration includes them; `publisher` is a full JID."""
     payload = payload if node.config.deliver_payloads else b""
     return ItemPublished(node.name, item_id, payload, named_publisher(tx, node, publisher))
 
@@ -233,10 +234,10 @@ def _message_type(config: NodeConfig) -> str | None:
 def send(
     context: Context, tx: Transaction, subscription: Subscription, notification: Notification
 ) -> None:
-    """Send a notification at the level of a subscription that belongs to no share.
+    """Send a notification at the quality of service of a plain subscription.
 
-    One that finds no room is logged as refused to its subscriber and does not hold up the
-    publisher.
+    If the subscriber's outbox is full, the notification is dropped and logged as a refusal; the
+    publication succeeds nevertheless.
     """
     if subscription.qos == 0:
         _send_plain(context, tx, subscription, notification)
@@ -284,11 +285,12 @@ def _send_plain(
 def exceeded_outbox_limit(
     context: Context, tx: Transaction, account: str, size: int
 ) -> ExceededLimit | None:
-    """Return the limit that one more notification of `size` bytes in an account's outbox would
-    exceed.
+    """Return the limit that a further notification of `size` bytes in an account's outbox would
+    exceed, or `None`.
 
-    The service is one source for all publications, so the limits of one source do not apply to it;
-    but it leaves the part of the outbox that is reserved for sources with few messages to them.
+    The limits for one source do not apply, because the publish-subscribe service sends the
+    notifications of all publishers. The part of the outbox that is reserved for sources with few
+    waiting messages stays free for such sources.
     """
     limits = context.limits
     _own, waiting = outbox.usage(tx, account, "")
@@ -303,16 +305,16 @@ def exceeded_outbox_limit(
 
 
 def _outbox_source(context: Context, subscription: Subscription) -> str:
-    """Return the source under which a subscription's notifications wait, so that those of another
-    do not hold them up."""
+    """Return the outbox source of a subscription; each has its own, so that no subscription delays
+    the notifications of another."""
     return f"{pubsub_service(context.domain)}/{subscription.subid}"
 
 
 def drop_waiting(context: Context, tx: Transaction, subscription: Subscription) -> None:
-    """Drop the notifications that wait for a subscription that has ended, and log their number.
+    """Drop the waiting notifications of a subscription that has ended, and log their number.
 
-    A notification in flight is completed; but if the subscription ended with its session, only one
-    that the session has received.
+    Notifications in flight are kept until they are acknowledged. If the subscription was bound to
+    its session, only notifications that the session has already received are kept.
     """
     dropped = 0
     for row in outbox.find_by_source(tx, _outbox_source(context, subscription)):

@@ -1,7 +1,7 @@
-"""Publish items, whether they come in a request or in a message (XEP-0060, section 7.1).
+"""Publish items that arrive in requests or in messages (XEP-0060, section 7.1).
 
 A plain node stores the item, notifies its subscribers, and puts the item into the queue of each
-share whose filter matches. A queue node puts it into its own queue only. If `[uplink] topics`
+share whose filter matches. A queue node puts the item into its own queue only. If `[uplink] topics`
 selects the node, the readings and logs in the payload become events in the same transaction.
 """
 
@@ -35,22 +35,22 @@ from edge.features.queues.service import operations, queue_registry
 from edge.features.queues.service.queue_registry import ITEM_LOCKED, Queue
 
 UNREADABLE: Final = "unreadable"
-"""The rule that refuses an item whose payload is to be logged and cannot be read."""
+"""Name of the refusal of an item whose payload cannot be decoded into events."""
 
 UNFIT: Final = "unfit"
-"""The rule that refuses an item in a message that does not fit its node."""
+"""Name of the refusal of an item, sent in a message, that the node's configuration forbids."""
 
 NOTIFICATION_OVERHEAD: Final = 512
-"""Approximate bytes of a notification beside the payload."""
+"""Approximate size of a notification without its payload, in bytes."""
 
 _NO_PRECONDITIONS: Final[Mapping[str, Sequence[str]]] = {}
 
 
 class ItemEvents(NamedTuple):
-    """Events, with their lanes, that an item contains.
+    """Events of an item's payload, as pairs of a lane and an event.
 
-    If a message brought the item, `qos` is the message's level and `since` the service second from
-    which it was in custody.
+    If the item was sent in a message, `qos` is the message's quality of service and `since` the
+    service second at which its custody began; otherwise both are `None`.
     """
 
     events: Sequence[tuple[str, NewEvent]] = ()
@@ -62,8 +62,8 @@ NO_EVENTS: Final = ItemEvents()
 
 
 class NewItem(NamedTuple):
-    """An item to publish: ItemID, payload as bytes (empty if there is none), and the events that it
-    contains if it is to be logged."""
+    """Item to publish: ItemID, payload as bytes (empty if there is none), and events to write to
+    the event log (none if `[uplink] topics` does not select the node)."""
 
     id: str
     payload: bytes = b""
@@ -74,9 +74,10 @@ class Publication(NamedTuple):
     """A request to publish an item.
 
     Attributes:
-        preconditions: required values of the node's options, by registered name; a node that is
-            created gets them.
-        unreadable: why the payload cannot be read, if it is to be logged; else empty.
+        preconditions: required values of the node's options, by registered name; if the
+            publication creates the node, the new node gets these values.
+        unreadable: why the payload cannot be decoded into events; empty if it can be, or if the
+            node's items are not logged.
     """
 
     node: str
@@ -88,7 +89,7 @@ class Publication(NamedTuple):
 
 
 def publish(context: Context, tx: Transaction, sender: Sender, request: Publication) -> None:
-    """Publish an item; raises `PubsubError` before it changes anything but the log."""
+    """Publish an item; if `PubsubError` is raised, only the refusal has been logged."""
     node = find_target(context, tx, sender, request.node, request.preconditions)
     fault = find_fault(request.shape, node.config)
     if fault is not None:
@@ -98,7 +99,7 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
         raise PubsubError(Reason.UNREADABLE_PAYLOAD, request.unreadable)
     if request.options != DEFAULT_OPTIONS and not node.config.queueing:
         raise PubsubError(
-            Reason.PRECONDITION_NOT_MET, "options of an item need a queue node (pubsub#queueing)"
+            Reason.PRECONDITION_NOT_MET, "item options require a queue node (pubsub#queueing)"
         )
     item = request.item
     exceeded, queues_ = check_room(context, tx, sender, node, item)
@@ -114,7 +115,7 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
 
 
 def is_shipped(context: Context, node: str) -> bool:
-    """Return whether `[uplink] topics` selects a node, so that its items are logged."""
+    """Return whether `[uplink] topics` selects a node, by name, so that its items are logged."""
     topics = context.uplink.topics
     return bool(topics) and topic.matches_any(tuple(topics), node)
 
@@ -126,14 +127,14 @@ def find_target(
     name: str,
     preconditions: Mapping[str, Sequence[str]] = _NO_PRECONDITIONS,
 ) -> Node:
-    """Return the node to publish to; one that the publication will create has number `NEW_NODE`.
+    """Return the node to publish to; if the publication will create it, its `id` is `NEW_NODE`.
 
     Args:
         preconditions: required values of the node's options, by registered name.
 
     Raises:
-        PubsubError: the node does not exist, the sender may not publish to it, or it is configured
-            differently (sections 7.1.3 and 7.1.5).
+        PubsubError: the node does not exist, the sender may not publish to it, or a precondition is
+            not met (sections 7.1.3 and 7.1.5).
     """
     node = nodes.get(tx, name)
     if node is None:
@@ -157,7 +158,7 @@ def _apply_preconditions(
 
 
 class Room(NamedTuple):
-    """The limit that an item would exceed, if any, and the queues that get the item."""
+    """Result of `check_room`: the limit that an item would exceed, if any, and its queues."""
 
     exceeded: ExceededLimit | None
     queues: Sequence[Queue]
@@ -168,7 +169,7 @@ def check_room(
 ) -> Room:
     """Return which limit an item would exceed: of the event log, of the node, or of a queue.
 
-    A share that is full refuses the publication, so that the share loses nothing.
+    If the queue of one matching share is full, nothing is published, so that no share misses items.
     """
     found = _find_queues(context, tx, node)
     id, publisher, payload = item.id, sender.full, item.payload
@@ -188,7 +189,7 @@ def check_room(
 
 
 def _find_queues(context: Context, tx: Transaction, node: Node) -> list[Queue]:
-    """Return the queues that get items of a node: its own, or those of shares."""
+    """Return the queues that get items of a node: the queue node's queue, or those of shares."""
     if node.config.queueing:
         found = [queue_registry.of_node(tx, node.id)]
     else:
@@ -220,8 +221,8 @@ def _exceeded_storage_limit(
 def _exceeded_notification_limit(
     context: Context, tx: Transaction, node: Node, item: NewItem
 ) -> ExceededLimit | None:
-    """Return the limit that an item's notifications would exceed together: all of them are in
-    memory at once. Subscribers are counted only for large items."""
+    """Return the memory limit that all notifications of an item together would exceed, or `None`.
+    Subscribers are counted only if the item is large enough to exceed it."""
     limits = context.limits
     maximum = limits.unacknowledged_total_bytes
     size = len(item.payload) + NOTIFICATION_OVERHEAD
@@ -239,7 +240,7 @@ def _max_items(context: Context, node: Node) -> int:
 ITEM_PUBLISHED: Final[Event[[Context, Transaction, Node, Sender, NewItem]]] = Event(
     "item published"
 )
-"""An item is published to a node by a sender; runs in the transaction of the publication."""
+"""Event of a published item; its handlers run in the transaction of the publication."""
 
 
 def put(
@@ -251,13 +252,11 @@ def put(
     options: ItemOptions = DEFAULT_OPTIONS,
     found: Sequence[Queue] | None = None,
 ) -> None:
-    """Publish an item for which there is room.
+    """Publish an item that has passed the checks of rights, node configuration and limits.
 
     Args:
-        sender: who publishes, and may do so.
         node: the node, from `find_target`.
-        item: the item, which fits the node.
-        found: the queues that get the item, from `check_room`; `None` looks them up.
+        found: the queues that get the item, from `check_room`; if `None`, they are looked up.
     """
     if node.id == NEW_NODE:
         node = node_service.create(context, tx, node.name, sender.bare, node.config)

@@ -1,9 +1,10 @@
 """Begin, change, list and end subscriptions (XEP-0060, sections 5.6, 6.1 to 6.4 and 8.8).
 
-A JID has at most one subscription to a node, to a filter, or in a share. It ends when its
-subscriber or an owner ends it, or when the subscriber loses the right to it. A subscription that is
-bound to a session also ends with that session, or with the last session of a bare JID. A restart of
-the gateway ends it only if no session returns in time.
+A JID has at most one subscription to each node, filter or share. A subscription ends when its
+subscriber or an owner of the node ends it, or when the subscriber loses access to the node. A
+subscription that is bound to a session also ends with the session of its full JID, or with the last
+session of its bare JID; after a restart of the gateway, it ends if no such session resumes or binds
+again within `limits.resume_time`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _NOTIFIED: Final = (EndReason.OWNER, EndReason.UNAUTHORIZED)
 
 
 class Target(NamedTuple):
-    """The target of a subscription: a share, a filter, or the node named `text`."""
+    """Target of a subscription: a share, a topic filter, or else the node with the name `text`."""
 
     text: str
     share: Share | None = None
@@ -81,8 +82,8 @@ class SubscribedOptions(NamedTuple):
 
 
 class _Subject(NamedTuple):
-    """The rows that a new subscription refers to: a node, and a queue, which a share has from its
-    first member on."""
+    """Node and queue to which a new subscription refers, `None` if there is none; the queue of a
+    share is created with its first member."""
 
     kind: SubscriptionKind
     node: Node | None = None
@@ -120,11 +121,11 @@ def parse_target(context: Context, text: str) -> Target:
 def _check_size(context: Context, text: str) -> None:
     limit = context.limits.node_bytes
     if len(text.encode()) > limit:
-        raise topic.InvalidFilter(f"a filter and the name of a share have at most {limit} bytes")
+        raise topic.InvalidFilter(f"filters and share names must have at most {limit} bytes")
 
 
 def _target_name(tx: Transaction, subscription: Subscription) -> str:
-    """Return what a subscription is to: the name of the node, the filter, or the share."""
+    """Return the target of a subscription as text: the node name, the filter, or the share."""
     if subscription.node is not None:
         node = nodes.by_id(tx, subscription.node)
         return "" if node is None else node.name
@@ -135,8 +136,8 @@ def _target_name(tx: Transaction, subscription: Subscription) -> str:
 
 
 def _find(tx: Transaction, target: Target, jid: str) -> Subscription | None:
-    """Return the subscription of a JID to a target; raises `PubsubError` if there is no such
-    node."""
+    """Return the subscription of a JID to a target; raises `PubsubError` if the target is a
+    nonexistent node."""
     if target.filter is None:
         return subscriptions.find(tx, jid, node=access.get_node(tx, target.text).id)
     share = None if target.share is None else target.share.name
@@ -146,10 +147,10 @@ def _find(tx: Transaction, target: Target, jid: str) -> Subscription | None:
 def _get(
     tx: Transaction, sender: Sender, target: Target, jid: str, subid: str | None
 ) -> Subscription:
-    """Return a subscription of the sender; no SubID means the only one.
+    """Return a subscription of the sender; `subid` is checked unless it is `None`.
 
     Raises:
-        PubsubError: the JID belongs to another account, is not subscribed, or the SubID differs.
+        PubsubError: the JID belongs to another account or is not subscribed, or the SubID is wrong.
     """
     if jid.partition("/")[0] != sender.bare:
         raise PubsubError(Reason.FORBIDDEN)
@@ -219,8 +220,8 @@ def _find_subject(context: Context, tx: Transaction, sender: Sender, target: Tar
 def _share_policy(subject: _Subject, new: SubscriptionOptions) -> Policy | None:
     """Return the policy of a share, which its first member sets for all members.
 
-    A member that asks for another is refused, because it may rely on the order that the policy
-    keeps.
+    Raises:
+        PubsubError: the new member requests a policy that differs from that of the share.
     """
     if subject.kind is not SubscriptionKind.SHARE:
         return None
@@ -239,10 +240,10 @@ def _policy_conflict(policy: Policy) -> PubsubError:
 def _check_room(
     context: Context, tx: Transaction, bare: str, account: str, added_accounts: Sequence[str] = ()
 ) -> None:
-    """Check that an account may have one more subscription (section 6.1.3.9); raises `PubsubError`.
+    """Check that the limits allow a further subscription (section 6.1.3.9); raises `PubsubError`.
 
     Args:
-        added_accounts: the accounts of other new subscriptions that are about to be added.
+        added_accounts: the accounts of other subscriptions that the same request adds.
     """
     limits = context.limits
     for rule, limit, count in (
@@ -301,7 +302,7 @@ def unsubscribe(
 
 
 def end(context: Context, tx: Transaction, subscription: Subscription, reason: EndReason) -> None:
-    """End a subscription: release its items, and end its share with the last member."""
+    """End a subscription and release its items; a share without members is removed."""
     queue, name = subscription.queue, _target_name(tx, subscription)
     if queue is not None:
         membership.leave(context, tx, subscription, _LOSSES.get(reason, Loss.UNSUBSCRIBED))
@@ -317,8 +318,9 @@ def end(context: Context, tx: Transaction, subscription: Subscription, reason: E
 def end_unauthorized(context: Context, tx: Transaction, node: Node) -> None:
     """Apply changed access rights of a node to subscriptions.
 
-    Ends those to the node whose subscribers may no longer subscribe, and releases items in shares
-    that waited for a member that may have them. Filters are checked at each notification.
+    Subscriptions to the node whose subscribers may no longer subscribe are ended. Held items of
+    shares are released if a member may now read the node. Subscriptions to filters need no change,
+    because access is checked at each notification.
     """
     access.discard_access_check(tx, node)
     may_subscribe = access.access_check(context, tx, node)
@@ -400,8 +402,8 @@ def set_options(
 
 
 def kind_of_target(tx: Transaction, target: Target) -> SubscriptionKind:
-    """Return the kind that a subscription to a target has; raises `PubsubError` if there is no such
-    node."""
+    """Return the kind of subscriptions to a target; raises `PubsubError` if the target is a
+    nonexistent node."""
     if target.share is not None:
         return SubscriptionKind.SHARE
     if target.filter is not None:
@@ -416,8 +418,8 @@ def kind_of_target(tx: Transaction, target: Target) -> SubscriptionKind:
 def list_own(
     tx: Transaction, sender: Sender, target: Target | None
 ) -> list[tuple[Subscription, str]]:
-    """Return the subscriptions of the sender's account with the names of their targets: all, or
-    those to one target (section 5.6); raises `PubsubError`."""
+    """Return the subscriptions of the sender's account (only those to `target` if given), each with
+    the name of its target (section 5.6); raises `PubsubError`."""
     found = subscriptions.of_account(tx, sender.account)
     if target is not None:
         found = [one for one in found if _is_to(tx, target, one)]
@@ -434,18 +436,20 @@ def _is_to(tx: Transaction, target: Target, subscription: Subscription) -> bool:
 def list_of_node(
     tx: Transaction, sender: Sender, name: str | None
 ) -> tuple[Node, Sequence[Subscription]]:
-    """Return a node with its subscriptions to an owner (section 8.8.1); raises `PubsubError`."""
+    """Return a node and its subscriptions; raises `PubsubError` if the sender may not manage it
+    (section 8.8.1)."""
     node = access.get_owned_node(tx, sender, name)
     return node, subscriptions.all_of_node(tx, node.id)
 
 
 class SubscriptionChange(NamedTuple):
-    """An owner's request to begin or end the subscription of a JID to its node.
+    """Request of a node's owner to begin or end the subscription of another JID to the node.
 
     Attributes:
         jid: the subscriber's bare or full JID.
-        subid: the SubID of an existing subscription, if given.
-        new_subid: the SubID of a new subscription.
+        subscribed: whether to begin (true) or to end the subscription.
+        subid: the SubID of an existing subscription, if the request names one.
+        new_subid: the SubID to use if a subscription begins.
     """
 
     jid: Jid
@@ -461,8 +465,11 @@ def set_subscriptions(
     name: str | None,
     changes: Sequence[SubscriptionChange],
 ) -> None:
-    """Begin and end subscriptions to a node for an owner (section 8.8.2): all changes, or none;
-    raises `PubsubError`."""
+    """Begin and end subscriptions to a node for its owner (section 8.8.2).
+
+    Raises:
+        PubsubError: at least one change is refused, so none is made.
+    """
     node, _found = list_of_node(tx, sender, name)
     added: list[str] = []
     for change in changes:
@@ -475,8 +482,8 @@ def set_subscriptions(
 def _check_change(
     context: Context, tx: Transaction, node: Node, change: SubscriptionChange, added: Sequence[str]
 ) -> bool:
-    """Check that a change is possible beside new subscriptions of the accounts `added`; return
-    whether it adds one."""
+    """Check that a change is possible, and return whether it adds a subscription; `added` are the
+    accounts of subscriptions that earlier changes of the same request add."""
     found = subscriptions.find(tx, change.jid.full, node=node.id)
     if found is not None:
         if change.subid not in (None, found.subid):
@@ -488,7 +495,7 @@ def _check_change(
     if change.jid.domain != context.domain or not accounts.is_active(tx, account):
         problem = f"{change.jid} is not an account of this gateway"
     elif node.config.queueing:
-        problem = "members of a queue have to subscribe themselves"
+        problem = "accounts must subscribe to a queue node themselves"
     elif not access.may_subscribe(context, tx, node, bare):
         problem = f"{change.jid} may not subscribe"
     if problem:
@@ -520,15 +527,19 @@ def on_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_pubsub_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Treat a session that sent the service unavailable presence as unavailable, until it sends
-    available presence, subscribes, or broadcasts initial presence (XEP-0254)."""
+    """Treat a session as unavailable after it sent unavailable presence to the pubsub service
+    (XEP-0254).
+
+    The session counts as available again when it sends available presence to the service,
+    subscribes, or broadcasts initial presence.
+    """
     sessions.set_pubsub_unavailable(tx, sender.generation, True)
     on_unavailable(context, tx, sender)
     membership.on_unavailable(context, tx, sender)
 
 
 def on_pubsub_available(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Make a session that was unavailable to the service eligible for its subscriptions again."""
+    """Treat a session as available again after it was unavailable to the pubsub service."""
     session = sessions.find(tx, sender.full)
     if session is not None and session.pubsub_unavailable:
         sessions.set_pubsub_unavailable(tx, sender.generation, False)
@@ -540,7 +551,7 @@ def _is_available(session: Session) -> bool:
 
 
 def on_session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
-    """End the subscriptions that are bound to a session that ended while the gateway goes on."""
+    """End the subscriptions that are bound to a session that has ended."""
     found = sessions.of_account(tx, sender.bare)
     others = [session for session in found if session.generation != sender.generation]
     was_available = any(s.available for s in found if s.generation == sender.generation)
@@ -557,8 +568,8 @@ def _end_bound(
 
 
 def on_timer(context: Context, tx: Transaction) -> None:
-    """End subscriptions bound to sessions from before a restart that have not returned; they have
-    as much time as after the loss of a connection."""
+    """End subscriptions that were bound to sessions before a restart of the gateway, if no session
+    has returned for them within `limits.resume_time`."""
     deadline = subscriptions.return_deadline(tx, context.limits.resume_time)
     if deadline is None:
         return
@@ -575,7 +586,7 @@ def on_timer(context: Context, tx: Transaction) -> None:
 
 
 def on_external_change(context: Context, tx: Transaction) -> None:
-    """End the shares whose members' accounts were removed by another process."""
+    """End the shares that have no members because another process removed their accounts."""
     for queue in subscriptions.shares_without_members(tx):
         membership.end_share(tx, queue)
         subscriptions.invalidate_filters(tx)

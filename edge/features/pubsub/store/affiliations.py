@@ -13,7 +13,7 @@ from edge.features.pubsub.store import recipients
 from edge.features.pubsub.store.nodes import AFFILIATIONS
 
 CACHED: Final = 1024
-"""Affiliations to keep in memory; when there are more, all are read again."""
+"""Maximum number of cached affiliations; a full cache is emptied."""
 
 _GET: Final = "SELECT affiliation FROM affiliations WHERE node = ? AND jid = ?"
 _PUT: Final = """
@@ -79,8 +79,8 @@ def of_jid(tx: Transaction, bare: str) -> list[tuple[int, str, Affiliation]]:
 
 
 def remove_account(tx: Transaction, bare: str) -> None:
-    """Remove the affiliations of a bare JID, except where it is the only owner: the next account of
-    that name becomes the owner of those nodes."""
+    """Remove the affiliations of a bare JID, except with nodes of which it is the only owner. If an
+    account with this JID is added later, it owns these nodes."""
     tx.run(_REMOVE_ACCOUNT, (bare,))
     _forget(tx)
 

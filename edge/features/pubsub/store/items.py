@@ -1,12 +1,12 @@
 """Store the items of nodes other than queues.
 
-An item's position is its row number: each publication gets a higher one, also if its ItemID exists
-already. Triggers change the numbers of items and bytes of each node and of all nodes in the rows;
-`_count` changes those that are cached in memory (`Transaction.cache`).
+The position of an item is its row number. Each publication gets a higher number, even if the ItemID
+exists already. The number and bytes of the items of each node, and of all nodes, are kept in two
+places: SQL triggers update the rows, `_count` updates the copies in memory (`Transaction.cache`).
 
-The ItemIDs of nodes with few items are cached too, so that an item is published without reading
-rows. Its row, and the deletion of those that it replaces, are written later, together with those of
-other units of work.
+The ItemIDs of nodes with few items are cached too, so that publishing an item reads no rows. The
+insertion of its row and the deletion of replaced rows are written later, in one batch for several
+units of work.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from edge.engine.quota import Usage
 from edge.features.pubsub.store import nodes
 
 OVERHEAD: Final = 64
-"""Bytes charged for a row beside its payload, ItemID and publisher."""
+"""Bytes charged for an item in addition to its payload, ItemID and publisher."""
 
 CACHED_ITEMS: Final = 64
-"""Items that a node has at most for its ItemIDs to be kept in memory."""
+"""Maximum number of items of a node whose ItemIDs are cached."""
 
 CACHED_NODES: Final = 128
-"""Nodes whose ItemIDs are kept in memory; with more, all are read again."""
+"""Maximum number of nodes whose ItemIDs are cached; a full cache is emptied."""
 
 EXPIRY_BATCH: Final = 256
-"""Items that expire in one unit of work."""
+"""Maximum number of expired items that one unit of work removes."""
 
 LAST_POSITION: Final = 2**62
-"""A position after every item's."""
+"""Position greater than that of any item."""
 
 _UNLIMITED: Final = 2**62
 
@@ -42,7 +42,7 @@ class Item(NamedTuple):
     """A stored item.
 
     `id` is the ItemID, `publisher` a full JID, `published` the time of publication (ms since 1970),
-    `size` the number of bytes charged for the item, and `payload` is empty if it has none.
+    `size` the number of bytes charged for the item, and `payload` is empty if there is none.
     """
 
     position: int
@@ -54,15 +54,15 @@ class Item(NamedTuple):
 
 
 _Known: TypeAlias = dict[str, tuple[int, int]]
-"""The row and the bytes of each item of a node by its ItemID, in the order of their rows."""
+"""Row number and size in bytes of each item of a node, by ItemID, in the order of row numbers."""
 
 
 class _Unwritten:
-    """The changes of a transaction that are not in the rows yet.
+    """Changes of a transaction that have not been written to the table yet.
 
     Attributes:
-        new: the values of new rows, by number.
-        removed: the numbers of removed rows.
+        new: the column values of rows to insert, by row number.
+        removed: the numbers of rows to delete.
     """
 
     __slots__ = ("new", "removed")
@@ -137,14 +137,14 @@ def put(
     expires: float | None = None,
     excess: int = 0,
 ) -> None:
-    """Store an item as the last one of its node and remove the previous one of the same ItemID.
+    """Store an item as the last item of its node, in place of an older item with the same ItemID.
 
     Args:
         publisher: the full JID of the publisher.
         payload: the payload; empty if there is none.
-        size: the bytes charged for it (`charge`).
-        expires: the service second at which it expires, if it does.
-        excess: how many of the oldest items are removed, too; one less if the ItemID exists.
+        size: the bytes charged for the item (`charge`).
+        expires: the service second at which the item expires; `None` if it does not expire.
+        excess: how many items to remove: the replaced item, if any, and then the oldest ones.
     """
     known = _known(tx, node_id)
     row = row_numbers.take(tx, "items")
@@ -171,7 +171,7 @@ def put(
 
 
 def _known(tx: Transaction, node_id: int) -> _Known | None:
-    """Return the known items of a node, or `None` if it has too many."""
+    """Return the cached ItemIDs of a node; `None` if it has more than `CACHED_ITEMS` items."""
     cache: dict[int, _Known | None] = tx.cache.setdefault(_CACHE, {})
     if node_id not in cache:
         rows = tx.rows(_KNOWN, (node_id, CACHED_ITEMS + 1))
@@ -210,7 +210,7 @@ def _undo_removal(
 
 
 def _write(tx: Transaction) -> None:
-    """Write the changes to the rows: removals first, because ItemIDs are unique."""
+    """Write the changes to the table: deletions first, because ItemIDs are unique."""
     unwritten: _Unwritten = tx.memo.pop(_CACHE)
     for sql, values in ((_REMOVE_ROW, unwritten.removed), (_PUT, [*unwritten.new.values()])):
         if values:
@@ -242,10 +242,11 @@ def page(
     """Return items of a node in the order of their publication.
 
     Args:
-        after: return the first items after this position;
-        before: if given, return the last items before this position instead.
-        skip: the number of items to skip from there.
-        max_bytes: the maximum sum of their sizes; the first item is returned whatever its size.
+        limit: the maximum number of items.
+        after: the position after which the page begins.
+        before: the position before which the page ends; if given, `after` is ignored.
+        skip: the number of items to skip next to that position.
+        max_bytes: the maximum sum of the items' sizes; a larger first item is returned alone.
     """
     backward = before is not None
     rows = tx.run(_BEFORE if backward else _AFTER, (node_id, before or after, limit, skip))
@@ -262,7 +263,7 @@ def page(
 
 def item_ids(tx: Transaction, node_id: int, start: int, limit: int) -> list[str]:
     """Return at most `limit` ItemIDs of a node in the order of their publication, beginning with
-    number `start` (from 0)."""
+    the index `start` (from 0)."""
     return [str(item) for (item,) in tx.rows(_ITEM_IDS, (node_id, limit, start))]
 
 
@@ -301,8 +302,8 @@ def trim(tx: Transaction, node_id: int, max_items: int) -> int:
 
 
 def usage_replaced(tx: Transaction, node_id: int, item_id: str, max_items: int) -> Usage:
-    """Return the usage that publishing an item frees: that of the item of the same ItemID, else
-    that of the oldest items in excess of `max_items`."""
+    """Return the number and bytes of the items that publishing an item would remove: the item with
+    the same ItemID, or else the oldest items in excess of `max_items`."""
     same = tx.row(_SIZE, (node_id, item_id))
     if same is not None:
         return Usage(1, same[0])
@@ -324,7 +325,7 @@ def expire(tx: Transaction) -> int:
 
 
 def next_expiry(tx: Transaction) -> float | None:
-    """Return the service second at which the next item expires."""
+    """Return the service second at which the next item expires; `None` if no item expires."""
     row = tx.row(_NEXT_EXPIRY)
     return None if row is None else row[0]
 
@@ -345,7 +346,7 @@ def _count_removed(tx: Transaction, node_id: int, sizes: Sequence[tuple[int]]) -
 
 
 def _count(tx: Transaction, node_id: int, items: int, size: int) -> None:
-    """Add items and bytes to the cached counts of a node and of all, as triggers do to the rows."""
+    """Add to the cached numbers of items and bytes of one node and of all nodes."""
     _count_cached(tx.cache, node_id, items, size)
     tx.on_undo(_count_cached, tx.cache, node_id, -items, -size)
 

@@ -16,26 +16,27 @@ from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.store import recipients
 
 CACHED_CONFIGS: Final = 256
-"""Decoded configurations to cache; nodes with equal configurations share one."""
+"""Maximum number of cached decoded configurations; equal configurations are cached once."""
 
 CACHED_NODES: Final = 256
-"""Nodes to keep in memory; when there are more, all are read again."""
+"""Maximum number of cached nodes; a full cache is emptied."""
 
 AFFILIATIONS: Final = "affiliations"
-"""The cache of the module `affiliations`."""
+"""Key of the cached affiliations in `Transaction.cache`."""
 
 _CACHE: Final = "nodes"
 
 
 NEW_NODE: Final = 0
-"""The number of a node that does not exist yet and is created by a publication."""
+"""Placeholder `Node.id` of a node that the publication in progress will create."""
 
 
 class Node(NamedTuple):
     """A node.
 
-    `owner` is the bare JID of the account that created the node and whose limits count it. `items`
-    and `bytes` count stored items; those of a queue are in `queue_registry.of_node`.
+    `owner` is the bare JID of the account that created the node; the node counts towards the limits
+    of this account. `items` and `bytes` are the number and size of stored items; both are 0 for a
+    queue node, whose items are stored in its queue.
     """
 
     id: int
@@ -92,9 +93,12 @@ def get(tx: Transaction, name: str) -> Node | None:
 
 
 def count_items(caches: dict[str, Any], id: int, items: int, size: int) -> None:
-    """Add items and bytes to the cached counts of a node, as triggers do to its row.
+    """Add to the cached numbers of items and bytes of a node.
 
-    `caches` are those of a transaction.
+    Args:
+        caches: the value of `Transaction.cache`.
+        items: the number of items to add; negative for removed items.
+        size: the bytes to add; negative for removed items.
     """
     cache: _Cache | None = caches.get(_CACHE)
     name = None if cache is None else cache.names.get(id)
@@ -109,7 +113,7 @@ def forget_all(tx: Transaction) -> None:
 
 
 def _forget(tx: Transaction, id: int) -> None:
-    """Drop a cached node, and the recipients of all nodes."""
+    """Drop a node from the cache, and the cached recipients of all nodes."""
     cache: _Cache | None = tx.cache.get(_CACHE)
     name = None if cache is None else cache.names.pop(id, None)
     if cache is not None and name is not None:
@@ -147,18 +151,18 @@ def page(tx: Transaction, after: str, limit: int) -> list[Node]:
 
 
 def count(tx: Transaction, owner: str | None = None) -> int:
-    """Return the number of nodes that a bare JID created, or of all nodes."""
+    """Return the number of all nodes, or of those that the bare JID `owner` created."""
     row = tx.row(_COUNT) if owner is None else tx.row(_COUNT_OF, (owner,))
     return int(row[0])
 
 
 def count_subscriptions(tx: Transaction, id: int) -> int:
-    """Return the number of subscriptions to a node by its name."""
+    """Return the number of subscriptions to a node; those to filters are not counted."""
     return int(tx.row(_COUNT_SUBSCRIPTIONS, (id,))[0])
 
 
 def has_subscriber(tx: Transaction, id: int, account: str) -> bool:
-    """Return whether an account, by name, is subscribed to a node."""
+    """Return whether an account (given by name) is subscribed to a node."""
     return tx.row(_HAS_SUBSCRIBER, (id, account)) is not None
 
 

@@ -1,7 +1,7 @@
 """Cache the recipients of each node's notifications in memory.
 
-The cache is dropped when subscriptions, topic filters, affiliations, nodes or accounts change; a
-change of an account drops all of `Transaction.cache`.
+The cache is emptied when subscriptions, topic filters, affiliations, nodes or accounts change; a
+change of an account empties the whole of `Transaction.cache`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any, Final
 from edge.engine.database import Transaction
 
 CACHED: Final = 4096
-"""Recipients to keep in memory for all nodes; when there are more, all are read again."""
+"""Maximum number of cached recipients of all nodes together; a full cache is emptied."""
 
 _CACHE: Final = "recipients"
 
 
 def get(tx: Transaction, node: int) -> Sequence[Any] | None:
-    """Return the cached recipients of a node, by its number, or `None`."""
+    """Return the cached recipients of a node; `None` if they are not cached."""
     found: dict[int, Sequence[Any]] = tx.cache.get(_CACHE, {})
     return found.get(node)
 
 
 def keep(tx: Transaction, node: int, recipients: Sequence[Any]) -> None:
-    """Cache the recipients of a node, by its number."""
+    """Cache the recipients of a node."""
     found: dict[int, Sequence[Any]] = tx.cache.setdefault(_CACHE, {})
     if sum(map(len, found.values())) + len(recipients) + len(found) > CACHED:
         found.clear()

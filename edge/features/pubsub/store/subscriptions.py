@@ -1,8 +1,8 @@
 """Store subscriptions, and keep their topic filters in memory as a trie.
 
-A subscription is to a node or to a topic filter. One with a queue is a member of that queue: the
-queue of a node, or of a share (a filter with a share name). The trie is kept from one transaction
-to the next.
+A subscription is to a node or to a topic filter. A subscription with a queue number is a member of
+that queue, which belongs to a queue node or to a share (a filter with a share name). Transactions
+share the trie through `Transaction.cache`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edge.features.pubsub.store import recipients
 NO_OPTIONS: Final[Mapping[str, str]] = {}
 
 BATCH: Final = 64
-"""Subscriptions without a session that end in one unit of work after a start."""
+"""Maximum number of subscriptions that one unit of work ends because no session returned."""
 
 _FILTERS: Final = "filters"
 
@@ -30,8 +30,8 @@ class Subscription(NamedTuple):
     `account` is the name of the subscriber's account, `jid` the subscribed bare or full JID. Either
     `node` (a number) or `filter` is set. For a member of a queue, `queue` is the queue's number,
     `share` the name of the share if the queue belongs to one, and `requests` the number of items
-    that the member takes at a time. With `presence`, the subscription ends with the session.
-    `options` has further options by registered name.
+    that the member holds at a time. If `presence` is set, the subscription ends when its session
+    ends. `options` has further options by registered name.
     """
 
     id: int
@@ -56,8 +56,8 @@ class Subscription(NamedTuple):
 class _FilterIndex(NamedTuple):
     """In-memory index of topic filters.
 
-    `plain` finds the numbers of subscriptions outside shares, which `subscriptions` has by number;
-    `shares` finds the numbers of the queues of shares.
+    `plain` maps filters to the numbers of subscriptions that belong to no share, `subscriptions`
+    maps these numbers to the subscriptions, and `shares` maps filters to queue numbers of shares.
     """
 
     plain: Trie[int]
@@ -134,7 +134,8 @@ def add(
     presence: bool = False,
     options: Mapping[str, str] = NO_OPTIONS,
 ) -> Subscription:
-    """Add a subscription of an existing account, by name; an equal one must not exist."""
+    """Add a subscription of the account named `account`, which must exist; the JID must not have a
+    subscription to the same target yet."""
     values = (subid, jid, node, filter, queue, qos, requests, presence, _text(options), account)
     (id,) = tx.row(_ADD, values)
     recipients.forget(tx)
@@ -193,19 +194,19 @@ def all_of_node(tx: Transaction, node: int) -> list[Subscription]:
 
 
 def plain_of_node(tx: Transaction, node: int) -> list[Subscription]:
-    """Return the subscriptions to a node, without members of its queue and revoked accounts."""
+    """Return the subscriptions to a node, except members of its queue and revoked accounts."""
     return _all(tx.rows(_PLAIN_OF_NODE, (node,)))
 
 
 def plain_matching(tx: Transaction, name: str) -> list[Subscription]:
     """Return the subscriptions to filters that match a node's name, in the order of creation,
-    without members of shares and revoked accounts."""
+    except members of shares and revoked accounts."""
     index = _index(tx)
     return [index.subscriptions[id] for id in sorted(index.plain.match(name))]
 
 
 def shares_matching(tx: Transaction, name: str) -> list[int]:
-    """Return the numbers of the queues of shares whose filters match a node's name."""
+    """Return the queue numbers of the shares whose filters match a node's name."""
     shares = _index(tx).shares
     return [] if shares.is_empty else sorted(shares.match(name))
 
@@ -216,7 +217,7 @@ def members(tx: Transaction, queue: int) -> list[Subscription]:
 
 
 def member_jids(tx: Transaction, queue: int) -> Iterator[str]:
-    """Yield the bare JIDs of a queue's members, reading rows only as they are consumed."""
+    """Yield the bare JIDs of a queue's members; rows are read one by one, on demand."""
     for (jid,) in tx.run(_MEMBER_JIDS, (queue,)):
         yield jid.partition("/")[0]
 
@@ -227,24 +228,27 @@ def has_members(tx: Transaction, queue: int) -> bool:
 
 
 def of_account(tx: Transaction, account: str) -> list[Subscription]:
-    """Return the subscriptions of an account, by name, for all of its JIDs."""
+    """Return the subscriptions of the account with a name, for its bare and full JIDs."""
     return _all(tx.rows(_OF_ACCOUNT, (account,)))
 
 
 def bound_to_session(tx: Transaction, jid: str) -> list[Subscription]:
-    """Return the subscriptions of a JID that end with its session: those with `presence`, and
-    members of queue nodes."""
+    """Return the subscriptions of a JID that end when its session ends: those with `presence` set,
+    and memberships of queue nodes."""
     return _all(tx.rows(_BOUND_TO_SESSION, (jid,)))
 
 
 def bound_without_session(tx: Transaction) -> list[Subscription]:
-    """Return at most `BATCH` subscriptions that end with a session and have no session."""
+    """Return at most `BATCH` subscriptions that are bound to a session but have none now."""
     return _all(tx.rows(_BOUND_WITHOUT_SESSION, (BATCH,)))
 
 
 def return_deadline(tx: Transaction, patience: float) -> float | None:
-    """Return the service second until which sessions from before a restart may return, or `None` if
-    it has been cleared. The first call sets it to `patience` seconds from now."""
+    """Return the deadline, in service seconds, for the return of sessions after a restart.
+
+    The first call after the restart sets the deadline to `patience` seconds from now; the result is
+    `None` after `clear_return_deadline`.
+    """
     row = tx.row(_RETURN_DEADLINE)
     if row is None:
         tx.run(_SET_RETURN_DEADLINE, (tx.now.service + patience,))
@@ -253,29 +257,29 @@ def return_deadline(tx: Transaction, patience: float) -> float | None:
 
 
 def clear_return_deadline(tx: Transaction) -> None:
-    """Stop waiting for sessions from before a restart."""
+    """Clear the deadline for the return of sessions after a restart."""
     tx.run(_SET_RETURN_DEADLINE, (None,))
 
 
 def count(tx: Transaction, account: str | None = None) -> int:
-    """Return the number of subscriptions of an account, by name, or of all accounts."""
+    """Return the number of all subscriptions, or of those of one account, given by name."""
     row = tx.row(_COUNT) if account is None else tx.row(_COUNT_OF, (account,))
     return int(row[0])
 
 
 def shares_without_members(tx: Transaction) -> list[int]:
-    """Return the numbers of the queues of shares that have lost all members with their accounts."""
+    """Return the queue numbers of shares that have no members, because accounts were removed."""
     return [int(queue) for (queue,) in tx.rows(_SHARES_WITHOUT_MEMBERS)]
 
 
 def invalidate_filters(tx: Transaction) -> None:
-    """Read filters again at the next use, because queues of shares were removed elsewhere."""
+    """Drop the cached filters, because another process has removed queues of shares."""
     tx.cache.pop(_FILTERS, None)
     recipients.forget(tx)
 
 
 def _index(tx: Transaction) -> _FilterIndex:
-    """Return the index of filters; the first use reads all of them, a bounded number."""
+    """Return the index of filters; if it is not cached, all filters are read."""
     index: _FilterIndex | None = tx.cache.get(_FILTERS)
     if index is None:
         index = _FilterIndex(Trie(), {}, Trie())

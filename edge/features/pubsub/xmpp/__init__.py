@@ -63,11 +63,11 @@ _FEATURES: Final = (
     "subscription-notifications",
     "subscription-options",
 )
-"""Features of XEP-0060, section 10."""
+"""Supported features of XEP-0060 (section 10), for service discovery."""
 
 
 def _dispatch(context: Context, stanza: Stanza) -> Work | OffloadedWork | bytes:
-    """Pass a request to its handler, by the element in `<pubsub/>`."""
+    """Call the handler of a request, which the first element in `<pubsub/>` selects."""
     elements = stanza.children[0].children
     if not elements:
         raise pubsub.refusal("bad-request", text="the request is empty")
@@ -78,7 +78,7 @@ def _dispatch(context: Context, stanza: Stanza) -> Work | OffloadedWork | bytes:
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the handlers, encoders and hooks of publish-subscribe with the engine."""
     for type_ in ("get", "set"):
         for namespace in (PUBSUB, PUBSUB_OWNER):
             hooks.add(hooks.pubsub_iqs, (type_, clark(namespace, "pubsub")), _dispatch)

@@ -1,9 +1,9 @@
 """Publish messages that are addressed to a node: `pubsub.DOMAIN/NODE`.
 
-A message contains one element, which is the payload, or an `<item/>` of publish-subscribe with the
-payload and perhaps an ItemID; elements about the message itself are ignored. Without an ItemID, a
-random one is assigned; custody ensures that an assured message is published once. Source: PROTOCOL
-decisions on custody (docs/reference/protocol.md).
+A message must contain one element: the payload, or an `<item/>` (XEP-0060) with the payload and an
+optional ItemID. Elements about the message itself, such as a delay, are ignored. If there is no
+ItemID, a random one is assigned. Custody ensures that an assured message is published exactly once.
+Source: docs/reference/protocol.md, on custody.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _EMBEDDED: Final = frozenset(clark(namespace, "message") for namespace in QOS_AL
 
 
 def read(context: Context, body: bytes, node: str) -> Contents:
-    """Return the item in a message to a node, with its events if it is to be logged."""
+    """Return the item in a message to a node; with its events if the node's items are logged."""
     found = _read_item(body)
     if found.item is None:
         return found
@@ -87,7 +87,7 @@ class NodeDestination:
     """A node as the destination of messages."""
 
     def acceptance(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Acceptance:
-        """Return whether the sender may use the service, and the error if it cannot publish."""
+        """Return whether the sender may use the service, and an error if it may not publish."""
         if not access.may_use_services(sender, context.trusted_domains):
             return NOT_ALLOWED
         try:
@@ -99,7 +99,7 @@ class NodeDestination:
     def room_to_hold(
         self, context: Context, tx: Transaction, message: Message
     ) -> ExceededLimit | None:
-        """Return the limit that the message would exceed if it were published now."""
+        """Return the limit that the message would exceed if it were published now, or `None`."""
         item, name = NewItem("", message.body), message.to.resource
         node = publishing.find_target(context, tx, message.sender, name)
         if publishing.is_shipped(context, name):
@@ -115,14 +115,14 @@ class NodeDestination:
     def read(
         self, context: Context, body: bytes, to: Jid, parsed: Element | None = None
     ) -> Contents:
-        """Return the item in a message, with its events if it is to be logged."""
+        """Return the item in a message; with its events if the node's items are logged."""
         return read(context, body, to.resource)
 
     def room_now(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
     ) -> ExceededLimit | None:
-        """Return the limit that publishing the item exceeds; for a plain message, of the database
-        too."""
+        """Return the limit that publishing the item would exceed, or `None`; for a plain message,
+        the limit of the database is checked too."""
         item = contents.item
         if item is None:
             return None
@@ -137,7 +137,8 @@ class NodeDestination:
     def deliver(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
     ) -> None:
-        """Publish the item; one that does not fit the node is refused, or kept as a dead letter."""
+        """Publish the item. If the node's configuration forbids the item, log a refusal; an
+        acknowledged or assured message is kept as a dead letter."""
         item, sender = contents.item, message.sender
         if item is None:
             return

@@ -1,5 +1,5 @@
-"""Handle service discovery of the service, its nodes and their items (XEP-0030; XEP-0060, sections
-5.1 to 5.5)."""
+"""Handle discovery of the publish-subscribe service, its nodes and their items (XEP-0030; XEP-0060,
+sections 5.1 to 5.5)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def info(context: Context, stanza: Stanza) -> Work:
 
 
 def _meta_data(found: NodeInfo) -> bytes:
-    """Encode what a node is for, and who may use it (sections 5.4 and 16.4.4)."""
+    """Encode the metadata of a node, such as its title and owners (sections 5.4 and 16.4.4)."""
     node, owners, subscribers = found
     config = node.config
     texts = {
@@ -104,7 +104,8 @@ def _list_items(
 
 
 def _page_element(page: rsm.Page, request: rsm.Request | None) -> bytes:
-    """Encode which part of a list is returned, if a part was requested or some are missing."""
+    """Encode the position of a page in its list (XEP-0059); empty if the page is the whole list
+    and no page was requested."""
     return b"" if page.whole and request is None else rsm.write(page)
 
 

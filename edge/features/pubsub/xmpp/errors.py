@@ -1,4 +1,4 @@
-"""Answer the errors of publish-subscribe with stanza errors (XEP-0060, section 16.4)."""
+"""Map the errors of publish-subscribe to stanza errors (XEP-0060, section 16.4)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from edge.xmpp.errors import StanzaError
 class _Answer(NamedTuple):
     """Conditions of a stanza error.
 
-    `condition` is defined by RFC 6120, `specific` by XEP-0060; `type` is `None` if it is the usual
-    one of the condition; `feature` names what is unsupported.
+    `condition` is defined by RFC 6120, `specific` by XEP-0060. If `type` is `None`, the error has
+    the type that RFC 6120 recommends for the condition. `feature` is the unsupported feature.
     """
 
     condition: str
@@ -68,14 +68,14 @@ _ANSWERS: Final[Mapping[Reason, _Answer]] = {
     ),
     Reason.SUBSCRIPTION_NOT_ACCEPTABLE: _Answer("not-acceptable"),
 }
-"""The answer to each reason."""
+"""Conditions of the stanza error for each reason."""
 
 
 def stanza_error(error: PubsubError, instead: bytes = b"") -> StanzaError:
-    """Return the stanza error for an error.
+    """Return the stanza error for a refused request.
 
     Args:
-        instead: XML that the answer contains instead of the request.
+        instead: XML to include in the stanza error in place of the request.
     """
     condition, specific, type_, feature = _ANSWERS[error.reason]
     attrs = {"feature": feature} if feature else None
@@ -83,5 +83,5 @@ def stanza_error(error: PubsubError, instead: bytes = b"") -> StanzaError:
 
 
 def affiliations_refused(error: AffiliationsRefused) -> StanzaError:
-    """Return the stanza error for refused affiliations, with the current ones (8.9.2.4)."""
+    """Return the stanza error for a refused change, with the present affiliations (8.9.2.4)."""
     return stanza_error(error, affiliations_element(error.node, error.current))

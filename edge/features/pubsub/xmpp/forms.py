@@ -35,10 +35,10 @@ _FIELD_TYPES: Final = {
 """The type of form field for each type of value (XEP-0004, section 3.3)."""
 
 _QUEUEING: Final = "{urn:xmpp:pubsub:queueing:0}queueing"
-"""Another name of `pubsub#queueing` in XEP-0254."""
+"""Name that XEP-0254 uses for the option `pubsub#queueing`; both names are accepted."""
 
 _QUEUE_REQUESTS: Final = "queue_requests"
-"""Another name of `pubsub#queue_requests` in XEP-0254."""
+"""Name that XEP-0254 uses for the option `pubsub#queue_requests`; both are accepted."""
 
 
 # Node configuration
@@ -63,7 +63,7 @@ def read_configure(configure: Child) -> dict[str, list[str]] | None:
     if not len(tree):
         return {}
     if len(tree) != 1:
-        raise pubsub.refusal("bad-request", text="one form is expected")
+        raise pubsub.refusal("bad-request", text="exactly one form is expected")
     if forms.is_cancelled(tree[0]):
         return None
     return read_node_options(tree[0], NODE_CONFIG)
@@ -93,9 +93,9 @@ _FIELDS: Final = {
             rules.EXPIRE,
             "list-single",
             label="End of the subscription",
-            options=(("", "When you unsubscribe"), (rules.PRESENCE, "With the session")),
+            options=(("", "Only when you unsubscribe"), (rules.PRESENCE, "When your session ends")),
         ),
-        Field(rules.REQUESTS, "text-single", label="Items to work on at a time"),
+        Field(rules.REQUESTS, "text-single", label="Number of items to process at a time"),
         Field(
             rules.POLICY,
             "list-single",
@@ -124,16 +124,16 @@ def _subscription_fields(
 
 
 def read_subscription_options(options: Element) -> dict[str, list[str]]:
-    """Return the options in an `<options/>`, by registered name; none if it is empty.
+    """Return the options in an `<options/>`, by registered name; empty if it has no form.
 
     Raises:
-        StanzaError: it contains something other than one submitted form.
+        StanzaError: the element contains something other than one submitted form.
     """
     if not len(options):
         return {}
     try:
         if len(options) > 1:
-            raise StanzaError("bad-request", "one form is expected")
+            raise StanzaError("bad-request", "exactly one form is expected")
         values = forms.read(options[0], SUBSCRIBE_OPTIONS)
         if _QUEUE_REQUESTS in values:
             if rules.REQUESTS in values:

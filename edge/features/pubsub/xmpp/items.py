@@ -31,14 +31,13 @@ from edge.xmpp.stanza import Child, Stanza, parse_fragment, with_namespace
 from edge.xmpp.subelements import subelements
 
 PUBLISH_OPTIONS: Final = f"{PUBSUB}#publish-options"
-"""The type of the form with publish options."""
+"""`FORM_TYPE` of the form with publish options."""
 
 ITEM_ID_BYTES: Final = 8
-"""Random bytes in an ItemID that the service assigns."""
+"""Number of random bytes in an ItemID that the service assigns."""
 
 BYTES_DIVISOR: Final = 2
-"""The items of an answer take at most one part in so many of the bytes that a session may leave
-unacknowledged."""
+"""`limits.unacknowledged_bytes` divided by this is the maximum size of the items in one answer."""
 
 ITEM: Final = clark(PUBSUB, "item")
 _PUBLISH_OPTIONS: Final = clark(PUBSUB, "publish-options")
@@ -109,7 +108,7 @@ def _read_publish_options(request: Child) -> tuple[ItemOptions, dict[str, Sequen
         return DEFAULT_OPTIONS, {}
     tree = found[0].tree()
     if len(tree) != 1:
-        raise pubsub.refusal("bad-request", "invalid-options", "one form is expected")
+        raise pubsub.refusal("bad-request", "invalid-options", "exactly one form is expected")
     try:
         return split_options(forms.read_node_options(tree[0], PUBLISH_OPTIONS))
     except InvalidItemOption as error:
@@ -117,7 +116,8 @@ def _read_publish_options(request: Child) -> tuple[ItemOptions, dict[str, Sequen
 
 
 def read_payload(context: Context, node: str, payload: bytes) -> Contents:
-    """Return the events in a payload if its node is shipped, or why it cannot be read."""
+    """Return the events in a payload, or why it cannot be decoded; nothing if the node's items
+    are not logged."""
     if not payload or not publishing.is_shipped(context, node):
         return _NOTHING
     try:
@@ -130,8 +130,8 @@ def read_payload(context: Context, node: str, payload: bytes) -> Contents:
 
 
 class _ItemsRequest(NamedTuple):
-    """A request for items: those with some ItemIDs, or a page; `has_set` says that the request has
-    an element of result set management."""
+    """Request for items by ItemID or as a page; `has_set` is whether the request has a `<set/>`
+    (XEP-0059)."""
 
     ids: Sequence[str]
     page: PageRequest
@@ -139,7 +139,7 @@ class _ItemsRequest(NamedTuple):
 
 
 def retrieve(context: Context, stanza: Stanza) -> OffloadedWork:
-    """Return items of a node, at most a page of them (section 6.5)."""
+    """Return items of a node, by ItemID or as a page (section 6.5)."""
     element = stanza.children[0].children[0]
     request = _read_items_request(stanza.children[0])
     max_bytes = context.limits.unacknowledged_bytes // BYTES_DIVISOR
@@ -178,7 +178,7 @@ def _read_items_request(request: Child) -> _ItemsRequest:
 
 
 def page_request(page: rsm.Request) -> PageRequest:
-    """Return the request for a page of items."""
+    """Convert a request of result set management (XEP-0059) to a `PageRequest`."""
     return PageRequest(page.max, page.after, page.before, page.start)
 
 
@@ -190,13 +190,13 @@ def _read_items(element: Child) -> list[Child]:
 
 
 def retract(context: Context, stanza: Stanza) -> Work:
-    """Delete an item (section 7.2; of a queue, XEP-0254)."""
+    """Delete an item (XEP-0060, section 7.2; for an item of a queue, XEP-0254)."""
     element = stanza.children[0].children[0]
     name, is_set = _read_node(element), stanza.attrs["type"] == "set"
     notify = _BOOLEANS.get(element.attrs.get("notify", ""))
     found = _read_items(element)
     if len(found) > 1:
-        text = "one item can be deleted at a time"
+        text = "a request can delete one item only"
         raise pubsub.refusal("not-acceptable", "max-items-exceeded", text)
     id = read_item_id(found[0]) if found else ""
     if not id:
@@ -208,7 +208,7 @@ def retract(context: Context, stanza: Stanza) -> Work:
             operations.delete_item(context, tx, sender, node, id)
             return b""
         if not is_set:
-            raise pubsub.refusal("bad-request", text="deleting an item takes an iq of type set")
+            raise pubsub.refusal("bad-request", text="deleting an item requires an iq of type set")
         service.retract(context, tx, sender, node, id, notify=notify)
         return b""
 

@@ -18,7 +18,7 @@ from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER, clark
 from edge.xmpp.stanza import Child, Stanza
 
 INSTANT_NAME_BYTES: Final = 10
-"""Random bytes in the name of an instant node."""
+"""Number of random bytes in the name that the service gives a node created without a name."""
 
 
 def create(context: Context, stanza: Stanza) -> Work:
@@ -48,7 +48,7 @@ def _read_configuration(context: Context, following: Sequence[Child]) -> NodeCon
 
 
 def get_configuration(context: Context, stanza: Stanza) -> Work:
-    """Return the configuration of a node to an owner (section 8.2.1)."""
+    """Return the configuration of a node, if the sender is an owner (section 8.2.1)."""
     name = stanza.children[0].children[0].attrs.get("node")
 
     def act(tx: Transaction, sender: Sender) -> bytes:

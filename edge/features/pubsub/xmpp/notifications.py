@@ -20,7 +20,7 @@ from edge.xmpp import pubsub, serialize
 
 
 def encode(context: Context, notification: Notification) -> bytes:
-    """Encode a notification as a message; as the body of one if it has no address."""
+    """Encode a notification as a message; without `from` and `to` if it has no recipient."""
     event, to, type_, subid, published = notification
     domain = context.domain
     if to is None:
@@ -38,8 +38,8 @@ def _address(to: str) -> bytes:
 def _around_address(
     event: NodeEvent, type_: str | None, subid: str | None, published: int | None, domain: str
 ) -> tuple[bytes, bytes]:
-    """Return the bytes of a notification before and after its address; they are cached because one
-    event usually notifies several subscribers."""
+    """Return the encoded notification before and after the attribute `to`. Both parts are cached,
+    because one event usually notifies several subscribers."""
     before = b"<message" + serialize.attribute("type", type_)
     content = _content(event, subid, published, domain)
     whole = serialize.message(type_, pubsub_service(domain), None, content)

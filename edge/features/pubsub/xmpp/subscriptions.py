@@ -27,7 +27,7 @@ from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER, clark
 from edge.xmpp.stanza import Child, Stanza
 
 SUBID_BYTES: Final = 12
-"""Random bytes in a SubID."""
+"""Number of random bytes in a SubID."""
 
 _OPTIONS: Final = clark(PUBSUB, "options")
 _SUBSCRIPTION: Final = clark(PUBSUB_OWNER, "subscription")
@@ -68,11 +68,11 @@ def _read_following_options(
 ) -> dict[str, list[str]] | None:
     """Return the options that follow a `<subscribe/>`, or `None` if there are none.
 
-    XEP-0254 repeats the node and the JID in them, which XEP-0060 forbids; equal values are
-    accepted.
+    The attributes `node` and `jid` of `<options/>`, which XEP-0254 requires and XEP-0060 forbids,
+    are accepted if they are equal to those of `<subscribe/>`.
 
     Raises:
-        StanzaError: something else follows, or the values differ.
+        StanzaError: another element follows, or an attribute differs.
     """
     if not following:
         return None
@@ -94,7 +94,7 @@ def _read_new_subscriber(element: Child) -> str:
 
 
 def _required_options(context: Context, element: Child) -> bytes:
-    """Return the request with the form that a member of a queue has to submit (XEP-0254)."""
+    """Return the request with the options form that a queue node requires (XEP-0254)."""
     attrs = {name: element.attrs.get(name) for name in ("jid", "node")}
     kind = SubscriptionKind.QUEUE
     form = forms.subscription_form("form", kind, _default_options(context, kind))
@@ -130,7 +130,7 @@ def _read_subscriber(element: Child) -> str:
 
 
 def subscription_element(subscription: Subscription, node: str | None) -> bytes:
-    """Encode a subscription; `node` is the name of its target, `None` if the context names it."""
+    """Encode a subscription; `node` is the name of its target, `None` to leave it out."""
     attrs = {
         "node": node,
         "jid": subscription.jid,
@@ -173,7 +173,7 @@ def set_options(context: Context, stanza: Stanza) -> Work:
 
 
 def get_default_options(context: Context, stanza: Stanza) -> Work:
-    """Return the default options of subscriptions, perhaps to one target (section 6.4)."""
+    """Return the default options of subscriptions in general, or to one target (section 6.4)."""
     node = stanza.children[0].children[0].attrs.get("node") or None
     target = None if node is None else service.parse_target(context, node)
 
@@ -204,7 +204,7 @@ def list_own(context: Context, stanza: Stanza) -> Work:
 
 
 def list_of_node(context: Context, stanza: Stanza) -> Work:
-    """Return the subscriptions to a node to an owner (section 8.8.1)."""
+    """Return the subscriptions to a node, if the sender is an owner (section 8.8.1)."""
     element = stanza.children[0].children[0]
 
     def act(tx: Transaction, sender: Sender) -> bytes:
