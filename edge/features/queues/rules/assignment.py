@@ -1,14 +1,15 @@
 """Choice of the member that gets each item of a queue.
 
-Items are assigned in order: the highest priority first, then the order of publication. An item
-keeps its place when it comes back. An item that a member gave back goes to another member if
-another is connected, and waits until that one has room; the items behind it do not wait.
+Items are assigned in order of priority (highest first) and then of publication. If a member does
+not complete an item, the item returns to its old place in this order. If the member gave it back,
+the item goes to another connected member, if there is one, and waits until that member has room;
+later items do not wait for it.
 
-The policy of the queue names the next member: the least loaded one, the one that a hash of the
-publisher names, or always the same one. Under the hash policy all locked items of a publisher are
-with one member, so their order is kept as long as that member completes them in order. A publisher
-without locked items is placed anew among the connected members (rendezvous hashing), so a new
-member moves few publishers.
+The policy of the queue chooses the member: the least loaded one (`least-loaded`), one for each
+publisher (`hash`), or always the same one (`sticky`). Under the hash policy one member has all
+locked items of a publisher, so their order is kept if the member completes them in order. The
+member for a publisher without locked items is chosen among the connected members by rendezvous
+hashing, so that a new member takes over few publishers.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 SLOTS: Final = 64
-"""Slots that the hash policy maps publishers to; each member serves some of them."""
+"""Number of slots to which the hash policy maps publishers; each slot is served by one member."""
 
 
 class Policy(Enum):
-    """The rule by which the next member is chosen."""
+    """Rule that chooses the member that gets the next item of a queue."""
 
     LEAST_LOADED = "least-loaded"
     HASH = "hash"
@@ -35,9 +36,9 @@ class Policy(Enum):
 class Member(NamedTuple):
     """A member of a queue: a subscription, through one connected session.
 
-    A subscription with several sessions appears once for each, with one capacity and one number of
-    items in flight. `turn` is the sequence number of the session's last assignment: the session
-    with the lowest has been idle longest.
+    A subscription with several sessions has one `Member` for each session; they share `capacity`
+    (maximum number of items) and `in_flight` (present number). `turn` is the sequence number of the
+    session's last assignment: the session with the lowest `turn` has been idle longest.
     """
 
     subscription: int
@@ -53,7 +54,7 @@ class Member(NamedTuple):
 
 
 class ReadyItem(NamedTuple):
-    """A ready item; `avoid` is the full JID that gave it back."""
+    """Ready item; `avoid` is the full JID of the session that gave it back, if any."""
 
     row: int
     publisher: str
@@ -61,7 +62,7 @@ class ReadyItem(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """An item and the member that gets it."""
+    """Assignment of the item in the row `row` to a member."""
 
     row: int
     member: Member
@@ -74,13 +75,15 @@ def assign(
     favourite: int | None = None,
     slot_owners: Mapping[int, int] | None = None,
 ) -> list[Assignment]:
-    """Assign items to members.
+    """Assign items to members; items for which no member has room are left out.
 
     Args:
-        members: the connected members. Under the least-loaded policy, if any member may get any
-            item, the first members with room suffice if they outnumber the items.
-        favourite: under the sticky policy, the subscription that gets all items while connected.
-        slot_owners: under the hash policy, the subscription that has locked items of each slot.
+        members: the connected members. Under the least-loaded policy, if no item has `avoid`, the
+            least loaded members with room suffice, one more than there are items.
+        favourite: under the sticky policy, the subscription that gets all items while it is
+            connected.
+        slot_owners: under the hash policy, the subscription that has locked items of a slot, by
+            slot.
     """
     pool = _Pool(members, policy, favourite, slot_owners or {})
     blocked_slots: set[int] = set()  # an item waits behind those of its slot that wait
@@ -97,20 +100,20 @@ def assign(
 
 
 def slot_of(publisher: str) -> int:
-    """Return the slot of a publisher, which is the same for all sessions of an account."""
+    """Return the slot of a publisher's JID; all sessions of an account have the same slot."""
     return crc32(publisher.partition("/")[0].encode()) % SLOTS
 
 
 def open_slots(
     slots: Iterable[int], members: Sequence[Member], slot_owners: Mapping[int, int]
 ) -> list[int]:
-    """Return those of `slots` whose member has room, without regard to members to avoid."""
+    """Return those of `slots` whose member has room; `ReadyItem.avoid` is not considered."""
     pool = _Pool(members, Policy.HASH, None, slot_owners)
     return [slot for slot in slots if pool.of_slot(slot, None) is not None]
 
 
 class _Pool:
-    """The connected members, updated with each assignment."""
+    """Connected members of a queue, with their loads updated after each assignment."""
 
     def __init__(
         self,
@@ -133,7 +136,7 @@ class _Pool:
         return _least_loaded(self._members, item.avoid)
 
     def of_slot(self, slot: int, avoid: str | None) -> Member | None:
-        """Return the member of a slot if it has room."""
+        """Return the member that serves a slot, or `None` if that member has no room."""
         owner = self._slot_owners.get(slot)
         if owner is not None:  # an owner that is not connected has to complete its items first
             found = _least_loaded((m for m in self._members if m.subscription == owner), None)
@@ -146,7 +149,7 @@ class _Pool:
         return found
 
     def _sticky(self, avoid: str | None) -> Member | None:
-        """Return the favourite if it is connected; otherwise the next member becomes it."""
+        """Return the favourite if it is connected; otherwise choose a new favourite."""
         sessions = [member for member in self._members if member.subscription == self._favourite]
         if sessions and avoid is None:
             return _least_loaded(sessions, None)
@@ -165,12 +168,12 @@ class _Pool:
 
 @lru_cache(maxsize=128 * SLOTS)
 def _weight(slot: int, subscription: int) -> bytes:
-    """Return a subscription's weight for a slot; the highest gets it (rendezvous hashing)."""
+    """Return a subscription's weight for a slot; the highest weight wins (rendezvous hashing)."""
     return blake2b(b"%d %d" % (slot, subscription), digest_size=8).digest()
 
 
 def _others(members: Iterable[Member], avoid: str | None) -> list[Member]:
-    """Return the members except the one to avoid, unless it is the only one."""
+    """Return the members except the session `avoid`; all members if no other is left."""
     known = list(members)
     return [member for member in known if member.session != avoid] or known
 

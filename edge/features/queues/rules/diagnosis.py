@@ -1,8 +1,8 @@
-"""Diagnosis of an item of a queue that does not move.
+"""Diagnosis of why an item of a queue is not delivered.
 
-The checks follow the order of dispatch. An item that is locked, delayed or
-dead is not ready. A ready item needs a member that is connected, that accepts its QoS, that has
-room, and that the queue's policy chooses. Then the items before it go first.
+The checks follow the order of dispatch. An item that is locked, delayed or dead is not ready. A
+ready item needs a member that is connected, accepts its QoS, has room, and is chosen by the queue's
+policy. Ready items with an earlier place in the queue are delivered first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edge.features.queues.rules.assignment import Policy, ReadyItem
 
 
 class Reason(Enum):
-    """Reason why an item does not move; the values appear in JSON and in ad-hoc commands."""
+    """Reason why an item is not delivered now; the values appear in JSON and ad-hoc commands."""
 
     LOCKED = "locked"  # a member has locked it
     DELAYED = "delayed"  # it was published with a delay
@@ -37,11 +37,11 @@ class Reason(Enum):
 
 
 class MemberState(NamedTuple):
-    """A member of a queue: a subscription of a JID with the full JIDs of its connected sessions.
+    """State of a member of a queue: the subscription of a JID, with its connected sessions.
 
-    `accepts_qos` says whether a session accepts messages at the subscription's QoS, `outbox_full`
-    whether the outbox of its account has no room, and `too_many_bytes` whether its items have so
-    many bytes that it gets no more.
+    `sessions` are full JIDs. `accepts_qos` is whether a session accepts messages at the
+    subscription's QoS, `outbox_full` whether the outbox of the account has no room, and
+    `too_many_bytes` whether the member's locked items have reached its limit of bytes.
     """
 
     subscription: int
@@ -60,9 +60,9 @@ class MemberState(NamedTuple):
 
 
 class Members(NamedTuple):
-    """The members of a queue and how the next one is chosen: see `assignment.assign`.
+    """Members of a queue, and the policy that chooses among them (see `assignment.assign`).
 
-    `known` is false in a process that cannot see which members are connected.
+    `known` is whether the caller knows which members are connected; only the running gateway does.
     """
 
     states: Sequence[MemberState]
@@ -75,8 +75,9 @@ class Members(NamedTuple):
 class ItemState(NamedTuple):
     """State of an item: ready, delayed, locked or dead.
 
-    `before` counts the ready items that go before it; `avoid` is the full JID that gave it back.
-    `due` and `expires` are service seconds; a delayed item without `due` is held.
+    `before` is the number of ready items that are delivered first; `avoid` is the full JID of the
+    session that gave the item back. `due` (end of the delay) and `expires` (end of the time to
+    live) are service seconds; a delayed item without `due` is held.
     """
 
     row: int
@@ -92,7 +93,7 @@ _NOT_READY = {"locked": Reason.LOCKED, "dead": Reason.DEAD}
 
 
 def diagnose(item: ItemState, members: Members, now: float) -> Reason:
-    """Return why an item does not move at `now`, in service seconds."""
+    """Return why an item is not delivered at `now` (in service seconds)."""
     if item.state in _NOT_READY:
         return _NOT_READY[item.state]
     if item.state == "delayed":
@@ -127,7 +128,7 @@ def _diagnose_ready(item: ItemState, members: Members) -> Reason:
 
 
 def _is_assignable(item: ItemState, able: Sequence[MemberState], members: Members) -> bool:
-    """Return whether the item would be assigned if it were the first."""
+    """Return whether the item would be assigned if no other item were ready."""
     candidates = [
         assignment.Member(member.subscription, session, member.capacity, member.in_flight, 0)
         for member in able

@@ -8,7 +8,7 @@ from typing import Final
 
 
 class Action(Enum):
-    """Request for an item."""
+    """Request of a caller concerning an item."""
 
     __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
@@ -17,7 +17,7 @@ class Action(Enum):
 
 
 class Lock(Enum):
-    """Owner of the item's lock, as seen by the caller."""
+    """Owner of the item's lock, relative to the caller."""
 
     __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
@@ -27,7 +27,7 @@ class Lock(Enum):
 
 
 class Role(Enum):
-    """Relation of the caller to the item; the first that applies counts."""
+    """Relation of the caller to the item; if several apply, the first in this order is used."""
 
     __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
@@ -40,7 +40,7 @@ class Role(Enum):
 
 
 class Verdict(Enum):
-    """The answer to the request."""
+    """Decision on a request."""
 
     __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
@@ -65,9 +65,9 @@ VERDICTS: Final[Mapping[tuple[Action, Lock], Mapping[Role, Verdict]]] = {
     (Action.UNLOCK, Lock.FOREIGN): _FOREIGN,
     (Action.UNLOCK, Lock.NONE): _UNLOCKED,
 }
-"""The answers to requests for an existing item."""
+"""Decision for each action, owner of the lock and role of the caller."""
 
 
 def decide(action: Action, lock: Lock, role: Role) -> Verdict:
-    """Return whether a caller may delete or unlock an item."""
+    """Decide whether a caller may delete or unlock an existing item."""
     return VERDICTS[action, lock][role]

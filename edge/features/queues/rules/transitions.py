@@ -1,14 +1,14 @@
-"""Transitions of an item of a queue that its member does not complete.
+"""State transitions of a queue item that its member does not complete.
 
-An item waits until it is assigned to a member: a subscription, through one of its connected
-sessions. It is then locked until the member completes it, gives it back or loses it. Each lock
-counts as a delivery. An item that comes back after the last delivery that its queue allows is dead:
-it is kept until it is requeued or deleted.
+An item waits until it is assigned to one connected session of a member (a subscription). The item
+is then locked until the member completes it, gives it back or loses it, for example because the
+session ends. Each lock counts as a delivery. If the last delivery that the queue allows fails too,
+the item is dead: it is kept until it is requeued or deleted.
 
-Queue nodes (XEP-0254) and shared subscriptions (MQTT-234) differ by `TRANSITIONS` alone. At QoS 0
-an item leaves the queue when it is sent, so no other member gets it. At QoS 1 it goes to another
-member. At QoS 2 it stays with its member, and is dead if the member's subscription ends. Sources:
-XEP-0254; MQTT-234, as completed by the project's protocol decisions.
+Queue nodes (XEP-0254) and shared subscriptions (MQTT-234) differ only in `TRANSITIONS`. At QoS 0 an
+item leaves the queue when it is sent, so a lost item is not sent again. At QoS 1 a lost item goes
+to another member. At QoS 2 an item stays with its member, and is dead if the member's subscription
+ends. Sources: XEP-0254; MQTT-234, as completed in docs/reference/protocol.md.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from enum import Enum
 from typing import Final
 
 MAX_DELIVERIES: Final = 5
-"""Deliveries after which an item of a shared subscription is dead. A queue node configures its
-own number."""
+"""Deliveries after which an uncompleted item of a shared subscription is dead. Queue nodes have the
+option `pubsub#queue_max_deliveries` instead."""
 
 
 class Kind(Enum):
-    """Kind of item: of a queue node, or of a shared subscription at the member's QoS."""
+    """Kind of a queue item: from a queue node, or from a shared subscription at a member's QoS."""
 
     NODE = "node"
     SHARE_0 = "share at QoS 0"
@@ -32,7 +32,7 @@ class Kind(Enum):
 
 
 class Loss(Enum):
-    """Reason why a member no longer has an item that it did not complete."""
+    """Reason why a member lost an item before it completed the item."""
 
     CONNECTION = "session ended"
     UNAVAILABLE = "session became unavailable"
@@ -44,7 +44,7 @@ class Loss(Enum):
 
 
 class Outcome(Enum):
-    """What becomes of an item that its member has lost."""
+    """Next state of an item that its member has lost; `STAYS` means that it remains locked."""
 
     READY = "ready"
     READY_FOR_ANOTHER = "ready for another"
@@ -69,27 +69,27 @@ TRANSITIONS: Final[Mapping[Kind, Mapping[Loss, Outcome]]] = {
     Kind.SHARE_1: _REASSIGNED | {Loss.RESTART: Outcome.READY},
     Kind.SHARE_2: _BOUND_TO_MEMBER,
 }
-"""The outcome of each loss of a locked item, before its deliveries are counted."""
+"""Outcome of each loss of a locked item, while fewer deliveries than the maximum are made."""
 
 NOTIFIED: Final = frozenset({Loss.UNAVAILABLE, Loss.UNSUBSCRIBED, Loss.TIMEOUT, Loss.UNLOCKED})
-"""Losses of a queue node's item that its member is notified of. After the others, no session of
-the member is left to notify."""
+"""Losses of a queue node's item of which the member is notified; after other losses the session no
+longer exists."""
 
 _COMES_BACK: Final = frozenset({Outcome.READY, Outcome.READY_FOR_ANOTHER})
 
 
 def kind(qos: int | None) -> Kind:
-    """Return the kind of items that members at a QoS get; `None` stands for queue nodes."""
+    """Return the kind of items for members at a QoS; `None` is for members of queue nodes."""
     if qos is None:
         return Kind.NODE
     return (Kind.SHARE_0, Kind.SHARE_1, Kind.SHARE_2)[qos]
 
 
 def outcome(kind: Kind, loss: Loss, deliveries: int, max_deliveries: int) -> Outcome:
-    """Return what becomes of a locked item that its member has lost.
+    """Return the outcome for a locked item that its member has lost.
 
     Args:
-        deliveries: how often the item was assigned to members, the lost assignment included.
+        deliveries: how often the item was assigned to members, including the lost assignment.
         max_deliveries: the number of deliveries after which the item is dead.
     """
     found = TRANSITIONS[kind][loss]
@@ -99,7 +99,7 @@ def outcome(kind: Kind, loss: Loss, deliveries: int, max_deliveries: int) -> Out
 
 
 def diagram(kind: Kind) -> str:
-    """Return the states of an item of a kind as a Mermaid state diagram."""
+    """Return the state diagram of items of a kind, in Mermaid syntax."""
     names = {Outcome.READY_FOR_ANOTHER: "ready", Outcome.STAYS: "locked"}
     lines = ["stateDiagram-v2", "    [*] --> ready", "    ready --> locked: assigned"]
     if kind is Kind.SHARE_0:

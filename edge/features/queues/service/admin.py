@@ -1,7 +1,7 @@
 """Operations of the operator and of node owners on items of queues: take, unlock, requeue, purge.
 
-Each operation is one transaction with its event. The running gateway notices the change, notifies
-workers and dispatches what waits.
+Each operation changes the items and writes an event in one transaction. The running gateway notices
+the change, notifies workers and assigns ready items.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from edge.features.queues.store.overview import Overview
 from edge.features.queues.store.queue_items import Item
 
 _SAME_ID: Final = 100
-"""Items with the same ItemID that are requeued at a time: a shared subscription may have one from
-each node, a queue node has one."""
+"""Maximum number of items with the same ItemID that one call requeues; a shared subscription may
+have one from each node."""
 
 
 def get_owned(tx: Transaction, sender: Sender, node: str) -> Overview:
@@ -43,11 +43,12 @@ def get_owned(tx: Transaction, sender: Sender, node: str) -> Overview:
 def take(tx: Transaction, queue: Overview) -> tuple[Item, bytes] | None:
     """Take the next ready item of a queue node for the operator; return it with its payload.
 
-    Nobody else gets it until the queue's lock timeout is over. Until then `finish` deletes it.
-    Returns `None` if no item is ready. Raises `QueueError` if the queue is a shared subscription's.
+    The item is delayed for the lock timeout of the queue, and then ready again unless `finish` has
+    deleted it. Returns `None` if no item is ready. Raises `QueueError` if the queue belongs to a
+    shared subscription.
     """
     if queue.node is None:
-        text = f"{queue.name} is a shared subscription, whose items only members get"
+        text = f"{queue.name} is a shared subscription; only its members can take items"
         raise QueueError(RefusalReason.NOT_A_QUEUE, text)
     found = queue_items.next_ready(tx, queue.id, 1)
     if not found:
@@ -59,14 +60,14 @@ def take(tx: Transaction, queue: Overview) -> tuple[Item, bytes] | None:
 
 
 def finish(context: Context, tx: Transaction, queue: Overview, item: str) -> None:
-    """Delete an item that was taken; raises `QueueError` if its time is over."""
+    """Delete an item that was taken; raises `QueueError` after the end of the lock timeout."""
     found = queue_items.find(tx, queue.id, item)
     if found is None:
         raise _no_such_item(queue, item)
     if found.state != "delayed":
         raise QueueError(
             RefusalReason.WRONG_STATE,
-            f"item {item!r} was not finished in time, and is {found.state}",
+            f"item {item!r} was not finished before the lock timeout, and is now {found.state}",
         )
     operations.complete(context, tx, found)
     _log(tx, queue, "taken", None, "Notice", 1, {"item": item})
@@ -75,18 +76,18 @@ def finish(context: Context, tx: Transaction, queue: Overview, item: str) -> Non
 def unlock(tx: Transaction, queue: Overview, item: str, by: str | None = None) -> None:
     """End the lock of an item of a queue node as if it timed out now.
 
-    The item does not become dead by this unless the queue allows one delivery only.
+    The item is then ready, or dead if the queue allows only one delivery.
 
     Args:
         queue: the queue of a node.
         by: the bare JID of the owner, `None` for the gateway's operator.
 
     Raises:
-        QueueError: there is no such item, it is not locked, or the queue is a shared
-            subscription's, whose items belong to the members that they were delivered to.
+        QueueError: the item does not exist or is not locked, or the queue belongs to a shared
+            subscription, whose items cannot be unlocked.
     """
     if queue.node is None:
-        text = f"{queue.name} is a shared subscription, whose items cannot be unlocked"
+        text = f"{queue.name} is a shared subscription; its items cannot be unlocked"
         raise QueueError(RefusalReason.NOT_A_QUEUE, text)
     found = queue_items.find(tx, queue.id, item)
     if found is None:
@@ -101,9 +102,9 @@ def unlock(tx: Transaction, queue: Overview, item: str, by: str | None = None) -
 
 
 def requeue(tx: Transaction, queue: Overview, items: Sequence[str], by: str | None = None) -> int:
-    """Make dead items ready, each at its old place, all or none; return how many.
+    """Make dead items ready, each at its old place in the queue; return the number of items.
 
-    Raises `QueueError` if an ItemID names no dead item.
+    Raises `QueueError`, and changes nothing, if an ItemID names no dead item.
     """
     dead = {item: _dead(tx, queue, item) for item in items}  # all are checked before any changes
     for item, found in dead.items():
@@ -126,7 +127,7 @@ def _dead(tx: Transaction, queue: Overview, item: str) -> list[Item]:
 
 
 def requeue_all(tx: Transaction, queue: Overview, limit: int, by: str | None = None) -> int:
-    """Make up to `limit` dead items ready, in order of delivery; return how many."""
+    """Make up to `limit` dead items ready, in order of delivery; return the number of items."""
     dead = overview.items_in_state(tx, queue.id, "dead", limit)
     for one in dead:
         queue_items.requeue(tx, one.row)
@@ -136,10 +137,10 @@ def requeue_all(tx: Transaction, queue: Overview, limit: int, by: str | None = N
 
 
 def purge(tx: Transaction, queue: Overview, limit: int, by: str | None = None) -> int:
-    """Delete up to `limit` items of a queue; return how many.
+    """Delete up to `limit` items of a queue; return the number of deleted items.
 
-    Locked items of a queue node are deleted too; their workers learn of it when they complete them.
-    Items of a shared subscription that were delivered to members stay.
+    Locked items of a queue node are deleted too; a worker that completes one gets an error.
+    Locked items of a shared subscription are kept.
     """
     count = queue_items.delete_some(tx, queue.id, limit, locked=queue.node is not None)
     if count:
@@ -148,7 +149,7 @@ def purge(tx: Transaction, queue: Overview, limit: int, by: str | None = None) -
 
 
 def purge_running(context: Context, tx: Transaction, queue: Overview, limit: int, by: str) -> int:
-    """Delete up to `limit` items from within the gateway, and recount those of its members."""
+    """Delete up to `limit` items in the running gateway, and recount the items of the members."""
     count = purge(tx, queue, limit, by)
     queue_members.recount_queue(tx, queue.id, context.limits.unacknowledged_bytes)
     return count

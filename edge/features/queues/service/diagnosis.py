@@ -1,4 +1,4 @@
-"""Report on a queue: its counts, its members, and for each item why it does not move."""
+"""Report on a queue: its counts, its members, and the reason why each item is not delivered."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from edge.features.queues.rules.diagnosis import ItemState, Members, MemberState
 from edge.features.queues.store import overview, queue_items
 from edge.features.queues.store.overview import Attendance, Overview, Subscriber
 from edge.features.queues.store.queue_items import Item
-from sync.common.text import utc_time
+from sync.common.text import plural, utc_time
 
 MAX_MEMBERS: Final = 1000
-"""Members of a queue that are looked at, and sessions of them: as many as sessions may exist."""
+"""Maximum number of members, and of their sessions, in a report on a queue."""
 
 MAX_ITEMS: Final = 20
-"""Items of each state in a report, unless another number is requested."""
+"""Default maximum number of items in each state in a report."""
 
 MAX_NAMES: Final = 4
-"""Members that an explanation names; the others are counted."""
+"""Maximum number of members that an explanation names; it gives the number of the rest."""
 
 STATES: Final = ("locked", "ready", "delayed", "dead")
 
@@ -29,7 +29,7 @@ STATES: Final = ("locked", "ready", "delayed", "dead")
 class Moment(NamedTuple):
     """The time of a report, in service seconds and in ms since 1970 UTC.
 
-    `wall` is `None` if no gateway runs, because the two cannot be related then.
+    `wall` is `None` if no gateway runs, because service seconds have no known date then.
     """
 
     service: float
@@ -37,7 +37,7 @@ class Moment(NamedTuple):
 
 
 class DiagnosedItem(NamedTuple):
-    """An item, why it does not move, how many items go before it, and an explanation."""
+    """An item, why it is not delivered, and how many ready items are delivered before it."""
 
     item: Item
     reason: Reason
@@ -46,7 +46,7 @@ class DiagnosedItem(NamedTuple):
 
 
 class Report(NamedTuple):
-    """State of a queue; `attendance` is `None` if it is not known which members are connected."""
+    """Report on a queue; `attendance` is `None` if the connected members are not known."""
 
     queue: Overview
     members: list[Subscriber]
@@ -55,7 +55,7 @@ class Report(NamedTuple):
     moment: Moment
 
     def sessions(self, member: Subscriber) -> list[str] | None:
-        """Return the full JIDs through which a member is connected, `None` if not known."""
+        """Return the full JIDs of a member's connected sessions, `None` if they are not known."""
         if self.attendance is None:
             return None
         found = self.attendance
@@ -65,7 +65,7 @@ class Report(NamedTuple):
 def running_report(
     tx: Transaction, queue: Overview, *, item: str | None = None, limit: int = MAX_ITEMS
 ) -> Report:
-    """Report on a queue in the running gateway, which knows the connected members."""
+    """Return a report on a queue; to be called in the running gateway only."""
     attendance = overview.attendance(tx, queue.id, MAX_MEMBERS)
     moment = Moment(tx.now.service, tx.now.wall)
     return report(tx, queue, attendance, moment, item=item, limit=limit)
@@ -80,12 +80,12 @@ def report(
     item: str | None = None,
     limit: int = MAX_ITEMS,
 ) -> Report:
-    """Report on a queue.
+    """Return a report on a queue.
 
     Args:
-        attendance: sessions through which its members are connected, `None` if not known.
-        item: report only the items with this ItemID.
-        limit: items of each state.
+        attendance: the connected sessions of the members; `None` if they are not known.
+        item: an ItemID; if given, only items with this ItemID are reported.
+        limit: the maximum number of items in each state.
     """
     members = _counted(overview.subscribers(tx, queue.id, MAX_MEMBERS), attendance or ())
     explainer = _Explainer(queue, members, _members(tx, queue, members, attendance), moment)
@@ -99,7 +99,7 @@ def report(
 def _items(
     tx: Transaction, queue: Overview, item: str | None, limit: int
 ) -> Iterable[tuple[Item, int | None]]:
-    """Yield items, each with the number of ready items before it if that is known."""
+    """Yield the items to report, each with the number of ready items before it, if known."""
     if item is not None:
         for found in overview.items_named(tx, queue.id, item, limit):
             yield found, None if found.state == "ready" else 0
@@ -110,8 +110,8 @@ def _items(
 
 
 def _counted(members: Iterable[Subscriber], attendance: Iterable[Attendance]) -> list[Subscriber]:
-    """Count in-flight items as the gateway does, including those that have left the queue but have
-    not arrived."""
+    """Return the members with the numbers of in-flight items from `attendance`, which include QoS 0
+    items that have left the queue but have not been acknowledged."""
     in_flight = {one.subscription: one.in_flight for one in attendance}
     return [
         member._replace(in_flight=in_flight.get(member.subscription, member.in_flight))
@@ -149,7 +149,7 @@ def _state(member: Subscriber, connected: Sequence[Attendance]) -> MemberState:
 
 
 class _Explainer:
-    """Explains in a sentence why each item of one queue does not move."""
+    """Explains in words why items of a queue are not delivered."""
 
     def __init__(
         self, queue: Overview, subscribers: Sequence[Subscriber], members: Members, moment: Moment
@@ -163,7 +163,7 @@ class _Explainer:
             Reason.DELAYED: lambda item: f"published with a delay: ready {self._at(item.due)}",
             Reason.HELD: lambda item: f"no connected member may subscribe to {item.node}",
             Reason.DEAD: lambda item: f"dead: {item.reason}",
-            Reason.EXPIRED: lambda item: f"its time to live ended {self._at(item.expires)}",
+            Reason.EXPIRED: lambda item: f"the time to live ended {self._at(item.expires)}",
             Reason.NO_MEMBER: lambda _item: "the queue has no subscribers",
             Reason.UNKNOWN: self._unknown,
             Reason.NOT_CONNECTED: self._not_connected,
@@ -174,7 +174,7 @@ class _Explainer:
             Reason.GIVEN_BACK: self._given_back,
             Reason.CHOSEN_MEMBER_BUSY: self._chosen_member_busy,
             Reason.BEHIND_OTHERS: lambda _item: "members have room, but other items go first",
-            Reason.NEXT: lambda _item: "nothing holds it up: it is delivered next",
+            Reason.NEXT: lambda _item: "nothing blocks the item: it is delivered next",
         }
 
     def diagnose(self, item: Item, before: int) -> DiagnosedItem:
@@ -184,7 +184,7 @@ class _Explainer:
         reason = diagnosis.diagnose(state, self._members, self._moment.service)
         explanation = self._explanations[reason](item)
         if before:
-            explanation += f"; {before} before it in the queue"
+            explanation += f"; {plural(before, 'ready item')} before it in the queue"
         return DiagnosedItem(item, reason, before, explanation)
 
     def _locked(self, item: Item) -> str:
@@ -211,7 +211,7 @@ class _Explainer:
             if member.sessions
         ]
         names = _names(sessions)
-        return f"no connected member has announced that it accepts its QoS: {names}"
+        return f"no connected member has announced support for its subscription's QoS: {names}"
 
     def _no_room(self, _item: Item) -> str:
         loads = [
@@ -227,7 +227,7 @@ class _Explainer:
 
     def _too_many_bytes(self, _item: Item) -> str:
         sessions = [member.sessions[0] for member in self._members.states if member.too_many_bytes]
-        return f"the members with room have too many bytes of items: {_names(sessions)}"
+        return f"the members with room have reached the limit of bytes: {_names(sessions)}"
 
     def _given_back(self, item: Item) -> str:
         others = [
@@ -235,21 +235,21 @@ class _Explainer:
             for member in self._members.states
             if member.accepts_qos and item.holder not in member.sessions
         ]
-        return f"{item.holder} gave it back; it waits for another member: {_names(others)}"
+        return f"{item.holder} gave the item back; another member must have room: {_names(others)}"
 
     def _chosen_member_busy(self, item: Item) -> str:
         if self._members.policy is Policy.STICKY:
             favourite = self._members.favourite
             jids = [m.jid for m in self._members.states if m.subscription == favourite]
-            return f"all items go to {_names(jids)}, which has as many as it accepts"
+            return f"all items go to {_names(jids)}, which has as many items as it accepts"
         publisher = item.publisher.partition("/")[0]
         return (
-            f"it goes to the member that has the other items of {publisher}, but that member"
-            " has as many items as it accepts, or is not connected"
+            f"the item must go to the member that has the other items of {publisher}, but that"
+            " member has as many items as it accepts, or is not connected"
         )
 
     def _at(self, service: float | None) -> str:
-        """Format a time as its distance, with the date if the wall clock is known."""
+        """Format a service second relative to now (`in 5 s`), with its date if that is known."""
         if service is None:
             return "-"
         seconds = service - self._moment.service
@@ -260,7 +260,7 @@ class _Explainer:
 
 
 def _load(member: MemberState) -> str:
-    return f"{member.sessions[0]} has {member.in_flight} of {member.capacity}"
+    return f"{member.sessions[0]} has {member.in_flight} of {member.capacity} items"
 
 
 def _names(names: Sequence[str]) -> str:

@@ -1,9 +1,9 @@
 """Dispatch: assign the ready items of a queue to connected members that have room.
 
-Items of a shared subscription may come from nodes with different access rights. An item goes to a
-member that may subscribe to its node. While no such member is connected, the item is held, so that
-it blocks no others, until a member joins or rights change. Source: PROTOCOL decisions on shared
-subscriptions (docs/reference/protocol.md).
+Items of a shared subscription may come from nodes with different access rights. An item goes only
+to a member that may subscribe to its node. If no such member is connected, the item is held until a
+member joins or rights change, so that it does not block other items. Source:
+docs/reference/protocol.md, on shared subscriptions.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from edge.features.queues.store.queue_members import ConnectedMember
 from edge.features.queues.store.queues import Queue
 
 FIRST_PAGE: Final = 4
-"""Items assigned at once at first: usually one item is new, or one member has room again."""
+"""Maximum number of items in the first page of a dispatch; usually one item can be assigned."""
 
 PAGE: Final = 32
-"""Items assigned at once after the first page."""
+"""Maximum number of items in each further page of a dispatch."""
 
 PAGES: Final = 8
-"""Pages assigned in one unit of work; the next unit continues."""
+"""Maximum number of pages in one unit of work; a further unit of work continues."""
 
 LOOKAHEAD: Final = 128
-"""Items considered if the first ones wait for members without room. If all of these do, they are
-assigned to the members with room."""
+"""Maximum number of ready items to examine if the first ones were given back and wait for other
+members. If all of these wait, the members that gave them back may get them again."""
 
 PER_SLOT: Final = 8
-"""Items of one slot considered at once, under the hash policy."""
+"""Maximum number of items of one slot in a page, under the hash policy."""
 
 STALL: Final = 15.0
-"""Seconds after which a member whose outbox was full is tried again."""
+"""Seconds without assignments for a member whose outbox was full."""
 
 
 def dispatch(context: Context, tx: Transaction, queue_id: int, queue: Queue | None = None) -> None:
-    """Assign ready items of a queue to connected members that have room; `queue` is the queue
-    itself, if it is at hand."""
+    """Assign ready items of a queue to connected members that have room; a caller that has already
+    read the queue passes it as `queue`."""
     queue = queue or queues.get(tx, queue_id)
     if queue is None or queue_items.is_drained(tx, queue_id):
         return
@@ -68,10 +68,11 @@ def assign_new(
     priority: int,
     expires: float | None,
 ) -> bool:
-    """Enqueue an item of a queue node and assign it at once; return False if that is not possible.
+    """Enqueue an item of a queue node and assign it at once; return whether that was possible.
 
-    The effect is that of enqueuing the item and then dispatching it. It is not possible if no
-    worker is free, if other items are or may be ready, or if the policy is not least-loaded.
+    This is a faster form of enqueuing the item and dispatching the queue. It is impossible, and
+    changes nothing, if no worker is free, if another item may be ready, or if the policy is not
+    least-loaded.
     """
     now = tx.now.service
     simple = queue.node is not None and queue.policy == Policy.LEAST_LOADED.value
@@ -95,13 +96,13 @@ def assign_new(
 
 
 def dispatch_all(context: Context, tx: Transaction, queue_ids: Iterable[int]) -> None:
-    """Assign ready items of several queues, each once."""
+    """Assign ready items of several queues; a repeated queue is dispatched once."""
     for queue in dict.fromkeys(queue_ids):
         dispatch(context, tx, queue)
 
 
 def _dispatch_page(context: Context, tx: Transaction, queue: Queue, size: int) -> bool:
-    """Assign up to `size` items; return whether there may be more to assign."""
+    """Assign up to `size` items; return whether further items may be assignable."""
     free = queue_members.with_room(tx, queue.id, size + 1)
     if not free:
         return False
@@ -112,7 +113,7 @@ def _dispatch_page(context: Context, tx: Transaction, queue: Queue, size: int) -
 
 
 class _Page(NamedTuple):
-    """Items, the connected members, and which member gets which item."""
+    """Planned assignments, with the items and members that were considered."""
 
     items: Sequence[Item]
     members: Sequence[ConnectedMember]
@@ -120,7 +121,7 @@ class _Page(NamedTuple):
 
 
 def _plan_page(tx: Transaction, queue: Queue, free: Sequence[ConnectedMember], size: int) -> _Page:
-    """Plan the assignment of up to `size` items; `free` are the first members with room."""
+    """Plan the assignment of up to `size` items; `free` are the least loaded members with room."""
     policy = Policy(queue.policy)
     if policy is Policy.HASH:
         members = queue_members.connected(tx, queue.id)
@@ -155,7 +156,7 @@ def _plan(
 
 
 def _room_of(members: Iterable[ConnectedMember]) -> int:
-    """Return how many items members accept; one with several sessions counts once."""
+    """Return how many more items members accept; a member with several sessions counts once."""
     by_subscription = {one.member.subscription: one.member for one in members}
     return sum(max(0, m.capacity - m.in_flight) for m in by_subscription.values())
 
@@ -172,8 +173,12 @@ def _ready_by_slot(
 
 
 def _assign_page(context: Context, tx: Transaction, queue: Queue, page: _Page) -> tuple[int, bool]:
-    """Assign a planned page; return how many items were, and whether to plan another page because
-    the plan did not hold: an outbox was full, a member had enough bytes, or had no right."""
+    """Carry out the planned assignments of a page.
+
+    Returns:
+        The number of assigned items, and whether to plan another page because not all assignments
+        were possible: an outbox was full, or a member reached its limit of bytes or lacks access.
+    """
     _update_favourite(tx, queue, page)
     items = {item.row: item for item in page.items}
     members = {(one.member.subscription, one.member.session): one for one in page.members}
@@ -205,7 +210,7 @@ def _assign_page(context: Context, tx: Transaction, queue: Queue, page: _Page) -
 
 
 def _assign_behind(context: Context, tx: Transaction, queue: Queue) -> int:
-    """Assign items behind those that only members without room may get; return how many."""
+    """Assign items of nodes whose eligible members have room; return the number of items."""
     blocked_nodes: set[str] = set()
     assigned = 0
     for item in queue_items.next_ready(tx, queue.id, LOOKAHEAD):
@@ -224,7 +229,7 @@ def _assign_behind(context: Context, tx: Transaction, queue: Queue) -> int:
 
 
 class _Choice(NamedTuple):
-    """The member that gets an item, if any can now; `is_held` if the item was held instead."""
+    """Member that gets an item, if any; `is_held` is whether the item was held instead."""
 
     member: ConnectedMember | None
     is_held: bool = False
@@ -233,8 +238,8 @@ class _Choice(NamedTuple):
 def _choose_eligible(
     context: Context, tx: Transaction, queue: Queue, item: Item, first_choice: ConnectedMember
 ) -> _Choice:
-    """Return the first choice if it may subscribe to the item's node; otherwise the least loaded
-    member with room that may."""
+    """Return the first choice if that member may subscribe to the item's node; otherwise the least
+    loaded member with room that may. If no connected member may, hold the items of the node."""
     node = find_node(tx, item.node) if queue.node is None else None
     if node is None:
         return _Choice(first_choice)
@@ -259,7 +264,7 @@ def _stall(tx: Transaction, connected: ConnectedMember) -> None:
 
 
 def _update_favourite(tx: Transaction, queue: Queue, page: _Page) -> None:
-    """Record the new favourite of a sticky queue if the old one is not connected."""
+    """Record the new favourite of a sticky queue if the old favourite is not connected."""
     connected = {one.member.subscription for one in page.members}
     sticky = queue.policy == Policy.STICKY.value
     if sticky and page.assignments and queue.favourite not in connected:
@@ -291,6 +296,6 @@ def _assign(
 def _count(
     context: Context, tx: Transaction, queue: Queue, item: Item, to: ConnectedMember
 ) -> bool:
-    """Count an assigned item; return whether its member has room for more."""
+    """Count an item as assigned to a member; return whether the member has room for more."""
     max_bytes = context.limits.unacknowledged_bytes
     return queue_members.count_assignment(tx, queue.id, to, item.bytes, max_bytes)

@@ -10,13 +10,13 @@ from edge.errors import ServiceError
 class RefusalReason(Enum):
     """Reasons to refuse an operation on a queue."""
 
-    ITEM_LOCKED = "a member is working on the item"
+    ITEM_LOCKED = "a worker has locked the item"
     NO_SUCH_ITEM = "there is no such item"
-    LOCKED_BY_ANOTHER = "another subscriber has locked the item"
-    LOCK_ENDED = "the item is no longer locked by you"
-    NOT_ALLOWED = "not allowed"
+    LOCKED_BY_ANOTHER = "the item is locked by another subscriber"
+    LOCK_ENDED = "you no longer have the lock of the item"
+    NOT_ALLOWED = "you may not delete or unlock the item"
     NOT_A_QUEUE = "the node is not a queue node"
-    WRONG_STATE = "the item is in another state"
+    WRONG_STATE = "the item is in the wrong state"
 
 
 class QueueError(ServiceError[RefusalReason]):

@@ -1,8 +1,8 @@
 """Members of queues: joining, leaving, sessions, timers, and changes by other processes.
 
-A session that becomes eligible gets ready items; one that ends gives back its items. Which
-subscriptions end with a session is decided by publish-subscribe. Source: XEP-0254, "Implementation
-Notes"; MQTT-234, as completed by the project's protocol decisions.
+A session that becomes eligible gets ready items; the items of a session that ends are taken back.
+`edge.features.pubsub` decides which subscriptions end with a session. Source: XEP-0254,
+"Implementation Notes"; MQTT-234, as completed in docs/reference/protocol.md.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from edge.features.queues.store import queue_items, queue_members, queues
 from edge.features.queues.store.queue_items import BATCH, Item
 
 ORPHAN_BATCHES: Final = 160
-"""Batches of items taken at once from removed accounts: as many as one account may have."""
+"""Maximum number of batches of items that one unit of work takes from removed accounts."""
 
 _QOS_1_LOSSES: Final = {Input.FINAL_ERROR: Loss.REFUSED, Input.SESSION_LOST: Loss.CONNECTION}
-"""The loss of an item at QoS 1 by the input that ended its message; for others it timed out."""
+"""Loss of an item at QoS 1, by the input that ended its message; other inputs are timeouts."""
 
 
 # Subscriptions
 
 
 def join(context: Context, tx: Transaction, subscription: Subscription) -> None:
-    """Add a new or changed subscription to its queue and assign items to it."""
+    """Add a subscription to the members of its queue, or update it, and assign items to it."""
     queue_members.add_subscription(tx, subscription.id, context.limits.unacknowledged_bytes)
     if subscription.queue is not None:
         notifications.flush_jid(tx, subscription.jid)
@@ -61,10 +61,10 @@ def leave(context: Context, tx: Transaction, subscription: Subscription, loss: L
 
 
 def _loss_of(tx: Transaction, item: Item, loss: Loss) -> Loss:
-    """Return the loss of one item of a subscription that ends with a lost session.
+    """Return the loss to record for one item of a subscription that ends with the loss `loss`.
 
-    If the item's own session dates from before a restart, that session may come back believing that
-    it has the item. It is notified as if it had become unavailable.
+    If a session was lost but another session, from before a restart, has the item, the loss is
+    `UNAVAILABLE`: that session may return and must be notified that it no longer has the item.
     """
     if loss is not Loss.CONNECTION or item.holder is None:
         return loss
@@ -72,7 +72,7 @@ def _loss_of(tx: Transaction, item: Item, loss: Loss) -> Loss:
 
 
 def _take_from_subscription(context: Context, tx: Transaction, item: Item, loss: Loss) -> None:
-    """Take an item from a subscription that ends, also if it is still in the outbox."""
+    """Take an item from a subscription that ends, even if the item is still in the outbox."""
     queue = queues.get(tx, item.queue)
     if queue is None or queue.node is not None:
         operations.handle_loss(context, tx, item, loss)
@@ -89,7 +89,7 @@ def _take_from_subscription(context: Context, tx: Transaction, item: Item, loss:
 
 
 def end_share(tx: Transaction, queue_id: int) -> None:
-    """Remove a shared subscription without members, with all items that wait in it (MQTT-234)."""
+    """Remove a shared subscription without members, and all its items (MQTT-234)."""
     queue = queues.get(tx, queue_id)
     if queue is None:
         return
@@ -102,14 +102,14 @@ def end_share(tx: Transaction, queue_id: int) -> None:
         value=float(count),
         unit="items",
         level="Warning" if count else "Notice",
-        text="the last member of a shared subscription left; its waiting items were deleted",
+        text="the last member of a shared subscription left, so its items were deleted",
         tags={"share": queue.share or ""},
     )
     events.append(tx, events.SYSTEM, event)
 
 
 def release_held(context: Context, tx: Transaction, node: Node) -> None:
-    """Dispatch what shared subscriptions hold, after the rights to a node have changed."""
+    """Release and assign held items of shared subscriptions after access to a node changed."""
     for queue in shares_matching(tx, node.name):
         if queue_items.release_held(tx, queue):
             dispatch(context, tx, queue)
@@ -119,7 +119,7 @@ def release_held(context: Context, tx: Transaction, node: Node) -> None:
 
 
 def on_session_bound(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Add a new session; it gets items as soon as it has learned that it is bound."""
+    """Add a new session to its queues; it gets items after its bind request was answered."""
     is_member = _add_session(context, tx, sender)
     if is_member or stored_notifications.waiting(tx, sender.account, sender.full):
         tx.wake_at(tx.now.service)
@@ -135,8 +135,8 @@ def on_available(context: Context, tx: Transaction, sender: Sender) -> None:
 def on_ready(context: Context, tx: Transaction, sender: Sender) -> None:
     """Assign items to a session that is connected again or whose capabilities are now known.
 
-    If a shared subscription needs its capabilities and they are unknown, they are found out now. If
-    that waited for an item, none would ever wait for it while another member is idle.
+    If a shared subscription needs the session's capabilities and they are unknown, they are queried
+    now, even if no item is waiting.
     """
     found = queue_members.queues_of(tx, sender.generation)
     for queue in found:
@@ -148,7 +148,7 @@ def on_ready(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_detached(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Assign items that wait for a session without connection to others; it keeps its own."""
+    """Assign ready items to other members of a detached session's queues; its own items stay."""
     dispatch_all(context, tx, queue_members.queues_of(tx, sender.generation))
 
 
@@ -164,7 +164,7 @@ def on_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Take back the items of queue nodes from a session that ends while the gateway goes on."""
+    """Take back the items of queue nodes from a session that ended."""
     touched = queue_members.queues_of(tx, sender.generation)
     queue_members.remove_session(tx, sender.generation)
     touched += _take_node_items(context, tx, sender, Loss.CONNECTION)
@@ -172,15 +172,15 @@ def on_session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_session_end(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Take back a session's items of shared subscriptions, except those bound to it at QoS 2."""
+    """Take back a session's items of shared subscriptions, except items that QoS 2 binds to it."""
     queue_members.remove_session(tx, sender.generation)
     items = queue_items.reassignable(tx, sender.full)
     dispatch_all(context, tx, _take_share_items(context, tx, items, Loss.CONNECTION))
 
 
 def on_shutdown(_context: Context, tx: Transaction, _sender: Sender) -> None:
-    """Remove all members when the gateway stops: all sessions end, and the items of one would
-    otherwise pass through all others."""
+    """Remove all members when the gateway stops, so that items of ending sessions are not assigned
+    to the remaining sessions."""
     queue_members.remove_all(tx)
 
 
@@ -190,7 +190,7 @@ def _add_session(context: Context, tx: Transaction, sender: Sender) -> bool:
 
 
 def _take_node_items(context: Context, tx: Transaction, sender: Sender, loss: Loss) -> list[int]:
-    """Take back a session's items of queue nodes; return the queues."""
+    """Take back a session's items of queue nodes; return the numbers of their queues."""
     touched = []
     for item in queue_items.locked_by(tx, sender.full):
         if item.until is not None:
@@ -202,7 +202,8 @@ def _take_node_items(context: Context, tx: Transaction, sender: Sender, loss: Lo
 def _take_share_items(
     context: Context, tx: Transaction, items: Iterable[Item], loss: Loss
 ) -> list[int]:
-    """Take back items of shared subscriptions at QoS 1 or never sent; return the queues."""
+    """Take back items of shared subscriptions at QoS 1, or at QoS 2 if never sent; return the
+    numbers of their queues."""
     touched = []
     for item in items:
         row = outbox.find(tx, item.outbox or 0)
@@ -222,7 +223,7 @@ def _take_share_items(
 def on_qos_0_acknowledged(
     context: Context, tx: Transaction, sender: Sender | None, _rows: Sequence[int]
 ) -> None:
-    """Assign more items at QoS 0 to a session that has received what it was sent."""
+    """Assign more items to a session after it acknowledged items at QoS 0."""
     if sender is not None:
         queue_members.count_sent(tx, sender.generation)
         dispatch_all(context, tx, queue_members.queues_of(tx, sender.generation))
@@ -231,8 +232,8 @@ def on_qos_0_acknowledged(
 def on_qos_0_unacknowledged(
     _context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]
 ) -> None:
-    """Log how many items at QoS 0 were lost, because their session ended before it got them."""
-    text = "items of shared subscriptions at QoS 0 were lost with a session"
+    """Log the number of items at QoS 0 that were lost because their session ended."""
+    text = "items of shared subscriptions at QoS 0 were lost because their session ended"
     count = float(len(rows))
     event = NewEvent("message", name="share_lost", value=count, level="Notice", text=text)
     events.append(tx, events.SYSTEM, event)
@@ -250,8 +251,9 @@ def on_message_ended(
 
     Args:
         row: the message; it is removed from the outbox.
-        event: the input that ended it or, at QoS 1, separated it from its session.
-        failure: why it was not delivered, if it was not.
+        event: the input that ended the message or, at QoS 1, separated it from its session.
+        state: the new state of the message.
+        failure: why the message was not delivered; ignored if it was.
     """
     item = queue_items.get(tx, row.queue_item or 0)
     if item is None or item.outbox != row.row:
@@ -278,7 +280,7 @@ def on_message_ended(
 
 
 def on_timer(context: Context, tx: Transaction) -> None:
-    """Handle what is due: lock timeouts, expired items, delays, stalled members, notifications."""
+    """Handle lock timeouts, ends of delays and times to live, full outboxes, and notifications."""
     _take_back_after_restart(context, tx)
     notifications.on_timer(context, tx)  # before an item is assigned again
     timed_out, expired = queue_items.lock_timeouts(tx), queue_items.expired(tx)
@@ -300,7 +302,7 @@ def on_timer(context: Context, tx: Transaction) -> None:
 
 
 def _take_back_after_restart(context: Context, tx: Transaction) -> None:
-    """Take back items of shared subscriptions from the sessions before the gateway's start."""
+    """Take back items of shared subscriptions from sessions that ended with the last process."""
     if queue_items.is_restart_handled(tx):
         return
     found = queue_items.reassignable_after_restart(tx)
@@ -312,7 +314,7 @@ def _take_back_after_restart(context: Context, tx: Transaction) -> None:
 
 
 def on_external_change(context: Context, tx: Transaction) -> None:
-    """Handle what another process has unlocked, requeued or removed."""
+    """Handle items that another process unlocked or requeued, and accounts that it removed."""
     for _batch in range(ORPHAN_BATCHES):
         found = queue_items.orphaned(tx)
         for item in found:
@@ -324,6 +326,7 @@ def on_external_change(context: Context, tx: Transaction) -> None:
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine, also on a component: items stored earlier still get older."""
+    """Register the aging of stored items and notifications, which runs even if the gateway is a
+    component and serves no queues."""
     hooks.on_time_off.append(queue_items.age)
     hooks.on_time_off.append(stored_notifications.age)

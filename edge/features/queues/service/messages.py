@@ -6,15 +6,17 @@ from typing import NamedTuple
 
 
 class ItemDelivery(NamedTuple):
-    """An item of a node for a member.
+    """Delivery of an item to a member of a queue.
 
     Attributes:
+        node: the name of the node to which the item was published.
+        item: the ItemID.
         body: the payload; empty if there is none.
-        publisher: the JID that the item names as its publisher, if it names one.
+        publisher: the bare JID that the item names as its publisher, or `None`.
         redeliveries: how often the item was assigned before.
-        subid: the SubID of a member of a shared subscription.
-        to: the full JID of the session; `None` if the outbox addresses the message.
-        id: the id of the message, if it has one.
+        subid: the SubID of a member of a shared subscription; `None` for queue nodes.
+        to: the full JID of the session; `None` if the outbox adds the address.
+        id: the `id` attribute of the message, or `None`.
     """
 
     node: str

@@ -1,8 +1,8 @@
-"""Notices to workers of queue nodes: an item is delivered, deleted or unlocked (XEP-0254).
+"""Messages to workers of queue nodes: an item is delivered, deleted or unlocked (XEP-0254).
 
-An item is delivered once; if the session ends without it, its lock ends too. The notice that an
-item is deleted or unlocked is stored until the session that had the lock has received it, because
-workers commit their work on it.
+A delivery is sent once; if the session ends before it receives the delivery, the lock ends too. A
+notification that an item was deleted or unlocked is stored until the session that had the lock has
+received it, because a worker commits its work only after the notification.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def deliver(
 def notify_lock_ended(
     context: Context, tx: Transaction, item: Item, full: str, *, is_deleted: bool
 ) -> None:
-    """Notify a session, now or when it is connected, that it no longer has the lock of an item."""
+    """Notify a session that it no longer has an item's lock: now, or when the session returns."""
     id = f"{'deleted' if is_deleted else 'unlocked'}-{item.row}-{item.deliveries}"
     stanza = context.encode(LockEnded(item.node, item.item, full, id, is_deleted))
     account = full.partition("@")[0]
     if notifications.make_room(tx, account, context.limits.notifications_per_account):
-        _log_dropped(tx, full, "deleted: too many notifications wait for this account")
+        _log_dropped(tx, full, "notification dropped: too many notifications wait for this account")
     row = notifications.add(tx, account, full, stanza)
     session = sessions.find(tx, full)
     if row is None:
@@ -66,16 +66,16 @@ def _log_dropped(tx: Transaction, full: str, reason: str) -> None:
 
 
 def flush(tx: Transaction, sender: Sender) -> None:
-    """Send a session the notices that wait for it."""
+    """Send a session its waiting notifications."""
     for waiting in notifications.waiting(tx, sender.account, sender.full):
         _send(tx, sender.generation, waiting.row, waiting.stanza)
 
 
 def flush_jid(tx: Transaction, jid: str) -> None:
-    """Send the session of a full JID, or all sessions of a bare JID, the notices that wait.
+    """Send the session of a full JID, or all sessions of a bare JID, their waiting notifications.
 
-    This precedes new assignments: a session must not be notified that it has lost an item after it
-    was assigned that item again.
+    This must be called before items are assigned to them. Otherwise a session could be notified of
+    the loss of an item that has been assigned to it again.
     """
     found = [sessions.find(tx, jid)] if "/" in jid else sessions.of_account(tx, jid)
     for session in found:
@@ -87,21 +87,21 @@ def flush_jid(tx: Transaction, jid: str) -> None:
 def on_acknowledged(
     _context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]
 ) -> None:
-    """Remove notices that a session has received."""
+    """Remove notifications that a session has received."""
     notifications.remove(tx, rows)
 
 
 def on_unacknowledged(
     context: Context, tx: Transaction, _sender: Sender | None, _rows: Sequence[int]
 ) -> None:
-    """Keep notices until they expire, because their session ended before it received them."""
+    """Set the timer for the expiry of notifications whose session ended before it received them."""
     tx.wake_at(tx.now.service + context.limits.outbox_ttl)
 
 
 def on_timer(context: Context, tx: Transaction) -> None:
-    """Drop expired notices, and send those that wait for connected sessions."""
+    """Drop expired notifications, and send connected sessions their waiting notifications."""
     for full in notifications.expire(tx, context.limits.outbox_ttl):
-        _log_dropped(tx, full, "deleted: its session did not return")
+        _log_dropped(tx, full, "notification dropped: its session did not return in time")
     for generation in notifications.sessions_with_waiting(tx):
         sender = sessions.sender(tx, generation)
         if sender is not None:

@@ -1,7 +1,7 @@
 """Operations on items of queues: enqueue, complete, delete, unlock, dead-letter.
 
-They serve queue nodes and shared subscriptions alike. Source: XEP-0254; MQTT-234, as completed by
-the project's protocol decisions.
+The queues may belong to queue nodes or to shared subscriptions. Source: XEP-0254; MQTT-234, as
+completed in docs/reference/protocol.md.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ def enqueue(
     delay: float | None = None,
     ttl: float | None = None,
 ) -> None:
-    """Enqueue an item that exceeds no limit, and assign it if a member has room.
+    """Enqueue an item, and assign it if a member has room. The caller has checked the limits.
 
-    In a queue node, a waiting item with the same ItemID gets the new payload and keeps its place; a
-    dead one is replaced.
+    If a queue node has an item with the same ItemID, a waiting item keeps its place and gets the
+    new payload; a dead item is deleted.
 
     Args:
         publisher: the publisher's full JID.
-        body: its payload, a complete element; empty if there is none.
-        priority: items of the highest priority are delivered first.
-        delay: seconds until it is ready.
-        ttl: seconds after which it is dead unless it is locked.
+        body: the payload, a complete element; empty if there is none.
+        priority: items with the highest number are delivered first.
+        delay: service seconds until the item is ready.
+        ttl: service seconds after which the item is dead unless it is locked.
 
     Raises:
         QueueError: a member has locked the item with this ItemID.
@@ -95,14 +95,14 @@ def enqueue(
 
 
 def complete(context: Context, tx: Transaction, item: Item, queue: Queue | None = None) -> None:
-    """Delete an item that is completed, and assign the next one of its queue."""
+    """Delete an item that a member has completed, and assign the next item of its queue."""
     queue_items.delete(tx, item)
     count_removal(context, tx, item)
     dispatch(context, tx, item.queue, queue)
 
 
 def count_removal(context: Context, tx: Transaction, item: Item) -> None:
-    """Count that a member no longer has an item, if one has locked it."""
+    """Reduce the item count of the member that has locked an item, if it is locked."""
     if item.state == "locked" and item.subscription is not None:
         max_bytes, holder = context.limits.unacknowledged_bytes, item.holder or ""
         subscription, size = item.subscription, item.bytes
@@ -110,7 +110,7 @@ def count_removal(context: Context, tx: Transaction, item: Item) -> None:
 
 
 def dead_letter(context: Context, tx: Transaction, item: Item, reason: str) -> None:
-    """Make an item dead: it is kept until an operator or owner requeues or deletes it."""
+    """Make an item dead: the queue keeps it until an operator or owner requeues or deletes it."""
     queue_items.dead_letter(tx, item.row, reason)
     count_removal(context, tx, item)
     tags = {"item": item.item, "deliveries": str(item.deliveries)}
@@ -123,12 +123,12 @@ def dead_letter(context: Context, tx: Transaction, item: Item, reason: str) -> N
 def handle_loss(
     context: Context, tx: Transaction, item: Item, loss: Loss, qos: int | None = None
 ) -> None:
-    """Handle that a member lost a locked item: make it ready or dead, or leave it to the member.
+    """Make a locked item that a member lost ready or dead, or keep it locked: see `transitions`.
 
-    A worker of a queue node that is connected is notified. The caller dispatches.
+    The worker of a queue node is notified. The caller must dispatch the queue afterwards.
 
     Args:
-        qos: the QoS at which an item of a shared subscription was sent, if known.
+        qos: the QoS at which an item of a shared subscription was sent; `None` if unknown.
     """
     queue = queues.get(tx, item.queue)
     if queue is None:
@@ -153,13 +153,13 @@ def handle_loss(
 
 
 def make_ready_unsent(context: Context, tx: Transaction, item: Item) -> None:
-    """Make an item ready that was assigned but never sent, without counting a delivery."""
+    """Make an item ready that was assigned but never sent; the delivery is not counted."""
     queue_items.unlock(tx, item.row, delivered=False)
     count_removal(context, tx, item)
 
 
 def _kind(tx: Transaction, queue: Queue, item: Item) -> Kind:
-    """Return the kind of a locked item; QoS 2 if its subscription and its message are gone."""
+    """Return the kind of a locked item; `SHARE_2` if neither subscription nor message exists."""
     if queue.node is not None:
         return Kind.NODE
     member = find_subscription(tx, item.subscription or 0)
@@ -175,9 +175,9 @@ def _kind(tx: Transaction, queue: Queue, item: Item) -> Kind:
 def delete_item(
     context: Context, tx: Transaction, sender: Sender, node: Node, item_id: str
 ) -> None:
-    """Delete an item of a queue node, as its worker, its publisher or an owner of the node.
+    """Delete an item of a queue node at the request of its worker, its publisher or a node owner.
 
-    Raises `QueueError` if there is no such item or the sender may not delete it.
+    Raises `QueueError` if the item does not exist or the sender may not delete it.
     """
     queue, item = _find(tx, node, item_id)
     if _check(tx, sender, node, item, Action.DELETE) is Verdict.ALLOWED_WITH_NOTIFICATION:
@@ -188,9 +188,9 @@ def delete_item(
 def unlock_item(
     context: Context, tx: Transaction, sender: Sender, node: Node, item_id: str
 ) -> None:
-    """Unlock an item of a queue node, so that another worker gets it.
+    """Unlock an item of a queue node at the request of its worker, so that another worker gets it.
 
-    Raises `QueueError` if there is no such item or the sender may not unlock it.
+    Raises `QueueError` if the item does not exist or the sender may not unlock it.
     """
     if not node.config.queueing:
         raise QueueError(RefusalReason.NOT_A_QUEUE)
@@ -209,7 +209,7 @@ def _find(tx: Transaction, node: Node, item_id: str) -> tuple[Queue, Item]:
 
 
 def _check(tx: Transaction, sender: Sender, node: Node, item: Item, action: Action) -> Verdict:
-    """Return the verdict on a request; raises `QueueError` if it is a refusal."""
+    """Return the verdict on a request; raises `QueueError` if the request is refused."""
     lock = Lock.NONE
     if item.state == "locked":
         lock = Lock.OWN if item.holder == sender.full else Lock.FOREIGN
@@ -221,7 +221,7 @@ def _check(tx: Transaction, sender: Sender, node: Node, item: Item, action: Acti
 
 
 def _role(tx: Transaction, sender: Sender, node: Node, item: Item) -> Role:
-    """Return what the sender is to an item: the first role that applies."""
+    """Return the sender's role concerning an item: the first member of `Role` that applies."""
     if queue_items.has_received(tx, item.row, sender.full):
         return Role.RECEIVER
     affiliation = access.affiliation_of(tx, node, sender.bare)

@@ -34,23 +34,23 @@ __all__ = [
 ]
 
 SHARES_PART: Final = 2
-"""Shared subscriptions may use one part in this many of the limits of all queues. Anyone who may
-subscribe can create one that nobody serves, and it must not use up the room of queue nodes."""
+"""Divisor of `limits.queue_items` and `limits.queue_bytes` for shared subscriptions: they may use
+half. Any subscriber can create a share; unprocessed shares must leave room for queue nodes."""
 
 ITEM_LOCKED: Final = "item_locked"
-"""The rule that refuses an item if a worker has locked the item with its ItemID."""
+"""Name of the refusal of an item because a worker has locked the item with the same ItemID."""
 
 _NO_QUEUE: Final = 0
-"""The number of no queue."""
+"""Queue number that no queue has."""
 
 
 # Queues of nodes
 
 
 def configure_node(context: Context, tx: Transaction, node: Node) -> None:
-    """Create, change or remove the queue of a node as its configuration says.
+    """Create, change or remove the queue of a node according to the node's configuration.
 
-    A change to or from the hash policy writes all items of the queue.
+    A change to or from the hash policy writes the rows of all items of the queue.
     """
     config, queue = node.config, queues.of_node(tx, node.id)
     options = config.queue_policy, config.queue_lock_timeout, config.queue_max_deliveries
@@ -68,7 +68,7 @@ def configure_node(context: Context, tx: Transaction, node: Node) -> None:
 
 
 def purge_node(context: Context, tx: Transaction, node: Node) -> int:
-    """Delete all items of a queue node, including locked ones; return how many."""
+    """Delete all items of a queue node, including locked ones; return the number of items."""
     queue = queues.of_node(tx, node.id)
     if queue is None:
         return 0
@@ -78,8 +78,10 @@ def purge_node(context: Context, tx: Transaction, node: Node) -> int:
 
 
 def remove_node(context: Context, tx: Transaction, node: Node) -> None:
-    """Remove the queue of a node that is about to be deleted, and the node's items in shares that
-    have a member without a right to them."""
+    """Remove the queue of a node that is about to be deleted.
+
+    The node's items in a share become dead if a member of the share has no access to the node.
+    """
     queue = queues.of_node(tx, node.id)
     if queue is not None:
         for member in members(tx, queue.id):
@@ -89,13 +91,13 @@ def remove_node(context: Context, tx: Transaction, node: Node) -> None:
 
 
 def _dead_letter_shared_items(context: Context, tx: Transaction, node: Node) -> None:
-    """Make the node's items in shares dead if a member of the share has no right to them: without
-    the node, rights cannot be checked."""
+    """Make the node's items in a share dead if a member of the share has no access to the node.
+    After the deletion, access cannot be checked."""
     may_subscribe = access_check(context, tx, node)
     for queue in shares_matching(tx, node.name):
         if all(map(may_subscribe, member_jids(tx, queue))):
             continue
-        count = queue_items.dead_letter_node(tx, queue, node.name, "its node was deleted")
+        count = queue_items.dead_letter_node(tx, queue, node.name, "the node was deleted")
         if count:
             event = NewEvent(
                 "message",
@@ -103,7 +105,7 @@ def _dead_letter_shared_items(context: Context, tx: Transaction, node: Node) -> 
                 name="share_items_dead",
                 value=float(count),
                 level="Warning",
-                text="a node was deleted, and its items in a shared subscription are dead",
+                text="a node was deleted, so its items in a shared subscription are dead",
                 tags={"queue": str(queue)},
             )
             events.append(tx, events.SYSTEM, event)
@@ -120,9 +122,10 @@ def exceeded_node_limit(
     publisher: str,
     payload: bytes,
 ) -> ExceededLimit | None:
-    """Return the limit that an item published to a queue node would exceed.
+    """Return the limit that an item published to a queue node would exceed, or `None`.
 
-    `queue` is `None` if it will be created with its node. `ITEM_LOCKED` counts as a limit.
+    If a worker has locked the item with the same ItemID, a limit with the name `ITEM_LOCKED` is
+    returned. `queue` is `None` if the publication will create the node and its queue.
     """
     size = queue_items.charge(item_id, publisher, payload)
     if queue is None:
@@ -143,7 +146,7 @@ def exceeded_share_limit(
     publisher: str,
     payload: bytes,
 ) -> ExceededLimit | None:
-    """Return the limit that an item would exceed in the queues of all matching shares."""
+    """Return the limit that adding an item to all queues in `shares` would exceed, or `None`."""
     size, count = queue_items.charge(item_id, publisher, payload), len(shares)
     for queue in shares:
         exceeded = _exceeded_limit(context, tx, queue, size)
@@ -158,7 +161,7 @@ def exceeded_share_limit(
 def _exceeded_limit(
     context: Context, tx: Transaction, queue: Queue, size: int, count: int = 1
 ) -> ExceededLimit | None:
-    """Return the limit that `count` more items of together `size` bytes would exceed."""
+    """Return the limit that `count` more items with `size` bytes in total would exceed."""
     limits, (own, total) = context.limits, queues.usage(tx, queue.id)
     if own.messages + count > limits.items_per_queue:
         return ExceededLimit("items_per_queue", limits.items_per_queue)
@@ -172,8 +175,8 @@ def _exceeded_limit(
 def _exceeded_total(
     context: Context, total: Usage, count: int, size: int, part: int = 1
 ) -> ExceededLimit | None:
-    """Return the limit of all queues that `count` more items would exceed, if they may use one
-    `part` of it."""
+    """Return the limit of all queues together that `count` more items with `size` bytes in total
+    would exceed; each limit is divided by `part`."""
     limits = context.limits
     if total.messages + count > limits.queue_items // part:
         return ExceededLimit("queue_items", limits.queue_items // part)

@@ -1,11 +1,12 @@
 """Delivery of items of shared subscriptions (MQTT-234) to the members that they are assigned to.
 
-At QoS 0 an item leaves its queue when it is sent as a plain message; if it is lost, nobody gets it.
-At QoS 1 and 2 it is delivered through the outbox of the member's account. At QoS 1 only the
-assigned session may receive it; if that session ends, it goes to another member. At QoS 2 it
-belongs to its member from the first delivery on, through reconnections and restarts. If the session
-has received it but never said what became of it, it is in doubt: it is kept as a dead letter that
-only this session can complete. Source: MQTT-234, as completed by the project's protocol decisions.
+At QoS 0 an item leaves its queue when it is sent as a plain message; a lost item is not sent again.
+At QoS 1 and 2 an item is delivered through the outbox of the member's account. At QoS 1 only the
+assigned session may receive the item; if that session ends, the item goes to another member. At QoS
+2 the item stays with its member from the first delivery on, through reconnections and restarts. If
+the session has received the item but never confirmed that it is complete, the item is in doubt: it
+is kept as a dead letter that only this session can complete. Source: MQTT-234, as completed in
+docs/reference/protocol.md.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ from edge.features.queues.store.queue_items import Item
 from edge.features.queues.store.queues import Queue
 
 QOS_0: Final = "share"
-"""The kind of receipt of an item sent at QoS 0; it has no row in its queue any more."""
+"""Kind of the receipts of items sent at QoS 0, which have left their queue."""
 
 _IN_DOUBT: Final = (State.RELEASED.value, State.PLAIN.value)
-"""States in which nobody knows whether a message at QoS 2 was delivered, until it is answered."""
+"""States in which a message at QoS 2 may have been delivered but is not confirmed."""
 
 
 class Withdrawal(Enum):
-    """The progress of a delivery when its item was withdrawn from the member."""
+    """Progress of a delivery at the time when the item was withdrawn from the member."""
 
     UNSENT = "the item was never sent"
-    SENT = "the item may have been received, but is not the member's"
-    IN_DOUBT = "the item may be the member's: it is a dead letter now, and in no queue"
+    SENT = "the item may have been received, and may go to another member"
+    IN_DOUBT = "the item may have been processed; it is now a dead letter and in no queue"
 
 
 def deliver(
@@ -54,9 +55,9 @@ def deliver(
     member: Member,
     subscription: Subscription,
 ) -> bool:
-    """Deliver an item to a member; return false, with nothing changed, if its outbox is full.
+    """Deliver an item to a member; return false and change nothing if the member's outbox is full.
 
-    At QoS 0 the item leaves the queue; at QoS 1 and 2 the caller locks it.
+    At QoS 0 the item leaves the queue; at QoS 1 and 2 the caller must lock it.
     """
     if subscription.qos == 0:
         _send_once(context, tx, item, member, subscription)
@@ -87,9 +88,10 @@ def deliver(
 
 
 def _ordering_key(queue: Queue, item: Item) -> str:
-    """Return the key within which the outbox keeps messages in order.
+    """Return the key of an item's message; the outbox keeps messages with equal keys in order.
 
-    It is the publisher's if one member gets all items of a publisher; otherwise each item's own.
+    Items of a publisher have the same key if one member gets all of them; otherwise each item has a
+    different key.
     """
     if queue.policy == Policy.LEAST_LOADED.value:
         return f"{queue.id}/{item.row}"
@@ -114,8 +116,8 @@ def _send_once(
 
 
 def learn_qos(context: Context, tx: Transaction, members: Iterable[str]) -> None:
-    """Find out whether members support QoS, by the full JIDs of their sessions; those that do get
-    items from then on."""
+    """Query the QoS support of members' sessions, given by full JID, if it is unknown. Items are
+    assigned to sessions that support QoS when the answer arrives."""
     for full in members:
         session = sessions.find(tx, full)
         if session is not None and session.qos is None:
@@ -125,7 +127,7 @@ def learn_qos(context: Context, tx: Transaction, members: Iterable[str]) -> None
 def withdraw(context: Context, tx: Transaction, item: Item) -> Withdrawal:
     """Remove an item's message from the outbox of a member that must not get it any more.
 
-    An item in doubt is removed from its queue; the caller decides about all others.
+    An item in doubt is removed from its queue; other items stay, for the caller to handle.
     """
     row = None if item.outbox is None else outbox.find(tx, item.outbox)
     if row is None:

@@ -1,9 +1,9 @@
 """Periodic events about each queue's depth and throughput, for the centre.
 
-The number of items is in rows already. Those that are locked, delayed or dead are counted from an
-index when the events are written. Deliveries since the last event are counted in a temporary table,
-which ends with the process. The queues whose last event reported items are stored, so that the
-centre learns of each that it is empty again, also after a restart.
+The row of each queue has the number of its items. Locked, delayed and dead items are counted from
+an index when the events are written. Deliveries since the last event are counted in a temporary
+table, which is lost when the process ends. The queues whose last event reported items are stored,
+so that one more event reports when such a queue is empty, even after a restart.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 
 MAX_QUEUES: Final = 64
-"""Queues that get an event of their own, the deepest first; one event covers all others. A day has
-18,432 such events at most, and the lane keeps 50,000."""
+"""Maximum number of queues with a separate event, the deepest first; one event covers all others.
+This makes at most 18,432 separate events a day; the lane `system` keeps 50,000 events."""
 
 OTHER: Final = "other"
-"""The topic of the event that covers all other queues."""
+"""Topic of the event that covers all queues without a separate event."""
 
 
 class Depth(NamedTuple):
-    """Depth of a queue, or of several together if `queue` is 0.
+    """Depth of one queue; if `queue` is 0, of a removed queue or of several queues together.
 
-    `topic` is the node's name or the shared subscription, `items` counts those in any state, and
-    `oldest` is when the oldest ready or locked item was published, in service seconds.
+    `topic` is the node's name or the shared subscription, `items` is the number of items in any
+    state, and `oldest` is the service second at which the oldest ready or locked item was published
+    or requeued.
     """
 
     queue: int
@@ -41,7 +42,7 @@ class Depth(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """Items that are not dead."""
+        """Number of items that are not dead."""
         return self.items - self.dead
 
 
@@ -89,7 +90,7 @@ _REMOVE_REPORTED: Final = "DELETE FROM queues_told WHERE topic = ?"
 
 
 def count_delivery(tx: Transaction, queue: int, *, again: bool) -> None:
-    """Count an assignment of an item; `again` if it was assigned before."""
+    """Count an assignment of an item of a queue; `again` is whether it was assigned before."""
     counts: dict[int, list[int]] | None = tx.memo.get(_DELIVERIES)
     if counts is None:
         counts = tx.memo[_DELIVERIES] = {}
@@ -112,15 +113,16 @@ def _write(tx: Transaction) -> None:
 
 
 def count_timeout(tx: Transaction, queue: int) -> None:
-    """Count a lock that timed out."""
+    """Count a lock timeout of an item of a queue."""
     tx.run(_COUNT_TIMEOUT, (queue,))
 
 
 def depths(tx: Transaction) -> list[Depth]:
-    """Return the depths to report: up to `MAX_QUEUES` queues, and one row for all others.
+    """Return the depths to report: of up to `MAX_QUEUES` queues, of all others together, and of
+    queues that became empty.
 
-    This looks at every queue that has items, at the index entries of its items that are not ready,
-    and at one ready item. It runs on a reader.
+    To be called on a read-only connection, because the index entries of all items that are not
+    ready are read.
     """
     rows = [Depth._make(row) for row in tx.rows(_DEPTHS)]
     reported = {topic for (topic,) in tx.rows(_REPORTED)}
@@ -146,7 +148,7 @@ def _total(rows: Sequence[Depth]) -> Depth:
 def write_events(tx: Transaction, rows: Sequence[Depth]) -> None:
     """Write an event for each row, and reset the delivery counts of the queues that it covers.
 
-    The row `OTHER` covers all queues that have no row of their own.
+    The row with the topic `OTHER` covers all queues that have no separate row.
     """
     _write(tx)
     tx.run(_CLEAR_REMOVED)

@@ -1,8 +1,8 @@
-"""Notifications to workers that an item of theirs was deleted or unlocked (XEP-0254).
+"""Notifications to workers that an item assigned to them was deleted or unlocked (XEP-0254).
 
-Each is for one session, by its full JID, and waits until that session is connected. Its row is
-removed when the session has received the stanza. Rows are added and removed later, together with
-those of other units of work.
+A notification waits until the session with its full JID is connected. Its row is removed when the
+session has received the stanza. Insertions and deletions of rows are collected and written in one
+batch for several units of work.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from edge.engine.database import Transaction
 from edge.features.accounts import service as accounts
 
 KIND: Final = "notification"
-"""The kind of receipt of these rows."""
+"""Kind of the receipts of notifications."""
 
 BATCH: Final = 256
-"""Notifications that expire in one unit of work."""
+"""Maximum number of notifications that one unit of work expires."""
 
 CACHED_ACCOUNTS: Final = 1024
-"""Accounts whose notifications are counted in memory; with more, all are counted again."""
+"""Maximum number of accounts in the cache of counts; a full cache is emptied."""
 
 _MOST: Final = "notifications"
-"""The cache of an upper bound of each account's notifications: added ones are counted, and removed
-ones are not subtracted."""
+"""Key of a cached upper limit of each account's number of notifications: added notifications
+increase the limit, removed ones do not reduce it."""
 
 
 class _Unwritten:
-    """The values of new rows, and the numbers of removed rows, that are not written yet."""
+    """Column values of rows to insert, and numbers of rows to delete, not written yet."""
 
     __slots__ = ("new", "removed")
 
@@ -39,7 +39,7 @@ class _Unwritten:
 
 
 class Notification(NamedTuple):
-    """A waiting notification: a complete stanza for the session of a full JID."""
+    """Waiting notification: a complete stanza for the session with the full JID `jid`."""
 
     row: int
     jid: str
@@ -86,8 +86,8 @@ _OLDEST: Final = "SELECT min(since) FROM main.notifications"
 
 
 def add(tx: Transaction, account: str, jid: str, stanza: bytes) -> int | None:
-    """Store a notification for a session of an account; return its row, or `None` if there is no
-    such account."""
+    """Store a notification for a session of an account; return its row number, or `None` if the
+    account does not exist."""
     status = accounts.status(tx, account)
     if status is None:
         return None
@@ -102,7 +102,8 @@ def add(tx: Transaction, account: str, jid: str, stanza: bytes) -> int | None:
 
 
 def make_room(tx: Transaction, account: str, limit: int) -> bool:
-    """Drop an account's oldest notification if it has `limit`; return whether one was dropped."""
+    """Drop an account's oldest notification if it has `limit` or more; return whether one was
+    dropped."""
     most: dict[str, int] = tx.cache.setdefault(_MOST, {})
     if most.get(account, limit) >= limit:
         if len(most) >= CACHED_ACCOUNTS:
@@ -116,12 +117,12 @@ def make_room(tx: Transaction, account: str, limit: int) -> bool:
 
 
 def waiting(tx: Transaction, account: str, jid: str) -> list[Notification]:
-    """Return the notifications for a session that are not on their way to it, in order."""
+    """Return the notifications for a full JID that are not in flight, oldest first."""
     return [Notification._make(row) for row in tx.rows(_WAITING, (account, jid))]
 
 
 def sessions_with_waiting(tx: Transaction) -> list[int]:
-    """Return the connected sessions for which notifications wait."""
+    """Return the generations of connected sessions with waiting notifications."""
     if tx.row(_ANY) is None:
         return []
     return [generation for (generation,) in tx.rows(_SESSIONS)]
@@ -143,16 +144,16 @@ def _write(tx: Transaction) -> None:
 
 
 def expire(tx: Transaction, ttl: float) -> list[str]:
-    """Remove notifications older than `ttl` service seconds, up to `BATCH`; return their JIDs."""
+    """Remove up to `BATCH` notifications older than `ttl` service seconds; return the full JIDs."""
     return [jid for (jid,) in tx.rows(_EXPIRE, (tx.now.service - ttl, BATCH))]
 
 
 def oldest(tx: Transaction) -> float | None:
-    """Return when the oldest notification was stored, in service seconds."""
+    """Return the service second at which the oldest notification was stored; `None` if none is."""
     (first,) = tx.row(_OLDEST)
     return None if first is None else float(first)
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:
-    """Age notifications stored until service second `before` by `seconds`."""
+    """Make notifications stored until service second `before` older by `seconds`."""
     tx.run(_AGE, (seconds, before))

@@ -1,6 +1,6 @@
 """Queues as seen by an operator or a node's owner: counts, items and members.
 
-Everything here only reads. Counting a queue reads an index of it.
+All functions only read. The items of a queue are counted in an index, not in their rows.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from edge.features.queues.store.queue_members import REQUESTS
 
 
 class Overview(NamedTuple):
-    """A queue with the number of its items in each state.
+    """Queue with the number of its items in each state.
 
-    The first fields are those of `Queue`, but `name` is the name of its node, or the shared
-    subscription as MQTT-234 writes it.
+    `name` is the name of the node, or the shared subscription as `$share:NAME:FILTER`. The other
+    fields before the counts are those of `Queue`.
     """
 
     id: int
@@ -37,7 +37,7 @@ class Overview(NamedTuple):
 
 
 class Subscriber(NamedTuple):
-    """A subscription to a queue: it accepts `requests` items at a time and has `in_flight`."""
+    """Subscription to a queue; it accepts `requests` items at a time and has `in_flight` now."""
 
     subscription: int
     subid: str
@@ -48,14 +48,14 @@ class Subscriber(NamedTuple):
 
 
 class Attendance(NamedTuple):
-    """A session through which a member is connected, as the running gateway sees it.
+    """Connected session of a member, as known in the running gateway.
 
     Attributes:
         session: the session's full JID.
-        in_flight: items that the member has, including those on their way to it.
-        accepts_qos: whether the session accepts messages at the member's QoS.
-        outbox_full: whether the outbox of its account had no room for an item.
-        too_many_bytes: whether its items have so many bytes that it gets no more.
+        in_flight: the number of items that the member has, including those being sent to it.
+        accepts_qos: whether the session accepts messages at the QoS of the subscription.
+        outbox_full: whether the outbox of the account had no room for an item.
+        too_many_bytes: whether the member's items have reached its limit of bytes.
     """
 
     subscription: int
@@ -112,17 +112,17 @@ def page(tx: Transaction, after: int, limit: int) -> list[Overview]:
 
 
 def of_node(tx: Transaction, name: str) -> Overview | None:
-    """Return the queue of a node; `None` if there is no such node or it is no queue node."""
+    """Return the queue of a node; `None` if the node does not exist or is no queue node."""
     return _overview(tx.row(_OF_NODE, (name,)))
 
 
 def of_share(tx: Transaction, name: str, filter: str) -> Overview | None:
-    """Return the queue of a shared subscription, if it exists."""
+    """Return the queue of a shared subscription; `None` if it does not exist."""
     return _overview(tx.row(_OF_SHARE, (name, filter)))
 
 
 def items_named(tx: Transaction, queue: int, item: str, limit: int) -> list[Item]:
-    """Return the items with an ItemID: a shared subscription may have one from each node."""
+    """Return the items with an ItemID; a shared subscription may have one from each node."""
     return [Item._make(row) for row in tx.rows(_ITEMS_NAMED, (queue, item, limit))]
 
 
@@ -132,7 +132,7 @@ def items_in_state(tx: Transaction, queue: int, state: str, limit: int) -> list[
 
 
 def count_before(tx: Transaction, item: Item) -> int:
-    """Return how many ready items go before an item."""
+    """Return the number of ready items of the queue that are delivered before an item."""
     return int(tx.row(_BEFORE, (item.queue, item.priority, item.row))[0])
 
 
@@ -144,7 +144,7 @@ def subscribers(tx: Transaction, queue: int, limit: int) -> list[Subscriber]:
 
 
 def attendance(tx: Transaction, queue: int, limit: int) -> list[Attendance]:
-    """Return the sessions through which members are connected; only the running gateway knows."""
+    """Return the connected sessions of a queue's members; to be called in the running gateway."""
     queue_members.write(tx)
     rows = tx.rows(_ATTENDANCE, (queue, limit))
     return [Attendance(*row[:3], *map(bool, row[3:])) for row in rows]

@@ -1,12 +1,12 @@
 """Items of queues and their states: ready, locked, delayed or dead.
 
-A row's number is the item's place in its queue. An item keeps it when it comes back. Payloads are
-in a table of their own, because item rows are written several times. Triggers maintain the totals
-of each queue.
+The row number of an item is its place in the queue, and stays the same if a member does not
+complete the item. Payloads are in a separate table, because the row of an item is written several
+times. SQL triggers maintain the totals of each queue.
 
 Recently published or requested items of queue nodes are cached in memory (`Transaction.cache`), and
-so are the numbers of queues without a ready item. New items, and the deletions of cached items, are
-written to the rows later, together with those of other units.
+so are the numbers of queues without a ready item. Insertions, and deletions of cached items, are
+collected and written in one batch for several units of work.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from edge.features.queues.store import queues
 from edge.features.queues.store.queues import CACHED_QUEUES, Queue
 
 OVERHEAD: Final = 128
-"""Bytes that an item is charged with besides its payload, ItemID and publisher."""
+"""Bytes charged for an item in addition to its payload, ItemID and publisher."""
 
 BATCH: Final = 64
-"""Items that timers or a restart change in one unit of work."""
+"""Maximum number of items that timers or a restart change in one unit of work."""
 
 CACHED_ITEMS: Final = 256
-"""Items of one queue to keep in memory; when there are more, all are read again."""
+"""Maximum number of cached items of one queue; a full cache is emptied."""
 
 CACHED_WITH_ITEMS: Final = 64
-"""Queues whose items are kept in memory; when there are more, all are read again."""
+"""Maximum number of queues with cached items; a full cache is emptied."""
 
 _ITEMS: Final = "queue items"
 _DRAINED: Final = "drained queues"
@@ -42,21 +42,25 @@ class Item(NamedTuple):
     All times except `wall` are service seconds.
 
     Attributes:
-        row: the item's place in its queue.
-        node: the name of the node that the item was published to.
+        row: the row number, which is the item's place in its queue.
+        queue: the number of the queue.
+        node: the name of the node to which the item was published.
+        item: the ItemID.
+        publisher: the full JID of the publisher.
         state: `ready`, `locked`, `delayed` or `dead`.
-        wall: when it was published, in ms since 1970.
-        since: when it was published or requeued.
+        wall: when the item was published, in ms since 1970.
+        since: when the item was published or requeued.
         due: when a delayed item becomes ready; `None` if it is held for an eligible member.
         expires: when a ready or delayed item becomes dead.
-        deliveries: how often it was assigned to members.
+        deliveries: how often the item was assigned to members.
         spared: deliveries that do not count towards the queue's `max_deliveries`.
-        subscription: the subscription that has locked it.
-        holder: the full JID that has locked it; of a ready item, the one that gave it back.
+        subscription: the number of the subscription that has locked the item.
+        holder: the full JID that has locked the item, or that gave a ready item back.
+        locked: when the lock began.
         until: when the lock ends; `None` for items of shared subscriptions.
-        outbox: the row of the outbox that delivers an item of a shared subscription.
-        reason: why it is dead.
-        bytes: what it is charged with.
+        outbox: the number of the outbox row that delivers an item of a shared subscription.
+        reason: why the item is dead.
+        bytes: the bytes charged for the item.
     """
 
     row: int
@@ -82,11 +86,12 @@ class Item(NamedTuple):
 
 
 class _Unwritten:
-    """The changes of a transaction that are not in the rows yet.
+    """Changes of a transaction that have not been written to the tables yet.
 
     Attributes:
-        new: the values of new rows, and the bodies of these.
-        deleted: the numbers of deleted rows.
+        new: the column values of item rows to insert.
+        bodies: the row numbers and payloads of these items.
+        deleted: the numbers of rows to delete.
     """
 
     __slots__ = ("bodies", "deleted", "new")
@@ -98,7 +103,7 @@ class _Unwritten:
 
 
 class Lock(NamedTuple):
-    """The lock of an item: its member's subscription and full JID, and the end if it has one."""
+    """Lock of an item: the member's subscription and full JID, and the end of the lock, if any."""
 
     subscription: int
     holder: str
@@ -106,12 +111,12 @@ class Lock(NamedTuple):
 
 
 NO_LOCK: Final = (0, None, None, None, None)
-"""Deliveries, subscription, holder, and start and end of the lock, for an item without a lock."""
+"""Values of `deliveries`, `subscription`, `holder`, `locked` and `until` for an unlocked item."""
 
 _COLUMNS: Final = ", ".join(("i.id", *(f"i.{name}" for name in Item._fields[1:])))
 
 ITEM: Final = f"SELECT {_COLUMNS} FROM main.queue_items AS i"  # noqa: S608 - of constants
-"""Selects items."""
+"""`SELECT` statement for the columns of `Item`, to which a `WHERE` clause is appended."""
 
 _GET: Final = f"{ITEM} WHERE id = ?"
 _FIND: Final = f"{ITEM} WHERE queue = ? AND item = ?"
@@ -272,12 +277,12 @@ _SET_RESTART_HANDLED: Final = "INSERT INTO temp.share_items (looked) VALUES (1)"
 
 
 def charge(item: str, publisher: str, body: bytes) -> int:
-    """Return the bytes that an item is charged with."""
+    """Return the bytes charged for an item."""
     return len(body) + len(item.encode()) + len(publisher.encode()) + OVERHEAD
 
 
 def get(tx: Transaction, row: int) -> Item | None:
-    """Return an item by its row."""
+    """Return an item by its row number."""
     found = tx.row(_GET, (row,))
     return None if found is None else Item._make(found)
 
@@ -299,7 +304,7 @@ def find(tx: Transaction, queue: int, item: str) -> Item | None:
 
 
 def _cached(tx: Transaction, queue: int) -> dict[str, Item]:
-    """Return the items of a queue that are in memory, by ItemID."""
+    """Return the cached items of a queue, by ItemID."""
     cache: dict[int, dict[str, Item]] = tx.cache.setdefault(_ITEMS, {})
     found = cache.get(queue)
     if found is None:
@@ -317,12 +322,12 @@ def _keep(cached: dict[str, Item], item: Item) -> Item:
 
 
 def _forget_item(tx: Transaction, queue: int, item: str) -> None:
-    """Read an item again at its next use."""
+    """Drop an item from the cache."""
     tx.cache.get(_ITEMS, {}).get(queue, {}).pop(item, None)
 
 
 def _forget(tx: Transaction) -> None:
-    """Drop cached items and drained queues, because rows have changed and some may be ready."""
+    """Drop the cached items and the cached numbers of queues without a ready item."""
     tx.cache.pop(_ITEMS, None)
     tx.cache.pop(_DRAINED, None)
 
@@ -342,8 +347,8 @@ def enqueue(
 ) -> Item:
     """Append an item to a queue and return it.
 
-    It is delayed until `due` if that is given, and expires at `expires`, in service seconds. With a
-    `lock` it is delivered at once.
+    The item is delayed until `due`, if given, and its time to live ends at `expires`, both in
+    service seconds. With a `lock` the item is stored as locked, with one delivery.
     """
     state = "ready" if due is None else "delayed"
     if lock is not None:
@@ -400,7 +405,7 @@ def replace(
     body: bytes,
     expires: float | None = None,
 ) -> None:
-    """Replace the payload of a waiting item, which keeps its place."""
+    """Replace the payload of a waiting item, which keeps its place in the queue."""
     size, now = charge(item.item, publisher, body), tx.now
     tx.run(
         _REPLACE,
@@ -431,7 +436,7 @@ def next_ready(tx: Transaction, queue: int, limit: int) -> list[Item]:
 
 
 def is_drained(tx: Transaction, queue: int) -> bool:
-    """Return whether a queue is known to have no ready item."""
+    """Return whether a queue has no ready item; false if that is not known without reading rows."""
     return queue in tx.cache.get(_DRAINED, ())
 
 
@@ -445,30 +450,35 @@ def lock(
 ) -> None:
     """Lock an item for a member's session and count the delivery.
 
-    The lock ends at `until`, in service seconds, or never by itself.
+    The lock times out at `until`, in service seconds; `None` means never.
     """
     for queue, item in tx.rows(_LOCK, (subscription, holder, tx.now.service, until, row)):
         _forget_item(tx, queue, item)
 
 
 def take(tx: Transaction, row: int, due: float) -> None:
-    """Delay a ready item until `due`, in service seconds, and count the delivery."""
+    """Delay a ready item until `due`, in service seconds, because the operator takes it; count a
+    delivery."""
     _change(tx, _TAKE, (due, row))
 
 
 def set_outbox_row(tx: Transaction, row: int, outbox: int) -> None:
-    """Record which row of the outbox delivers an item of a shared subscription."""
+    """Record the number of the outbox row that delivers an item of a shared subscription."""
     tx.run(_SET_OUTBOX_ROW, (outbox, row))
 
 
 def has_received(tx: Transaction, row: int, full: str) -> bool:
-    """Return whether an item was ever assigned to a session, by its full JID."""
+    """Return whether an item was ever assigned to a session, given by its full JID."""
     return tx.row(_HAS_RECEIVED, (row, full)) is not None
 
 
 def unlock(tx: Transaction, row: int, avoid: str | None = None, *, delivered: bool = True) -> None:
-    """Make a locked item ready again, and keep it from `avoid`, a full JID, while other members are
-    connected; if it was not `delivered`, that delivery is not counted."""
+    """Make a locked item ready again.
+
+    Args:
+        avoid: the full JID that should not get the item while other members are connected.
+        delivered: whether the delivery counts towards the maximum number of deliveries.
+    """
     tx.run(_ADD_RECEIVER, (row,))
     tx.run(_UNLOCK, (avoid, not delivered, row))
     _forget(tx)
@@ -477,7 +487,7 @@ def unlock(tx: Transaction, row: int, avoid: str | None = None, *, delivered: bo
 def end_lock(tx: Transaction, row: int, max_deliveries: int) -> None:
     """End the lock of an item as if it timed out now.
 
-    The item becomes dead only if the queue allows one delivery.
+    The item is then ready, or dead if `max_deliveries` is 1.
     """
     tx.run(_END_LOCK, (tx.now.service, max_deliveries, row))
     _forget(tx)
@@ -491,7 +501,7 @@ def dead_letter(tx: Transaction, row: int, reason: str) -> None:
 
 
 def requeue(tx: Transaction, row: int) -> bool:
-    """Make a dead item ready at its old place; return whether it was dead."""
+    """Make a dead item ready at its old place in the queue; return whether it was dead."""
     return _change(tx, _REQUEUE, (tx.now.service, row)) > 0
 
 
@@ -511,12 +521,12 @@ def delete(tx: Transaction, item: Item) -> None:
 
 
 def delete_all(tx: Transaction, queue: int) -> int:
-    """Delete all items of a queue; return how many there were."""
+    """Delete all items of a queue; return their number."""
     return _change(tx, _DELETE_ALL, (queue,))
 
 
 def delete_some(tx: Transaction, queue: int, limit: int, *, locked: bool) -> int:
-    """Delete up to `limit` items of a queue, `locked` ones included or not; return how many."""
+    """Delete up to `limit` items of a queue, locked items only if `locked`; return the number."""
     return _change(tx, _DELETE_SOME, (queue, locked, limit))
 
 
@@ -531,17 +541,17 @@ def locked_by(tx: Transaction, jid: str) -> list[Item]:
 
 
 def hold(tx: Transaction, queue: int, node: str) -> None:
-    """Hold the ready items of a queue that were published to a node: delay them without an end."""
+    """Hold the ready items of a queue that were published to a node: delay them indefinitely."""
     _change(tx, _HOLD, (queue, node))
 
 
 def release_held(tx: Transaction, queue: int) -> bool:
-    """Make all held items of a queue ready; return whether there were any."""
+    """Make all held items of a queue ready; return whether the queue had any."""
     return _change(tx, _RELEASE_HELD, (queue,)) > 0
 
 
 def dead_letter_node(tx: Transaction, queue: int, node: str, reason: str) -> int:
-    """Make the waiting items of a queue that were published to a node dead; return how many."""
+    """Make the waiting items of a queue that were published to a node dead; return their number."""
     return _change(tx, _DEAD_LETTER_NODE, (reason, queue, node))
 
 
@@ -549,7 +559,7 @@ def dead_letter_node(tx: Transaction, queue: int, node: str, reason: str) -> int
 
 
 def assign_slots(tx: Transaction, queue: int, *, by_hash: bool) -> None:
-    """Set the slots of all items of a queue if members are chosen by hash; otherwise clear them."""
+    """Set the slots of all items of a queue if `by_hash`; otherwise clear the slots."""
     tx.run(_CLEAR_SLOTS, (queue,))
     if by_hash:
         for row, publisher in tx.rows(_PUBLISHERS, (queue,)):
@@ -562,12 +572,12 @@ def ready_slots(tx: Transaction, queue: int) -> list[int]:
 
 
 def next_ready_of_slot(tx: Transaction, queue: int, slot: int, limit: int) -> list[tuple[int, int]]:
-    """Return the first ready items of a slot as sort keys: negative priority and row."""
+    """Return the first ready items of a slot, as pairs of negative priority and row number."""
     return tx.rows(_NEXT_READY_OF_SLOT, (queue, slot, tx.now.service, limit))
 
 
 def slot_owners(tx: Transaction, queue: int) -> Mapping[int, int]:
-    """Return which subscription has locked items of which slot."""
+    """Return the subscriptions that have locked items, by the slot of the items."""
     return dict(tx.rows(_SLOT_OWNERS, (queue,)))
 
 
@@ -575,17 +585,17 @@ def slot_owners(tx: Transaction, queue: int) -> Mapping[int, int]:
 
 
 def lock_timeouts(tx: Transaction) -> list[Item]:
-    """Return items whose lock has timed out, the earliest first: up to `BATCH`."""
+    """Return up to `BATCH` items whose lock has timed out, the earliest timeout first."""
     return _items(tx, _LOCK_TIMEOUTS, (tx.now.service, BATCH))
 
 
 def expired(tx: Transaction) -> list[Item]:
-    """Return waiting items whose time to live is over, the earliest first: up to `BATCH`."""
+    """Return up to `BATCH` waiting items whose time to live is over, the earliest end first."""
     return _items(tx, _EXPIRED, (tx.now.service, BATCH))
 
 
 def release_delayed(tx: Transaction) -> int:
-    """Make items ready whose delay is over, up to `BATCH`; return how many."""
+    """Make up to `BATCH` items ready whose delay is over; return their number."""
     found = tx.rows(_DELAY_OVER, (tx.now.service, BATCH))
     for values in found:
         _change(tx, _SET_READY, values)
@@ -593,7 +603,8 @@ def release_delayed(tx: Transaction) -> int:
 
 
 def next_timer(tx: Transaction) -> float | None:
-    """Return when the next lock, delay or time to live ends, in service seconds."""
+    """Return the service second at which the next lock, delay or time to live ends; `None` if none
+    does."""
     (first,) = tx.row(_NEXT_TIMER)
     return None if first is None else float(first)
 
@@ -602,42 +613,42 @@ def next_timer(tx: Transaction) -> float | None:
 
 
 def orphaned(tx: Transaction) -> list[Item]:
-    """Return items locked by subscriptions that no longer exist: up to `BATCH`."""
+    """Return up to `BATCH` items that are locked by subscriptions that no longer exist."""
     return _items(tx, _ORPHANED, (BATCH,))
 
 
 def reassignable(tx: Transaction, full: str) -> list[Item]:
     """Return the locked items of a session, by its full JID, that may go to another member.
 
-    These are items of shared subscriptions at QoS 1, and those at QoS 2 that were never sent. The
-    limits of the account's outbox bound their number.
+    These are items of shared subscriptions at QoS 1, and items at QoS 2 that were never sent. The
+    limits of the account's outbox limit their number.
     """
     return _items(tx, _REASSIGNABLE, (full,))
 
 
 def reassignable_after_restart(tx: Transaction) -> list[Item]:
-    """Return reassignable items of all sessions that are not connected: up to `BATCH`."""
+    """Return up to `BATCH` items, as in `reassignable`, of all sessions that no longer exist."""
     return _items(tx, _REASSIGNABLE_AFTER_RESTART, (BATCH,))
 
 
 def is_restart_handled(tx: Transaction) -> bool:
-    """Return whether this process has reassigned the items of sessions before its start."""
+    """Return whether the items of sessions from before the restart have been reassigned."""
     return tx.row(_IS_RESTART_HANDLED) is not None
 
 
 def set_restart_handled(tx: Transaction) -> None:
-    """Record that this process has reassigned the items of sessions before its start."""
+    """Record that the items of sessions from before the restart have been reassigned."""
     tx.run(_SET_RESTART_HANDLED)
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:
-    """Age the deadlines of items, and locks, stored until service second `before` by `seconds`."""
+    """Make items and locks stored until service second `before` older by `seconds`."""
     for statement in _AGE:
         _change(tx, statement, (seconds, before))
 
 
 def _change(tx: Transaction, sql: str, values: tuple[Any, ...]) -> int:
-    """Change rows and drop the cached ones; return the number of changed rows."""
+    """Change rows and drop all cached rows; return the number of changed rows."""
     count = tx.run(sql, values).rowcount
     if count:
         queues.forget(tx)

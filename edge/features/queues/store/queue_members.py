@@ -1,14 +1,13 @@
-"""The connected members of queues and how many items each has, in a temporary table.
+"""The connected members of queues and their numbers of items, in a temporary table.
 
-There is a row for each session through which a subscription can be served. It is filled as sessions
-begin, and ends with the process as they do. Whether a session accepts items at the moment, which
-depends on its presence and its connection, is looked up when members are chosen. A parameter
-`max_bytes` is how many bytes of items a member may have.
+The table has a row for each pair of a subscription to a queue and a session of its JID. Like the
+sessions, it is lost when the process ends. Whether a session accepts items now depends on its
+presence and connection, and is checked when members are chosen. Several functions have a parameter
+`max_bytes`: a member whose items have this many bytes gets no more items.
 
-Members of queues in use are in memory, as an image of their rows (`Transaction.cache`). Items are
-counted in the image, and the counts are written to the rows at the end of the transaction, or
-before another function of this module uses the rows (`write`). All other changes are made in the
-rows, which are then read again.
+Members of queues in use are cached in memory (`Transaction.cache`). Items are counted in the cache;
+the counts are written to the rows at the end of the transaction, or before another function of this
+module uses the rows (`write`). All other changes are made in the rows, which are then read again.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from edge.features.queues.rules.assignment import Member
 from edge.features.queues.store.queues import CACHED_QUEUES
 
 REQUESTS: Final = 10
-"""Items that a member accepts at a time if its subscription names no number."""
+"""Number of items that a member accepts at a time if its subscription does not set a number."""
 
 
 class ConnectedMember(NamedTuple):
-    """A member of a queue and the generation of the session through which it is connected."""
+    """Member of a queue, and the generation (number) of its connected session."""
 
     member: Member
     generation: int
@@ -143,7 +142,7 @@ _IMAGE: Final = "queue members"
 
 @dataclass(slots=True, eq=False)
 class _Member:
-    """The row of a member's session; only the columns from `in_flight` on change."""
+    """Row of a member's session; the columns from `in_flight` on are its counts, which change."""
 
     subscription: int
     generation: int
@@ -161,7 +160,7 @@ class _Member:
 
     @property
     def counts(self) -> _Counts:
-        """The columns that change."""
+        """Values of the columns that change: `in_flight` to `turn`."""
         return self.in_flight, self.mine, self.bytes, self.free, self.stalled, self.turn
 
     @counts.setter
@@ -170,11 +169,11 @@ class _Member:
 
     @property
     def load(self) -> _Load:
-        """The key that orders members for the next assignment; its end identifies the member."""
+        """Sort key: the member with the lowest key gets the next item."""
         return self.in_flight, self.mine, self.turn, self.subscription, self.generation
 
     def accepts(self, tx: Transaction) -> bool:
-        """Return whether the session accepts items at the moment."""
+        """Return whether the session is connected, available and able to get items now."""
         session = sessions.find(tx, self.full)
         if session is None or session.generation != self.generation or session.detached:
             return False
@@ -185,7 +184,7 @@ class _Member:
         return session.qos == "" and bool(self.plain)
 
     def connected(self) -> ConnectedMember:
-        """Return the member for an assignment; without room, its capacity is its item count."""
+        """Return the member for an assignment; without room, it has `capacity == in_flight`."""
         capacity = self.capacity if self.free else self.in_flight
         member = Member(self.subscription, self.full, capacity, self.in_flight, self.turn)
         return ConnectedMember(member, self.generation)
@@ -200,7 +199,7 @@ class _Queue:
 
     Attributes:
         free: the sorted keys (`_Member.load`) of the members that have room.
-        turn: the turn of the last assignment.
+        turn: the sequence number of the last assignment.
     """
 
     __slots__ = ("free", "members", "subscriptions", "turn")
@@ -222,7 +221,7 @@ class _Queue:
         self.turn = max(self.turn, member.turn)
 
     def remove(self, subscription: int) -> None:
-        """Remove all sessions of a member, if it is one."""
+        """Remove all sessions of a member, if the queue has this member."""
         for member in self.subscriptions.pop(subscription, ()):
             del self.members[subscription, member.generation]
             if member.free:
@@ -260,7 +259,7 @@ def _change(tx: Transaction, queue: _Queue, member: _Member, counts: _Counts) ->
 
 
 def write(tx: Transaction) -> None:
-    """Write the changes of the image to the rows."""
+    """Write the changed counts from the cache to the rows."""
     changed: dict[tuple[int, int], _Member] | None = tx.memo.get(_IMAGE)
     if changed:
         tx.run_many(_SAVE, [(*member.counts, *key) for key, member in changed.items()])
@@ -272,7 +271,7 @@ def _drop(tx: Transaction) -> None:
 
 
 def _reread(tx: Transaction, subscription: int) -> None:
-    """Read the rows of a member again; they have changed."""
+    """Update the cached rows of a member after the rows in the table have changed."""
     image: dict[int, _Queue] | None = tx.cache.get(_IMAGE)
     if not image:
         return
@@ -284,7 +283,7 @@ def _reread(tx: Transaction, subscription: int) -> None:
 
 
 def add_subscription(tx: Transaction, subscription: int, max_bytes: int) -> None:
-    """Add or update a new or changed subscription with all its sessions."""
+    """Add a subscription to a queue with all its sessions, or update it."""
     write(tx)
     for (found,) in set(tx.rows(_ADD_SUBSCRIPTION, (subscription,))):
         _count(tx, found, max_bytes)
@@ -292,8 +291,8 @@ def add_subscription(tx: Transaction, subscription: int, max_bytes: int) -> None
 
 
 def add_session(tx: Transaction, generation: int, full: str, max_bytes: int) -> bool:
-    """Add or update a session with all subscriptions to queues that it serves; return whether it
-    serves any."""
+    """Add a session to all queues to which its bare or full JID is subscribed, or update it; return
+    whether there is such a queue."""
     write(tx)
     bare = full.partition("/")[0]
     found = {id for (id,) in tx.rows(_ADD_SESSION, (generation, full, bare))}
@@ -304,7 +303,7 @@ def add_session(tx: Transaction, generation: int, full: str, max_bytes: int) -> 
 
 
 def _count(tx: Transaction, subscription: int, max_bytes: int) -> None:
-    """Count the items that a member has locked or, at QoS 0, those that are being sent to it."""
+    """Count the items that a member has locked; at QoS 0, the items that are being sent to it."""
     locked = tx.rows(_LOCKED, (subscription,))
     if not locked:
         tx.run(_CLEAR_COUNT, (subscription,))
@@ -320,8 +319,8 @@ def _count(tx: Transaction, subscription: int, max_bytes: int) -> None:
 def count_assignment(
     tx: Transaction, queue: int, to: ConnectedMember, size: int, max_bytes: int
 ) -> bool:
-    """Count an item of `size` bytes that was assigned to a member; return whether it has room for
-    more."""
+    """Count an item of `size` bytes as assigned to a member; return whether the member has room for
+    more items."""
     image, has_room = _queue(tx, queue), False
     for one in image.subscriptions.get(to.member.subscription, ()):
         in_flight, bytes_, turn, mine = one.in_flight + 1, one.bytes + size, one.turn, one.mine
@@ -336,7 +335,7 @@ def count_assignment(
 def count_removal(
     tx: Transaction, queue: int, subscription: int, holder: str, size: int, max_bytes: int
 ) -> None:
-    """Count that a session of a member no longer has an item of `size` bytes."""
+    """Subtract an item of `size` bytes, which the session `holder` had, from a member's counts."""
     image = _queue(tx, queue)
     for one in image.subscriptions.get(subscription, ()):
         in_flight, bytes_ = one.in_flight - 1, one.bytes - size
@@ -347,7 +346,7 @@ def count_removal(
 
 
 def count_sent(tx: Transaction, generation: int) -> None:
-    """Recount the items at QoS 0 that are being sent to the members that a session serves."""
+    """Recount the items at QoS 0 that are being sent, for all subscriptions of a session."""
     write(tx)
     for (subscription,) in tx.rows(_AT_QOS_0, (generation,)):
         tx.run(_COUNT_SENT, (subscription,))
@@ -362,7 +361,7 @@ def set_stalled(tx: Transaction, subscription: int) -> None:
 
 
 def clear_stalls(tx: Transaction, max_bytes: int) -> None:
-    """Allow stalled members to get items again."""
+    """Allow members that `set_stalled` excluded to get items again."""
     write(tx)
     for (subscription,) in tx.rows(_STALLED):
         tx.run(_CLEAR_STALL, (max_bytes, subscription))
@@ -370,13 +369,13 @@ def clear_stalls(tx: Transaction, max_bytes: int) -> None:
 
 
 def has_stalled(tx: Transaction) -> bool:
-    """Return whether there are stalled members."""
+    """Return whether `set_stalled` excludes any member at present."""
     write(tx)
     return tx.row(f"{_STALLED} LIMIT 1") is not None
 
 
 def with_room(tx: Transaction, queue: int, limit: int) -> list[ConnectedMember]:
-    """Return connected members of a queue that have room, the least loaded first."""
+    """Return up to `limit` connected members of a queue that have room, the least loaded first."""
     image = _queue(tx, queue)
     found: list[ConnectedMember] = []
     for *_counts, subscription, generation in image.free:
@@ -389,7 +388,7 @@ def with_room(tx: Transaction, queue: int, limit: int) -> list[ConnectedMember]:
 
 
 def connected(tx: Transaction, queue: int) -> list[ConnectedMember]:
-    """Return all connected members of a queue; one without room has its items as capacity."""
+    """Return all connected members of a queue; those without room have `capacity == in_flight`."""
     members = _queue(tx, queue).members.values()
     return [member.connected() for member in members if member.accepts(tx)]
 
@@ -402,7 +401,7 @@ def remove_subscription(tx: Transaction, subscription: int) -> None:
 
 
 def remove_session(tx: Transaction, generation: int) -> None:
-    """Remove a session; items that were being sent to it at QoS 0 no longer count."""
+    """Remove a session; items at QoS 0 that were being sent to it are no longer counted."""
     write(tx)
     at_qos_0 = tx.rows(_AT_QOS_0, (generation,))
     removed = tx.rows(_REMOVE_SESSION, (generation,))
@@ -427,13 +426,13 @@ def remove_all(tx: Transaction) -> None:
 
 
 def queues_of(tx: Transaction, generation: int) -> list[int]:
-    """Return the queues whose items a session may get."""
+    """Return the numbers of the queues of which a session serves a member."""
     write(tx)
     return [queue for (queue,) in tx.rows(_QUEUES_OF_SESSION, (generation,))]
 
 
 def dispatchable(tx: Transaction) -> list[int]:
-    """Return the queues that have ready items and members with room."""
+    """Return the numbers of the queues that have ready items and members with room."""
     write(tx)
     return [queue for (queue,) in tx.rows(_DISPATCHABLE)]
 
@@ -441,11 +440,12 @@ def dispatchable(tx: Transaction) -> list[int]:
 def with_unknown_qos(
     tx: Transaction, *, subscription: int | None = None, generation: int | None = None
 ) -> list[str]:
-    """Return the full JIDs of members' sessions that could get items if they support QoS, which is
-    unknown.
+    """Return the full JIDs of sessions that could get items but whose support of QoS is unknown.
 
-    Only sessions that serve a subscription, or only one session; otherwise only those of
-    subscriptions by full JID, which need not become available.
+    Args:
+        subscription: consider only the sessions of this subscription.
+        generation: consider only this session. If neither is given, the sessions of subscriptions
+            by full JID are considered, because they may never send presence.
     """
     if subscription is not None:
         rows = tx.rows(_QOS_UNKNOWN_OF_SUBSCRIPTION, (subscription,))
@@ -457,7 +457,7 @@ def with_unknown_qos(
 
 
 def recount_locking(tx: Transaction, max_bytes: int) -> None:
-    """Remove ended subscriptions and recount locked items, after another process changed them."""
+    """Remove ended subscriptions and recount locked items, after changes by another process."""
     write(tx)
     tx.run(_REMOVE_ENDED)
     _drop(tx)

@@ -1,7 +1,7 @@
 """Queues: one for each queue node (XEP-0254) and for each shared subscription (MQTT-234).
 
-Queues in use, and the total of all queues, are cached in memory (`Transaction.cache`). Triggers
-change the numbers of items and bytes in the rows; `count_items` changes them in the cache.
+Queues in use, and the total of all queues, are cached in memory (`Transaction.cache`). SQL triggers
+update the numbers of items and bytes in the rows; `count_items` updates them in the cache.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from edge.engine.quota import Usage
 from edge.features.queues.rules.transitions import MAX_DELIVERIES
 
 LOCK_TIMEOUT: Final = 60.0
-"""Seconds that an item of a queue node is locked if the node's configuration names no time. Items
-of shared subscriptions have no lock timeout."""
+"""Default time for which an item of a queue node is locked, in service seconds. Locks of items of
+shared subscriptions do not time out."""
 
 CACHED_QUEUES: Final = 256
-"""Queues to keep in memory, and queues with their members; with more, all are read again."""
+"""Maximum number of cached queues, and of queues with cached members; a full cache is emptied."""
 
 _CACHE: Final = "queues"
 _TOTAL_CACHE: Final = "queues total"
 
 
 class Queue(NamedTuple):
-    """A queue of a node or of a shared subscription.
+    """Queue of a node or of a shared subscription.
 
     Attributes:
         node: the number of its node; `None` for a shared subscription.
         share: the name of the shared subscription; `None` for a queue node.
         filter: the topic filter of the shared subscription; `None` for a queue node.
-        policy: how members are chosen, a value of `Policy`.
-        favourite: the subscription that gets all items under the sticky policy.
-        lock_timeout: seconds that an item is locked.
-        max_deliveries: deliveries after which an item that comes back is dead.
-        items: items in the queue, in any state.
-        bytes: what they are charged with.
+        policy: the rule that chooses members, a value of `Policy`.
+        favourite: the number of the subscription that gets all items under the sticky policy.
+        lock_timeout: service seconds for which an item is locked; unused for shared subscriptions.
+        max_deliveries: the deliveries after which an uncompleted item is dead.
+        items: the number of items in the queue, in any state.
+        bytes: the bytes charged for these items.
     """
 
     id: int
@@ -71,7 +71,7 @@ _TOTAL: Final = "SELECT items, bytes FROM main.queues_total"
 
 
 class _Cache:
-    """Queues by number, and the numbers of those of nodes by node."""
+    """Queues by number, and queue numbers by the number of the node."""
 
     __slots__ = ("by_id", "of_nodes")
 
@@ -88,7 +88,7 @@ def get(tx: Transaction, id: int) -> Queue | None:
 
 
 def of_node(tx: Transaction, node: int) -> Queue | None:
-    """Return the queue of a node, by the node's number; `None` if the node is no queue node."""
+    """Return the queue of the node with a number; `None` if it is no queue node."""
     cache: _Cache | None = tx.cache.get(_CACHE)
     id = None if cache is None else cache.of_nodes.get(node)
     if cache is not None and id is not None:
@@ -109,13 +109,13 @@ def _keep(tx: Transaction, row: Any) -> Queue | None:
 
 
 def forget(tx: Transaction) -> None:
-    """Drop the cached queues and their total, because rows have changed."""
+    """Drop the cached queues and their cached total."""
     tx.cache.pop(_CACHE, None)
     tx.cache.pop(_TOTAL_CACHE, None)
 
 
 def count_items(tx: Transaction, id: int, items: int, size: int) -> None:
-    """Add items and bytes to the cached counts of a queue, as triggers do to its row."""
+    """Add to the cached numbers of items and bytes of a queue and of all queues."""
     _count(tx.cache, id, items, size)
     tx.on_undo(_count, tx.cache, id, -items, -size)
 
@@ -132,7 +132,7 @@ def _count(caches: dict[str, Any], id: int, items: int, size: int) -> None:
 
 
 def of_share(tx: Transaction, share: str, filter: str) -> Queue | None:
-    """Return the queue of a shared subscription, if it exists."""
+    """Return the queue of a shared subscription; `None` if it does not exist."""
     return _queue(tx.row(_OF_SHARE, (share, filter)))
 
 
@@ -143,7 +143,7 @@ def add_for_node(
     lock_timeout: float = LOCK_TIMEOUT,
     max_deliveries: int = MAX_DELIVERIES,
 ) -> Queue:
-    """Create the queue of a node, by the node's number; `lock_timeout` is in seconds."""
+    """Create the queue of the node with a number; `lock_timeout` is in service seconds."""
     return _add(tx, (node, None, None, policy, lock_timeout, max_deliveries))
 
 
@@ -165,7 +165,7 @@ def configure(
 
 
 def set_favourite(tx: Transaction, queue: int, subscription: int) -> None:
-    """Record which subscription gets all items of a queue under the sticky policy."""
+    """Set the subscription that gets all items of a queue under the sticky policy."""
     tx.run(_SET_FAVOURITE, (subscription, queue))
     forget(tx)
 
@@ -178,7 +178,7 @@ def remove(tx: Transaction, queue: int) -> None:
 
 
 def usage(tx: Transaction, queue: int) -> tuple[Usage, Usage]:
-    """Return the usage of one queue and of all queues together."""
+    """Return the number and bytes of items of one queue and of all queues together."""
     found = get(tx, queue)
     total: Usage | None = tx.cache.get(_TOTAL_CACHE)
     if total is None:

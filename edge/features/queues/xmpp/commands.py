@@ -25,33 +25,37 @@ from sync.common.text import plural
 Form: TypeAlias = Mapping[str, list[str]]
 
 FORM: Final = f"{NODE}:queue"
-"""The type of the forms, and the prefix of the commands' nodes."""
+"""`FORM_TYPE` of the forms, and prefix of the commands' node names."""
 
 ITEMS: Final = 10
-"""Items of each state in an answer."""
+"""Maximum number of items in each state in an answer."""
 
 BATCH: Final = 1000
-"""Items that one command requeues or deletes, so that its unit of work is short."""
+"""Maximum number of items that one command requeues or deletes, so that it ends quickly."""
 
 _NODE: Final = Field("node", "text-single", required=True, label="Node")
-_ITEM: Final = Field("item", "text-single", label="ItemID; if empty, the first of each state")
+_ITEM: Final = Field(
+    "item", "text-single", label=f"ItemID; if empty, the first {ITEMS} items in each state"
+)
 _REQUIRED_ITEM: Final = Field("item", "text-single", required=True, label="ItemID")
 _DEAD: Final = Field("items", "text-multi", label="ItemIDs, one per line")
-_ALL: Final = Field("all", "boolean", ("0",), label=f"All dead items, {BATCH} at a time")
+_ALL: Final = Field(
+    "all", "boolean", ("0",), label=f"Requeue all dead items, up to {BATCH} at a time"
+)
 _SURE: Final = Field(
     "sure",
     "boolean",
     ("0",),
     required=True,
-    label=f"Delete all items permanently, {BATCH} at a time",
+    label=f"Delete all items permanently, up to {BATCH} at a time",
 )
 
 _COLUMNS: Final = (
     Field("item", "text-single", label="Item"),
     Field("state", "text-single", label="State"),
     Field("why", "text-single", label="Reason"),
-    Field("sentence", "text-single", label="Why it does not move"),
-    Field("before", "text-single", label="Items before it"),
+    Field("sentence", "text-single", label="Why the item is not delivered"),
+    Field("before", "text-single", label="Items before this one"),
     Field("deliveries", "text-single", label="Deliveries"),
     Field("holder", "text-single", label="Locked by"),
 )
@@ -60,7 +64,7 @@ _TRUE: Final = (["1"], ["true"])
 
 
 def show(_context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
-    """Show a queue, and why its items, or one of them, do not move."""
+    """Show a queue, and why its items, or those with one ItemID, are not delivered."""
     queue, item = _queue(tx, sender, form), _text(form, "item")
     report = diagnosis.running_report(tx, queue, item=item, limit=ITEMS)
     if item is not None and not report.items:
@@ -78,7 +82,7 @@ def show(_context: Context, tx: Transaction, sender: Sender, form: Form) -> Comm
 
 
 def unlock(_context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
-    """Take an item from its worker, as if its lock had timed out."""
+    """Unlock an item, as if its lock had timed out."""
     queue, item = _queue(tx, sender, form), _text(form, "item")
     if item is None:
         raise wire.refusal("bad-request", "bad-payload", "item is required")
@@ -91,7 +95,7 @@ def unlock(_context: Context, tx: Transaction, sender: Sender, form: Form) -> Co
 
 
 def requeue(context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
-    """Make dead items ready again."""
+    """Make dead items ready again: those in `items`, or up to `BATCH` if `all` is set."""
     queue = _queue(tx, sender, form)
     items = list(dict.fromkeys(item for item in form.get("items", ()) if item))
     if bool(items) == (form.get("all") in _TRUE):
@@ -108,7 +112,7 @@ def requeue(context: Context, tx: Transaction, sender: Sender, form: Form) -> Co
 
 
 def purge(context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
-    """Delete all items of a queue."""
+    """Delete up to `BATCH` items of a queue, if `sure` is set."""
     queue = _queue(tx, sender, form)
     if form.get("sure") not in _TRUE:
         raise wire.refusal("bad-request", "bad-payload", "sure must be true")
@@ -130,14 +134,14 @@ def _queue(tx: Transaction, sender: Sender, form: Form) -> Overview:
 def _text(form: Form, name: str) -> str | None:
     values = form.get(name, [])
     if len(values) > 1:
-        raise wire.refusal("bad-request", "bad-payload", f"{name} takes one value")
+        raise wire.refusal("bad-request", "bad-payload", f"{name} must have one value")
     return values[0] if values and values[0] else None
 
 
 def _members(report: Report) -> Iterator[tuple[str]]:
     for member in report.members:
         connected = ", ".join(report.sessions(member) or ()) or "not connected"
-        yield (f"{member.jid}: has {member.in_flight} of {member.requests}; {connected}",)
+        yield (f"{member.jid}: has {member.in_flight} of {member.requests} items; {connected}",)
 
 
 def _rows(report: Report) -> Iterator[tuple[str, ...]]:
@@ -156,7 +160,7 @@ NEEDS_ACCOUNTS: Final = True
 
 
 def register(hooks: Hooks) -> None:
-    """Register the commands."""
+    """Register the ad-hoc commands with the engine."""
     for name, label, form, act in (
         ("show", "Show a queue", _form(_NODE, _ITEM), show),
         ("unlock", "Unlock an item", _form(_NODE, _REQUIRED_ITEM), unlock),

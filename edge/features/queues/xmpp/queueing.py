@@ -1,4 +1,4 @@
-"""Requests for items of queue nodes, messages to members, and registration (XEP-0254)."""
+"""XMPP encoding of queues (XEP-0254): the unlock request, messages to members, registration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CONDITIONS: Final = {
     RefusalReason.NOT_A_QUEUE: "feature-not-implemented",
     RefusalReason.WRONG_STATE: "conflict",
 }
-"""The stanza error of each refusal, of the type that RFC 6120 recommends."""
+"""Condition of the stanza error for each refusal; RFC 6120 gives the error type."""
 
 
 def _stanza_error(error: QueueError) -> StanzaError:
@@ -47,7 +47,8 @@ def unlock(context: Context, stanza: Stanza) -> Work:
         raise pubsub.refusal("bad-request", "nodeid-required")
     ids = [child.get("id", "") for child in element.tree() if child.tag.endswith("}item")]
     if len(ids) != 1 or not ids[0]:
-        raise pubsub.refusal("bad-request", "item-required", "exactly one item id is required")
+        text = "one <item/> with an ItemID is required"
+        raise pubsub.refusal("bad-request", "item-required", text)
 
     def act(tx: Transaction, sender: Sender) -> bytes:
         operations.unlock_item(context, tx, sender, access.get_node(tx, name), ids[0])
@@ -60,7 +61,7 @@ def unlock(context: Context, stanza: Stanza) -> Work:
 
 
 def encode_delivery(context: Context, message: ItemDelivery) -> bytes:
-    """Encode an item for a member with its SubID (XEP-0131), without addresses for the outbox."""
+    """Encode the message that delivers an item; without addresses if the outbox adds them."""
     item = pubsub.item(message.item, message.body, message.publisher)
     content = pubsub.items_event(message.node, item)
     if message.redeliveries:
@@ -73,7 +74,7 @@ def encode_delivery(context: Context, message: ItemDelivery) -> bytes:
 
 
 def encode_lock_ended(context: Context, message: LockEnded) -> bytes:
-    """Encode the notice that an item was deleted or unlocked."""
+    """Encode the notification that an item was deleted or unlocked."""
     name, namespace = ("retract", None) if message.is_deleted else ("unlock", QUEUEING)
     content = serialize.tag(name, {"id": message.item}, xmlns=namespace)
     event = pubsub.items_event(message.node, content)
@@ -84,7 +85,7 @@ NEEDS_ACCOUNTS: Final = True
 
 
 def register(hooks: Hooks) -> None:
-    """Register what queues handle, advertise and send, and when they run."""
+    """Register the requests, features, messages and hooks of queues with the engine."""
     for type_ in ("get", "set"):
         for namespace in (QUEUEING, QUEUEING_SHORT):
             hooks.add(hooks.pubsub_requests, (type_, clark(namespace, "unlock")), unlock)

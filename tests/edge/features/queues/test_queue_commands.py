@@ -68,7 +68,9 @@ def test_owner_sees_the_state_of_a_queue(gateway: Gateway) -> None:
         ("bad", "dead", "dead", "0"),
     ]
     assert [row["holder"] for row in rows(reply)] == [FIRST, "", "", "", ""]
-    assert rows(reply)[2]["sentence"] == "the queue has no subscribers; 1 before it in the queue"
+    assert rows(reply)[2]["sentence"] == (
+        "the queue has no subscribers; 1 ready item before it in the queue"
+    )
 
 
 def test_item_is_shown_with_connected_members(gateway: Gateway) -> None:
@@ -82,13 +84,13 @@ def test_item_is_shown_with_connected_members(gateway: Gateway) -> None:
     reply = do(gateway, "show", node="work", item="two")
     assert [row["sentence"] for row in rows(reply)] == [
         "no subscriber is connected: worker@gw.example, pump1@gw.example/fw;"
-        " 1 before it in the queue"
+        " 1 ready item before it in the queue"
     ]
     make_available(gateway, OTHER)
     attending = fields(do(gateway, "show", node="work"))["attending"]
     assert attending[0].startswith("worker@gw.example: has ")
-    assert attending[0].endswith(f" of 3; {OTHER}")
-    assert attending[1] == "pump1@gw.example/fw: has 0 of 3; not connected"
+    assert attending[0].endswith(f" of 3 items; {OTHER}")
+    assert attending[1] == "pump1@gw.example/fw: has 0 of 3 items; not connected"
     assert note(do(gateway, "show", node="work", item="nix")) == (
         "error",
         "there is no item 'nix' in work",

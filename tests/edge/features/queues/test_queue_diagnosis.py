@@ -114,7 +114,7 @@ def test_the_load_of_members_without_room_is_named(gateway: Gateway) -> None:
     attendance = [connected(busy, in_flight=1), connected(able, SECOND)]
     assert diagnosed(gateway, "two", attendance)[0] is Reason.NEXT
     reason, text = diagnosed(gateway, "two", attendance[:1])
-    assert (reason, text.partition(": ")[2]) == (Reason.NO_ROOM, f"{FIRST} has 1 of 1")
+    assert (reason, text.partition(": ")[2]) == (Reason.NO_ROOM, f"{FIRST} has 1 of 1 items")
 
 
 def test_the_member_that_gave_an_item_back_is_named(gateway: Gateway) -> None:
@@ -125,7 +125,7 @@ def test_the_member_that_gave_an_item_back_is_named(gateway: Gateway) -> None:
     attendance = [connected(busy, in_flight=1), connected(free, SECOND)]
     assert diagnosed(gateway, "two", attendance) == (
         Reason.GIVEN_BACK,
-        f"{SECOND} gave it back; it waits for another member: {FIRST} has 1 of 1",
+        f"{SECOND} gave the item back; another member must have room: {FIRST} has 1 of 1 items",
     )
 
 
@@ -134,11 +134,11 @@ def test_items_that_go_first_are_counted(gateway: Gateway) -> None:
     member = join(gateway)
     reason, text = diagnosed(gateway, "two", [connected(member)])
     assert reason is Reason.BEHIND_OTHERS
-    assert text.endswith("; 1 before it in the queue")
+    assert text.endswith("; 1 ready item before it in the queue")
     gateway.tx(
         lambda tx: queue_items.enqueue(tx, first(tx), "work", "x", PUBLISHER, b"", priority=1)
     )
-    assert diagnosed(gateway, "two", [])[1].endswith("; 2 before it in the queue")
+    assert diagnosed(gateway, "two", [])[1].endswith("; 2 ready items before it in the queue")
 
 
 def test_connected_members_of_a_shared_subscription_that_get_nothing_are_named(
@@ -171,7 +171,7 @@ def test_the_member_that_the_policy_chooses_is_named(gateway: Gateway) -> None:
     attendance = [connected(favourite, in_flight=1), connected(other, SECOND)]
     assert diagnosed(gateway, "two", attendance) == (
         Reason.CHOSEN_MEMBER_BUSY,
-        f"all items go to {WORKER}, which has as many as it accepts",
+        f"all items go to {WORKER}, which has as many items as it accepts",
     )
     gateway.tx(lambda tx: tx.run("UPDATE queues SET policy = 'hash'"))
     gateway.tx(lambda tx: queue_items.assign_slots(tx, 1, by_hash=True))
