@@ -147,7 +147,7 @@ def _publish(context: Context, tx: Transaction, request: SendMessage, body: byte
     destination, to = destinations.find(context, request.to)
     contents = destination.read(context, body, to)
     if contents.item is None:
-        raise RequestRefused(contents.unreadable or "options of an item need a queue node")
+        raise RequestRefused(contents.unreadable or "options of an item require a queue node")
     try:
         options, _ = publication.split_options({n: [v] for n, v in request.options.items()})
     except publication.InvalidItemOption as error:

@@ -49,7 +49,7 @@ def _around(outer: str, xmlns: str, name: str, node: str) -> tuple[bytes, bytes]
 
 
 def subid_header(subid: str) -> bytes:
-    """Build the header that names the subscription of a notification (XEP-0060, section 12.17)."""
+    """Build the header that names a notification's subscription (XEP-0131; XEP-0060, 12.17)."""
     header = serialize.tag("header", {"name": "SubID"}, serialize.escape(subid))
     return serialize.tag("headers", content=header, xmlns=SHIM)
 

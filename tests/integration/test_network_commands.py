@@ -141,7 +141,7 @@ async def test_options_of_an_item_decide_when_it_is_taken(
     words = commands.words("send", "pump1", "--node", "plant/a", "--ttl", 1, "text")
     status, _, err = await commands.run(*words)
     assert (status, err.count("\n")) == (1, 1)
-    assert "need a queue node" in err
+    assert "require a queue node" in err
     words = commands.words("send", "pump1", "--node", "timed", "--ttl", 1, "--lines")
     assert await commands.run(*words, text="one\ntwo\n") == (0, "", "")
 

@@ -230,7 +230,7 @@ def test_options_of_an_item_decide_when_it_is_taken(gateway: Gateway, process: P
     assert "from 0 to " in refused(gateway, "send", "--node", "jobs", "--ttl", -1, "text")
     done(gateway, "node", "delete", "jobs", "--yes")
     done(gateway, "node", "create", "plain")
-    assert "need a queue node" in refused(gateway, "send", "--node", "plain", "--ttl", 1, "text")
+    assert "require a queue node" in refused(gateway, "send", "--node", "plain", "--ttl", 1, "text")
     done(gateway, "node", "delete", "plain", "--yes")
 
 

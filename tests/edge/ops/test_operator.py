@@ -107,7 +107,7 @@ def test_a_message_reaches_a_device_at_each_level(gateway: Gateway) -> None:
         (to_node("jobs", "<message xmlns='jabber:client'/>"), "one element"),
         (to_node("jobs", "<message xmlns='jabber:client'/>", ttl="1"), "one element"),
         (to_node("jobs", priority="1001"), "from -1000 to 1000"),
-        (to_node("plain", ttl="1"), "need a queue node"),
+        (to_node("plain", ttl="1"), "require a queue node"),
         (TakeItem("plain"), "no queue node plain"),
         (FinishItem("jobs", "missing"), "no item"),
         (CreateNode("jobs"), "exists already"),
