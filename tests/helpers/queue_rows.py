@@ -33,7 +33,7 @@ def share(tx: Transaction, policy: str = "least-loaded") -> Queue:
 
 
 def fill(tx: Transaction, queue: Queue) -> None:
-    """Enqueue two ready items and one item in each other state."""
+    """Enqueue the ready items `one` and `two`, `late` (delayed), `bad` (dead), `held` (locked)."""
     now = tx.now.service
     for item, due in (("one", None), ("two", None), ("late", now + 30), ("bad", None)):
         queue_items.enqueue(tx, queue, "work", item, PUBLISHER, b"<a/>", due=due)

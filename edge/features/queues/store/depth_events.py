@@ -26,9 +26,9 @@ OTHER: Final = "other"
 class Depth(NamedTuple):
     """Depth of one queue; if `queue` is 0, of a removed queue or of several queues together.
 
-    `topic` is the node's name or the shared subscription, `items` is the number of items in any
-    state, and `oldest` is the service second at which the oldest ready or locked item was published
-    or requeued.
+    `topic` is the node's name or the shared subscription, and `items` is the number of items in any
+    state. `oldest` is the service second at which the ready or locked item that was published first
+    was published, or requeued later: the index finds it without reading all items.
     """
 
     queue: int
