@@ -23,8 +23,8 @@ class Limits(Section, frozen=True, kw_only=True):
         "send_buffer": "Unread and unacknowledged stanzas",
         "roster_items": "Rosters and presence",
         "offline_messages": "Plain messages stored for offline accounts",
-        "held_messages": "Assured messages in custody",
-        "outbox_messages": "Assured messages waiting for devices",
+        "held_messages": "Assured messages before their release (`deliver`)",
+        "outbox_messages": "Guaranteed messages waiting for devices",
         "dead_messages": "Dead letters",
         "nodes": "Nodes, subscriptions and items",
         "queue_items": "Queues",
@@ -137,13 +137,18 @@ class Limits(Section, frozen=True, kw_only=True):
         int, option("Maximum attributes of an element.", "attributes", ge=8)
     ] = 32
     msgid_bytes: Annotated[
-        int, option("Maximum length of the msgId of an assured message.", "bytes", ge=16)
+        int,
+        option(
+            "Maximum length of the msgId of an assured message (quality of service 2).",
+            "bytes",
+            ge=16,
+        ),
     ] = 256
     stanzas_per_second: Annotated[
         int,
         option(
-            "Sustained stanzas per second of one connection; 100 are 50 assured exchanges. A faster"
-            " connection is read at this rate.",
+            "Sustained stanzas per second of one connection. Each assured message takes two. A"
+            " faster connection is read at this rate.",
             "stanzas",
             ge=1,
         ),
@@ -221,7 +226,7 @@ class Limits(Section, frozen=True, kw_only=True):
     stalled_time: Annotated[
         float,
         option(
-            "Time for which a peer may leave replies unread. Then it is disconnected.",
+            "Time for which a peer may leave replies unread. After this time it is disconnected.",
             "seconds",
             gt=0,
         ),
@@ -323,12 +328,17 @@ class Limits(Section, frozen=True, kw_only=True):
     ] = 7 * DAY
     held_messages: Annotated[
         int,
-        option("Maximum assured messages in custody, from all sources.", "messages", ge=8),
+        option(
+            "Maximum held messages from all sources. An assured message is held from its offer"
+            " until its sender asks for its delivery (`deliver`).",
+            "messages",
+            ge=8,
+        ),
     ] = 8192
     held_bytes: Annotated[
         int,
         option(
-            "Maximum bytes of assured messages in custody from all sources, keys included.",
+            "Maximum bytes of held messages from all sources, including their msgIds.",
             "bytes",
             ge=64 * KIB,
         ),
@@ -336,7 +346,7 @@ class Limits(Section, frozen=True, kw_only=True):
     held_messages_per_source: Annotated[
         int,
         option(
-            "Maximum assured messages in custody from one account. Firmware has few in flight.",
+            "Maximum held messages from one account. Firmware has few messages in flight.",
             "messages",
             ge=1,
         ),
@@ -344,7 +354,7 @@ class Limits(Section, frozen=True, kw_only=True):
     held_bytes_per_source: Annotated[
         int,
         option(
-            "Maximum bytes of assured messages in custody from one account, keys included.",
+            "Maximum bytes of held messages from one account, including their msgIds.",
             "bytes",
             ge=KIB,
         ),
@@ -352,8 +362,8 @@ class Limits(Section, frozen=True, kw_only=True):
     held_ttl: Annotated[
         float,
         option(
-            "Time for which a message in custody waits for the sender's `deliver`. A device may be"
-            " offline for a weekend.",
+            "Time for which a held message waits for its sender's `deliver`. After this time it is"
+            " deleted. The default allows for a device that is offline for a weekend.",
             "seconds of service",
             gt=0,
         ),
@@ -361,7 +371,7 @@ class Limits(Section, frozen=True, kw_only=True):
     held_grace: Annotated[
         float,
         option(
-            "Age above which an unreleased message is deleted to make room for a new one of the"
+            "Age above which a held message is deleted to make room for a new one of the"
             " same account, if that account has reached `held_messages_per_source` or"
             " `held_bytes_per_source`.",
             "seconds of service",
@@ -378,29 +388,38 @@ class Limits(Section, frozen=True, kw_only=True):
         ),
     ] = 256
     outbox_messages: Annotated[
-        int, option("Maximum assured messages waiting for all devices.", "messages", ge=8)
+        int,
+        option(
+            "Maximum guaranteed messages (quality of service 1 and 2) waiting for all devices.",
+            "messages",
+            ge=8,
+        ),
     ] = 8192
     outbox_bytes: Annotated[
         int,
-        option("Maximum bytes of assured messages waiting for all devices.", "bytes", ge=64 * KIB),
+        option(
+            "Maximum bytes of guaranteed messages waiting for all devices.", "bytes", ge=64 * KIB
+        ),
     ] = 32 * MIB
     outbox_messages_per_account: Annotated[
         int,
         option(
-            "Maximum assured messages waiting for one account. This is enough for a typical device"
-            " that is offline for a day.",
+            "Maximum guaranteed messages waiting for one account. This is enough for a typical"
+            " device that is offline for a day.",
             "messages",
             ge=8,
         ),
     ] = 256
     outbox_bytes_per_account: Annotated[
         int,
-        option("Maximum bytes of assured messages waiting for one account.", "bytes", ge=64 * KIB),
+        option(
+            "Maximum bytes of guaranteed messages waiting for one account.", "bytes", ge=64 * KIB
+        ),
     ] = MIB
     outbox_messages_per_source: Annotated[
         int,
         option(
-            "Maximum waiting assured messages from one sending account, to all devices.",
+            "Maximum waiting guaranteed messages from one sending account, to all devices.",
             "messages",
             ge=1,
         ),
@@ -408,7 +427,7 @@ class Limits(Section, frozen=True, kw_only=True):
     outbox_bytes_per_source: Annotated[
         int,
         option(
-            "Maximum bytes of waiting assured messages from one sending account.",
+            "Maximum bytes of waiting guaranteed messages from one sending account.",
             "bytes",
             ge=10_000,
         ),
@@ -416,7 +435,8 @@ class Limits(Section, frozen=True, kw_only=True):
     outbox_ttl: Annotated[
         float,
         option(
-            "Time for which an assured message waits for its device. Then it is a dead letter.",
+            "Time for which a guaranteed message waits for its device. After this time it becomes a"
+            " dead letter.",
             "seconds of service",
             gt=0,
         ),
@@ -424,7 +444,7 @@ class Limits(Section, frozen=True, kw_only=True):
     outbox_window: Annotated[
         int,
         option(
-            "Maximum assured messages in flight to one account. Firmware has little memory.",
+            "Maximum guaranteed messages in flight to one account. Firmware has little memory.",
             "messages",
             ge=1,
         ),
@@ -433,7 +453,7 @@ class Limits(Section, frozen=True, kw_only=True):
         float,
         option(
             "Time after which a message is sent again to a device that is online but does not"
-            " answer. It doubles with each attempt.",
+            " answer. The time doubles with each attempt.",
             "seconds of service",
             gt=0,
         ),
@@ -447,7 +467,8 @@ class Limits(Section, frozen=True, kw_only=True):
     retry_attempts: Annotated[
         int,
         option(
-            "Attempts to deliver a message to a device. Then it is a dead letter.",
+            "Maximum attempts to deliver a guaranteed message to a device. After the last attempt"
+            " the message becomes a dead letter.",
             "attempts",
             ge=1,
         ),
@@ -456,7 +477,7 @@ class Limits(Section, frozen=True, kw_only=True):
         int,
         option(
             "Maximum dead letters (undeliverable messages) kept for the operator. Above this"
-            " limit the source with the most loses its oldest.",
+            " limit the oldest dead letter of the source with the most dead letters is deleted.",
             "messages",
             ge=1,
         ),
@@ -506,7 +527,7 @@ class Limits(Section, frozen=True, kw_only=True):
         int,
         option(
             "Maximum items in all queues: waiting, assigned and dead. Shared subscriptions may use"
-            " half.",
+            " half of this limit.",
             "items",
             ge=2,
         ),
@@ -543,7 +564,7 @@ class Limits(Section, frozen=True, kw_only=True):
     command_time: Annotated[
         float,
         option(
-            "Time for which an ad-hoc command waits for its form. Then it is cancelled.",
+            "Time for which an ad-hoc command waits for its form. After this time it is cancelled.",
             "seconds of service",
             gt=0,
         ),
@@ -568,8 +589,9 @@ class Limits(Section, frozen=True, kw_only=True):
     unsealed_events: Annotated[
         int,
         option(
-            "Events of one lane that may wait to be sealed into a segment. Above this limit,"
-            " messages that add events to the lane are refused with `wait`.",
+            "Events of one lane (readings, logs or system) that may wait to be sealed into a"
+            " segment. Above this limit, messages that add events to the lane are refused with an"
+            " error of type `wait`.",
             "events",
             ge=100,
         ),
@@ -600,8 +622,8 @@ class Limits(Section, frozen=True, kw_only=True):
     database_reserve: Annotated[
         int,
         option(
-            "Part of `database_bytes` that new messages may not use, so that messages in custody"
-            " can still be delivered.",
+            "Part of `database_bytes` that new messages may not use, so that messages that"
+            " the gateway has accepted can still be delivered.",
             "bytes",
             ge=MIB,
         ),

@@ -90,7 +90,7 @@ class Xmpp(Section, frozen=True, kw_only=True):
     trusted_domains: Annotated[
         list[str],
         option(
-            "Domains of which every user may send log events and readings if the gateway is a"
+            "Domains whose users may all send log events and readings to this gateway if it is a"
             " component. Users added with `fieldpost device add` need no entry here.",
             restart=True,
         ),
@@ -116,7 +116,7 @@ class Xmpp(Section, frozen=True, kw_only=True):
     require_tls: Annotated[
         bool,
         option(
-            "Require TLS before login. Set it to false only to measure on a loopback address;"
+            "Require TLS before login. Set it to false only for benchmarks on a loopback address;"
             " PLAIN stays forbidden without TLS.",
             restart=True,
         ),
@@ -203,7 +203,7 @@ class Uplink(Section, frozen=True, kw_only=True):
         float,
         option(
             "Maximum time from a segment's first event until it is sealed. With a short time the"
-            " centre receives events sooner; with a long time they compress better.",
+            " centre receives events sooner; with a long time the events compress better.",
             "seconds",
             gt=0,
             le=86_400,
@@ -212,7 +212,8 @@ class Uplink(Section, frozen=True, kw_only=True):
     segment_bytes: Annotated[
         int,
         option(
-            "Size before compression at which a segment is sealed, even if it has fewer events.",
+            "Size before compression at which a segment is sealed, even if it has fewer than"
+            " `segment_events` events.",
             "bytes",
             ge=64 * KIB,
             le=4 * MIB,
@@ -349,8 +350,8 @@ class Flash(Section, frozen=True, kw_only=True):
     commit_wait: Annotated[
         float,
         option(
-            "Maximum delay of a commit while commits are batched. Acknowledgements are delayed as"
-            " long.",
+            "Maximum delay of a commit while commits are batched. Acknowledgements are"
+            " delayed by the same time.",
             "seconds",
             ge=0,
             le=1,
