@@ -48,7 +48,11 @@ EVENT_COLUMNS: Final = (
     Column("text", _TEXT, "text for people", null=_UNKNOWN),
     Column("qos", pa.int8(), "quality of service of the message", "0, 1 or 2", "no message"),
     Column(
-        "latency_ms", _LONG, "from the acceptance of the message to its delivery", "ms", _UNKNOWN
+        "latency_ms",
+        _LONG,
+        "time from the acceptance of the message to its delivery",
+        "ms",
+        _UNKNOWN,
     ),
     Column("tags", TAGS, "further values by name"),
     Column("arrived", TIME, "when the segment arrived, by the centre's clock", "UTC"),
@@ -61,7 +65,7 @@ FILE_COLUMNS: Final = (
     Column("arrived", TIME, "when the file arrived, by the centre's clock", "UTC"),
     Column("size", _LONG, "size of the file", "bytes"),
     Column("sha256", _TEXT, "SHA-256 of the file, hexadecimal"),
-    Column("reason", _TEXT, "why it was refused", null="it was not refused"),
+    Column("reason", _TEXT, "why the file was refused", null="it was not refused"),
     Column("detail", _TEXT, "details of the reason", null="it was not refused"),
     Column("gateway", _TEXT, "XMPP domain of the gateway", null=_UNREADABLE),
     Column("epoch", _TEXT, "series of sequence numbers", null=_UNREADABLE),
@@ -71,7 +75,9 @@ FILE_COLUMNS: Final = (
     Column("digest", _TEXT, "digest of the segment, hexadecimal", null=_UNREADABLE),
     Column("previous", _TEXT, "digest of the segment before it in its lane", null=_UNREADABLE),
     Column("boot", _TEXT, "id of the gateway's boot", null=_UNREADABLE),
-    Column("sealed_at", TIME, "sealing of the segment, by the gateway's clock", "UTC", _UNREADABLE),
+    Column(
+        "sealed_at", TIME, "when the segment was sealed, by the gateway's clock", "UTC", _UNREADABLE
+    ),
     Column(
         "service_seconds",
         pa.float64(),
@@ -85,7 +91,11 @@ FILE_COLUMNS: Final = (
     Column("config_hash", _TEXT, "SHA-256 of the configuration, hexadecimal", null=_UNREADABLE),
     Column("disk_used", _LONG, "size of the gateway's database", "bytes", _UNREADABLE),
     Column(
-        "dropped", pa.list_(_RANGE), "ranges that were deleted unsent, and why", "", _UNREADABLE
+        "dropped",
+        pa.list_(_RANGE),
+        "ranges of events that were deleted before they were sent, and why",
+        "",
+        _UNREADABLE,
     ),
 )
 

@@ -101,14 +101,14 @@ EVENTS: Final = (
     _event(
         "session",
         "began",
-        "Sessions of an account (the source) were bound; the value is how many. "
+        "Sessions of an account (the source) were bound; the value is their number. "
         "Reported at most every 15 minutes for each account. Resuming a session is not "
         "reported. `ago_s` is the number of seconds since the last session was bound.",
     ),
     _event(
         "session",
         "ended",
-        "Sessions of an account ended; the value is how many. `reason` is `closed` by "
+        "Sessions of an account ended; the value is their number. `reason` is `closed` by "
         "the device, `lost` connection, `not-resumed` in time, `replaced` by a new "
         "session of the same address, `evicted` to make room, or the stream error that "
         "the device received (`limit` then names the limit).",
@@ -132,8 +132,8 @@ EVENTS: Final = (
         "limit",
         "<option>",
         "The limit with this name refused something. The source is an account, an IP "
-        "address (IPv6: its /64), `other` when there were too many sources to tell "
-        "apart, or absent. The value is how often in the last minute.",
+        "address (IPv6: its /64), `other` when there were too many sources to report "
+        "separately, or absent. The value is the number of refusals in the last minute.",
         "Check the source. Raise the limit in `[limits]` only if the load is legitimate.",
     ),
     _event(
@@ -155,8 +155,8 @@ EVENTS: Final = (
     _event(
         "limit",
         "unknown_msgid msgid_conflict",
-        "The source asked to deliver a message that is not held, or offered a different "
-        "message under a msgId in use.",
+        "The source asked for the delivery of a message that the gateway does not hold, or "
+        "offered a different message under the msgId of a held message.",
         "Check whether the device lost its storage, or two devices share an address.",
     ),
     _event(
@@ -205,9 +205,9 @@ EVENTS: Final = (
     _event(
         "limit",
         "authentication authentication_limit",
-        "A login failed, or was refused unchecked because too many had failed. The source is "
+        "A login failed, or was refused without a check because too many had failed. The source is "
         "the IP address (IPv6: the /64; `address` is the whole address). `account` and "
-        "`mechanism` are those of the attempt. The text is the reason, which the peer is not told. "
+        "`mechanism` are those of the attempt. The text is the reason; it is not sent to the peer. "
         "The first failure of each kind in a minute is logged at once, up to 8 per source; "
         "further failures are counted and logged with the next heartbeat. Details are kept for "
         "at most 32 kinds per source and minute.",
@@ -236,8 +236,8 @@ EVENTS: Final = (
     _event(
         "limit",
         "unacknowledged_bytes unacknowledged_total_bytes send_buffer",
-        "A session was ended because it left too much of what it was sent unread or "
-        "unacknowledged. Its messages were re-routed.",
+        "A session was ended because its client did not read or acknowledge the stanzas that "
+        "were sent to it, and they exceeded the limit. Its messages were re-routed.",
         "Check the device.",
     ),
     _event(
@@ -257,36 +257,37 @@ EVENTS: Final = (
     _event(
         "limit",
         "notices",
-        "The value is how many events were not sent individually to the accounts in "
-        "`[log] notify`.",
+        "Some events were not sent individually to the accounts in `[log] notify`; the value "
+        "is their number.",
         "Read them with `fieldpost events`.",
     ),
     _event(
         "message",
         "repeated",
         "A device repeated an offer or a `deliver` because it had not received the "
-        "answer. The repetition changed nothing. The value is how often in the last "
-        "minute.",
+        "answer. The repetition changed nothing. The value is the number of "
+        "repetitions in the last minute.",
         "If it is frequent, check the device's network link.",
     ),
     _event(
         "message",
         "expired evicted",
         "A held message was removed because its sender never asked for delivery; or a "
-        "stored plain message because its recipient did not return in time.",
+        "stored plain message was removed because its recipient did not return in time.",
         "Check the sender, or the recipient in `account`.",
     ),
     _event(
         "message",
         "dead in_doubt",
-        "A message could not be delivered, or may have been delivered. It is kept.",
+        "`dead`: a message could not be delivered. `in_doubt`: a message may have been "
+        "delivered. The gateway keeps the message as a dead letter.",
         "See “Undeliverable messages”.",
     ),
     _event(
         "message",
         "dead_evicted",
-        "There were too many dead letters; the oldest ones of the sender with the most were "
-        "deleted.",
+        "There were too many dead letters; the oldest ones of the sender with the most dead "
+        "letters were deleted.",
         "Process dead letters earlier, or raise `dead_messages` or `dead_bytes`.",
     ),
     _event(
@@ -304,20 +305,21 @@ EVENTS: Final = (
     _event(
         "message",
         "share_ended",
-        "The last member of a share left, and the items that waited in it were deleted; "
-        "the value is how many.",
+        "The last member of a shared subscription left, so the shared subscription ended and "
+        "its waiting items were deleted; the value is the number of items.",
         "Check the members if they should have stayed.",
     ),
     _event(
         "message",
         "share_lost",
-        "A session ended before it received items of shares at level 0. They are not redelivered.",
-        "None. If no item may be lost, let members subscribe at level 1.",
+        "A session ended before it received items of shared subscriptions at quality of service 0. "
+        "These items are not redelivered.",
+        "None. If no item may be lost, let members subscribe at quality of service 1.",
     ),
     _event(
         "message",
         "notifications_dropped",
-        "A subscription ended while notifications waited for it; the value is how many.",
+        "A subscription ended while notifications waited for it; the value is their number.",
     ),
     _event(
         "message",
@@ -329,7 +331,8 @@ EVENTS: Final = (
     _event(
         "device",
         "password",
-        "A device changed its password. A value says how often in the last minute.",
+        "A device changed its password. The value, if there is one, is the number of changes in "
+        "the last minute.",
         "None, if it is rare.",
     ),
     _event(
@@ -343,8 +346,9 @@ EVENTS: Final = (
     _event(
         "share",
         "made",
-        "A first member created a share. Reported at most every 15 minutes.",
-        "Check the subscription options if members come and go: the share is deleted "
+        "A device (the source) created a shared subscription by being the first to subscribe to "
+        "it. Reported at most every 15 minutes.",
+        "Check the subscription options if members come and go: the shared subscription ends "
         "with its last member.",
     ),
     _event(
@@ -360,7 +364,7 @@ EVENTS: Final = (
     _event(
         "queue",
         "unlocked requeued purged taken",
-        "An operator, or the node's owner (then the source), unlocked an item, requeued "
+        "An operator, or the node's owner (who is then the source), unlocked an item, requeued "
         "dead items, or purged a queue; or the operator took an item and finished it.",
         _IF_IT_WAS_YOU,
     ),
@@ -430,9 +434,9 @@ EVENTS: Final = (
     _event(
         "uplink",
         "evicted",
-        "The backlog was full and the named range of events was deleted. It is reported "
-        "to the centre as lost. The same range may be reported again, with 0 as its "
-        "value, until the centre has acknowledged it.",
+        "The backlog was full, and the gateway deleted the named range of events; the value is "
+        "the number of events. The event reports this loss to the centre. Until the centre "
+        "has acknowledged it, the event may be logged again, with the value 0.",
         "Give the backlog more space, or restore the link.",
     ),
     _event(
