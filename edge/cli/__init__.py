@@ -35,7 +35,7 @@ def report_errors(command: Callable[P, None]) -> Callable[P, None]:
         except CommandError as error:
             raise click.ClickException(str(error)) from error
         except (UnicodeDecodeError, UnicodeEncodeError) as error:  # of input, or of an argument
-            raise click.ClickException("what was typed or read is not UTF-8") from error
+            raise click.ClickException("an argument or the input is not UTF-8") from error
 
     return run
 

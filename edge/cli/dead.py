@@ -80,7 +80,7 @@ def requeue(ids: tuple[int, ...], folder: Path, may_repeat: bool, yes: bool) -> 
     """
     rows = _unique(ids)
     if may_repeat and not yes:
-        _confirm(_in_doubt(folder, rows), "send it again, although it may be acted on twice?")
+        _confirm(_in_doubt(folder, rows), "send it again, although the device may act on it twice?")
     ops.requeue(folder, rows, may_repeat=may_repeat)
     for row in rows:
         click.echo(f"{row} is requeued")

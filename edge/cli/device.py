@@ -85,7 +85,9 @@ def add(
 @click.argument("name")
 @folder_option
 @click.option(
-    "--revoke-old", is_flag=True, help="Revoke its older certificates and end its sessions."
+    "--revoke-old",
+    is_flag=True,
+    help="Revoke the device's older certificates and end its sessions.",
 )
 def certificate(name: str, folder: Path, revoke_old: bool) -> None:
     """Issue a certificate to device NAME.

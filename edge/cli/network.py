@@ -86,7 +86,8 @@ async def send(
                 kept = "" if outbox is None else f", and {outbox} keeps it for the next attempt"
                 found = device.last_wait or "the message may have been delivered"
                 raise NetworkError(
-                    f"not done in {timeout:g} s: {found}{kept} ({device.last_error or 'connected'})"
+                    f"not confirmed in {timeout:g} s: {found}{kept}"
+                    f" ({device.last_error or 'the device is connected'})"
                 ) from None
             for record in device.records(State.FAILED, State.IN_DOUBT):
                 raise NetworkError(f"{to}: {record.state.value}: {record.reason}")

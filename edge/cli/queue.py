@@ -91,7 +91,7 @@ def unlock(name: str, item: str, folder: Path, yes: bool) -> None:
     """
     if not yes:
         found = queues.show(folder, name, item=item, limit=1).report.items[0]
-        _confirm(f"{item}: {found.explanation}", "unlock it, although it may be acted on twice?")
+        _confirm(f"{item}: {found.explanation}", "unlock it, although two workers may act on it?")
     queues.unlock(folder, name, item)
     click.echo(to_terminal(f"{item} is unlocked"))
 
@@ -113,7 +113,7 @@ def requeue(name: str, items: tuple[str, ...], folder: Path, all_: bool, yes: bo
         raise click.UsageError("give either ITEM... or --all")
     found = queues.get(folder, name)
     if not yes and (all_ or found.node is None):
-        _confirm(_counts(found), "requeue dead items, although they may be acted on twice?")
+        _confirm(_counts(found), "requeue dead items, although workers may act on them twice?")
     once = list(dict.fromkeys(items))
     count = queues.requeue_all(folder, name) if all_ else queues.requeue(folder, name, once)
     click.echo(f"{count} requeued")

@@ -49,7 +49,7 @@ from edge.ops.payloads import Format
     "--ttl",
     metavar="SECONDS",
     type=float,
-    help="Time after which a queue item that was not taken is dead.",
+    help="Time after which a queue item that was not taken becomes dead.",
 )
 @click.option("--lines", is_flag=True, help="Send each line of standard input as a message.")
 @click.option(
@@ -96,8 +96,8 @@ def send(
     options = _item_options(priority, delay, ttl)
     if options and (node is None or qos != 1 or outbox is not None):
         raise click.UsageError(
-            "--priority, --delay and --ttl are for items of a queue (--node), which are then"
-            " published at --qos 1 and without --outbox"
+            "--priority, --delay and --ttl need a queue (--node) and --qos 1, and cannot be used"
+            " with --outbox"
         )
     found = read_login(**login)
     if outbox is not None and (found is None or login["jid"] != found.jid):

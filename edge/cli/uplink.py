@@ -74,7 +74,7 @@ def export(target: Path, folder: Path, every: bool) -> None:
         files = plural(result.conflicts, "file has", "files have")
         raise SetupError(
             f"{files} the name of a segment but other contents; nothing was replaced, and the"
-            " segments were written beside under other names"
+            " segments were written under other names"
         )
 
 

@@ -128,7 +128,8 @@ def _send_plain(context: Context, tx: Transaction, to: str, body: bytes, kind: M
     refusal = messages.send(context, tx, sender, address, message)
     if refusal is not None:
         refusals.log(context, tx, sender, refusal.rule, refusal.figure)
-        reason = _UNREACHABLE.get(refusal.rule, f"limits.{refusal.rule} is {refusal.figure}")
+        reached = f"the limit {refusal.rule} = {refusal.figure} is reached"
+        reason = _UNREACHABLE.get(refusal.rule, reached)
         raise RequestRefused(f"{address.full} cannot be reached: {reason}")
 
 
@@ -163,7 +164,7 @@ def _reason(rejection: Rejection) -> str:
     if rejection.error is not None:
         return str(rejection.error)
     if rejection.figure is not None:
-        return f"{rejection.rule} is {rejection.figure}"
+        return f"the limit {rejection.rule} = {rejection.figure} is reached"
     return rejection.text or rejection.rule
 
 

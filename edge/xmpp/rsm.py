@@ -58,7 +58,7 @@ def read(query: Element, most: int = PAGE) -> Request | None:
     size, index = _number(found, "max"), _number(found, "index")
     after, before = (found.findtext(clark(RSM, name)) for name in ("after", "before"))
     if sum(given is not None for given in (index, after, before)) > 1:
-        raise StanzaError("bad-request", "a page request has only one of after, before and index")
+        raise StanzaError("bad-request", "a page request must not combine after, before and index")
     return Request(most if size is None else min(size, most), after or None, before, index)
 
 

@@ -20,7 +20,7 @@ from firmware_sim.options import fail, json_option, number, seconds, seed_option
     "--out",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for segments/ and truth.json; created, or existing and empty.",
+    help="New or empty folder for segments/ and truth.json.",
 )
 @number("--gateways", click.IntRange(1, MAX_GATEWAYS), 12, "Number of gateways.")
 @number("--days", click.IntRange(1, MAX_DAYS), 2, "Duration of the simulated time.", "DAYS")

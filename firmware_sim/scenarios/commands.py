@@ -38,7 +38,7 @@ _FOLDER: Final = click.Path(exists=True, file_okay=False, path_type=Path)
 _state = click.option(
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
-    help="A new folder for all files, kept. By default a temporary folder, kept on failure.",
+    help="New folder for all files, which is kept. Default: a temporary folder, kept on failure.",
 )
 _fraction = click.FloatRange(0.0, 1.0)
 
@@ -147,7 +147,7 @@ def count_command(
     "--state",
     type=_FOLDER,
     required=True,
-    help="Folder of the run: the option --state of `run count`.",
+    help="Folder that `fieldpost-sim run count` was given as --state.",
 )
 @_log_options
 @json_option()

@@ -417,8 +417,8 @@ def problems(findings: Findings) -> Iterator[Problem]:
                 row["gateway"],
                 where,
                 f"The value is {_value(row, 'worst_value')} in the hour from "
-                f"{findings.moment(row['worst_at'])}; usual is {_value(row, 'usual')} (robust z "
-                f"{decimal(row['z'])}).",
+                f"{findings.moment(row['worst_at'])}; the usual value is {_value(row, 'usual')} "
+                f"(robust z {decimal(row['z'])}).",
                 "Check whether the measured value is real. If it is not, calibrate or replace the "
                 "sensor.",
             )

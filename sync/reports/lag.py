@@ -84,7 +84,8 @@ def problems(findings: Findings) -> Iterator[Problem]:
                 "backlog",
                 row["gateway"],
                 row["gateway"],
-                f"Half of its events arrive {duration(row['p50_s'])} or more after they happened.",
+                f"Half of the gateway's events arrive {duration(row['p50_s'])} or more after they "
+                "happened.",
                 "The gateway's link is too slow for its events. `fieldpost uplink status` at the "
                 "gateway shows how much is waiting and how fast it is sent. Give it a better link, "
                 "or let it send fewer events.",

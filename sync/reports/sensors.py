@@ -239,15 +239,15 @@ def problems(findings: Findings) -> Iterator[Problem]:
                 "sensor_silent",
                 row["gateway"],
                 f"{row['gateway']}, {plain(row['source'])}, {row['sensor']}",
-                f"Last reading at {findings.moment(row['last'])}, {_silence(row)}usual is a "
-                f"reading every {duration(row['interval_s'])}.",
+                f"Last reading at {findings.moment(row['last'])}{_silence(row)}. The sensor "
+                f"usually sends a reading every {duration(row['interval_s'])}.",
                 remedies.SENSOR_SILENT,
             )
 
 
 def _silence(row: Row) -> str:
     """Describe the silence, unless its length is not known."""
-    return "" if row["silence_s"] is None else f"silent for {duration(row['silence_s'])}; "
+    return "" if row["silence_s"] is None else f", silent for {duration(row['silence_s'])}"
 
 
 DAILY: Final = Summary("sensors", 1, DAYS, days)

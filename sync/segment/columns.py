@@ -269,7 +269,7 @@ def read_entries(column: dict[str, Any], most: int) -> list[str]:
         return [text]
     lengths = unpack_array(column["lengths"], UNSIGNED, 0, most)
     if sum(lengths) != len(text):
-        raise SegmentError("column", "the lengths of the strings do not add up to the text")
+        raise SegmentError("column", "the lengths of the strings do not add up to the text's")
     return [
         text[end - length : end] for end, length in zip(accumulate(lengths), lengths, strict=True)
     ]
@@ -278,7 +278,7 @@ def read_entries(column: dict[str, Any], most: int) -> list[str]:
 def _interleaved(text: str, width: Any, most: int) -> list[str]:
     """Split a text of interleaved strings of `width` characters each."""
     if type(width) is not int or width < 1 or len(text) % width or len(text) // width > most:
-        raise SegmentError("column", "`width` is invalid, or does not divide the text")
+        raise SegmentError("column", "`width` is invalid, or does not divide the text's length")
     count = len(text) // width
     return [text[place::count] for place in range(count)]
 

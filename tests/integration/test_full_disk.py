@@ -114,7 +114,7 @@ async def test_stored_messages_are_delivered_from_the_reserve(
         payload = f"<acknowledged xmlns='urn:xmpp:qos'>{log_message(9)}</acknowledged>"
         refused = await writer.iq("set", payload)
         assert condition(refused) == "resource-constraint"
-        assert "database_reserve is 1048576" in "".join(refused.itertext())
+        assert "the limit database_reserve = 1048576 is reached" in "".join(refused.itertext())
         assert await post(writer, "late") == "resource-constraint"
         await ask(writer)
         for number in range(3):

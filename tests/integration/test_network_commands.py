@@ -202,7 +202,9 @@ async def test_a_recipient_that_asks_to_wait_is_reported(tmp_path: Path) -> None
         certificate, script=lambda stanza: stanza.error("wait", "resource-constraint")
     ).running() as peer:
         login = Login(JID, "secret", certificate.ca_file, "127.0.0.1", peer.port, None, None, False)
-        with pytest.raises(NetworkError, match=r"^not done in 3 s: wait/resource-constraint \("):
+        with pytest.raises(
+            NetworkError, match=r"^not confirmed in 3 s: wait/resource-constraint \("
+        ):
             await network.send(login, DOMAIN, ["<message><body>x</body></message>"], 2, 3.0, None)
 
 

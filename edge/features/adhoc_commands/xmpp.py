@@ -97,7 +97,8 @@ def _read(context: Context, stanza: Stanza) -> _Request:
     if action not in wire.ACTIONS:
         raise wire.refusal("bad-request", "malformed-action", "there is no such action")
     if action in ("prev", "next") or (session is None and action != "execute"):
-        raise wire.refusal("bad-request", "bad-action", "the command has one form at most")
+        text = "the action is not allowed at this stage of the command"
+        raise wire.refusal("bad-request", "bad-action", text)
     return _Request(command, action, session, _read_form(request.tree()))
 
 

@@ -282,7 +282,8 @@ def _conclude(
         context, tx, sender, exceeded.name if exceeded else rule, exceeded and exceeded.value
     )
     if isinstance(answer, Reason):
-        raise CustodyError(answer, f"{exceeded.name} is {exceeded.value}" if exceeded else "")
+        text = f"the limit {exceeded.name} = {exceeded.value} is reached" if exceeded else ""
+        raise CustodyError(answer, text)
     if answer is Answer.DESTINATION_ERROR and error is not None:
         raise error
 

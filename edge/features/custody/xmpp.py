@@ -92,8 +92,8 @@ def acknowledged(context: Context, stanza: Stanza) -> Work:
 
 
 def refuse_get(_context: Context, _stanza: Stanza) -> bytes:
-    """Refuse an iq of type get: the exchange changes what is held, so it takes a set."""
-    raise StanzaError("feature-not-implemented", "quality of service takes an iq of type set")
+    """Refuse an iq of type get: the exchange changes what is held, so it requires a set."""
+    raise StanzaError("feature-not-implemented", "quality of service requires an iq of type set")
 
 
 def _msg_id(context: Context, stanza: Stanza) -> str:

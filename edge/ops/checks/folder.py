@@ -156,7 +156,9 @@ def revocation_list(folder: Path, now: int, revoked: list[RevokedCertificate]) -
         for each in revoked
     )
     if crl.issuer != ca.subject or not crl.is_signature_valid(ca.public_key()):  # type: ignore[arg-type]
-        yield Finding("certificates", WRONG, f"{files.crl} is not of the gateway's CA", remedy)
+        yield Finding(
+            "certificates", WRONG, f"{files.crl} is not signed by the gateway's CA", remedy
+        )
     elif now < begins.timestamp() * 1000:
         begins_ms = round(begins.timestamp() * 1000)
         yield Finding("certificates", WRONG, *early(str(files.crl), begins_ms, now))

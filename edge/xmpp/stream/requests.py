@@ -68,7 +68,7 @@ def bind_resource(item: Stanza) -> str | None:
         StanzaError: `modify/bad-request` (RFC 6120, section 7.7.2.1).
     """
     if item.name != _IQ or item.attrs.get("type") != "set" or not item.attrs.get("id"):
-        raise StanzaError("bad-request", "a bind request is an iq of type set with an id")
+        raise StanzaError("bad-request", "a bind request must be an iq of type set with an id")
     wanted = item.tree().findtext(f"{_BIND}/{_RESOURCE}")
     if not wanted:
         return None

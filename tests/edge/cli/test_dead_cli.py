@@ -182,7 +182,7 @@ def test_message_in_doubt_is_sent_again_after_confirmation(folder: Path) -> None
     refused = dead(folder, "requeue", 1, "--may-repeat", text="n\n")
     assert refused.exit_code == 1
     assert admin.IN_DOUBT_HELP in refused.stderr
-    assert "acted on twice?" in refused.stderr
+    assert "act on it twice?" in refused.stderr
     assert dead(folder, "requeue", 1, "--may-repeat").exit_code == 1  # no answer on standard input
     assert outbox(folder) == []
     assert dead(folder, "requeue", 1, "--may-repeat", text="y\n").exit_code == 0

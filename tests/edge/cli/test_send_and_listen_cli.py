@@ -36,10 +36,10 @@ def fieldpost(*words: object, text: str = "") -> Result:
         (["send", "--to", "a", "--as", "a@gw.example", "text"], "--as needs --ca"),
         (["send", "--to", "a", "--as", "a@gw.example", "--ca", "c", "text"], "--password-stdin"),
         (["send", "--to", "a", "--outbox", "o", "--dir", "d", "text"], "--outbox needs --as"),
-        (["send", "--to", "a", "--ttl", "5", "--dir", "d", "text"], "are for items of a queue"),
+        (["send", "--to", "a", "--ttl", "5", "--dir", "d", "text"], "need a queue (--node)"),
         (
             ["send", "--node", "a", "--ttl", "5", "--qos", "2", "--dir", "d", "t"],
-            "published at --qos 1",
+            "need a queue (--node) and --qos 1",
         ),
         (["listen"], "by --dir, or a device by --as"),
         (["listen", "--dir", "d"], "name a NODE or FILTER"),

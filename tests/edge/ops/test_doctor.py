@@ -294,7 +294,7 @@ def test_revocation_list_that_is_stale_or_of_another_authority(
     assert "has expired" in expired.text
     assert "is not valid before" in early.text
     assert "lacks 1 revoked certificate" in stale.text
-    assert "is not of the gateway's CA" in foreign.text
+    assert "is not signed by the gateway's CA" in foreign.text
     for finding in (expired, early, stale, foreign):
         assert (finding.name, finding.verdict) == ("certificates", WRONG)
         assert finding.remedy

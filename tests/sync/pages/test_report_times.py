@@ -181,7 +181,9 @@ def test_a_limit_itself_is_believed() -> None:
 def test_the_silence_of_a_sensor_since_an_unknown_time_has_no_length() -> None:
     row = FLEET["sensors"][0] | {"state": "silent", "last": UNSET, "silence_s": YEARS_S}
     [found] = find_problems(whole(sensors=[row]))
-    assert found.what == "Last reading at an unknown time, usual is a reading every 10 s."
+    assert found.what == (
+        "Last reading at an unknown time. The sensor usually sends a reading every 10 s."
+    )
     assert plots.silence_plot([row | {"silence_s": None}]) == ""
 
 

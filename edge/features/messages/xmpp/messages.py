@@ -46,7 +46,7 @@ def stanza_error(refusal: Refusal) -> StanzaError | None:
     if refusal.reason is None:
         return None
     condition, type_ = _STANZA_ERRORS[refusal.reason]
-    text = "" if type_ is None else f"{refusal.rule} is {refusal.figure}"
+    text = f"the limit {refusal.rule} = {refusal.figure} is reached" if type_ is not None else ""
     return StanzaError(condition, text, type=type_)
 
 

@@ -108,7 +108,7 @@ def _interpret(context: Context, stanza: Stanza) -> _Act:
     if kind in addresses.SERVICES and type_ != SubscriptionType.SUBSCRIBE.value:
         return lambda _tx, _sender: None
     if kind in (AddressKind.SERVICE, AddressKind.NODE):
-        raise StanzaError("service-unavailable", "the service has no presence")
+        raise StanzaError("service-unavailable", "the service accepts no presence")
     raw, target = stanza.raw, jid.parse(to)
     if type_ in _SUBSCRIPTIONS:
         return _subscription(context, raw, _SUBSCRIPTIONS[type_], target)
@@ -165,10 +165,10 @@ def _priority(stanza: Stanza) -> int:
     """Return the priority of a presence; the default is 0 (section 4.7.2.3)."""
     found = [child for child in stanza.children if child.name == _PRIORITY]
     if len(found) > 1 or any(child.children for child in found):
-        raise StanzaError("bad-request", "a presence has at most one priority, an integer")
+        raise StanzaError("bad-request", "a presence must have at most one priority, an integer")
     number = rules.priority(found[0].tree().text if found else None)
     if number is None:
-        text = f"a priority is an integer from {rules.LOWEST} to {rules.HIGHEST}"
+        text = f"a priority must be an integer from {rules.LOWEST} to {rules.HIGHEST}"
         raise StanzaError("bad-request", text)
     return number
 

@@ -98,18 +98,18 @@ def _read(stanza: Stanza) -> _RosterSet:
     """
     items = stanza.children[0].children
     if len(items) != 1 or items[0].name != _ITEM:
-        raise StanzaError("bad-request", "a roster set has exactly one item")
+        raise StanzaError("bad-request", "a roster set must have exactly one item")
     attrs = items[0].attrs
     if "jid" not in attrs:
         raise StanzaError("bad-request", "the item has no JID")
     contact = jid.parse(attrs["jid"])
     if contact.resource:
-        raise StanzaError("not-acceptable", "a contact is a bare JID")
+        raise StanzaError("not-acceptable", "a contact must be a bare JID")
     if attrs.get("subscription") == "remove":
         return _RosterSet(contact, None)
     name = attrs.get("name") or None
     if name is not None and len(name.encode()) > MAX_NAME_BYTES:
-        raise StanzaError("not-acceptable", f"a name has at most {MAX_NAME_BYTES} bytes")
+        raise StanzaError("not-acceptable", f"a name must have at most {MAX_NAME_BYTES} bytes")
     groups = [group.text or "" for group in items[0].tree().findall(_GROUP)]
     _check_groups(groups)
     return _RosterSet(contact, Contact(contact.bare, name, tuple(groups)))
@@ -119,9 +119,10 @@ def _check_groups(groups: list[str]) -> None:
     if len(set(groups)) < len(groups):
         raise StanzaError("bad-request", "a group is given twice")
     if len(groups) > MAX_GROUPS:
-        raise StanzaError("not-acceptable", f"a contact is in at most {MAX_GROUPS} groups")
+        raise StanzaError("not-acceptable", f"a contact must be in at most {MAX_GROUPS} groups")
     if any(not 0 < len(group.encode()) <= MAX_GROUP_BYTES for group in groups):
-        raise StanzaError("not-acceptable", f"a group's name has 1 to {MAX_GROUP_BYTES} bytes")
+        text = f"a group's name must have 1 to {MAX_GROUP_BYTES} bytes"
+        raise StanzaError("not-acceptable", text)
 
 
 def _query(version: str, items: Iterable[bytes]) -> bytes:

@@ -94,7 +94,8 @@ def _check_room(context: Context, tx: Transaction, owner: str) -> None:
     ):
         if count >= limit:
             refusals.log_source(context, tx, owner, rule, limit)
-            raise PubsubError(Reason.TOO_MANY_NODES, f"{rule} is {limit}")
+            text = f"the limit {rule} = {limit} is reached"
+            raise PubsubError(Reason.TOO_MANY_NODES, text)
 
 
 # Configure
@@ -227,8 +228,11 @@ def _log_items(tx: Transaction, sender: Sender, node: Node, name: str, count: in
 def own_affiliations(
     tx: Transaction, sender: Sender, name: str | None
 ) -> list[tuple[str, Affiliation]]:
-    """Return the sender's affiliations as pairs of a node name and an affiliation, sorted by name:
-    with all nodes, or with the node `name` (section 5.7); raises `PubsubError`."""
+    """Return the sender's affiliations with all nodes, or only with the node `name` (section 5.7).
+
+    Each is a pair of a node's name and an affiliation; the pairs are sorted by name. Raises
+    `PubsubError`.
+    """
     found = [(node, affiliation) for _, node, affiliation in affiliations.of_jid(tx, sender.bare)]
     if name is None:
         return found
@@ -279,7 +283,8 @@ def set_affiliations(
     count = sum(affiliation is not Affiliation.NONE for affiliation in after.values())
     if count > max(limit, len(before)):
         refusals.log(context, tx, sender, "affiliations", limit)
-        raise PubsubError(Reason.TOO_MANY_AFFILIATIONS, f"affiliations is {limit}")
+        text = f"the limit affiliations = {limit} is reached"
+        raise PubsubError(Reason.TOO_MANY_AFFILIATIONS, text)
     for bare, affiliation in new.items():
         affiliations.put(tx, node.id, bare, affiliation)
     subscribing.end_unauthorized(context, tx, node)

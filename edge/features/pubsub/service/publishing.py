@@ -110,7 +110,8 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
         refusals.log(context, tx, sender, exceeded.name, exceeded.value)
         if exceeded.name == ITEM_LOCKED:
             raise PubsubError(Reason.ITEM_LOCKED)
-        raise PubsubError(Reason.LIMIT_EXCEEDED, f"{exceeded.name} is {exceeded.value}")
+        text = f"the limit {exceeded.name} = {exceeded.value} is reached"
+        raise PubsubError(Reason.LIMIT_EXCEEDED, text)
     put(context, tx, sender, node, item, request.options, queues_)
 
 

@@ -256,7 +256,8 @@ def _check_room(
     ):
         if count >= limit:
             refusals.log_source(context, tx, bare, rule, limit)
-            raise PubsubError(Reason.TOO_MANY_SUBSCRIPTIONS, f"{rule} is {limit}")
+            text = f"the limit {rule} = {limit} is reached"
+            raise PubsubError(Reason.TOO_MANY_SUBSCRIPTIONS, text)
 
 
 def _add(

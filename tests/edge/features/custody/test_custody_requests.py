@@ -338,7 +338,7 @@ def test_the_messages_of_a_source_are_limited(build: Build) -> None:
         assert received(gateway.send(PUMP, assured(f"m{number}", log("x"))), f"m{number}")
     reply = gateway.ask("pump1@gw.example/other", assured("m3", log("x")))
     assert refused(reply) == "wait/resource-constraint"
-    assert reply.text == "held_messages_per_source is 3"
+    assert reply.text == "the limit held_messages_per_source = 3 is reached"
     (event,) = gateway.events("system")
     assert (event.name, event.source) == ("held_messages_per_source", "pump1@gw.example")
     assert event.tags == {"limit": "3"}

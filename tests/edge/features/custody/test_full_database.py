@@ -16,7 +16,7 @@ FULL = Limits(database_bytes=8 * MIB, database_reserve=4 * MIB)
 ABSENT = "valve@gw.example"
 TEXT = "<message xmlns='jabber:client'><body>open</body></message>"
 PLAIN = f"<message id='m' to='{ABSENT}'><body>plain</body></message>"
-REFUSED = ("wait/resource-constraint", "database_bytes is 8388608")
+REFUSED = ("wait/resource-constraint", "the limit database_bytes = 8388608 is reached")
 
 
 @pytest.fixture

@@ -146,7 +146,7 @@ def test_messages_of_an_account_are_limited(make: Make) -> None:
     send_messages(gateway, 3)
     reply = gateway.ask(PUMP, message("x"))
     assert reply.error == ("wait", "service-unavailable")
-    assert reply.text == "offline_messages is 3"
+    assert reply.text == "the limit offline_messages = 3 is reached"
     (event,) = gateway.events("system")
     assert (event.name, event.source) == ("offline_messages", "pump1@gw.example")
     assert event.tags == {"limit": "3"}

@@ -584,10 +584,10 @@ def test_account_quota_includes_messages_in_custody(build: Build) -> None:
     assert gateway.ask(PUMP, assured("m6", message_xml("x"), VALVE_BARE)).error is None
     reply = gateway.ask(PUMP, assured("m7", message_xml("x"), VALVE_BARE))
     assert reply.error == ("wait", "resource-constraint"), "an eighth is reserved for others"
-    assert reply.text == "outbox_messages_per_account is 7"
+    assert reply.text == "the limit outbox_messages_per_account = 7 is reached"
     assert gateway.ask(CAM, assured("m0", message_xml("x"), VALVE_BARE)).error is None
     reply = gateway.ask(CAM, acknowledged(message_xml("x"), VALVE_BARE))
-    assert reply.text == "outbox_messages_per_account is 8"
+    assert reply.text == "the limit outbox_messages_per_account = 8 is reached"
     reply = gateway.ask(PUMP, deliver("m6", VALVE_BARE))
     assert reply.error is None, "its room was charged with the offer"
     assert gateway.tx(outbox.total).messages == 8
@@ -600,7 +600,7 @@ def test_source_quota_spans_all_outboxes(build: Build) -> None:
     send_to_valve(gateway, "x", "m0")
     gateway.send(PUMP, assured("m1", message_xml("x"), "cam@gw.example"))
     reply = gateway.ask(PUMP, acknowledged(message_xml("x"), VALVE_BARE))
-    assert reply.text == "outbox_messages_per_source is 2"
+    assert reply.text == "the limit outbox_messages_per_source = 2 is reached"
 
 
 @pytest.mark.parametrize("how", ["assured", "acknowledged"])

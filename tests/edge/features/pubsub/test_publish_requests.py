@@ -296,7 +296,7 @@ def test_the_limits_of_all_nodes_refuse_new_items_but_not_replacements(
     for number in range(fits):
         assert publish(gateway, PUMP, NODE, item(f"{number}", LARGE)).type == "result"
     reply = publish(gateway, PUMP, NODE, item("more", LARGE))
-    assert (reply.error, reply.text) == (FULL, f"{limit} is {figure}")
+    assert (reply.error, reply.text) == (FULL, f"the limit {limit} = {figure} is reached")
     assert [event.name for event in gateway.events("system", limit)] == [limit]
     assert publish(gateway, PUMP, NODE, item("0", LARGE)).type == "result"
 
@@ -308,7 +308,7 @@ def test_the_copies_in_all_shares_count_together(build: Build) -> None:
     for share in ("one", "two", "three"):
         subscribe(gateway, VALVE, f"$share:{share}:{NODE}")
     reply = publish(gateway, PUMP, NODE, item("a"))
-    assert (reply.error, reply.text) == (FULL, "queue_items is 2")
+    assert (reply.error, reply.text) == (FULL, "the limit queue_items = 2 is reached")
     assert gateway.count("SELECT count(*) FROM queue_items") == 0
 
 
@@ -326,7 +326,7 @@ def test_the_notifications_of_an_item_are_limited_together(build: Build) -> None
     assert publish(gateway, PUMP, NODE, item("a", LARGE)).type == "result"
     subscribe(gateway, VALVE, "plant/#")
     reply = publish(gateway, PUMP, NODE, item("b", LARGE))
-    assert reply.text == "unacknowledged_total_bytes is 65536"
+    assert reply.text == "the limit unacknowledged_total_bytes = 65536 is reached"
     assert publish(gateway, PUMP, NODE, item("b", reading(1))).type == "result"
     assert stored_ids(gateway, PUMP) == ["a", "b"]
 
@@ -357,7 +357,7 @@ def test_the_reserve_of_the_database_takes_no_new_items(gateway: Gateway) -> Non
     gateway.router.context = context._replace(limits=limits)
     reply = publish(gateway, PUMP, NODE, item("a", reading(1)))
     assert reply.error == FULL
-    assert reply.text.startswith("database_")
+    assert reply.text.startswith("the limit database_")
     plain = gateway.ask(PUMP, message_to_node(NODE, reading(1)))
     assert plain.error == FULL
     assert stored_ids(gateway, PUMP) == []

@@ -213,7 +213,7 @@ def test_a_full_event_log_refuses_items_with_events(build: Build, queue: bool) -
     fill(gateway, "readings", 100)
     reply = publish(gateway, VALVE, node, item("i1", WARM))
     assert error_of(reply) == ("wait", "resource-constraint")
-    assert reply.text == "unsealed_events is 100"
+    assert reply.text == "the limit unsealed_events = 100 is reached"
     for level in (0, 1, 2):
         assert error_of(send(gateway, level, WARM, node)) == ("wait", "resource-constraint")
     assert gateway.count("SELECT count(*) FROM items") == 0
