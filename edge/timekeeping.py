@@ -32,7 +32,7 @@ CHECK_INTERVAL: Final = 5.0
 """Seconds between two checks of the wall clock; a check reads two clocks and writes nothing."""
 
 RETRY_INTERVAL: Final = 60.0
-"""Seconds after a failure until the task that ages rows by a time off tries again."""
+"""Seconds after a failure until `settle_time_off` tries again."""
 
 FIRST_SAVE: Final = 1.0
 """Seconds from a start to the first save; the interval doubles until heartbeats save the time. So
@@ -41,6 +41,8 @@ a gateway that is switched off again and again counts at least a third of the ti
 
 def resume_time(path: Path, at: ClockReading) -> Start:
     """Return the start of a run: the service seconds from which it continues, and the time off.
+
+    The time off is the time for which the gateway was off.
 
     This also migrates the database; raises as `database.connect` does.
     """
@@ -52,7 +54,7 @@ def resume_time(path: Path, at: ClockReading) -> Start:
 
 
 def start_event(start: Start, heartbeat: float) -> NewEvent:
-    """Return the start event: how the previous run ended, and the time off.
+    """Return the start event: how the previous run ended, and how long the gateway was off.
 
     `heartbeat` is the seconds between two heartbeats, from which the centre detects outages.
     """
@@ -123,8 +125,8 @@ async def settle_time_off(
     hooks: Sequence[TimeOffHook],
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Age stored rows by a time off that was unknown at the start, as soon as the wall clock is
-    synchronised."""
+    """Age stored rows by the time for which the gateway was off, if that was unknown at the start,
+    as soon as the wall clock is synchronised."""
     while True:
         wait = CHECK_INTERVAL
         if clock().synchronised:

@@ -36,7 +36,8 @@ def save(tx: Transaction, state: SavedTime) -> None:
 def save_progress(tx: Transaction, run: Run, *, clean: bool = False) -> None:
     """Save the service seconds that a run has reached; `clean` is true when the run ends cleanly.
 
-    Rows are not aged by a time off that is still unknown, so this writes little.
+    If the time for which the gateway was off is still unknown, rows are not aged by it yet, so this
+    writes little.
     """
     state = load(tx)
     now = tx.now if state.before is None else tx.now._replace(synchronised=False)
@@ -45,9 +46,9 @@ def save_progress(tx: Transaction, run: Run, *, clean: bool = False) -> None:
 
 
 def settle_time_off(tx: Transaction, run: Run, hooks: Iterable[TimeOffHook]) -> bool:
-    """Age stored rows by a time off (time switched off) that has become known, and log an event.
+    """Age stored rows by the time for which the gateway was off, once it is known; log an event.
 
-    Return false while a time off is unknown, because the wall clock is not synchronised. This may
+    Return false while this time is unknown, because the wall clock is not synchronised. This may
     write many rows.
     """
     state, off = advance(load(tx), run, tx.now)

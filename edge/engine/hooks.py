@@ -43,8 +43,9 @@ class Context(NamedTuple):
     `edge/server/control_server.py` reports them to `fieldpost status`.
 
     Attributes:
-        has_accounts: whether accounts are the gateway's own; a component has none.
-        uplink: `topics` are the filters of the nodes whose items are shipped.
+        has_accounts: whether the gateway has accounts of its own; a component has no accounts.
+        uplink: the section `[uplink]`; its `topics` select the nodes whose items are sent to the
+            centre.
     """
 
     domain: str

@@ -56,7 +56,7 @@ _from_json: Final = msgspec.json.Decoder(tuple[str, dict[str, str]]).decode
 
 
 def with_details(rule: str, text: str, tags: Mapping[str, str]) -> str:
-    """Return a rule name with the text and tags of its events, which are then counted apart."""
+    """Return a rule name with the text and tags of its events, to count these separately."""
     return f"{rule} {_to_json((text, tags)).decode()}"
 
 
@@ -102,7 +102,7 @@ def count(
 
     Args:
         window: the length of a window, in service seconds.
-        max_rows: how many pairs of source and rule are counted apart.
+        max_rows: the maximum number of pairs of source and rule that are counted separately.
     """
     if tx.row(_COUNT, (times, limit, source, rule)) is not None:
         return

@@ -2,8 +2,8 @@
 
 Service seconds count the machine's uptime since `init` (`CLOCK_BOOTTIME`, which nobody sets), plus
 the time that it was switched off, if that is known. (The `uptime` of `fieldpost status` is that of
-the process.) Within one boot the time off is known exactly, even while no gateway ran. Across boots
-it is taken from the wall clock, if that was synchronised before and after:
+the process.) The time off is the time for which no gateway ran. Within one boot it is known
+exactly; across boots it is taken from the wall clock, if that was synchronised before and after:
 
     start in             synchronised now    time off
     the same boot        (not asked)         from the machine uptime
@@ -73,8 +73,8 @@ class SavedTime(NamedTuple):
         boot: the boot's id, empty if nothing was saved yet.
         uptime: the machine uptime, in seconds.
         trusted: the last moment at which the wall clock was synchronised.
-        before: set while a time off is unknown; rows stored until this service second have to be
-            aged by it.
+        before: set while the time for which the gateway was off is unknown; rows stored until this
+            service second are aged by that time as soon as it is known.
         clean: whether the run ended cleanly.
     """
 
@@ -87,7 +87,7 @@ class SavedTime(NamedTuple):
 
 
 class TimeOffSource(StrEnum):
-    """The clock by which the time off is known, or why it is unknown."""
+    """The clock that shows for how long the gateway was off, or the reason why this is unknown."""
 
     UPTIME = "uptime"
     WALL = "wall clock"
@@ -101,9 +101,9 @@ class Start(NamedTuple):
 
     Attributes:
         saved: the state of the clock from which the run continues.
-        off: the time off in seconds since the last recorded moment of the previous run; 0 if
-            unknown, and not counted if implausible.
-        known: the clock by which the time off is known, or why it is unknown.
+        off: the seconds for which the gateway was off, since the last recorded moment of the
+            previous run; 0 if unknown, and not counted if implausible.
+        known: how `off` is known, or why it is unknown.
         previous: how the previous run ended: `clean`, `unclean` or `unknown`.
     """
 
@@ -114,7 +114,10 @@ class Start(NamedTuple):
 
 
 class TimeOff(NamedTuple):
-    """A time off that became known late: rows stored before `before` are aged by `seconds`."""
+    """The time for which the gateway was off, if it became known only after the start.
+
+    Rows stored before `before` are aged by `seconds`.
+    """
 
     before: float
     seconds: float
@@ -136,6 +139,8 @@ class ServiceClock:
 
 def start_run(saved: SavedTime, reached: float, at: ClockReading) -> Start:
     """Return the service second from which a run continues, and the time off.
+
+    The time off is the time for which no gateway ran.
 
     Args:
         saved: the state that the previous run saved last.
@@ -163,9 +168,9 @@ def start_run(saved: SavedTime, reached: float, at: ClockReading) -> Start:
 
 
 def advance(saved: SavedTime, run: Run, now: Now) -> tuple[SavedTime, TimeOff | None]:
-    """Return the state to save at this moment, and the time off that has become known, if any.
+    """Return the state to save at this moment, and the time off if it has become known.
 
-    The caller ages rows by the time off in the transaction that saves the state, so that they are
+    The caller ages rows by this time in the transaction that saves the state, so that they are
     aged once.
     """
     here = saved._replace(

@@ -147,7 +147,7 @@ class SpaceGuard:
         return connection
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Begin a transaction; if the WAL has no room, one that cannot write to the database.
+        """Begin a transaction. If the WAL has no room, the transaction cannot write.
 
         Units that only read, or change temporary tables, still run. A second connection holds the
         write lock, for this transaction only.

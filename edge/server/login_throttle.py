@@ -87,7 +87,7 @@ class LoginThrottle:
         return (address, account) in self._known_good or self._accounts.level(account, now) <= limit
 
     def add_failure(self, address: str, account: str, now: float) -> float:
-        """Count a failed attempt; return after how many seconds it may be reported."""
+        """Count a failed attempt; return the seconds after which it may be reported."""
         delay = self.delay(address, account, now)
         self._addresses.add(address, 1, now)
         self._accounts.add(account, 1, now)
@@ -95,7 +95,7 @@ class LoginThrottle:
         return delay
 
     def delay(self, address: str, account: str, now: float) -> float:
-        """Return after how many seconds a failure may be reported."""
+        """Return the seconds after which a failure may be reported."""
         level = max(self._addresses.level(address, now), self._accounts.level(account, now))
         return float(self._limits.authenticate_delay * 2 ** min(math.ceil(level), DOUBLINGS))
 

@@ -50,7 +50,7 @@ class LeakyBuckets:
         self.bytes = size if size > 0.0 else 0.0
 
     def pause(self) -> float:
-        """Return for how many seconds the peer must pause; 0 if no limit is exceeded."""
+        """Return the seconds for which the peer must pause; 0 if no limit is exceeded."""
         if not self.is_exceeded():
             return 0.0
         limits = self._limits

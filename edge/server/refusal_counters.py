@@ -72,7 +72,7 @@ class RefusalCounters:
         return sources
 
     def put_back(self, counts: Counter[str], sources: Counter[Refusal]) -> None:
-        """Restore counts that were taken, because they could not be logged."""
+        """Add counts again that `take` and `take_sources` returned and that could not be logged."""
         self._counts += counts
         for refusal, times in sources.items():
             self._add(refusal, times)

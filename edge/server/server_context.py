@@ -38,7 +38,7 @@ class PeerCheck(Protocol):
     """A session that waits for its peer, and is checked regularly."""
 
     def check_peer(self) -> bool:
-        """Check the peer; return whether another check is needed."""
+        """Check that the peer reads and acknowledges; return whether to check it again later."""
 
 
 class ServerContext:

@@ -96,7 +96,7 @@ class _Skeleton:
 
 
 class EnvelopeParser:
-    """A parser of plain envelopes, shared by the streams of one thread."""
+    """A parser of plain envelopes (see the module), shared by the streams of one thread."""
 
     __slots__ = ("_bodies", "_empty", "_skeletons")
 

@@ -164,7 +164,7 @@ class Inbox(DurableFile):
         self._db.execute("RELEASE attempt")
 
     def find(self, key: Key) -> tuple[State, str | None]:
-        """Return the state of the message with this key, and its body if held, else None."""
+        """Return the state of the message with this key, and its body; None unless it is held."""
         held = self._db.execute(_HELD, key).fetchone()
         if held is not None:
             return State.HELD, str(held[0])

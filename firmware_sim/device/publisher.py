@@ -101,7 +101,7 @@ class Publisher(PubsubClient):
                 return tries + 1
 
     async def service(self) -> Pubsub:
-        """Wait for a session, if there is none, and return its client of the service."""
+        """Wait for a session; return its client of the publish-subscribe service."""
         await self._connected.wait()
         assert self._pubsub is not None  # noqa: S101 - there is a session
         return self._pubsub

@@ -47,7 +47,7 @@ class Subscriptions:
         await asyncio.shield(self._made)
 
     def end(self) -> None:
-        """Cancel a waiting request, and the calls of `made`."""
+        """Cancel the request in progress, and all tasks that wait in `made`."""
         if self._task is not None:
             self._task.cancel()
         if self._made.done():

@@ -40,7 +40,7 @@ _OLDEST: Final = 0.4  # share of the window of which all segments are evicted th
 
 
 class SealedSegment(NamedTuple):
-    """A segment that was sealed at a true moment; if it is `evicted`, it is never sent."""
+    """A segment, and the true time at which it was sealed; an `evicted` segment is never sent."""
 
     moment: float
     header: SegmentHeader
@@ -51,7 +51,7 @@ class SealedSegment(NamedTuple):
 
 
 class EvictedRange(NamedTuple):
-    """A range of events that a gateway dropped from a full backlog, at a true moment."""
+    """A range of events that a gateway dropped from a full backlog, and the true time of that."""
 
     moment: float
     epoch: str

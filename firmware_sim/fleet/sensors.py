@@ -1,6 +1,6 @@
 """Generate the events of the lane `readings`: temperatures, meters and doors.
 
-Values are such that no report may call these anomalous, except during a simulated anomaly.
+No report may call the values anomalous, except during a simulated anomaly.
 """
 
 from __future__ import annotations

@@ -327,7 +327,7 @@ class LandingBacklog(NamedTuple):
 
 
 def silence_timeout_ms(gateway: GatewayState) -> int:
-    """Return after how many ms without an arrival a gateway counts as silent.
+    """Return the ms without an arrival after which a gateway counts as silent.
 
     The timeout is that of the availability report, but longer for a new gateway.
     """

@@ -43,7 +43,7 @@ _US: Final = 1_000
 
 
 def arrow_columns(data: bytes) -> tuple[SegmentHeader, dict[str, pa.Array]]:
-    """Read a segment's header, and an Arrow array for each field of `Event` by its name.
+    """Read a segment; return its header, and a dict with an Arrow array for each field of `Event`.
 
     Raises `SegmentError`, as `sync.segment.decode` does.
     """

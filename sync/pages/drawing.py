@@ -188,8 +188,8 @@ def label_numbers(axis: Axis) -> None:
 def set_reach(axes: Axes, linear: float, low: float, high: float) -> None:
     """Limit a horizontal axis, linear up to `linear` and logarithmic above, to `low` and `high`.
 
-    There is room for markers at both ends. A side of zero with values reaches at least to `linear`,
-    so that an axis of small values has plain ticks.
+    There is room for markers at both ends. If there are values above zero, the axis reaches at
+    least to `linear`, and likewise below zero, so that an axis of small values has plain ticks.
     """
     axes.set_xscale("symlog", linthresh=linear)
     left, right = (1.5 * max(reach, linear) if reach else 0.0 for reach in (-low, high))

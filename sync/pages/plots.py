@@ -271,7 +271,7 @@ def forecast_plot(growth: Rows) -> str:
 
 
 def running_plot(stretches: Rows, seen: Window | None, zone: tzinfo = UTC) -> str:
-    """Draw when each gateway ran, was stopped or failed in the period `seen`; "" if None."""
+    """Draw when each gateway ran, was stopped or failed in the period `seen`; "" without it."""
     if seen is None:
         return ""
     shown = [row for row in stretches if seen.contains(row["begin"], row["end"])]
@@ -359,7 +359,7 @@ def activity_plot(activity: Rows, zone: tzinfo = UTC) -> str:
 
 
 def depth_plot(depths: Rows, seen: Window | None, zone: tzinfo = UTC) -> str:
-    """Draw the depth of the deepest queues in the period `seen`; "" if None."""
+    """Draw the depth of the deepest queues in the period `seen`; "" without it."""
     if seen is None:
         return ""
     shown = [row for row in depths if seen.contains(row["at"], row["at"])]

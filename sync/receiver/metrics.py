@@ -96,7 +96,8 @@ class Readings(NamedTuple):
         uploads: uploads in progress.
         partial_uploads: the size of each partial upload in bytes.
         disk_free: free bytes on the landing's file system.
-        certificate_expiry: of the server certificate, in seconds since 1970 UTC; None without one.
+        certificate_expiry: when the server certificate expires, in seconds since 1970 UTC; None
+            without a certificate.
     """
 
     connections: Mapping[str, int]

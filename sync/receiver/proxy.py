@@ -55,7 +55,8 @@ class ReverseProxy:
     def client_certificate(self, request: web.Request) -> bytes | None:
         """Return the certificate (PEM) that the proxy's client presented; None if it has none.
 
-        A repeated header counts as none, because one of the two was sent by the client.
+        A request with more than one `certificate_header` has none, because the client may have sent
+        one of them.
         """
         if self.certificate_header is None:
             return None

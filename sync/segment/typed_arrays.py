@@ -45,7 +45,7 @@ FLOATS: Final = (SINGLE, DOUBLE)
 
 
 def pack_array(tag: int, numbers: Sequence[Any]) -> CBORTag:
-    """Encode `numbers` as a typed array with this CBOR tag, whose type must fit them."""
+    """Encode `numbers` as a typed array with this CBOR tag; its type must fit the numbers."""
     if tag == _BYTES:
         return CBORTag(tag, bytes(numbers))
     return CBORTag(tag, struct.pack(f"<{len(numbers)}{_CODES[tag]}", *numbers))

@@ -108,7 +108,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch: the actions that add its files to the tables, and its counts."""
+    """A batch of ingested files: the Delta actions that add its rows, and its `Counts`."""
 
     events: Sequence[AddAction]
     segments: AddAction

@@ -222,7 +222,7 @@ def old_archive(segments: Storage, now: float, keep: int) -> list[File]:
     """Choose the files of the archive that arrived more than `keep` days before `now`.
 
     The last segment of each lane of an epoch is left out, because the receiver derives the lane's
-    high watermark from it. So is the last file of a folder whose names are not those of segments.
+    high watermark from it. In a folder without segments, the last file is left out, too.
     """
     lanes: dict[str, list[File]] = {}
     for file in segments.files(ARCHIVE, SUFFIX):

@@ -433,8 +433,8 @@ def remove(tx: Transaction, held: HeldMessage, keys: int) -> None:
     """Remove a message that is not delivered.
 
     Its msgId is forgotten too, if a session of the source has released an earlier message of the
-    same msgId: a late `deliver` must not be answered as if this message had been delivered. The
-    others of the last `keys` released keys of each source are remembered.
+    same msgId: a late `deliver` must not be answered as if this message had been delivered. All
+    other keys among the last `keys` released keys of each source stay remembered.
     """
     _exclude_others(tx, held)
     _forget_released(tx, held, keys)

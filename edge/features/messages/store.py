@@ -191,5 +191,5 @@ def oldest_since(tx: Transaction) -> float | None:
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:
-    """Make messages that were stored until service second `before` older by `seconds`."""
+    """Add `seconds` to the age of all messages stored until service second `before`."""
     tx.run(_AGE, (seconds, before))

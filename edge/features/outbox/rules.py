@@ -198,8 +198,8 @@ class Candidate(NamedTuple):
         source: the bare JID of its original sender.
         in_flight: its stanza was sent and has not been answered.
         held: the device asked to wait with it.
-        own: how it is sent to the session that it is addressed to, if that accepts it; `None` for a
-            message to the account.
+        own: the input that sends it to the session to which it is addressed, if that session
+            accepts it; `None` for a message to the account.
     """
 
     row: int

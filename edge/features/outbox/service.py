@@ -428,8 +428,8 @@ def give_up(
 ) -> None:
     """Move a message that failed or is in doubt to the dead letters, and report it to its sender.
 
-    Nobody is informed about an item of a node, because its sender is the node, nor about a message
-    of the operator, who has no account.
+    There is no report of an item of a node, because its sender is the node, and none of a message
+    of the operator, because the operator has no account.
     """
     destination = _recipient(context, row)
     letter = DeadLetter(
@@ -495,7 +495,8 @@ def _report(
 class Answer(NamedTuple):
     """A session's answer to a request.
 
-    `addressee` is the address that it is sent to: it must be the author of the message.
+    `addressee` is the address to which the session sent the answer. It must be the author of the
+    requested message.
     """
 
     request: Request

@@ -164,7 +164,7 @@ def _ended() -> Column:
 
 
 def cut_before(times: DataFrame, since: date | None) -> DataFrame:
-    """Cut off what lies before the day `since` (UTC) from rows with `begin` and `end`."""
+    """Leave out the part of each period (`begin` to `end`) before the day `since` (UTC)."""
     if since is None:
         return times
     first = F.unix_seconds(F.lit(since).cast("timestamp")).cast("double")

@@ -101,8 +101,10 @@ def add_entries(tables: Storage, attempt: str, files: Mapping[Key, Iterable[File
 def remove_replaced(tables: Storage, wanted: Iterable[Key]) -> None:
     """Remove the files of replaced rows and of interrupted reports.
 
-    Rows of a wanted summary and day with another shape or content are replaced; rows of unknown
-    summaries are kept. Raises OSError if a file cannot be removed.
+    `wanted` are the keys in use. Rows are replaced if they are of the same summary and day as a
+    wanted key, but have another shape or content. Rows of other summaries are kept.
+
+    Raises OSError if a file cannot be removed.
     """
     now, kept = time.time(), list(_all(tables))
     index = dict(kept)

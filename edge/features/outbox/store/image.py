@@ -31,13 +31,13 @@ class OutboxRow(NamedTuple):
     Args:
         row: its number, which is its position.
         recipient: the name of the account.
-        source: the bare JID of the original sender, or the key of its own ordering.
+        source: the key within which order is kept: the bare JID of the sender, or a subscription.
         sender: the full JID of the original sender.
         msg_id: the msgId that the sender chose.
         state: its progress, a value of `rules.State`.
         session: the full JID that it was last sent to.
-        sends: stanzas sent in this state since the last answer.
-        attempts: those of them that count as attempts.
+        sends: the number of stanzas sent in this state since the last answer.
+        attempts: the number of these stanzas that count as attempts.
         held: the device asked to wait.
         due: the service second of its timer.
         bytes: the bytes charged for it.

@@ -1,8 +1,8 @@
 """The outbox table: messages that wait for devices, and the progress of each.
 
 A row stays until its message is finished. A message whose stanza was sent and is not answered yet
-is `in_flight` too, which no message is after a restart. Bodies are in a table of their own because
-rows are rewritten several times.
+also has a row in `in_flight`; after a restart no message has one. Bodies are in a table of their
+own because rows are rewritten several times.
 
 The state is in memory, as an image of the rows (`Transaction.cache`): every function reads and
 changes the image, and the rows follow in a few batches for each transaction.

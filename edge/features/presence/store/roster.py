@@ -169,7 +169,7 @@ def remove_from_all(tx: Transaction, jid: str) -> None:
 def take_removed(tx: Transaction) -> list[tuple[int, str, str]]:
     """Delete the rows that `remove_from_all` left, and return them.
 
-    Each result is the row number and the name of the roster's account, and the removed JID.
+    Each result has the number and the name of the account whose roster it was, and the removed JID.
     """
     found = [(int(row[0]), str(row[1]), str(row[2])) for row in tx.rows(_STRUCK_OUT)]
     for account, _name, jid in found:

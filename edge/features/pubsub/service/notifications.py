@@ -136,8 +136,11 @@ def is_notified(config: NodeConfig, event: NodeEvent) -> bool:
 
 
 def recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recipient]:
-    """Return the plain subscriptions that get events of a node: those to the node or to a matching
-    filter whose subscriber has access to the node and has not set the option `DELIVER` to 0."""
+    """Return the plain subscriptions, to the node or to a matching filter, that get its events.
+
+    A subscription is left out if the subscriber has no access to the node, or has set the option
+    `DELIVER` to 0.
+    """
     found = store.get(tx, node.id)
     if found is None:
         found = _recipients(context, tx, node)
@@ -184,7 +187,7 @@ def announce(
 def announce_to_all(
     context: Context, tx: Transaction, node: Node, event: NodeEvent, members: Sequence[Subscription]
 ) -> None:
-    """Notify all plain subscriptions to a node and the `members` of its queue of an event."""
+    """Send an event of a node to its plain subscriptions and to `members`, those of its queue."""
     announce(context, tx, node, event)
     if is_notified(node.config, event):
         for member in members:

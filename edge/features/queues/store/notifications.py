@@ -155,5 +155,5 @@ def oldest(tx: Transaction) -> float | None:
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:
-    """Make notifications stored until service second `before` older by `seconds`."""
+    """Add `seconds` to the age of all notifications stored until service second `before`."""
     tx.run(_AGE, (seconds, before))

@@ -642,7 +642,7 @@ def set_restart_handled(tx: Transaction) -> None:
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:
-    """Make items and locks stored until service second `before` older by `seconds`."""
+    """Add `seconds` to the age of all items and locks stored until service second `before`."""
     for statement in _AGE:
         _change(tx, statement, (seconds, before))
 

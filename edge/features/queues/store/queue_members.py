@@ -426,7 +426,7 @@ def remove_all(tx: Transaction) -> None:
 
 
 def queues_of(tx: Transaction, generation: int) -> list[int]:
-    """Return the numbers of the queues of which a session serves a member."""
+    """Return the numbers of the queues that have a session as one of a member's sessions."""
     write(tx)
     return [queue for (queue,) in tx.rows(_QUEUES_OF_SESSION, (generation,))]
 
