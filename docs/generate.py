@@ -14,8 +14,9 @@ from typing import Final, get_type_hints
 import msgspec
 from pyspark.sql.pandas.types import from_arrow_type
 
-from edge.config.annotated_file import default, to_toml
+from edge.config.annotated_file import default, reasons, to_toml
 from edge.config.load import SECTIONS
+from edge.config.options import Section
 from edge.engine.flash_meter import KernelCounters
 from edge.engine.usage import LimitUsage, WaitingCounts
 from edge.features.eventlog.catalog import EVENTS
@@ -62,19 +63,19 @@ def options_page() -> str:
     return text + "".join(_section(name, kind) for name, kind in SECTIONS.items())
 
 
-def _section(name: str, kind: type[msgspec.Struct]) -> str:
+def _section(name: str, kind: type[Section]) -> str:
     text = f"\n## [{name}]\n\n{(kind.__doc__ or '').strip()}\n\n"
     text += "| option | default | unit | meaning |\n| --- | --- | --- | --- |\n"
     return text + "".join(f"| {' | '.join(row)} |\n" for row in _rows(kind))
 
 
-def _rows(kind: type[msgspec.Struct]) -> Iterator[tuple[str, str, str, str]]:
-    hints = get_type_hints(kind, include_extras=True)
+def _rows(kind: type[Section]) -> Iterator[tuple[str, str, str, str]]:
+    hints, texts = get_type_hints(kind, include_extras=True), reasons(kind)
     for field in msgspec.structs.fields(kind):
         meta = hints[field.name].__metadata__[0]
         value = default(field)
         shown = "required" if value is msgspec.NODEFAULT else f"`{to_toml(value)}`"
-        meaning = meta.description.replace("|", "\\|")
+        meaning = texts[field.name].replace("|", "\\|")
         if meta.extra["restart"]:
             meaning += " A change needs a restart."
         yield f"`{field.name}`", shown, meta.extra["unit"], meaning

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import textwrap
+from itertools import pairwise
 from typing import Final, get_type_hints
 
 import msgspec
@@ -46,6 +49,21 @@ def default(field: FieldInfo) -> object:
     return field.default if factory is msgspec.NODEFAULT else factory()
 
 
+def reasons(kind: type[Section]) -> dict[str, str]:
+    """Return the reason of each option of a section: the docstring below it, as one line.
+
+    Python does not keep these docstrings, so they are read from the source.
+    """
+    found = {}
+    (section,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(section, ast.ClassDef)  # noqa: S101
+    for option, reason in pairwise(section.body):
+        match option, reason:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                found[name] = " ".join(text.split())
+    return found
+
+
 def to_toml(value: object) -> str:
     """Format a value as TOML."""
     if isinstance(value, bool):
@@ -69,12 +87,12 @@ def _port_for_tls(port: int) -> int:
 
 def _section(name: str, kind: type[Section], given: dict[str, object]) -> str:
     lines = [_comment(kind.__doc__ or ""), f"[{name}]"]
-    hints = get_type_hints(kind, include_extras=True)
+    hints, texts = get_type_hints(kind, include_extras=True), reasons(kind)
     for field in msgspec.structs.fields(kind):
         if field.name in kind.headings:
             lines.append(f"\n# ---- {kind.headings[field.name]} ----")
         meta = hints[field.name].__metadata__[0]
-        lines.append("\n" + _comment(f"{meta.description} {_unit_and_default(field, meta)}"))
+        lines.append("\n" + _comment(f"{texts[field.name]} {_unit_and_default(field, meta)}"))
         lines.append(f"{field.name} = {to_toml(given.get(field.name, default(field)))}")
     return "\n".join(lines) + "\n"
 

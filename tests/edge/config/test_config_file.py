@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from edge.config import load
-from edge.config.annotated_file import render
+from edge.config.annotated_file import reasons, render
 from edge.config.load import SECTIONS, Address, Config
 from edge.config.options import Gateway, Section
 from edge.errors import ConfigError
@@ -63,12 +63,12 @@ def test_written_file_explains_every_option() -> None:
 def test_every_number_has_a_unit_and_a_bound_and_every_heading_an_option(
     kind: type[Section],
 ) -> None:
-    hints = get_type_hints(kind, include_extras=True)
+    hints, texts = get_type_hints(kind, include_extras=True), reasons(kind)
     assert next(iter(kind.headings)) == msgspec.structs.fields(kind)[0].name
     assert kind.headings.keys() <= hints.keys()
     for field in msgspec.structs.fields(kind):
         (meta,) = hints[field.name].__metadata__
-        assert meta.description.endswith(".")
+        assert texts[field.name].endswith(".")
         if hints[field.name].__origin__ in (int, float):
             assert meta.extra["unit"], field.name
             assert meta.ge is not None or meta.gt is not None, field.name
