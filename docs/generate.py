@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Final, get_type_hints
+from typing import Final
 
 import msgspec
 from pyspark.sql.pandas.types import from_arrow_type
@@ -70,9 +70,9 @@ def _section(name: str, kind: type[Section]) -> str:
 
 
 def _rows(kind: type[Section]) -> Iterator[tuple[str, str, str, str]]:
-    hints, texts = get_type_hints(kind, include_extras=True), reasons(kind)
+    texts = reasons(kind)
     for field in msgspec.structs.fields(kind):
-        meta = hints[field.name].__metadata__[0]
+        meta = field.type.__metadata__[0]
         value = default(field)
         shown = "required" if value is msgspec.NODEFAULT else f"`{to_toml(value)}`"
         meaning = texts[field.name].replace("|", "\\|")

@@ -6,7 +6,7 @@ import ast
 import inspect
 import textwrap
 from itertools import pairwise
-from typing import Final, get_type_hints
+from typing import Final
 
 import msgspec
 from msgspec.structs import FieldInfo
@@ -87,11 +87,11 @@ def _port_for_tls(port: int) -> int:
 
 def _section(name: str, kind: type[Section], given: dict[str, object]) -> str:
     lines = [_comment(kind.__doc__ or ""), f"[{name}]"]
-    hints, texts = get_type_hints(kind, include_extras=True), reasons(kind)
+    texts = reasons(kind)
     for field in msgspec.structs.fields(kind):
         if field.name in kind.headings:
             lines.append(f"\n# ---- {kind.headings[field.name]} ----")
-        meta = hints[field.name].__metadata__[0]
+        meta = field.type.__metadata__[0]
         lines.append("\n" + _comment(f"{texts[field.name]} {_unit_and_default(field, meta)}"))
         lines.append(f"{field.name} = {to_toml(given.get(field.name, default(field)))}")
     return "\n".join(lines) + "\n"

@@ -7,7 +7,7 @@ All parts of a gateway share the section objects and read an option each time th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -54,6 +54,5 @@ def assign(current: Config, target: Config) -> None:
 def _options() -> Iterator[tuple[str, str, bool]]:
     """Yield the section and the name of each option, and whether it needs a restart."""
     for section, kind in SECTIONS.items():
-        hints = get_type_hints(kind, include_extras=True)
         for found in msgspec.structs.fields(kind):
-            yield section, found.name, hints[found.name].__metadata__[0].extra["restart"]
+            yield section, found.name, found.type.__metadata__[0].extra["restart"]

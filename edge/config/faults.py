@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 
@@ -48,8 +48,7 @@ def find_invalid(
 def _find_invalid_options(
     section: str, kind: type[Section], options: Mapping[str, Any]
 ) -> Iterator[Fault]:
-    hints = get_type_hints(kind, include_extras=True)
-    known = {field.name for field in msgspec.structs.fields(kind)}
+    known = {field.name: field.type for field in msgspec.structs.fields(kind)}
     for name, value in options.items():
         option = f"{section}.{name}"
         if name not in known:
@@ -58,9 +57,9 @@ def _find_invalid_options(
             yield Fault(option, f"there is no such option{hint}")
             continue
         try:
-            msgspec.convert(value, hints[name])
+            msgspec.convert(value, known[name])
         except msgspec.ValidationError:
-            yield Fault(option, _format_invalid(option, value, hints[name]))
+            yield Fault(option, _format_invalid(option, value, known[name]))
 
 
 _KINDS: Final = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple, get_type_hints
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -133,7 +133,7 @@ def combine(
     """Combine the status in the database with the status of the running process, if any."""
     live, free, wal, disk = stored.space
     used = stored.used | {"database_bytes": LimitUsage(live + wal), "wal_bytes": LimitUsage(wal)}
-    configured = limits_by_name(settings.limits)
+    configured = msgspec.to_builtins(settings.limits)
     if running is None:
         state = NOT_RUNNING if trouble is None else NO_ANSWER
     else:
@@ -163,12 +163,6 @@ def combine(
     )
 
 
-def limits_by_name(limits: Limits) -> dict[str, int | float]:
-    """Return the value of each limit by the name of its option."""
-    figures: dict[str, int | float] = msgspec.to_builtins(limits)
-    return figures
-
-
 def _ask(folder: Path) -> tuple[ProcessStatus | None, str | None]:
     try:
         return control.process_status(folder), None
@@ -192,15 +186,15 @@ def _figure(used: Mapping[str, LimitUsage], name: str) -> int | None:
 
 
 def _limits(figures: Mapping[str, int | float], used: Mapping[str, LimitUsage]) -> list[Limit]:
-    hints = get_type_hints(Limits, include_extras=True)
+    metas = {field.name: field.type.__metadata__[0] for field in msgspec.structs.fields(Limits)}
     return [
         Limit(
             name,
-            hints[name].__metadata__[0].extra["unit"],
+            metas[name].extra["unit"],
             figure,
             name in used or name in PROCESS_LIMITS,
             used.get(name),
         )
         for name, figure in figures.items()
-        if name in hints  # a running gateway of another version may have other options
+        if name in metas  # a running gateway of another version may have other options
     ]

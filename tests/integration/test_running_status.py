@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from edge.config.load import load
 from edge.engine.clock import boot_id
 from edge.ops import control
-from edge.ops.status import PROCESS_LIMITS, limits_by_name
+from edge.ops.status import PROCESS_LIMITS
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import log_in, log_message
@@ -81,9 +82,9 @@ def test_status_shows_the_limits_in_force(gateway: Gateway, process: Process) ->
     found = status(gateway)
     assert not found["changed"]
     assert found["limits"]["sessions"]["allowed"] == 77
-    assert {name: limit["allowed"] for name, limit in found["limits"].items()} == limits_by_name(
-        load(gateway.folder).limits
-    )
+    assert {
+        name: limit["allowed"] for name, limit in found["limits"].items()
+    } == msgspec.to_builtins(load(gateway.folder).limits)
 
 
 def test_status_after_a_kill_and_a_restart(gateway: Gateway, process: Process) -> None:

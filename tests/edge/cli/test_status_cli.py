@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from click.testing import CliRunner, Result
 
 from edge import __version__
@@ -20,7 +21,7 @@ from edge.engine.events import NewEvent
 from edge.features.accounts.store import accounts
 from edge.features.presence.store import roster
 from edge.features.presence.store.roster import RosterItem
-from edge.ops.status import PROCESS_LIMITS, limits_by_name
+from edge.ops.status import PROCESS_LIMITS
 from edge.ops.transactions import changing
 from tests.helpers import waiting
 
@@ -148,7 +149,7 @@ def test_every_limit_is_shown_with_its_value(folder: Path) -> None:
     path.write_text(path.read_text("utf-8").replace("sessions = 1000", "sessions = 999"), "utf-8")
     limits = status(folder)["limits"]
     assert {name: limit["allowed"] for name, limit in limits.items()} == {
-        **limits_by_name(Limits()),
+        **msgspec.to_builtins(Limits()),
         "sessions": 999,
     }
     assert limits["held_ttl"] == {"allowed": 604800.0, "unit": "seconds of service"}

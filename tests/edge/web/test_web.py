@@ -14,6 +14,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from edge.config import load
@@ -28,7 +29,6 @@ from edge.features.accounts.store import accounts
 from edge.features.eventlog.store.uplink_view import Notice
 from edge.features.queues.store import queue_items
 from edge.ops.control import ConnectedSession, ProcessStatus
-from edge.ops.status import limits_by_name
 from edge.web import http, page, server, site, status_snapshot
 from edge.web.hosts import KnownHosts
 from edge.web.http import Request, RequestError, Response
@@ -76,7 +76,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 def running(settings: Config = SETTINGS) -> ProcessStatus:
     return ProcessStatus(
         version="1.2.3", boot="b", service=12.5, uptime=7200.0, synchronised=True, used=USED,
-        limits=limits_by_name(settings.limits),
+        limits=msgspec.to_builtins(settings.limits),
     )  # fmt: skip
 
 
