@@ -10,7 +10,6 @@ from typing import Final
 
 from edge.config.load import Config, parse_address
 from edge.engine import clock as engine_clock
-from edge.engine import flash_endurance
 from edge.engine.flash_wear import DailyWear
 from edge.engine.space_rules import WAL_SHARE
 from edge.ops import hardware
@@ -30,6 +29,18 @@ WRONG_CARD_YEARS: Final = 0.5
 
 WORN_PERCENT: Final = 80
 """Used percentage of an eMMC's rated life from which it should be replaced."""
+
+DEFAULT_WRITE_CYCLES: Final = 500
+"""Assumed number of full writes of an unrated card. Cards for cameras, with three bits per cell,
+are rated at 500 to 1,000 cycles and more; unrated cards are worse."""
+
+MIN_MEASURED_SECONDS: Final = 3_600.0
+"""Minimum seconds of measurement for an estimate, because a start of the gateway writes more than
+the hour after it."""
+
+_DAY: Final = 86_400.0
+_YEAR: Final = 365.0
+"""Days in a year."""
 
 UNIT: Final = "fieldpost.service"
 
@@ -141,34 +152,37 @@ def _has_watchdog(root: Path) -> bool:
 
 
 def wear(folder: Path, settings: Config, days: Sequence[DailyWear]) -> Iterator[Finding]:
-    """Estimate the life of the card from the bytes that were written on each of `days`."""
+    """Estimate the life of the card from the bytes that were written on each of `days`.
+
+    A card wears out by the bytes that its controller writes: those that the host writes, times an
+    unknown factor. Manufacturers rate the bytes that the host may write.
+    """
     disk = hardware.disk(folder)
     if disk.worn is not None:
         text = f"{disk.name} reports that up to {disk.worn} % of its life is used"
         verdict = WRONG if disk.worn >= WORN_PERCENT else OK
         yield Finding("wear", verdict, text, "replace it soon" if verdict == WRONG else "")
-    per_day = flash_endurance.bytes_per_day(
-        sum(day.written for day in days), sum(day.seconds for day in days)
-    )
-    if per_day is None:
+    seconds = sum(day.seconds for day in days)
+    if seconds < MIN_MEASURED_SECONDS:
         text = "the gateway has not run long enough to estimate the life of the card"
         yield Finding("wear", OK, text)
         return
+    per_day = sum(day.written for day in days) / seconds * _DAY
     yield _expected_life(settings, disk, per_day)
 
 
 def _expected_life(settings: Config, disk: Disk, per_day: float) -> Finding:
     rated = settings.flash.endurance_bytes
-    endurance = flash_endurance.endurance(rated, disk.bytes)
-    years = flash_endurance.lifetime_years(endurance, per_day)
+    endurance = rated or DEFAULT_WRITE_CYCLES * disk.bytes
     basis = (
         "flash.endurance_bytes"
         if rated
-        else f"assumed: {flash_endurance.DEFAULT_WRITE_CYCLES} times the size of the card"
+        else f"assumed: {DEFAULT_WRITE_CYCLES} times the size of the card"
     )
     text = f"the gateway writes {size(per_day)} per day to {disk.name} ({size(disk.bytes)})"
-    if years is None:
+    if not per_day:
         return Finding("wear", OK, text)
+    years = endurance / per_day / _YEAR
     text += (
         f"; with an endurance of {size(endurance)} ({basis}) a new card lasts about {years:.1f}"
         " years. This is an estimate: it leaves out other programs and the card's own overhead"

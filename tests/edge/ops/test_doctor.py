@@ -412,18 +412,21 @@ def test_expected_life_of_the_card(
 ) -> None:
     monkeypatch.setattr(hardware, "disk", lambda _folder: Disk("mmcblk0", 32 * GIB))
     write(folder, f"[flash]\nendurance_bytes = {endurance}")
-    (finding,) = machine.wear(folder, load.load(folder), [DailyWear(1, 86_400.0, written, 1, 1)])
+    (finding,) = machine.wear(
+        folder, load.load(folder), [DailyWear(1, 43_200.0, written // 2, 1, 1)]
+    )
     assert finding.verdict == verdict
     if written:
         assert ("assumed" in finding.text) == (endurance == 0)
-        assert "estimate" in finding.text
+        years = (endurance or 500 * 32 * GIB) / written / 365
+        assert f"a new card lasts about {years:.1f} years. This is an estimate" in finding.text
 
 
 def test_wear_that_a_card_reports(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load.load(folder)
     for worn, verdict in ((20, OK), (90, WRONG)):
         monkeypatch.setattr(hardware, "disk", lambda _folder, w=worn: Disk("mmcblk0", GIB, w))
-        told, unknown = machine.wear(folder, settings, [])
+        told, unknown = machine.wear(folder, settings, [DailyWear(1, 3_599.0, GIB, 1, 1)])
         assert (told.verdict, unknown.verdict) == (verdict, OK)
 
 
