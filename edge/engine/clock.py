@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from edge.engine.service_time import STEP, ClockReading, Now, Run, ServiceClock
+from edge.engine.service_time import STEP, ClockReading, Now, Run
 
 SYNC_CHECK: Final = 1.0
 """Seconds between two checks whether the wall clock is synchronised; setting the clock causes
@@ -79,8 +79,7 @@ class Clock:
     def __init__(self, saved: float, machine: MachineClocks | None = None) -> None:
         self._machine = machine or MachineClocks()
         at = self._machine.read()
-        self._service = ServiceClock(saved, at.uptime)
-        self.run = Run(at.boot, self._service.lead)
+        self.run = Run(at.boot, saved - at.uptime)
         self._checked_at = at.uptime
         self._synchronised = at.synchronised
         self._ahead = at.wall / 1000 - at.uptime
@@ -97,7 +96,7 @@ class Clock:
             self._ahead = ahead
             self._check_synchronised(up)
             shown = machine.wall()
-        return Now(self._service.at(up), shown, self._synchronised)
+        return Now(self.run.lead + up, shown, self._synchronised)
 
     def _check_synchronised(self, up: float) -> None:
         self._checked_at = up

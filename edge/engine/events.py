@@ -147,13 +147,6 @@ class _Lane:
         self.urgent = urgent
 
 
-class _Levels(NamedTuple):
-    """The levels of urgent events; `text` is the levels as a JSON array."""
-
-    names: frozenset[str]
-    text: str
-
-
 _to_json: Final = msgspec.json.Encoder().encode
 _pack: Final = msgspec.msgpack.Encoder(enc_hook=dict).encode  # tags of any mapping type
 _unpack: Final = msgspec.msgpack.Decoder(list[NewEvent]).decode
@@ -193,7 +186,7 @@ def append_received(
 
 
 def _append(tx: Transaction, lane: _Lane, event: _Fields) -> int:
-    size, levels = _size(event), _urgent(tx).names  # may need the database: change nothing before
+    size, levels = _size(event), _urgent(tx)  # may need the database: change nothing before
     tx.on_undo(lane.take_back, size, lane.urgent)
     if not lane.unwritten:
         tx.write_later(lane.write)
@@ -238,22 +231,17 @@ def log_unwritten(tx: Transaction) -> None:
 
 def set_urgent(tx: Transaction, levels: Sequence[str]) -> None:
     """Treat events of these levels as urgent from now on."""
-    text = _to_json(levels).decode()
-    if text != urgent_levels(tx):
-        meta.write(tx, _URGENT, text)
+    if frozenset(levels) != _urgent(tx):
+        meta.write(tx, _URGENT, _to_json(levels).decode())
         tx.cache.pop(_URGENT, None)
 
 
-def urgent_levels(tx: Transaction) -> str:
-    """Return the levels of urgent events, as a JSON array."""
-    return _urgent(tx).text
-
-
-def _urgent(tx: Transaction) -> _Levels:
-    found: _Levels | None = tx.cache.get(_URGENT)
+def _urgent(tx: Transaction) -> frozenset[str]:
+    """Return the levels of urgent events; their row, a JSON array, is read once."""
+    found: frozenset[str] | None = tx.cache.get(_URGENT)
     if found is None:
         text = meta.find_text(tx, _URGENT) or "[]"
-        found = tx.cache[_URGENT] = _Levels(frozenset(msgspec.json.decode(text)), text)
+        found = tx.cache[_URGENT] = frozenset(msgspec.json.decode(text))
     return found
 
 

@@ -124,19 +124,6 @@ class TimeOff(NamedTuple):
     known: TimeOffSource
 
 
-class ServiceClock:
-    """Converts machine uptime to service seconds, continuing from the saved service seconds."""
-
-    __slots__ = ("lead",)
-
-    def __init__(self, saved: float, uptime: float) -> None:
-        self.lead = saved - uptime
-
-    def at(self, uptime: float) -> float:
-        """Return the service seconds at a machine uptime."""
-        return self.lead + uptime
-
-
 def start_run(saved: SavedTime, reached: float, at: ClockReading) -> Start:
     """Return the service second from which a run continues, and the time off.
 

@@ -52,23 +52,12 @@ def check(path: Path, now: Now, inspect: Callable[[Transaction], T], name: Path 
     `inspect` runs in a transaction; `name` is the file that an error names. Raises
     `FieldpostError`.
     """
-    with (
-        closing(_connect_intact(path, name or path)) as connection,
-        database.transaction(connection, now) as tx,
-    ):
-        return inspect(tx)
-
-
-def _connect_intact(path: Path, name: Path) -> sqlite3.Connection:
-    connection = database.connect(path)
-    try:
-        (found,) = connection.execute(_CHECK).fetchone()
+    with closing(database.connect(path)) as connection:
+        try:
+            (found,) = connection.execute(_CHECK).fetchone()
+        except sqlite3.Error as error:
+            raise database.translate(error) from error
         if found != "ok":
-            raise SetupError(f"{name} is damaged: {found}")
-    except sqlite3.Error as error:
-        connection.close()
-        raise database.translate(error) from error
-    except SetupError:
-        connection.close()
-        raise
-    return connection
+            raise SetupError(f"{name or path} is damaged: {found}")
+        with database.transaction(connection, now) as tx:
+            return inspect(tx)

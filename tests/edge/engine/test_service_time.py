@@ -11,7 +11,6 @@ from edge.engine.service_time import (
     Now,
     Run,
     SavedTime,
-    ServiceClock,
     TimeOff,
     TimeOffSource,
     TrustedMoment,
@@ -28,13 +27,6 @@ BEFORE = SavedTime(1000.0, "one", 500.0, TrustedMoment(1000.0, WALL), None, clea
 
 def after(seconds: float) -> int:
     return WALL + round(seconds * 1000)
-
-
-def test_service_seconds_continue_from_the_saved_ones() -> None:
-    clock = ServiceClock(saved=3600.0, uptime=50.0)
-    assert clock.at(50.0) == 3600.0
-    assert clock.at(52.5) == 3602.5
-    assert clock.lead == 3550.0
 
 
 @pytest.mark.parametrize("synchronised", [True, False])
