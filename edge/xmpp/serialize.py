@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
-from edge.xmpp.errors import STREAM_CONDITIONS, StanzaError, UsageError
+from edge.xmpp.errors import StanzaError, StreamError
 from edge.xmpp.namespaces import (
     BIND,
     CLIENT,
@@ -132,17 +132,12 @@ def features(
     return tag("stream:features", content=b"".join(parts) + extra)
 
 
-def stream_error(condition: str, text: str = "", application: bytes = b"") -> bytes:
-    """Build a stream error (RFC 6120, section 4.9), without the stream's closing tag.
-
-    `application` is an application-specific condition, inserted after the text.
-    """
-    if condition not in STREAM_CONDITIONS:
-        raise UsageError(f"unknown stream error condition: {condition}")
-    content = tag(condition, xmlns=STREAM_ERRORS)
-    if text:
-        content += tag("text", {"xml:lang": "en"}, escape(text), xmlns=STREAM_ERRORS)
-    return tag("stream:error", content=content + application)
+def stream_error(error: StreamError) -> bytes:
+    """Build a stream error (RFC 6120, section 4.9), without the stream's closing tag."""
+    content = tag(error.condition, xmlns=STREAM_ERRORS)
+    if error.text:
+        content += tag("text", {"xml:lang": "en"}, escape(error.text), xmlns=STREAM_ERRORS)
+    return tag("stream:error", content=content + error.application)
 
 
 # Stanzas (RFC 6120, section 8)
@@ -233,20 +228,9 @@ def _element(name: str, attributes: str, content: bytes) -> bytes:
 # SASL (RFC 6120, section 6.4)
 
 
-def sasl_challenge(encoded: bytes = b"") -> bytes:
-    """Build a challenge from base64; an empty one asks for the mechanism's first message."""
-    return tag("challenge", content=encoded, xmlns=SASL)
-
-
 def sasl_success(encoded: bytes = b"") -> bytes:
     """Build a success, with the mechanism's final message in base64, if any."""
     return tag("success", content=encoded, xmlns=SASL)
-
-
-def sasl_failure(condition: str) -> bytes:
-    """Build a failure (RFC 6120, section 6.5); without a text, so that it reveals no more than its
-    condition."""
-    return tag("failure", content=tag(condition), xmlns=SASL)
 
 
 def bind_result(id: str | None, jid: str) -> bytes:

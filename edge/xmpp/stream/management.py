@@ -72,12 +72,13 @@ class Management(Generic[T]):
 
     Attributes:
         h: number of the peer's stanzas that have been handled, modulo 2**32.
+        bounded: number of unacknowledged stanzas that count towards the limits.
         bytes: bytes of all unacknowledged stanzas.
     """
 
     __slots__ = (
-        "_acknowledged", "_bounded", "_bounded_bytes", "_counts", "_max_bytes", "_max_stanzas",
-        "_since", "_since_bytes", "_unacknowledged", "bytes", "h",
+        "_acknowledged", "_bounded_bytes", "_counts", "_max_bytes", "_max_stanzas",
+        "_since", "_since_bytes", "_unacknowledged", "bounded", "bytes", "h",
     )  # fmt: skip
 
     def __init__(
@@ -91,12 +92,12 @@ class Management(Generic[T]):
         self._max_stanzas = max_stanzas
         self._max_bytes = max_bytes
         self._counts = counts
-        self._bounded = 0  # unacknowledged stanzas that count towards the limits
         self._bounded_bytes = 0
         self._acknowledged = start
         self._unacknowledged: deque[Unacknowledged[T]] = deque()
         self._since = 0  # stanzas sent since the last request
         self._since_bytes = 0
+        self.bounded = 0
         self.bytes = 0
         self.h = start
 
@@ -106,11 +107,6 @@ class Management(Generic[T]):
     def sent(self) -> int:
         """Number of stanzas sent, modulo 2**32."""
         return (self._acknowledged + len(self._unacknowledged)) % WRAP
-
-    @property
-    def bounded(self) -> int:
-        """Number of unacknowledged stanzas that count towards the limits."""
-        return self._bounded
 
     @property
     def unacknowledged(self) -> tuple[Unacknowledged[T], ...]:
@@ -127,9 +123,9 @@ class Management(Generic[T]):
         self._since += 1
         self._since_bytes += len(stanza)
         if self._counts(token):
-            self._bounded += 1
+            self.bounded += 1
             self._bounded_bytes += len(stanza)
-        return self._bounded <= self._max_stanzas and self._bounded_bytes <= self._max_bytes
+        return self.bounded <= self._max_stanzas and self._bounded_bytes <= self._max_bytes
 
     def acknowledge(self, h: int) -> list[T]:
         """Drop the stanzas that the peer has handled, and return their tokens in order.
@@ -154,7 +150,7 @@ class Management(Generic[T]):
         for stanza, token in done:
             self.bytes -= len(stanza)
             if self._counts(token):
-                self._bounded -= 1
+                self.bounded -= 1
                 self._bounded_bytes -= len(stanza)
         return [item.token for item in done]
 

@@ -219,7 +219,7 @@ class Negotiation:
         return self._fault(StreamError("policy-violation", f"unexpected {event.value}"))
 
     def _fault(self, error: StreamError) -> list[Action]:
-        return self._end(serialize.stream_error(error.condition, error.text, error.application))
+        return self._end(serialize.stream_error(error))
 
     def _close(self, _item: object) -> list[Action]:
         return self._end(b"")
@@ -314,7 +314,7 @@ class Negotiation:
         if initial is not None:
             return self._receive_first(initial)
         self.state = self._attempt.profile.prompted
-        return [Send(self._attempt.profile.challenge(b""))]
+        return [Send(self._attempt.profile.challenge())]
 
     def _first(self, item: Stanza) -> list[Action]:
         return self._receive_first(requests.sasl_message(item) or b"")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
 from edge.xmpp.errors import StanzaError
-from edge.xmpp.namespaces import BIND2, SASL, SASL2, SM, clark
+from edge.xmpp.namespaces import BIND2, SASL2, SM, clark
 from edge.xmpp.serialize import escape, tag
 from edge.xmpp.stanza import Child, Stanza
 from edge.xmpp.stream import management, requests, sasl
@@ -89,16 +89,6 @@ def feature(mechanisms: Iterable[str]) -> bytes:
     within = tag("inline", content=tag("feature", {"var": SM}))
     inline = tag("bind", content=within, xmlns=BIND2) + tag("sm", xmlns=SM)
     return tag("authentication", content=names + tag("inline", content=inline), xmlns=SASL2)
-
-
-def challenge(encoded: bytes = b"") -> bytes:
-    """Build a challenge from base64; an empty one asks for the mechanism's first message."""
-    return tag("challenge", content=encoded, xmlns=SASL2)
-
-
-def failure(condition: str) -> bytes:
-    """Build a failure; without a text, so that it reveals no more than its condition."""
-    return tag("failure", content=tag(condition, xmlns=SASL), xmlns=SASL2)
 
 
 def success(verifier: bytes, identity: str, inline: bytes = b"") -> bytes:

@@ -6,13 +6,13 @@ The two profiles differ only in their XML and in the states that they lead to. A
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from edge.credentials import Credentials
-from edge.xmpp import jid, serialize
+from edge.xmpp import jid, namespaces
 from edge.xmpp.errors import UsageError
-from edge.xmpp.stream import sasl, sasl2
+from edge.xmpp.serialize import tag
+from edge.xmpp.stream import sasl
 from edge.xmpp.stream.actions import FindCertificateOwner, FindCredentials, VerifyPassword
 from edge.xmpp.stream.states import State
 
@@ -21,18 +21,26 @@ KNOWN: Final = frozenset({sasl.EXTERNAL, *sasl.SCRAM, sasl.PLAIN})
 
 
 class Profile(NamedTuple):
-    """A SASL profile: its XML, and the states in which the client has to answer."""
+    """A SASL profile: its namespace, and the states in which the client has to answer."""
 
+    namespace: str
     prompted: State
     challenged: State
-    challenge: Callable[[bytes], bytes]
-    failure: Callable[[str], bytes]
+
+    def challenge(self, encoded: bytes = b"") -> bytes:
+        """Build a challenge from base64; an empty one asks for the mechanism's first message."""
+        return tag("challenge", content=encoded, xmlns=self.namespace)
+
+    def failure(self, condition: str) -> bytes:
+        """Build a failure (RFC 6120, section 6.5); without a text, so that it reveals no more than
+        its condition."""
+        inherits = self.namespace == namespaces.SASL
+        content = tag(condition, xmlns=None if inherits else namespaces.SASL)
+        return tag("failure", content=content, xmlns=self.namespace)
 
 
-SASL: Final = Profile(
-    State.PROMPTED, State.CHALLENGED, serialize.sasl_challenge, serialize.sasl_failure
-)
-SASL2: Final = Profile(State.PROMPTED2, State.CHALLENGED2, sasl2.challenge, sasl2.failure)
+SASL: Final = Profile(namespaces.SASL, State.PROMPTED, State.CHALLENGED)
+SASL2: Final = Profile(namespaces.SASL2, State.PROMPTED2, State.CHALLENGED2)
 
 
 def offered(*, secure: bool, certificate: bool, require_tls: bool) -> tuple[str, ...]:
