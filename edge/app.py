@@ -45,8 +45,9 @@ from edge.features.eventlog.rules import levels
 from edge.journal import Journal
 from edge.ops.control import ConnectedSession, ProcessStatus, ReloadReport
 from edge.reload import Change, Reloader
-from edge.server import control_server
+from edge.server.control_server import ControlServer, present_members, state_reader
 from edge.server.listener import Listener
+from edge.server.operator_channel import OperatorRequests
 from edge.server.refusal_counters import RefusalCounters
 from edge.status_page import StatusPage
 from edge.uplink import setup
@@ -245,8 +246,11 @@ class App:
         stack.push_async_callback(self._write_closing_event, beats, sealer, backlog)
         stack.push_async_callback(front.stop, STOP_TIME)
         self._start_time_tasks(stack, beats, clock, start, router.context.hooks.on_time_off)
-        state = control_server.state_reader(limits, clock, front.used)
-        sessions = _sessions_reader(front, clock)
+        state = state_reader(limits, clock, front.used)
+
+        def sessions() -> list[ConnectedSession]:
+            return front.connected_sessions(clock().wall)
+
         web = self._create_web(beats, router, front, state, sessions)
         stack.push_async_callback(web.stop)
         pages = await self._start_web(web, store, router)
@@ -374,8 +378,13 @@ class App:
         context: Context,
     ) -> None:
         """Open the control socket; the gateway also works without it."""
-        control = control_server.for_store(
-            self._folder, state, sessions, self._reload, store, context
+        control = ControlServer(
+            self._folder,
+            state,
+            sessions,
+            self._reload,
+            lambda queue: store.run(partial(present_members, queue=queue)),
+            OperatorRequests(context, store),
         )
         stack.callback(control.stop)
         try:
@@ -494,12 +503,6 @@ def _batch_limits(uplink: Uplink) -> BatchLimits:
     return BatchLimits(
         uplink.segment_events, uplink.segment_age, uplink.segment_bytes, uplink.urgent_age
     )
-
-
-def _sessions_reader(
-    front: Listener | Component, clock: Clock
-) -> Callable[[], list[ConnectedSession]]:
-    return lambda: front.connected_sessions(clock().wall)
 
 
 async def _prepare_descriptors(target: Config) -> Change:

@@ -22,8 +22,6 @@ from edge.build_kind import build_kind
 from edge.config.limits import Limits
 from edge.engine.clock import Clock
 from edge.engine.database import Transaction
-from edge.engine.group_commit import Store
-from edge.engine.hooks import Context
 from edge.errors import StoreError
 from edge.features.queues.service.diagnosis import MAX_MEMBERS
 from edge.features.queues.store import overview
@@ -73,25 +71,8 @@ def state_reader(
     return read_state
 
 
-def for_store(
-    folder: Path,
-    state: Callable[[], ProcessStatus],
-    sessions: Callable[[], list[ConnectedSession]],
-    reload: Callable[[], Awaitable[ReloadReport]],
-    store: Store,
-    context: Context,
-) -> ControlServer:
-    """Create the control server of a gateway, after its listener or component began to use
-    `store`."""
-
-    async def members(queue: int) -> QueueAttendance:
-        return await store.run(lambda tx: _present_members(tx, queue))
-
-    requests = OperatorRequests(context, store)
-    return ControlServer(folder, state, sessions, reload, members, requests)
-
-
-def _present_members(tx: Transaction, queue: int) -> QueueAttendance:
+def present_members(tx: Transaction, queue: int) -> QueueAttendance:
+    """Return the present members of a queue, by its number."""
     return QueueAttendance(
         service=tx.now.service, attending=overview.attendance(tx, queue, MAX_MEMBERS)
     )

@@ -68,7 +68,7 @@ class OperatorRequests:
 
     Args:
         context: the gateway's context; listeners are registered with its hooks.
-        store: the running gateway's database.
+        store: the running gateway's database, which its listener or component uses already.
     """
 
     def __init__(self, context: Context, store: Store) -> None:

@@ -34,6 +34,7 @@ class Registry:
     """The connections and sessions of the process.
 
     Attributes:
+        session_count: number of sessions that have not ended.
         no_connections: an event that is set while there are no connections.
     """
 
@@ -50,7 +51,7 @@ class Registry:
         self._resumable: dict[str, Session] = {}
         self._detached: dict[int, Session] = {}
         self._ended: dict[str, EndedSession] = {}
-        self._session_count = 0  # sessions that have not ended
+        self.session_count = 0
         self.no_connections = asyncio.Event()
         self.no_connections.set()
 
@@ -100,11 +101,6 @@ class Registry:
         account, source = (max(map(len, group.values()), default=0) for group in groups)
         return account, source
 
-    @property
-    def session_count(self) -> int:
-        """Number of sessions that have not ended."""
-        return self._session_count
-
     def sessions(self) -> list[Session]:
         """Return the sessions that have not ended."""
         return [session for session in self._sessions.values() if not session.ended]
@@ -126,10 +122,10 @@ class Registry:
             if other.full == session.full
         ]
         for limit, group in self._limiting_groups(session):
-            used = (self._session_count if group is None else len(group)) - _count(replaced, group)
+            used = (self.session_count if group is None else len(group)) - _count(replaced, group)
             if used >= limit.value and not self._evict_detached(replaced, group):
                 return limit
-        self._session_count += 1
+        self.session_count += 1
         generation = session.generation
         self._sessions[generation] = session
         self._by_account.setdefault(session.account, {})[generation] = session
@@ -199,7 +195,7 @@ class Registry:
     def mark_ended(self, session: Session) -> None:
         """Record that a session has ended; stanzas still reach it until `remove_session`."""
         generation, account = session.generation, session.account
-        self._session_count -= 1
+        self.session_count -= 1
         self._detached.pop(generation, None)
         self._remove_from(self._by_account, account, generation)
         self._remove_from(self._by_source, session.source, generation)

@@ -11,12 +11,13 @@ import asyncio
 import os
 import re
 import socket
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from slixmpp.componentxmpp import ComponentXMPP
 
 from edge.config.limits import Limits
 from edge.config.load import Address
+from edge.server.component.dispatcher import Dispatcher
 from edge.server.tcp_options import set_keepalive
 from edge.xmpp.errors import StreamError
 from edge.xmpp.namespaces import CLIENT, COMPONENT, STREAM_ERRORS, STREAMS, clark
@@ -62,24 +63,14 @@ class LinkLost(Exception):
     """The link could not be established or was lost; the text says why."""
 
 
-class LinkOwner(Protocol):
-    """The methods of the dispatcher that the link calls."""
-
-    def receive(self, items: list[Item]) -> None:
-        """Handle stanzas, in order."""
-
-    def set_writable(self, writable: bool) -> None:
-        """Record whether the server reads."""
-
-
 class Link(ComponentXMPP):
     """The connection of a component; it can be established again after a loss."""
 
-    def __init__(self, domain: str, limits: Limits, owner: LinkOwner) -> None:
+    def __init__(self, domain: str, limits: Limits, dispatcher: Dispatcher) -> None:
         base: Any = super()  # slixmpp has no types for it
         base.__init__(domain, "")
         self._limits = limits
-        self._owner = owner
+        self._dispatcher = dispatcher
         self._header = b""
         self._parser: StreamParser | None = None  # once the stream is open
         self._attached: asyncio.Future[None] = self.loop.create_future()
@@ -183,12 +174,12 @@ class Link(ComponentXMPP):
     def pause_writing(self) -> None:
         """Report that the server does not read; close the link if that lasts."""
         self._stalled = self.loop.call_later(self._limits.stalled_time, self.end, _UNREAD)
-        self._owner.set_writable(False)
+        self._dispatcher.set_writable(False)
 
     def resume_writing(self) -> None:
         """Report that the server reads again."""
         self._cancel_stall()
-        self._owner.set_writable(True)
+        self._dispatcher.set_writable(True)
 
     def _cancel_stall(self) -> None:
         if self._stalled is not None:
@@ -249,7 +240,7 @@ class Link(ComponentXMPP):
                     self._to_client_namespace(item) if item.name.startswith(_FOREIGN) else (item,)
                 )
         if found and self._attached.done():
-            self._owner.receive(found)
+            self._dispatcher.receive(found)
 
     def _to_client_namespace(self, stanza: Stanza) -> list[Item]:
         """Parse a stanza again, in the client namespace, if it declares the component namespace
