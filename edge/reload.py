@@ -119,5 +119,4 @@ def _store_unit(tx: Transaction, target: Config, found: Changes) -> None:
 def _check(text: bytes) -> list[str]:
     from edge.ops import config_check  # only a reload needs it
 
-    faults = config_check.check_text(text).faults
-    return [f"{option}: {fault}" if option else fault for option, fault in faults]
+    return list(map(str, config_check.check_text(text).faults))

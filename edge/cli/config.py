@@ -49,7 +49,7 @@ def _object(report: Report) -> dict[str, object]:
 
 def _lines(report: Report) -> Iterator[str]:
     for fault in report.faults:
-        yield f"wrong: {fault.option}: {fault.text}" if fault.option else f"wrong: {fault.text}"
+        yield f"wrong: {fault}"
     yield from map(_line, report.changed)
     if not report.faults:
         yield "no mistakes found"

@@ -24,6 +24,9 @@ class Fault(NamedTuple):
     option: str
     text: str
 
+    def __str__(self) -> str:
+        return f"{self.option}: {self.text}" if self.option else self.text
+
 
 def find_invalid(
     tables: Mapping[str, Any], sections: Mapping[str, type[Section]]

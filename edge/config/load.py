@@ -115,8 +115,7 @@ def parse(text: bytes) -> Config:
     except msgspec.ValidationError:
         from edge.config import faults  # only a faulty file needs it
 
-        fault = next(faults.find_invalid(tables, SECTIONS))
-        raise ConfigError(f"{fault.option}: {fault.text}") from None
+        raise ConfigError(str(next(faults.find_invalid(tables, SECTIONS)))) from None
     for conflict in find_conflicts(config):
         raise conflict
     return config

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from edge.features.outbox.store import dead_letters
 from edge.features.outbox.store.dead_letters import StoredDeadLetter
-from edge.ops.transactions import changing, reading
-
-PAGE: Final = 100
-"""Dead letters read per transaction, so that a slow consumer does not block the gateway."""
+from edge.ops.transactions import changing, read_pages, reading
 
 IN_DOUBT_HELP: Final = (
     "In doubt: the device may have acted on the message already. `requeue` only repeats the release"
@@ -21,32 +18,15 @@ IN_DOUBT_HELP: Final = (
 """The choices for a message in doubt, printed with each list that contains one."""
 
 
-class DeadLetterWithBody(NamedTuple):
-    """A dead letter and the bytes of its body, unchanged."""
-
-    message: StoredDeadLetter
-    body: bytes
-
-
 def list_all(folder: Path) -> Iterator[StoredDeadLetter]:
-    """Yield all dead letters, oldest first.
-
-    No transaction is open while the caller handles a dead letter.
-    """
-    after = 0
-    while True:
-        with reading(folder) as tx:
-            page = dead_letters.list_page(tx, after, PAGE)
-        if not page:
-            return
-        yield from page
-        after = page[-1].row
+    """Yield all dead letters, oldest first (`read_pages`)."""
+    return read_pages(folder, 0, dead_letters.list_page, lambda message: message.row)
 
 
-def show(folder: Path, row: int) -> DeadLetterWithBody:
+def show(folder: Path, row: int) -> tuple[StoredDeadLetter, bytes]:
     """Return the dead letter with this number, and its body; raises `SetupError` without one."""
     with reading(folder) as tx:
-        return DeadLetterWithBody(dead_letters.find(tx, row), dead_letters.body(tx, row))
+        return dead_letters.find(tx, row), dead_letters.body(tx, row)
 
 
 def find(folder: Path, rows: Sequence[int]) -> list[StoredDeadLetter]:

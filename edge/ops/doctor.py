@@ -41,7 +41,10 @@ def diagnose(folder: Path, *, deep: bool = False) -> Iterator[Finding]:
     now = current_time.now().wall
 
     def guard(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-        return _guarded(folder, name, check)
+        try:
+            yield from check()
+        except (FieldpostError, OSError) as error:
+            yield _failure(folder, name, error)
 
     yield from guard("configuration", lambda: folder_checks.configuration(folder))
     try:
@@ -102,16 +105,9 @@ def process(status: Status) -> Iterator[Finding]:
         yield Finding("gateway", NOTICE, text, "apply them with `fieldpost reload`")
 
 
-def _guarded(folder: Path, name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    try:
-        yield from check()
-    except (FieldpostError, OSError) as error:
-        text = os_error(error) if isinstance(error, OSError) else str(error)
-        owner = other_owner(folder)
-        if owner is None:
-            remedy = (
-                "if a file is missing or damaged, restore the last backup (`fieldpost restore`)"
-            )
-        else:
-            remedy = f"run this command as {owner}, who owns {folder}"
-        yield Finding(name, WRONG, f"the check failed: {text}", remedy)
+def _failure(folder: Path, name: str, error: FieldpostError | OSError) -> Finding:
+    text = os_error(error) if isinstance(error, OSError) else str(error)
+    remedy = "if a file is missing or damaged, restore the last backup (`fieldpost restore`)"
+    if (owner := other_owner(folder)) is not None:
+        remedy = f"run this command as {owner}, who owns {folder}"
+    return Finding(name, WRONG, f"the check failed: {text}", remedy)

@@ -45,11 +45,9 @@ def read(folder: Path) -> Iterator[LoggedEvent]:
             lanes += [key for lane in events.LANES if (key := (current, lane)) not in lanes]
         for epoch in dict.fromkeys(epoch for epoch, _ in lanes):
             pages = [_lane(connection, epoch, lane) for of, lane in lanes if of == epoch]
-            yield from heapq.merge(*pages, key=_order)
-
-
-def _order(logged: LoggedEvent) -> tuple[int, str, int]:
-    return logged.event.time, logged.lane, logged.event.seq
+            yield from heapq.merge(
+                *pages, key=lambda one: (one.event.time, one.lane, one.event.seq)
+            )
 
 
 def _lane(connection: sqlite3.Connection, epoch: str, lane: str) -> Iterator[LoggedEvent]:

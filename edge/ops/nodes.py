@@ -19,10 +19,7 @@ from edge.features.pubsub.store.nodes import Node
 from edge.features.queues.store import overview
 from edge.ops import control
 from edge.ops.operator_requests import ConfigureNode, CreateNode, DeleteNode
-from edge.ops.transactions import reading
-
-PAGE: Final = 100
-"""Nodes read in one transaction."""
+from edge.ops.transactions import read_pages, reading
 
 _PREFIX: Final = "pubsub#"
 
@@ -42,18 +39,12 @@ class NodeSummary(NamedTuple):
 
 
 def list_all(folder: Path) -> Iterator[NodeSummary]:
-    """Yield all nodes by name.
+    """Yield all nodes by name (`read_pages`)."""
+    return read_pages(folder, "", _page, lambda node: node.name)
 
-    No transaction is open while the caller handles a node.
-    """
-    after = ""
-    while True:
-        with reading(folder) as tx:
-            page = [_summary(tx, node) for node in nodes.page(tx, after, PAGE)]
-        if not page:
-            return
-        yield from page
-        after = page[-1].name
+
+def _page(tx: Transaction, after: str, limit: int) -> list[NodeSummary]:
+    return [_summary(tx, node) for node in nodes.page(tx, after, limit)]
 
 
 def _summary(tx: Transaction, node: Node) -> NodeSummary:

@@ -8,15 +8,14 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from xml.sax.saxutils import escape
 
 from edge.errors import FieldpostError
+from edge.xmpp.namespaces import CLIENT, JSON, PUBSUB, clark
 
 Format: TypeAlias = Literal["text", "json", "xml"]
 
-CLIENT: Final = "jabber:client"
-JSON: Final = "urn:xmpp:json:0"
-
-_BODY: Final = f"{{{CLIENT}}}body"
-_ITEM: Final = "{http://jabber.org/protocol/pubsub}item"
-_CONTAINER: Final = f"{{{JSON}}}json"
+_MESSAGE: Final = clark(CLIENT, "message")
+_BODY: Final = clark(CLIENT, "body")
+_ITEM: Final = clark(PUBSUB, "item")
+_CONTAINER: Final = clark(JSON, "json")
 
 
 class PayloadError(FieldpostError):
@@ -67,7 +66,7 @@ def message(typed: str, format: Format) -> str:
         content = f"<json xmlns='{JSON}'>{escape(typed)}</json>"
     else:
         root = _parse(typed)
-        if root.tag in ("message", f"{{{CLIENT}}}message"):
+        if root.tag in ("message", _MESSAGE):
             return typed if root.tag != "message" else _with_namespace(typed)
         content = typed
     whole = f"<message xmlns='{CLIENT}'>{content}</message>"

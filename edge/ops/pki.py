@@ -113,13 +113,15 @@ def renew_server(folder: Path, domain: str, now: int) -> bool:
     if ends <= to_datetime(server.ends):  # the CA itself expires
         return False
     from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
     from sync.common import certificates
 
     public = x509.load_pem_x509_certificate(paths.server.read_bytes()).public_key()
     begins = min(to_datetime(server.begins), to_datetime(now) - certificates.SKEW)
-    key = _require_elliptic(public, paths.server)
-    renewed = _server_certificate(load(folder), domain, key, begins, ends)
+    if not isinstance(public, EllipticCurvePublicKey):
+        raise SetupError(f"the key of {paths.server} is not an elliptic-curve key")
+    renewed = _server_certificate(load(folder), domain, public, begins, ends)
     replace_file(paths.server, certificates.pem(renewed), PUBLIC_FILE)
     return True
 
@@ -171,11 +173,3 @@ def _server_certificate(
         .add_extension(certificates.issued_by(ca.certificate), critical=False)
     )
     return certificates.sign(builder, ca.key)
-
-
-def _require_elliptic(public: object, path: Path) -> EllipticCurvePublicKey:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-
-    if not isinstance(public, EllipticCurvePublicKey):
-        raise SetupError(f"the key of {path} is not an elliptic-curve key")
-    return public

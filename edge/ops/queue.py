@@ -23,10 +23,7 @@ from edge.features.queues.store import overview
 from edge.features.queues.store.overview import Overview
 from edge.ops import control
 from edge.ops.control import QueueAttendance
-from edge.ops.transactions import changing, reading
-
-PAGE: Final = 100
-"""Queues read in one transaction."""
+from edge.ops.transactions import changing, read_pages, reading
 
 BATCH: Final = 10_000
 """Items requeued or deleted in one transaction, which blocks the gateway for less than a second."""
@@ -59,18 +56,8 @@ def find(tx: Transaction, name: str) -> Overview:
 
 
 def all_queues(folder: Path) -> Iterator[Overview]:
-    """Yield all queues, the oldest first.
-
-    No transaction is open while the caller handles a queue.
-    """
-    after = 0
-    while True:
-        with reading(folder) as tx:
-            page = overview.page(tx, after, PAGE)
-        if not page:
-            return
-        yield from page
-        after = page[-1].id
+    """Yield all queues, the oldest first (`read_pages`)."""
+    return read_pages(folder, 0, overview.page, lambda queue: queue.id)
 
 
 def show(

@@ -6,14 +6,22 @@ the database.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Final, TypeVar
 
 from edge.engine import database, meta
 from edge.engine.database import Transaction
 from edge.errors import SetupError
 from edge.ops import current_time
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+PAGE: Final = 100
+"""Rows that `read_pages` reads in one transaction, so that a slow consumer does not block the
+gateway."""
 
 
 @contextmanager
@@ -33,6 +41,28 @@ def reading(folder: Path) -> Iterator[Transaction]:
                 f"{path} has an older version; start the gateway to migrate it (`fieldpost run`)"
             )
         yield tx
+
+
+def read_pages(
+    folder: Path,
+    after: K,
+    page: Callable[[Transaction, K, int], Sequence[T]],
+    key: Callable[[T], K],
+) -> Iterator[T]:
+    """Yield rows in the order of their keys; no transaction is open while the caller handles one.
+
+    Args:
+        after: a key below all keys.
+        page: returns the first rows above a key, at most as many as its last argument.
+        key: returns the key of a row.
+    """
+    while True:
+        with reading(folder) as tx:
+            rows = page(tx, after, PAGE)
+        if not rows:
+            return
+        yield from rows
+        after = key(rows[-1])
 
 
 @contextmanager

@@ -37,8 +37,7 @@ def configuration(folder: Path) -> Iterator[Finding]:
     """Check the options in `fieldpost.toml`."""
     report = config_check.check(folder)
     for fault in report.faults:
-        text = f"{fault.option}: {fault.text}" if fault.option else fault.text
-        yield Finding("configuration", WRONG, text, "correct it in fieldpost.toml")
+        yield Finding("configuration", WRONG, str(fault), "correct it in fieldpost.toml")
     if not report.faults:
         count = plural(len(report.changed), "option differs", "options differ")
         yield Finding("configuration", OK, f"{count} from the defaults")

@@ -109,7 +109,7 @@ def test_list_as_json(folder: Path) -> None:
 
 
 def test_list_shows_the_latest_or_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "PAGE", 7)  # pages end in between
+    monkeypatch.setattr("edge.ops.transactions.PAGE", 7)  # pages end in between
     count = LIST_LIMIT + 3
 
     def unit(tx: Transaction) -> None:

@@ -97,7 +97,7 @@ def test_all_queues_are_listed(folder: Path) -> None:
 
 
 def test_queues_of_several_pages_are_listed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edge.ops.queue.PAGE", 1)
+    monkeypatch.setattr("edge.ops.transactions.PAGE", 1)
     assert len(ok(queue(folder, "list")).splitlines()) == 3
 
 
