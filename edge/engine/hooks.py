@@ -395,19 +395,16 @@ class Hooks:
             hook(*args, **kwargs)
 
 
-def register_features(hooks: Hooks, modules: Iterable[ModuleType], *, accounts: bool) -> None:
+def register_features(hooks: Hooks, *, accounts: bool) -> None:
     """Register the features; those that need accounts only if the gateway has them."""
-    for module in modules:
-        if hasattr(module, "register") and (accounts or not getattr(module, NEEDS_ACCOUNTS, False)):
+    for module in _feature_modules():
+        needs_accounts = getattr(module, "NEEDS_ACCOUNTS", False)
+        if hasattr(module, "register") and (accounts or not needs_accounts):
             module.register(hooks)
 
 
-NEEDS_ACCOUNTS = "NEEDS_ACCOUNTS"
-"""The name that a feature's module sets to true if it needs accounts of the gateway's own."""
-
-
 @cache
-def feature_modules() -> tuple[ModuleType, ...]:
+def _feature_modules() -> tuple[ModuleType, ...]:
     """Import every module under `edge.features`, and return them in the order of their names."""
     package = import_module("edge.features")
     found = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")

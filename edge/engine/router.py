@@ -10,15 +10,7 @@ from edge.config.options import Pubsub, Uplink, Xmpp
 from edge.engine import addresses, answers, in_flight, iq_ids, sessions
 from edge.engine.addresses import AddressError, AddressKind
 from edge.engine.database import Transaction
-from edge.engine.hooks import (
-    Context,
-    Handler,
-    Hooks,
-    OffloadedWork,
-    Work,
-    feature_modules,
-    register_features,
-)
+from edge.engine.hooks import Context, Handler, Hooks, OffloadedWork, Work, register_features
 from edge.errors import ServiceError
 from edge.xmpp import replies
 from edge.xmpp.errors import StanzaError
@@ -51,7 +43,7 @@ class Router:
     ) -> None:
         xmpp = xmpp or Xmpp()
         hooks = Hooks(xmpp)
-        register_features(hooks, feature_modules(), accounts=accounts)
+        register_features(hooks, accounts=accounts)
         self.context = Context(
             domain, limits, xmpp, pubsub or Pubsub(), accounts, uplink or Uplink(), hooks
         )

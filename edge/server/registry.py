@@ -235,7 +235,7 @@ class Registry:
 
     def end_largest(self) -> str:
         """End the session with the most unacknowledged bytes; return its bare JID."""
-        session = max(self._sessions.values(), key=_unacknowledged_bytes)
+        session = max(self._sessions.values(), key=lambda each: each.unacknowledged_bytes)
         session.end("resource-constraint")
         return session.bare
 
@@ -259,7 +259,3 @@ class Registry:
 
 def _count(sessions: list[Session], group: dict[int, Session] | None) -> int:
     return sum(group is None or session.generation in group for session in sessions)
-
-
-def _unacknowledged_bytes(session: Session) -> int:
-    return 0 if session.ended else session.unacknowledged_bytes

@@ -80,7 +80,8 @@ def _facts(snapshot: Snapshot, process: ProcessFigures, now: int) -> Iterator[tu
     yield "clock", "synchronised" if running.synchronised else _bad("not synchronised")
     yield "sessions", str(status.sessions)
     yield "centre", _centre(snapshot, now)
-    yield "backlog", f"{plural(waiting.segments, 'segment')}, {_backlog(snapshot)}"
+    backlog = size(sum(lane.bytes for lane in snapshot.lanes))
+    yield "backlog", f"{plural(waiting.segments, 'segment')}, {backlog}"
     yield (
         "messages",
         (
@@ -99,10 +100,6 @@ def _centre(snapshot: Snapshot, now: int) -> str:
     notice = snapshot.last_notice
     last = "" if notice is None else f"; last notice {notice.name}, {_when(notice.time)}"
     return escape(upload + last)
-
-
-def _backlog(snapshot: Snapshot) -> str:
-    return size(sum(lane.bytes for lane in snapshot.lanes))
 
 
 def _limits(limits: Iterable[Limit]) -> Iterator[tuple[str, ...]]:

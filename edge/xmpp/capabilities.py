@@ -88,7 +88,7 @@ def read(query: Element) -> Info:
     features = tuple(feature.get("var", "") for feature in query.iterfind(_FEATURE))
     try:
         parts = [*_identities(query), *sorted(_unique(features)), *_forms(query)]
-        text = _joined(parts) if len(parts) <= PARTS else None
+        text = "".join(f"{part}{END}" for part in parts) if len(parts) <= PARTS else None
     except _IllFormed:
         text = None
     return Info(features, text)
@@ -154,7 +154,3 @@ def _unique(found: Iterable[_T]) -> list[_T]:
     if len(set(listed)) < len(listed):
         raise _IllFormed
     return listed
-
-
-def _joined(found: Iterable[str]) -> str:
-    return "".join(f"{part}{END}" for part in found)

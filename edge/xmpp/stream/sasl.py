@@ -135,7 +135,8 @@ class ScramExchange:
         message = _text(initial)
         match = _FIRST.fullmatch(message)
         if match is None:
-            raise SaslFailure("malformed-request", _reason(message))
+            text = "channel binding is not offered" if message.startswith("p=") else ""
+            raise SaslFailure("malformed-request", text)
         self.mechanism = mechanism
         self.authzid = _unescape(match["authzid"] or "")
         self.username = _unescape(match["user"])
@@ -213,10 +214,6 @@ def _text(message: bytes) -> str:
         return message.decode()
     except UnicodeDecodeError as error:
         raise SaslFailure("malformed-request", "not UTF-8") from error
-
-
-def _reason(message: str) -> str:
-    return "channel binding is not offered" if message.startswith("p=") else ""
 
 
 def _unescape(name: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from edge.config.limits import Limits
 from edge.config.options import Xmpp
 from edge.engine import router
-from edge.engine.hooks import Hooks, RegistrationError, feature_modules, register_features
+from edge.engine.hooks import Hooks, RegistrationError, register_features
 from edge.features import ping
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PING
@@ -129,14 +129,15 @@ def test_errors_are_not_answered() -> None:
 
 
 def test_duplicate_registrations_are_an_error() -> None:
-    modules = list(feature_modules())
+    hooks = Hooks(Xmpp())
+    register_features(hooks, accounts=True)
     with pytest.raises(RegistrationError, match="the same key in server_iqs"):
-        register_features(Hooks(Xmpp()), [*modules, ping], accounts=True)
+        ping.register(hooks)
 
 
 def test_a_component_has_no_account_features() -> None:
     hooks = Hooks(Xmpp())
-    register_features(hooks, feature_modules(), accounts=False)
+    register_features(hooks, accounts=False)
     assert "presence" not in hooks.stanza_handlers
     assert "message" in hooks.stanza_handlers
 
@@ -213,6 +214,6 @@ def test_the_error_text_of_an_unreadable_message_is_limited(gateway: Gateway) ->
 def test_time_off_ages_the_same_rows_on_a_component() -> None:
     hooks = {accounts: Hooks(Xmpp()) for accounts in (True, False)}
     for accounts, registered in hooks.items():
-        register_features(registered, feature_modules(), accounts=accounts)
+        register_features(registered, accounts=accounts)
     assert len(hooks[True].on_time_off) >= 5
     assert hooks[False].on_time_off == hooks[True].on_time_off
