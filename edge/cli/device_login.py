@@ -19,11 +19,14 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 class Login(NamedTuple):
-    """The data for a login as a device; if `host` is empty, the JID's domain is the host."""
+    """The data for a login as a device; if `host` is empty, the JID's domain is the host.
+
+    The fields are arguments of the clients of `firmware_sim.device`.
+    """
 
     jid: str
     password: str
-    ca: Path
+    ca_file: Path
     host: str
     port: int
     certificate: Path | None

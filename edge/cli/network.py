@@ -111,7 +111,7 @@ async def publish(
     Raises:
         NetworkError: there is no session, or an item was refused or not answered.
     """
-    publisher = Publisher(**_settings(login))
+    publisher = Publisher(**login._asdict())
     with _as_network_errors():
         async with publisher:
             await _first_success(_online(publisher), publisher, timeout)
@@ -206,7 +206,7 @@ async def work(
             work=do,
             commit=finish,
             limits=WorkLimits(requests=1),
-            **_settings(login),
+            **login._asdict(),
         )
         async with worker:
             await _first_success(worker.subscribed(), worker, timeout)
@@ -240,7 +240,7 @@ async def _running(
     receive: ReceiveOptions | None = None,
 ) -> AsyncIterator[Device]:
     with _as_network_errors():
-        device = Device(outbox_path=outbox, receive=receive, **_settings(login))
+        device = Device(outbox_path=outbox, receive=receive, **login._asdict())
         async with device:
             await _first_success(_online(device), device, timeout)
             yield device
@@ -272,19 +272,6 @@ async def _first_success(
 async def _failure(client: _Connecting) -> None:
     while client.online or not client.last_error:
         await client.changed()
-
-
-def _settings(login: Login) -> dict[str, Any]:
-    return {
-        "jid": login.jid,
-        "password": login.password,
-        "certificate": login.certificate,
-        "key": login.key,
-        "ca_file": login.ca,
-        "host": login.host,
-        "port": login.port,
-        "direct_tls": login.direct_tls,
-    }
 
 
 @contextmanager
