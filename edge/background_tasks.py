@@ -90,11 +90,10 @@ async def write_heartbeat(beats: HeartbeatSources, event: NewEvent) -> None:
     """
     store, counters, run, limits, meter = beats
     counts, sources, written = counters.take(), counters.take_sources(), meter.measure()
-    window, most = limits.refusal_window, limits.refusal_sources
 
     def unit(tx: Transaction) -> None:
         for (source, rule), times in sources.items():
-            refusals.count(tx, source, rule, _limit_of(limits, rule), window, most, times)
+            refusals.count(tx, limits, source, rule, _limit_of(limits, rule), times)
         stops = event.name == STOP
         if stops:
             refusals.close_all_windows(tx)

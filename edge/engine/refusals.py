@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from edge.config.limits import Limits
 from edge.engine import events, space
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
@@ -56,7 +57,7 @@ _from_json: Final = msgspec.json.Decoder(tuple[str, dict[str, str]]).decode
 
 
 def with_details(rule: str, text: str, tags: Mapping[str, str]) -> str:
-    """Return a rule name with the text and tags of its events, to count these separately."""
+    """Return a rule name with the text and tags of its events, which are then counted apart."""
     return f"{rule} {_to_json((text, tags)).decode()}"
 
 
@@ -85,31 +86,27 @@ def log_source(
     context: Context, tx: Transaction, source: str, rule: str, limit: int | None = None
 ) -> None:
     """Log that `rule` refused a request of a source, a bare JID."""
-    limits = context.limits
-    count(tx, source, rule, limit, limits.refusal_window, limits.refusal_sources)
+    count(tx, context.limits, source, rule, limit)
 
 
 def count(
     tx: Transaction,
+    limits: Limits,
     source: str,
     rule: str,
-    limit: int | None,
-    window: float,
-    max_rows: int,
+    limit: int | None = None,
     times: int = 1,
 ) -> None:
     """Count refusals, and log them at once if they are the first of their window.
 
-    Args:
-        window: the length of a window, in service seconds.
-        max_rows: the maximum number of pairs of source and rule that are counted separately.
+    `limit` is the exceeded limit, if any.
     """
     if tx.row(_COUNT, (times, limit, source, rule)) is not None:
         return
-    if source != OTHER_SOURCE and tx.row(_ROWS)[0] >= max_rows:
-        count(tx, OTHER_SOURCE, without_details(rule), limit, window, max_rows, times)
+    if source != OTHER_SOURCE and tx.row(_ROWS)[0] >= limits.refusal_sources:
+        count(tx, limits, OTHER_SOURCE, without_details(rule), limit, times)
         return
-    due = tx.now.service + window
+    due = tx.now.service + limits.refusal_window
     tx.run(_OPEN, (source, rule, limit, due))
     tx.wake_at(due)
     _append_event(tx, source, rule, times, limit)

@@ -92,7 +92,7 @@ def fill(tx: Transaction) -> None:
     for jid in (VALVE, "panel@gw.example"):
         roster.save(tx, owner, RosterItem(jid, listed=True))
     roster.save(tx, owner, RosterItem("stranger@gw.example"))
-    refusals.count(tx, PUMP, "rate", 5, 60.0, 100)
+    refusals.count(tx, Limits(), PUMP, "rate", 5)
     for _ in range(6):
         events.append(tx, events.READINGS, NewEvent("reading"))
     for state, size in (("waiting", 70), ("waiting", 7), ("acknowledged", 5)):

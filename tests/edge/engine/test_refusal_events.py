@@ -29,9 +29,7 @@ def refuse(
     gateway: Gateway, source: str, rule: str = "rule", times: int = 1, limit: int | None = None
 ) -> None:
     for _ in range(times):
-        gateway.tx(
-            lambda tx: refusals.count(tx, source, rule, limit, WINDOW, LIMITS.refusal_sources)
-        )
+        gateway.tx(lambda tx: refusals.count(tx, LIMITS, source, rule, limit))
 
 
 def logged(gateway: Gateway) -> list[tuple[str | None, str | None, float | None]]:
@@ -171,7 +169,7 @@ def test_a_jump_of_the_wall_clock_expires_nothing(gateway: Gateway) -> None:
 
 def test_refusals_counted_elsewhere_are_folded_too(gateway: Gateway) -> None:
     def refuse_some(times: int, source: str = A) -> None:
-        gateway.tx(lambda tx: refusals.count(tx, source, "rule", None, WINDOW, 3, times))
+        gateway.tx(lambda tx: refusals.count(tx, LIMITS, source, "rule", times=times))
 
     refuse_some(4)
     refuse_some(2)
