@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from edge.engine.database import Transaction
 from edge.errors import SetupError
 from edge.features.accounts.store import certificates as issued_certificates
-from edge.features.accounts.store.certificates import RevokedCertificate
 from edge.ops import pki
 from edge.ops.pki import Authority, to_datetime
 from sync.common.durable_files import PRIVATE_FILE, PUBLIC_FILE, FileContent, replace_file
-
-if TYPE_CHECKING:  # `cryptography` costs a running gateway 15 MB: it is imported to sign
-    from cryptography import x509
-
 
 FOLDER: Final = "devices"
 CERTIFICATE: Final = "cert.pem"
@@ -53,7 +48,9 @@ def issue(ca: Authority, jid: str, days: int, now: int) -> Issued:
     The certificate expires no later than the CA. `now` is in ms since 1970 UTC. Raises `SetupError`
     if the CA has expired.
     """
+    from cryptography import x509
     from cryptography.hazmat.primitives import hashes
+    from cryptography.x509.oid import ExtendedKeyUsageOID
 
     from sync.common import certificates
 
@@ -62,8 +59,16 @@ def issue(ca: Authority, jid: str, days: int, now: int) -> Issued:
     key = certificates.new_key()
     subject = certificates.common_name(jid)
     begins = moment - certificates.SKEW
-    builder = certificates.begin(subject, ca.certificate.subject, key.public_key(), begins, ends)
-    certificate = certificates.sign(_add_extensions(builder, ca, jid), ca.key)
+    address = x509.OtherName(x509.ObjectIdentifier(XMPP_ADDR), _utf8_string(jid))
+    builder = (
+        certificates.begin(subject, ca.certificate.subject, key.public_key(), begins, ends)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(certificates.key_usage(signs=False), critical=True)
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .add_extension(certificates.issued_by(ca.certificate), critical=False)
+    )
+    certificate = certificates.sign(builder, ca.key)
     contents = {
         CERTIFICATE: FileContent(certificates.pem(certificate), PUBLIC_FILE),
         KEY: FileContent(certificates.key_pem(key), PRIVATE_FILE),
@@ -96,10 +101,15 @@ def write_crl(tx: Transaction, folder: Path, ca: Authority) -> None:
     ends = _ca_end(ca, now)
     earliest = round((now - certificates.SKEW).timestamp())
     number = issued_certificates.next_crl_number(tx, earliest)
+    revoked = [
+        x509.RevokedCertificateBuilder()
+        .serial_number(int(serial, 16))
+        .revocation_date(to_datetime(moment))
+        .build()
+        for serial, moment in issued_certificates.list_revoked(tx)
+    ]
     builder = (
-        x509.CertificateRevocationListBuilder(
-            revoked_certificates=list(_entries(issued_certificates.list_revoked(tx)))
-        )
+        x509.CertificateRevocationListBuilder(revoked_certificates=revoked)
         .issuer_name(ca.certificate.subject)
         .last_update(min(to_datetime(number * 1000), now))
         .next_update(ends)
@@ -115,36 +125,6 @@ def _ca_end(ca: Authority, now: datetime.datetime) -> datetime.datetime:
     if ends <= now:
         raise SetupError(f"the gateway's CA expired on {ends:%Y-%m-%d}; set up a new gateway")
     return ends
-
-
-def _add_extensions(
-    builder: x509.CertificateBuilder, ca: Authority, jid: str
-) -> x509.CertificateBuilder:
-    from cryptography import x509
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
-    from sync.common import certificates
-
-    address = x509.OtherName(x509.ObjectIdentifier(XMPP_ADDR), _utf8_string(jid))
-    return (
-        builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(certificates.key_usage(signs=False), critical=True)
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-        .add_extension(certificates.issued_by(ca.certificate), critical=False)
-    )
-
-
-def _entries(revoked: Iterable[RevokedCertificate]) -> Iterator[x509.RevokedCertificate]:
-    from cryptography import x509
-
-    for serial, moment in revoked:
-        yield (
-            x509.RevokedCertificateBuilder()
-            .serial_number(int(serial, 16))
-            .revocation_date(to_datetime(moment))
-            .build()
-        )
 
 
 def _utf8_string(text: str) -> bytes:
