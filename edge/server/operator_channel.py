@@ -45,9 +45,14 @@ class Listener:
     """A connection that receives published items, from the creation of the listener until `end`."""
 
     def __init__(
-        self, requests: OperatorRequests, filters: tuple[str, ...], transport: asyncio.Transport
+        self,
+        requests: OperatorRequests,
+        number: int,
+        filters: tuple[str, ...],
+        transport: asyncio.Transport,
     ) -> None:
         self._requests = requests
+        self._number = number
         self.filters = filters
         self._transport = transport
 
@@ -60,7 +65,7 @@ class Listener:
 
     def end(self) -> None:
         """Stop receiving items."""
-        self._requests.remove(self)
+        self._requests.remove(self._number)
 
 
 class OperatorRequests:
@@ -101,7 +106,7 @@ class OperatorRequests:
             transport.write(msgspec.json.encode(Answer(str(error))) + b"\n")
             transport.close()
             return None
-        listener = Listener(self, filters, transport)
+        listener = Listener(self, self._next, filters, transport)
         if not self._listeners:
             self._deliver_to_sessions, self._store.on_sends = self._store.on_sends, self._deliver
         self._listeners[self._next] = listener
@@ -109,12 +114,9 @@ class OperatorRequests:
         transport.write(_LISTENING)
         return listener
 
-    def remove(self, listener: Listener) -> None:
+    def remove(self, number: int) -> None:
         """Remove a listener."""
-        found = [number for number, one in self._listeners.items() if one is listener]
-        for number in found:
-            del self._listeners[number]
-        if found and not self._listeners:
+        if self._listeners.pop(number, None) is not None and not self._listeners:
             self._store.on_sends = self._deliver_to_sessions
 
     def _on_published(

@@ -121,33 +121,22 @@ class Registry:
             for other in self._by_account.get(session.account, {}).values()
             if other.full == session.full
         ]
-        for limit, group in self._limiting_groups(session):
+        groups = (
+            ("sessions_per_account", self._by_account.get(session.account, {})),
+            ("sessions_per_address", self._by_source.get(session.source, {})),
+            ("sessions", None),  # all
+        )
+        for name, group in groups:
+            limit = getattr(self._limits, name)
             used = (self.session_count if group is None else len(group)) - _count(replaced, group)
-            if used >= limit.value and not self._evict_detached(replaced, group):
-                return limit
+            if used >= limit and not self._evict_detached(replaced, group):
+                return ExceededLimit(name, limit)
         self.session_count += 1
         generation = session.generation
         self._sessions[generation] = session
         self._by_account.setdefault(session.account, {})[generation] = session
         self._by_source.setdefault(session.source, {})[generation] = session
         return None
-
-    def _limiting_groups(
-        self, session: Session
-    ) -> list[tuple[ExceededLimit, dict[int, Session] | None]]:
-        """Return the limits on a session, each with the sessions that it counts; None for all."""
-        limits = self._limits
-        return [
-            (
-                ExceededLimit("sessions_per_account", limits.sessions_per_account),
-                self._by_account.get(session.account, {}),
-            ),
-            (
-                ExceededLimit("sessions_per_address", limits.sessions_per_address),
-                self._by_source.get(session.source, {}),
-            ),
-            (ExceededLimit("sessions", limits.sessions), None),
-        ]
 
     def _evict_detached(self, keep: list[Session], group: dict[int, Session] | None) -> bool:
         """End the session that has waited longest to be resumed; return whether there was one."""
