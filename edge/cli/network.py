@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from edge.cli.device_login import Login
 from edge.errors import FieldpostError
@@ -34,6 +34,8 @@ from firmware_sim.device import (
     Worker,
     WorkLimits,
 )
+
+_Client: TypeAlias = Device | Publisher | Worker
 
 _HIDDEN: Final = -1
 """A negative priority: messages to the account go to the device and not to this session."""
@@ -217,21 +219,6 @@ async def work(
                     await asyncio.wait_for(progress.wait(), idle)
 
 
-class _Connecting(Protocol):
-    """A client that opens sessions."""
-
-    @property
-    def online(self) -> bool:
-        """Return whether there is a session."""
-
-    @property
-    def last_error(self) -> str:
-        """Return why the last attempt to open a session failed."""
-
-    async def changed(self) -> None:
-        """Wait until `online` or `last_error` changes."""
-
-
 @asynccontextmanager
 async def _running(
     login: Login,
@@ -246,14 +233,14 @@ async def _running(
             yield device
 
 
-async def _online(client: _Connecting) -> None:
+async def _online(client: _Client) -> None:
     while not client.online:
         await client.changed()
 
 
 async def _first_success(
     success: Coroutine[Any, Any, None],
-    client: _Connecting,
+    client: _Client,
     timeout: float,  # noqa: ASYNC109
 ) -> None:
     """Wait until `success` ends; raise `NetworkError` if the first attempt to connect fails."""
@@ -269,7 +256,7 @@ async def _first_success(
             task.cancel()
 
 
-async def _failure(client: _Connecting) -> None:
+async def _failure(client: _Client) -> None:
     while client.online or not client.last_error:
         await client.changed()
 
