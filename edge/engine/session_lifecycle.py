@@ -68,13 +68,8 @@ class SessionLifecycle:
 
     def resume(self, tx: Transaction, generation: int) -> bool:
         """Record that a session has a connection again; return false if it has ended."""
-        sender = sessions.sender(tx, generation)
-        if sender is None:
-            return False
         sessions.set_detached(tx, generation, False)
-        for hook in self._hooks.on_resumed:
-            hook(self._context, tx, sender)
-        return True
+        return self._run_session_hooks(tx, generation, self._hooks.on_resumed)
 
     def acknowledge(self, tx: Transaction, generation: int, receipts: Iterable[Receipt]) -> None:
         """Record that the session's peer has received the stanzas of these rows."""
@@ -138,11 +133,14 @@ class SessionLifecycle:
 
     def _run_session_hooks(
         self, tx: Transaction, generation: int, hooks: Iterable[SessionHook]
-    ) -> None:
+    ) -> bool:
+        """Run hooks for a session; return false if it has ended."""
         sender = sessions.sender(tx, generation)
-        if sender is not None:
-            for hook in hooks:
-                hook(self._context, tx, sender)
+        if sender is None:
+            return False
+        for hook in hooks:
+            hook(self._context, tx, sender)
+        return True
 
     def _run_receipt_hooks(
         self,
