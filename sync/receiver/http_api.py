@@ -137,8 +137,7 @@ class HttpApi:
     async def _put_segment(self, request: web.Request) -> web.Response:
         identity = await self._authorized_identity(request)
         headers = parse_upload_headers(request, self._limits.body_bytes)
-        cost = self._uploads.cost(identity.gateway, headers)
-        self._limit_rate(self._byte_rate, identity.gateway, cost, "bytes")
+        self._limit_rate(self._byte_rate, identity.gateway, headers.length, "bytes")
         await self._in_thread(self._quota.reserve, headers.length)
         is_new = False
         try:

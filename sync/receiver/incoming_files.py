@@ -13,17 +13,13 @@ import hashlib
 import os
 import threading
 import time
-from collections import OrderedDict
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import Final, Self
 
 from sync.common.durable_files import PRIVATE_FILE, PRIVATE_FOLDER
 from sync.common.fleet_folder import FleetFolder
-
-if TYPE_CHECKING:
-    from hashlib import _Hash  # exists in type stubs only
+from sync.receiver.limits import ReceiverLimits
 
 PART_SUFFIX: Final = ".part"
 
@@ -32,8 +28,6 @@ PARTIAL_FOLDER: Final = "partial"
 
 _LOCK_ATTEMPTS: Final = 8
 """Attempts to lock a file that is removed between its opening and its lock."""
-
-_READ_BYTES: Final = 256 * 1024
 
 
 class OffsetError(Exception):
@@ -48,44 +42,6 @@ class UploadInProgressError(Exception):
     """Another request, of this receiver or of another receiver, is writing this upload."""
 
 
-class _CachedHash(NamedTuple):
-    file_version: tuple[int, ...]
-    size: int
-    hash: _Hash
-
-
-class HashCache:
-    """The running SHA-256 of the `capacity` interrupted uploads that were written last.
-
-    With its hash in the cache, an upload that is resumed need not be read again. An entry is valid
-    as long as the file has not changed.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._lock = threading.Lock()
-        self._entries: OrderedDict[Path, _CachedHash] = OrderedDict()
-
-    def put(self, path: Path, status: os.stat_result, running: _Hash) -> None:
-        """Store the hash of a file whose state is `status`."""
-        with self._lock:
-            self._entries[path] = _CachedHash(_file_version(status), status.st_size, running)
-            self._entries.move_to_end(path)
-            while len(self._entries) > self._capacity:
-                self._entries.popitem(last=False)
-
-    def pop(self, path: Path, status: os.stat_result) -> _Hash | None:
-        """Remove and return the hash of a file, None if there is none or the file has changed."""
-        with self._lock:
-            entry = self._entries.pop(path, None)
-        return entry.hash if entry and entry.file_version == _file_version(status) else None
-
-    def has(self, path: Path, size: int) -> bool:
-        """Return whether the hash of the file's first `size` bytes is in the cache."""
-        entry = self._entries.get(path)
-        return entry is not None and entry.size == size
-
-
 class IncomingFile:
     """A body being received. As a context manager, it removes the file when it closes.
 
@@ -94,16 +50,11 @@ class IncomingFile:
     another process or request holds the file, OffsetError when its size is not `start`.
     """
 
-    def __init__(
-        self, path: Path, *, kept: bool = False, start: int = 0, hashes: HashCache | None = None
-    ) -> None:
+    def __init__(self, path: Path, *, kept: bool = False, start: int = 0) -> None:
         self.path = path
         self.kept = kept
-        self._hashes = hashes
         self._lock = threading.Lock()
         self._descriptor: int | None = _open_locked(path)
-        self._hash = hashlib.sha256()
-        self._hashed = 0
         self.size = 0
         try:
             self._start_at(start)
@@ -116,18 +67,9 @@ class IncomingFile:
         if start == 0:
             os.ftruncate(descriptor, 0)
             return
-        status = os.fstat(descriptor)
-        self.size = status.st_size
+        self.size = os.lseek(descriptor, 0, os.SEEK_END)
         if start != self.size:
             raise OffsetError(self.size)
-        cached = None if self._hashes is None else self._hashes.pop(self.path, status)
-        if cached is None:
-            while data := os.read(descriptor, _READ_BYTES):
-                self._hash.update(data)
-        else:
-            self._hash = cached
-        self._hashed = self.size
-        os.lseek(descriptor, 0, os.SEEK_END)
 
     def write(self, data: bytes | bytearray) -> None:
         """Append `data`. Raises OSError, for example on a full disk; then the file is not kept."""
@@ -140,13 +82,12 @@ class IncomingFile:
             except OSError:
                 self.kept = False
                 raise
-            self._hash.update(data)
             self.size += len(data)
-            self._hashed = self.size
 
     def sha256(self) -> bytes:
-        """Return the SHA-256 (32 bytes) of everything written so far."""
-        return self._hash.digest()
+        """Return the SHA-256 (32 bytes) of the content of the file."""
+        with self.path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
 
     def read(self) -> bytes:
         """Return the content of the file."""
@@ -173,10 +114,6 @@ class IncomingFile:
             try:
                 if not (self.kept and self.size):
                     self.path.unlink(missing_ok=True)
-                elif self._hashes is not None:
-                    status = os.fstat(self._descriptor)
-                    if status.st_size == self.size == self._hashed:
-                        self._hashes.put(self.path, status, self._hash)
             finally:
                 os.close(self._descriptor)
                 self._descriptor = None
@@ -199,30 +136,12 @@ class IncomingFile:
         self.close()
 
 
-@dataclass(frozen=True, slots=True)
-class PartialUploadLimits:
-    """Limits of interrupted uploads.
-
-    `files` is the number for each gateway, `age_s` the seconds for which they are kept after their
-    last byte, and `hashes` the number of hashes in the cache for all gateways.
-    """
-
-    files: int
-    age_s: float
-    hashes: int
-
-
 class PartialUploads:
     """Interrupted uploads below `incoming/partial/GATEWAY/`, named by the SHA-256 of the body."""
 
-    def __init__(self, folder: FleetFolder, limits: PartialUploadLimits) -> None:
+    def __init__(self, folder: FleetFolder, limits: ReceiverLimits) -> None:
         self._root = folder.incoming / PARTIAL_FOLDER
         self._limits = limits
-        self._hashes = HashCache(limits.hashes)
-
-    def has_hash(self, gateway: str, body_sha256: bytes, size: int) -> bool:
-        """Return whether resuming an upload after `size` bytes needs no reading of these bytes."""
-        return self._hashes.has(self._path(gateway, body_sha256), size)
 
     def size(self, gateway: str, body_sha256: bytes) -> int:
         """Return the stored bytes of an upload; 0 if there are none."""
@@ -242,14 +161,14 @@ class PartialUploads:
             raise OffsetError(0)
         self._make_room(path)
         try:
-            return IncomingFile(path, kept=True, start=start, hashes=self._hashes)
+            return IncomingFile(path, kept=True, start=start)
         except BlockingIOError:
             raise UploadInProgressError from None
 
     def clean(self) -> int:
         """Remove interrupted uploads that are too old; return how many."""
         self._root.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
-        before = time.time() - self._limits.age_s
+        before = time.time() - self._limits.partial_max_age_s
         return sum(remove_abandoned(path, before) for path in self._root.glob(f"*/*{PART_SUFFIX}"))
 
     def sizes(self) -> list[int]:
@@ -260,7 +179,7 @@ class PartialUploads:
         """Remove the gateway's oldest uploads, so that `path` does not exceed the limit."""
         path.parent.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         others = [each for each in path.parent.glob(f"*{PART_SUFFIX}") if each != path]
-        excess = len(others) + 1 - self._limits.files
+        excess = len(others) + 1 - self._limits.partials_per_gateway
         if excess <= 0:
             return
         for oldest in sorted(others, key=_age_and_size):
@@ -309,11 +228,6 @@ def _open_locked(path: Path) -> int:
         os.close(descriptor)
     msg = f"{path} was removed {_LOCK_ATTEMPTS} times while it was opened"
     raise BlockingIOError(msg)
-
-
-def _file_version(status: os.stat_result) -> tuple[int, ...]:
-    """Return values that change whenever a file is written or replaced."""
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _age_and_size(path: Path) -> tuple[float, int]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import filecmp
 import functools
-import hashlib
 import os
 import re
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,6 +22,7 @@ from typing import Final, NamedTuple
 from sync.common.durable_files import PRIVATE_FILE, fsync_chain, make_folders
 from sync.common.fleet_folder import FleetFolder, segment_path
 from sync.receiver.incoming_files import PART_SUFFIX, IncomingFile, remove_abandoned
+from sync.receiver.limits import ReceiverLimits
 from sync.segment import (
     LANES,
     MAX_EVENTS,
@@ -90,21 +90,13 @@ class HighWatermark(NamedTuple):
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class AsideLimits:
-    """Limits of the conflicting segments kept for each gateway: `files`, and `size` in bytes."""
-
-    files: int
-    size: int
-
-
 class Landing:
     """Lands segments in `folder`; `kind` names its temporary folder (`serve`, `import`).
 
     Every method raises OSError when the disk fails; then nothing half-written remains.
     """
 
-    def __init__(self, folder: FleetFolder, kind: str, limits: AsideLimits) -> None:
+    def __init__(self, folder: FleetFolder, kind: str, limits: ReceiverLimits) -> None:
         self._folder = folder
         self._temporaries = folder.incoming / kind
         self._limits = limits
@@ -240,7 +232,8 @@ class Landing:
 
     def _has_room_aside(self, gateway: str, size: int) -> bool:
         sizes = [path.stat().st_size for path in (self._folder.aside / gateway).rglob(f"*{SUFFIX}")]
-        return len(sizes) < self._limits.files and sum(sizes) + size <= self._limits.size
+        limits = self._limits
+        return len(sizes) < limits.aside_files and sum(sizes) + size <= limits.aside_bytes
 
 
 def _sync(root: Path, path: Path, file_version: tuple[int, int]) -> None:
@@ -274,11 +267,8 @@ def _try_link(source: Path, path: Path) -> bool:
 
 def _compare(path: Path, incoming: IncomingFile) -> Outcome:
     """Compare whole files, not digests, so that a file damaged by the disk counts as different."""
-    if path.stat().st_size != incoming.size:
-        return Outcome.OTHER
-    with path.open("rb") as file:
-        stored = hashlib.file_digest(file, "sha256").digest()
-    return Outcome.SAME if stored == incoming.sha256() else Outcome.OTHER
+    same = filecmp.cmp(path, incoming.path, shallow=False)
+    return Outcome.SAME if same else Outcome.OTHER
 
 
 def _read_digest(path: Path) -> bytes:

@@ -152,10 +152,6 @@ class ReceiverLimits:
     cleanup_interval_s: float = 3600.0
     """Seconds between two removals of interrupted uploads that are too old."""
 
-    cached_hashes: int = 1_024
-    """Most interrupted uploads whose partial SHA-256 is kept in memory, in some 500 bytes each. For
-    others, the received part is read again, and its bytes count against `bytes_per_s`."""
-
     takeover_timeout_s: float = 2.0
     """Seconds that a resuming sender waits for its own earlier connection to release the upload."""
 

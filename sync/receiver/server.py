@@ -23,8 +23,8 @@ from sync.receiver.authentication import Authenticator
 from sync.receiver.disk_quota import DiskQuota
 from sync.receiver.gateways import GatewayRegistry
 from sync.receiver.http_api import HttpApi
-from sync.receiver.incoming_files import PartialUploadLimits, PartialUploads
-from sync.receiver.landing import AsideLimits, Landing
+from sync.receiver.incoming_files import PartialUploads
+from sync.receiver.landing import Landing
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.listener import ConnectionRegistry, open_listener
 from sync.receiver.log_throttle import HttpErrorLog, LogThrottle
@@ -104,13 +104,8 @@ def _compose(
     limits: ReceiverLimits,
     in_thread: ThreadRunner,
 ) -> _Parts:
-    landing = Landing(folder, TEMPORARIES, AsideLimits(limits.aside_files, limits.aside_bytes))
-    partials = PartialUploads(
-        folder,
-        PartialUploadLimits(
-            limits.partials_per_gateway, limits.partial_max_age_s, limits.cached_hashes
-        ),
-    )
+    landing = Landing(folder, TEMPORARIES, limits)
+    partials = PartialUploads(folder, limits)
     quota = DiskQuota(folder, limits.reserve_bytes, limits.landing_quota_bytes)
     gateways, metrics = GatewayRegistry(folder), Metrics()
     proxy = frontend if isinstance(frontend, ReverseProxy) else None

@@ -174,11 +174,6 @@ class Uploads:
         """Return the error (503) for a request that may be repeated soon."""
         return HttpError(503, reason, text, self._limits.retry_after_s)
 
-    def cost(self, gateway: str, headers: UploadHeaders) -> int:
-        """Return the bytes to receive, plus those to read again when the upload is resumed."""
-        cached = self._partials.has_hash(gateway, headers.body_sha256, headers.start)
-        return headers.length + (0 if cached else headers.start)
-
     async def received_bytes(self, gateway: str, body_sha256: bytes) -> int:
         """Return how many bytes of an interrupted upload are stored; abort its old connection."""
         await self._end_previous_sender(gateway, body_sha256)

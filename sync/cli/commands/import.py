@@ -58,12 +58,12 @@ def command(paths: tuple[Path, ...], folder: Path, *, anyone: bool, as_json: boo
 
 def _importer(fleet: FleetFolder, *, anyone: bool) -> Importer:
     from sync.receiver.disk_quota import DiskQuota
-    from sync.receiver.landing import AsideLimits, Landing
+    from sync.receiver.landing import Landing
     from sync.receiver.limits import ReceiverLimits
     from sync.receiver.segment_import import TEMPORARIES, Importer
 
     limits = ReceiverLimits()
-    landing = Landing(fleet, TEMPORARIES, AsideLimits(limits.aside_files, limits.aside_bytes))
+    landing = Landing(fleet, TEMPORARIES, limits)
     landing.clean()
     is_accepted = (lambda _: True) if anyone else _enrolled(fleet)
     return Importer(landing, is_accepted, DiskQuota(fleet, limits.reserve_bytes).require)

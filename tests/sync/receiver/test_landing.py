@@ -14,7 +14,8 @@ import pytest
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder, parse_segment_path, segment_path
 from sync.receiver.incoming_files import IncomingFile
-from sync.receiver.landing import MAX_SYNCED, AsideLimits, Landing, LandingResult, Outcome
+from sync.receiver.landing import MAX_SYNCED, Landing, LandingResult, Outcome
+from sync.receiver.limits import ReceiverLimits
 from sync.segment import Identity, SegmentError, digest_of
 from tests.helpers.fleet import EPOCH, GATEWAY, identity, segment
 
@@ -23,7 +24,7 @@ NAME = f"{GATEWAY}/{EPOCH}/logs/1-3.seg"
 
 @pytest.fixture
 def landing(folder: FleetFolder) -> Landing:
-    made = Landing(folder, "serve", AsideLimits(files=2, size=10_000))
+    made = Landing(folder, "serve", ReceiverLimits(aside_files=2, aside_bytes=10_000))
     made.clean()
     return made
 
@@ -69,9 +70,13 @@ def test_conflict_is_set_aside_and_replaces_nothing(folder: FleetFolder, landing
 
 
 @pytest.mark.parametrize(
-    "limits", [AsideLimits(files=2, size=10_000), AsideLimits(files=9, size=2 * len(segment()))]
+    "limits",
+    [
+        ReceiverLimits(aside_files=2, aside_bytes=10_000),
+        ReceiverLimits(aside_files=9, aside_bytes=2 * len(segment())),
+    ],
 )
-def test_aside_is_limited_in_number_and_bytes(folder: FleetFolder, limits: AsideLimits) -> None:
+def test_aside_is_limited_in_number_and_bytes(folder: FleetFolder, limits: ReceiverLimits) -> None:
     landing = Landing(folder, "serve", limits)
     landing.clean()
     land(landing, segment())
@@ -264,7 +269,7 @@ def test_sync_cache_is_limited(
 ) -> None:
     limit = scale(8, MAX_SYNCED)
     monkeypatch.setattr("sync.receiver.landing.MAX_SYNCED", limit)
-    landing = Landing(folder, "serve", AsideLimits(files=2, size=10_000))
+    landing = Landing(folder, "serve", ReceiverLimits(aside_files=2, aside_bytes=10_000))
     place = (folder.landing / NAME).parent
     place.mkdir(parents=True)
     for number in range(1, limit + 2):

@@ -1,4 +1,4 @@
-"""Interrupted uploads on a real file system: ownership, limits, hashes."""
+"""Interrupted uploads on a real file system: ownership and limits."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from sync.common.fleet_folder import FleetFolder
 from sync.receiver.incoming_files import (
     IncomingFile,
     OffsetError,
-    PartialUploadLimits,
     PartialUploads,
     UploadInProgressError,
     remove_abandoned,
 )
-from sync.receiver.landing import AsideLimits, Landing, Outcome
+from sync.receiver.landing import Landing, Outcome
+from sync.receiver.limits import ReceiverLimits
 from tests.helpers.fleet import GATEWAY, OTHER, identity, segment
 
 SUM = hashlib.sha256(b"").digest()
+LIMITS = ReceiverLimits(partials_per_gateway=2, partial_max_age_s=60.0)
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def partials(folder: FleetFolder) -> PartialUploads:
 
 
 def made(folder: FleetFolder) -> PartialUploads:
-    partials = PartialUploads(folder, PartialUploadLimits(files=2, age_s=60.0, hashes=4))
+    partials = PartialUploads(folder, LIMITS)
     partials.clean()
     return partials
 
@@ -84,7 +85,7 @@ def test_upload_has_one_writer(folder: FleetFolder, partials: PartialUploads) ->
 
 def test_empty_or_adopted_file_is_removed(folder: FleetFolder, partials: PartialUploads) -> None:
     partials.open(GATEWAY, SUM, 0).close()
-    landing = Landing(folder, "serve", AsideLimits(1, 1))
+    landing = Landing(folder, "serve", LIMITS)
     landing.clean()
     with partials.open(GATEWAY, SUM, 0) as body:
         body.write(b"wrong")
@@ -143,7 +144,7 @@ def test_landed_segment_cannot_be_changed_through_its_upload(
 ) -> None:
     """A process that locks a file after it landed must not write to it."""
     data = segment()
-    landing = Landing(folder, "serve", AsideLimits(1, 1))
+    landing = Landing(folder, "serve", LIMITS)
     landing.clean()
     first = partials.open(GATEWAY, SUM, 0)
     first.write(data)
@@ -175,36 +176,7 @@ def test_endlessly_removed_file_counts_as_in_progress(
         partials.open(GATEWAY, SUM, 0)
 
 
-def test_cached_hash_avoids_reading_again(
-    partials: PartialUploads, folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Counts the bytes that are read again."""
-    count = 0
-    read = os.read
-
-    def counting(descriptor: int, size: int) -> bytes:
-        nonlocal count
-        data = read(descriptor, size)
-        count += len(data)
-        return data
-
-    begin(partials, bytes(100_000))
-    monkeypatch.setattr(os, "read", counting)
-    for size in range(100_000, 100_050):
-        assert partials.has_hash(GATEWAY, bytes(32), size)
-        for other in (size - 1, size + 1):
-            with pytest.raises(OffsetError):
-                partials.open(GATEWAY, bytes(32), other)
-        with partials.open(GATEWAY, bytes(32), size) as body:
-            body.write(b"x")
-            assert body.sha256() == hashlib.sha256(bytes(100_000) + b"x" * (size - 99_999)).digest()
-    assert count == 0
-    assert not made(folder).has_hash(GATEWAY, bytes(32), 100_050)
-    with made(folder).open(GATEWAY, bytes(32), 100_050):
-        assert count == 100_050, "another process, or this one after its start, reads it once"
-
-
-def test_file_changed_by_another_process_is_read_again(
+def test_file_changed_by_another_process_is_continued(
     partials: PartialUploads, folder: FleetFolder
 ) -> None:
     begin(partials, b"ab")
@@ -213,11 +185,3 @@ def test_file_changed_by_another_process_is_read_again(
     with partials.open(GATEWAY, bytes(32), 2) as body:
         body.write(b"e")
         assert body.sha256() == hashlib.sha256(b"cde").digest()
-
-
-def test_hash_cache_is_limited(partials: PartialUploads) -> None:
-    gateways = [f"{each}.example" for each in range(6)]
-    for gateway in gateways:
-        begin(partials, gateway=gateway)
-    known = [partials.has_hash(gateway, bytes(32), 4) for gateway in gateways]
-    assert known == [False, False, True, True, True, True]
