@@ -28,7 +28,7 @@ from edge.web.status_snapshot import ProcessFigures, Snapshot
 from sync.common.metrics import Histogram, exposition
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.listener import ConnectionRegistry
-from sync.receiver.metrics import PREFIX, Metrics, Readings, gauges
+from sync.receiver.metrics import PREFIX, Metrics, gauges
 from sync.tables.arrow_schemas import DAY as DAY_COLUMN
 from sync.tables.arrow_schemas import EVENT_COLUMNS, SEGMENT_COLUMNS, Column
 
@@ -166,8 +166,7 @@ def _receiver_exposition() -> str:
     metrics.count_request("", 0, "")
     metrics.count_refused_connection("")
     connections = ConnectionRegistry(ReceiverLimits(), metrics, behind_proxy=False).counts()
-    readings = Readings(connections, 0, [], 0, 0)
-    return exposition(PREFIX, [*metrics.families(0), *gauges(readings)])
+    return exposition(PREFIX, [*metrics.families(0), *gauges(connections, 0, [], 0, 0)])
 
 
 def tables_page() -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ipaddress
 import logging
 import socket
 import ssl
 from asyncio import sslproto
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
 from aiohttp import web
@@ -70,7 +68,6 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 # asyncio's types are wider
         self._transport = transport
         self._timer = self._loop.call_at(self._deadline, self._time_out)
-        self._registry.attach(transport, self)
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -92,8 +89,6 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the connection from the registry, and forward its end to `inner`."""
         self.request_received()
-        if self._transport is not None:
-            self._registry.detach(self._transport)
         self._registry.remove(self)
         self._inner.connection_lost(exc)
 
@@ -117,7 +112,6 @@ class ConnectionRegistry:
         self.metrics = metrics
         self._behind_proxy = behind_proxy
         self._all: set[Connection] = set()
-        self._by_transport: dict[asyncio.BaseTransport, Connection] = {}
         self._unauthenticated: Counter[str] = Counter()
         self._gateways: dict[str, dict[Connection, None]] = {}
         self._rate_limiter = RateLimiter(limits.connections_per_address_s, limits.rate_window_s)
@@ -164,14 +158,6 @@ class ConnectionRegistry:
         self._all.remove(connection)
         self._remove_from_owner(connection)
 
-    def attach(self, transport: asyncio.BaseTransport, connection: Connection) -> None:
-        """Associate a connection with its transport."""
-        self._by_transport[transport] = connection
-
-    def detach(self, transport: asyncio.BaseTransport) -> None:
-        """Forget a closed transport."""
-        self._by_transport.pop(transport, None)
-
     def request_received(self, transport: asyncio.BaseTransport | None) -> None:
         """Note that the headers of a request are complete."""
         connection = self._find(transport)
@@ -208,7 +194,10 @@ class ConnectionRegistry:
             self._gateways.pop(connection.owner, None)
 
     def _find(self, transport: asyncio.BaseTransport | None) -> Connection | None:
-        return None if transport is None else self._by_transport.get(transport)
+        """Return the open connection with this transport; None if it is closed."""
+        protocol = None if transport is None else transport.get_protocol()
+        is_open = isinstance(protocol, Connection) and protocol in self._all
+        return protocol if is_open else None
 
 
 def client_network(address: str) -> str:
@@ -221,33 +210,13 @@ def client_network(address: str) -> str:
     return str(ipaddress.IPv6Network((parsed, _IPV6_NETWORK_BITS), strict=False))
 
 
-@contextlib.asynccontextmanager
-async def open_listener(
-    listener: socket.socket,
-    server: web.Server,
-    frontend: ssl.SSLContext | ReverseProxy,
-    limits: ReceiverLimits,
-    connections: ConnectionRegistry,
-    log: LogThrottle,
-) -> AsyncIterator[None]:
-    """Serve the connections that arrive at `listener` until the context ends.
-
-    `frontend` is the TLS context of the connections, or the proxy that sends plain HTTP. At the
-    end, `listener` and the connections that are still in their handshake are closed.
-    """
-    _limit_tls_buffers()
-    accepting = Listener(listener, server, frontend, limits, connections, log)
-    accepting.start()
-    try:
-        yield
-    finally:
-        await accepting.close()
-
-
 class Listener:
-    """Accepts connections and gives each `limits.handshake_timeout_s` for its TLS handshake.
+    """Serves the connections that arrive at the socket `listener` while its context lasts.
 
-    A connection counts against the limits from accept on, so that stalled handshakes count too.
+    `frontend` is the TLS context of the connections, or the proxy that sends plain HTTP. A
+    connection has `limits.handshake_timeout_s` for its TLS handshake. It counts against the limits
+    from accept on, so that stalled handshakes count too. At the end, `listener` and the connections
+    that are still in their handshake are closed.
     """
 
     def __init__(
@@ -270,14 +239,16 @@ class Listener:
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
         self._retry: asyncio.TimerHandle | None = None
         listener.setblocking(False)
+        _limit_tls_buffers()
 
-    def start(self) -> None:
-        """Accept connections from now on."""
+    async def __aenter__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
         self._retry = None
         self._loop.add_reader(self._listener, self._accept)
 
-    async def close(self) -> None:
-        """Stop accepting, and close the connections that are still in their handshake."""
+    async def __aexit__(self, *_: object) -> None:
         self._loop.remove_reader(self._listener)
         if self._retry is not None:
             self._retry.cancel()
@@ -299,7 +270,7 @@ class Listener:
             text = f"cannot accept connections for {self._limits.accept_retry_s:g} s: {error}"
             log_event(logging.ERROR, "accept", text=text)
             self._loop.remove_reader(self._listener)
-            self._retry = self._loop.call_later(self._limits.accept_retry_s, self.start)
+            self._retry = self._loop.call_later(self._limits.accept_retry_s, self._start)
             return
         if self._proxy is not None and not self._proxy.is_trusted(peer[0]):
             self._connections.metrics.count_refused_connection("proxy")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from sync.common.metrics import COUNTER, GAUGE, HISTOGRAM, Family, Histogram, labels, single
 
@@ -88,10 +88,16 @@ class Metrics:
         yield labels(last="none"), max(0, enrolled - len(ages))
 
 
-class Readings(NamedTuple):
-    """Values that are read when the metrics are requested.
+def gauges(
+    connections: Mapping[str, int],
+    uploads: int,
+    partial_uploads: Sequence[int],
+    disk_free: int,
+    certificate_expiry: float | None,
+) -> Iterator[Family]:
+    """Yield the gauges of values that are read when the metrics are requested.
 
-    Attributes:
+    Args:
         connections: open connections, by kind of peer.
         uploads: uploads in progress.
         partial_uploads: the size of each partial upload in bytes.
@@ -99,17 +105,6 @@ class Readings(NamedTuple):
         certificate_expiry: when the server certificate expires, in seconds since 1970 UTC; None
             without a certificate.
     """
-
-    connections: Mapping[str, int]
-    uploads: int
-    partial_uploads: Sequence[int]
-    disk_free: int
-    certificate_expiry: float | None
-
-
-def gauges(readings: Readings) -> Iterator[Family]:
-    """Yield the gauges of `readings`."""
-    connections, uploads, partial_uploads, disk_free, expiry = readings
     counts = [(labels(peer=peer), float(count)) for peer, count in connections.items()]
     yield Family("connections", GAUGE, "Open connections, by kind of peer.", counts)
     yield single("uploads_in_progress", GAUGE, "Uploads in progress.", uploads)
@@ -119,6 +114,6 @@ def gauges(readings: Readings) -> Iterator[Family]:
     yield single("partial_upload_bytes", GAUGE, meaning, sum(partial_uploads))
     meaning = "Free bytes on the landing's file system."
     yield single("disk_free_bytes", GAUGE, meaning, disk_free)
-    if expiry is not None:
+    if certificate_expiry is not None:
         meaning = "Expiry of the receiver's certificate, in seconds since 1970 UTC."
-        yield single("certificate_expiry_timestamp_seconds", GAUGE, meaning, expiry)
+        yield single("certificate_expiry_timestamp_seconds", GAUGE, meaning, certificate_expiry)

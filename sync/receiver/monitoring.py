@@ -18,7 +18,7 @@ from sync.receiver.disk_quota import DiskQuota
 from sync.receiver.gateways import GatewayRegistry
 from sync.receiver.incoming_files import PartialUploads
 from sync.receiver.listener import ConnectionRegistry
-from sync.receiver.metrics import PREFIX, Metrics, Readings, gauges
+from sync.receiver.metrics import PREFIX, Metrics, gauges
 from sync.receiver.pki import expires_at
 from sync.receiver.threads import ThreadRunner
 from sync.receiver.uploads import Uploads
@@ -69,14 +69,14 @@ class MonitoringPages:
 
     def _exposition(self) -> str:
         enrolled = sum(record.revoked is None for record in self.gateways.survey().records)
-        readings = Readings(
-            connections=self.connections.counts(),
-            uploads=self.uploads.count,
-            partial_uploads=self.partials.sizes(),
-            disk_free=self.quota.free(),
-            certificate_expiry=expires_at(self.certificate) if self.certificate else None,
+        current = gauges(
+            self.connections.counts(),
+            self.uploads.count,
+            self.partials.sizes(),
+            self.quota.free(),
+            expires_at(self.certificate) if self.certificate else None,
         )
-        return exposition(PREFIX, [*self.metrics.families(enrolled), *gauges(readings)])
+        return exposition(PREFIX, [*self.metrics.families(enrolled), *current])
 
 
 @contextlib.asynccontextmanager

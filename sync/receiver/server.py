@@ -26,7 +26,7 @@ from sync.receiver.http_api import HttpApi
 from sync.receiver.incoming_files import PartialUploads
 from sync.receiver.landing import Landing
 from sync.receiver.limits import ReceiverLimits
-from sync.receiver.listener import ConnectionRegistry, open_listener
+from sync.receiver.listener import ConnectionRegistry, Listener
 from sync.receiver.log_throttle import HttpErrorLog, LogThrottle
 from sync.receiver.metrics import Metrics
 from sync.receiver.monitoring import MonitoringPages, serve_monitoring
@@ -194,9 +194,7 @@ async def _serve_http(
         server = runner.server
         assert server is not None  # noqa: S101 # set by setup()
         try:
-            async with open_listener(
-                listener, server, frontend, limits, parts.connections, parts.log
-            ):
+            async with Listener(listener, server, frontend, limits, parts.connections, parts.log):
                 yield address
         finally:
             await parts.uploads.drain()

@@ -31,6 +31,9 @@ class FakeTransport(asyncio.Transport):
         self.connection = connection
         connection.connection_made(self)
 
+    def get_protocol(self) -> Connection:
+        return self.connection
+
     def abort(self) -> None:
         self.cut = True
         self.connection.connection_lost(None)
