@@ -14,7 +14,7 @@ from sync.common import certificates
 from sync.common.certificates import SKEW, PublicKey
 from sync.common.fleet_folder import FleetFolder
 from sync.receiver.gateways import GatewayRegistry, next_issue_time
-from sync.receiver.pki import Authority
+from sync.receiver.pki import Authority, IssuedCertificate
 
 CLIENT_DAYS: Final = 365
 """Default validity of a client certificate, in days. Gateways renew it themselves, and a gateway
@@ -30,13 +30,6 @@ _RSA_BITS: Final = range(2_048, 4_097)
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 
 
-class IssuedCertificate(NamedTuple):
-    """A certificate (PEM) and its expiry in milliseconds since 1970 UTC."""
-
-    pem: bytes
-    expires_ms: int
-
-
 class PresentedCertificate(NamedTuple):
     """The gateway named by a verified certificate, and its issue time in ms since 1970 UTC."""
 
@@ -48,24 +41,12 @@ class SigningRequestError(Exception):
     """A certificate signing request is not valid; the text says why."""
 
 
-def issue(
-    authority: Authority, gateway: str, public: PublicKey, issued_ms: int, days: int = CLIENT_DAYS
-) -> IssuedCertificate:
-    """Issue a certificate dated `issued_ms` (ms since 1970 UTC, a whole second), valid for `days`.
-
-    Raises FleetError when the authority cannot be read.
-    """
-    issued = dt.datetime.fromtimestamp(issued_ms // 1_000, dt.UTC)
-    pem = authority.issue_client(gateway, public, issued, days)
-    return IssuedCertificate(pem, issued_ms + days * 24 * 3_600_000)
-
-
 def issue_with_key(
     authority: Authority, gateway: str, issued_ms: int, days: int
 ) -> tuple[IssuedCertificate, bytes]:
     """Issue a certificate for a new key; return both (PEM). Raises FleetError."""
     key = certificates.new_key()
-    certificate = issue(authority, gateway, key.public_key(), issued_ms, days)
+    certificate = authority.issue_client(gateway, key.public_key(), issued_ms, days)
     return certificate, certificates.key_pem(key)
 
 
@@ -81,7 +62,7 @@ def renew(folder: FleetFolder, gateways: GatewayRegistry, gateway: str, request:
         since = 0 if record is None else record.certificates_since
         now_ms = int(dt.datetime.now(dt.UTC).timestamp() * 1_000)
         issued_ms = max(next_issue_time(now_ms), since)
-        certificate = issue(Authority(folder.pki), gateway, public, issued_ms)
+        certificate = Authority(folder.pki).issue_client(gateway, public, issued_ms, CLIENT_DAYS)
         gateways.record_certificate(gateway, certificate.expires_ms)
     return certificate.pem
 

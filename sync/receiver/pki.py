@@ -34,6 +34,13 @@ MAX_NAMES: Final = 64
 """Most names in the receiver's certificate, because every handshake carries all of them."""
 
 
+class IssuedCertificate(NamedTuple):
+    """A certificate (PEM) and its expiry in milliseconds since 1970 UTC."""
+
+    pem: bytes
+    expires_ms: int
+
+
 class _Subject(NamedTuple):
     """The common name, the alternative names and the extended key usage of a certificate."""
 
@@ -115,16 +122,18 @@ class Authority:
         replace_file(self.server, self._sign(subject, public, now, SERVER_DAYS), PUBLIC_FILE)
 
     def issue_client(
-        self, gateway: str, public: PublicKey, issued: dt.datetime, days: int
-    ) -> bytes:
-        """Issue a client certificate (PEM) to `gateway`.
+        self, gateway: str, public: PublicKey, issued_ms: int, days: int
+    ) -> IssuedCertificate:
+        """Issue a client certificate to `gateway`.
 
-        It is valid from a day before `issued`, which is in whole seconds, until `days` after it.
-        Raises FleetError when the authority cannot be read.
+        It is valid from a day before `issued_ms` (ms since 1970 UTC, a whole second) until `days`
+        after it. Raises FleetError when the authority cannot be read.
         """
         name = [x509.DNSName(gateway)]
         subject = _Subject("Fieldpost gateway", name, ExtendedKeyUsageOID.CLIENT_AUTH)
-        return self._sign(subject, public, issued, days)
+        issued = dt.datetime.fromtimestamp(issued_ms // 1_000, dt.UTC)
+        pem = self._sign(subject, public, issued, days)
+        return IssuedCertificate(pem, issued_ms + days * 24 * 3_600_000)
 
     def _sign(self, subject: _Subject, public: PublicKey, now: dt.datetime, days: int) -> bytes:
         ca = _certificate(self.ca)

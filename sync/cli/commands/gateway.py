@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -104,12 +103,14 @@ def add(
     with fleet.locked():
         _refuse_to_overwrite(fleet, gateway, out, renew=renew)
         ca_pem = _prepare_certificates(fleet, (str(urlsplit(url).hostname), *hosts), ca)
-        now_ms, expires_ms = _now_ms(), None
-        enrolment = _new_enrolment(gateway, url, ca_pem)
+        now_ms, token = _now_ms(), "" if tokenless else new_token()
+        pem, key, expires_ms = "", "", None
         if certificate:
-            enrolment, expires_ms = _add_certificate(fleet, enrolment, now_ms, days)
-        if tokenless:
-            enrolment = replace(enrolment, token="")
+            pem, key, expires_ms = _new_certificate(fleet, gateway, now_ms, days)
+        try:
+            enrolment = Enrolment(gateway, url, token, ca_pem, pem, key)
+        except EnrolmentError as error:
+            raise FleetError(str(error)) from None
         _enrol(fleet, enrolment, out, now_ms, expires_ms, renew=renew)
     if out is None:
         click.echo(format_enrolment(enrolment), nl=False)
@@ -192,26 +193,17 @@ def _prepare_certificates(fleet: FleetFolder, hosts: tuple[str, ...], ca: Path |
     return text.decode("ascii")
 
 
-def _new_enrolment(gateway: str, url: str, ca: str) -> Enrolment:
-    try:
-        return Enrolment(gateway, url, new_token(), ca)
-    except EnrolmentError as error:
-        raise FleetError(str(error)) from None
-
-
-def _add_certificate(
-    fleet: FleetFolder, enrolment: Enrolment, now_ms: int, days: int | None
-) -> tuple[Enrolment, int]:
-    """Return the enrolment with a new certificate and key, and its expiry in ms since 1970 UTC."""
+def _new_certificate(
+    fleet: FleetFolder, gateway: str, now_ms: int, days: int | None
+) -> tuple[str, str, int]:
+    """Return a new certificate, its key (both PEM), and its expiry in ms since 1970 UTC."""
     from sync.receiver.client_certificates import CLIENT_DAYS, issue_with_key
     from sync.receiver.gateways import GatewayRegistry
     from sync.receiver.pki import Authority
 
-    gateway = enrolment.gateway
     issued_ms = GatewayRegistry(fleet).first_issue(gateway, now_ms)
     issued, key = issue_with_key(Authority(fleet.pki), gateway, issued_ms, days or CLIENT_DAYS)
-    enrolment = replace(enrolment, certificate=issued.pem.decode(), key=key.decode())
-    return enrolment, issued.expires_ms
+    return issued.pem.decode(), key.decode(), issued.expires_ms
 
 
 def _enrol(
