@@ -58,13 +58,12 @@ class Outcome(Enum):
 
 
 class LandingResult(NamedTuple):
-    """The outcome for a segment with its digest (32 bytes).
+    """The outcome for a segment, and its digest (32 bytes).
 
     `aside` is the path of a conflicting segment; None if it was not kept because of the limits.
     """
 
     outcome: Outcome
-    identity: Identity
     digest: bytes
     aside: Path | None = None
 
@@ -142,9 +141,10 @@ class Landing:
         for _ in range(_MAX_MOVES):
             outcome = self._link(relative.as_posix(), incoming)
             if outcome is Outcome.OTHER:
-                return LandingResult(outcome, *verified, self._keep_aside(verified, incoming))
+                aside = self._keep_aside(verified, incoming)
+                return LandingResult(outcome, verified.digest, aside)
             if outcome is not None:
-                return LandingResult(outcome, *verified)
+                return LandingResult(outcome, verified.digest)
         msg = f"{relative} was moved between landing and archive {_MAX_MOVES} times"
         raise OSError(msg)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from sync.segment.limits import MAX_EVENTS
 from sync.uplink.interfaces import LaneState
@@ -42,29 +41,19 @@ class BatchLimits:
             raise ValueError("urgent must be above 0 and at most 86400")
 
 
-class Seal(NamedTuple):
-    """The decision to seal the lane now."""
-
-
-class WaitUntil(NamedTuple):
-    """The decision to check a lane again at service second `moment`; None: at its next event."""
-
-    moment: float | None
-
-
-def decide(
+def seal_time(
     state: LaneState, limits: BatchLimits, now: float, *, idle: bool = False
-) -> Seal | WaitUntil:
-    """Decide what to do with a lane at the service second `now`.
+) -> float | None:
+    """Return the service second at which a lane is sealed, or checked again; None if it is empty.
 
     Urgent events are sealed early only if the link is `idle`: no other segment waits to be sent.
     """
     if state.oldest is None:
-        return WaitUntil(None)
+        return None
     if state.events >= limits.events or state.bytes >= limits.bytes:
-        return Seal()
+        return now
     due = state.oldest + limits.seconds
     if state.urgent is not None:
         soon = state.urgent + limits.urgent
         due = min(due, soon if idle or soon > now else now + limits.urgent)
-    return Seal() if due <= now else WaitUntil(due)
+    return due

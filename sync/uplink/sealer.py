@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Final
 
 from sync.segment import SegmentHeader, digest_of, encode
 from sync.segment.limits import MAX_NAME
-from sync.uplink.batcher import BatchLimits, Seal, decide
+from sync.uplink.batcher import BatchLimits, seal_time
 from sync.uplink.interfaces import (
     Backlog,
     BacklogUnavailable,
@@ -121,10 +122,11 @@ class Sealer:
         for _ in range(_MAX_ROUNDS):
             states = await self._backlog.lanes()
             idle = await self._is_idle(states)
-            due = [state.lane for state in states if self._is_due(state, idle)]
+            due = [state.lane for state in states if not self._time_until_due(state, idle)]
             counts = [await self._seal(lane) for lane in due]
             if not any(counts):
-                return self._time_until_due(states, idle)
+                waits = [self._time_until_due(state, idle) for state in states]
+                return min(waits, default=self._limits.seconds)
         return 0.0
 
     async def _is_idle(self, states: Sequence[LaneState]) -> bool:
@@ -133,24 +135,14 @@ class Sealer:
             return False
         return await self._backlog.next_waiting() is None
 
-    def _is_due(self, state: LaneState, idle: bool) -> bool:
+    def _time_until_due(self, state: LaneState, idle: bool) -> float:
+        """Return the seconds, at most `limits.seconds`, until a lane is due or checked again."""
         now = self._clock()
-        blocked = self._blocked_until.get(state.lane, now) > now
-        return not blocked and isinstance(decide(state, self._limits, now, idle=idle), Seal)
-
-    def _time_until_due(self, states: Sequence[LaneState], idle: bool) -> float:
-        now = self._clock()
-        wait = self._limits.seconds
-        for state in states:
-            blocked_until = self._blocked_until.get(state.lane, now)
-            decision = decide(state, self._limits, now, idle=idle)
-            if blocked_until > now:
-                wait = min(wait, blocked_until - now)
-            elif isinstance(decision, Seal):
-                return 0.0
-            elif decision.moment is not None:
-                wait = min(wait, decision.moment - now)
-        return wait
+        due = self._blocked_until.get(state.lane, now)
+        if due <= now:
+            at = seal_time(state, self._limits, now, idle=idle)
+            due = inf if at is None else at
+        return min(max(0.0, due - now), self._limits.seconds)
 
     async def _seal(self, lane: str) -> int:
         """Seal one segment of a lane; return the number of its events, 0 if there is none."""

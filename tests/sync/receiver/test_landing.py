@@ -42,7 +42,7 @@ def files(root: Path) -> list[str]:
 def test_segment_lands_under_its_name(folder: FleetFolder, landing: Landing) -> None:
     data = segment()
     landed = land(landing, data)
-    assert landed == (Outcome.NEW, identity(), digest_of(data), None)
+    assert landed == (Outcome.NEW, digest_of(data), None)
     assert files(folder.landing) == [NAME]
     assert (folder.landing / NAME).read_bytes() == data
     assert (folder.landing / NAME).stat().st_mode & 0o777 == 0o600
