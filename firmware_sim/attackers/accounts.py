@@ -31,43 +31,23 @@ _UNREAD: Final = 4096  # bytes that wait for a reader that never reads, beside w
 _PAUSE_S: Final = 2.0  # seconds between two such times
 
 
-def never_released(number: int) -> str:
-    """Return the offer of a small assured message, for an attack that never releases it."""
-    return stanzas.assured(number)
-
-
-def large_never_released(number: int) -> str:
-    """Return the offer of a large assured message, for an attack that never releases it."""
+def _large(number: int) -> str:
     return stanzas.assured(number, f"<body>{'x' * _LARGE}</body>")
 
 
-def tiny(number: int) -> str:
-    """Return a ping: a small stanza that the gateway must answer."""
-    return stanzas.ping(number)
-
-
-def malformed(number: int) -> str:
-    """Return the offer of an assured message without a msgId."""
-    return stanzas.without_msg_id(number)
-
-
-def churn(number: int) -> str:
+def _churn(number: int) -> str:
     """Return a roster change, or for every fourth number an oversized presence."""
     if number % 4 == 0:
         return stanzas.presence(_STATUS)
     return stanzas.roster_change(number, f"contact{number % _CONTACTS}@elsewhere.example")
 
 
-def _to(target: Target, account: str) -> str:
-    return f"{account}@{target.domain}"
+def _plain(_number: int, to: str) -> str:
+    return stanzas.message(to, 2_000)
 
 
-def _plain(to: str) -> Callable[[int], str]:
-    return lambda _: stanzas.message(to, 2_000)
-
-
-def _acknowledged(to: str) -> Callable[[int], str]:
-    return lambda number: stanzas.acknowledged(number, f"<body>{number}</body>", to)
+def _acknowledged(number: int, to: str) -> str:
+    return stanzas.acknowledged(number, f"<body>{number}</body>", to)
 
 
 async def _flood(target: Target, counts: Counts, name: str, make: Callable[[int], str]) -> None:
@@ -82,9 +62,10 @@ def _flooding(make: Callable[[int], str]) -> Work:
     return work
 
 
-def _flooding_account(account: str, kind: Callable[[str], Callable[[int], str]]) -> Work:
+def _flooding_account(account: str, make: Callable[[int, str], str]) -> Work:
     async def work(target: Target, counts: Counts, name: str) -> None:
-        await _flood(target, counts, name, kind(_to(target, account)))
+        to = f"{account}@{target.domain}"
+        await _flood(target, counts, name, lambda number: make(number, to))
 
     return work
 
@@ -124,7 +105,7 @@ async def slow_reader(target: Target, counts: Counts, name: str) -> None:
     try:
         reader.send("<presence/>")
         reader.stop_reading()
-        await _flood(target, counts, name, _plain(_to(target, VICTIM)))
+        await _flooding_account(VICTIM, _plain)(target, counts, name)
     finally:
         reader.cut()
 
@@ -146,38 +127,38 @@ ATTACKS: Final = (
     Attack(
         "msgids never released",
         "offers small assured messages and never releases them",
-        _flooding(never_released),
+        _flooding(stanzas.assured),
         ("held_messages_per_source",),
     ),
     Attack(
         "bytes never released",
         "offers large assured messages and never releases them",
-        _flooding(large_never_released),
+        _flooding(_large),
         ("held_bytes_per_source",),
     ),
     Attack(
         "tiny stanzas",
         "sends pings as fast as it can",
-        _flooding(tiny),
+        _flooding(stanzas.ping),
         ("rate",),
         answered=False,
     ),
     Attack(
         "malformed requests",
         "offers assured messages without a msgId",
-        _flooding(malformed),
+        _flooding(stanzas.without_msg_id),
         ("malformed",),
     ),
     Attack(
         "roster and presence churn",
         "adds and changes contacts, and sends oversized presence",
-        _flooding(churn),
+        _flooding(_churn),
         ("roster_items", "presence_bytes"),
     ),
     Attack(
         "untrusted sender",
         "offers assured messages from an account without rights (`--no-trust`)",
-        _flooding(never_released),
+        _flooding(stanzas.assured),
         ("untrusted",),
         trusted=False,
     ),

@@ -12,13 +12,7 @@ from typing import Any, Final
 
 from firmware_sim.attackers import stanzas
 from firmware_sim.attackers.attack import Attack, Work
-from firmware_sim.attackers.wire import (
-    Client,
-    ConnectionClosed,
-    Counts,
-    Credentials,
-    Target,
-)
+from firmware_sim.attackers.wire import Client, ConnectionClosed, Counts, Target
 
 _CONNECTIONS: Final = 80  # that one attack opens at a time, of 50 that one address may have
 _PAUSE_S: Final = 0.02  # between two of those
@@ -27,62 +21,39 @@ _GUESSES_S: Final = 0.2  # between two guesses of a password
 _HUGE: Final = 50_000  # bytes of a body: above the largest stanza before log-in
 
 
-async def _crowd(
-    target: Target,
-    counts: Counts,
-    one: Callable[[Target, Counts], Coroutine[Any, Any, None]],
-) -> None:
-    tasks = set()
-    try:
-        for _ in range(_CONNECTIONS):
-            tasks.add(asyncio.ensure_future(one(target, counts)))
-            await asyncio.sleep(_PAUSE_S)
-        await asyncio.wait(tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+def _crowd(attempt: Callable[[Client], Coroutine[Any, Any, None]]) -> Work:
+    """Return an attack that makes an attempt on each of many connections at the same time."""
+
+    async def one(target: Target, counts: Counts) -> None:
+        counts.sent += 1
+        with contextlib.suppress(ConnectionClosed, OSError, TimeoutError):
+            client = await Client.connect(target, counts)
+            try:
+                await attempt(client)
+                async with asyncio.timeout(_LISTEN_S):
+                    await client.listen()
+            finally:
+                client.cut()
+
+    async def work(target: Target, counts: Counts, _account: str) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_CONNECTIONS):
+                group.create_task(one(target, counts))
+                await asyncio.sleep(_PAUSE_S)
+
+    return work
 
 
-async def _linger(client: Client) -> None:
-    with contextlib.suppress(TimeoutError, ConnectionClosed):
-        async with asyncio.timeout(_LISTEN_S):
-            await client.listen()
+async def _send_nothing(_client: Client) -> None:
+    """Leave the connection silent."""
 
 
-async def _silence(target: Target, counts: Counts) -> None:
-    counts.sent += 1
-    client = await Client.connect(target, counts)
-    try:
-        await _linger(client)
-    finally:
-        client.cut()
-
-
-async def _half_handshake(target: Target, counts: Counts) -> None:
-    counts.sent += 1
-    client = await Client.connect(target, counts)
-    try:
-        client.open()
-        await client.until("</stream:features>")
-        client.send(stanzas.STARTTLS)
-        await client.until("<proceed")
-        client.writer.write(stanzas.HALF_HELLO)
-        await _linger(client)
-    except (ConnectionClosed, TimeoutError):
-        pass
-    finally:
-        client.cut()
-
-
-async def silence(target: Target, counts: Counts, _account: str) -> None:
-    """Open many connections and send nothing."""
-    await _crowd(target, counts, _silence)
-
-
-async def half_handshakes(target: Target, counts: Counts, _account: str) -> None:
-    """Begin many TLS handshakes and finish none."""
-    await _crowd(target, counts, _half_handshake)
+async def _half_handshake(client: Client) -> None:
+    client.open()
+    await client.until("</stream:features>")
+    client.send(stanzas.STARTTLS)
+    await client.until("<proceed")
+    client.writer.write(stanzas.HALF_HELLO)
 
 
 async def guesses(target: Target, counts: Counts, _account: str) -> None:
@@ -92,7 +63,7 @@ async def guesses(target: Target, counts: Counts, _account: str) -> None:
         await client.secure()
         while True:
             counts.sent += 1
-            await client.log_in(Credentials("admin", f"guess{counts.sent}"))
+            await client.log_in("admin", f"guess{counts.sent}")
             await asyncio.sleep(_GUESSES_S)
     finally:
         client.cut()
@@ -110,43 +81,37 @@ async def huge_before_log_in(target: Target, counts: Counts, _account: str) -> N
         client.cut()
 
 
-def _unauthenticated(
-    name: str,
-    about: str,
-    work: Work,
-    rules: tuple[str, ...],
-    address: int,
-) -> Attack:
-    return Attack(name, about, work, rules, unauthenticated=True, address=address)
-
-
 ATTACKS: Final = (
-    _unauthenticated(
+    Attack(
         "silent connections",
         "connects 80 times and sends nothing",
-        silence,
+        _crowd(_send_nothing),
         ("connections", "authenticate_time"),
-        3,
+        unauthenticated=True,
+        address=3,
     ),
-    _unauthenticated(
+    Attack(
         "half handshakes",
         "begins 80 TLS handshakes and abandons them",
-        half_handshakes,
+        _crowd(_half_handshake),
         ("connections", "authenticate_time", "tls"),
-        4,
+        unauthenticated=True,
+        address=4,
     ),
-    _unauthenticated(
+    Attack(
         "guessed passwords",
         "guesses passwords of an account",
         guesses,
         ("authentication", "authentication_limit"),
-        5,
+        unauthenticated=True,
+        address=5,
     ),
-    _unauthenticated(
+    Attack(
         "huge stanzas before log-in",
         "sends a stanza above the maximum size before it logs in",
         huge_before_log_in,
         ("policy-violation",),
-        6,
+        unauthenticated=True,
+        address=6,
     ),
 )

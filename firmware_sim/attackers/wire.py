@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 from firmware_sim.attackers.stanzas import STARTTLS, stream_header
 
@@ -61,13 +61,6 @@ class Target:
     source: str = ""
 
 
-class Credentials(NamedTuple):
-    """An account's name and password."""
-
-    name: str
-    password: str
-
-
 @dataclass(slots=True)
 class Client:
     """One connection of an attack; `counts` is updated with the errors that it receives."""
@@ -109,7 +102,7 @@ class Client:
         client = await cls.connect(target, counts, buffer)
         try:
             await client.secure()
-            if not await client.log_in(Credentials(name, target.password)):
+            if not await client.log_in(name, target.password):
                 raise ConnectionClosed
             await client.bind(resource)
         except BaseException:
@@ -137,9 +130,9 @@ class Client:
         self.open()
         await self.until("</stream:features>")
 
-    async def log_in(self, who: Credentials) -> bool:
+    async def log_in(self, name: str, password: str) -> bool:
         """Log in by SASL PLAIN, and count a failure; return whether it succeeded."""
-        text = base64.b64encode(f"\0{who.name}\0{who.password}".encode()).decode()
+        text = base64.b64encode(f"\0{name}\0{password}".encode()).decode()
         self.send(f"<auth xmlns='{_SASL}' mechanism='PLAIN'>{text}</auth>")
         if "<failure" in await self.until("<success", "</failure>"):
             self.counts.refused += 1
