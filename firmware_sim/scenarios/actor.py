@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
 from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import LIVE, State
 from firmware_sim.errors import DeviceStopped, FirmwareError
@@ -22,7 +23,36 @@ if TYPE_CHECKING:
 
     Make = Callable[[str, int, Callable[[DeliveryStep, int], None]], Device]
 
+RECONNECT: Final = ReconnectPolicy(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
+"""Delays between the attempts of a scenario's devices to connect: short, because a run is short."""
+
+SEND: Final = SendPolicy(retry_base=2.0, retry_cap=10.0, silence=10.0, max_attempts=50)
+"""Retries of devices whose gateway is killed and restarted often."""
+
+FULL_WAIT_S: Final = 0.25
+"""Seconds until a device tries a full outbox again."""
+
 _LOST_FOR: Final = (0.02, 0.2)  # seconds that a mute link stays before it is cut
+
+
+class BackgroundTasks:
+    """A set of tasks that can be stopped together."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine as a task."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """Cancel all tasks, and wait until they have ended."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Actor:
@@ -40,7 +70,7 @@ class Actor:
         self._make = make
         self._link: FaultyLink | None = None
         self._device: Device | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._running = asyncio.Event()
         self._error: FirmwareError | None = None
 
@@ -59,9 +89,7 @@ class Actor:
 
     async def stop(self) -> None:
         """Stop the device and its link; undelivered messages stay in the outbox."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
         if self._device is not None:
             await self._device.close()
         if self._link is not None:
@@ -108,19 +136,14 @@ class Actor:
         if fault is None or self._link is None:
             return
         if fault is Fault.RESTART:
-            self._begin(self._restart())
+            self._tasks.begin(self._restart())
         elif fault in (Fault.CUT, Fault.RESET):
             self._link.cut(reset=fault is Fault.RESET)
         elif fault in (Fault.END_REQUESTS, Fault.END_ANSWERS):
             ends_requests = fault is Fault.END_REQUESTS
             self._link.half_close(requests=ends_requests, answers=not ends_requests)
         else:
-            self._begin(self._lose(self._link, fault))
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            self._tasks.begin(self._lose(self._link, fault))
 
     async def _restart(self) -> None:
         if not self._running.is_set() or self._device is None:

@@ -25,10 +25,10 @@ from firmware_sim.attackers.__main__ import named
 from firmware_sim.attackers.accounts import AWAY, VICTIM
 from firmware_sim.attackers.attack import Attack
 from firmware_sim.device.device import Device
-from firmware_sim.device.limits import ReconnectPolicy
 from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.errors import FirmwareError, GatewayCommandFailed
 from firmware_sim.scenarios import count_verdict, gateway_log
+from firmware_sim.scenarios.actor import RECONNECT
 from firmware_sim.scenarios.attack_verdict import (
     AttackResult,
     AttackVerdict,
@@ -45,7 +45,6 @@ _JOIN_S: Final = 30.0  # for all devices to have a session
 _PATIENCE_S: Final = 60.0  # until what was sent in the attack is delivered
 _REFUSED_S: Final = 60.0  # that the attack may go on until each was refused
 _END_S: Final = 15.0  # for the attackers to end when their time is over
-_RECONNECT: Final = ReconnectPolicy(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,7 @@ class _Honest:
             host=HOST,
             port=gateway.port,
             limits=run.limits,
-            reconnect=_RECONNECT,
+            reconnect=RECONNECT,
             observe=self.clock.observe,
         )
 

@@ -20,12 +20,10 @@ from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
 from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import State
 from firmware_sim.errors import DeviceStopped, OutboxFull
-from firmware_sim.scenarios.actor import Actor, taken, waiting
+from firmware_sim.scenarios.actor import FULL_WAIT_S, RECONNECT, Actor, taken, waiting
 from firmware_sim.scenarios.faults import Fault, FaultPlan
 from firmware_sim.scenarios.record import EVENT, RunRecord
 
-_RECONNECT: Final = ReconnectPolicy(base=0.25, cap=2.0, stable=0.5, timeout=10.0)  # a run is short
-_FULL_WAIT_S: Final = 0.25  # seconds until a full outbox is tried again
 _PROGRESS_S: Final = 0.5  # seconds between two reports of progress
 
 
@@ -50,7 +48,7 @@ class CountSettings:
     faults: float = 0.0
     gateway: str = ""
     policy: SendPolicy = field(default_factory=SendPolicy)
-    reconnect: ReconnectPolicy = _RECONNECT
+    reconnect: ReconnectPolicy = RECONNECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ class _Counting:
             text, to = f"Event {number}.", self._settings.gateway
             await device.send_log(EVENT, text, tags=tags, to=to, label=str(number))
         except OutboxFull:
-            await asyncio.sleep(_FULL_WAIT_S)
+            await asyncio.sleep(FULL_WAIT_S)
         except DeviceStopped:
             pass  # it restarts; its outbox tells whether this one was taken
 

@@ -19,13 +19,13 @@ from typing import Final
 
 from firmware_sim.device import messages
 from firmware_sim.device.device import Device
-from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
+from firmware_sim.device.limits import OutboxLimits
 from firmware_sim.device.receive_options import ReceiveOptions
 from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import State
 from firmware_sim.errors import DeviceStopped, NotSent, OutboxFull
 from firmware_sim.scenarios import custody_verdict
-from firmware_sim.scenarios.actor import Actor, waiting
+from firmware_sim.scenarios.actor import FULL_WAIT_S, RECONNECT, SEND, Actor, waiting
 from firmware_sim.scenarios.actuator import Actuator, command
 from firmware_sim.scenarios.count_verdict import Key
 from firmware_sim.scenarios.custody_evidence import (
@@ -34,26 +34,15 @@ from firmware_sim.scenarios.custody_evidence import (
     gather,
     inbox,
     kept,
-    limits,
     outbox,
-    status,
 )
 from firmware_sim.scenarios.custody_plan import Addressing, Plan
 from firmware_sim.scenarios.custody_verdict import CustodyVerdict
 from firmware_sim.scenarios.faults import Fault, FaultPlan
-from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, Account, GatewayProcess
-from firmware_sim.scenarios.outages import kill_often
+from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, SHORT_RUN, Account, GatewayProcess
 from firmware_sim.scenarios.record import EVENT
 
-_OPTIONS: Final = {
-    "retry_after": 2.0,  # seconds: a run is short
-    "retry_most": 10.0,
-    "unauthenticated_per_address": 200,  # all devices are at one address here, and come at once
-}
-_POLICY: Final = SendPolicy(retry_base=2.0, retry_cap=10.0, silence=10.0, max_attempts=50)
-_RECONNECT: Final = ReconnectPolicy(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
 _REACHED: Final = 0.6  # of the messages come to the moment at which they meet a fault, by levels
-_FULL_WAIT_S: Final = 0.25  # until a full outbox is tried again
 _SLOW_S: Final = (0.5, 3.0)  # for which a slow reader does not read, and reads, in turn
 _TRIES: Final = 3  # to send a message of level 0, which nobody keeps
 _SESSION_S: Final = 1.0  # that each of those waits for a session
@@ -122,9 +111,9 @@ class _Sender:
             ca_file=self._gateway.ca,
             host=host,
             port=port,
-            policy=_POLICY,
-            limits=limits(self._plan),
-            reconnect=_RECONNECT,
+            policy=SEND,
+            limits=OutboxLimits(keep_done=self._plan.messages, keep_failed=self._plan.messages),
+            reconnect=RECONNECT,
             receive=ReceiveOptions(inbox(folder, self.name), _VALVE.run, schema=_VALVE.SCHEMA),
             observe=self._counting(observe),
         )
@@ -181,7 +170,7 @@ class _Sender:
                     return
                 await device.send(body, to=to, qos=level, label=str(number))
             except OutboxFull:
-                await asyncio.sleep(_FULL_WAIT_S)
+                await asyncio.sleep(FULL_WAIT_S)
             except DeviceStopped:
                 unsure = True
                 await asyncio.sleep(0)  # it restarts
@@ -214,7 +203,7 @@ async def custody(
     settings.folder.mkdir(parents=True, exist_ok=True)
     tell(f"creating a gateway with {len(plan.names)} devices")
     accounts = [Account(name, password) for name in plan.names]
-    gateway = await GatewayProcess.make(gateway_folder(settings.folder), accounts, _OPTIONS)
+    gateway = await GatewayProcess.make(gateway_folder(settings.folder), accounts, SHORT_RUN)
     senders = [_Sender(name, settings, run, gateway, password) for name in plan.present]
     try:
         await gateway.start()
@@ -243,7 +232,7 @@ async def _go(
         await each.actor.start()
     asides = [asyncio.create_task(each.read_slowly()) for each in slow]
     asides += [asyncio.create_task(_report(settings, gateway, senders, tell))]
-    killing = kill_often(gateway, settings.kills, settings.seconds, settings.seed)
+    killing = gateway.kill_often(settings.kills, settings.seconds, settings.seed)
     asides += [asyncio.create_task(killing)]
     try:
         async with asyncio.timeout(settings.seconds + settings.patience):
@@ -280,7 +269,7 @@ async def _drained(
         for each in senders:
             delivered = (await each.actor.steady()).delivered()
             most += sum(for_absent(settings.plan, delivered, each.offers))
-        found = kept(await asyncio.to_thread(status, gateway.folder))
+        found = await asyncio.to_thread(kept, gateway.folder)
         seen.append(found if found <= most else -len(seen) - 1)
 
 

@@ -11,10 +11,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from firmware_sim.device.inbox import Inbox
-from firmware_sim.device.limits import OutboxLimits
 from firmware_sim.device.outbox import Outbox, OutboxRecord
 from firmware_sim.device.sender_rules import Level, State
 from firmware_sim.scenarios import gateway_command, gateway_log
@@ -50,7 +49,7 @@ def gather(
     """
     believed, ran, repeated = dict(plain), list[Execution](), 0
     for name in plan.present:
-        with Outbox.open(outbox(folder, name), plan.jid(name), limits(plan)) as opened:
+        with Outbox.open(outbox(folder, name), plan.jid(name)) as opened:
             for record in opened.records(*State):
                 believed[plan.jid(name), int(record.label)] = record.state
             repeated += for_absent(plan, opened.records(State.DONE), offers[name]).repeated
@@ -59,7 +58,7 @@ def gather(
     logged = gateway_log.of_run(gateway_log.from_gateway(gateway), EVENT, run)
     ran += [Execution(key, GATEWAY) for key in logged]
     reported = dict(_dead_letters(gateway))
-    waiting, absent = kept(status(gateway)), frozenset(plan.absent)
+    waiting, absent = kept(gateway), frozenset(plan.absent)
     return CustodyEvidence(believed, ran, reported, waiting, absent, repeated)
 
 
@@ -78,20 +77,10 @@ def inbox(folder: Path, name: str) -> Path:
     return folder / f"{name}.inbox"
 
 
-def limits(plan: Plan) -> OutboxLimits:
-    """Return outbox limits that are high enough to remember every message of the run."""
-    return OutboxLimits(keep_done=plan.messages, keep_failed=plan.messages)
-
-
-def status(gateway: Path) -> dict[str, Any]:
-    """Return the output of `fieldpost status --json` for a gateway's folder."""
-    found: dict[str, Any] = json.loads(gateway_command.run("status", "--json", "--dir", gateway))
-    return found
-
-
-def kept(found: Mapping[str, Any]) -> int:
-    """Return the number of messages of levels 1 and 2 in outboxes, from a gateway's status."""
-    return int(found["waiting"]["outbox"])
+def kept(gateway: Path) -> int:
+    """Return the number of messages of levels 1 and 2 in a gateway's outboxes, from its status."""
+    status = json.loads(gateway_command.run("status", "--json", "--dir", gateway))
+    return int(status["waiting"]["outbox"])
 
 
 class ForAbsent(NamedTuple):

@@ -30,6 +30,7 @@ READY_S: Final = 30.0
 STOP_S: Final = 30.0
 """Seconds that the gateway may take to stop after SIGTERM, before it is killed."""
 
+_DOWN_S: Final = (0.1, 1.0)  # seconds that a killed gateway stays down
 _AT_ONCE: Final = 4  # commands that provision devices at the same time
 _LINES: Final = 50  # lines kept of what it complains of
 _LOWEST: Final = 20_000  # the lowest port that is tried
@@ -38,6 +39,13 @@ _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 Option = str | int | float | bool | list[str]
 """The value of an option of the gateway's configuration."""
+
+SHORT_RUN: Final[Mapping[str, Option]] = {
+    "retry_after": 2.0,
+    "retry_most": 10.0,
+    "unauthenticated_per_address": 200,
+}
+"""Options for a short run with many devices, which connect at once from one address."""
 
 
 class Account(NamedTuple):
@@ -143,6 +151,22 @@ class GatewayProcess:
         except TimeoutError:
             await self.kill()
             return -9
+
+    async def kill_often(self, kills: int, seconds: float, seed: int) -> None:
+        """Kill and restart the gateway `kills` times, at random moments of `seconds` seconds.
+
+        Raises:
+            GatewayCommandFailed: the gateway did not start again.
+        """
+        chance = random.Random(f"kills/{seed}")  # noqa: S311 - repeatable
+        step = seconds / max(kills, 1)
+        for _ in range(kills):
+            before = chance.uniform(0.1, 0.9) * step
+            await asyncio.sleep(before)
+            await self.kill()
+            await asyncio.sleep(chance.uniform(*_DOWN_S))
+            await self.start()
+            await asyncio.sleep(max(step - before - _DOWN_S[1], 0.0))
 
     @property
     def running(self) -> bool:

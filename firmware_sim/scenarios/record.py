@@ -105,7 +105,7 @@ class RunRecord:
             path, jid = self.outbox(state, device), self.jid(device)
             if not path.exists():
                 continue
-            with Outbox.open(path, jid, self.limits) as outbox:
+            with Outbox.open(path, jid) as outbox:
                 for record in outbox.records(*State):
                     found[jid, int(record.label)] = record.state
         return found

@@ -19,8 +19,7 @@ from typing import Final
 from firmware_sim.device.publisher import Publisher
 from firmware_sim.errors import ScenarioFailed
 from firmware_sim.scenarios import workers_verdict
-from firmware_sim.scenarios.gateway_process import Account, GatewayProcess, Option
-from firmware_sim.scenarios.outages import kill_often
+from firmware_sim.scenarios.gateway_process import SHORT_RUN, Account, GatewayProcess
 from firmware_sim.scenarios.workers_evidence import gather, waiting
 from firmware_sim.scenarios.workers_participants import (
     LOCK_S,
@@ -30,15 +29,17 @@ from firmware_sim.scenarios.workers_participants import (
     ShareMember,
     jid,
 )
-from firmware_sim.scenarios.workers_plan import LEVELS, QUEUE, Fault, Publication, WorkersPlan
+from firmware_sim.scenarios.workers_plan import (
+    LEVELS,
+    QUEUE,
+    SHARED_NODES,
+    Fault,
+    Publication,
+    WorkersPlan,
+)
 from firmware_sim.scenarios.workers_verdict import WorkersVerdict
 
 _OWNER: Final = "owner"
-_OPTIONS: Final[dict[str, Option]] = {
-    "retry_after": 2.0,  # seconds: a run is short
-    "retry_most": 10.0,
-    "unauthenticated_per_address": 200,  # all are at one address here, and come at once
-}
 _DELIVERIES: Final = 5  # after which the queue gives an item up
 _AT_ONCE: Final = 8  # items that a publisher has under way
 _START_S: Final = 60.0  # until all are subscribed
@@ -119,7 +120,8 @@ class _Run:
     async def fail(self) -> None:
         """Process the second half of the items with faults, and wait until none is left."""
         settings = self.settings
-        killing = kill_often(self.stage.gateway, settings.kills, settings.seconds, settings.seed)
+        gateway = self.stage.gateway
+        killing = gateway.kill_often(settings.kills, settings.seconds, settings.seed)
         async with (
             asyncio.timeout(settings.seconds + settings.patience),
             asyncio.TaskGroup() as group,
@@ -199,7 +201,7 @@ async def workers(
     names = [_OWNER, *plan.publishers, *plan.names, *crews]
     tell(f"creating a gateway with {len(names)} accounts")
     accounts = [Account(name, password) for name in names]
-    gateway = await GatewayProcess.make(folder / "gateway", accounts, _OPTIONS)
+    gateway = await GatewayProcess.make(folder / "gateway", accounts, SHORT_RUN)
     run = _Run(settings, Setting(plan, gateway, password, folder), tell)
     try:
         await gateway.start()
@@ -246,5 +248,5 @@ async def _create(stage: Setting) -> None:
             "pubsub#queue_max_deliveries": str(_DELIVERIES),
         }
         await service.create(QUEUE, {**everyone, **queue})
-        for node in stage.plan.nodes:
+        for node in SHARED_NODES:
             await service.create(node, everyone)

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from firmware_sim.device.inbox import Inbox
 from firmware_sim.device.jobs import JobStore
-from firmware_sim.device.limits import OutboxLimits
 from firmware_sim.device.outbox import Outbox
 from firmware_sim.device.sender_rules import Level, State
 from firmware_sim.scenarios import gateway_command, gateway_log
@@ -105,9 +104,7 @@ def _queues(gateway: Path) -> list[dict[str, Any]]:
 
 def _offered(stage: Setting, publisher: ItemPublisher) -> dict[str, int]:
     """Return how often each item of an outbox may have been published; omit failed items."""
-    many = 2 * stage.plan.items
-    limits = OutboxLimits(keep_done=many, keep_failed=many)
-    with Outbox.open(stage.file(publisher.name), jid(publisher.name), limits) as outbox:
+    with Outbox.open(stage.file(publisher.name), jid(publisher.name)) as outbox:
         return {
             record.label: publisher.offers[record.number]
             if record.level is Level.ACKNOWLEDGED

@@ -11,7 +11,6 @@ import random
 import sqlite3
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,13 +18,14 @@ from typing import Any, Final
 from firmware_sim.device import pubsub
 from firmware_sim.device.device import Device
 from firmware_sim.device.jobs import Job, JobCounter
-from firmware_sim.device.limits import OutboxLimits, ReconnectPolicy, SendPolicy, WorkLimits
+from firmware_sim.device.limits import OutboxLimits, WorkLimits
 from firmware_sim.device.publisher import Publisher
 from firmware_sim.device.pubsub import PUBSUB, Pubsub
 from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
 from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.worker import Worker
 from firmware_sim.errors import CannotDo, DeviceStopped, FirmwareError, NoAnswer, OutboxFull
+from firmware_sim.scenarios.actor import FULL_WAIT_S, RECONNECT, SEND, BackgroundTasks
 from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, GatewayProcess
 from firmware_sim.scenarios.workers_plan import QUEUE, Fault, Publication, Route, WorkersPlan
 
@@ -36,11 +36,8 @@ JOB: Final = "urn:x-fieldpost:job"
 """The XML namespace of the items' payloads."""
 
 _REQUESTS: Final = 5  # items that a worker, or a member, has at a time
-_POLICY: Final = SendPolicy(retry_base=2.0, retry_cap=10.0, silence=10.0, max_attempts=50)
-_RECONNECT: Final = ReconnectPolicy(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
 _AWAY_S: Final = (0.2, 1.5)  # seconds for which who left stays away
 _WORK_S: Final = 0.005  # that an item takes
-_FULL_S: Final = 0.25  # until a full outbox is tried again
 _AGAIN_S: Final = 0.5  # until a request that was not answered is repeated
 _TAKEN: Final = """
 CREATE TABLE taken (item TEXT PRIMARY KEY, times INTEGER NOT NULL DEFAULT 1) STRICT
@@ -74,24 +71,6 @@ def jid(name: str) -> str:
     return f"{name}@{DOMAIN}/w"
 
 
-class _Tasks:
-    """A set of background tasks that can be stopped together."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def stop(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 class QueueWorker:
     """A worker of the queue, with the faults of the plan."""
 
@@ -100,7 +79,7 @@ class QueueWorker:
         self._chance = random.Random(f"away/{stage.plan.seed}/{name}")  # noqa: S311 - repeatable
         self._worker = self._make()
         self._away = False
-        self._tasks = _Tasks()
+        self._tasks = BackgroundTasks()
         self.happened: Counter[Fault] = Counter()
 
     def _make(self) -> Worker:
@@ -113,7 +92,7 @@ class QueueWorker:
             work=self._work,
             by_account=number % 2 == 1,
             limits=WorkLimits(_REQUESTS, keep=2 * self._stage.plan.items),
-            reconnect=_RECONNECT,
+            reconnect=RECONNECT,
             **self._stage.where,
         )
 
@@ -196,7 +175,7 @@ class ShareMember:
         self._subscribed = asyncio.Event()
         self._crashed: set[str] = set()
         self._turn = asyncio.Lock()
-        self._tasks = _Tasks()
+        self._tasks = BackgroundTasks()
 
     @property
     def crashes(self) -> int:
@@ -209,8 +188,8 @@ class ShareMember:
             jid(self.name),
             self._stage.password,
             outbox_path=file.with_suffix(".outbox"),
-            policy=_POLICY,
-            reconnect=_RECONNECT,
+            policy=SEND,
+            reconnect=RECONNECT,
             receive=ReceiveOptions(file, self._take, afterwards=self._taken, schema=_TAKEN),
             prepare=self._prepare,
             **self._stage.where,
@@ -271,16 +250,16 @@ class ItemPublisher:
     def __init__(self, name: str, stage: Setting) -> None:
         self.name, self._stage = name, stage
         self._publisher = Publisher(
-            f"{name}@{DOMAIN}/iq", stage.password, reconnect=_RECONNECT, **stage.where
+            f"{name}@{DOMAIN}/iq", stage.password, reconnect=RECONNECT, **stage.where
         )
         many = 2 * stage.plan.items
         self._device = Device(
             jid(name),
             stage.password,
             outbox_path=stage.file(name),
-            policy=_POLICY,
+            policy=SEND,
             limits=OutboxLimits(keep_done=many, keep_failed=many),
-            reconnect=_RECONNECT,
+            reconnect=RECONNECT,
             observe=self._observe,
             **stage.where,
         )
@@ -314,7 +293,7 @@ class ItemPublisher:
             try:
                 await self._device.send(body, to=to, qos=qos, label=publication.item)
             except OutboxFull:
-                await asyncio.sleep(_FULL_S)
+                await asyncio.sleep(FULL_WAIT_S)
             else:
                 return
 

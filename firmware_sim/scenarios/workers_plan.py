@@ -18,9 +18,11 @@ QUEUE: Final = "work/jobs"
 FILTER: Final = "shared/+/done"
 """The topic filter of the three shares."""
 
+SHARED_NODES: Final = ("shared/a/done", "shared/b/done", "shared/c/done")
+"""The names of the nodes that match the filter."""
+
 LEVELS: Final = (0, 1, 2)
 
-_NODES: Final = ("shared/a/done", "shared/b/done", "shared/c/done")
 _PUBLISHERS: Final = 4
 _PART: Final = 0.2  # of the items, so many more go to the shares
 _POISON: Final = 0.002  # the part that no worker can do, of those of the second half
@@ -103,11 +105,6 @@ class WorkersPlan:
         """Return the name of the share for subscribing; for odd members as `$share/NAME/FILTER`."""
         return f"$share/members_of{level}/{FILTER}" if member % 2 else self.share(level)
 
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """The names of the nodes that match the shares' filter."""
-        return _NODES
-
     def fair(self) -> Iterator[Publication]:
         """Generate the first half of the queue's items, which are processed without faults."""
         return (self._job(number) for number in range(1, self._half + 1))
@@ -161,7 +158,7 @@ class WorkersPlan:
 
     def _publication(self, item: str, number: int) -> Publication:
         chance = self._chance(item)
-        node = QUEUE if item[0] == "j" else chance.choice(_NODES)
+        node = QUEUE if item[0] == "j" else chance.choice(SHARED_NODES)
         publisher = self.publishers[number % _PUBLISHERS]
         return Publication(item, publisher, node, chance.choice(_WAYS))
 
