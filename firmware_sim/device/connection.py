@@ -21,8 +21,7 @@ from slixmpp.clientxmpp import ClientXMPP
 from slixmpp.jid import JID
 
 from firmware_sim.device.qos_receiver_plugin import RECEIVER, IncomingStanza, ReceiverPlugin
-from firmware_sim.device.qos_sender_plugin import NAMESPACE, SenderPlugin
-from firmware_sim.device.stanza_text import StanzaText
+from firmware_sim.device.qos_sender_plugin import NAMESPACE, SenderPlugin, StanzaText
 from firmware_sim.errors import ConnectionFailed, NotSent
 
 _MANAGEMENT: Final = "xep_0198"
@@ -236,13 +235,8 @@ class Connection:
         Raises:
             ConnectionFailed: no session was established; all resources are released.
         """
-        self._client.connect(self._endpoint.host, self._endpoint.port)
         try:
-            await asyncio.wait(
-                _futures(self._started, self.lost),
-                timeout=timeout,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            await self._connect(timeout)
         except BaseException:
             self.abort("given up")
             raise
@@ -268,10 +262,7 @@ class Connection:
         loop = asyncio.get_running_loop()
         self._resuming = True
         self._started, self.lost = loop.create_future(), loop.create_future()
-        self._client.connect(self._endpoint.host, self._endpoint.port)
-        first = asyncio.FIRST_COMPLETED
-        waits = _futures(self._started, self.lost)
-        await asyncio.wait(waits, timeout=timeout, return_when=first)
+        await self._connect(timeout)
         if self.bound:
             return True
         if self._aborted:
@@ -281,6 +272,12 @@ class Connection:
         # the session stays resumable
         self._started.set_result(None)
         raise ConnectionFailed(self.lost.result())
+
+    async def _connect(self, timeout: float) -> None:  # noqa: ASYNC109
+        """Connect, and wait until a session is established or lost, or for `timeout` seconds."""
+        self._client.connect(self._endpoint.host, self._endpoint.port)
+        waits: set[asyncio.Future[Any]] = {self._started, self.lost}
+        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
 
     def cut(self) -> None:
         """Abort the connection without closing the stream; a resumable session stays resumable."""
@@ -386,7 +383,3 @@ class Connection:
 
     def _on_disconnected(self, reason: Any) -> None:
         self._lose(str(reason or "connection lost") or repr(reason))
-
-
-def _futures(*futures: asyncio.Future[Any]) -> set[asyncio.Future[Any]]:
-    return set(futures)

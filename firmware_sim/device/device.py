@@ -127,9 +127,7 @@ class Device(SessionClient):
             OutboxError: the outbox cannot be opened.
             InboxError: the inbox cannot be opened.
         """
-        runtime = Runtime.open(
-            self.jid, self._outbox_path, self._limits, self._policy, self._observe
-        )
+        runtime = Runtime(self.jid, self._outbox_path, self._limits, self._policy, self._observe)
         if self._receive is not None:
             runtime.receive(self.jid, self._observe_delivery(self._receive))
             if self._receive.subscriptions:
@@ -205,7 +203,7 @@ class Device(SessionClient):
             OutboxError: the disk failed.
             DeviceStopped: the device stopped before that.
         """
-        await asyncio.wait_for(self._running().idle(), timeout)
+        await asyncio.wait_for(self._running().sender.idle(), timeout)
 
     async def messages(self) -> AsyncIterator[ReceivedMessage]:
         """Iterate over received messages, for a device with `receive` and without `on_message`.
@@ -233,20 +231,20 @@ class Device(SessionClient):
 
     def counts(self) -> Mapping[State, int]:
         """Return the number of messages in each state since the outbox was created."""
-        return self._open().counts()
+        return self._running().outbox.counts()
 
     def delivered(self) -> Iterator[OutboxRecord]:
         """Iterate over the stored records of delivered messages, oldest first."""
-        return self._open().records(State.DONE)
+        return self._running().outbox.records(State.DONE)
 
     def records(self, *states: State) -> Iterator[OutboxRecord]:
         """Iterate over the stored messages in these states, or in all states if none is given."""
-        return self._open().records(*(states or tuple(State)))
+        return self._running().outbox.records(*(states or tuple(State)))
 
     @property
     def last_wait(self) -> str:
         """Return the recipient's last answer if it was an error of type `wait`, else ""."""
-        return self._running().last_wait
+        return self._running().sender.last_wait
 
     def pause_reading(self) -> None:
         """Stop reading, in this and in later sessions, to simulate a stuck device."""
@@ -305,7 +303,7 @@ class Device(SessionClient):
             self._send_plain(recipient, body)
             await asyncio.sleep(0)  # let slixmpp write it before the caller continues
             return 0
-        return await self._running().submit(recipient, Level(qos), body, label)
+        return await self._running().sender.submit(recipient, Level(qos), body, label)
 
     def _send_plain(self, recipient: str, body: str) -> None:
         self._running()
@@ -315,27 +313,21 @@ class Device(SessionClient):
             raise NotSent("the device has no session")
         self._connection.send(messages.add_recipient(body, recipient), self._policy.unsent_bytes)
 
-    def _running(self) -> SenderLoop:
-        return self._parts("the device is not running").sender
-
-    def _open(self) -> Outbox:
-        return self._parts("the device is not running").outbox
-
-    def _parts(self, message: str) -> Runtime:
+    def _running(self) -> Runtime:
         if self._runtime is None:
-            raise DeviceStopped(message)
+            raise DeviceStopped("the device is not running")
         return self._runtime
 
     def _goes_on(self) -> bool:
-        return self._running().failure is None
+        return self._running().sender.failure is None
 
     def _new_connection(self) -> Connection:
-        receiver = self._parts("the device is not running").receiver
+        receiver = self._running().receiver
         take = None if receiver is None else receiver.take
         return Connection(self._endpoint, take, self._prepare_client, resumable=self._resumes)
 
     async def _use(self, connection: Connection) -> str:
-        sender = self._running()
+        sender = self._running().sender
         try:
             connection.qos.on_answer = sender.answer
             sender.online(connection.qos)
@@ -404,30 +396,26 @@ class Device(SessionClient):
 
 
 class Runtime:
-    """The files of a running device, and its loops that send and receive."""
+    """The files of a running device, and its loops that send and receive.
 
-    def __init__(self, outbox: Outbox, sender: SenderLoop) -> None:
-        self.outbox = outbox
-        self.sender = sender
-        self.inbox: Inbox | None = None
-        self.receiver: ReceiverLoop | None = None
+    The arguments are those of `Device`.
 
-    @classmethod
-    def open(
-        cls,
+    Raises:
+        OutboxError: the outbox cannot be opened.
+    """
+
+    def __init__(
+        self,
         jid: str,
         path: Path,
         limits: OutboxLimits,
         policy: SendPolicy,
         observe: Callable[[DeliveryStep, int], None],
-    ) -> Self:
-        """Open a device's outbox; the arguments are those of `Device`.
-
-        Raises:
-            OutboxError: the outbox cannot be opened.
-        """
-        outbox = Outbox.open(path, jid, limits)
-        return cls(outbox, SenderLoop(outbox, policy, observe))
+    ) -> None:
+        self.outbox = Outbox.open(path, jid, limits)
+        self.sender = SenderLoop(self.outbox, policy, observe)
+        self.inbox: Inbox | None = None
+        self.receiver: ReceiverLoop | None = None
 
     def receive(self, jid: str, options: ReceiveOptions) -> None:
         """Open the inbox and begin to receive. An error of the inbox later also stops sending.

@@ -21,9 +21,8 @@ from slixmpp.xmlstream.matcher.base import MatcherBase
 
 from firmware_sim.device import capabilities, messages
 from firmware_sim.device.capabilities import DEVICE, Identity
-from firmware_sim.device.qos_sender_plugin import NAMESPACES, Step
+from firmware_sim.device.qos_sender_plugin import NAMESPACES, StanzaText, Step
 from firmware_sim.device.receiver_rules import Reply
-from firmware_sim.device.stanza_text import StanzaText
 from firmware_sim.errors import MessageRefused
 
 if TYPE_CHECKING:

@@ -23,14 +23,18 @@ from slixmpp.stanza import Iq
 from slixmpp.xmlstream.handler import Callback
 from slixmpp.xmlstream.matcher.base import MatcherBase
 
-from firmware_sim.device.stanza_text import StanzaText
-
 if TYPE_CHECKING:
     from slixmpp.xmlstream.stanzabase import StanzaBase
 
 NAMESPACE: Final = "urn:xmpp:qos"
 NAMESPACES: Final = (NAMESPACE, "urn:nf:iot:qos:1.0", "urn:ieee:iot:qos:1.0")
 """All namespaces of quality of service that peers may announce; requests use the first."""
+
+
+class StanzaText(str):
+    """The text of a complete stanza, which stream management (XEP-0198) must count."""
+
+    __slots__ = ()
 
 
 class Step(Enum):

@@ -138,17 +138,15 @@ class ReceiverLoop:
     def _on_release(self, incoming: IncomingStanza) -> _Result:
         key = Key(incoming.sender, incoming.msg_id)
         state, _ = self._inbox.find(key)
-        move = receiver_rules.TRANSITIONS[
-            state, receiver_rules.released(trusted=self._trusts(incoming))
-        ]
+        input_ = Input.DELIVER if self._trusts(incoming) else Input.UNTRUSTED
+        move = receiver_rules.TRANSITIONS[state, input_]
         if move.effect is not Effect.HAND_OVER:
             return _Result(move.reply)
         return self._deliver(incoming, key, move, receiver_rules.TRANSITIONS[state, Input.FAILED])
 
     def _accept_unassured(self, incoming: IncomingStanza) -> _Result:
-        move = receiver_rules.ACKNOWLEDGED[
-            receiver_rules.acknowledged(trusted=self._trusts(incoming))
-        ]
+        input_ = Input.OFFER if self._trusts(incoming) else Input.UNTRUSTED
+        move = receiver_rules.ACKNOWLEDGED[input_]
         if move.effect is not Effect.HAND_OVER:
             return _Result(move.reply)
         return self._deliver(incoming, None, move, receiver_rules.ACKNOWLEDGED[Input.FAILED])

@@ -117,16 +117,6 @@ def offered(held: str | None, body: str, *, trusted: bool, room: bool) -> Input:
     return Input.OFFER if held is not None or room else Input.FULL
 
 
-def released(*, trusted: bool) -> Input:
-    """Return the input for a `deliver` request."""
-    return Input.DELIVER if trusted else Input.UNTRUSTED
-
-
-def acknowledged(*, trusted: bool) -> Input:
-    """Return the input for an `acknowledged` request."""
-    return Input.OFFER if trusted else Input.UNTRUSTED
-
-
 def diagram() -> str:
     """Return the state machine of an assured message as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", "    [*] --> unknown"]

@@ -15,10 +15,8 @@ from firmware_sim.device.receiver_rules import (
     Reply,
     State,
     Transition,
-    acknowledged,
     diagram,
     offered,
-    released,
 )
 
 U, H, R = State  # unknown, held, released
@@ -82,13 +80,6 @@ def test_classification_of_offers(
     held: str | None, trusted: bool, room: bool, expected: Input
 ) -> None:
     assert offered(held, "same", trusted=trusted, room=room) is expected
-
-
-def test_classification_of_other_requests() -> None:
-    assert released(trusted=True) is Input.DELIVER
-    assert released(trusted=False) is Input.UNTRUSTED
-    assert acknowledged(trusted=True) is Input.OFFER
-    assert acknowledged(trusted=False) is Input.UNTRUSTED
 
 
 def test_error_replies_have_type_and_condition() -> None:
