@@ -16,14 +16,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
 import click
 
 from firmware_sim.options import Decorator, fail, json_option, number, seconds, seed_option
 
 if TYPE_CHECKING:
-    from firmware_sim.scenarios.count_verdict import Verdict
     from firmware_sim.scenarios.record import RunRecord
 
     ShowProgress = Callable[[str], None]
@@ -41,13 +40,6 @@ _state = click.option(
     help="New folder for all files, which is kept. Default: a temporary folder, kept on failure.",
 )
 _fraction = click.FloatRange(0.0, 1.0)
-
-
-class _GatewayLog(NamedTuple):
-    """The options that give the gateway's event log: its folder, or a file with the events."""
-
-    gateway_dir: Path | None
-    events: Path | None
 
 
 def _log_options(command: Decorator) -> Decorator:
@@ -116,9 +108,9 @@ def count_command(
     messages: int,
     retry_base: float,
     state: Path,
+    as_json: bool,
     gateway_dir: Path | None,
     events: Path | None,
-    as_json: bool,
     **pace: Any,
 ) -> None:
     """Send assured events from devices with faults, and check that each is logged once.
@@ -139,7 +131,7 @@ def count_command(
     terminal = sys.stderr.isatty()  # elsewhere no progress is shown
     ran, took = _run(lambda show: count(run, settings, show if terminal else None))
     more = {"seconds": took, **_faults(ran.faults, ran.errors)}
-    _finish_count(run, state, _GatewayLog(gateway_dir, events), as_json, more)
+    _finish_count(run, state, gateway_dir, events, as_json, more)
 
 
 @click.command("verdict")
@@ -163,7 +155,7 @@ def verdict_command(
         run = RunRecord.load(state)
     except RunMismatch as error:
         raise click.UsageError(str(error)) from error
-    _finish_count(run, state, _GatewayLog(gateway_dir, events), as_json, {})
+    _finish_count(run, state, gateway_dir, events, as_json, {})
 
 
 def _passwords(accounts: Path, devices: int) -> dict[str, str]:
@@ -181,30 +173,31 @@ def _passwords(accounts: Path, devices: int) -> dict[str, str]:
 
 
 def _finish_count(
-    run: RunRecord, state: Path, log: _GatewayLog, as_json: bool, more: Mapping[str, Any]
+    run: RunRecord,
+    state: Path,
+    gateway_dir: Path | None,
+    events: Path | None,
+    as_json: bool,
+    more: Mapping[str, Any],
 ) -> None:
+    """Judge a run by the event log in the file `events`, else by that of `gateway_dir`, if any."""
     from firmware_sim.errors import FirmwareError
-
-    try:
-        found = _judge_count(run, state, log)
-    except (FirmwareError, ValueError, OSError) as error:
-        fail(str(error))
-    _finish(found, more, as_json, passed=found.passed, run=run.run)
-
-
-def _judge_count(run: RunRecord, state: Path, log: _GatewayLog) -> Verdict:
     from firmware_sim.scenarios import gateway_log
     from firmware_sim.scenarios.count_verdict import judge
     from firmware_sim.scenarios.record import EVENT
 
-    planned, believed = run.planned, run.believed(state)
-    if log.events is not None:
-        with log.events.open() as lines:
-            return judge(planned, believed, gateway_log.of_run(lines, EVENT, run.run))
-    if log.gateway_dir is None:
-        return judge(planned, believed, None)
-    printed = gateway_log.from_gateway(log.gateway_dir)
-    return judge(planned, believed, gateway_log.of_run(printed, EVENT, run.run))
+    lines: list[str] | None = None
+    try:
+        believed = run.believed(state)
+        if events is not None:
+            lines = events.read_text().split("\n")
+        elif gateway_dir is not None:
+            lines = gateway_log.from_gateway(gateway_dir)
+        logged = None if lines is None else gateway_log.of_run(lines, EVENT, run.run)
+        found = judge(run.planned, believed, logged)
+    except (FirmwareError, ValueError, OSError) as error:
+        fail(str(error))
+    _finish(found, more, as_json, passed=found.passed, run=run.run)
 
 
 @click.command("custody")
