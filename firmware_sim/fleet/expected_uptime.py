@@ -40,7 +40,7 @@ class Interval(NamedTuple):
 
 def intervals(events: Sequence[SystemEvent]) -> Iterator[Interval]:
     """Classify the intervals between heartbeats; `events` is the whole lane `system` in order."""
-    signs = [at for at, each in enumerate(events) if _system(each) and each.row.name in _SIGNS]
+    signs = [at for at, each in enumerate(events) if _is_named(each, *_SIGNS)]
     interval = _HEARTBEAT_S
     for first, second in pairwise(signs):
         before, after = events[first], events[second]
@@ -50,8 +50,12 @@ def intervals(events: Sequence[SystemEvent]) -> Iterator[Interval]:
         yield Interval(_state(before, after, interval, whole=whole), before, after)
 
 
-def _system(each: SystemEvent) -> bool:
-    return each.row.kind == "system"
+def _is_named(each: SystemEvent, *names: str) -> bool:
+    return each.row.kind == "system" and each.row.name in names
+
+
+def _named(events: Sequence[SystemEvent], *names: str) -> list[SystemEvent]:
+    return [each for each in events if _is_named(each, *names)]
 
 
 def _whole(before: SystemEvent, after: SystemEvent, apart: int) -> bool:
@@ -74,7 +78,7 @@ def _state(before: SystemEvent, after: SystemEvent, interval: float, *, whole: b
 def availability(events: Sequence[SystemEvent]) -> dict[str, Any]:
     """Return the row of `availability`, without the columns about arrivals."""
     spans = list(intervals(events))
-    signs = [each for each in events if _system(each) and each.row.name in _SIGNS]
+    signs = _named(events, *_SIGNS)
     starts = [each for each in spans if each.after.row.name == "start"]
     gaps = [each.length for each in spans if each.state in ("outage", "unknown")]
     unclean = [
@@ -138,9 +142,9 @@ def arrivals_and_state(
         for gap in ((after - before) / 1000 for before, after in pairwise([*times, as_of]))
         if gap > patience
     ]
-    names = [each.row.name for each in events if _system(each) and each.row.name in _SIGNS]
-    state = "running" if names else "unknown"
-    if names and names[-1] == "stop":
+    signs = _named(events, *_SIGNS)
+    state = "running" if signs else "unknown"
+    if signs and signs[-1].row.name == "stop":
         state = "stopped"
     elif (as_of - times[-1]) / 1000 > patience:
         state = "silent"
@@ -155,11 +159,8 @@ def arrivals_and_state(
 
 def clock(events: Sequence[SystemEvent]) -> dict[str, Any]:
     """Return the columns of the report's table `clocks` about steps and synchronisation."""
-    beats = [each for each in events if _system(each) and each.row.name == "heartbeat"]
-    steps = [each for each in events if _system(each) and each.row.name == _STEP]
-    found = [
-        each.time for each in events if _system(each) and each.row.name == "clock_synchronised"
-    ]
+    beats, steps = _named(events, "heartbeat"), _named(events, _STEP)
+    found = [each.time for each in _named(events, "clock_synchronised")]
     moved = [each.row.value or 0.0 for each in steps]
     lost = [each.row.value or _HEARTBEAT_S for each in beats if not each.row.clock]
     return {

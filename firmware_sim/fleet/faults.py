@@ -6,11 +6,10 @@ are more faults than gateways. The modules that call `Plan.window` implement the
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
-
-from firmware_sim.fleet.seeds import generator
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ its gateway, and many gateways have the same version."""
 def spread(faults: Iterable[str], gateways: int, seed: int) -> list[tuple[str, ...]]:
     """Distribute faults evenly over gateways; leave out those for which no gateway is free."""
     order = list(range(gateways))
-    generator(seed, "faults").shuffle(order)
+    random.Random(f"{seed}/faults").shuffle(order)  # noqa: S311 - repeatable
     placed: list[list[str]] = [[] for _ in range(gateways)]
     chosen = [name for name in FAULTS if name in set(faults)]
     for name in sorted(chosen, key=lambda name: not FAULTS[name].alone):  # they need a free one

@@ -1,6 +1,7 @@
 """Plan the simulation of a gateway: its clock, its runs, its link, and the times of its faults.
 
-A plan depends only on the settings, the seed and the gateway's number.
+A plan depends only on the settings, the seed and the gateway's number. A moment is a true time, in
+seconds since the simulation began.
 """
 
 from __future__ import annotations
@@ -10,9 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from firmware_sim.fleet.clocks import Clock
 from firmware_sim.fleet.faults import FAULTS, spread
-from firmware_sim.fleet.seeds import generator as chance
 from firmware_sim.fleet.settings import DAY_S, FleetSettings
 from firmware_sim.fleet.uptime import Downtime, Uptime, make_uptime
 
@@ -35,8 +34,35 @@ _LAST_MINUTE: Final = 60.0  # seconds before the end at which some gateways stop
 
 
 @dataclass(frozen=True, slots=True)
+class Clock:
+    """A clock that is `skew` seconds ahead at first, and gains `drift` seconds per second.
+
+    `start` is milliseconds since 1970 UTC. `steps` are pairs of a moment and the seconds by which
+    the clock is set forward. `lost` are the periods (begin, end) in which it is not synchronised.
+    """
+
+    start: int
+    skew: float = 0.0
+    drift: float = 0.0
+    steps: tuple[tuple[float, float], ...] = ()
+    lost: tuple[tuple[float, float], ...] = ()
+
+    def wall(self, moment: float) -> int:
+        """Return the clock's time at `moment`, in milliseconds since 1970 UTC."""
+        ahead = self.skew + self.drift * moment
+        for at, seconds in self.steps:
+            if at <= moment:
+                ahead += seconds
+        return self.start + round((moment + ahead) * 1000)
+
+    def synchronised(self, moment: float) -> bool:
+        """Return whether the clock is synchronised at `moment`."""
+        return not any(begin <= moment < end for begin, end in self.lost)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of a gateway, which is number `number` from 1. Moments are seconds since the start.
+    """The plan of a gateway, which is number `number` from 1.
 
     `link_down` are the periods (begin, end) in which the gateway can send nothing. If `copied` is
     finite, this plan is for a copy of the gateway's card that runs beside the original from this
@@ -53,8 +79,8 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """The gateway's domain."""
-        return gateway_name(self.number)
+        """The gateway's domain, such as `gw-001.example`."""
+        return f"gw-{self.number:03d}.example"
 
     def window(self, fault: str) -> tuple[float, float] | None:
         """Return the period (begin, end) in which `fault` is active, or None for never."""
@@ -73,26 +99,25 @@ class Plan:
         return chance(self.settings.seed, self.number, of)
 
 
-def gateway_name(number: int) -> str:
-    """Return the name of a gateway by its number, such as `gw-001.example`."""
-    return f"gw-{number:03d}.example"
+def chance(seed: int, number: int, of: str) -> random.Random:
+    """Return a generator for one purpose of a gateway: the same arguments give the same numbers."""
+    return random.Random(f"{seed}/{number}/{of}")  # noqa: S311 - repeatable
 
 
 def make_plans(settings: FleetSettings) -> list[Plan]:
     """Plan all gateways of a fleet."""
     placed = spread(settings.faults, settings.gateways, settings.seed)
-    return [_plan(settings, at + 1, faults) for at, faults in enumerate(placed)]
-
-
-def _plan(settings: FleetSettings, number: int, faults: tuple[str, ...]) -> Plan:
-    return Plan(
-        settings,
-        number,
-        faults,
-        _clock(settings, number, faults),
-        _life(settings, number, faults),
-        _link_down(settings, number, faults),
-    )
+    return [
+        Plan(
+            settings,
+            number,
+            faults,
+            _clock(settings, number, faults),
+            _life(settings, number, faults),
+            _link_down(settings, number, faults),
+        )
+        for number, faults in enumerate(placed, 1)
+    ]
 
 
 def _clock(settings: FleetSettings, number: int, faults: tuple[str, ...]) -> Clock:

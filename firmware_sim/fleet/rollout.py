@@ -6,7 +6,7 @@ All events of a segment are from one version, because a gateway seals when it st
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +15,10 @@ from firmware_sim.fleet.times import iso
 
 @dataclass
 class VersionRun:
-    """The events of a software version: how many there are, and when they happened.
+    """The events of a version: their number, the number of level Error and above, and their times.
 
-    `errors` is the number of events of level Error and above. `seen` has the times of the first and
-    the last event, `known` those of the first and the last event with a synchronised clock, in
-    milliseconds since 1970 UTC.
+    `seen` are the times of the first and last event, `known` those of events with a synchronised
+    clock, in milliseconds since 1970 UTC.
     """
 
     events: int = 0
@@ -27,23 +26,12 @@ class VersionRun:
     known: list[int] = field(default_factory=list)
     seen: list[int] = field(default_factory=list)
 
-    def add(self, errors: int, times: Mapping[bool, Sequence[int]]) -> None:
-        """Add the events of a segment: the number of errors, and the time of each event.
-
-        `times` has the times by whether the clock was synchronised.
-        """
-        every = [time for of in times.values() for time in of]
-        self.events += len(every)
+    def add(self, events: int, errors: int, known: Iterable[int], seen: Iterable[int]) -> None:
+        """Add events, given by the values of the fields."""
+        self.events += events
         self.errors += errors
-        self.known = _ends([*self.known, *times.get(True, ())])
-        self.seen = _ends([*self.seen, *every])
-
-    def __iadd__(self, other: VersionRun) -> VersionRun:
-        self.events += other.events
-        self.errors += other.errors
-        self.known = _ends([*self.known, *other.known])
-        self.seen = _ends([*self.seen, *other.seen])
-        return self
+        self.known = _ends([*self.known, *known])
+        self.seen = _ends([*self.seen, *seen])
 
 
 def _ends(times: list[int]) -> list[int]:
@@ -63,7 +51,8 @@ class Rollout:
         """Add the versions that one gateway has run, and the version that it runs at the end."""
         before = ""
         for name, ran in sorted(versions.items(), key=lambda each: each[1].seen[0]):
-            self._ran.setdefault(name, VersionRun()).__iadd__(ran)
+            of_all = self._ran.setdefault(name, VersionRun())
+            of_all.add(ran.events, ran.errors, ran.known, ran.seen)
             self._gateways[name] += 1
             if before:
                 self._before.setdefault(name, Counter())[before] += 1

@@ -56,8 +56,10 @@ class GatewayTruth:
         """Return the events of each software version of the gateway."""
         found: defaultdict[str, VersionRun] = defaultdict(VersionRun)
         for arrival in self.accepted():
-            content = arrival.content
-            found[arrival.header.software].add(content.errors, content.times)
+            times = arrival.content.times
+            seen = [time for of in times.values() for time in of]
+            ran = found[arrival.header.software]
+            ran.add(len(seen), arrival.content.errors, times.get(True, ()), seen)
         return dict(found)
 
     def last(self) -> Arrival:

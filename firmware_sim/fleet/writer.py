@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,22 +25,12 @@ class FolderNotEmptyError(FirmwareError):
     """The folder for a simulated fleet is not empty."""
 
 
-class _Writer:
-    """Writes deliveries below `root`."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._made: set[str] = set()
-
-    def __call__(self, delivery: Delivery) -> None:
-        folder = delivery.path.rpartition("/")[0]
-        if folder not in self._made:
-            (self._root / folder).mkdir(parents=True, exist_ok=True)
-            self._made.add(folder)
-        path = self._root / delivery.path
-        path.write_bytes(delivery.data)
-        nanoseconds = delivery.arrived * 1_000_000
-        os.utime(path, ns=(nanoseconds, nanoseconds))
+def _write(root: Path, delivery: Delivery) -> None:
+    path = root / delivery.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(delivery.data)
+    nanoseconds = delivery.arrived * 1_000_000
+    os.utime(path, ns=(nanoseconds, nanoseconds))
 
 
 def write_fleet(settings: FleetSettings, folder: Path) -> dict[str, Any]:
@@ -53,7 +44,7 @@ def write_fleet(settings: FleetSettings, folder: Path) -> dict[str, Any]:
         msg = f"{folder} is not empty; choose a new folder"
         raise FolderNotEmptyError(msg)
     fleet = Fleet(settings)
-    fleet.simulate(_Writer(folder / SEGMENTS))
+    fleet.simulate(partial(_write, folder / SEGMENTS))
     truth = fleet.truth()
     (folder / TRUTH).write_text(json.dumps(truth, indent=1, sort_keys=True) + "\n")
     return truth

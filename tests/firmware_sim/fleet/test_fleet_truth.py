@@ -157,7 +157,7 @@ def test_ordinary_day_is_neither_the_first_nor_the_last(days: int, usual: float)
 def test_versions_are_summed_over_gateways() -> None:
     def ran(errors: int, *times: int) -> VersionRun:
         made = VersionRun()
-        made.add(errors, {True: times[1:], False: times[:1]})
+        made.add(len(times), errors, known=times[1:], seen=times)
         return made
 
     rollout = Rollout()
