@@ -76,13 +76,8 @@ class AttackSettings:
     judge_times: bool = True
 
     @property
-    def warm(self) -> float:
-        """Seconds before the first quiet phase, because the first answers are slow."""
-        return 2.0 if self.judge_times else 0.0
-
-    @property
-    def rest(self) -> float:
-        """Seconds between the attack and the second quiet phase, for its effects to end."""
+    def settle(self) -> float:
+        """Seconds before each quiet phase: answers are slow at first and after an attack."""
         return 2.0 if self.judge_times else 0.0
 
 
@@ -165,7 +160,7 @@ async def attack(
     """
     attacks = named(settings.attacks)
     password = secrets.token_urlsafe(12)
-    seconds = settings.warm + 2 * settings.quiet + settings.attacked + settings.rest
+    seconds = 2 * (settings.settle + settings.quiet) + settings.attacked
     names = tuple(f"honest{n}" for n in range(1, settings.devices + 1))
     run = RunRecord.begin(settings.folder, DOMAIN, names, round(settings.pace * seconds))
     tell(f"creating a gateway with {len(names)} honest devices and {len(attacks)} attacks")
@@ -208,7 +203,7 @@ async def _attack(
         peak=found.peak,
         ceiling=settings.ceiling or ceiling(gateway.limits, idle, len(run.devices) + len(attacks)),
         quiet=(times(found.quiet, found.begun), times(found.after, found.ended)),
-        busy=times(found.begun, found.after - settings.rest),
+        busy=times(found.begun, found.after - settings.settle),
         times=settings.times if settings.judge_times else math.inf,
         honest=count_verdict.judge(
             run.planned,
@@ -234,14 +229,14 @@ async def _measured(
         await _join(devices)
         loop = asyncio.get_running_loop()
         sending = asyncio.gather(*(device.send(settings.pace) for device in devices))
-        await asyncio.sleep(settings.warm)
+        await asyncio.sleep(settings.settle)
         tell(f"quiet phase: {settings.quiet:g} s")
         quiet = loop.time()
         await asyncio.sleep(settings.quiet)
         tell(f"attack: at least {settings.attacked:g} s")
         begun = loop.time()
         counts = await _attackers(settings, gateway, password)
-        await asyncio.sleep(settings.rest)
+        await asyncio.sleep(settings.settle)
         tell(f"attack ended; quiet phase: {settings.quiet:g} s")
         after = loop.time()
         await asyncio.sleep(settings.quiet)

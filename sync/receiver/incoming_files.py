@@ -14,7 +14,6 @@ import os
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from sync.common.durable_files import PRIVATE_FILE, PRIVATE_FOLDER
@@ -127,12 +126,7 @@ class IncomingFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from sync.common.durable_files import fsync_folder
 from sync.common.text import os_error
 from sync.segment import (
     MAX_FILE,
@@ -87,7 +88,7 @@ class FolderTransport:
     def _put(self, waiting: WaitingSegment) -> Outcome:
         check_marked(self._root)
         path = self._root / f"{identity_path(waiting.identity)}{SUFFIX}"
-        self._make_folders(path.parent)
+        path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() and _write(path, waiting.data):
             self._sync(path.parent)
             return Acknowledgement(waiting.digest, new=True)
@@ -109,14 +110,6 @@ class FolderTransport:
         lanes = [lane for lane in folder.iterdir() if lane.is_dir()]
         found = ((lane.name, _high_watermark(self._root, lane)) for lane in lanes)
         return {lane: mark for lane, mark in found if mark is not None}
-
-    def _make_folders(self, folder: Path) -> None:
-        current = self._root
-        for part in folder.relative_to(self._root).parts:
-            current /= part
-            if not current.exists():
-                current.mkdir(exist_ok=True)
-                _sync_folder(current.parent)
 
     def _sync(self, folder: Path) -> None:
         """Make the entries of a folder and of its parents up to the root durable."""
@@ -208,11 +201,8 @@ def _retrieve_exception(running: asyncio.Future[T]) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        fsync_folder(folder)
     except OSError as error:
         if error.errno not in _NO_SYNC:
             raise
-    finally:
-        os.close(descriptor)
