@@ -1,7 +1,7 @@
 """Read an order from standard input, run its attacks for a limited time, and print a report.
 
-The order and the report are JSON objects; the line `begun` is printed when the attacks begin.
-`scenarios.attack` writes the order and judges the report.
+The order and the report are JSON objects; `scenarios.attack` writes the order and judges the
+report.
 """
 
 from __future__ import annotations
@@ -103,8 +103,6 @@ def main() -> None:
     order = Order(**{**given, "attacks": tuple(given["attacks"])})
     if order.idle_only:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    sys.stdout.write("begun\n")
-    sys.stdout.flush()
     found = asyncio.run(run(order))
     json.dump({name: asdict(counts) for name, counts in found.items()}, sys.stdout)
 

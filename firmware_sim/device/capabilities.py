@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 from xml.sax.saxutils import quoteattr
 
 NODE: Final = "urn:fieldpost:firmware"
@@ -14,21 +14,11 @@ NODE: Final = "urn:fieldpost:firmware"
 _NAMESPACE: Final = "http://jabber.org/protocol/caps"
 
 
-class Identity(NamedTuple):
-    """An identity in service discovery (XEP-0030)."""
+def verification(identities: Iterable[tuple[str, str, str, str]], features: Iterable[str]) -> str:
+    """Compute the SHA-1 verification string of identities and features (XEP-0115, 5.1).
 
-    category: str
-    type: str
-    lang: str = ""
-    name: str = ""
-
-
-DEVICE: Final = Identity("client", "bot")
-"""A device's identity in service discovery: an automated client."""
-
-
-def verification(identities: Iterable[Identity], features: Iterable[str]) -> str:
-    """Compute the SHA-1 verification string of identities and features (XEP-0115, 5.1)."""
+    An identity is (category, type, language, name); the last two may be empty.
+    """
     parts = ["/".join(identity) for identity in sorted(identities)]
     parts += sorted(features)
     text = "".join(f"{part}<" for part in parts)

@@ -12,15 +12,14 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from firmware_sim.device import storage
 from firmware_sim.device.limits import InboxLimits
 from firmware_sim.device.receiver_rules import State
-from firmware_sim.device.storage import DurableFile, Schema, opened
+from firmware_sim.device.storage import DurableFile, Schema, bare, opened
 from firmware_sim.errors import InboxError
 
 _VERSION: Final = 1
@@ -107,6 +106,8 @@ LEVEL_COUNTERS: Final = (InboxCounter.PLAIN, InboxCounter.ACKNOWLEDGED, InboxCou
 class Inbox(DurableFile):
     """A device's inbox. Open with `Inbox.open`; close with `close`, or use a `with` block."""
 
+    error = InboxError
+
     def __init__(self, db: sqlite3.Connection, jid: str, limits: InboxLimits) -> None:
         super().__init__(db)
         self._limits = limits
@@ -135,14 +136,6 @@ class Inbox(DurableFile):
         tables = Schema(_VERSION, f"{_SCHEMA};{schema}", _CREATE)
         with opened(path, InboxError, tables, (jid,)) as db:
             return cls(db, jid, limits or InboxLimits())
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Commit all changes in the block at once; an error rolls all of them back.
-
-        Raises:
-            InboxError: SQLite failed (such as a full disk or a failed card); no change was stored.
-        """
-        return storage.transaction(self._db, InboxError)
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
@@ -183,13 +176,13 @@ class Inbox(DurableFile):
         """Hold a message, in the current transaction; forget an earlier release of its key."""
         age = self._age()
         self._db.execute(_FORGET, key)
-        row = (*key, storage.bare(key.sender), body, _charge(key, body), age)
+        row = (*key, bare(key.sender), body, _charge(key, body), age)
         self._db.execute(_HOLD, row)
 
     def release(self, key: Key) -> str:
         """Remove and return a held body, and remember its key, in the current transaction."""
         body = self._db.execute(_DROP, key).fetchone()[0]
-        source = storage.bare(key.sender)
+        source = bare(key.sender)
         self._db.execute(_REMEMBER, (*key, source))
         self._db.execute(_FORGET_OF_SOURCE, (source, self._limits.keep_source))
         self._db.execute(_FORGET_OLDEST, (self._limits.keep,))
@@ -232,7 +225,7 @@ class Inbox(DurableFile):
         messages, size = self._db.execute(_ALL).fetchone()
         if messages >= limits.messages or size + more > limits.bytes:
             return False
-        source = storage.bare(key.sender)
+        source = bare(key.sender)
         messages, size = self._db.execute(_OF_SOURCE, (source,)).fetchone()
         return bool(messages < limits.source_messages and size + more <= limits.source_bytes)
 

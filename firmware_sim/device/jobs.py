@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from firmware_sim.device import storage
 from firmware_sim.device.storage import DurableFile, Schema, opened
 from firmware_sim.errors import JobsError
 
@@ -110,6 +108,8 @@ class JobRecord(NamedTuple):
 class JobStore(DurableFile):
     """A worker's file. Open with `JobStore.open`; close with `close`, or use a `with` block."""
 
+    error = JobsError
+
     def __init__(self, db: sqlite3.Connection, keep: int) -> None:
         super().__init__(db)
         self._keep = keep
@@ -139,7 +139,7 @@ class JobStore(DurableFile):
 
     def record_work(self, job: Job) -> None:
         """Record finished work on an item, before its deletion is requested."""
-        with self._transaction():
+        with self.transaction():
             self._db.execute(_RECORD_WORK, job)
             self._db.execute(_COUNT, (JobCounter.WORKED.value,))
 
@@ -154,7 +154,7 @@ class JobStore(DurableFile):
         Returns:
             False if the item is not in the file or already committed; then `apply` is not called.
         """
-        with self._transaction():
+        with self.transaction():
             row = self._db.execute(_COMMIT, (item,)).fetchone()
             if row is not None:
                 apply(Job(*row), self._db)
@@ -165,7 +165,7 @@ class JobStore(DurableFile):
 
     def mark_undone(self, item: str) -> bool:
         """Mark an item as undone; return False if its deletion was not pending."""
-        with self._transaction():
+        with self.transaction():
             changed = self._db.execute(_UNDO, (item,)).rowcount == 1
             if changed:
                 self._db.execute(_COUNT, (JobCounter.UNDONE.value,))
@@ -188,6 +188,3 @@ class JobStore(DurableFile):
         """Return the values of the counters since the file was created."""
         row = dict(self._db.execute(_COUNTS).fetchall())
         return {tally: row.get(tally.value, 0) for tally in JobCounter}
-
-    def _transaction(self) -> AbstractContextManager[None]:
-        return storage.transaction(self._db, JobsError)

@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from firmware_sim.device import storage
 from firmware_sim.device.limits import OutboxLimits
 from firmware_sim.device.sender_rules import IN_FLIGHT, LIVE, Level, Message, State
 from firmware_sim.device.storage import DurableFile, Schema, opened
@@ -105,6 +104,8 @@ class OutboxRecord(NamedTuple):
 class Outbox(DurableFile):
     """A device's outbox. Open with `Outbox.open`; close with `close`, or use a `with` block."""
 
+    error = OutboxError
+
     def __init__(self, db: sqlite3.Connection, jid: str, limits: OutboxLimits) -> None:
         super().__init__(db)
         self._limits = limits
@@ -131,13 +132,9 @@ class Outbox(DurableFile):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit all changes in the block at once; an error rolls all of them back.
-
-        Raises:
-            OutboxError: SQLite failed (such as a full disk or a failed card); no change was stored.
-        """
+        """Commit all changes in the block at once; an error rolls all of them back."""
         try:
-            with storage.transaction(self._db, OutboxError):
+            with super().transaction():
                 yield
         except BaseException:
             with suppress(sqlite3.Error):  # the first error is raised

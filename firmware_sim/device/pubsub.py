@@ -70,7 +70,7 @@ def parse_item_events(message: ET.Element) -> list[ItemEvent]:
             kind,
             items.get("node", ""),
             element.get("id", ""),
-            _payload(element),
+            next(iter(element), None),
             _redeliveries(message),
             element.get("publisher", ""),
         )
@@ -78,10 +78,6 @@ def parse_item_events(message: ET.Element) -> list[ItemEvent]:
         for element in items
         if (kind := _KINDS.get(element.tag)) is not None and element.get("id")
     ]
-
-
-def _payload(item: ET.Element) -> ET.Element | None:
-    return next(iter(item), None)
 
 
 def _redeliveries(message: ET.Element) -> int:

@@ -20,7 +20,6 @@ from slixmpp.xmlstream.handler import Callback
 from slixmpp.xmlstream.matcher.base import MatcherBase
 
 from firmware_sim.device import capabilities, messages
-from firmware_sim.device.capabilities import DEVICE, Identity
 from firmware_sim.device.qos_sender_plugin import NAMESPACES, StanzaText, Step
 from firmware_sim.device.receiver_rules import Reply
 from firmware_sim.errors import MessageRefused
@@ -98,7 +97,7 @@ class ReceiverPlugin(BasePlugin):
     def session_bind(self, _jid: object) -> None:
         """Announce the feature by service discovery; called by slixmpp when the JID is bound."""
         discovery: Any = self.xmpp.plugin["xep_0030"]
-        discovery.add_identity(category=DEVICE.category, itype=DEVICE.type)
+        discovery.add_identity(category="client", itype="bot")
         for namespace in NAMESPACES:
             discovery.add_feature(namespace)
 
@@ -114,7 +113,10 @@ class ReceiverPlugin(BasePlugin):
         """Send presence with entity capabilities (XEP-0115), and answer queries for their hash."""
         static: Any = self.xmpp.plugin["xep_0030"].static
         info = static.get_node()["info"]
-        identities = {Identity(*(part or "" for part in each)) for each in info["identities"]}
+        identities = {
+            (category, type_, lang or "", name or "")
+            for category, type_, lang, name in info["identities"]
+        }
         ver = capabilities.verification(identities, info["features"])
         node = static.get_node(None, f"{capabilities.NODE}#{ver}")["info"]
         for category, type_, lang, name in identities:

@@ -111,7 +111,7 @@ class SendWindow:
             entry.held = False
             self._changed[number] = after
         if after.state in sender_rules.ENDED:
-            self._drop(number)
+            self._bytes -= self._entries.pop(number).message.size
             return after
         if moved or action is not Action.NONE:
             self._plan(entry, action, now)
@@ -165,9 +165,6 @@ class SendWindow:
     def _add(self, message: Message, next_action: Action) -> None:
         self._entries[message.number] = MessageInFlight(message, next_action)
         self._bytes += message.size
-
-    def _drop(self, number: int) -> None:
-        self._bytes -= self._entries.pop(number).message.size
 
     def _plan(self, entry: MessageInFlight, action: Action, now: float) -> None:
         entry.answer_pending = False

@@ -228,16 +228,15 @@ class SenderLoop:
     def _commit(self, now: float) -> tuple[list[int], list[int], list[_Sending]]:
         """Commit new messages and states; return added and ended numbers, and requests to send."""
         with self._outbox.transaction():
-            numbers = [self._add(submission) for submission in self._submissions]
+            numbers = [
+                self._outbox.add(each.recipient, each.level, each.body, each.label).number
+                for each in self._submissions
+            ]
             while self._window.can_admit() and self._admit():
                 pass
             sending = [self._request(transmission) for transmission in self._window.take(now)]
             ended = [m.number for m in self._window.changes() if self._save(m)]
         return numbers, ended, sending
-
-    def _add(self, submission: _Submission) -> int:
-        recipient, level, body, label, *_ = submission
-        return self._outbox.add(recipient, level, body, label).number
 
     def _admit(self) -> bool:
         found = self._outbox.queued(self._admitted, 1)

@@ -6,14 +6,19 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 if TYPE_CHECKING:
     from firmware_sim.errors import FirmwareError
 
 
 class DurableFile:
-    """A durable SQLite file. Close it with `close`, or use it in a `with` block."""
+    """A durable SQLite file. Close it with `close`, or use it in a `with` block.
+
+    Errors of SQLite are raised as exceptions of the type `error`.
+    """
+
+    error: ClassVar[type[FirmwareError]]
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -25,6 +30,26 @@ class DurableFile:
         It is in autocommit mode: outside of a transaction, each statement is committed at once.
         """
         return self._db
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit all changes in the block at once; an error rolls all of them back.
+
+        Raises:
+            FirmwareError: an exception of the type `error`: SQLite failed (such as a full disk or a
+                failed card); no change was stored.
+        """
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except BaseException as fault:
+            with suppress(sqlite3.Error):  # the first error is raised
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+            if isinstance(fault, sqlite3.Error):
+                raise self.error(str(fault)) from fault
+            raise
 
     def close(self) -> None:
         """Close the file. An open transaction is rolled back."""
@@ -101,26 +126,6 @@ def _migrate(
     for number, step in sorted(schema.steps.items()):
         if found < number:
             db.executescript(f"BEGIN IMMEDIATE;{step};PRAGMA user_version={number};COMMIT")
-
-
-@contextmanager
-def transaction(db: sqlite3.Connection, error: type[FirmwareError]) -> Iterator[None]:
-    """Commit all changes in the block at once; an error rolls all of them back.
-
-    Raises:
-        FirmwareError: an exception of the type `error`: SQLite failed, such as on a full disk.
-    """
-    try:
-        db.execute("BEGIN IMMEDIATE")
-        yield
-        db.execute("COMMIT")
-    except BaseException as fault:
-        with suppress(sqlite3.Error):  # the first error is raised
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-        if isinstance(fault, sqlite3.Error):
-            raise error(str(fault)) from fault
-        raise
 
 
 def bare(jid: str) -> str:

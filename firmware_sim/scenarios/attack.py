@@ -315,7 +315,7 @@ async def _attackers(
         await process.wait()
     if process.returncode != 0:
         raise GatewayCommandFailed(f"the attackers failed: {complaint.decode()[-500:]}")
-    found: dict[str, dict[str, int]] = json.loads(said.partition(b"\n")[2])
+    found: dict[str, dict[str, int]] = json.loads(said)
     return found
 
 

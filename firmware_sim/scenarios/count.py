@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from firmware_sim.device.device import Device
-from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
+from firmware_sim.device.limits import SendPolicy
 from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import State
 from firmware_sim.errors import DeviceStopped, OutboxFull
@@ -48,7 +48,6 @@ class CountSettings:
     faults: float = 0.0
     gateway: str = ""
     policy: SendPolicy = field(default_factory=SendPolicy)
-    reconnect: ReconnectPolicy = RECONNECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class _Counting:
             port=port,
             policy=settings.policy,
             limits=run.limits,
-            reconnect=settings.reconnect,
+            reconnect=RECONNECT,
             observe=observe,
         )
 

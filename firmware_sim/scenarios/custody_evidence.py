@@ -53,7 +53,9 @@ def gather(
             for record in opened.records(*State):
                 believed[plan.jid(name), int(record.label)] = record.state
             repeated += for_absent(plan, opened.records(State.DONE), offers[name]).repeated
-        ran += _ran(folder, plan, name)
+        with Inbox.open(inbox(folder, name), plan.jid(name)) as received:
+            for row in Actuator.ran(received.database):
+                ran.append(Execution((row.sender, int(row.command)), name, row.times))
     gateway = gateway_folder(folder)
     logged = gateway_log.of_run(gateway_log.from_gateway(gateway), EVENT, run)
     ran += [Execution(key, GATEWAY) for key in logged]
@@ -103,13 +105,6 @@ def for_absent(
     found = [each for each in delivered if plan.name(each.recipient) in plan.absent]
     once = [each.number for each in found if each.level is Level.ACKNOWLEDGED]
     return ForAbsent(len(found), sum(offers[number] - 1 for number in once))
-
-
-def _ran(folder: Path, plan: Plan, name: str) -> Iterator[Execution]:
-    """Return the commands that a device executed, in order, from its inbox."""
-    with Inbox.open(inbox(folder, name), plan.jid(name)) as opened:
-        for row in Actuator.ran(opened.database):
-            yield Execution((row.sender, int(row.command)), name, row.times)
 
 
 def _dead_letters(gateway: Path) -> Iterator[tuple[Key, bool]]:

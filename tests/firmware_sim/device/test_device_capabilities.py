@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from firmware_sim.device.capabilities import NODE, Identity, presence, verification
+from firmware_sim.device.capabilities import NODE, presence, verification
 
 DISCO = "http://jabber.org/protocol"
 
 
 def test_verification_string_of_the_specification() -> None:
     """XEP-0115, section 5.2."""
-    identity = Identity("client", "pc", "", "Exodus 0.9.1")
+    identity = ("client", "pc", "", "Exodus 0.9.1")
     features = [f"{DISCO}/{name}" for name in ("disco#info", "disco#items", "muc", "caps")]
     assert verification([identity], features) == "QgayPKawpkPSDYmwT/WM94uAlu0="
 
 
 def test_identities_are_sorted() -> None:
-    one, other = Identity("client", "bot"), Identity("client", "bot", "en", "a")
+    one, other = ("client", "bot", "", ""), ("client", "bot", "en", "a")
     assert verification([one, other], []) == verification([other, one], [])
     assert verification([one], []) != verification([other], [])
 
