@@ -34,6 +34,7 @@ from sync.segment import (
     is_gateway,
     read_header,
 )
+from sync.uplink.interfaces import HighWatermark
 
 DIGEST_BYTES: Final = 32
 
@@ -79,13 +80,6 @@ class VerifiedSegment(NamedTuple):
     """The identity and the digest of a body whose checksum and header are valid."""
 
     identity: Identity
-    digest: bytes
-
-
-class HighWatermark(NamedTuple):
-    """The last stored sequence number of a lane, and the digest (32 bytes) of its segment."""
-
-    last: int
     digest: bytes
 
 
