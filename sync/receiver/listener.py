@@ -196,8 +196,9 @@ class ConnectionRegistry:
     def _find(self, transport: asyncio.BaseTransport | None) -> Connection | None:
         """Return the open connection with this transport; None if it is closed."""
         protocol = None if transport is None else transport.get_protocol()
-        is_open = isinstance(protocol, Connection) and protocol in self._all
-        return protocol if is_open else None
+        if isinstance(protocol, Connection) and protocol in self._all:
+            return protocol
+        return None
 
 
 def client_network(address: str) -> str:
