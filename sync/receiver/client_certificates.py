@@ -104,17 +104,15 @@ def _requested_key(request: bytes) -> PublicKey:
         raise SigningRequestError(msg) from None
     if not is_signed:
         raise SigningRequestError("the signing request is not signed by its own key")
-    strong = isinstance(public, ed25519.Ed25519PublicKey)
-    if isinstance(public, rsa.RSAPublicKey):
-        strong = public.key_size in _RSA_BITS
-    if isinstance(public, ec.EllipticCurvePublicKey):
-        strong = isinstance(public.curve, _CURVES)
-    if not strong or not isinstance(
-        public, (ed25519.Ed25519PublicKey, rsa.RSAPublicKey, ec.EllipticCurvePublicKey)
-    ):
-        msg = (
-            "this type of key is not accepted: use EC (P-256, P-384, P-521), Ed25519, or RSA with "
-            "2048 to 4096 bits"
-        )
-        raise SigningRequestError(msg)
-    return public
+    match public:
+        case ed25519.Ed25519PublicKey():
+            return public
+        case rsa.RSAPublicKey() if public.key_size in _RSA_BITS:
+            return public
+        case ec.EllipticCurvePublicKey() if isinstance(public.curve, _CURVES):
+            return public
+    msg = (
+        "this type of key is not accepted: use EC (P-256, P-384, P-521), Ed25519, or RSA with "
+        "2048 to 4096 bits"
+    )
+    raise SigningRequestError(msg)

@@ -62,11 +62,3 @@ class ReverseProxy:
             return None
         values = request.headers.getall(self.certificate_header, ())
         return unquote_to_bytes(values[0]) or None if len(values) == 1 else None
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether `host` can be reached from this machine only."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -75,42 +75,35 @@ def _entries(folder: Path) -> list[os.DirEntry[str]] | None:
         return None
 
 
-class Importer:
-    """Lands the segments of gateways for which `is_accepted` returns True.
+def import_file(
+    path: Path,
+    landing: Landing,
+    is_accepted: Callable[[str], bool],
+    require_room: Callable[[int], None],
+) -> ImportResult:
+    """Land one file, if it is a segment of a gateway for which `is_accepted` returns True.
 
-    `require_room` is called with the size in bytes of each file before it is written.
+    `require_room` is called with the size in bytes before the file is written. Raises OSError when
+    the landing cannot be written.
     """
-
-    def __init__(
-        self,
-        landing: Landing,
-        is_accepted: Callable[[str], bool],
-        require_room: Callable[[int], None],
-    ) -> None:
-        self._landing = landing
-        self._is_accepted = is_accepted
-        self._require_room = require_room
-
-    def import_file(self, path: Path) -> ImportResult:
-        """Land one file. Raises OSError when the landing cannot be written."""
+    try:
+        data = _read(path)
+    except SegmentError as error:
+        return ImportResult(path, ImportOutcome.BAD, error.reason, error.text)
+    except OSError as error:
+        return ImportResult(path, ImportOutcome.BAD, "read", error.strerror or str(error))
+    require_room(len(data))
+    with landing.open_temporary() as incoming:
+        incoming.write(data)
         try:
-            data = _read(path)
+            verified = landing.verify(incoming)
         except SegmentError as error:
             return ImportResult(path, ImportOutcome.BAD, error.reason, error.text)
-        except OSError as error:
-            return ImportResult(path, ImportOutcome.BAD, "read", error.strerror or str(error))
-        self._require_room(len(data))
-        with self._landing.open_temporary() as incoming:
-            incoming.write(data)
-            try:
-                verified = self._landing.verify(incoming)
-            except SegmentError as error:
-                return ImportResult(path, ImportOutcome.BAD, error.reason, error.text)
-            gateway = verified.identity.gateway
-            if not self._is_accepted(gateway):
-                text = f"{gateway} is not enrolled"
-                return ImportResult(path, ImportOutcome.BAD, "gateway", text)
-            return _result(path, self._landing.land(verified, incoming))
+        gateway = verified.identity.gateway
+        if not is_accepted(gateway):
+            text = f"{gateway} is not enrolled"
+            return ImportResult(path, ImportOutcome.BAD, "gateway", text)
+        return _result(path, landing.land(verified, incoming))
 
 
 def _result(path: Path, landed: LandingResult) -> ImportResult:

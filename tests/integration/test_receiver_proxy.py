@@ -20,9 +20,10 @@ from sync.common.fleet_folder import FleetFolder
 from sync.receiver.client_certificates import issue_with_key
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.pki import Authority
-from sync.receiver.proxy import ReverseProxy, is_loopback
+from sync.receiver.proxy import ReverseProxy
 from sync.receiver.server import ListenAddress, running_receiver
 from sync.segment import identity_path
+from sync.uplink.proxies import is_this_machine
 from tests.helpers.fleet import GATEWAY, HOST, OTHER, Client, client, identity, make_fleet, segment
 from tests.helpers.processes import start
 from tests.helpers.tls_proxy import HEADER, tls_proxy
@@ -182,7 +183,7 @@ async def test_command_prints_http_behind_proxy(tmp_path: Path) -> None:
         assert process.terminate() == 0
 
 
-def test_is_loopback() -> None:
+def test_is_this_machine() -> None:
     hosts = ["127.0.0.1", "127.9.9.9", "::1", "localhost", "192.0.2.1", "::", "gw.example"]
-    assert [is_loopback(host) for host in hosts] == [True] * 4 + [False] * 3
+    assert [is_this_machine(host) for host in hosts] == [True] * 4 + [False] * 3
     assert ReverseProxy().is_trusted("::1%lo")

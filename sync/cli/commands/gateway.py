@@ -219,7 +219,11 @@ def _enrol(
     from sync.receiver.gateways import GatewayRegistry
 
     if out is not None:
-        _write(out, enrolment)
+        try:
+            write_enrolment(out, enrolment)
+        except EnrolmentError as error:
+            msg = f"cannot write {out}: {error}"
+            raise FleetError(msg) from None
     try:
         GatewayRegistry(fleet).enrol(
             enrolment.gateway,
@@ -233,14 +237,6 @@ def _enrol(
         if out is not None:
             out.unlink(missing_ok=True)
         raise
-
-
-def _write(out: Path, enrolment: Enrolment) -> None:
-    try:
-        write_enrolment(out, enrolment)
-    except EnrolmentError as error:
-        msg = f"cannot write {out}: {error}"
-        raise FleetError(msg) from None
 
 
 def _line(record: GatewayRecord) -> str:

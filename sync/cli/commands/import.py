@@ -16,7 +16,7 @@ from sync.common.fleet_folder import FleetFolder
 from sync.common.text import printable
 
 if TYPE_CHECKING:  # a heavy import, made where it is used
-    from sync.receiver.segment_import import Importer, ImportResult
+    from sync.receiver.segment_import import ImportResult
 
 
 @click.command()
@@ -38,15 +38,27 @@ def command(paths: tuple[Path, ...], folder: Path, *, anyone: bool, as_json: boo
     Imports all segments at and below each PATH, in any layout. Files are not changed, and importing
     them again has no effect. Exit status 1 if a file was refused.
     """
-    from sync.receiver.segment_import import ImportOutcome, segments_below
+    from sync.receiver.disk_quota import DiskQuota
+    from sync.receiver.landing import Landing
+    from sync.receiver.limits import ReceiverLimits
+    from sync.receiver.segment_import import (
+        TEMPORARIES,
+        ImportOutcome,
+        import_file,
+        segments_below,
+    )
 
     fleet = FleetFolder(folder)
     fleet.require()
-    importer = _importer(fleet, anyone=anyone)
+    limits = ReceiverLimits()
+    quota = DiskQuota(fleet, limits.reserve_bytes)
+    landing = Landing(fleet, TEMPORARIES, limits)
+    landing.clean()
+    is_accepted = (lambda _: True) if anyone else _enrolled(fleet)
     counts: Counter[ImportOutcome] = Counter()
     try:
         for each in chain.from_iterable(map(segments_below, paths)):
-            result = importer.import_file(each)
+            result = import_file(each, landing, is_accepted, quota.require)
             counts[result.outcome] += 1
             if result.text:
                 print_line(_json_line(result) if as_json else _line(result), err=not as_json)
@@ -54,19 +66,6 @@ def command(paths: tuple[Path, ...], folder: Path, *, anyone: bool, as_json: boo
         click.echo(_summary({each.value: counts[each] for each in ImportOutcome}, as_json=as_json))
     if counts[ImportOutcome.BAD]:
         raise click.exceptions.Exit(1)
-
-
-def _importer(fleet: FleetFolder, *, anyone: bool) -> Importer:
-    from sync.receiver.disk_quota import DiskQuota
-    from sync.receiver.landing import Landing
-    from sync.receiver.limits import ReceiverLimits
-    from sync.receiver.segment_import import TEMPORARIES, Importer
-
-    limits = ReceiverLimits()
-    landing = Landing(fleet, TEMPORARIES, limits)
-    landing.clean()
-    is_accepted = (lambda _: True) if anyone else _enrolled(fleet)
-    return Importer(landing, is_accepted, DiskQuota(fleet, limits.reserve_bytes).require)
 
 
 def _enrolled(fleet: FleetFolder) -> Callable[[str], bool]:

@@ -169,9 +169,10 @@ def _certificate_files(certificate: Path | None, key: Path | None) -> tuple[Path
 
 def _reverse_proxy(host: str, addresses: tuple[str, ...], header: str | None) -> ReverseProxy:
     """Return the trusted proxy. Plain HTTP on a public address would expose tokens."""
-    from sync.receiver.proxy import LOOPBACK_NETWORKS, ReverseProxy, is_loopback
+    from sync.receiver.proxy import LOOPBACK_NETWORKS, ReverseProxy
+    from sync.uplink.proxies import is_this_machine
 
-    if not addresses and not is_loopback(host):
+    if not addresses and not is_this_machine(host):
         msg = "plain HTTP needs a loopback address, or --trust-proxy with the proxy's address"
         raise click.BadParameter(msg, param_hint="--listen")
     if header is not None and _HEADER.fullmatch(header) is None:
