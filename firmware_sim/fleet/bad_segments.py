@@ -26,32 +26,16 @@ def _summed(content: bytes) -> bytes:
     return content + sha256(content).digest()
 
 
-def _truncated(data: bytes, dice: Random) -> bytes:
-    return data[: dice.randrange(_DIGEST, len(data) - 1)]
-
-
 def _flipped(data: bytes, dice: Random) -> bytes:
     at = dice.randrange(_HEADER, len(data))
     return data[:at] + bytes([data[at] ^ (1 << dice.randrange(8))]) + data[at + 1 :]
 
 
-def _garbage(data: bytes, dice: Random) -> bytes:
-    return dice.randbytes(len(data))
-
-
-def _next_major(data: bytes, _dice: Random) -> bytes:
-    return _summed(data[:_MAJOR] + b"\x02" + data[_MINOR:-_DIGEST])
-
-
-def _empty(_data: bytes, _dice: Random) -> bytes:
-    return b""
-
-
 DAMAGED: Final[dict[str, Callable[[bytes, Random], bytes]]] = {
-    "truncated": _truncated,
+    "truncated": lambda data, dice: data[: dice.randrange(_DIGEST, len(data) - 1)],
     "flipped": _flipped,
-    "garbage": _garbage,
-    "version": _next_major,
-    "empty": _empty,
+    "garbage": lambda data, dice: dice.randbytes(len(data)),
+    "version": lambda data, _dice: _summed(data[:_MAJOR] + b"\x02" + data[_MINOR:-_DIGEST]),
+    "empty": lambda _data, _dice: b"",
 }
 """The kinds of damage by name: functions that make an invalid segment from a valid one."""

@@ -206,9 +206,7 @@ async def _attack(
         busy=times(found.begun, found.after - settings.settle),
         times=settings.times if settings.judge_times else math.inf,
         honest=count_verdict.judge(
-            run.planned,
-            run.believed(outboxes),
-            gateway_log.of_run(lines, EVENT, run.run),
+            run.planned, run.believed(outboxes), gateway_log.of_run(lines, run.run)
         ),
         attacks=rows,
         survived=survived,

@@ -184,7 +184,6 @@ def _finish_count(
     from firmware_sim.errors import FirmwareError
     from firmware_sim.scenarios import gateway_log
     from firmware_sim.scenarios.count_verdict import judge
-    from firmware_sim.scenarios.record import EVENT
 
     lines: list[str] | None = None
     try:
@@ -193,7 +192,7 @@ def _finish_count(
             lines = events.read_text().split("\n")
         elif gateway_dir is not None:
             lines = gateway_log.from_gateway(gateway_dir)
-        logged = None if lines is None else gateway_log.of_run(lines, EVENT, run.run)
+        logged = None if lines is None else gateway_log.of_run(lines, run.run)
         found = judge(run.planned, believed, logged)
     except (FirmwareError, ValueError, OSError) as error:
         fail(str(error))

@@ -21,7 +21,6 @@ from firmware_sim.scenarios.actuator import Actuator
 from firmware_sim.scenarios.count_verdict import Key
 from firmware_sim.scenarios.custody_plan import Plan
 from firmware_sim.scenarios.custody_verdict import GATEWAY, CustodyEvidence, Execution
-from firmware_sim.scenarios.record import EVENT
 
 _IN_DOUBT: Final = "in doubt"
 _NUMBER: Final = re.compile("name=[\"'](?:command|n)[\"'] value=[\"']([0-9]+)[\"']")
@@ -57,7 +56,7 @@ def gather(
             for row in Actuator.ran(received.database):
                 ran.append(Execution((row.sender, int(row.command)), name, row.times))
     gateway = gateway_folder(folder)
-    logged = gateway_log.of_run(gateway_log.from_gateway(gateway), EVENT, run)
+    logged = gateway_log.of_run(gateway_log.from_gateway(gateway), run)
     ran += [Execution(key, GATEWAY) for key in logged]
     reported = dict(_dead_letters(gateway))
     waiting, absent = kept(gateway), frozenset(plan.absent)

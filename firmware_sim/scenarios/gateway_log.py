@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from firmware_sim.scenarios import gateway_command
+from firmware_sim.scenarios.record import EVENT
 
 
 def from_gateway(directory: Path) -> list[str]:
@@ -37,13 +38,13 @@ def events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
         yield event
 
 
-def of_run(lines: Iterable[str], event: str, run: str) -> Iterator[tuple[str, int]]:
-    """Return (source, tag `n`) of each event with this name and this value of the tag `run`.
+def of_run(lines: Iterable[str], run: str) -> Iterator[tuple[str, int]]:
+    """Return (source, tag `n`) of each event that the devices of a run sent.
 
     Raises:
         ValueError: a line is not a JSON object, or lacks a field.
     """
     for row in events(lines):
         tags = row.get("tags") or {}
-        if row.get("kind") == "log" and row.get("name") == event and tags.get("run") == run:
+        if row.get("kind") == "log" and row.get("name") == EVENT and tags.get("run") == run:
             yield str(row["source"]), int(tags["n"])
