@@ -8,7 +8,7 @@ segments at once.
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
 import filecmp
 import functools
 import os
@@ -19,7 +19,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sync.common.durable_files import PRIVATE_FILE, fsync_chain, make_folders
+from sync.common.durable_files import LOCK_WAIT, fsync_chain, locked, make_folders
 from sync.common.fleet_folder import FleetFolder, segment_path
 from sync.receiver.incoming_files import PART_SUFFIX, IncomingFile, remove_abandoned
 from sync.receiver.limits import ReceiverLimits
@@ -214,7 +214,8 @@ class Landing:
         relative = segment_path(verified.identity)
         name = f"{relative.stem}.{incoming.sha256().hex()[:16]}{SUFFIX}"
         path = self._folder.aside / relative.with_name(name)
-        with _locked(self._folder.incoming / "aside.lock"):
+        busy = OSError(errno.EBUSY, "other conflicting segments are being set aside")
+        with locked(self._folder.incoming / "aside.lock", busy, LOCK_WAIT):
             if path.exists():
                 return path
             if not self._has_room_aside(verified.identity.gateway, incoming.size):
@@ -238,17 +239,6 @@ def _sync(root: Path, path: Path, file_version: tuple[int, int]) -> None:
     """
     del file_version
     fsync_chain(root, path.parent)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock shared by all threads and processes; each holds it for moments only."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _try_link(source: Path, path: Path) -> bool:

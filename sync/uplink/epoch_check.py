@@ -6,16 +6,20 @@ numbers that the centre already has for other events. Then the gateway begins a 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from enum import Enum
-from typing import Any, Final
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, ValidationError, convert
 
 from sync.segment.limits import MAX_SEQ
 from sync.segment.records import LANES
 from sync.uplink.interfaces import HighWatermark
 
-_DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+class _HighWatermark(Struct):
+    last: Annotated[int, Meta(ge=1, le=MAX_SEQ)]
+    digest: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 class EpochVerdict(Enum):
@@ -57,22 +61,10 @@ def parse_high_watermarks(body: Mapping[str, Any]) -> dict[str, HighWatermark] |
     lanes = body.get("lanes")
     if not isinstance(lanes, dict):
         return None
-    found: dict[str, HighWatermark] = {}
-    for lane in LANES:
-        if lane in lanes:
-            mark = _high_watermark(lanes[lane])
-            if mark is None:
-                return None
-            found[lane] = mark
-    return found
-
-
-def _high_watermark(value: Any) -> HighWatermark | None:
-    if not isinstance(value, dict):
+    try:
+        found = {each: convert(lanes[each], _HighWatermark) for each in LANES if each in lanes}
+    except ValidationError:
         return None
-    last, digest = value.get("last"), value.get("digest")
-    if type(last) is not int or not 1 <= last <= MAX_SEQ:
-        return None
-    if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
-        return None
-    return HighWatermark(last, bytes.fromhex(digest))
+    return {
+        lane: HighWatermark(mark.last, bytes.fromhex(mark.digest)) for lane, mark in found.items()
+    }
