@@ -331,7 +331,9 @@ class Device(SessionClient):
         try:
             connection.qos.on_answer = sender.answer
             sender.online(connection.qos)
-            self._present(connection)
+            if self._receive is not None:
+                connection.announce(self._receive.priority)
+            connection.read(go_on=self._reads)
             self._notify_changed()
             reason = await connection.lost
             while connection.can_resume and await self._resume(connection, sender):
@@ -378,11 +380,6 @@ class Device(SessionClient):
             connection.read(go_on=self._reads)
             self._notify_changed()
         return resumed
-
-    def _present(self, connection: Connection) -> None:
-        if self._receive is not None:
-            connection.announce(self._receive.priority)
-        connection.read(go_on=self._reads)
 
     def _read(self, *, go_on: bool) -> None:
         self._reads = go_on

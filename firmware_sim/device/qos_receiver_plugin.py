@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from xml.sax.saxutils import quoteattr
 
@@ -155,21 +155,21 @@ def read_request(iq: ET.Element, own: str, msg_id_bytes: int) -> IncomingStanza:
     namespace, msg_id = payload.tag[1:].partition("}")[0], payload.get("msgId", "")
     base = IncomingStanza(step, iq.get("id", ""), sender)
     if step is not Step.ACKNOWLEDGED and not 0 < len(msg_id.encode()) <= msg_id_bytes:
-        return _malformed(base, f"msgId must have 1 to {msg_id_bytes} bytes")
+        return replace(base, malformed=f"msgId must have 1 to {msg_id_bytes} bytes")
     if step is Step.DELIVER:
-        return IncomingStanza(step, base.id, sender, namespace, msg_id)
+        return replace(base, namespace=namespace, msg_id=msg_id)
     if len(payload) != 1 or payload[0].tag not in {
         f"{{{place}}}message" for place in _MESSAGE_NAMESPACES
     }:
-        return _malformed(base, "exactly one embedded message is required")
+        return replace(base, malformed="exactly one embedded message is required")
     message = _own(payload[0], namespace)
     message.set("from", sender)
     message.set("to", iq.get("to") or own)
     try:
         text = messages.write(message)
     except MessageRefused as error:
-        return _malformed(base, str(error))
-    return IncomingStanza(step, base.id, sender, namespace, msg_id, text)
+        return replace(base, malformed=str(error))
+    return replace(base, namespace=namespace, msg_id=msg_id, text=text)
 
 
 def read_message(message: ET.Element) -> IncomingStanza:
@@ -177,14 +177,9 @@ def read_message(message: ET.Element) -> IncomingStanza:
     base = IncomingStanza(None, message.get("id", ""), message.get("from", ""))
     message.tail = None
     try:
-        text = messages.write(message)
+        return replace(base, text=messages.write(message))
     except MessageRefused as error:
-        return _malformed(base, str(error))
-    return IncomingStanza(None, base.id, base.sender, text=text)
-
-
-def _malformed(base: IncomingStanza, why: str) -> IncomingStanza:
-    return IncomingStanza(base.step, base.id, base.sender, malformed=why)
+        return replace(base, malformed=str(error))
 
 
 def _step(iq: ET.Element) -> Step | None:

@@ -129,7 +129,7 @@ def count_command(
     policy = SendPolicy(retry_base=retry_base, silence=max(10.0, 4 * retry_base))
     settings = CountSettings(ca_file=ca, passwords=passwords, state=state, policy=policy, **pace)
     terminal = sys.stderr.isatty()  # elsewhere no progress is shown
-    ran, took = _run(lambda show: count(run, settings, show if terminal else None))
+    ran, took = _run(lambda show: count(run, settings, show if terminal else lambda _line: None))
     more = {"seconds": took, **_faults(ran.faults, ran.errors)}
     _finish_count(run, state, gateway_dir, events, as_json, more)
 

@@ -115,14 +115,14 @@ class _Counting:
 async def count(
     run: RunRecord,
     settings: CountSettings,
-    progress: Callable[[str], None] | None = None,
+    tell: Callable[[str], None] = lambda _line: None,
 ) -> CountResult:
     """Run the scenario until every message has ended, or the time limit has passed.
 
     Args:
         run: the record of the run: its devices and numbers of messages.
         settings: the settings of the run.
-        progress: called twice a second with a line about the progress.
+        tell: called twice a second with a line about the progress.
 
     Returns:
         The numbers of faults and errors. The states of the messages are in the outboxes.
@@ -133,7 +133,7 @@ async def count(
     played = [_Counting(name, run, settings) for name in run.devices]
     actors = [each.actor for each in played]
     most = settings.seconds + settings.patience
-    watcher = asyncio.create_task(_watch(actors, run, progress)) if progress else None
+    reporting = asyncio.create_task(_report(actors, run, tell))
     try:
         async with (
             asyncio.timeout(most),
@@ -144,20 +144,19 @@ async def count(
     except TimeoutError:
         pass  # what is not delivered is reported by the verdict
     finally:
-        if watcher is not None:
-            watcher.cancel()
+        reporting.cancel()
         errors = Counter(actor.error for actor in actors if actor.error)
         await asyncio.gather(*(actor.stop() for actor in actors))
     return CountResult(sum((actor.plan.happened for actor in actors), Counter[Fault]()), errors)
 
 
-async def _watch(actors: list[Actor], run: RunRecord, progress: Callable[[str], None]) -> None:
+async def _report(actors: list[Actor], run: RunRecord, tell: Callable[[str], None]) -> None:
     while True:
         counts = [actor.counts() for actor in actors]
         delivered = sum(each.get(State.DONE, 0) for each in counts)
         online = sum(actor.online for actor in actors)
         faults = sum(actor.plan.happened.total() for actor in actors)
-        progress(
+        tell(
             f"{delivered}/{run.planned} delivered, {sum(map(waiting, counts))} waiting,"
             f" {online} devices online, {faults} faults"
         )

@@ -54,8 +54,10 @@ def gather(
     for publisher in publishers:
         published.update(publisher.tries)
         published.update(_offered(stage, publisher))
-    items = show(stage.gateway.folder, QUEUE, 2 * stage.plan.items)["items_shown"]
-    logged = _logged(stage.gateway.folder)
+    gateway, most = stage.gateway.folder, str(2 * stage.plan.items)
+    words = ("queue", "show", QUEUE, "--json", "--limit", most, "--dir", gateway)
+    items = json.loads(gateway_command.run(*words))["items_shown"]
+    logged = _logged(gateway)
     return WorkersEvidence(
         published=published,
         worked=[row for name in stage.plan.names for row in _worked(stage, name)],
@@ -70,13 +72,6 @@ def gather(
         shares=_kept(stage),
         most_deliveries=most_deliveries,
     )
-
-
-def show(gateway: Path, queue: str, limit: int) -> dict[str, Any]:
-    """Return the output of `fieldpost queue show`, with up to `limit` items of each state."""
-    words = ("queue", "show", queue, "--json", "--limit", str(limit), "--dir", gateway)
-    found: dict[str, Any] = json.loads(gateway_command.run(*words))
-    return found
 
 
 def waiting(gateway: Path) -> int:
