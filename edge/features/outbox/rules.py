@@ -24,22 +24,20 @@ Source: XEP QoS, "Use Cases", as the project's protocol decisions complete it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
+from enum import Enum, IntEnum, StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from edge.engine.quota import Usage
 
 
-class Level(Enum):
+class Level(IntEnum):
     """The QoS level at which a message came and is sent."""
 
     ACKNOWLEDGED = 1
     ASSURED = 2
 
-    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
-
-class State(Enum):
+class State(StrEnum):
     """The progress of a message."""
 
     QUEUED = "queued"
@@ -51,8 +49,6 @@ class State(Enum):
     DONE = "done"
     FAILED = "failed"
     IN_DOUBT = "in doubt"
-
-    __hash__ = object.__hash__
 
 
 TERMINAL: Final = frozenset({State.DONE, State.FAILED, State.IN_DOUBT})
@@ -76,7 +72,7 @@ class Input(Enum):
     EXPIRED = "expired"
     SESSION_LOST = "session lost"
 
-    __hash__ = object.__hash__
+    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
 
 class Action(Enum):
@@ -95,7 +91,7 @@ class Transition(NamedTuple):
     action: Action = Action.NONE
 
 
-_Rows: TypeAlias = "dict[State, dict[Input, Transition]]"
+_Rows: TypeAlias = "dict[str, dict[Input, Transition]]"
 
 _ASSURED: Final[_Rows] = {
     State.QUEUED: {
@@ -171,7 +167,7 @@ _PLAIN: Final[_Rows] = {
     },
 }
 
-TABLE: Final[Mapping[Level, _Rows]] = {
+TABLE: Final[Mapping[int, _Rows]] = {
     Level.ASSURED: _ASSURED | _PLAIN,
     Level.ACKNOWLEDGED: _ACKNOWLEDGED | _PLAIN,
 }
@@ -183,7 +179,7 @@ final error.
 """
 
 
-def transition(level: Level, state: State, event: Input) -> Transition | None:
+def transition(level: int, state: str, event: Input) -> Transition | None:
     """Return the transition for an input, or `None` if it changes nothing."""
     return TABLE[level][state].get(event)
 
@@ -204,8 +200,8 @@ class Candidate(NamedTuple):
 
     row: int
     source: str
-    level: Level
-    state: State
+    level: int
+    state: str
     bytes: int
     in_flight: bool = False
     held: bool = False
@@ -230,15 +226,15 @@ def plan(candidates: Iterable[Candidate], send: Input | None, window: Usage) -> 
         window: the most messages, in number and in bytes, that may be sent and unfinished. One
             message is always allowed.
     """
-    known = sorted(candidates, key=lambda one: (one.state is State.QUEUED, one.row))
+    known = sorted(candidates, key=lambda one: (one.state == State.QUEUED, one.row))
     order = _Ordering(known)
-    unfinished = [one for one in known if one.state is not State.QUEUED]
+    unfinished = [one for one in known if one.state != State.QUEUED]
     count, size = len(unfinished), sum(one.bytes for one in unfinished)
     chosen = []
     for one in known:
         if one.in_flight or one.held or not order.is_ready(one, send):
             continue
-        if one.state is State.QUEUED:
+        if one.state == State.QUEUED:
             if count and (count >= window.messages or size + one.bytes > window.bytes):
                 break
             count, size = count + 1, size + one.bytes
@@ -256,16 +252,16 @@ class _Ordering:
 
     def is_ready(self, one: Candidate, send: Input | None) -> bool:
         """Return whether a session accepts the message and no earlier message blocks it."""
-        if one.state is State.RELEASED:
+        if one.state == State.RELEASED:
             return True
-        if one.state is State.RECEIVED:
+        if one.state == State.RECEIVED:
             return self._is_first(one)
         send = one.own or send
         if send is None:
             return False
         if _is_delivered_by_sending(one, send) and not self._is_first(one):
             return False
-        if one.state is not State.QUEUED:
+        if one.state != State.QUEUED:
             return True
         blocked = self._barrier is not None and self._barrier < one.row
         return not blocked and self._unreceived[one.source] == one.row
@@ -283,12 +279,12 @@ def _first_by_source(candidates: Iterable[Candidate]) -> dict[str, int]:
 
 def _is_delivered_by_sending(one: Candidate, send: Input) -> bool:
     """Return whether sending alone delivers the message, without a second step."""
-    return one.level is Level.ACKNOWLEDGED or one.state is State.PLAIN or send is Input.SEND_PLAIN
+    return one.level == Level.ACKNOWLEDGED or one.state == State.PLAIN or send is Input.SEND_PLAIN
 
 
 def diagram(level: Level) -> str:
     """Draw the transitions of a level as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", f"    [*] --> {State.QUEUED.value}"]
+    lines = ["stateDiagram-v2", f"    [*] --> {State.QUEUED}"]
     for state, row in TABLE[level].items():
         for event, (then, action) in row.items():
             does = "" if action is Action.NONE else f" / {action.name.lower().replace('_', ' ')}"
@@ -297,5 +293,5 @@ def diagram(level: Level) -> str:
     return "\n".join(lines)
 
 
-def _node(state: State) -> str:
-    return state.value.replace(" ", "_")
+def _node(state: str) -> str:
+    return state.replace(" ", "_")

@@ -29,7 +29,7 @@ from edge.features.messages import service as messages
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import AccountMessage
 from edge.features.outbox import rules
-from edge.features.outbox.rules import BOUND, TERMINAL, Action, Candidate, Input, Level, State
+from edge.features.outbox.rules import BOUND, TERMINAL, Action, Candidate, Input, State
 from edge.features.outbox.store import dead_letters, outbox
 from edge.features.outbox.store.dead_letters import DeadLetter as DeadLetter
 from edge.features.outbox.store.image import OutboxRow as OutboxRow
@@ -53,11 +53,6 @@ LOSSES_PER_ATTEMPT: Final = 10
 
 A message that makes its device fail would otherwise end sessions forever.
 """
-
-_BOUND: Final = frozenset(state.value for state in BOUND)
-_LEVELS: Final = {level.value: level for level in Level}
-_STATES: Final = {state.value: state for state in State}
-_NAMES: Final = {state: state.value for state in State}
 
 
 class Reason(Enum):
@@ -102,11 +97,11 @@ class Request(Enum):
     DELIVER = auto()
 
 
-_REQUESTS: Final = {
-    (1, "offered"): Request.ACKNOWLEDGED,
-    (1, "repeated"): Request.ACKNOWLEDGED,
-    (2, "offered"): Request.ASSURED,
-    (2, "released"): Request.DELIVER,
+_REQUESTS: Final[dict[tuple[int, str], Request]] = {
+    (1, State.OFFERED): Request.ACKNOWLEDGED,
+    (1, State.REPEATED): Request.ACKNOWLEDGED,
+    (2, State.OFFERED): Request.ASSURED,
+    (2, State.RELEASED): Request.DELIVER,
 }
 """The unanswered request of a message by its level and state."""
 
@@ -177,7 +172,7 @@ def enqueue(context: Context, tx: Transaction, account: str, message: OutgoingMe
     """Append a message to an account's outbox, if it exists, and send what can be sent."""
     row = outbox.new_row(tx, account, message)
     session = _idle_target(context, tx, row)
-    step = None if session is None else _transition(row, Input.SEND)
+    step = None if session is None else rules.transition(row.qos, row.state, Input.SEND)
     if session is not None and step is not None:
         row = _row_sent(context, tx, row, session, step)
     if not outbox.insert(tx, row, message.body):
@@ -256,7 +251,7 @@ def _send_ready(
     for row in _plan(limits, rows, targets, in_flight):
         to = targets.target_of(row)
         if to is not None and to.qos is not None:
-            event = Input.SEND if row.state in _BOUND else targets.input_for(to)
+            event = Input.SEND if row.state in BOUND else targets.input_for(to)
             _send(context, tx, row, to, event)
         elif to is not None:
             waiting.append((row, to))
@@ -282,18 +277,18 @@ def _plan(
 
 
 def _candidate(row: OutboxRow, targets: Targets, in_flight: bool) -> Candidate:
-    own, level, state = None, _LEVELS[row.qos], _STATES[row.state]
+    own = None
     if row.only_session is not None and targets.send is None:
         session = targets.target_of(row)
         own = None if session is None else targets.input_for(session)
-    return Candidate(row.row, row.source, level, state, row.bytes, in_flight, row.held, own)
+    return Candidate(row.row, row.source, row.qos, row.state, row.bytes, in_flight, row.held, own)
 
 
 def _send(
     context: Context, tx: Transaction, row: OutboxRow, session: Session, event: Input | None
 ) -> None:
     """Store a step and send the stanza that depends on it."""
-    step = _transition(row, event) if event else None
+    step = rules.transition(row.qos, row.state, event) if event else None
     if step is not None:
         row = _row_sent(context, tx, row, session, step)
         outbox.save(tx, row)
@@ -308,7 +303,7 @@ def _row_sent(
         attempts = max(1, row.attempts)  # the gateway was restarted
     if step.state is not State.PLAIN:
         due = tx.now.service + _answer_timeout(context.limits, row.row, attempts)
-    return row.with_progress(_NAMES[step.state], session.full, row.sends + 1, attempts, False, due)
+    return row.with_progress(step.state, session.full, row.sends + 1, attempts, False, due)
 
 
 def _send_stanza(context: Context, tx: Transaction, row: OutboxRow, session: Session) -> None:
@@ -385,7 +380,7 @@ def _apply(
     """
     if event is Input.WAIT_ERROR and row.attempts >= context.limits.retry_attempts:
         event = Input.EXHAUSTED
-    step = _transition(row, event)
+    step = rules.transition(row.qos, row.state, event)
     if step is None:
         return
     is_session_lost = event is Input.SESSION_LOST and row.qos == 1
@@ -401,14 +396,10 @@ def _apply(
         outbox.save(tx, _row_after(context, tx, row, step))
 
 
-def _transition(row: OutboxRow, event: Input) -> rules.Transition | None:
-    return rules.TABLE[_LEVELS[row.qos]][_STATES[row.state]].get(event)
-
-
 def _row_after(
     context: Context, tx: Transaction, row: OutboxRow, step: rules.Transition
 ) -> OutboxRow:
-    state, session, attempts = _NAMES[step.state], row.session, row.attempts
+    state, session, attempts = step.state, row.session, row.attempts
     if step.action is Action.HOLD:
         due = tx.now.service + _answer_timeout(context.limits, row.row, attempts)
         tx.wake_at(due)
@@ -439,10 +430,10 @@ def give_up(
         row.qos,
         outbox.body(tx, row.row),
         str(failure),
-        state=state.value,
+        state=state,
         recipient=row.recipient,
         outbox=row.row,
-        session=row.session if row.state == State.RELEASED.value else None,
+        session=row.session if row.state == State.RELEASED else None,
     )
     add_dead_letter(context, tx, letter)
     outbox.remove(tx, row)
@@ -536,7 +527,7 @@ def _release(context: Context, tx: Transaction, row: OutboxRow, sender: Sender) 
     The effect is that of `_apply` and `send_ready`, which return otherwise.
     """
     session = sessions.find(tx, sender.full)
-    step = _transition(row, Input.RECEIVED)
+    step = rules.transition(row.qos, row.state, Input.RECEIVED)
     if (
         step is None
         or session is None
@@ -610,7 +601,7 @@ def on_plain_acknowledged(
     """Finish messages that a session has acknowledged as plain stanzas."""
     touched = []
     for number in rows:
-        if (row := outbox.find(tx, number)) is not None and row.state == State.PLAIN.value:
+        if (row := outbox.find(tx, number)) is not None and row.state == State.PLAIN:
             _apply(context, tx, row, Input.RESULT)
             touched.append(row.recipient)
     _send_ready_all(context, tx, touched)
@@ -687,7 +678,7 @@ def _handle_timer(context: Context, tx: Transaction, row: OutboxRow) -> None:
 
 def _can_repeat(session: Session, row: OutboxRow) -> bool:
     """Return whether a request may be repeated; the session's presence or QoS may have changed."""
-    if row.state in _BOUND:
+    if row.state in BOUND:
         return session.qos is not None
     return bool(session.qos) and (is_eligible(session) or session.full == row.only_session)
 

@@ -18,7 +18,6 @@ from edge.features.outbox.rules import BOUND, Input
 from edge.features.outbox.store import outbox
 from edge.features.outbox.store.image import OutboxRow
 
-_BOUND: Final = frozenset(state.value for state in BOUND)
 _CACHE: Final = "targets"
 
 
@@ -62,7 +61,7 @@ class Targets(NamedTuple):
         That is the session that has received it; else the one it is addressed to; else the one it
         was last sent to, if that one still accepts it; else the most available one.
         """
-        if row.state in _BOUND:
+        if row.state in BOUND:
             return _by_jid(self.bound, row.session)
         if row.only_session is not None:
             session = _by_jid(self.bound, row.only_session)
@@ -84,7 +83,7 @@ class Targets(NamedTuple):
         It ignores a message for one session that was never sent and cannot be sent to that session
         now.
         """
-        was_sent = row.held or row.state in _BOUND
+        was_sent = row.held or row.state in BOUND
         return was_sent or row.only_session is None or self.target_of(row) is not None
 
 

@@ -14,6 +14,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from edge.engine.quota import Usage
+from edge.features.outbox.rules import State
 
 BODY_BYTES: Final = 1024 * 1024
 """Memory for bodies. Most messages are received within a second; the bodies of those that wait are
@@ -22,7 +23,8 @@ read from their rows."""
 STALE_ENTRIES: Final = 64
 """Outdated entries that a `_Timers` keeps at least before it removes them."""
 
-QUEUED: Final = "queued"
+# Looking up a member of an Enum runs Python code.
+QUEUED: Final = State.QUEUED
 
 
 class OutboxRow(NamedTuple):

@@ -17,6 +17,7 @@ from edge.engine import in_flight, sessions
 from edge.engine.database import NeedsDatabase, Receipt, Transaction
 from edge.engine.quota import Usage, WaitingUsage
 from edge.features.accounts import service as accounts
+from edge.features.outbox.rules import BOUND, State
 from edge.features.outbox.store.image import QUEUED, OutboxImage, OutboxRow
 
 QOS_RECEIPT: Final = "outbox"
@@ -80,8 +81,7 @@ _ACCOUNTS_WITH_SESSIONS: Final = "SELECT DISTINCT account FROM temp.sessions"
 _AGE: Final = "UPDATE main.outbox SET since = since - ? WHERE since <= ?"
 
 _IMAGE: Final = "outbox"
-_BELONGS: Final = frozenset({"received", "released"})
-"""States in which a message belongs to the session that received it."""
+_PLAIN: Final = State.PLAIN
 
 
 class _Unwritten:
@@ -138,7 +138,7 @@ def find_sendable(tx: Transaction, account: str, count: int) -> list[OutboxRow]:
     found = [
         row
         for row in outbox.sent.values()
-        if (row.state not in _BELONGS or is_session_bound(tx, row)) and _is_reachable(tx, row)
+        if (row.state not in BOUND or is_session_bound(tx, row)) and _is_reachable(tx, row)
     ]
     if len(found) >= count or not outbox.queued:
         return found
@@ -267,7 +267,7 @@ def restore(
         sender,
         msg_id,
         2,
-        "released",
+        State.RELEASED,
         session,
         sends=1,
         attempts=0,
@@ -301,7 +301,7 @@ def clear_in_flight(tx: Transaction, row: OutboxRow) -> None:
 
 
 def _receipt(state: str, row: int) -> Receipt:
-    return Receipt(PLAIN_RECEIPT if state == "plain" else QOS_RECEIPT, row)
+    return Receipt(PLAIN_RECEIPT if state == _PLAIN else QOS_RECEIPT, row)
 
 
 def remove(tx: Transaction, row: OutboxRow) -> None:

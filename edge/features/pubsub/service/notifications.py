@@ -33,7 +33,7 @@ from edge.features.messages import rules
 from edge.features.messages.rules import Outcome
 from edge.features.messages.service import NOBODY_THERE, AccountMessage, deliver
 from edge.features.outbox import service as outbox
-from edge.features.outbox.rules import BOUND, State
+from edge.features.outbox.rules import BOUND
 from edge.features.outbox.service import OutgoingMessage
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.rules.subscription import DELIVER
@@ -321,8 +321,7 @@ def drop_waiting(context: Context, tx: Transaction, subscription: Subscription) 
     """
     dropped = 0
     for row in outbox.find_by_source(tx, _outbox_source(context, subscription)):
-        bound = State(row.state) in BOUND
-        if not bound and (subscription.presence or not outbox.is_in_flight(tx, row)):
+        if row.state not in BOUND and (subscription.presence or not outbox.is_in_flight(tx, row)):
             outbox.remove(tx, row)
             dropped += 1
     if dropped:

@@ -209,7 +209,7 @@ def _take_share_items(
         row = outbox.find(tx, item.outbox or 0)
         if row is not None:
             outbox.remove(tx, row)
-        if row is not None and row.state == State.QUEUED.value and not row.attempts:
+        if row is not None and row.state == State.QUEUED and not row.attempts:
             operations.make_ready_unsent(context, tx, item)
         else:
             operations.handle_loss(context, tx, item, loss, qos=1)

@@ -35,7 +35,7 @@ from edge.features.queues.store.queues import Queue
 QOS_0: Final = "share"
 """Kind of the receipts of items sent at QoS 0, which have left their queue."""
 
-_IN_DOUBT: Final = (State.RELEASED.value, State.PLAIN.value)
+_IN_DOUBT: Final = (State.RELEASED, State.PLAIN)
 """States in which a message at QoS 2 may have been delivered but is not confirmed."""
 
 
@@ -139,4 +139,4 @@ def withdraw(context: Context, tx: Transaction, item: Item) -> Withdrawal:
         queue_items.delete(tx, item)
         return Withdrawal.IN_DOUBT
     outbox.remove(tx, row)
-    return Withdrawal.UNSENT if row.state == State.QUEUED.value else Withdrawal.SENT
+    return Withdrawal.UNSENT if row.state == State.QUEUED else Withdrawal.SENT
