@@ -38,22 +38,10 @@ class SubscriptionStanza(NamedTuple):
 class RosterPush(NamedTuple):
     """A roster push: a changed item, for the session with the full JID `to`.
 
-    `version` is the new version of the roster.
+    An item that is not listed was removed. `version` is the new version of the roster.
     """
 
     to: str
     id: str
     version: str
     item: RosterItem
-
-
-class RosterRemoval(NamedTuple):
-    """A roster push: the removal of the contact `jid`, for the session with the full JID `to`.
-
-    `version` is the new version of the roster.
-    """
-
-    to: str
-    id: str
-    version: str
-    jid: str

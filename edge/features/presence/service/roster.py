@@ -16,7 +16,7 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import Context
 from edge.engine.quota import ExceededLimit
 from edge.features.presence.service.errors import PresenceError, Reason
-from edge.features.presence.service.messages import RosterPush, RosterRemoval
+from edge.features.presence.service.messages import RosterPush
 from edge.features.presence.store import presence, roster
 from edge.features.presence.store.roster import RosterItem
 
@@ -121,29 +121,19 @@ def _exceeded_limit(context: Context, tx: Transaction, own: Party) -> ExceededLi
     return space.reserve(tx, MAX_ITEM_BYTES, context.limits)
 
 
-def push_removal(context: Context, tx: Transaction, own: Party, jid: str) -> None:
-    """Inform the account's sessions that requested the roster of a removed contact (2.5.2)."""
-    version = roster.version(tx, own.account)
-    for session in sessions.of_account(tx, own.bare):
-        if session.interested:
-            removal = RosterRemoval(session.full, _push_id(), version, jid)
-            context.send(tx, session.generation, removal)
-
-
 def on_external_change(context: Context, tx: Transaction) -> None:
     """Push the removal of contacts that another process (an operator's command) has removed."""
     for account, name, jid in roster.take_removed(tx):
-        push_removal(context, tx, Party(account, f"{name}@{context.domain}"), jid)
+        push(context, tx, Party(account, f"{name}@{context.domain}"), RosterItem(jid))
 
 
 def push(context: Context, tx: Transaction, own: Party, item: RosterItem) -> None:
-    """Send a changed item to the account's sessions that requested the roster (section 2.1.6)."""
+    """Send a changed item to the account's sessions that requested the roster (section 2.1.6).
+
+    An item that is not listed is sent as the removal of its contact (section 2.5.2).
+    """
     version = roster.version(tx, own.account)
     for session in sessions.of_account(tx, own.bare):
         if session.interested:
-            pushed = RosterPush(session.full, _push_id(), version, item)
+            pushed = RosterPush(session.full, f"push-{secrets.token_hex(6)}", version, item)
             context.send(tx, session.generation, pushed)
-
-
-def _push_id() -> str:
-    return f"push-{secrets.token_hex(6)}"

@@ -28,7 +28,6 @@ from edge.features.presence.service.roster import (
     check_size,
     find_party,
     push,
-    push_removal,
 )
 from edge.features.presence.store import roster
 from edge.features.presence.store.roster import RosterItem
@@ -142,7 +141,7 @@ def remove_contact(context: Context, tx: Transaction, own: Party, contact: Jid) 
             stanza = context.encode(SubscriptionStanza(kind, own.bare, jid))
             _send(context, tx, own, peer, jid, kind, stanza, with_push=False)
     roster.remove(tx, own.account, jid)
-    push_removal(context, tx, own, jid)
+    push(context, tx, own, RosterItem(jid))
 
 
 def _apply_inbound(
@@ -213,7 +212,7 @@ def _check_room(
         adds_request = not theirs.listed and theirs.state is SubscriptionState.NONE
         is_full = adds_request and roster.count(tx, peer.account, listed=False) >= limit
     if adds_item:
-        check_size(context, item)
+        check_size(context, item._replace(listed=True))
     if is_full:
         refusals.log(context, tx, sender, "roster_items", limit)
         raise PresenceError(Reason.ROSTER_FULL)

@@ -14,7 +14,7 @@ from edge.errors import ServiceError
 from edge.features.presence.rules.subscriptions import FIELDS
 from edge.features.presence.service import roster as service
 from edge.features.presence.service import subscriptions
-from edge.features.presence.service.messages import RosterPush, RosterRemoval
+from edge.features.presence.service.messages import RosterPush
 from edge.features.presence.service.roster import Contact, Party
 from edge.features.presence.store.roster import RosterItem
 from edge.xmpp import jid, serialize
@@ -130,7 +130,9 @@ def _query(version: str, items: Iterable[bytes]) -> bytes:
 
 
 def _encode_item(_context: Context, item: RosterItem) -> bytes:
-    """Return the element of a contact (section 2.1.2)."""
+    """Return the element of a contact (section 2.1.2), or of its removal if it is not listed."""
+    if not item.listed:
+        return serialize.tag("item", {"jid": item.jid, "subscription": "remove"})
     fields = FIELDS[item.state]
     attrs = {
         "jid": item.jid,
@@ -146,11 +148,6 @@ def _encode_item(_context: Context, item: RosterItem) -> bytes:
 def _encode_push(context: Context, push: RosterPush) -> bytes:
     query = _query(push.version, [_encode_item(context, push.item)])
     return serialize.iq_set(push.id, push.to, None, query)
-
-
-def _encode_removal(_context: Context, removal: RosterRemoval) -> bytes:
-    item = serialize.tag("item", {"jid": removal.jid, "subscription": "remove"})
-    return serialize.iq_set(removal.id, removal.to, None, _query(removal.version, [item]))
 
 
 def _versioning(_context: Context) -> bytes:
@@ -172,4 +169,3 @@ def register(hooks: Hooks) -> None:
     hooks.on_external_change.append(service.on_external_change)
     hooks.encode(RosterItem, _encode_item)
     hooks.encode(RosterPush, _encode_push)
-    hooks.encode(RosterRemoval, _encode_removal)
