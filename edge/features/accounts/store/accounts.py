@@ -7,7 +7,8 @@ password. If it is restored later, it needs a new password.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from dataclasses import astuple
+from typing import Any, Final, NamedTuple
 
 from edge.credentials import Credentials
 from edge.engine.database import Transaction
@@ -79,16 +80,13 @@ SELECT c.mechanism, c.salt, c.iterations, c.stored_key, c.server_key
 FROM credentials AS c JOIN accounts AS a ON a.id = c.account
 WHERE a.name = ? AND a.revoked IS NULL AND c.mechanism = ?
 """
-_LIST: Final = """
+_COLUMNS: Final = """
 SELECT a.name, a.trusted, a.created, a.revoked,
     EXISTS (SELECT 1 FROM credentials AS c WHERE c.account = a.id), a.downgrade, a.seen
-FROM accounts AS a ORDER BY a.name
+FROM accounts AS a
 """
-_FIND: Final = """
-SELECT a.name, a.trusted, a.created, a.revoked,
-    EXISTS (SELECT 1 FROM credentials AS c WHERE c.account = a.id), a.downgrade, a.seen
-FROM accounts AS a WHERE a.name = ?
-"""
+_LIST: Final = f"{_COLUMNS} ORDER BY a.name"
+_FIND: Final = f"{_COLUMNS} WHERE a.name = ?"
 _NAMES: Final = "SELECT name FROM accounts ORDER BY name"
 _STATUS: Final = "SELECT id, revoked IS NOT NULL, downgrade FROM main.accounts WHERE name = ?"
 _LOGIN: Final = "SELECT grant, revoked IS NOT NULL FROM accounts WHERE name = ?"
@@ -160,12 +158,12 @@ def set_credentials(tx: Transaction, name: str, credentials: Iterable[Credential
 def find(tx: Transaction, name: str) -> Account | None:
     """Return the device with this name, or `None` if it does not exist."""
     row = tx.row(_FIND, (name,))
-    return None if row is None else _account(*row)
+    return None if row is None else _account(row)
 
 
 def list_all(tx: Transaction) -> list[Account]:
     """Return all devices, ordered by name; there is no limit, because operators add devices."""
-    return [_account(*row) for row in tx.rows(_LIST)]
+    return [_account(row) for row in tx.rows(_LIST)]
 
 
 def list_names(tx: Transaction) -> list[str]:
@@ -263,28 +261,11 @@ def remove(tx: Transaction, name: str) -> PendingMessages:
     return pending
 
 
-def _account(
-    name: str,
-    trusted: int,
-    created: int,
-    revoked: int | None,
-    password: int,
-    downgrade: int,
-    seen: int | None,
-) -> Account:
+def _account(row: Any) -> Account:
+    name, trusted, created, revoked, password, downgrade, seen = row
     return Account(name, bool(trusted), created, revoked, bool(password), bool(downgrade), seen)
 
 
 def _insert_credentials(tx: Transaction, account: int, credentials: Iterable[Credentials]) -> None:
     for keys in credentials:
-        tx.run(
-            _ADD_CREDENTIALS,
-            (
-                account,
-                keys.mechanism,
-                keys.salt,
-                keys.iterations,
-                keys.stored_key,
-                keys.server_key,
-            ),
-        )
+        tx.run(_ADD_CREDENTIALS, (account, *astuple(keys)))

@@ -37,14 +37,12 @@ DELETE FROM dead WHERE id = (
     GROUP BY source ORDER BY max(count(*) * 1.0 / ?, sum(bytes) * 1.0 / ?) DESC, min(id) LIMIT 1
 ) RETURNING sender, msg_id, qos
 """
-_LIST: Final = """
+_COLUMNS: Final = """
 SELECT id, sender, msg_id, destination, qos, bytes, reason, time, state, recipient, outbox, session
-FROM dead WHERE id > ? ORDER BY id LIMIT ?
+FROM dead
 """
-_GET: Final = """
-SELECT id, sender, msg_id, destination, qos, bytes, reason, time, state, recipient, outbox, session
-FROM dead WHERE id = ?
-"""
+_LIST: Final = f"{_COLUMNS} WHERE id > ? ORDER BY id LIMIT ?"
+_GET: Final = f"{_COLUMNS} WHERE id = ?"
 _BODY: Final = "SELECT body FROM dead WHERE id = ?"
 _DELETE: Final = "DELETE FROM dead WHERE id = ?"
 
@@ -147,11 +145,17 @@ def requeue(tx: Transaction, row: int, *, may_repeat: bool) -> int:
         raise SetupError(
             f"dead letter {row} was sent to the gateway itself, which cannot read it: delete it"
         )
-    number = None
+    sender, msg_id, content = found.sender, found.msg_id, body(tx, row)
+    size = quota.charge(msg_id or "", content)
     if found.state != IN_DOUBT or may_repeat:
-        number = _requeue_as_new(tx, found, found.recipient)
+        only = found.destination if "/" in found.destination else None
+        source = sender.partition("/")[0]
+        message = OutgoingMessage(source, sender, msg_id, found.qos, content, size, only)
+        number = outbox.add(tx, found.recipient, message)
     elif found.qos == 2 and found.session is not None and found.outbox is not None:
-        number = _release_again(tx, found, found.recipient, found.session, found.outbox)
+        number = outbox.restore(
+            tx, found.outbox, found.recipient, sender, msg_id, found.session, content, size
+        )
     else:
         raise SetupError(
             f"dead letter {row} may have been delivered already; to send it again, add --may-repeat"
@@ -161,25 +165,6 @@ def requeue(tx: Transaction, row: int, *, may_repeat: bool) -> int:
     tx.run(_DELETE, (row,))
     _log_operation(tx, "requeued", found, "Notice")
     return number
-
-
-def _requeue_as_new(tx: Transaction, found: StoredDeadLetter, recipient: str) -> int | None:
-    content, source = body(tx, found.row), found.sender.partition("/")[0]
-    size = quota.charge(found.msg_id or "", content)
-    only = found.destination if "/" in found.destination else None
-    message = OutgoingMessage(
-        source, found.sender, found.msg_id, found.qos, content, size, only_session=only
-    )
-    return outbox.add(tx, recipient, message)
-
-
-def _release_again(
-    tx: Transaction, found: StoredDeadLetter, recipient: str, session: str, number: int
-) -> int | None:
-    content = body(tx, found.row)
-    size = quota.charge(found.msg_id or "", content)
-    message = found.sender, found.msg_id, session, content, size
-    return outbox.restore(tx, number, recipient, *message)
 
 
 def delete(tx: Transaction, row: int) -> None:

@@ -22,14 +22,11 @@ from edge.features.presence.rules.subscriptions import (
 
 _ACCOUNT: Final = "SELECT id FROM accounts WHERE name = ?"
 _VERSION: Final = "SELECT roster_version FROM accounts WHERE id = ?"
-_FIND: Final = """
-SELECT jid, listed, subscription, ask, approved, request, name, groups
-FROM roster WHERE account = ? AND jid = ?
+_ITEMS: Final = """
+SELECT jid, listed, subscription, ask, approved, request, name, groups FROM roster WHERE account = ?
 """
-_LISTED: Final = """
-SELECT jid, listed, subscription, ask, approved, request, name, groups
-FROM roster WHERE account = ? AND listed = 1 ORDER BY jid
-"""
+_FIND: Final = f"{_ITEMS} AND jid = ?"
+_LISTED: Final = f"{_ITEMS} AND listed = 1 ORDER BY jid"
 _REQUESTS: Final = """
 SELECT request FROM roster WHERE account = ? AND request IS NOT NULL ORDER BY jid LIMIT ?
 """
