@@ -12,7 +12,7 @@ or does not support service discovery, has no QoS support. Source: XEP-0115, sec
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from edge.engine import meta, sessions
 from edge.engine.access import Sender
@@ -33,13 +33,8 @@ NO_QOS: Final = ""
 """The namespace of a session without QoS support."""
 
 
-class Announced(NamedTuple):
-    """The capabilities that a presence announces: hash function, node and verification string."""
-
-    hash: str
-    node: str
-    ver: str
-
+Announced: TypeAlias = tuple[str, str, str]
+"""The capabilities that a presence announces: hash function, node and verification string."""
 
 CAPS_NEEDED: Final = Event[[Context, Transaction, Session]]("capabilities needed")
 """Hook event: a session is about to be queried for the first time.
@@ -58,26 +53,6 @@ class InfoQuery(NamedTuple):
     number: int
     to: str
     node: str | None
-
-
-class QueryId(NamedTuple):
-    """The id of a query, as a session's answer repeats it."""
-
-    epoch: str
-    number: int
-
-
-class Features(NamedTuple):
-    """A session's answer to a query.
-
-    Attributes:
-        qos: the QoS namespace among its features, or `NO_QOS`.
-        verified_qos: the QoS namespace that the hash of the announced capabilities proves; `None`
-            if the answer does not match the hash.
-    """
-
-    qos: str
-    verified_qos: str | None
 
 
 def learn(context: Context, tx: Transaction, session: Session) -> None:
@@ -158,22 +133,33 @@ def _run_hooks(context: Context, tx: Transaction, generation: int, full: str) ->
 # Answers
 
 
-def find_query(tx: Transaction, sender: Sender, id: QueryId) -> CapsQuery | None:
+def find_query(tx: Transaction, sender: Sender, epoch: str, number: int) -> CapsQuery | None:
     """Return the query that a session answers, or `None` if no answer to this id is expected."""
     query = store.find_query(tx, sender.generation)
-    if query is None or query.due is None or query.number != id.number:
+    if query is None or query.due is None or query.number != number:
         return None
-    return query if id.epoch == meta.epoch(tx) else None
+    return query if epoch == meta.epoch(tx) else None
 
 
 def handle_answer(
-    context: Context, tx: Transaction, sender: Sender, query: CapsQuery, features: Features
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    query: CapsQuery,
+    qos: str,
+    verified_qos: str | None,
 ) -> None:
-    """Record the features of a session, and those of its announced hash if it matches them."""
-    if query.hash and query.ver and features.verified_qos is not None:
+    """Record the features of a session, and those of its announced hash if it matches them.
+
+    Args:
+        qos: the QoS namespace among its features, or `NO_QOS`.
+        verified_qos: the QoS namespace that the hash of the announced capabilities proves; `None`
+            if the answer does not match the hash.
+    """
+    if query.hash and query.ver and verified_qos is not None:
         most = context.limits.capabilities
-        store.add_verified(tx, query.hash, query.ver, features.verified_qos, most)
-    _set_qos(context, tx, sender.generation, sender.full, features.qos)
+        store.add_verified(tx, query.hash, query.ver, verified_qos, most)
+    _set_qos(context, tx, sender.generation, sender.full, qos)
 
 
 def handle_refusal(context: Context, tx: Transaction, sender: Sender, query: CapsQuery) -> None:

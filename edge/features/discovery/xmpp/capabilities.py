@@ -12,7 +12,7 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
 from edge.engine.sessions import Session
 from edge.features.discovery import service
-from edge.features.discovery.service import Announced, Features, InfoQuery, QueryId
+from edge.features.discovery.service import InfoQuery
 from edge.features.discovery.store import CapsQuery
 from edge.xmpp import capabilities as caps
 from edge.xmpp import disco, serialize
@@ -37,8 +37,7 @@ def _encode_query(context: Context, query: InfoQuery) -> bytes:
 
 
 def _read_announced(_context: Context, tx: Transaction, session: Session) -> None:
-    announced = caps.announced_in(session.presence)
-    service.set_announced(tx, session, None if announced is None else Announced(*announced))
+    service.set_announced(tx, session, caps.announced_in(session.presence))
 
 
 def handle_answer(context: Context, stanza: Stanza) -> Work | bytes:
@@ -46,17 +45,17 @@ def handle_answer(context: Context, stanza: Stanza) -> Work | bytes:
     id = iq_ids.parse(stanza.attrs.get("id", ""))
     if id is None or not _is_to_gateway(context, stanza):
         return context.hooks.other_answer(context, stanza)
-    query_id = QueryId(id.epoch, id.row)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
-        query = service.find_query(tx, sender, query_id)
+        query = service.find_query(tx, sender, id.epoch, id.row)
         if query is None:
             return b""
         if stanza.attrs["type"] == "error":
             if _is_final(stanza):
                 service.handle_refusal(context, tx, sender, query)
         else:
-            service.handle_answer(context, tx, sender, query, _read_features(stanza, query))
+            qos, verified_qos = _read_features(stanza, query)
+            service.handle_answer(context, tx, sender, query, qos, verified_qos)
         return b""
 
     return work
@@ -74,7 +73,8 @@ def _is_final(stanza: Stanza) -> bool:
     return error is not None and error.attrs.get("type") in _FINAL_TYPES
 
 
-def _read_features(stanza: Stanza, query: CapsQuery) -> Features:
+def _read_features(stanza: Stanza, query: CapsQuery) -> tuple[str, str | None]:
+    """Return the QoS namespace among a session's features, and the one that its hash proves."""
     element = next((child for child in stanza.children if child.name == _QUERY), None)
     info = caps.Info((), None) if element is None else caps.read(element.tree())
     verified = None
@@ -82,7 +82,7 @@ def _read_features(stanza: Stanza, query: CapsQuery) -> Features:
         announced = Caps(query.hash, query.node, query.ver)
         if caps.verifies(info.text, announced):  # only the hashed text is proven
             verified = _first_qos(caps.parts(info.text))
-    return Features(_first_qos(info.features), verified)
+    return _first_qos(info.features), verified
 
 
 def _first_qos(features: Collection[str]) -> str:

@@ -16,7 +16,6 @@ from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
 from edge.errors import ServiceError
-from edge.features.discovery.service import Announced
 from edge.features.presence.rules import presence as rules
 from edge.features.presence.rules.subscriptions import SubscriptionType
 from edge.features.presence.service import presence as service
@@ -149,8 +148,7 @@ def _broadcast(context: Context, stanza: Stanza, type_: str | None) -> _Act:
         )
     if type_ is not None:
         raise StanzaError("bad-request", "a presence of this type needs an address")
-    priority, caps = _priority(stanza), capabilities.announced_by(stanza)
-    announced = None if caps is None else Announced(*caps)
+    priority, announced = _priority(stanza), capabilities.announced_by(stanza)
 
     def act(tx: Transaction, sender: Sender) -> None:
         stored = stamped(raw, sender.full)
