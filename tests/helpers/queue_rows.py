@@ -7,6 +7,7 @@ from typing import Final
 from edge.engine.database import Transaction
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.rules.node_config import NodeConfig
+from edge.features.pubsub.rules.subscription import SubscriptionOptions
 from edge.features.pubsub.store import affiliations, nodes, subscriptions
 from edge.features.queues.store import overview, queue_items, queues
 from edge.features.queues.store.overview import Overview
@@ -55,8 +56,7 @@ def join(tx: Transaction, queue: Queue, jid: str = WORKER, *, qos: int = 0, take
         node=queue.node,
         filter=queue.filter,
         queue=queue.id,
-        qos=qos,
-        requests=takes,
+        options=SubscriptionOptions(qos=qos, requests=takes),
     ).id
 
 

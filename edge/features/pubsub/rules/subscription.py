@@ -69,7 +69,8 @@ class SubscriptionOptions(NamedTuple):
 
     `deliver` is whether notifications are sent. `requests` is the number of items that a member of
     a queue or share holds at a time, `None` if not set. If `presence` is set, the subscription ends
-    when its session ends. `policy` is the policy of a share, `None` if not set.
+    when its session ends. `policy` is the policy of a share, `None` if not set; it is stored with
+    the queue of the share.
     """
 
     deliver: bool = True
@@ -78,17 +79,15 @@ class SubscriptionOptions(NamedTuple):
     requests: int | None = None
     policy: Policy | None = None
 
-    @property
-    def other_options(self) -> Mapping[str, str]:
-        """Options that have no column in the table of subscriptions, by registered name."""
-        return {} if self.deliver else {DELIVER: "0"}
+
+DEFAULT: Final = SubscriptionOptions()
 
 
 def default_options(kind: SubscriptionKind, max_requests: int) -> SubscriptionOptions:
     """Return the default options of a kind of subscription."""
     if kind is SubscriptionKind.SHARE:
         return SubscriptionOptions(qos=1, requests=min(DEFAULT_REQUESTS, max_requests))
-    return SubscriptionOptions()
+    return DEFAULT
 
 
 def apply_options(

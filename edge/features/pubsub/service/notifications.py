@@ -36,7 +36,6 @@ from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import BOUND
 from edge.features.outbox.service import OutgoingMessage
 from edge.features.pubsub.rules.node_config import NodeConfig
-from edge.features.pubsub.rules.subscription import DELIVER
 from edge.features.pubsub.service.access import access_check, may_cache_access
 from edge.features.pubsub.service.item_publisher import named_publisher
 from edge.features.pubsub.store import items, subscriptions
@@ -136,11 +135,8 @@ def is_notified(config: NodeConfig, event: NodeEvent) -> bool:
 
 
 def recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recipient]:
-    """Return the plain subscriptions, to the node or to a matching filter, that get its events.
-
-    A subscription is left out if the subscriber has no access to the node, or has set the option
-    `DELIVER` to 0.
-    """
+    """Return the plain subscriptions that get events of a node: those to the node or to a matching
+    filter whose subscriber has access to the node and has not disabled their delivery."""
     found = store.get(tx, node.id)
     if found is None:
         found = _recipients(context, tx, node)
@@ -154,7 +150,7 @@ def _recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recip
     if not found:
         return ()
     may_subscribe = access_check(context, tx, node)
-    found = [one for one in found if one.options.get(DELIVER) != "0" and may_subscribe(one.bare)]
+    found = [one for one in found if one.options.deliver and may_subscribe(one.bare)]
     counts = Counter(one.jid for one in found)
     return [Recipient(one, one.subid if counts[one.jid] > 1 else None) for one in found]
 
@@ -187,7 +183,7 @@ def announce(
 def announce_to_all(
     context: Context, tx: Transaction, node: Node, event: NodeEvent, members: Sequence[Subscription]
 ) -> None:
-    """Send an event of a node to its plain subscriptions and to `members`, those of its queue."""
+    """Notify all plain subscriptions to a node and the `members` of its queue of an event."""
     announce(context, tx, node, event)
     if is_notified(node.config, event):
         for member in members:
@@ -242,7 +238,8 @@ def send(
     If the subscriber's outbox is full, the notification is dropped and logged as a refusal; the
     publication succeeds nevertheless.
     """
-    if subscription.qos == 0:
+    qos = subscription.options.qos
+    if qos == 0:
         _send_plain(context, tx, subscription, notification)
         return
     body = context.encode(notification._replace(to=None))
@@ -254,7 +251,7 @@ def send(
     only = subscription.jid if "/" in subscription.jid else None
     sender = f"{pubsub_service(context.domain)}/{notification.event.node}"
     source = _outbox_source(context, subscription)
-    message = OutgoingMessage(source, sender, None, subscription.qos, body, size, only)
+    message = OutgoingMessage(source, sender, None, qos, body, size, only)
     outbox.enqueue(context, tx, account, message)
 
 
@@ -321,7 +318,8 @@ def drop_waiting(context: Context, tx: Transaction, subscription: Subscription) 
     """
     dropped = 0
     for row in outbox.find_by_source(tx, _outbox_source(context, subscription)):
-        if row.state not in BOUND and (subscription.presence or not outbox.is_in_flight(tx, row)):
+        is_sent = outbox.is_in_flight(tx, row) and not subscription.options.presence
+        if row.state not in BOUND and not is_sent:
             outbox.remove(tx, row)
             dropped += 1
     if dropped:

@@ -23,7 +23,6 @@ from edge.features.pubsub.rules import subscription as rules
 from edge.features.pubsub.rules import topic
 from edge.features.pubsub.rules.reasons import Reason
 from edge.features.pubsub.rules.subscription import (
-    DELIVER,
     REQUESTS,
     InvalidSubscriptionOption,
     SubscriptionKind,
@@ -138,10 +137,15 @@ def _target_name(tx: Transaction, subscription: Subscription) -> str:
 def _find(tx: Transaction, target: Target, jid: str) -> Subscription | None:
     """Return the subscription of a JID to a target; raises `PubsubError` if the target is a
     nonexistent node."""
+    node, filter, share = _columns(tx, target)
+    return subscriptions.find(tx, jid, node=node, filter=filter, share=share)
+
+
+def _columns(tx: Transaction, target: Target) -> tuple[int | None, str | None, str | None]:
+    """Return the node, the filter and the share's name of the subscriptions to a target."""
     if target.filter is None:
-        return subscriptions.find(tx, jid, node=access.get_node(tx, target.text).id)
-    share = None if target.share is None else target.share.name
-    return subscriptions.find(tx, jid, filter=target.filter.text, share=share)
+        return access.get_node(tx, target.text).id, None, None
+    return None, target.filter.text, None if target.share is None else target.share.name
 
 
 def _get(
@@ -187,7 +191,7 @@ def subscribe(
     if kind is SubscriptionKind.QUEUE and REQUESTS not in values:
         raise PubsubError(Reason.CONFIGURATION_REQUIRED)
     found = _find(tx, target, jid)
-    old = rules.default_options(kind, max_requests) if found is None else _options(found)
+    old = rules.default_options(kind, max_requests) if found is None else found.options
     new = _apply_options(context, kind, old, values)
     policy = _share_policy(subject, new)
     if found is None:
@@ -283,10 +287,7 @@ def _add(
         node=None if subject.node is None else subject.node.id,
         filter=None if target.filter is None else target.filter.text,
         queue=None if queue is None else queue.id,
-        qos=new.qos,
-        requests=new.requests,
-        presence=new.presence,
-        options=new.other_options,
+        options=new,
     )
 
 
@@ -334,18 +335,12 @@ def end_unauthorized(context: Context, tx: Transaction, node: Node) -> None:
 # Options
 
 
-def _options(subscription: Subscription, policy: Policy | None = None) -> SubscriptionOptions:
-    deliver = subscription.options.get(DELIVER) != "0"
-    qos, presence, requests = subscription.qos, subscription.presence, subscription.requests
-    return SubscriptionOptions(deliver, qos, presence, requests, policy)
-
-
 def _options_with_policy(tx: Transaction, subscription: Subscription) -> SubscriptionOptions:
     policy = None
     if subscription.queue is not None and subscription.share is not None:
         queue = queue_registry.get(tx, subscription.queue)
         policy = None if queue is None else Policy(queue.policy)
-    return _options(subscription, policy)
+    return subscription.options._replace(policy=policy)
 
 
 def _kind(subscription: Subscription) -> SubscriptionKind:
@@ -366,9 +361,7 @@ def _apply_options(
 def _change(
     context: Context, tx: Transaction, old: Subscription, new: SubscriptionOptions
 ) -> Subscription:
-    found = old._replace(
-        qos=new.qos, requests=new.requests, presence=new.presence, options=new.other_options
-    )
+    found = old._replace(options=new._replace(policy=None))
     subscriptions.save(tx, found)
     if found.queue is not None:
         membership.join(context, tx, found)
@@ -428,10 +421,7 @@ def list_own(
 
 
 def _is_to(tx: Transaction, target: Target, subscription: Subscription) -> bool:
-    if target.filter is None:
-        return subscription.node == access.get_node(tx, target.text).id
-    share = None if target.share is None else target.share.name
-    return (subscription.filter, subscription.share) == (target.filter.text, share)
+    return (subscription.node, subscription.filter, subscription.share) == _columns(tx, target)
 
 
 def list_of_node(

@@ -7,16 +7,13 @@ share the trie through `Transaction.cache`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from edge.engine.database import Transaction
+from edge.features.pubsub.rules.subscription import DEFAULT, DELIVER, SubscriptionOptions
 from edge.features.pubsub.rules.topic import Trie, parse_filter
 from edge.features.pubsub.store import recipients
-
-NO_OPTIONS: Final[Mapping[str, str]] = {}
 
 BATCH: Final = 64
 """Maximum number of subscriptions that one unit of work ends because no session returned."""
@@ -28,10 +25,8 @@ class Subscription(NamedTuple):
     """A subscription.
 
     `account` is the name of the subscriber's account, `jid` the subscribed bare or full JID. Either
-    `node` (a number) or `filter` is set. For a member of a queue, `queue` is the queue's number,
-    `share` the name of the share if the queue belongs to one, and `requests` the number of items
-    that the member holds at a time. If `presence` is set, the subscription ends when its session
-    ends. `options` has further options by registered name.
+    `node` (a number) or `filter` is set. For a member of a queue, `queue` is the queue's number and
+    `share` the name of the share if the queue belongs to one.
     """
 
     id: int
@@ -42,10 +37,7 @@ class Subscription(NamedTuple):
     filter: str | None
     queue: int | None
     share: str | None
-    qos: int
-    requests: int | None
-    presence: bool
-    options: Mapping[str, str]
+    options: SubscriptionOptions
 
     @property
     def bare(self) -> str:
@@ -116,8 +108,8 @@ SELECT id FROM queues AS q WHERE share IS NOT NULL
 ORDER BY id
 """
 
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
-_decoder: Final = msgspec.json.Decoder(dict[str, str])
+_NO_DELIVERY: Final = f'{{"{DELIVER}":"0"}}'
+"""Value of the column `options` if `deliver` is false, in JSON; otherwise it is empty, `{}`."""
 
 
 def add(
@@ -129,14 +121,11 @@ def add(
     node: int | None = None,
     filter: str | None = None,
     queue: int | None = None,
-    qos: int = 0,
-    requests: int | None = None,
-    presence: bool = False,
-    options: Mapping[str, str] = NO_OPTIONS,
+    options: SubscriptionOptions = DEFAULT,
 ) -> Subscription:
     """Add a subscription of the account named `account`, which must exist; the JID must not have a
     subscription to the same target yet."""
-    values = (subid, jid, node, filter, queue, qos, requests, presence, _text(options), account)
+    values = (subid, jid, node, filter, queue, *_values(options), account)
     (id,) = tx.row(_ADD, values)
     recipients.forget(tx)
     found = get(tx, id)
@@ -147,10 +136,8 @@ def add(
 
 
 def save(tx: Transaction, subscription: Subscription) -> None:
-    """Store the options of a subscription: level, `requests`, `presence` and `options`."""
-    options = _text(subscription.options)
-    set_ = subscription.qos, subscription.requests, subscription.presence, options
-    tx.run(_SAVE, (*set_, subscription.id))
+    """Store the options of a subscription."""
+    tx.run(_SAVE, (*_values(subscription.options), subscription.id))
     recipients.forget(tx)
     index: _FilterIndex | None = tx.cache.get(_FILTERS)
     if index is not None and subscription.id in index.subscriptions:
@@ -300,8 +287,9 @@ def _add_to_index(index: _FilterIndex, subscription: Subscription) -> None:
         index.shares.add(filter, subscription.queue)
 
 
-def _text(options: Mapping[str, str]) -> str:
-    return _encode(options).decode()
+def _values(options: SubscriptionOptions) -> tuple[int, int | None, bool, str]:
+    delivery = "{}" if options.deliver else _NO_DELIVERY
+    return options.qos, options.requests, options.presence, delivery
 
 
 def _all(rows: Sequence[Any]) -> list[Subscription]:
@@ -313,6 +301,6 @@ def _one(row: Any) -> Subscription | None:
 
 
 def _subscription(row: Any) -> Subscription:
-    *fields, presence, options = row
-    found = NO_OPTIONS if options == "{}" else _decoder.decode(options)
-    return Subscription._make((*fields, bool(presence), found))
+    *fields, qos, requests, presence, delivery = row
+    options = SubscriptionOptions(delivery != _NO_DELIVERY, qos, bool(presence), requests)
+    return Subscription._make((*fields, options))

@@ -282,7 +282,7 @@ def _assign(
             context, tx, queue, item, member, subscription
         ):
             return False
-        locked = subscription.qos > 0
+        locked = subscription.options.qos > 0
     else:
         locked, until = True, tx.now.service + queue.lock_timeout
         tx.wake_at(until)

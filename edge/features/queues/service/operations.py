@@ -164,7 +164,7 @@ def _kind(tx: Transaction, queue: Queue, item: Item) -> Kind:
         return Kind.NODE
     member = find_subscription(tx, item.subscription or 0)
     if member is not None:
-        return transitions.kind(member.qos)
+        return transitions.kind(member.options.qos)
     sent = outbox.find(tx, item.outbox or 0)
     return Kind.SHARE_2 if sent is None else transitions.kind(sent.qos)
 

@@ -59,7 +59,8 @@ def deliver(
 
     At QoS 0 the item leaves the queue; at QoS 1 and 2 the caller must lock it.
     """
-    if subscription.qos == 0:
+    qos = subscription.options.qos
+    if qos == 0:
         _send_once(context, tx, item, member, subscription)
         return True
     body = context.encode(_delivery(tx, item, subscription))
@@ -71,10 +72,10 @@ def deliver(
         f"{service}/{_ordering_key(queue, item)}",
         f"{service}/{item.node}",
         None,
-        subscription.qos,
+        qos,
         body,
         size,
-        only_session=member.session if is_full or subscription.qos == 1 else None,
+        only_session=member.session if is_full or qos == 1 else None,
         session=member.session,
         queue_item=item.row,
     )

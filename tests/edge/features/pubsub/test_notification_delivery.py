@@ -9,6 +9,7 @@ import pytest
 
 from edge.engine.database import Transaction
 from edge.features.outbox.store import dead_letters, outbox
+from edge.features.pubsub.rules.subscription import SubscriptionOptions
 from edge.features.pubsub.service import notifications
 from edge.features.pubsub.service.notifications import ItemPublished, Notification
 from edge.features.pubsub.store import subscriptions
@@ -51,7 +52,8 @@ def subscribe(
     name = jid.partition("@")[0]
 
     def unit(tx: Transaction) -> Subscription:
-        return subscriptions.add(tx, name, jid, subid, filter="#", qos=qos, presence=presence)
+        options = SubscriptionOptions(qos=qos, presence=presence)
+        return subscriptions.add(tx, name, jid, subid, filter="#", options=options)
 
     return gateway.tx(unit)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from edge.engine import database
 from edge.engine.database import Transaction
 from edge.features.accounts.store import accounts
+from edge.features.pubsub.rules.subscription import SubscriptionOptions
 from edge.features.pubsub.rules.topic import matches, parse_filter
 from edge.features.pubsub.store import subscriptions
 from edge.features.pubsub.store.subscriptions import Subscription
@@ -96,7 +97,8 @@ class IndexedDatabase:
         def unit(tx: Transaction) -> None:
             found = subscriptions.get(tx, self.all[which % len(self.all)])
             if found is not None:
-                changed = found._replace(qos=2, requests=3, presence=True, options={"o": "1"})
+                options = SubscriptionOptions(deliver=False, qos=2, presence=True, requests=3)
+                changed = found._replace(options=options)
                 subscriptions.save(tx, changed)
 
         if self.all:
@@ -139,13 +141,19 @@ def test_queries_find_a_subscription(indexed: IndexedDatabase) -> None:
         work = queues.add_for_node(tx, 7).id
         jid, full = "pump@gw.example", "pump@gw.example/fw"
         add = subscriptions.add
-        node = add(tx, "pump", jid, "1", node=7, qos=1, options={"pubsub#deliver": "0"})
-        filter = add(tx, "pump", full, "2", filter="a/#", presence=True)
-        share = add(tx, "pump", full, "3", filter="a/#", queue=queue, qos=2, requests=5)
-        worker = add(tx, "pump", full, "4", node=7, queue=work, requests=1)
+        silent, bound = (
+            SubscriptionOptions(deliver=False, qos=1),
+            SubscriptionOptions(presence=True),
+        )
+        five = SubscriptionOptions(qos=2, requests=5)
+        node = add(tx, "pump", jid, "1", node=7, options=silent)
+        filter = add(tx, "pump", full, "2", filter="a/#", options=bound)
+        share = add(tx, "pump", full, "3", filter="a/#", queue=queue, options=five)
+        worker = add(tx, "pump", full, "4", node=7, queue=work)
         assert (node.bare, filter.bare) == (jid, jid)
-        assert node.options == {"pubsub#deliver": "0"}
-        assert (share.share, share.account, share.requests) == ("s", "pump", 5)
+        assert (node.options, filter.options, share.options) == (silent, bound, five)
+        assert tx.row("SELECT options FROM subscriptions") == ('{"pubsub#deliver":"0"}',)
+        assert (share.share, share.account) == ("s", "pump")
         find = subscriptions.find
         assert find(tx, jid, node=7) == node
         assert find(tx, full, node=7) == worker
