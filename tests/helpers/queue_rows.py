@@ -11,6 +11,7 @@ from edge.features.pubsub.rules.subscription import SubscriptionOptions
 from edge.features.pubsub.store import affiliations, nodes, subscriptions
 from edge.features.queues.store import overview, queue_items, queues
 from edge.features.queues.store.overview import Overview
+from edge.features.queues.store.queue_items import NewItem
 from edge.features.queues.store.queues import Queue
 
 OWNER: Final = "olga@gw.example"
@@ -37,8 +38,10 @@ def fill(tx: Transaction, queue: Queue) -> None:
     """Enqueue the ready items `one` and `two`, `late` (delayed), `bad` (dead), `held` (locked)."""
     now = tx.now.service
     for item, due in (("one", None), ("two", None), ("late", now + 30), ("bad", None)):
-        queue_items.enqueue(tx, queue, "work", item, PUBLISHER, b"<a/>", due=due)
-    held = queue_items.enqueue(tx, queue, "work", "held", PUBLISHER, b"<a/>", priority=2).row
+        queue_items.enqueue(tx, queue, NewItem("work", item, PUBLISHER, b"<a/>", due=due))
+    held = queue_items.enqueue(
+        tx, queue, NewItem("work", "held", PUBLISHER, b"<a/>", priority=2)
+    ).row
     queue_items.lock(tx, held, 0, FIRST, now + 60)
     bad = queue_items.find(tx, queue.id, "bad")
     assert bad is not None

@@ -19,6 +19,7 @@ from edge.engine.database import Transaction
 from edge.engine.events import StoredEvent
 from edge.features.accounts.store import accounts
 from edge.features.queues.store import overview, queue_items, queues
+from edge.features.queues.store.queue_items import NewItem
 from edge.ops import control
 from edge.ops.transactions import changing, reading
 from tests.helpers import queue_rows
@@ -199,7 +200,7 @@ def test_control_characters_in_an_item_id_are_escaped(folder: Path) -> None:
     def enqueue(tx: Transaction) -> None:
         found = queues.get(tx, 1)
         assert found is not None
-        queue_items.enqueue(tx, found, "work", "\x1b[2J\nx", PUBLISHER, b"")
+        queue_items.enqueue(tx, found, NewItem("work", "\x1b[2J\nx", PUBLISHER, b""))
 
     change(folder, enqueue)
     text = ok(queue(folder, "show", "work"))

@@ -28,6 +28,7 @@ from edge.errors import ConfigError, StoreError
 from edge.features.accounts.store import accounts
 from edge.features.eventlog.store.uplink_view import Notice
 from edge.features.queues.store import queue_items
+from edge.features.queues.store.queue_items import NewItem
 from edge.ops.control import ConnectedSession, ProcessStatus
 from edge.web import http, page, server, site, status_snapshot
 from edge.web.hosts import KnownHosts
@@ -395,7 +396,7 @@ async def test_metrics_follow_the_format_of_prometheus(gateway: Gateway) -> None
 async def test_no_device_node_or_queue_is_a_label(gateway: Gateway) -> None:
     def unit(tx: Transaction) -> None:
         queue = queue_rows.node(tx, "secret-node")
-        queue_items.enqueue(tx, queue, "secret-node", "i1", queue_rows.PUBLISHER, b"")
+        queue_items.enqueue(tx, queue, NewItem("secret-node", "i1", queue_rows.PUBLISHER, b""))
         waiting.hold(tx, "secret@gw.example", "secret-id")
 
     await gateway.store.run(unit)
@@ -517,7 +518,7 @@ async def test_queues_and_nearly_used_limits_are_shown(gateway: Gateway) -> None
     def unit(tx: Transaction) -> None:
         queue = queue_rows.node(tx, "<work>")
         for item in ("a", "b", "c"):
-            queue_items.enqueue(tx, queue, "<work>", item, queue_rows.PUBLISHER, b"")
+            queue_items.enqueue(tx, queue, NewItem("<work>", item, queue_rows.PUBLISHER, b""))
         queue_items.dead_letter(tx, 1, "expired")
         for item in ("d", "e"):
             waiting.bury(tx, item)

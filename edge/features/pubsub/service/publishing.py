@@ -33,6 +33,7 @@ from edge.features.pubsub.store import items, nodes
 from edge.features.pubsub.store.nodes import NEW_NODE, Node
 from edge.features.queues.service import operations, queue_registry
 from edge.features.queues.service.queue_registry import ITEM_LOCKED, Queue
+from edge.features.queues.service.queue_registry import NewItem as QueuedItem
 
 UNREADABLE: Final = "unreadable"
 """Name of the refusal of an item whose payload cannot be decoded into events."""
@@ -173,18 +174,18 @@ def check_room(
     If the queue of one matching share is full, nothing is published, so that no share misses items.
     """
     found = _find_queues(context, tx, node)
-    id, publisher, payload = item.id, sender.full, item.payload
+    queued = QueuedItem(node.name, item.id, sender.full, item.payload)
     logged, exceeded = item.logged.events, None
     if logged:
         exceeded = eventlog.exceeded_limit(context, tx, logged)
     if exceeded is None and node.config.queueing:
         queue = found[0] if found else None
-        exceeded = queue_registry.exceeded_node_limit(context, tx, queue, id, publisher, payload)
+        exceeded = queue_registry.exceeded_node_limit(context, tx, queue, queued)
     elif exceeded is None:
         exceeded = (
             _exceeded_storage_limit(context, tx, sender, node, item)
             or _exceeded_notification_limit(context, tx, node, item)
-            or queue_registry.exceeded_share_limit(context, tx, found, id, publisher, payload)
+            or queue_registry.exceeded_share_limit(context, tx, found, queued)
         )
     return Room(exceeded, found)
 
@@ -274,19 +275,12 @@ def put(
         notifications.announce(context, tx, node, event)
         payload = payload if config.deliver_payloads else b""
     context.hooks.trigger(ITEM_PUBLISHED, context, tx, node, sender, item)
+    priority, delay, ttl = options
     for queue in _find_queues(context, tx, node) if found is None else found:
-        operations.enqueue(
-            context,
-            tx,
-            queue,
-            node.name,
-            item.id,
-            sender.full,
-            payload,
-            priority=options.priority,
-            delay=options.delay,
-            ttl=options.ttl,
-        )
+        due = tx.now.service + delay if delay else None
+        expires = None if ttl is None else tx.now.service + ttl
+        queued = QueuedItem(node.name, item.id, sender.full, payload, priority, due, expires)
+        operations.enqueue(context, tx, queue, queued)
 
 
 def _store(context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem) -> None:

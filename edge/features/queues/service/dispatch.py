@@ -19,7 +19,7 @@ from edge.features.queues.rules import assignment as rules
 from edge.features.queues.rules.assignment import Assignment, Member, Policy, ReadyItem
 from edge.features.queues.service import notifications, share_delivery
 from edge.features.queues.store import depth_events, queue_items, queue_members, queues
-from edge.features.queues.store.queue_items import Item, Lock
+from edge.features.queues.store.queue_items import Item, Lock, NewItem
 from edge.features.queues.store.queue_members import ConnectedMember
 from edge.features.queues.store.queues import Queue
 
@@ -57,17 +57,7 @@ def dispatch(context: Context, tx: Transaction, queue_id: int, queue: Queue | No
     tx.wake_at(tx.now.service)
 
 
-def assign_new(
-    context: Context,
-    tx: Transaction,
-    queue: Queue,
-    node: str,
-    item_id: str,
-    publisher: str,
-    body: bytes,
-    priority: int,
-    expires: float | None,
-) -> bool:
+def assign_new(context: Context, tx: Transaction, queue: Queue, new: NewItem) -> bool:
     """Enqueue an item of a queue node and assign it at once; return whether that was possible.
 
     This is a faster form of enqueuing the item and dispatching the queue. It is impossible, and
@@ -78,7 +68,7 @@ def assign_new(
     simple = queue.node is not None and queue.policy == Policy.LEAST_LOADED.value
     if not simple or not queue_items.is_drained(tx, queue.id):
         return False
-    if expires is not None and expires <= now:
+    if new.expires is not None and new.expires <= now:
         return False
     free = queue_members.with_room(tx, queue.id, 1)
     if not free:
@@ -86,10 +76,8 @@ def assign_new(
     to, until = free[0], now + queue.lock_timeout
     tx.wake_at(until)
     lock = Lock(to.member.subscription, to.member.session, until)
-    item = queue_items.enqueue(
-        tx, queue, node, item_id, publisher, body, priority=priority, expires=expires, lock=lock
-    )
-    notifications.deliver(context, tx, item._replace(deliveries=0), to, body)
+    item = queue_items.enqueue(tx, queue, new, lock)
+    notifications.deliver(context, tx, item._replace(deliveries=0), to, new.body)
     depth_events.count_delivery(tx, queue.id, again=False)
     _count(context, tx, queue, item, to)
     return True

@@ -24,7 +24,7 @@ from edge.features.queues.service import notifications
 from edge.features.queues.service.dispatch import assign_new, dispatch
 from edge.features.queues.service.errors import QueueError, RefusalReason
 from edge.features.queues.store import depth_events, queue_items, queue_members, queues
-from edge.features.queues.store.queue_items import Item
+from edge.features.queues.store.queue_items import Item, NewItem
 from edge.features.queues.store.queues import Queue
 
 _REFUSALS: Final = {
@@ -38,56 +38,30 @@ _PUBLISHERS: Final = (Affiliation.PUBLISHER, Affiliation.PUBLISH_ONLY)
 # Items arrive
 
 
-def enqueue(
-    context: Context,
-    tx: Transaction,
-    queue: Queue,
-    node: str,
-    item_id: str,
-    publisher: str,
-    body: bytes,
-    *,
-    priority: int = 0,
-    delay: float | None = None,
-    ttl: float | None = None,
-) -> None:
+def enqueue(context: Context, tx: Transaction, queue: Queue, new: NewItem) -> None:
     """Enqueue an item, and assign it if a member has room. The caller has checked the limits.
 
     If a queue node has an item with the same ItemID, a waiting item keeps its place and gets the
     new payload; a dead item is deleted.
 
-    Args:
-        publisher: the publisher's full JID.
-        body: the payload, a complete element; empty if there is none.
-        priority: items with the highest number are delivered first.
-        delay: service seconds until the item is ready.
-        ttl: service seconds after which the item is dead unless it is locked.
-
     Raises:
         QueueError: a member has locked the item with this ItemID.
     """
-    now = tx.now.service
-    due = now + delay if delay else None
-    expires = None if ttl is None else now + ttl
-    for timer in (due, expires):
+    for timer in (new.due, new.expires):
         if timer is not None:
             tx.wake_at(timer)
-    if queue.node is not None and (old := queue_items.find(tx, queue.id, item_id)) is not None:
+    if queue.node is not None and (old := queue_items.find(tx, queue.id, new.item)) is not None:
         if old.state == "locked":
             raise QueueError(RefusalReason.ITEM_LOCKED)
         if old.state != "dead":
-            queue_items.replace(tx, queue, old, publisher, body, expires)
+            queue_items.replace(tx, queue, old, new)
             dispatch(context, tx, queue.id, queue)  # the old item may have expired already
             return
         queue_items.delete(tx, old)
-    if due is None and assign_new(
-        context, tx, queue, node, item_id, publisher, body, priority, expires
-    ):
+    if new.due is None and assign_new(context, tx, queue, new):
         return
-    queue_items.enqueue(
-        tx, queue, node, item_id, publisher, body, priority=priority, due=due, expires=expires
-    )
-    if due is None:
+    queue_items.enqueue(tx, queue, new)
+    if new.due is None:
         dispatch(context, tx, queue.id, queue)
 
 

@@ -17,21 +17,12 @@ from edge.features.queues.rules.transitions import Loss
 from edge.features.queues.service import membership
 from edge.features.queues.service.dispatch import dispatch
 from edge.features.queues.store import queue_items, queue_members, queues
-from edge.features.queues.store.queues import Queue, add_for_share, get, of_node, of_share
-
-__all__ = [
-    "ITEM_LOCKED",
-    "Queue",
-    "add_for_share",
-    "configure_node",
-    "exceeded_node_limit",
-    "exceeded_share_limit",
-    "get",
-    "of_node",
-    "of_share",
-    "purge_node",
-    "remove_node",
-]
+from edge.features.queues.store.queue_items import NewItem as NewItem
+from edge.features.queues.store.queues import Queue as Queue
+from edge.features.queues.store.queues import add_for_share as add_for_share
+from edge.features.queues.store.queues import get as get
+from edge.features.queues.store.queues import of_node as of_node
+from edge.features.queues.store.queues import of_share as of_share
 
 SHARES_PART: Final = 2
 """Divisor of `limits.queue_items` and `limits.queue_bytes` for shared subscriptions: they may use
@@ -115,22 +106,17 @@ def _dead_letter_shared_items(context: Context, tx: Transaction, node: Node) -> 
 
 
 def exceeded_node_limit(
-    context: Context,
-    tx: Transaction,
-    queue: Queue | None,
-    item_id: str,
-    publisher: str,
-    payload: bytes,
+    context: Context, tx: Transaction, queue: Queue | None, new: NewItem
 ) -> ExceededLimit | None:
     """Return the limit that an item published to a queue node would exceed, or `None`.
 
     If a worker has locked the item with the same ItemID, a limit with the name `ITEM_LOCKED` is
     returned. `queue` is `None` if the publication will create the node and its queue.
     """
-    size = queue_items.charge(item_id, publisher, payload)
+    size = new.charge
     if queue is None:
         return _exceeded_total(context, queues.usage(tx, _NO_QUEUE)[1], 1, size)
-    old = queue_items.find(tx, queue.id, item_id)
+    old = queue_items.find(tx, queue.id, new.item)
     if old is not None and old.state == "locked":
         return ExceededLimit(ITEM_LOCKED, 1)
     growth = size if old is None else size - old.bytes
@@ -139,15 +125,10 @@ def exceeded_node_limit(
 
 
 def exceeded_share_limit(
-    context: Context,
-    tx: Transaction,
-    shares: Sequence[Queue],
-    item_id: str,
-    publisher: str,
-    payload: bytes,
+    context: Context, tx: Transaction, shares: Sequence[Queue], new: NewItem
 ) -> ExceededLimit | None:
     """Return the limit that adding an item to all queues in `shares` would exceed, or `None`."""
-    size, count = queue_items.charge(item_id, publisher, payload), len(shares)
+    size, count = new.charge, len(shares)
     for queue in shares:
         exceeded = _exceeded_limit(context, tx, queue, size)
         if exceeded is not None:

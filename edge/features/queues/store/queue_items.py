@@ -85,6 +85,33 @@ class Item(NamedTuple):
     bytes: int
 
 
+class NewItem(NamedTuple):
+    """An item to append to a queue.
+
+    Attributes:
+        node: the name of the node to which the item was published.
+        item: the ItemID.
+        publisher: the full JID of the publisher.
+        body: the payload, a complete element; empty if there is none.
+        priority: items with the highest number are delivered first.
+        due: the service second at which the item is ready; `None` means at once.
+        expires: the service second at which the item is dead unless it is locked.
+    """
+
+    node: str
+    item: str
+    publisher: str
+    body: bytes
+    priority: int = 0
+    due: float | None = None
+    expires: float | None = None
+
+    @property
+    def charge(self) -> int:
+        """Return the bytes charged for the item."""
+        return len(self.body) + len(self.item.encode()) + len(self.publisher.encode()) + OVERHEAD
+
+
 class _Unwritten:
     """Changes of a transaction that have not been written to the tables yet.
 
@@ -276,11 +303,6 @@ _IS_RESTART_HANDLED: Final = "SELECT 1 FROM temp.share_items"
 _SET_RESTART_HANDLED: Final = "INSERT INTO temp.share_items (looked) VALUES (1)"
 
 
-def charge(item: str, publisher: str, body: bytes) -> int:
-    """Return the bytes charged for an item."""
-    return len(body) + len(item.encode()) + len(publisher.encode()) + OVERHEAD
-
-
 def get(tx: Transaction, row: int) -> Item | None:
     """Return an item by its row number."""
     found = tx.row(_GET, (row,))
@@ -332,28 +354,16 @@ def _forget(tx: Transaction) -> None:
     tx.cache.pop(_DRAINED, None)
 
 
-def enqueue(
-    tx: Transaction,
-    queue: Queue,
-    node: str,
-    item: str,
-    publisher: str,
-    body: bytes,
-    *,
-    priority: int = 0,
-    due: float | None = None,
-    expires: float | None = None,
-    lock: Lock | None = None,
-) -> Item:
+def enqueue(tx: Transaction, queue: Queue, new: NewItem, lock: Lock | None = None) -> Item:
     """Append an item to a queue and return it.
 
-    The item is delayed until `due`, if given, and its time to live ends at `expires`, both in
-    service seconds. With a `lock` the item is stored as locked, with one delivery.
+    With a `lock` the item is stored as locked, with one delivery.
     """
+    node, item, publisher, body, priority, due, expires = new
     state = "ready" if due is None else "delayed"
     if lock is not None:
         state = "locked"
-    now, size, slot = tx.now, charge(item, publisher, body), _slot(queue, publisher)
+    now, size, slot = tx.now, new.charge, _slot(queue, publisher)
     values = (queue.id, node, item, publisher, state, priority, now.wall, now.service, due, expires)
     locked = (
         NO_LOCK if lock is None else (1, lock.subscription, lock.holder, now.service, lock.until)
@@ -397,21 +407,12 @@ def _write(tx: Transaction) -> None:
             tx.run_many(sql, values)
 
 
-def replace(
-    tx: Transaction,
-    queue: Queue,
-    item: Item,
-    publisher: str,
-    body: bytes,
-    expires: float | None = None,
-) -> None:
+def replace(tx: Transaction, queue: Queue, item: Item, new: NewItem) -> None:
     """Replace the payload of a waiting item, which keeps its place in the queue."""
-    size, now = charge(item.item, publisher, body), tx.now
-    tx.run(
-        _REPLACE,
-        (publisher, now.wall, now.service, expires, _slot(queue, publisher), size, item.row),
-    )
-    tx.run(_SET_BODY, (body, item.row))
+    size, slot, now = new.charge, _slot(queue, new.publisher), tx.now
+    values = new.publisher, now.wall, now.service, new.expires, slot, size
+    tx.run(_REPLACE, (*values, item.row))
+    tx.run(_SET_BODY, (new.body, item.row))
     tx.run(_ADD_BYTES, (size - item.bytes, queue.id))
     tx.run(_ADD_BYTES_TO_TOTAL, (size - item.bytes,))
     queues.forget(tx)

@@ -11,6 +11,7 @@ from edge.features.queues.service import diagnosis
 from edge.features.queues.service.diagnosis import Moment
 from edge.features.queues.store import overview, queue_items, queues
 from edge.features.queues.store.overview import Attendance
+from edge.features.queues.store.queue_items import NewItem
 from edge.features.queues.store.queues import Queue
 from tests.helpers import queue_rows
 from tests.helpers.people import make_available
@@ -136,7 +137,9 @@ def test_items_that_go_first_are_counted(gateway: Gateway) -> None:
     assert reason is Reason.BEHIND_OTHERS
     assert text.endswith("; 1 ready item before it in the queue")
     gateway.tx(
-        lambda tx: queue_items.enqueue(tx, first(tx), "work", "x", PUBLISHER, b"", priority=1)
+        lambda tx: queue_items.enqueue(
+            tx, first(tx), NewItem("work", "x", PUBLISHER, b"", priority=1)
+        )
     )
     assert diagnosed(gateway, "two", [])[1].endswith("; 2 ready items before it in the queue")
 
