@@ -43,13 +43,13 @@ def error(
 
 
 def service_work(
-    context: Context, stanza: Stanza, act: Callable[[Transaction, Sender], bytes]
+    context: Context, stanza: Stanza, act: Callable[[Transaction, Sender], bytes | None]
 ) -> Work:
     """Return a unit of work that answers a request to the publish-subscribe service.
 
     Args:
-        act: performs the request and returns the payload of the result; raises `ServiceError` or
-            `StanzaError` to refuse the request.
+        act: performs the request and returns the payload of the result, if it has one; raises
+            `ServiceError` or `StanzaError` to refuse the request.
     """
 
     def work(tx: Transaction, sender: Sender) -> bytes:
@@ -59,7 +59,7 @@ def service_work(
             payload = act(tx, sender)
         except (ServiceError, StanzaError) as refusal:
             return error(context, stanza, sender, refusal)
-        return result(stanza, sender, payload)
+        return result(stanza, sender, payload or b"")
 
     return work
 

@@ -51,9 +51,8 @@ def set_(context: Context, stanza: Stanza) -> Work:
     if not changes or len({one.jid for one in changes}) < len(changes):
         raise pubsub.refusal("bad-request", text="one affiliation for each JID is expected")
 
-    def act(tx: Transaction, sender: Sender) -> bytes:
+    def act(tx: Transaction, sender: Sender) -> None:
         nodes.set_affiliations(context, tx, sender, element.attrs.get("node"), changes)
-        return b""
 
     return answers.service_work(context, stanza, act)
 

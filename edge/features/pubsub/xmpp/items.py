@@ -202,14 +202,13 @@ def retract(context: Context, stanza: Stanza) -> Work:
     if not id:
         raise pubsub.refusal("bad-request", "item-required", "the request must name an item")
 
-    def act(tx: Transaction, sender: Sender) -> bytes:
+    def act(tx: Transaction, sender: Sender) -> None:
         node = access.get_node(tx, name)
         if node.config.queueing:
             operations.delete_item(context, tx, sender, node, id)
-            return b""
+            return
         if not is_set:
             raise pubsub.refusal("bad-request", text="deleting an item requires an iq of type set")
         service.retract(context, tx, sender, node, id, notify=notify)
-        return b""
 
     return answers.service_work(context, stanza, act)

@@ -69,25 +69,19 @@ def get_default(context: Context, stanza: Stanza) -> Work:
 def configure(context: Context, stanza: Stanza) -> Work:
     """Change the configuration of a node for an owner (section 8.2.4)."""
     element = stanza.children[0].children[0]
-    values = forms.read_configure(element)
-
-    def act(tx: Transaction, sender: Sender) -> bytes:
-        nodes.configure(context, tx, sender, element.attrs.get("node"), values)
-        return b""
-
-    return answers.service_work(context, stanza, act)
+    name, values = element.attrs.get("node"), forms.read_configure(element)
+    return answers.service_work(
+        context, stanza, lambda tx, sender: nodes.configure(context, tx, sender, name, values)
+    )
 
 
 def delete(context: Context, stanza: Stanza) -> Work:
     """Delete a node for an owner (section 8.4)."""
     element = stanza.children[0].children[0]
-    redirect = _read_redirect(element)
-
-    def act(tx: Transaction, sender: Sender) -> bytes:
-        nodes.delete(context, tx, sender, element.attrs.get("node"), redirect)
-        return b""
-
-    return answers.service_work(context, stanza, act)
+    name, redirect = element.attrs.get("node"), _read_redirect(element)
+    return answers.service_work(
+        context, stanza, lambda tx, sender: nodes.delete(context, tx, sender, name, redirect)
+    )
 
 
 def _read_redirect(element: Child) -> str:
@@ -103,9 +97,6 @@ def _read_redirect(element: Child) -> str:
 def purge(context: Context, stanza: Stanza) -> Work:
     """Delete all items of a node for an owner (section 8.5)."""
     name = stanza.children[0].children[0].attrs.get("node")
-
-    def act(tx: Transaction, sender: Sender) -> bytes:
-        nodes.purge(context, tx, sender, name)
-        return b""
-
-    return answers.service_work(context, stanza, act)
+    return answers.service_work(
+        context, stanza, lambda tx, sender: nodes.purge(context, tx, sender, name)
+    )

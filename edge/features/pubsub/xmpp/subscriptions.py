@@ -114,10 +114,9 @@ def unsubscribe(context: Context, stanza: Stanza) -> Work:
     element = stanza.children[0].children[0]
     target = service.parse_target(context, element.attrs.get("node", ""))
 
-    def act(tx: Transaction, sender: Sender) -> bytes:
+    def act(tx: Transaction, sender: Sender) -> None:
         subscriber, subid = _read_subscriber(element), element.attrs.get("subid")
         service.unsubscribe(context, tx, sender, target, subscriber, subid)
-        return b""
 
     return answers.service_work(context, stanza, act)
 
@@ -164,10 +163,9 @@ def set_options(context: Context, stanza: Stanza) -> Work:
     target = service.parse_target(context, element.attrs.get("node", ""))
     values = forms.read_subscription_options(element.tree())
 
-    def act(tx: Transaction, sender: Sender) -> bytes:
+    def act(tx: Transaction, sender: Sender) -> None:
         subscriber, subid = _read_subscriber(element), element.attrs.get("subid")
         service.set_options(context, tx, sender, target, subscriber, subid, values)
-        return b""
 
     return answers.service_work(context, stanza, act)
 
@@ -223,9 +221,8 @@ def set_of_node(context: Context, stanza: Stanza) -> Work:
     if not changes:
         raise pubsub.refusal("bad-request", text="at least one <subscription/> is expected")
 
-    def act(tx: Transaction, sender: Sender) -> bytes:
+    def act(tx: Transaction, sender: Sender) -> None:
         service.set_subscriptions(context, tx, sender, element.attrs.get("node"), changes)
-        return b""
 
     return answers.service_work(context, stanza, act)
 

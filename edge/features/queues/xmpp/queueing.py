@@ -50,9 +50,8 @@ def unlock(context: Context, stanza: Stanza) -> Work:
         text = "one <item/> with an ItemID is required"
         raise pubsub.refusal("bad-request", "item-required", text)
 
-    def act(tx: Transaction, sender: Sender) -> bytes:
+    def act(tx: Transaction, sender: Sender) -> None:
         operations.unlock_item(context, tx, sender, access.get_node(tx, name), ids[0])
-        return b""
 
     return answers.service_work(context, stanza, act)
 
