@@ -16,7 +16,7 @@ from msgspec import field
 from edge.config.limits import REJECTED_SEGMENT_BYTES, Limits
 from edge.config.options import Flash, Gateway, Log, Pubsub, Section, Uplink, Web, Xmpp
 from edge.errors import ConfigError
-from edge.features.pubsub.rules.topic import InvalidFilter, parse_filter
+from edge.features.pubsub.rules.topic import InvalidFilter, check_filter
 from sync.common.regular_files import read_regular
 
 FILE_NAME: Final = "fieldpost.toml"
@@ -226,7 +226,7 @@ def _check_filters(config: Config) -> None:
     for name, texts in filters.items():
         for text in texts:
             try:
-                parse_filter(text)
+                check_filter(text)
             except InvalidFilter as error:
                 raise ConfigError(f"{name}: {text!r}: {error}") from None
 

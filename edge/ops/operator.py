@@ -63,7 +63,7 @@ def check_filters(filters: list[str]) -> tuple[str, ...]:
     """Return the filters of a `Listen`; raises `RequestRefused` if one is invalid."""
     for text in filters:
         try:
-            topic.parse_filter(text)
+            topic.check_filter(text)
         except InvalidFilter as error:
             raise RequestRefused(f"{text}: {error}") from None
     return tuple(filters)

@@ -46,7 +46,7 @@ def find(tx: Transaction, name: str) -> Overview:
     except InvalidFilter as error:
         raise SetupError(f"{name}: {error}") from None
     if share is not None:
-        found = overview.of_share(tx, share.name, share.filter.text)
+        found = overview.of_share(tx, share.name, share.filter)
     else:
         found = overview.of_node(tx, name)
     if found is None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Hashable
-from functools import lru_cache
+from collections.abc import Hashable, Iterable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T", bound="Hashable")
@@ -33,27 +32,16 @@ class InvalidFilter(ValueError):
     """A topic filter or the name of a share is invalid; the text says why."""
 
 
-class Filter(NamedTuple):
-    """Valid topic filter, split into its levels."""
-
-    levels: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """The filter as text, with levels separated by "/"."""
-        return "/".join(self.levels)
-
-
 class Share(NamedTuple):
     """A shared subscription: all subscribers that use the same share name and filter."""
 
     name: str
-    filter: Filter
+    filter: str
 
     @property
     def text(self) -> str:
         """The share as `$share:NAME:FILTER`."""
-        return f"{SHARE_PREFIX}:{self.name}:{self.filter.text}"
+        return f"{SHARE_PREFIX}:{self.name}:{self.filter}"
 
 
 def name_problem(name: str, max_bytes: int) -> str:
@@ -83,20 +71,23 @@ def is_share(text: str) -> bool:
     return text.startswith((f"{SHARE_PREFIX}:", f"{SHARE_PREFIX}/"))
 
 
-def parse_filter(text: str) -> Filter:
-    """Parse a topic filter; a filter without wildcards matches one name. Raises `InvalidFilter`."""
+def check_filter(text: str) -> None:
+    """Check that a text is a topic filter; a filter without wildcards matches one name.
+
+    Raises:
+        InvalidFilter: the text is not a valid filter.
+    """
     if not text:
         raise InvalidFilter("a filter must not be empty")
     if _CONTROL.search(text):
         raise InvalidFilter("a filter must not contain control characters")
-    levels = tuple(text.split("/"))
+    levels = text.split("/")
     if len(levels) > MAX_LEVELS:
         raise InvalidFilter(f"a filter must have at most {MAX_LEVELS} levels")
     if is_share(text) or text == SHARE_PREFIX:
         raise InvalidFilter(f"a filter must not begin with {SHARE_PREFIX}")
     for number, level in enumerate(levels, 1):
         _check_level(level, is_last=number == len(levels))
-    return Filter(levels)
 
 
 def _check_level(level: str, *, is_last: bool) -> None:
@@ -123,13 +114,13 @@ def parse_share(text: str) -> Share | None:
         raise InvalidFilter("the name of a share must not be empty")
     if _CONTROL.search(name) or any(character in name for character in ":/+#"):
         raise InvalidFilter("the name of a share must not contain : / + # or control characters")
-    return Share(name, parse_filter(rest))
+    check_filter(rest)
+    return Share(name, rest)
 
 
-def matches(filter: Filter, name: str) -> bool:
-    """Return whether a filter matches the name of a node."""
-    levels = name.split("/")
-    wanted = filter.levels
+def matches(filter: str, name: str) -> bool:
+    """Return whether a valid filter matches the name of a node."""
+    levels, wanted = name.split("/"), filter.split("/")
     if wanted[0] in WILDCARDS and levels[0].startswith("$"):
         return False
     if wanted[-1] == ALL_LEVELS:
@@ -142,53 +133,31 @@ def matches(filter: Filter, name: str) -> bool:
     )
 
 
-def matches_any(filters: tuple[str, ...], name: str) -> bool:
+def matches_any(filters: Iterable[str], name: str) -> bool:
     """Return whether at least one of several valid filters matches the name of a node."""
-    return any(matches(filter, name) for filter in _parse_filters(filters))
-
-
-@lru_cache(maxsize=8)
-def _parse_filters(texts: tuple[str, ...]) -> tuple[Filter, ...]:
-    return tuple(map(parse_filter, texts))
+    return any(matches(filter, name) for filter in filters)
 
 
 class _Branch(Generic[T]):
     """A node of the trie, reached by the levels of a filter.
 
     `exact` has the values of filters that end here, `subtree` those of filters whose next level is
-    `#`; `any_level` is the child for the level `+`, `children` has the children for literal levels.
+    `#`. `children` are the branches of the next levels; that of `+` matches all levels.
     """
 
-    __slots__ = ("any_level", "children", "exact", "subtree")
+    __slots__ = ("children", "exact", "subtree")
 
     def __init__(self) -> None:
         self.exact: dict[T, None] = {}
         self.subtree: dict[T, None] = {}
-        self.any_level: _Branch[T] | None = None
         self.children: dict[str, _Branch[T]] = {}
-
-    def child(self, level: str) -> _Branch[T] | None:
-        return self.any_level if level == ONE_LEVEL else self.children.get(level)
-
-    def ensure_child(self, level: str) -> _Branch[T]:
-        found = self.child(level)
-        if found is None:
-            found = _Branch()
-            if level == ONE_LEVEL:
-                self.any_level = found
-            else:
-                self.children[level] = found
-        return found
-
-    def remove_child(self, level: str) -> None:
-        if level == ONE_LEVEL:
-            self.any_level = None
-        else:
-            del self.children[level]
 
     @property
     def is_empty(self) -> bool:
-        return not (self.exact or self.subtree or self.children or self.any_level)
+        return not (self.exact or self.subtree or self.children)
+
+    def values(self, filter: str) -> dict[T, None]:
+        return self.subtree if filter.endswith(ALL_LEVELS) else self.exact
 
 
 class Trie(Generic[T]):
@@ -203,27 +172,27 @@ class Trie(Generic[T]):
     def __init__(self) -> None:
         self._root: _Branch[T] = _Branch()
 
-    def add(self, filter: Filter, value: T) -> None:
+    def add(self, filter: str, value: T) -> None:
         """Add a value to a filter; nothing changes if the filter has the value already."""
         branch = self._root
-        for level in _literal_levels(filter):
-            branch = branch.ensure_child(level)
-        _values(branch, filter)[value] = None
+        for level in _levels_before_all(filter):
+            branch = branch.children.setdefault(level, _Branch())
+        branch.values(filter)[value] = None
 
-    def remove(self, filter: Filter, value: T) -> None:
+    def remove(self, filter: str, value: T) -> None:
         """Remove a value from a filter, if present, and the branches that become empty."""
         path = [self._root]
-        levels = _literal_levels(filter)
+        levels = _levels_before_all(filter)
         for level in levels:
-            found = path[-1].child(level)
+            found = path[-1].children.get(level)
             if found is None:
                 return
             path.append(found)
-        _values(path[-1], filter).pop(value, None)
+        path[-1].values(filter).pop(value, None)
         for level in reversed(levels):
             if not path.pop().is_empty:
                 break
-            path[-1].remove_child(level)
+            del path[-1].children[level]
 
     def match(self, name: str) -> list[T]:
         """Return the values of all filters that match a name; each filter adds its own values."""
@@ -237,10 +206,11 @@ class Trie(Generic[T]):
             following = []
             for branch in front:
                 found += branch.subtree
-                if branch.any_level is not None:
-                    following.append(branch.any_level)
-                if (child := branch.children.get(level)) is not None:
-                    following.append(child)
+                children = branch.children
+                if ONE_LEVEL in children:
+                    following.append(children[ONE_LEVEL])
+                if level in children:
+                    following.append(children[level])
             front = following
         for branch in front:
             found += branch.exact
@@ -253,9 +223,6 @@ class Trie(Generic[T]):
         return self._root.is_empty
 
 
-def _literal_levels(filter: Filter) -> tuple[str, ...]:
-    return filter.levels[:-1] if filter.levels[-1] == ALL_LEVELS else filter.levels
-
-
-def _values(branch: _Branch[T], filter: Filter) -> dict[T, None]:
-    return branch.subtree if filter.levels[-1] == ALL_LEVELS else branch.exact
+def _levels_before_all(filter: str) -> list[str]:
+    levels = filter.split("/")
+    return levels[:-1] if levels[-1] == ALL_LEVELS else levels

@@ -65,7 +65,7 @@ def may_auto_create(context: Context, tx: Transaction, sender: Sender, name: str
     Raises:
         PubsubError: the option allows it, but the name is invalid or there are too many nodes.
     """
-    if not topic.matches_any(tuple(context.pubsub.auto_create), name):
+    if not topic.matches_any(context.pubsub.auto_create, name):
         return False
     check_name(context, name)
     _check_room(context, tx, sender.bare)

@@ -118,8 +118,7 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
 
 def is_shipped(context: Context, node: str) -> bool:
     """Return whether `[uplink] topics` selects a node, by name, so that its items are logged."""
-    topics = context.uplink.topics
-    return bool(topics) and topic.matches_any(tuple(topics), node)
+    return topic.matches_any(context.uplink.topics, node)
 
 
 def find_target(

@@ -28,7 +28,7 @@ from edge.features.pubsub.rules.subscription import (
     SubscriptionKind,
     SubscriptionOptions,
 )
-from edge.features.pubsub.rules.topic import Filter, Share
+from edge.features.pubsub.rules.topic import Share
 from edge.features.pubsub.service import access, notifications
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.store import nodes, subscriptions
@@ -69,7 +69,7 @@ class Target(NamedTuple):
 
     text: str
     share: Share | None = None
-    filter: Filter | None = None
+    filter: str | None = None
 
 
 class SubscribedOptions(NamedTuple):
@@ -107,12 +107,13 @@ def parse_target(context: Context, text: str) -> Target:
         share = topic.parse_share(text)
         if share is not None:
             _check_size(context, share.name)
-            _check_size(context, share.filter.text)
+            _check_size(context, share.filter)
             return Target(text, share, share.filter)
         if not topic.is_filter(text):
             return Target(text)
         _check_size(context, text)
-        return Target(text, None, topic.parse_filter(text))
+        topic.check_filter(text)
+        return Target(text, None, text)
     except topic.InvalidFilter as error:
         raise PubsubError(Reason.INVALID_FILTER, str(error)) from None
 
@@ -131,7 +132,7 @@ def _target_name(tx: Transaction, subscription: Subscription) -> str:
     filter = subscription.filter or ""
     if subscription.share is None:
         return filter
-    return Share(subscription.share, topic.parse_filter(filter)).text
+    return Share(subscription.share, filter).text
 
 
 def _find(tx: Transaction, target: Target, jid: str) -> Subscription | None:
@@ -145,7 +146,7 @@ def _columns(tx: Transaction, target: Target) -> tuple[int | None, str | None, s
     """Return the node, the filter and the share's name of the subscriptions to a target."""
     if target.filter is None:
         return access.get_node(tx, target.text).id, None, None
-    return None, target.filter.text, None if target.share is None else target.share.name
+    return None, target.filter, None if target.share is None else target.share.name
 
 
 def _get(
@@ -210,7 +211,7 @@ def subscribe(
 
 def _find_subject(context: Context, tx: Transaction, sender: Sender, target: Target) -> _Subject:
     if target.share is not None:
-        queue = queue_registry.of_share(tx, target.share.name, target.share.filter.text)
+        queue = queue_registry.of_share(tx, target.share.name, target.share.filter)
         return _Subject(SubscriptionKind.SHARE, None, queue)
     if target.filter is not None:
         return _Subject(SubscriptionKind.PLAIN)
@@ -276,7 +277,7 @@ def _add(
     queue = subject.queue
     if target.share is not None and queue is None:
         policy = (new.policy or Policy.LEAST_LOADED).value
-        name, filter = target.share.name, target.share.filter.text
+        name, filter = target.share
         queue = queue_registry.add_for_share(tx, name, filter, policy)
         event_counters.count(tx, "share", "made", sender.bare, topic=filter, tags={"share": name})
     return subscriptions.add(
@@ -285,7 +286,7 @@ def _add(
         jid,
         subid,
         node=None if subject.node is None else subject.node.id,
-        filter=None if target.filter is None else target.filter.text,
+        filter=target.filter,
         queue=None if queue is None else queue.id,
         options=new,
     )

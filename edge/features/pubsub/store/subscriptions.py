@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from edge.engine.database import Transaction
 from edge.features.pubsub.rules.subscription import DEFAULT, DELIVER, SubscriptionOptions
-from edge.features.pubsub.rules.topic import Trie, parse_filter
+from edge.features.pubsub.rules.topic import Trie
 from edge.features.pubsub.store import recipients
 
 BATCH: Final = 64
@@ -153,9 +153,9 @@ def remove(tx: Transaction, subscription: Subscription) -> None:
         return
     if subscription.queue is None:
         index.subscriptions.pop(subscription.id, None)
-        index.plain.remove(parse_filter(subscription.filter), subscription.id)
+        index.plain.remove(subscription.filter, subscription.id)
     elif not has_members(tx, subscription.queue):
-        index.shares.remove(parse_filter(subscription.filter), subscription.queue)
+        index.shares.remove(subscription.filter, subscription.queue)
 
 
 def get(tx: Transaction, id: int) -> Subscription | None:
@@ -273,13 +273,13 @@ def _index(tx: Transaction) -> _FilterIndex:
         for subscription in _all(tx.rows(_PLAIN_FILTERS)):
             _add_to_index(index, subscription)
         for queue, filter in tx.rows(_SHARES):
-            index.shares.add(parse_filter(filter), queue)
+            index.shares.add(filter, queue)
         tx.cache[_FILTERS] = index
     return index
 
 
 def _add_to_index(index: _FilterIndex, subscription: Subscription) -> None:
-    filter = parse_filter(subscription.filter or "")
+    filter = subscription.filter or ""
     if subscription.queue is None:
         index.plain.add(filter, subscription.id)
         index.subscriptions[subscription.id] = subscription

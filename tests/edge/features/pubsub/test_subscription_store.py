@@ -15,7 +15,7 @@ from edge.engine import database
 from edge.engine.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.pubsub.rules.subscription import SubscriptionOptions
-from edge.features.pubsub.rules.topic import matches, parse_filter
+from edge.features.pubsub.rules.topic import matches
 from edge.features.pubsub.store import subscriptions
 from edge.features.pubsub.store.subscriptions import Subscription
 from edge.features.queues.store import queues
@@ -57,7 +57,7 @@ class IndexedDatabase:
         """Return the same by matching each row."""
         tx = Transaction(self.connection, Clock()())
         found = [one for id in self.all if (one := subscriptions.get(tx, id)) is not None]
-        hit = [one for one in found if matches(parse_filter(one.filter or ""), name)]
+        hit = [one for one in found if matches(one.filter or "", name)]
         plain = [one for one in hit if one.queue is None]
         return plain, sorted({one.queue for one in hit if one.queue is not None})
 
