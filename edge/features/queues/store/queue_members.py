@@ -52,40 +52,31 @@ _ADD_SESSION: Final = (
     f"{_INSERT} WHERE t.pubsub_unavailable = 0 AND t.generation = ? AND s.jid IN (?, ?) "
     f"{_ON_CONFLICT}"
 )
-_LOCKED: Final = """
-SELECT i.holder, i.bytes FROM main.queue_items AS i JOIN main.subscriptions AS s
-    ON s.id = i.subscription
-WHERE s.id = ?1 AND i.state = 'locked'
-    AND i.holder >= (SELECT jid FROM main.subscriptions WHERE id = ?1)
-    AND i.holder < (SELECT jid FROM main.subscriptions WHERE id = ?1) || '0'
-"""
-_SET_COUNT: Final = """
-UPDATE temp.queue_members
-SET in_flight = ?, bytes = ?, free = ? < capacity AND ? < ?, stalled = 0 WHERE subscription = ?
-"""
-_SET_SESSION_COUNT: Final = (
-    "UPDATE temp.queue_members SET mine = ? WHERE subscription = ? AND full = ?"
-)
-_CLEAR_SESSION_COUNTS: Final = "UPDATE temp.queue_members SET mine = 0 WHERE subscription = ?"
-_CLEAR_COUNT: Final = """
-UPDATE temp.queue_members
-SET in_flight = 0, bytes = 0, mine = 0, free = capacity > 0, stalled = 0
-WHERE subscription = ? AND locks = 1
+_COUNT_LOCKED: Final = """
+UPDATE temp.queue_members AS m
+SET in_flight = n.items, bytes = n.bytes, free = n.items < capacity AND n.bytes < ?2, stalled = 0,
+    mine = (
+        SELECT count(*) FROM main.queue_items AS i
+        WHERE i.subscription = ?1 AND i.state = 'locked' AND i.holder = m.full
+    )
+FROM (
+    SELECT count(*) AS items, coalesce(sum(i.bytes), 0) AS bytes FROM main.queue_items AS i
+    WHERE i.subscription = ?1 AND i.state = 'locked'
+        AND i.holder >= (SELECT jid FROM main.subscriptions WHERE id = ?1)
+        AND i.holder < (SELECT jid FROM main.subscriptions WHERE id = ?1) || '0'
+) AS n
+WHERE m.subscription = ?1 RETURNING in_flight
 """
 _CLEAR_STALL: Final = """
 UPDATE temp.queue_members SET free = in_flight < capacity AND bytes < ?, stalled = 0
 WHERE subscription = ?
 """
-_LOAD: Final = """
-SELECT subscription, generation, full, bare, needs, plain, capacity, in_flight, mine, bytes, free,
-    stalled, turn
-FROM temp.queue_members WHERE queue = ?
-"""
-_LOAD_SUBSCRIPTION: Final = """
+_MEMBERS: Final = """
 SELECT queue, subscription, generation, full, bare, needs, plain, capacity, in_flight, mine, bytes,
     free, stalled, turn
-FROM temp.queue_members WHERE subscription = ?
-"""
+FROM temp.queue_members"""
+_LOAD: Final = f"{_MEMBERS} WHERE queue = ?"
+_LOAD_SUBSCRIPTION: Final = f"{_MEMBERS} WHERE subscription = ?"
 _SAVE: Final = """
 UPDATE temp.queue_members SET in_flight = ?, mine = ?, bytes = ?, free = ?, stalled = ?, turn = ?
 WHERE subscription = ? AND generation = ?
@@ -244,7 +235,7 @@ def _queue(tx: Transaction, queue: int) -> _Queue:
         rows = tx.rows(_LOAD, (queue,))
         if len(image) >= CACHED_QUEUES:
             image.clear()
-        found = image[queue] = _Queue([_Member(*row) for row in rows])
+        found = image[queue] = _Queue([_Member(*row) for _queue, *row in rows])
     return found
 
 
@@ -285,9 +276,8 @@ def _reread(tx: Transaction, subscription: int) -> None:
 def add_subscription(tx: Transaction, subscription: int, max_bytes: int) -> None:
     """Add a subscription to a queue with all its sessions, or update it."""
     write(tx)
-    for (found,) in set(tx.rows(_ADD_SUBSCRIPTION, (subscription,))):
-        _count(tx, found, max_bytes)
-    _reread(tx, subscription)
+    tx.rows(_ADD_SUBSCRIPTION, (subscription,))
+    _count(tx, subscription, max_bytes)
 
 
 def add_session(tx: Transaction, generation: int, full: str, max_bytes: int) -> bool:
@@ -298,22 +288,15 @@ def add_session(tx: Transaction, generation: int, full: str, max_bytes: int) -> 
     found = {id for (id,) in tx.rows(_ADD_SESSION, (generation, full, bare))}
     for subscription in found:
         _count(tx, subscription, max_bytes)
-        _reread(tx, subscription)
     return bool(found)
 
 
 def _count(tx: Transaction, subscription: int, max_bytes: int) -> None:
     """Count the items that a member has locked; at QoS 0, the items that are being sent to it."""
-    locked = tx.rows(_LOCKED, (subscription,))
-    if not locked:
-        tx.run(_CLEAR_COUNT, (subscription,))
+    counts = tx.rows(_COUNT_LOCKED, (subscription, max_bytes))
+    if not any(in_flight for (in_flight,) in counts):
         tx.run(_COUNT_SENT, (subscription,))
-        return
-    size = sum(bytes for _holder, bytes in locked)
-    tx.run(_SET_COUNT, (len(locked), size, len(locked), size, max_bytes, subscription))
-    holders = [holder for holder, _bytes in locked]
-    for holder in set(holders):
-        tx.run(_SET_SESSION_COUNT, (holders.count(holder), subscription, holder))
+    _reread(tx, subscription)
 
 
 def count_assignment(
@@ -462,18 +445,11 @@ def recount_locking(tx: Transaction, max_bytes: int) -> None:
     tx.run(_REMOVE_ENDED)
     _drop(tx)
     for (subscription,) in tx.rows(_LOCKING):
-        _recount(tx, subscription, max_bytes)
+        _count(tx, subscription, max_bytes)
 
 
 def recount_queue(tx: Transaction, queue: int, max_bytes: int) -> None:
     """Recount the items of all members of a queue."""
     write(tx)
     for (subscription,) in tx.rows(_OF_QUEUE, (queue,)):
-        _recount(tx, subscription, max_bytes)
-
-
-def _recount(tx: Transaction, subscription: int, max_bytes: int) -> None:
-    tx.run(_SET_COUNT, (0, 0, 0, 0, max_bytes, subscription))
-    tx.run(_CLEAR_SESSION_COUNTS, (subscription,))
-    _count(tx, subscription, max_bytes)
-    _reread(tx, subscription)
+        _count(tx, subscription, max_bytes)
