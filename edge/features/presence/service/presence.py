@@ -202,26 +202,16 @@ def _send_contacts(
     while page := _page(context, tx, sender, account, after):
         after = page[-1].generation
         visible = [contact for contact in page if _may_see_contact(sender, contact)]
-        if visible:
-            has_more = bool(_page(context, tx, sender, account, after))
-            receipt = Receipt(presence.RECEIPT, after) if has_more else None
-            _send_page(context, tx, sender, visible, receipt)
-            return
-
-
-def _send_page(
-    context: Context,
-    tx: Transaction,
-    sender: Sender,
-    page: Sequence[ContactPresence],
-    receipt: Receipt | None,
-) -> None:
-    """Send a page; its last stanza carries the receipt."""
-    if receipt is not None:
-        in_flight.begin(tx, receipt, sender.generation)
-    for contact in page:
-        shown = SessionPresence(contact.presence, contact.full, sender.full)
-        context.send(tx, sender.generation, shown, receipt if contact is page[-1] else None)
+        if not visible:
+            continue
+        receipt = None  # of the last stanza, if there is another page
+        if _page(context, tx, sender, account, after):
+            receipt = Receipt(presence.RECEIPT, after)
+            in_flight.begin(tx, receipt, sender.generation)
+        for contact in visible:
+            shown = SessionPresence(contact.presence, contact.full, sender.full)
+            context.send(tx, sender.generation, shown, receipt if contact is visible[-1] else None)
+        return
 
 
 def _page(
