@@ -207,34 +207,45 @@ def add(context: Context, tx: Transaction, account: str, message: OutgoingMessag
 
 
 def exceeded_limit(
-    context: Context, tx: Transaction, account: str, source: str, size: int
+    context: Context, tx: Transaction, account: str, source: str | None, size: int
 ) -> ExceededLimit | None:
-    """Return the limit that one more message of a source to an account would exceed, if any."""
+    """Return the limit that one more message of a source to an account would exceed, if any.
+
+    Args:
+        source: `None` for the publish-subscribe service. The limits for one source do not apply to
+            it, because it sends the notifications of all publishers. The part of the outbox that
+            is reserved for sources with few waiting messages stays free for such sources.
+    """
     limits = context.limits
-    of_source, usage = outbox.usage(tx, account, source)
-    most = WaitingUsage(
-        Usage(limits.outbox_messages_per_account, limits.outbox_bytes_per_account),
-        Usage(limits.outbox_messages_per_source, limits.outbox_bytes_per_source),
-        Usage(limits.outbox_messages, limits.outbox_bytes),
-    )
+    of_source, usage = outbox.usage(tx, account, source or "")
+    total = Usage(limits.outbox_messages, limits.outbox_bytes)
+    per_source = Usage(limits.outbox_messages_per_source, limits.outbox_bytes_per_source)
+    if source is None:
+        of_source, per_source = quota.FEW_MESSAGES, total
+        usage = usage._replace(source=Usage(of_source))
+    per_account = Usage(limits.outbox_messages_per_account, limits.outbox_bytes_per_account)
+    most = WaitingUsage(per_account, per_source, total)
     return quota.exceeded_waiting_limit(quota.OUTBOX_LIMITS, size, of_source, usage, most)
 
 
 # Sending
 
 
-def send_ready(context: Context, tx: Transaction, account: str, *, query_caps: bool = True) -> None:
+def send_ready(
+    context: Context,
+    tx: Transaction,
+    account: str,
+    *,
+    query_caps: bool = True,
+    queried: bool = False,
+) -> None:
     """Send all messages of an account's outbox that can be sent now.
 
-    Sessions whose QoS support is unknown are queried, unless `query_caps` is false because the
-    caller is not ready for the hooks that run when it is known.
+    Args:
+        query_caps: whether to query sessions whose QoS support is unknown; false if the caller is
+            not ready for the hooks that run when it is known.
+        queried: whether these sessions have just been queried.
     """
-    _send_ready(context, tx, account, query_caps=query_caps, queried=False)
-
-
-def _send_ready(
-    context: Context, tx: Transaction, account: str, *, query_caps: bool, queried: bool
-) -> None:
     limits = context.limits
     rows = outbox.find_sendable(tx, account, limits.outbox_window)
     in_flight = {row.row for row in rows if outbox.is_in_flight(tx, row)}
@@ -245,7 +256,7 @@ def _send_ready(
     if unknown and query_caps and not queried:
         for session in unknown:  # known capabilities take effect at once and send messages
             discovery.learn(context, tx, session)
-        _send_ready(context, tx, account, query_caps=True, queried=True)
+        send_ready(context, tx, account, queried=True)
         return
     waiting: list[tuple[OutboxRow, Session]] = []
     for row in _plan(limits, rows, targets, in_flight):

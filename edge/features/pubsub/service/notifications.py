@@ -18,15 +18,7 @@ from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
-from edge.engine.quota import (
-    FEW_MESSAGES,
-    OUTBOX_LIMITS,
-    ExceededLimit,
-    Usage,
-    WaitingUsage,
-    charge,
-    exceeded_waiting_limit,
-)
+from edge.engine.quota import charge
 from edge.engine.refusals import log_source
 from edge.features.accounts import service as accounts
 from edge.features.messages import rules
@@ -244,7 +236,7 @@ def send(
         return
     body = context.encode(notification._replace(to=None))
     account, size = subscription.account, charge("", body)
-    exceeded = exceeded_outbox_limit(context, tx, account, size)
+    exceeded = outbox.exceeded_limit(context, tx, account, None, size)
     if exceeded is not None:
         log_source(context, tx, subscription.jid, exceeded.name, exceeded.value)
         return
@@ -280,28 +272,6 @@ def _send_plain(
     refusal = deliver(context, tx, message, route)
     if refusal is not None:
         log_source(context, tx, to, refusal.rule, refusal.figure)
-
-
-def exceeded_outbox_limit(
-    context: Context, tx: Transaction, account: str, size: int
-) -> ExceededLimit | None:
-    """Return the limit that a further notification of `size` bytes in an account's outbox would
-    exceed, or `None`.
-
-    The limits for one source do not apply, because the publish-subscribe service sends the
-    notifications of all publishers. The part of the outbox that is reserved for sources with few
-    waiting messages stays free for such sources.
-    """
-    limits = context.limits
-    _own, waiting = outbox.usage(tx, account, "")
-    maximum = WaitingUsage(
-        Usage(limits.outbox_messages_per_account, limits.outbox_bytes_per_account),
-        Usage(limits.outbox_messages, limits.outbox_bytes),
-        Usage(limits.outbox_messages, limits.outbox_bytes),
-    )
-    return exceeded_waiting_limit(
-        OUTBOX_LIMITS, size, FEW_MESSAGES, waiting._replace(source=Usage(FEW_MESSAGES, 0)), maximum
-    )
 
 
 def _outbox_source(context: Context, subscription: Subscription) -> str:

@@ -17,12 +17,11 @@ from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Hooks
 from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import TERMINAL, Input, State
-from edge.features.outbox.service import DeliveryFailure, OutboxRow
+from edge.features.outbox.service import DeliveryFailure, FailureReason, OutboxRow
 from edge.features.pubsub.service.queries import Node, Subscription, shares_matching
 from edge.features.queues.rules.transitions import Loss
 from edge.features.queues.service import notifications, operations, share_delivery
 from edge.features.queues.service.dispatch import STALL, dispatch, dispatch_all
-from edge.features.queues.service.share_delivery import Withdrawal
 from edge.features.queues.store import notifications as stored_notifications
 from edge.features.queues.store import queue_items, queue_members, queues
 from edge.features.queues.store.queue_items import BATCH, Item
@@ -32,6 +31,9 @@ ORPHAN_BATCHES: Final = 160
 
 _QOS_1_LOSSES: Final = {Input.FINAL_ERROR: Loss.REFUSED, Input.SESSION_LOST: Loss.CONNECTION}
 """Loss of an item at QoS 1, by the input that ended its message; other inputs are timeouts."""
+
+_IN_DOUBT: Final = (State.RELEASED, State.PLAIN)
+"""States in which a message at QoS 2 may have been delivered but is not confirmed."""
 
 
 # Subscriptions
@@ -72,19 +74,28 @@ def _loss_of(tx: Transaction, item: Item, loss: Loss) -> Loss:
 
 
 def _take_from_subscription(context: Context, tx: Transaction, item: Item, loss: Loss) -> None:
-    """Take an item from a subscription that ends, even if the item is still in the outbox."""
+    """Take an item from a subscription that ends, even if the item is still in the outbox.
+
+    An item in doubt becomes a dead letter and leaves its queue.
+    """
     queue = queues.get(tx, item.queue)
     if queue is None or queue.node is not None:
         operations.handle_loss(context, tx, item, loss)
         return
-    sent = outbox.find(tx, item.outbox or 0)
-    withdrawal = share_delivery.withdraw(context, tx, item)
-    if withdrawal is Withdrawal.IN_DOUBT:
+    row = outbox.find(tx, item.outbox or 0)
+    if row is not None and row.qos == 2 and row.state in _IN_DOUBT:
+        text = "the member left the shared subscription"
+        failure = DeliveryFailure(FailureReason.SESSIONS_LOST, text)
+        outbox.give_up(context, tx, row, State.IN_DOUBT, failure)
+        queue_items.delete(tx, item)
         operations.count_removal(context, tx, item)
-    elif withdrawal is Withdrawal.UNSENT:
+        return
+    if row is not None:
+        outbox.remove(tx, row)
+    if row is not None and row.state == State.QUEUED:
         operations.make_ready_unsent(context, tx, item)
     else:  # the end of the subscription counts, whatever the end of its session means
-        qos = None if sent is None else sent.qos
+        qos = None if row is None else row.qos
         operations.handle_loss(context, tx, item, Loss.UNSUBSCRIBED, qos)
 
 

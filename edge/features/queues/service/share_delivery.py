@@ -12,7 +12,6 @@ docs/reference/protocol.md.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
 from typing import Final
 
 from edge.engine import in_flight, quota, sessions
@@ -21,10 +20,8 @@ from edge.engine.database import Receipt, Transaction
 from edge.engine.hooks import Context
 from edge.features.discovery import service as discovery
 from edge.features.outbox import service as outbox
-from edge.features.outbox.rules import State
-from edge.features.outbox.service import DeliveryFailure, FailureReason, OutgoingMessage
+from edge.features.outbox.service import OutgoingMessage
 from edge.features.pubsub.service.item_publisher import named_publisher
-from edge.features.pubsub.service.notifications import exceeded_outbox_limit
 from edge.features.pubsub.service.queries import Subscription, find_node
 from edge.features.queues.rules.assignment import Member, Policy
 from edge.features.queues.service.messages import ItemDelivery
@@ -34,17 +31,6 @@ from edge.features.queues.store.queues import Queue
 
 QOS_0: Final = "share"
 """Kind of the receipts of items sent at QoS 0, which have left their queue."""
-
-_IN_DOUBT: Final = (State.RELEASED, State.PLAIN)
-"""States in which a message at QoS 2 may have been delivered but is not confirmed."""
-
-
-class Withdrawal(Enum):
-    """Progress of a delivery at the time when the item was withdrawn from the member."""
-
-    UNSENT = "the item was never sent"
-    SENT = "the item may have been received, and may go to another member"
-    IN_DOUBT = "the item may have been processed; it is now a dead letter and in no queue"
 
 
 def deliver(
@@ -65,7 +51,7 @@ def deliver(
         return True
     body = context.encode(_delivery(tx, item, subscription))
     account, size = subscription.account, quota.charge("", body)
-    if exceeded_outbox_limit(context, tx, account, size) is not None:
+    if outbox.exceeded_limit(context, tx, account, None, size) is not None:
         return False
     service, is_full = pubsub_service(context.domain), "/" in subscription.jid
     message = OutgoingMessage(
@@ -123,21 +109,3 @@ def learn_qos(context: Context, tx: Transaction, members: Iterable[str]) -> None
         session = sessions.find(tx, full)
         if session is not None and session.qos is None:
             discovery.learn(context, tx, session)
-
-
-def withdraw(context: Context, tx: Transaction, item: Item) -> Withdrawal:
-    """Remove an item's message from the outbox of a member that must not get it any more.
-
-    An item in doubt is removed from its queue; other items stay, for the caller to handle.
-    """
-    row = None if item.outbox is None else outbox.find(tx, item.outbox)
-    if row is None:
-        return Withdrawal.SENT
-    if row.qos == 2 and row.state in _IN_DOUBT:
-        text = "the member left the shared subscription"
-        failure = DeliveryFailure(FailureReason.SESSIONS_LOST, text)
-        outbox.give_up(context, tx, row, State.IN_DOUBT, failure)
-        queue_items.delete(tx, item)
-        return Withdrawal.IN_DOUBT
-    outbox.remove(tx, row)
-    return Withdrawal.UNSENT if row.state == State.QUEUED else Withdrawal.SENT
