@@ -1,4 +1,4 @@
-"""Operations on accounts for other features, and the change of a password by a device."""
+"""Operations on accounts for other features, the change of a password, and the last session."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from edge.credentials import Credentials
 from edge.engine import access, refusals
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.hooks import Context
+from edge.engine.hooks import Context, Hooks
 from edge.engine.refusals import CHANGED
 from edge.errors import ServiceError
-from edge.features.accounts.store import accounts
+from edge.features.accounts.store import accounts, last_seen
 from edge.features.accounts.store.accounts import is_active as is_active
 from edge.features.accounts.store.accounts import list_names as list_names
 from edge.features.accounts.store.accounts import status as status
@@ -49,3 +49,14 @@ def change_password(
         raise AccountError(Reason.NOT_ALLOWED)
     accounts.set_credentials(tx, name, keys)
     refusals.log(context, tx, sender, CHANGED)
+
+
+def note_session(_context: Context, tx: Transaction, sender: Sender) -> None:
+    """Record that a session of the sender's account begins or ends."""
+    last_seen.note(tx, sender.account)
+
+
+def register(hooks: Hooks) -> None:
+    """Register the hooks of this module with the engine."""
+    hooks.on_session_bound.append(note_session)
+    hooks.on_session_end.append(note_session)

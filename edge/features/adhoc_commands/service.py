@@ -1,8 +1,7 @@
-"""Track the ad-hoc commands that sessions have started and not completed or cancelled."""
+"""Check whether a session may continue an ad-hoc command that it has started."""
 
 from __future__ import annotations
 
-import secrets
 from enum import Enum
 from typing import Final
 
@@ -12,7 +11,6 @@ from edge.engine.hooks import AdHocCommand, Context
 from edge.errors import ServiceError
 from edge.features.adhoc_commands import store
 
-_ID_BYTES: Final = 12
 _MAX_ID_LENGTH: Final = 64
 
 
@@ -30,18 +28,6 @@ class CommandError(ServiceError[Reason]):
         super().__init__(reason, reason.value)
 
 
-def new_id() -> str:
-    """Return a random id for a command that a session starts."""
-    return secrets.token_hex(_ID_BYTES)
-
-
-def start(
-    context: Context, tx: Transaction, sender: Sender, command: AdHocCommand, id: str
-) -> None:
-    """Record that a session starts a command."""
-    store.add(tx, id, sender.generation, command.node, context.limits.commands)
-
-
 def check(
     context: Context, tx: Transaction, sender: Sender, command: AdHocCommand, id: str
 ) -> None:
@@ -53,11 +39,6 @@ def check(
         raise CommandError(Reason.UNKNOWN_ID)
     if tx.now.service - started.since > context.limits.command_time:
         raise CommandError(Reason.EXPIRED)
-
-
-def end(tx: Transaction, id: str) -> None:
-    """Forget a command that is completed or cancelled."""
-    store.delete(tx, id)
 
 
 def on_session_end(_context: Context, tx: Transaction, sender: Sender) -> None:

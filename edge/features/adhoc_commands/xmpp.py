@@ -7,6 +7,7 @@ that are not trusted are refused before a command runs; the command checks all o
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
@@ -16,13 +17,16 @@ from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
 from edge.engine.hooks import AdHocCommand, Context, Hooks, OffloadedWork, Work
-from edge.features.adhoc_commands import service
+from edge.features.adhoc_commands import service, store
 from edge.features.adhoc_commands.service import CommandError, Reason
 from edge.xmpp import commands as wire
 from edge.xmpp import disco, forms, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import COMMANDS, DATA_FORMS, DISCO_ITEMS, clark
 from edge.xmpp.stanza import Stanza
+
+_ID_BYTES: Final = 12
+"""Number of random bytes in the id of a started command."""
 
 _CONDITIONS: Final = {
     Reason.UNKNOWN_ID: ("bad-request", "bad-sessionid"),
@@ -45,7 +49,7 @@ def execute(context: Context, stanza: Stanza) -> OffloadedWork:
     The work is offloaded because a command may read many rows.
     """
     request = _read(context, stanza)
-    new_id = service.new_id()
+    new_id = secrets.token_hex(_ID_BYTES)
 
     def act(tx: Transaction, sender: Sender) -> bytes:
         return _execute(context, tx, sender, request, new_id)
@@ -60,17 +64,17 @@ def _execute(
     if session is None and not command.form:
         return _complete(context, tx, sender, command, new_id, {})
     if session is None:
-        service.start(context, tx, sender, command, new_id)
+        store.add(tx, new_id, sender.generation, command.node, context.limits.commands)
         content = wire.ONE_STAGE + command.form
         return wire.answer(command.node, new_id, wire.EXECUTING, content)
     service.check(context, tx, sender, command, session)
     if action == "cancel":
-        service.end(tx, session)
+        store.delete(tx, session)
         return wire.answer(command.node, session, wire.CANCELED)
     if form is None:
         raise wire.refusal("bad-request", "bad-payload", "the form is missing")
     answer = _complete(context, tx, sender, command, session, form)
-    service.end(tx, session)
+    store.delete(tx, session)
     return answer
 
 

@@ -14,7 +14,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import Enum
 from typing import Final, Literal, TypeAlias
 
@@ -80,8 +79,3 @@ def may_delete_item(affiliation: Affiliation, *, own: bool) -> bool:
 def may_configure(affiliation: Affiliation) -> bool:
     """Return whether an account may configure, purge and delete a node and set affiliations."""
     return affiliation is Affiliation.OWNER
-
-
-def has_owner(affiliations: Iterable[Affiliation]) -> bool:
-    """Return whether at least one of a node's affiliations is an owner (required by 8.9.2.4)."""
-    return Affiliation.OWNER in affiliations

@@ -11,7 +11,6 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
-from edge.features.pubsub.rules import affiliation as rules
 from edge.features.pubsub.rules import node_config, topic
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.rules.node_config import DEFAULT, InvalidOption, NodeConfig
@@ -274,7 +273,7 @@ def set_affiliations(
     new = {one.jid: one.affiliation for one in changes if one.affiliation is not None}
     after = {**before, **new}
     problem = next((one.problem for one in changes if one.problem), "")
-    if not problem and not rules.has_owner(after.values()):
+    if not problem and Affiliation.OWNER not in after.values():
         problem = "a node must have an owner"
     if problem:
         current = {one.jid: before.get(one.jid, Affiliation.NONE) for one in changes}

@@ -41,9 +41,3 @@ def test_who_may_delete_items_and_configure(affiliation: Affiliation) -> None:
     assert rules.may_delete_item(affiliation, own=False) is (affiliation is OWNER)
     assert rules.may_delete_item(affiliation, own=True) is (affiliation is not OUTCAST)
     assert rules.may_configure(affiliation) is (affiliation is OWNER)
-
-
-def test_a_node_has_an_owner_if_one_affiliation_is_owner() -> None:
-    assert rules.has_owner([MEMBER, OWNER])
-    assert not rules.has_owner([MEMBER, PUBLISHER])
-    assert not rules.has_owner([])
