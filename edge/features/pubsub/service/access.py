@@ -20,8 +20,6 @@ from edge.features.pubsub.store.nodes import NEW_NODE, Node
 _ROSTER_MODELS: Final = ("presence", "roster")
 """Access models that depend on the rosters of a node's owners."""
 
-_CHECKS: Final = "pubsub access checks"
-
 AccessCheck = Callable[[str], bool]
 """Function that returns whether a bare JID may subscribe to one node."""
 
@@ -72,31 +70,22 @@ def may_discover(
 
 
 def may_cache_access(node: Node) -> bool:
-    """Return whether the result of an access check at a node can be cached.
+    """Return whether the results of access checks at a node can be cached.
 
-    The result cannot be cached if the access model depends on rosters or the node does not
-    exist yet.
+    They cannot be cached if the access model depends on rosters or the node does not exist yet.
     """
     return node.id != NEW_NODE and node.config.access_model not in _ROSTER_MODELS
 
 
 def access_check(context: Context, tx: Transaction, node: Node) -> AccessCheck:
-    """Return a function that checks whether a bare JID may subscribe to a node.
+    """Return a function that does the same as `may_subscribe` for many bare JIDs; the affiliations
+    are read once for all calls of the function."""
+    known = affiliations.of_node(tx, node.id)
 
-    The affiliations are read once for all calls of the function. If `may_cache_access`, later calls
-    of `access_check` in the same transaction return the same function.
-    """
-    if not may_cache_access(node):
-        return _access_check(context, tx, node)
-    checks: dict[int, AccessCheck] = tx.memo.setdefault(_CHECKS, {})
-    if node.id not in checks:
-        checks[node.id] = _access_check(context, tx, node)
-    return checks[node.id]
+    def check(bare: str) -> bool:
+        return _may_subscribe(context, tx, node, bare, known.get(bare, Affiliation.NONE))
 
-
-def discard_access_check(tx: Transaction, node: Node) -> None:
-    """Make `access_check` read a node's access rights again, because they have changed."""
-    tx.memo.get(_CHECKS, {}).pop(node.id, None)
+    return check
 
 
 def check_read(context: Context, tx: Transaction, node: Node, sender: Sender) -> None:
@@ -122,15 +111,6 @@ def check_publish(tx: Transaction, node: Node, sender: Sender) -> None:
     subscribed = model == "subscribers" and nodes.has_subscriber(tx, node.id, sender.account)
     if not rules.may_publish(affiliation, model, subscribed=subscribed):
         raise PubsubError(Reason.FORBIDDEN)
-
-
-def _access_check(context: Context, tx: Transaction, node: Node) -> AccessCheck:
-    known = affiliations.of_node(tx, node.id)
-
-    def check(bare: str) -> bool:
-        return _may_subscribe(context, tx, node, bare, known.get(bare, Affiliation.NONE))
-
-    return check
 
 
 def _may_subscribe(

@@ -28,7 +28,7 @@ from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import BOUND
 from edge.features.outbox.service import OutgoingMessage
 from edge.features.pubsub.rules.node_config import NodeConfig
-from edge.features.pubsub.service.access import access_check, may_cache_access
+from edge.features.pubsub.service.access import access_check, may_cache_access, may_subscribe
 from edge.features.pubsub.service.item_publisher import named_publisher
 from edge.features.pubsub.store import items, subscriptions
 from edge.features.pubsub.store import recipients as store
@@ -141,8 +141,8 @@ def _recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recip
     found = subscriptions.plain_of_node(tx, node.id) + subscriptions.plain_matching(tx, node.name)
     if not found:
         return ()
-    may_subscribe = access_check(context, tx, node)
-    found = [one for one in found if one.options.deliver and may_subscribe(one.bare)]
+    has_access = access_check(context, tx, node)
+    found = [one for one in found if one.options.deliver and has_access(one.bare)]
     counts = Counter(one.jid for one in found)
     return [Recipient(one, one.subid if counts[one.jid] > 1 else None) for one in found]
 
@@ -150,11 +150,11 @@ def _recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recip
 def matching_shares(context: Context, tx: Transaction, node: Node) -> list[int]:
     """Return the queue numbers of the shares that get items of a node: the filter of the share
     matches the node's name, and at least one member may subscribe to the node."""
-    found = subscriptions.shares_matching(tx, node.name)
-    if not found:
-        return found
-    may_subscribe = access_check(context, tx, node)
-    return [q for q in found if any(map(may_subscribe, subscriptions.member_jids(tx, q)))]
+    return [
+        queue
+        for queue in subscriptions.shares_matching(tx, node.name)
+        if any(may_subscribe(context, tx, node, m) for m in subscriptions.member_jids(tx, queue))
+    ]
 
 
 def announce(

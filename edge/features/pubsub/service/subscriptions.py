@@ -325,7 +325,6 @@ def end_unauthorized(context: Context, tx: Transaction, node: Node) -> None:
     shares are released if a member may now read the node. Subscriptions to filters need no change,
     because access is checked at each notification.
     """
-    access.discard_access_check(tx, node)
     may_subscribe = access.access_check(context, tx, node)
     for subscription in subscriptions.all_of_node(tx, node.id):
         if not may_subscribe(subscription.bare):

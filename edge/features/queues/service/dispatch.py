@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
-from edge.features.pubsub.service.access import access_check
+from edge.features.pubsub.service.access import may_subscribe
 from edge.features.pubsub.service.queries import find_node, find_subscription
 from edge.features.queues.rules import assignment as rules
 from edge.features.queues.rules.assignment import Assignment, Member, Policy, ReadyItem
@@ -231,10 +231,10 @@ def _choose_eligible(
     node = find_node(tx, item.node) if queue.node is None else None
     if node is None:
         return _Choice(first_choice)
-    may_subscribe = access_check(context, tx, node)
-    if may_subscribe(_bare(first_choice)):
+    if may_subscribe(context, tx, node, _bare(first_choice)):
         return _Choice(first_choice)
-    eligible = [m for m in queue_members.connected(tx, queue.id) if may_subscribe(_bare(m))]
+    connected = queue_members.connected(tx, queue.id)
+    eligible = [one for one in connected if may_subscribe(context, tx, node, _bare(one))]
     if not eligible:
         queue_items.hold(tx, queue.id, item.node)
         return _Choice(None, is_held=True)
