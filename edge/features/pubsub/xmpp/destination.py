@@ -46,17 +46,6 @@ from edge.xmpp.subelements import parse_element
 _EMBEDDED: Final = frozenset(clark(namespace, "message") for namespace in QOS_ALL)
 
 
-def read(context: Context, body: bytes, node: str) -> Contents:
-    """Return the item in a message to a node; with its events if the node's items are logged."""
-    found = _read_item(body)
-    if found.item is None:
-        return found
-    logged = read_payload(context, node, found.item.payload)
-    if logged.unreadable:
-        return logged
-    return found._replace(events=logged.events) if logged.events else found
-
-
 def _read_item(body: bytes) -> Contents:
     try:
         message = parse_element(body)
@@ -116,7 +105,13 @@ class NodeDestination:
         self, context: Context, body: bytes, to: Jid, parsed: Element | None = None
     ) -> Contents:
         """Return the item in a message; with its events if the node's items are logged."""
-        return read(context, body, to.resource)
+        found = _read_item(body)
+        if found.item is None:
+            return found
+        logged = read_payload(context, to.resource, found.item.payload)
+        if logged.unreadable:
+            return logged
+        return found._replace(events=logged.events) if logged.events else found
 
     def room_now(
         self, context: Context, tx: Transaction, message: Message, contents: Contents

@@ -67,8 +67,8 @@ def _log_dropped(tx: Transaction, full: str, reason: str) -> None:
 
 def flush(tx: Transaction, sender: Sender) -> None:
     """Send a session its waiting notifications."""
-    for waiting in notifications.waiting(tx, sender.account, sender.full):
-        _send(tx, sender.generation, waiting.row, waiting.stanza)
+    for row, stanza in notifications.waiting(tx, sender.account, sender.full):
+        _send(tx, sender.generation, row, stanza)
 
 
 def flush_jid(tx: Transaction, jid: str) -> None:

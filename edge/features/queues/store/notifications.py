@@ -8,7 +8,7 @@ batch for several units of work.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from edge.engine import row_numbers
 from edge.engine.database import Transaction
@@ -38,14 +38,6 @@ class _Unwritten:
         self.removed: list[tuple[int]] = []
 
 
-class Notification(NamedTuple):
-    """Waiting notification: a complete stanza for the session with the full JID `jid`."""
-
-    row: int
-    jid: str
-    stanza: bytes
-
-
 _ADD: Final = """
 INSERT INTO main.notifications (id, account, jid, since, bytes, stanza) VALUES (?, ?, ?, ?, ?, ?)
 """
@@ -61,7 +53,7 @@ DELETE FROM main.notifications WHERE id = (
 """
 _ANY: Final = "SELECT 1 FROM main.notifications LIMIT 1"
 _WAITING: Final = """
-SELECT n.id, n.jid, n.stanza FROM main.notifications AS n JOIN main.accounts AS a
+SELECT n.id, n.stanza FROM main.notifications AS n JOIN main.accounts AS a
     ON a.id = n.account
 WHERE a.name = ? AND n.jid = ?
     AND NOT EXISTS (
@@ -116,9 +108,10 @@ def make_room(tx: Transaction, account: str, limit: int) -> bool:
     return True
 
 
-def waiting(tx: Transaction, account: str, jid: str) -> list[Notification]:
-    """Return the notifications for a full JID that are not in flight, oldest first."""
-    return [Notification._make(row) for row in tx.rows(_WAITING, (account, jid))]
+def waiting(tx: Transaction, account: str, jid: str) -> list[tuple[int, bytes]]:
+    """Return the row numbers and stanzas of a full JID's notifications that are not in flight,
+    oldest first."""
+    return tx.rows(_WAITING, (account, jid))
 
 
 def sessions_with_waiting(tx: Transaction) -> list[int]:
