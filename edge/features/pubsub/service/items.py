@@ -103,7 +103,7 @@ def _items_by_id(tx: Transaction, node: Node, ids: Sequence[str], max_bytes: int
             break
         found.append(item)
     if not found:
-        raise _item_not_found()
+        raise PubsubError(Reason.ITEM_NOT_FOUND)
     return found
 
 
@@ -136,12 +136,8 @@ def list_ids(
 def _position(tx: Transaction, node: Node, id: str) -> int:
     position = items.position(tx, node.id, id)
     if position is None:
-        raise _item_not_found()
+        raise PubsubError(Reason.ITEM_NOT_FOUND)
     return position
-
-
-def _item_not_found() -> PubsubError:
-    return PubsubError(Reason.ITEM_NOT_FOUND)
 
 
 def retract(
@@ -165,7 +161,7 @@ def retract(
     if not node.config.persist_items:
         raise PubsubError(Reason.NOT_PERSISTENT)
     if item is None:
-        raise _item_not_found()
+        raise PubsubError(Reason.ITEM_NOT_FOUND)
     items.remove(tx, node.id, id)
     if notify is not False:
         announce(context, tx, node, ItemRetracted(node.name, id), always=notify is True)

@@ -23,7 +23,10 @@ from edge.features.pubsub.service.notifications import (
     NodeDeleted,
     NodeEvent,
     NodePurged,
-    announce_to_all,
+    Notification,
+    announce,
+    is_notified,
+    send,
 )
 from edge.features.pubsub.store import affiliations, items, nodes, subscriptions
 from edge.features.pubsub.store.nodes import Node
@@ -203,9 +206,12 @@ def _remove_items(context: Context, tx: Transaction, node: Node) -> int:
 
 
 def _announce(context: Context, tx: Transaction, node: Node, event: NodeEvent) -> None:
+    """Notify all plain subscriptions to a node and the members of its queue of an event."""
+    announce(context, tx, node, event)
     queue = queue_registry.of_node(tx, node.id)
-    members = [] if queue is None else subscriptions.members(tx, queue.id)
-    announce_to_all(context, tx, node, event, members)
+    if queue is not None and is_notified(node.config, event):
+        for member in subscriptions.members(tx, queue.id):
+            send(context, tx, member, Notification(event, member.jid))
 
 
 def _log_items(tx: Transaction, sender: Sender, node: Node, name: str, count: int) -> None:

@@ -172,16 +172,6 @@ def announce(
         send(context, tx, subscription, Notification(event, subscription.jid, type_, subid))
 
 
-def announce_to_all(
-    context: Context, tx: Transaction, node: Node, event: NodeEvent, members: Sequence[Subscription]
-) -> None:
-    """Notify all plain subscriptions to a node and the `members` of its queue of an event."""
-    announce(context, tx, node, event)
-    if is_notified(node.config, event):
-        for member in members:
-            send(context, tx, member, Notification(event, member.jid))
-
-
 def notify_changed(
     context: Context, tx: Transaction, subscription: Subscription, node: str, *, subscribed: bool
 ) -> None:

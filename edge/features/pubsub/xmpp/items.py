@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from edge.engine import answers, event_payloads
 from edge.engine.access import Sender
@@ -129,38 +129,31 @@ def read_payload(context: Context, node: str, payload: bytes) -> Contents:
 # Retrieve
 
 
-class _ItemsRequest(NamedTuple):
-    """Request for items by ItemID or as a page; `has_set` is whether the request has a `<set/>`
-    (XEP-0059)."""
-
-    ids: Sequence[str]
-    page: PageRequest
-    has_set: bool
-
-
 def retrieve(context: Context, stanza: Stanza) -> OffloadedWork:
     """Return items of a node, by ItemID or as a page (section 6.5)."""
     element = stanza.children[0].children[0]
-    request = _read_items_request(stanza.children[0])
+    ids, requested, has_set = _read_items_request(stanza.children[0])
     max_bytes = context.limits.unacknowledged_bytes // BYTES_DIVISOR
 
     def act(tx: Transaction, sender: Sender) -> bytes:
         name = element.attrs.get("node")
         node, items, publishers, start, total = service.retrieve(
-            context, tx, sender, name, request.ids, request.page, max_bytes
+            context, tx, sender, name, ids, requested, max_bytes
         )
         content = b"".join(
             pubsub.item(item.id, item.payload, publisher)
             for item, publisher in zip(items, publishers, strict=True)
         )
         page = rsm.Page([item.id for item in items], start, total)
-        page_element = rsm.write(page) if request.has_set or not page.whole else b""
+        page_element = rsm.write(page) if has_set or not page.whole else b""
         return pubsub.payload(serialize.tag("items", {"node": node.name}, content) + page_element)
 
     return OffloadedWork(lambda: answers.service_work(context, stanza, act))
 
 
-def _read_items_request(request: Child) -> _ItemsRequest:
+def _read_items_request(request: Child) -> tuple[list[str], PageRequest, bool]:
+    """Return the requested ItemIDs, the requested page, and whether the request has a `<set/>`
+    (XEP-0059)."""
     element = request.children[0]
     ids = [read_item_id(item) for item in _read_items(element)]
     if len(ids) > rsm.PAGE or "" in ids:
@@ -173,8 +166,8 @@ def _read_items_request(request: Child) -> _ItemsRequest:
         page = rsm.read(request.tree())
     if page is None:
         newest = PageRequest(min(int(max_items), rsm.PAGE), before="")
-        return _ItemsRequest(ids, newest, has_set=False)
-    return _ItemsRequest(ids, page_request(page), has_set=True)
+        return ids, newest, False
+    return ids, page_request(page), True
 
 
 def page_request(page: rsm.Request) -> PageRequest:
