@@ -8,10 +8,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from edge.engine.database import Transaction
 from edge.features.pubsub.rules.node_config import DEFAULT
-from edge.features.pubsub.service.access import access_check
-from edge.features.pubsub.store.nodes import NEW_NODE, Node
 from tests.helpers.people import PUMP, UNTRUSTED, VALVE, VALVE_BARE, make_available
 from tests.helpers.pubsub import (
     NODE,
@@ -337,17 +334,6 @@ def test_the_notifications_of_another_new_node_do_not_count(build: Build) -> Non
         subscribe(gateway, VALVE, topic)
     assert publish(gateway, PUMP, "auto/a", item("a", LARGE)).error == FULL
     assert publish(gateway, PUMP, "auto/b", item("b", LARGE)).type == "result"
-
-
-def test_the_rights_to_another_new_node_do_not_count(gateway: Gateway) -> None:
-    configs = DEFAULT, replace(DEFAULT, access_model="whitelist")
-
-    def may_subscribe(tx: Transaction) -> list[bool]:
-        made = [Node(NEW_NODE, "auto/a", VALVE_BARE, config, 0, 0) for config in configs]
-        checks = [access_check(gateway.router.context, tx, node) for node in made]
-        return [check("cam@gw.example") for check in checks]
-
-    assert gateway.tx(may_subscribe) == [True, False]
 
 
 def test_the_reserve_of_the_database_takes_no_new_items(gateway: Gateway) -> None:
