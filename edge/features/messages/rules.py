@@ -12,14 +12,12 @@ session.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 
-class MessageType(Enum):
+class MessageType(StrEnum):
     """The type of a message (RFC 6121, section 5.2.2)."""
-
-    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     NORMAL = "normal"
     CHAT = "chat"
@@ -28,20 +26,16 @@ class MessageType(Enum):
     ERROR = "error"
 
 
-class Address(Enum):
+class Address(StrEnum):
     """Kinds of addresses of an account: its bare JID, or a full JID with or without a session."""
-
-    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     BARE = "the bare JID"
     MATCH = "the full JID of a bound session"
     NO_MATCH = "the full JID of no bound session"
 
 
-class Availability(Enum):
+class Availability(StrEnum):
     """The availability of an account."""
-
-    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     NO_ACCOUNT = "the account does not exist, or the sender may not reach it"
     NOBODY = "no session is available with a non-negative priority"

@@ -58,7 +58,7 @@ BOUND: Final = frozenset({State.RECEIVED, State.RELEASED})
 """States in which the message belongs to the full JID that received it."""
 
 
-class Input(Enum):
+class Input(StrEnum):
     """The inputs of the state machine of a message."""
 
     SEND = "ready to send"
@@ -71,8 +71,6 @@ class Input(Enum):
     EXHAUSTED = "no attempts left"
     EXPIRED = "expired"
     SESSION_LOST = "session lost"
-
-    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
 
 class Action(Enum):

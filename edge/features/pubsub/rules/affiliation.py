@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import Final, Literal, TypeAlias
 
 AccessModel: TypeAlias = Literal["open", "whitelist", "presence", "roster"]
@@ -24,10 +24,8 @@ PublishModel: TypeAlias = Literal["publishers", "subscribers", "open"]
 """Rule that decides which accounts may publish (`pubsub#publish_model`)."""
 
 
-class Affiliation(Enum):
+class Affiliation(StrEnum):
     """Relation of an account to a node (section 4.1)."""
-
-    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     OWNER = "owner"
     PUBLISHER = "publisher"

@@ -10,16 +10,12 @@ from typing import Final
 class Action(Enum):
     """Request of a caller concerning an item."""
 
-    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
-
     DELETE = "delete"
     UNLOCK = "unlock"
 
 
 class Lock(Enum):
     """Owner of the item's lock, relative to the caller."""
-
-    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     OWN = "the caller"
     FOREIGN = "another session"
@@ -28,8 +24,6 @@ class Lock(Enum):
 
 class Role(Enum):
     """Relation of the caller to the item; if several apply, the first in this order is used."""
-
-    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     RECEIVER = "received it before"
     OWNER = "the node's owner"
@@ -41,8 +35,6 @@ class Role(Enum):
 
 class Verdict(Enum):
     """Decision on a request."""
-
-    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     ALLOWED_WITH_NOTIFICATION = "allowed; the caller is notified"
     ALLOWED = "allowed"
