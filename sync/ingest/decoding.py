@@ -42,7 +42,7 @@ def decode_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     A file that cannot be read becomes a row with its reason. The part files contain the events of
     all files that can be read, whether or not the ledger accepts them.
     """
-    parts = PartFiles(EVENTS)
+    parts = PartFiles()
     for batch in batches:
         rows = []
         for path, arrived, size, content in _files(batch):

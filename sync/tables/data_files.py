@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
@@ -38,7 +39,8 @@ def create_event_files(storage: Storage, parts: Iterable[PartFile]) -> list[AddA
 
 def create_segments_file(storage: Storage, rows: Iterable[Mapping[str, Any]]) -> AddAction:
     """Create a data file with rows of `SEGMENTS`, durably; return the action that adds it."""
-    content = to_parquet(sorted(rows, key=_by_lane), arrow_schemas.SEGMENTS)
+    table = pa.Table.from_pylist(sorted(rows, key=_by_lane), arrow_schemas.SEGMENTS)
+    content = to_parquet(table)
     path = f"{secrets.token_hex(8)}.parquet"
     storage.create(f"{SEGMENTS}/{path}", content)
     return add_action(path, content)

@@ -8,6 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from sync.tables import arrow_schemas
 from sync.tables.data_files import create_event_files, create_segments_file
 from sync.tables.delta import Batch, Counts, FleetTables, Snapshot, local_tables
@@ -37,7 +39,7 @@ class Committer:
             whole = dict.fromkeys(arrow_schemas.EVENTS.names) | row
             days.setdefault(time.date().isoformat(), []).append(whole)
         parts = [
-            PartFile(day, len(rows), to_parquet(rows, arrow_schemas.EVENTS))
+            PartFile(day, len(rows), to_parquet(pa.Table.from_pylist(rows, arrow_schemas.EVENTS)))
             for day, rows in days.items()
         ]
         nothing = dict.fromkeys(arrow_schemas.SEGMENTS.names) | {"batch": snapshot.batch + 1}

@@ -28,11 +28,11 @@ def numbers(part: PartFile) -> list[int]:
 
 
 def test_without_events_there_is_no_file() -> None:
-    assert list(PartFiles(SCHEMA).finish()) == []
+    assert list(PartFiles().finish()) == []
 
 
 def test_a_day_is_one_file_with_its_events_in_order() -> None:
-    gathered = PartFiles(SCHEMA)
+    gathered = PartFiles()
     for day, first in (("2026-01-01", 1), ("2026-01-02", 3), ("2026-01-01", 5)):
         assert list(gathered.add(day, rows(first, 2))) == []
     found = {part.day: numbers(part) for part in gathered.finish()}
@@ -40,45 +40,21 @@ def test_a_day_is_one_file_with_its_events_in_order() -> None:
     assert list(gathered.finish()) == []
 
 
-def test_held_events_become_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_of_all_days_become_files_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part_files, "HELD_BYTES", 2 * rows(1, 10).nbytes)
-    gathered = PartFiles(SCHEMA)
-    for first in range(1, 60, 10):
-        assert list(gathered.add("2026-01-01", rows(first, 10))) == []
-    [part] = gathered.finish()
-    assert numbers(part) == list(range(1, 61))
-    assert pq.ParquetFile(io.BytesIO(part.content)).metadata.num_row_groups == 3
-
-
-def test_a_large_file_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(part_files, "HELD_BYTES", rows(1, 20).nbytes)
-    monkeypatch.setattr(part_files, "PART_BYTES", 1)
-    gathered = PartFiles(SCHEMA)
-    first = list(gathered.add("2026-01-01", rows(1, 10)))
-    [full] = gathered.add("2026-01-01", rows(11, 10))
-    assert first == []
-    assert numbers(full) == list(range(1, 21))
-    assert list(gathered.finish()) == []
-
-
-def test_all_files_are_finished_at_the_limit_of_days(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(part_files, "OPEN_DAYS", 2)
-    gathered = PartFiles(SCHEMA)
+    gathered = PartFiles()
     found = [
-        part
-        for number, day in enumerate(("2026-01-01", "1970-01-01", "2099-01-01", "1970-01-01"), 1)
-        for part in gathered.add(day, rows(number, 1))
+        [(part.day, numbers(part)) for part in gathered.add(day, rows(first, 10))]
+        for day, first in (("2026-01-01", 1), ("1970-01-01", 11), ("2026-01-01", 21))
     ]
-    assert [(part.day, numbers(part)) for part in found] == [
-        ("2026-01-01", [1]),
-        ("1970-01-01", [2]),
-    ]
-    assert [(part.day, numbers(part)) for part in gathered.finish()] == [
-        ("2099-01-01", [3]),
-        ("1970-01-01", [4]),
-    ]
+    full = [("2026-01-01", list(range(1, 11))), ("1970-01-01", list(range(11, 21)))]
+    assert found == [[], full, []]
+    assert [numbers(part) for part in gathered.finish()] == [list(range(21, 31))]
 
 
-def test_rows_as_maps_become_a_file() -> None:
-    content = to_parquet([{"seq": 1, "text": None}], SCHEMA)
-    assert pq.read_table(io.BytesIO(content)).to_pylist() == [{"seq": 1, "text": None}]
+def test_texts_are_in_a_dictionary_and_increasing_numbers_are_delta_encoded() -> None:
+    content = to_parquet(pa.Table.from_batches([rows(1, 10)]))
+    seq, text = (pq.read_metadata(io.BytesIO(content)).row_group(0).column(at) for at in (0, 1))
+    assert "DELTA_BINARY_PACKED" in seq.encodings
+    assert text.has_dictionary_page
+    assert {seq.compression, text.compression} == {"ZSTD"}
