@@ -152,7 +152,7 @@ class Snapshot:
             day: Day(
                 tuple(sorted(f"{EVENTS}/{row['path']}" for row in rows)),
                 sum(row["num_records"] for row in rows),
-                max(_moment(row["modification_time"]) for row in rows),
+                datetime.fromtimestamp(max(row["modification_time"] for row in rows) / 1000, UTC),
                 self.retired(day),
             )
             for day, rows in sorted(found.items())
@@ -233,8 +233,9 @@ class FleetTables:
         with delta_errors(self.storage):
             segments, events = self._open_both()
             if as_of is not None and as_of >= datetime.now(UTC) - timedelta(days=KEPT_DAYS):
-                self._go_back(SEGMENTS, segments, as_of)
-                self._go_back(EVENTS, events, as_of)
+                for table in (segments, events):
+                    if table is not None:
+                        table.load_as_version(as_of)
             batch = _version_of(segments, INGEST)
             while events is not None and _version_of(events, INGEST) > batch:
                 events.load_as_version(events.version() - 1)
@@ -438,23 +439,6 @@ class FleetTables:
                 post_commithook_properties=HOOKS,
             )
 
-    def _go_back(self, name: str, table: DeltaTable | None, moment: datetime) -> None:
-        """Load the last version committed until `moment`, or version 0 if all are later."""
-        if table is None:
-            return
-        first, last = 0, table.version()
-        while first < last:
-            middle = (first + last + 1) // 2
-            try:
-                committed = _time_of(read_commit(self.storage, name, middle))
-            except FileNotFoundError:  # it has left the log
-                committed = 0
-            if committed <= moment.timestamp() * 1000:
-                first = middle
-            else:
-                last = middle - 1
-        table.load_as_version(first)
-
 
 def read_commit(storage: Storage, name: str, version: int) -> list[dict[str, Any]]:
     """Read the actions of a commit. Raises FileNotFoundError if the log no longer has it."""
@@ -488,9 +472,8 @@ def _line(error: Exception) -> str:
     return text.partition(" 0: ")[0][:300] or type(error).__name__
 
 
-def _version_of(table: DeltaTable | None, app: str, absent: int = 0) -> int:
-    found = None if table is None else table.transaction_version(app)
-    return absent if found is None else found
+def _version_of(table: DeltaTable | None, app: str) -> int:
+    return (table and table.transaction_version(app)) or 0
 
 
 def _files(table: DeltaTable | None, *columns: str) -> list[dict[str, Any]]:
@@ -501,13 +484,3 @@ def _files(table: DeltaTable | None, *columns: str) -> list[dict[str, Any]]:
         pa.table(table.get_add_actions(flatten=True)).select(chosen).to_pylist()
     )
     return rows
-
-
-def _moment(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
-
-
-def _time_of(actions: Sequence[Mapping[str, Any]]) -> int:
-    return max(
-        (each["commitInfo"]["timestamp"] for each in actions if "commitInfo" in each), default=0
-    )
