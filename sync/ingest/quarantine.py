@@ -139,9 +139,9 @@ class Quarantine:
         """Return a note if the gateway of a fork has begun a new epoch, which it does by itself."""
         if inspection.identity is not None:
             gateway, epoch = inspection.identity.gateway, inspection.identity.epoch
-            folders = (f"{place}/{gateway}" for place in (LANDING, ARCHIVE))
-            epochs = {each for folder in folders for each in self._places.segments.folders(folder)}
-            newest = max(epochs, default=epoch)
+            fleet = self._root.parent
+            epochs = [*fleet.glob(f"{LANDING}/{gateway}/*"), *fleet.glob(f"{ARCHIVE}/{gateway}/*")]
+            newest = max((path.name for path in epochs), default=epoch)
             if newest > epoch:
                 return (
                     f"The gateway has begun the epoch {newest} since: its new events are accepted"

@@ -71,9 +71,6 @@ HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_
 """Actions after a commit: create checkpoints, but remove no old commits. Maintenance removes those
 when the checkpoint that replaces them is durable."""
 
-MANIFESTS: Final = "manifests"
-"""The folder of the transaction log of versions before Delta Lake."""
-
 GUIDE: Final = "see docs/how-to/maintain-the-tables.md"
 """The end of error messages: where the operator finds how to repair or rebuild the tables."""
 
@@ -245,8 +242,7 @@ class FleetTables:
         """Create missing tables, and complete the batch of an interrupted process.
 
         Also removes the folder `checkpoints`, which older versions of Fieldpost needed. Raises
-        FleetError if the tables are those of an older version, are lost in part, or do not belong
-        together.
+        FleetError if the tables are lost in part, or do not belong together.
         """
         if isinstance(self.storage, LocalStorage):
             repair(self.storage)
@@ -338,9 +334,6 @@ class FleetTables:
         `events` is opened last, because it is committed first: so it is never behind `segments`. If
         it is ahead, `segments` is opened once more, and may then be at most one batch behind.
         """
-        if self.storage.folders(MANIFESTS):
-            msg = f"{self.storage.uri()} has the tables of an older version; rebuild them: {GUIDE}"
-            raise FleetError(msg)
         self._require_whole_logs()
         segments, events = self.open(SEGMENTS), self.open(EVENTS)
         first, last = _version_of(segments, INGEST), _version_of(events, INGEST)
@@ -473,7 +466,7 @@ def _line(error: Exception) -> str:
 
 
 def _version_of(table: DeltaTable | None, app: str) -> int:
-    return (table and table.transaction_version(app)) or 0
+    return 0 if table is None else table.transaction_version(app) or 0
 
 
 def _files(table: DeltaTable | None, *columns: str) -> list[dict[str, Any]]:

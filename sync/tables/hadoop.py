@@ -76,12 +76,6 @@ class HadoopStorage:
                 if path.endswith(suffix) and not any(part.startswith((".", "_")) for part in below):
                     yield File(path, status.getLen(), status.getModificationTime() / 1000)
 
-    def folders(self, folder: str) -> list[str]:
-        with contextlib.suppress(FileNotFoundError), _java_errors(self.uri(folder)):
-            found = self._fs.listStatus(self._path(folder))
-            return sorted(str(each.getPath().getName()) for each in found if each.isDirectory())
-        return []
-
     def exists(self, path: str) -> bool:
         with _java_errors(self.uri(path)):
             return bool(self._fs.exists(self._path(path)))

@@ -62,10 +62,6 @@ class Storage(Protocol):
         """
         ...
 
-    def folders(self, folder: str) -> list[str]:
-        """Return the names of the folders in `folder`, sorted; [] if `folder` does not exist."""
-        ...
-
     def exists(self, path: str) -> bool:
         """Return whether there is a file or a folder at `path`."""
         ...
@@ -144,10 +140,6 @@ class LocalStorage:
                         status = os.stat(f"{at}/{name}")  # noqa: PTH116
                         modified = status.st_mtime_ns // 1_000_000 / 1000
                         yield File((below / name).as_posix(), status.st_size, modified)
-
-    def folders(self, folder: str) -> list[str]:
-        top = self.root / folder
-        return sorted(path.name for path in top.iterdir() if path.is_dir()) if top.exists() else []
 
     def exists(self, path: str) -> bool:
         return (self.root / path).exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -206,15 +205,8 @@ def test_added_files_are_those_with_new_rows(tmp_path: Path) -> None:
 
 
 def test_tables_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "manifests" / "query").mkdir(parents=True)
-    refused: list[Callable[[], object]] = [
-        local_tables(tmp_path).snapshot,
-        local_tables(tmp_path).recover,
-        lambda: local_tables(tmp_path / "a%20b"),
-    ]
-    for call, text in zip(refused, ("rebuild them", "rebuild them", "its path has"), strict=True):
-        with pytest.raises(FleetError, match=text):
-            call()
+    with pytest.raises(FleetError, match="its path has"):
+        local_tables(tmp_path / "a%20b")
     plain = tmp_path / "plain [a] 100% #ü?"
     plain.mkdir()
     committer = Committer(plain)
