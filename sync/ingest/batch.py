@@ -5,138 +5,116 @@ A reader sees nothing of a batch before it is committed to both tables, which is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import itemgetter
-from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from deltalake.transaction import AddAction
 
 from sync.common.errors import FleetError
 from sync.ingest.batch_files import BatchFiles
-from sync.ingest.ledger import CLAIM_COLUMNS, Claim, Fate, Verdict, judge, related_claims
-from sync.tables import tables
+from sync.ingest.ledger import CLAIM_COLUMNS, Claim, Verdict, judge, related_claims
 from sync.tables.data_files import create_event_files, create_segments_file
 from sync.tables.delta import Batch, Counts, FleetTables, Snapshot
 from sync.tables.locations import LANDING
 from sync.tables.part_files import PartFile
 from sync.tables.storage import Storage
+from sync.tables.tables import ACCEPTED
+
+Row = dict[str, Any]
 
 
-class BatchIngest:
-    """Ingests the batches of one run, whose files are in `segments`, into the tables of `fleet`.
+def ingest_batch(files: BatchFiles, fleet: FleetTables, on_step: Callable[[str], None]) -> Counts:
+    """Ingest a batch into the tables of `fleet`; call `on_step` after each step.
 
-    `on_step` is called after each step.
+    Raises LeaseError if another process has committed a batch meanwhile.
     """
-
-    def __init__(
-        self,
-        segments: Storage,
-        fleet: FleetTables,
-        on_step: Callable[[str], None],
-    ) -> None:
-        self._segments = segments
-        self._fleet = fleet
-        self._on_step = on_step
-
-    def ingest(self, files: BatchFiles) -> Counts:
-        """Ingest a batch. Raises LeaseError if another process has committed a batch meanwhile."""
-        self._on_step("began")
-        snapshot = self._fleet.snapshot()
-        with files:
-            judged = self._judge(files, snapshot)
-            self._on_step("judged")
-            events = self._write_events(files, judged)
-        rows = ({**each.row, "batch": snapshot.batch + 1} for each in judged)
-        segments = create_segments_file(self._fleet.storage, rows)
-        self._on_step("written")
-        counts = _counts(judged)
-        batch = Batch(events, segments, counts)
-        self._fleet.commit(snapshot, batch, lambda: self._on_step("events"))
-        self._on_step("committed")
-        return counts
-
-    def _judge(self, files: BatchFiles, snapshot: Snapshot) -> list[_JudgedFile]:
-        """Decide the result for each file, in the order of arrival."""
-        rows = sorted(files.rows(), key=itemgetter("arrived", "path"))
-        paths = {row["path"]: self._segments.relative(row["path"]) for row in rows}
-        claims = {
-            row["path"]: Claim(*(row[name] for name in CLAIM_COLUMNS))
-            for row in rows
-            if row["reason"] is None and PurePosixPath(paths[row["path"]]).parts[0] == LANDING
-        }
-        offered = list(claims.values())
-        known = related_claims(snapshot, offered) if offered else ()
-        verdicts = judge(offered, known)
-        by_path = dict(zip(claims, verdicts, strict=True))
-        return [_judged(row, paths[row["path"]], by_path.get(row["path"])) for row in rows]
-
-    def _write_events(self, files: BatchFiles, judged: Sequence[_JudgedFile]) -> list[AddAction]:
-        """Write the events of accepted files; return the actions that add them.
-
-        The part files contain the events of all files that could be read. If the ledger refused one
-        of these, the accepted files are decoded once more.
-        """
-        accepted = {each.uri: each.row["sha256"] for each in judged if each.fate == tables.ACCEPTED}
-        if not accepted:
-            return []
-        refused = any(each.fate not in (tables.ACCEPTED, "bad") for each in judged)
-        pieces = files.pieces(list(accepted) if refused else None)
-        read: dict[str, str] = {}
-        counts: list[int] = []
-        actions = create_event_files(self._fleet.storage, self._part_files(pieces, read, counts))
-        if not accepted.items() <= read.items() or sum(counts) != _counts(judged).events:
-            raise FleetError("a segment changed while it was ingested; nothing was committed")
-        return actions
-
-    def _part_files(
-        self, decoded: Iterable[Mapping[str, Any]], read: dict[str, str], counts: list[int]
-    ) -> Iterator[PartFile]:
-        """Yield the part files, with those of one task at a time in memory.
-
-        Fills `read` with the SHA-256 of each file that was read, and `counts` with the numbers of
-        events. All rows of a task come from one run of it, even if Spark has repeated the task.
-        """
-        pieces: list[bytes] = []
-        for row in decoded:
-            if row["path"] is not None:
-                read[row["path"]] = row["sha256"]
-                continue
-            pieces.append(row["content"])
-            if row["events"] is not None:
-                counts.append(row["events"])
-                yield PartFile(row["day"], row["events"], b"".join(pieces))
-                pieces = []
+    on_step("began")
+    snapshot = fleet.snapshot()
+    rows = _judge(files.rows(), snapshot)
+    on_step("judged")
+    counts = _counts(rows)
+    events = _write_events(files, rows, counts.events, fleet.storage)
+    segments = create_segments_file(fleet.storage, rows)
+    on_step("written")
+    fleet.commit(snapshot, Batch(events, segments, counts), lambda: on_step("events"))
+    on_step("committed")
+    return counts
 
 
-class _JudgedFile(NamedTuple):
-    """A file of a batch: Spark's name for it, its result, its events, its row of `SEGMENTS`."""
+def _judge(rows: Iterable[Row], snapshot: Snapshot) -> list[Row]:
+    """Decide the result for each file, in the order of arrival; return rows of `SEGMENTS`."""
+    rows = sorted(rows, key=itemgetter("arrived", "path"))
+    claims = {
+        row["path"]: Claim(*(row[name] for name in CLAIM_COLUMNS))
+        for row in rows
+        if row["reason"] is None and row["path"].startswith(f"{LANDING}/")
+    }
+    known = related_claims(snapshot, list(claims.values())) if claims else ()
+    verdicts = dict(zip(claims, judge(claims.values(), known), strict=True))
+    return [
+        row | _result(row, verdicts.get(row["path"])) | {"batch": snapshot.batch + 1}
+        for row in rows
+    ]
 
-    uri: str
-    fate: Fate
-    events: int
-    row: Mapping[str, Any]
 
-
-def _judged(row: Mapping[str, Any], path: str, verdict: Verdict | None) -> _JudgedFile:
+def _result(row: Row, verdict: Verdict | None) -> Row:
     """Combine a decoded row with the verdict; files that were set aside have none."""
-    fate: Fate = "fork"
-    reason, detail = "fork", "the receiver has a different file with this name"
     if row["reason"] is not None:
-        fate, reason, detail = "bad", row["reason"], row["detail"]
-    elif verdict is not None:
-        fate, reason, detail = verdict.fate, verdict.fate, verdict.detail
-    refused = fate in ("bad", "fork")
-    events = row["last_seq"] - row["first_seq"] + 1 if fate == tables.ACCEPTED else 0
-    why = {"reason": reason, "detail": detail} if refused else {"reason": None, "detail": None}
-    return _JudgedFile(row["path"], fate, events, {**row, **why, "path": path, "fate": fate})
+        return {"fate": "bad"}
+    if verdict is None:
+        verdict = Verdict("fork", "the receiver has a different file with this name")
+    if verdict.fate == "fork":
+        return {"fate": "fork", "reason": "fork", "detail": verdict.detail}
+    return {"fate": verdict.fate}
 
 
-def _counts(judged: Sequence[_JudgedFile]) -> Counts:
-    fates = [each.fate for each in judged]
+def _write_events(
+    files: BatchFiles, rows: Iterable[Row], events: int, storage: Storage
+) -> list[AddAction]:
+    """Write the events of accepted files; return the actions that add them.
+
+    The part files contain the events of all files that could be read. If the ledger refused one
+    of these, the accepted files are decoded once more.
+    """
+    accepted = {row["path"]: row["sha256"] for row in rows if row["fate"] == ACCEPTED}
+    if not accepted:
+        return []
+    refused = any(row["fate"] not in (ACCEPTED, "bad") for row in rows)
+    pieces = files.pieces(accepted if refused else None)
+    return create_event_files(storage, _part_files(pieces, accepted, events))
+
+
+def _part_files(
+    decoded: Iterable[Mapping[str, Any]], accepted: Mapping[str, str], events: int
+) -> Iterator[PartFile]:
+    """Yield the part files, with those of one task at a time in memory.
+
+    Raises FleetError unless the files that were read include those in `accepted`, with these
+    SHA-256, and the part files have `events` events. All rows of a task come from one run of it,
+    even if Spark has repeated the task.
+    """
+    read: dict[str, str] = {}
+    pieces: list[bytes] = []
+    for row in decoded:
+        if row["path"] is not None:
+            read[row["path"]] = row["sha256"]
+            continue
+        pieces.append(row["content"])
+        if row["events"] is not None:
+            events -= row["events"]
+            yield PartFile(row["day"], row["events"], b"".join(pieces))
+            pieces = []
+    if events or not accepted.items() <= read.items():
+        raise FleetError("a segment changed while it was ingested; nothing was committed")
+
+
+def _counts(rows: Iterable[Row]) -> Counts:
+    fates = [row["fate"] for row in rows]
+    accepted = (row for row in rows if row["fate"] == ACCEPTED)
     return Counts(
         segments=fates.count("accepted"),
-        events=sum(each.events for each in judged),
+        events=sum(row["last_seq"] - row["first_seq"] + 1 for row in accepted),
         duplicates=fates.count("duplicate"),
         quarantined=fates.count("bad") + fates.count("fork"),
     )

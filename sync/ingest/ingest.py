@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -21,12 +20,12 @@ from pyspark.sql import SparkSession
 
 from sync.common.errors import FleetError, LeaseError
 from sync.ingest.archive import IngestedFile, archive_files, waiting_files
-from sync.ingest.batch import BatchIngest
+from sync.ingest.batch import ingest_batch
 from sync.ingest.batch_files import BatchFiles, LocalFiles, SparkFiles
 from sync.tables.delta import EVENTS, SEGMENTS, Counts, FleetTables
 from sync.tables.locations import FleetStorage
 from sync.tables.spark_session import BATCH_FILES, TASK_BYTES, file_batches, summarise_error
-from sync.tables.storage import File, LocalStorage, Storage
+from sync.tables.storage import LocalStorage, Storage
 
 CLEANED_EVERY: Final = 100
 """Number of batches after which old commits are removed from the tables' logs."""
@@ -54,15 +53,13 @@ class IngestResult:
 
 @dataclass(frozen=True, slots=True)
 class IngestControl:
-    """Callbacks of an ingest, and the event that asks it to stop.
+    """The callback of an ingest, and the event that asks it to stop.
 
-    `on_step` is called after each of `STEPS`, `on_batch` with the counts of each committed batch.
-    An exception in a callback ends the ingest there, as a crash would. Once `stopping` is set, no
-    further batch begins.
+    `on_step` is called after each of `STEPS`. An exception in it ends the ingest there, as a crash
+    would. Once `stopping` is set, no further batch begins.
     """
 
     on_step: Callable[[str], None] = lambda step: None
-    on_batch: Callable[[Counts], None] = lambda counts: None
     stopping: threading.Event = field(default_factory=threading.Event)
 
 
@@ -82,7 +79,6 @@ def ingest_waiting(
     """
     control = control or IngestControl()
     segments, fleet = places.segments, FleetTables(places.tables, places.segments)
-    batches = BatchIngest(segments, fleet, control.on_step)
     committed: list[Counts] = []
     with fleet.lease():
         fleet.recover()
@@ -94,16 +90,19 @@ def ingest_waiting(
         few = len(files) <= here_files and sum(file.size for file in files) <= HERE_BYTES
         here = few and local and isinstance(places.tables, LocalStorage)
         spark = None if here else session()
-        reader: Callable[[Storage, Sequence[File]], BatchFiles] = (
-            partial(SparkFiles, spark) if spark else LocalFiles
-        )
         try:
             with file_batches(spark, local=local) if spark else contextlib.nullcontext():
                 for at in range(0, len(files), batch_files):
                     if control.stopping.is_set():
                         break
-                    committed.append(batches.ingest(reader(segments, files[at : at + batch_files])))
-                    control.on_batch(committed[-1])
+                    chosen = files[at : at + batch_files]
+                    batch: BatchFiles = (
+                        SparkFiles(spark, segments, chosen)
+                        if spark
+                        else LocalFiles(segments, chosen)
+                    )
+                    with contextlib.closing(batch):
+                        committed.append(ingest_batch(batch, fleet, control.on_step))
         except LeaseError:
             raise
         except (FleetError, OSError, PySparkException, Py4JError) as error:

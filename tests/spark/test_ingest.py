@@ -140,7 +140,7 @@ def test_an_ingest_that_is_stopped_ends_after_the_batch(
     lane = Lane()
     for _ in range(2):
         land(fleet, lane.seal(some_events(2)))
-    control = IngestControl(on_batch=lambda counts: control.stopping.set())
+    control = IngestControl(lambda step: control.stopping.set() if step == "committed" else None)
     stopped = ingest_by_spark(spark, fleet, control, batch_files=1)
     assert stopped == IngestResult(1, Counts(segments=1, events=2))
     assert len(waiting(fleet)) == 1

@@ -220,7 +220,7 @@ def test_it_stops_before_the_next_batch(fleet: FleetFolder) -> None:
     lane = Lane()
     for _ in range(3):
         land(fleet, lane.seal(some_events(2)))
-    control = IngestControl(on_batch=lambda counts: control.stopping.set())
+    control = IngestControl(lambda step: control.stopping.set() if step == "committed" else None)
     assert ingest(fleet, control, batch_files=1).batches == 1
     assert len(waiting(fleet)) == 2
 
