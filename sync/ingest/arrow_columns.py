@@ -97,14 +97,15 @@ def _values(item: Any, rows: int) -> pa.Array:
 def _floats(item: dict[str, Any], rows: int) -> np.ndarray[Any, np.dtype[np.float64]] | None:
     if item.keys() == {"floats"}:
         floats = _numbers(item["floats"], FLOATS, rows)
-        if floats is not None and np.isfinite(floats).all():
-            return floats.astype(np.float64)
-    if item.keys() == {"ints", "decimals"}:
-        ints, decimals = _numbers(item["ints"], INTEGERS, rows), item["decimals"]
-        known = type(decimals) is int and 0 <= decimals <= MAX_DECIMALS
-        if ints is not None and known and _within(ints, -_EXACT, _EXACT):
-            return ints.astype(np.float64) / 10.0**decimals
-    return None
+        return None if floats is None or not np.isfinite(floats).all() else floats.astype("f8")
+    if item.keys() != {"ints", "decimals"}:
+        return None
+    ints, decimals = _numbers(item["ints"], INTEGERS, rows), item["decimals"]
+    if type(decimals) is not int or not 0 <= decimals <= MAX_DECIMALS:
+        return None
+    if ints is None or not _within(ints, -_EXACT, _EXACT):
+        return None
+    return ints.astype(np.float64) / 10.0**decimals
 
 
 def _integers(
