@@ -64,7 +64,7 @@ def cluster(workers: int, folder: Path) -> Iterator[SparkSession]:
 
     java = find_java(os.environ, folder / "java")
     environ = os.environ | {
-        "JAVA_HOME": str(java.home),
+        "JAVA_HOME": str(java),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(folder / "scratch"),

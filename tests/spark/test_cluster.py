@@ -65,7 +65,7 @@ def test_an_ingest_on_a_cluster(spark: SparkSession, fleet: FleetFolder, tmp_pat
     put(fleet.landing / "x.seg", b"spoiled" * 9)
     java = find_java(os.environ, tmp_path / "java")
     environ = os.environ | {
-        "JAVA_HOME": str(java.home),
+        "JAVA_HOME": str(java),
         "SPARK_HOME": str(SPARK),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(tmp_path / "scratch"),
