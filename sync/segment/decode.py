@@ -6,6 +6,7 @@ The format is described in `docs/reference/segment-format.md`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from sync.segment.cbor_guard import load_map
@@ -82,20 +83,9 @@ def _kinds(item: Any, rows: int) -> list[str | None]:
     return kinds
 
 
-def _texts(item: Any, rows: int) -> list[str | None]:
-    return [None] * rows if item is None else unpack_texts(item, rows)
-
-
-def _values(item: Any, rows: int) -> list[float | None]:
-    return [None] * rows if item is None else unpack_values(item, rows)
-
-
-def _levels(item: Any, rows: int) -> list[int | None]:
-    return [None] * rows if item is None else unpack_numbers(item, rows, 0, 2)
-
-
-def _latencies(item: Any, rows: int) -> list[int | None]:
-    return [None] * rows if item is None else unpack_numbers(item, rows, -MAX_SEQ - 1, MAX_SEQ)
+def _optional(unpack: Reader) -> Reader:
+    """Return a reader that decodes an absent column as None for each row."""
+    return lambda item, rows: [None] * rows if item is None else unpack(item, rows)
 
 
 def _tags(item: Any, rows: int) -> list[dict[str, str]]:
@@ -106,15 +96,15 @@ READERS: Final[Mapping[str, Reader]] = {
     "time": unpack_times,
     "clock": _flags,
     "kind": _kinds,
-    "source": _texts,
-    "topic": _texts,
-    "name": _texts,
-    "value": _values,
-    "unit": _texts,
-    "level": _texts,
-    "text": _texts,
-    "qos": _levels,
-    "latency_ms": _latencies,
+    "source": _optional(unpack_texts),
+    "topic": _optional(unpack_texts),
+    "name": _optional(unpack_texts),
+    "value": _optional(unpack_values),
+    "unit": _optional(unpack_texts),
+    "level": _optional(unpack_texts),
+    "text": _optional(unpack_texts),
+    "qos": _optional(partial(unpack_numbers, least=0, most=2)),
+    "latency_ms": _optional(partial(unpack_numbers, least=-MAX_SEQ - 1, most=MAX_SEQ)),
     "tags": _tags,
 }
 """The function that decodes each column of the body. Its arguments are the encoded column, None if
