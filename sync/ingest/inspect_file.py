@@ -53,32 +53,22 @@ def inspect_file(path: Path) -> FileInspection:
         data = file.read(READ)
         file.seek(0)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    reason, detail = _fault(data)
+    identity = fault = None
+    try:
+        identity = read_header(data).identity
+        decode_columns(data)
+    except SegmentError as error:
+        fault = error
     return FileInspection(
         size=path.stat().st_size,
         sha256=digest,
-        reason=reason,
-        detail=detail,
+        reason=fault and fault.reason,
+        detail=fault and fault.text,
         version=f"{data[4]}.{data[5]}" if data[:4] == MAGIC and len(data) > 5 else None,
-        identity=_identity(data),
+        identity=identity,
         header=_header(data),
         first=data[:SHOWN_BYTES].hex(" "),
     )
-
-
-def _fault(data: bytes) -> tuple[str | None, str | None]:
-    try:
-        decode_columns(data)
-    except SegmentError as error:
-        return error.reason, error.text
-    return None, None
-
-
-def _identity(data: bytes) -> Identity | None:
-    try:
-        return read_header(data).identity
-    except SegmentError:
-        return None
 
 
 def _header(data: bytes) -> dict[str, str]:
