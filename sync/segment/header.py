@@ -48,23 +48,7 @@ def pack_header(header: SegmentHeader) -> bytes:
 
 
 def _as_map(header: SegmentHeader) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "gateway": header.gateway,
-        "epoch": header.epoch,
-        "lane": header.lane,
-        "first": header.first_seq,
-        "last": header.last_seq,
-        "count": header.count,
-        "previous": header.previous,
-        "boot": header.boot,
-        "sealed": header.sealed_at,
-        "service": header.service_seconds,
-        "clock": header.clock,
-        "firmware": header.firmware,
-        "software": header.software,
-        "config": header.config_hash,
-        "disk": header.disk_used,
-    }
+    fields: dict[str, Any] = {key: getattr(header, name) for key, (name, _) in _FIELDS.items()}
     if header.dropped:
         fields["dropped"] = [list(dropped) for dropped in header.dropped]
     return fields
@@ -78,27 +62,15 @@ def unpack_header(data: bytes, version: tuple[int, int]) -> SegmentHeader:
     if len(data) > MAX_HEADER:
         raise SegmentError("header", f"the header is longer than {MAX_HEADER} bytes")
     fields = load_map(data, "header")
-    for key, check in _CHECKS.items():
-        if not check(fields.get(key)):
+    for key, (_, is_valid) in _FIELDS.items():
+        if not is_valid(fields.get(key)):
             raise SegmentError("header", f"`{key}` is missing or invalid")
-    identity = Identity(*(fields[key] for key in ("gateway", "epoch", "lane", "first", "last")))
+    found = {name: fields[key] for key, (name, _) in _FIELDS.items()}
+    identity = Identity(*(found[name] for name in Identity._fields))
     check_identity(identity)
-    if fields["count"] != identity.last_seq - identity.first_seq + 1:
+    if found.pop("count") != identity.last_seq - identity.first_seq + 1:
         raise SegmentError("count", "`count` differs from the range `first` to `last`")
-    return SegmentHeader(
-        *identity,
-        previous=fields["previous"],
-        boot=fields["boot"],
-        sealed_at=fields["sealed"],
-        service_seconds=fields["service"],
-        clock=fields["clock"],
-        firmware=fields["firmware"],
-        software=fields["software"],
-        config_hash=fields["config"],
-        disk_used=fields["disk"],
-        dropped=_dropped(fields.get("dropped", [])),
-        version=version,
-    )
+    return SegmentHeader(**found, dropped=_dropped(fields.get("dropped", [])), version=version)
 
 
 def _integer(least: int, most: int) -> Callable[[Any], bool]:
@@ -129,23 +101,24 @@ def _flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-_CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
-    "gateway": _name,
-    "epoch": _name,
-    "lane": _name,
-    "first": _integer(1, MAX_SEQ),
-    "last": _integer(1, MAX_SEQ),
-    "count": _integer(1, MAX_SEQ),
-    "previous": _digest,
-    "boot": _text,
-    "sealed": _integer(MIN_TIME, MAX_TIME),
-    "service": _seconds,
-    "clock": _flag,
-    "firmware": _text,
-    "software": _text,
-    "config": _hash,
-    "disk": _integer(0, MAX_SEQ),
+_FIELDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
+    "gateway": ("gateway", _name),
+    "epoch": ("epoch", _name),
+    "lane": ("lane", _name),
+    "first": ("first_seq", _integer(1, MAX_SEQ)),
+    "last": ("last_seq", _integer(1, MAX_SEQ)),
+    "count": ("count", _integer(1, MAX_SEQ)),
+    "previous": ("previous", _digest),
+    "boot": ("boot", _text),
+    "sealed": ("sealed_at", _integer(MIN_TIME, MAX_TIME)),
+    "service": ("service_seconds", _seconds),
+    "clock": ("clock", _flag),
+    "firmware": ("firmware", _text),
+    "software": ("software", _text),
+    "config": ("config_hash", _hash),
+    "disk": ("disk_used", _integer(0, MAX_SEQ)),
 }
+"""For each key of the map, in its order: the attribute of `SegmentHeader`, and its check."""
 
 
 def _dropped(ranges: Any) -> tuple[Dropped, ...]:
