@@ -51,17 +51,6 @@ def arrow_columns(data: bytes) -> tuple[SegmentHeader, dict[str, pa.Array]]:
     return header, {**columns, "seq": pa.array(numbers)}
 
 
-def days_of(times: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the day of each time, in days since 1970 (UTC)."""
-    micros = times.view(pa.int64()).to_numpy()
-    return np.asarray(micros // (86_400_000 * _US), dtype=np.int64)
-
-
-def distinct(days: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return each of `days` once, in order. `days` is not empty; mostly all are equal."""
-    return days[:1] if days.min() == days.max() else np.unique(days)
-
-
 def _numbers(item: Any, tags: Sequence[int], count: int) -> np.ndarray[Any, Any] | None:
     """Read a typed array with one of `tags` and `count` numbers; return None for anything else."""
     if type(item) is not CBORTag or item.tag not in tags or type(item.value) is not bytes:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
-from datetime import date, timedelta
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from sync.ingest.arrow_columns import arrow_columns, days_of, distinct
+from sync.ingest.arrow_columns import arrow_columns
 from sync.segment import SegmentError, SegmentHeader, digest_of
 from sync.segment.limits import MAX_FILE, MAX_TIME, MIN_TIME
 from sync.tables.arrow_schemas import DECODED, EVENTS, FILES
@@ -30,10 +29,11 @@ PIECE_BYTES: Final = 1024 * 1024
 """Bytes of a piece of a part file: Spark pickles rows for the driver, and copies each five
 times."""
 
-_FIRST_DAY: Final = date(1970, 1, 1)
-
 _COPIED: Final = [each.name for each in fields(SegmentHeader) if each.name in FILES.names]
 """Fields of the header that are columns of the table `segments`, some in another form."""
+
+_OF_FILE: Final = ("gateway", "epoch", "lane", "arrived")
+"""Columns of the table `events` that are equal for all events of a file."""
 
 
 def decode_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -46,11 +46,11 @@ def decode_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         rows = []
         for path, arrived, size, content in _files(batch):
-            row, columns = _decoded(path, arrived, size, content)
-            rows.append(row)
-            if columns is not None:
-                for day, events in _by_day(row, columns):
-                    yield from _pieces(parts.add(day, events))
+            row, days = _decoded(content, arrived)
+            digest = hashlib.sha256(content).hexdigest()
+            rows.append({**row, "path": path, "arrived": arrived, "size": size, "sha256": digest})
+            for day, events in days.items():
+                yield from _pieces(parts.add(day, events))
         yield pa.RecordBatch.from_pylist(rows, schema=DECODED)
     yield from _pieces(parts.finish())
 
@@ -73,31 +73,21 @@ def _files(batch: pa.RecordBatch) -> Iterator[tuple[str, Any, int, bytes]]:
     yield from zip(path, arrived, length, content, strict=True)
 
 
-def _decoded(
-    path: str, arrived: Any, size: int, content: bytes
-) -> tuple[dict[str, Any], dict[str, pa.Array] | None]:
-    """Return the row of a file, and the columns of its events unless it cannot be read."""
-    row = {
-        "path": path,
-        "arrived": arrived,
-        "size": size,
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
-    try:
-        found, columns = _read(content)
-    except SegmentError as error:
-        return row | {"reason": error.reason, "detail": error.text}, None
-    return row | found, columns
-
-
-def _read(content: bytes) -> tuple[dict[str, Any], dict[str, pa.Array] | None]:
+def _decoded(content: bytes, arrived: int) -> tuple[dict[str, Any], dict[str, pa.RecordBatch]]:
+    """Decode a file: the columns of its row, and its events by their day in UTC."""
     if len(content) > MAX_FILE:
-        raise SegmentError("size", f"more than {MAX_FILE} bytes")
-    header, columns = arrow_columns(content)
-    days = distinct(days_of(columns["time"]))
-    if len(days) > MAX_DAYS:
-        text = f"events of {len(days)} days, more than {MAX_DAYS}"
-        return {"reason": "days", "detail": text}, None
+        return {"reason": "size", "detail": f"more than {MAX_FILE} bytes"}, {}
+    try:
+        header, columns = arrow_columns(content)
+    except SegmentError as error:
+        return {"reason": error.reason, "detail": error.text}, {}
+    days = columns["time"].to_numpy(zero_copy_only=False).astype("M8[D]")
+    found = np.unique(days)
+    if len(found) > MAX_DAYS:
+        return {
+            "reason": "days",
+            "detail": f"events of {len(found)} days, more than {MAX_DAYS}",
+        }, {}
     row = {
         **{name: getattr(header, name) for name in _COPIED},
         "sealed_at": header.sealed_at * 1000,
@@ -106,27 +96,18 @@ def _read(content: bytes) -> tuple[dict[str, Any], dict[str, pa.Array] | None]:
         "config_hash": header.config_hash.hex(),
         "dropped": [dropped._asdict() for dropped in header.dropped],
     }
-    return row, columns
-
-
-def _by_day(
-    row: Mapping[str, Any], columns: Mapping[str, pa.Array]
-) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the events of a file as rows of `EVENTS`, by their day in UTC."""
-    days = days_of(columns["time"])
-    events = _events(row, columns)
-    found = distinct(days)
-    for day in found:
-        chosen = events if len(found) == 1 else events.filter(pa.array(days == day))
-        yield (_FIRST_DAY + timedelta(days=int(day))).isoformat(), chosen
+    events = _events({**row, "arrived": arrived}, columns)
+    if len(found) == 1:
+        return row, {str(found[0]): events}
+    return row, {str(day): events.filter(pa.array(days == day)) for day in found}
 
 
 def _events(row: Mapping[str, Any], columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Return the events of a file as rows of `EVENTS`."""
     count = len(columns["seq"])
-    of_file = {name: row[name] for name in ("gateway", "epoch", "lane", "arrived")}
     arrays = [
-        pa.repeat(pa.scalar(of_file[field.name], field.type), count)
-        if field.name in of_file
+        pa.repeat(pa.scalar(row[field.name], field.type), count)
+        if field.name in _OF_FILE
         else columns[field.name]
         for field in EVENTS
     ]
