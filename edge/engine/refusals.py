@@ -57,7 +57,7 @@ _from_json: Final = msgspec.json.Decoder(tuple[str, dict[str, str]]).decode
 
 
 def with_details(rule: str, text: str, tags: Mapping[str, str]) -> str:
-    """Return a rule name with the text and tags of its events, which are then counted apart."""
+    """Return a rule name with the text and tags of its events, to count these separately."""
     return f"{rule} {_to_json((text, tags)).decode()}"
 
 

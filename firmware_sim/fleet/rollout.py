@@ -15,10 +15,11 @@ from firmware_sim.fleet.times import iso
 
 @dataclass
 class VersionRun:
-    """The events of a version: their number, the number of level Error and above, and their times.
+    """The events of a software version: how many there are, and when they happened.
 
-    `seen` are the times of the first and last event, `known` those of events with a synchronised
-    clock, in milliseconds since 1970 UTC.
+    `errors` is the number of events of level Error and above. `seen` has the times of the first and
+    the last event, `known` those of the first and the last event with a synchronised clock, in
+    milliseconds since 1970 UTC.
     """
 
     events: int = 0
