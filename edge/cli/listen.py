@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,9 +26,16 @@ POLL_S: Final = 1.0
 class Output:
     """A printer of messages and items, done after `count` of them; `None` means never."""
 
-    def __init__(self, count: int | None, as_json: bool) -> None:
+    def __init__(self, what: str, count: int | None, as_json: bool) -> None:
+        self.has_begun = False
+        self._what = what
         self._left = count
         self._as_json = as_json
+
+    def begin(self) -> None:
+        """Report that messages or items will be printed from now on."""
+        self.has_begun = True
+        click.echo(to_terminal(f"listening to {self._what}"), err=True)
 
     def show(self, title: str, fields: dict[str, Any], payload: Payload) -> bool:
         """Print one message or item; return whether more may be printed."""
@@ -98,20 +104,12 @@ def listen(
     if take is not None and targets:
         raise click.UsageError("--take and a NODE or FILTER cannot be used together")
     found = read_login(**login)
-    output = Output(count, as_json)
     what = f"items of {take}" if take else ", ".join(targets) or "messages"
-
-    listens = False
-
-    def begun() -> None:
-        nonlocal listens
-        listens = True
-        click.echo(to_terminal(f"listening to {what}"), err=True)
-
+    output = Output(what, count, as_json)
     try:
-        _listen(found, folder, targets, take, output, begun, timeout, idle)
+        _listen(found, folder, targets, take, output, timeout, idle)
     except KeyboardInterrupt:
-        if not listens:
+        if not output.has_begun:
             raise
 
 
@@ -121,35 +119,32 @@ def _listen(
     targets: tuple[str, ...],
     take: str | None,
     output: Output,
-    begun: Callable[[], None],
     timeout: float,
     idle: float | None,
 ) -> None:
     if login is not None:
-        _over_network(login, targets, take, output, begun, timeout, idle)
+        _over_network(login, targets, take, output, timeout, idle)
     elif folder is None:
         raise click.UsageError("choose a gateway by --dir, or a device by --as")
     elif take is not None:
-        _take(folder, take, output, begun, idle)
+        _take(folder, take, output, idle)
     elif not targets:
         raise click.UsageError("name a NODE or FILTER, such as '#' for all nodes")
     else:
         with control.listening(folder, list(targets), idle) as items:
-            begun()
+            output.begin()
             for item in items:
                 if not output.item(item):
                     return
 
 
-def _take(
-    folder: Path, queue: str, output: Output, begun: Callable[[], None], idle: float | None
-) -> None:
+def _take(folder: Path, queue: str, output: Output, idle: float | None) -> None:
     """Take items as the operator, and delete each after it was shown.
 
     An item that could not be deleted becomes ready again later.
     """
     item = control.perform(folder, TakeItem(queue)).item
-    begun()
+    output.begin()
     last = time.monotonic()
     while True:
         if item is not None:
@@ -170,7 +165,6 @@ def _over_network(
     targets: tuple[str, ...],
     take: str | None,
     output: Output,
-    begun: Callable[[], None],
     timeout: float,
     idle: float | None,
 ) -> None:
@@ -189,6 +183,6 @@ def _over_network(
         )
 
     if take is None:
-        asyncio.run(network.listen(login, targets, show, begun, timeout, idle))
+        asyncio.run(network.listen(login, targets, show, output.begin, timeout, idle))
     else:
-        asyncio.run(network.work(login, take, output.item, begun, timeout, idle))
+        asyncio.run(network.work(login, take, output.item, output.begin, timeout, idle))
