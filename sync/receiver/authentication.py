@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -14,6 +15,7 @@ from sync.receiver.proxy import ReverseProxy
 from sync.receiver.threads import ThreadRunner
 
 
+@dataclass(frozen=True, slots=True)
 class Authenticator:
     """Authenticates requests against the enrolled `gateways`.
 
@@ -21,19 +23,11 @@ class Authenticator:
     the certificate (PEM) of the fleet's authority. The headers of a `proxy` identify its clients.
     """
 
-    def __init__(
-        self,
-        gateways: GatewayRegistry,
-        authority: bytes,
-        connections: ConnectionRegistry,
-        in_thread: ThreadRunner,
-        proxy: ReverseProxy | None = None,
-    ) -> None:
-        self._gateways = gateways
-        self._proxy = proxy
-        self._authority = authority
-        self._connections = connections
-        self._in_thread = in_thread
+    gateways: GatewayRegistry
+    authority: bytes
+    connections: ConnectionRegistry
+    in_thread: ThreadRunner
+    proxy: ReverseProxy | None
 
     async def authenticate(self, request: web.Request) -> str:
         """Return the name of the gateway that sent the request. A token precedes a certificate.
@@ -44,37 +38,37 @@ class Authenticator:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         gateway = None
         if scheme.lower() == "bearer":
-            gateway = await self._in_thread(self._gateways.authenticate, token.strip())
+            gateway = await self.in_thread(self.gateways.authenticate, token.strip())
         elif not scheme:
             certificate = self._client_certificate(request)
             if certificate is not None:
-                gateway = await self._in_thread(self._certificate_owner, certificate)
+                gateway = await self.in_thread(self._certificate_owner, certificate)
         if gateway is None:
             raise HttpError(401, "token", "no enrolled gateway has this token or certificate")
-        self._connections.authenticated(request.transport, gateway)
+        self.connections.authenticated(request.transport, gateway)
         return gateway
 
     def request_received(self, request: web.Request) -> None:
         """Note that the headers of a request are complete."""
-        self._connections.request_received(request.transport)
+        self.connections.request_received(request.transport)
 
     def is_last_answer(self, request: web.BaseRequest, status: int) -> bool:
         """Return whether the connection closes after this answer.
 
         Unauthenticated peers get one answer per connection. A proxy's connection stays open.
         """
-        if self._proxy is not None:
+        if self.proxy is not None:
             return False
         unauthorized = status == web.HTTPUnauthorized.status_code
-        return unauthorized or self._connections.is_unauthenticated(request.transport)
+        return unauthorized or self.connections.is_unauthenticated(request.transport)
 
     def client_address(self, request: web.Request) -> str | None:
         """Return the address of the client, which may be behind the proxy."""
-        return request.remote if self._proxy is None else self._proxy.client_address(request)
+        return request.remote if self.proxy is None else self.proxy.client_address(request)
 
     def _client_certificate(self, request: web.Request) -> bytes | None:
-        if self._proxy is not None:
-            return self._proxy.client_certificate(request)
+        if self.proxy is not None:
+            return self.proxy.client_certificate(request)
         transport = request.transport
         tls = None if transport is None else transport.get_extra_info("ssl_object")
         if tls is None:
@@ -83,7 +77,7 @@ class Authenticator:
         return certificate
 
     def _certificate_owner(self, certificate: bytes) -> str | None:
-        presented = verify(certificate, self._authority, dt.datetime.now(dt.UTC))
-        if presented is None or not self._gateways.accepts_certificate(*presented):
+        presented = verify(certificate, self.authority, dt.datetime.now(dt.UTC))
+        if presented is None or not self.gateways.accepts_certificate(*presented):
             return None
         return presented.gateway
