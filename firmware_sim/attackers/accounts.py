@@ -72,13 +72,10 @@ def _flooding_account(account: str, make: Callable[[int, str], str]) -> Work:
 
 async def huge_stanzas(target: Target, counts: Counts, name: str) -> None:
     """Send one oversized stanza on each connection."""
-    client = await Client.bound(target, counts, name, "huge")
-    try:
+    with contextlib.closing(await Client.bound(target, counts, name, "huge")) as client:
         counts.sent += 1
         client.send(stanzas.message(target.domain, _HUGE))
         await client.listen()
-    finally:
-        client.cut()
 
 
 async def sessions(target: Target, counts: Counts, name: str) -> None:
@@ -96,18 +93,15 @@ async def sessions(target: Target, counts: Counts, name: str) -> None:
             await asyncio.sleep(_PAUSE_S)
     finally:
         for client in kept:
-            client.cut()
+            client.close()
 
 
 async def slow_reader(target: Target, counts: Counts, name: str) -> None:
     """Flood the account of a device that never reads with plain messages."""
-    reader = await Client.bound(target, counts, VICTIM, "deaf", _UNREAD)
-    try:
+    with contextlib.closing(await Client.bound(target, counts, VICTIM, "deaf", _UNREAD)) as reader:
         reader.send("<presence/>")
         reader.stop_reading()
         await _flooding_account(VICTIM, _plain)(target, counts, name)
-    finally:
-        reader.cut()
 
 
 _OFFLINE: Final = (

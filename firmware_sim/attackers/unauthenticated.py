@@ -26,14 +26,13 @@ def _crowd(attempt: Callable[[Client], Coroutine[Any, Any, None]]) -> Work:
 
     async def one(target: Target, counts: Counts) -> None:
         counts.sent += 1
-        with contextlib.suppress(ConnectionClosed, OSError, TimeoutError):
-            client = await Client.connect(target, counts)
-            try:
-                await attempt(client)
-                async with asyncio.timeout(_LISTEN_S):
-                    await client.listen()
-            finally:
-                client.cut()
+        with (
+            contextlib.suppress(ConnectionClosed, OSError, TimeoutError),
+            contextlib.closing(await Client.connect(target, counts)) as client,
+        ):
+            await attempt(client)
+            async with asyncio.timeout(_LISTEN_S):
+                await client.listen()
 
     async def work(target: Target, counts: Counts, _account: str) -> None:
         async with asyncio.TaskGroup() as group:
@@ -58,27 +57,21 @@ async def _half_handshake(client: Client) -> None:
 
 async def guesses(target: Target, counts: Counts, _account: str) -> None:
     """Try wrong passwords, several on each connection."""
-    client = await Client.connect(target, counts)
-    try:
+    with contextlib.closing(await Client.connect(target, counts)) as client:
         await client.secure()
         while True:
             counts.sent += 1
             await client.log_in("admin", f"guess{counts.sent}")
             await asyncio.sleep(_GUESSES_S)
-    finally:
-        client.cut()
 
 
 async def huge_before_log_in(target: Target, counts: Counts, _account: str) -> None:
     """Send an oversized stanza before log-in."""
-    client = await Client.connect(target, counts)
-    try:
+    with contextlib.closing(await Client.connect(target, counts)) as client:
         await client.secure()
         counts.sent += 1
         client.send(stanzas.message("", _HUGE))
         await client.listen()
-    finally:
-        client.cut()
 
 
 ATTACKS: Final = (

@@ -106,7 +106,7 @@ class Client:
                 raise ConnectionClosed
             await client.bind(resource)
         except BaseException:
-            client.cut()
+            client.close()
             raise
         return client
 
@@ -187,7 +187,7 @@ class Client:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - it reads and writes
         transport.pause_reading()
 
-    def cut(self) -> None:
+    def close(self) -> None:
         """Abort the connection without closing the stream."""
         self.writer.transport.abort()
 
@@ -209,7 +209,7 @@ async def listen_during(client: Client, work: Coroutine[Any, Any, None]) -> None
         for task in done:
             task.result()
     finally:
-        client.cut()
+        client.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
