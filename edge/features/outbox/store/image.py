@@ -296,7 +296,7 @@ class OutboxImage:
             del self.accounts[account]
 
     def of_source(self, source: str) -> Usage:
-        """Return the usage of a source, including its messages in custody for accounts."""
+        """Return the usage of a source, including its held messages to accounts."""
         used = self._sources.get(source)
         return Usage() if used is None else Usage(used.messages, used.bytes)
 

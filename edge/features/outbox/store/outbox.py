@@ -255,10 +255,10 @@ def restore(
     body: bytes,
     size: int,
 ) -> int | None:
-    """Insert a released message under its old number, so that its session is asked again to deliver
-    it.
+    """Insert a message in doubt under its old number, so that its release is sent again.
 
-    Returns its number, or `None` without such an account.
+    `session` is the full JID of the session that received the message and never confirmed it; only
+    this session is sent the release. Returns the number, or `None` if the account does not exist.
     """
     restored = OutboxRow(
         row,
@@ -318,8 +318,8 @@ def remove(tx: Transaction, row: OutboxRow) -> None:
 def usage(tx: Transaction, account: str, source: str) -> tuple[int, WaitingUsage]:
     """Return how many messages of a source wait for an account, and all usage that quotas limit.
 
-    The usage is that of the account, of the source, and in total. Messages in custody for an
-    account count too.
+    The usage is that of the account, of the source, and in total. Held messages to an account count
+    as well, although they are not in its outbox yet.
     """
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     outbox, of_source = image.accounts.get(account), image.of_source(source)
@@ -331,7 +331,7 @@ def usage(tx: Transaction, account: str, source: str) -> tuple[int, WaitingUsage
 
 
 def total(tx: Transaction) -> Usage:
-    """Return the usage of all outboxes, including messages in custody for devices."""
+    """Return the usage of all outboxes, including messages to accounts that are still held."""
     image = _image(tx)
     return Usage(image.messages, image.bytes)
 

@@ -49,7 +49,7 @@ def set_(context: Context, stanza: Stanza) -> Work:
     element = stanza.children[0].children[0]
     changes = [_read_change(context, child) for child in element.tree()]
     if not changes or len({one.jid for one in changes}) < len(changes):
-        raise pubsub.refusal("bad-request", text="one affiliation for each JID is expected")
+        raise pubsub.refusal("bad-request", text="name at least one JID, and each only once")
 
     def act(tx: Transaction, sender: Sender) -> None:
         nodes.set_affiliations(context, tx, sender, element.attrs.get("node"), changes)

@@ -103,8 +103,11 @@ def _send_once(
 
 
 def learn_qos(context: Context, tx: Transaction, members: Iterable[str]) -> None:
-    """Query the QoS support of members' sessions, given by full JID, if it is unknown. Items are
-    assigned to sessions that support QoS when the answer arrives."""
+    """Find out whether the sessions of these members support QoS, unless that is known already.
+
+    `members` are the full JIDs of the sessions. A session that supports QoS is assigned items once
+    its answer arrives.
+    """
     for full in members:
         session = sessions.find(tx, full)
         if session is not None and session.qos is None:
