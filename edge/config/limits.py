@@ -51,7 +51,8 @@ class Limits(Section, frozen=True, kw_only=True):
     authenticate_failures: Annotated[int, option("logins", ge=3)] = 20
     """Failed logins from one address, or to one account, before throttling starts."""
     authenticate_again: Annotated[float, option("seconds", gt=0)] = 6.0
-    """Time between login attempts while throttled."""
+    """Minimum time between login attempts of an address or account that has failed
+    `authenticate_failures` times."""
     authenticate_delay: Annotated[float, option("seconds", ge=0, le=2)] = 0.25
     """Delay before a failed login is answered. It doubles with each failure, up to 16 times this
     value."""

@@ -105,8 +105,8 @@ class Uplink(Section, frozen=True, kw_only=True):
     after `urgent_age` instead of `segment_age`. One of Notice, Warning, Error, Critical, Alert,
     Emergency, never."""
     urgent_age: Annotated[float, option("seconds", ge=1, le=300)] = 10.0
-    """Age at which an urgent event is sealed on an idle link. Urgent events cause at most one
-    segment in this time."""
+    """Age at which an event of `urgent_level` or above is sealed into a segment on an idle link.
+    Urgent events cause at most one segment in this time."""
     segment_events: Annotated[int, option("events", ge=1, le=65_536)] = 2000
     """Maximum events of a segment. A segment with this many events is sealed: it is closed and
     ready for upload."""
