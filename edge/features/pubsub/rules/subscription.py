@@ -69,8 +69,8 @@ class SubscriptionOptions(NamedTuple):
 
     `deliver` is whether notifications are sent. `requests` is the number of items that a member of
     a queue or share holds at a time, `None` if not set. If `presence` is set, the subscription ends
-    when its session ends. `policy` is the policy of a share, `None` if not set; it is stored with
-    the queue of the share.
+    when its session ends. `policy` is the policy of a share, `None` if not set; it is the same for
+    all members of the share.
     """
 
     deliver: bool = True

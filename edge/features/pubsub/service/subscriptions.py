@@ -72,14 +72,6 @@ class Target(NamedTuple):
     filter: str | None = None
 
 
-class SubscribedOptions(NamedTuple):
-    """A subscription with its kind and its options."""
-
-    subscription: Subscription
-    kind: SubscriptionKind
-    options: SubscriptionOptions
-
-
 class _Subject(NamedTuple):
     """Node and queue to which a new subscription refers, `None` if there is none; the queue of a
     share is created with its first member."""
@@ -149,7 +141,7 @@ def _columns(tx: Transaction, target: Target) -> tuple[int | None, str | None, s
     return None, target.filter, None if target.share is None else target.share.name
 
 
-def _get(
+def get_own(
     tx: Transaction, sender: Sender, target: Target, jid: str, subid: str | None
 ) -> Subscription:
     """Return a subscription of the sender; `subid` is checked unless it is `None`.
@@ -178,7 +170,7 @@ def subscribe(
     jid: str,
     values: OptionValues,
     subid: str,
-) -> SubscribedOptions:
+) -> Subscription:
     """Subscribe the sender's bare or full JID to a target, or change its subscription; raises
     `PubsubError`.
 
@@ -194,7 +186,8 @@ def subscribe(
     found = _find(tx, target, jid)
     old = rules.default_options(kind, max_requests) if found is None else found.options
     new = _apply_options(context, kind, old, values)
-    policy = _share_policy(subject, new)
+    share = subject.queue if kind is SubscriptionKind.SHARE else None
+    _check_policy(None if share is None else Policy(share.policy), new)
     if found is None:
         _check_room(context, tx, sender.bare, sender.account)
     on_pubsub_available(context, tx, sender)
@@ -206,7 +199,7 @@ def subscribe(
             notifications.send_last_item(context, tx, found, subject.node)
     elif values:
         found = _change(context, tx, found, new)
-    return SubscribedOptions(found, kind, new._replace(policy=policy))
+    return found
 
 
 def _find_subject(context: Context, tx: Transaction, sender: Sender, target: Target) -> _Subject:
@@ -222,24 +215,11 @@ def _find_subject(context: Context, tx: Transaction, sender: Sender, target: Tar
     return _Subject(SubscriptionKind.QUEUE, node, queue_registry.of_node(tx, node.id))
 
 
-def _share_policy(subject: _Subject, new: SubscriptionOptions) -> Policy | None:
-    """Return the policy of a share, which its first member sets for all members.
-
-    Raises:
-        PubsubError: the new member requests a policy that differs from that of the share.
-    """
-    if subject.kind is not SubscriptionKind.SHARE:
-        return None
-    if subject.queue is None:
-        return new.policy or Policy.LEAST_LOADED
-    policy = Policy(subject.queue.policy)
-    if new.policy not in (None, policy):
-        raise _policy_conflict(policy)
-    return policy
-
-
-def _policy_conflict(policy: Policy) -> PubsubError:
-    return PubsubError(Reason.POLICY_CONFLICT, f"the policy of this share is {policy.value}")
+def _check_policy(of_share: Policy | None, new: SubscriptionOptions) -> None:
+    """Check that a member requests no other policy than its share has from its first member on;
+    raises `PubsubError`."""
+    if of_share is not None and new.policy not in (None, of_share):
+        raise PubsubError(Reason.POLICY_CONFLICT, f"the policy of this share is {of_share.value}")
 
 
 def _check_room(
@@ -301,7 +281,7 @@ def unsubscribe(
     subid: str | None = None,
 ) -> None:
     """End a subscription of the sender (section 6.2); raises `PubsubError`."""
-    end(context, tx, _get(tx, sender, target, jid, subid), EndReason.UNSUBSCRIBED)
+    end(context, tx, get_own(tx, sender, target, jid, subid), EndReason.UNSUBSCRIBED)
 
 
 def end(context: Context, tx: Transaction, subscription: Subscription, reason: EndReason) -> None:
@@ -335,20 +315,6 @@ def end_unauthorized(context: Context, tx: Transaction, node: Node) -> None:
 # Options
 
 
-def _options_with_policy(tx: Transaction, subscription: Subscription) -> SubscriptionOptions:
-    policy = None
-    if subscription.queue is not None and subscription.share is not None:
-        queue = queue_registry.get(tx, subscription.queue)
-        policy = None if queue is None else Policy(queue.policy)
-    return subscription.options._replace(policy=policy)
-
-
-def _kind(subscription: Subscription) -> SubscriptionKind:
-    if subscription.queue is None:
-        return SubscriptionKind.PLAIN
-    return SubscriptionKind.QUEUE if subscription.share is None else SubscriptionKind.SHARE
-
-
 def _apply_options(
     context: Context, kind: SubscriptionKind, old: SubscriptionOptions, values: OptionValues
 ) -> SubscriptionOptions:
@@ -361,19 +327,11 @@ def _apply_options(
 def _change(
     context: Context, tx: Transaction, old: Subscription, new: SubscriptionOptions
 ) -> Subscription:
-    found = old._replace(options=new._replace(policy=None))
+    found = old._replace(options=new)
     subscriptions.save(tx, found)
     if found.queue is not None:
         membership.join(context, tx, found)
     return found
-
-
-def get_options(
-    tx: Transaction, sender: Sender, target: Target, jid: str, subid: str | None = None
-) -> SubscribedOptions:
-    """Return the options of a subscription of the sender (section 6.3.2); raises `PubsubError`."""
-    found = _get(tx, sender, target, jid, subid)
-    return SubscribedOptions(found, _kind(found), _options_with_policy(tx, found))
 
 
 def set_options(
@@ -386,12 +344,10 @@ def set_options(
     values: OptionValues,
 ) -> None:
     """Change options of a subscription of the sender (section 6.3.5); raises `PubsubError`."""
-    found = _get(tx, sender, target, jid, subid)
-    old = _options_with_policy(tx, found)
-    new = _apply_options(context, _kind(found), old, values)
-    if new.policy is not old.policy and old.policy is not None:
-        raise _policy_conflict(old.policy)
-    if new != old:
+    found = get_own(tx, sender, target, jid, subid)
+    new = _apply_options(context, found.kind, found.options, values)
+    _check_policy(found.options.policy, new)
+    if new != found.options:
         _change(context, tx, found, new)
 
 

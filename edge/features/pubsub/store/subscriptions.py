@@ -11,9 +11,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from edge.engine.database import Transaction
-from edge.features.pubsub.rules.subscription import DEFAULT, DELIVER, SubscriptionOptions
+from edge.features.pubsub.rules.subscription import (
+    DEFAULT,
+    DELIVER,
+    SubscriptionKind,
+    SubscriptionOptions,
+)
 from edge.features.pubsub.rules.topic import Trie
 from edge.features.pubsub.store import recipients
+from edge.features.queues.rules.assignment import Policy
 
 BATCH: Final = 64
 """Maximum number of subscriptions that one unit of work ends because no session returned."""
@@ -44,6 +50,13 @@ class Subscription(NamedTuple):
         """The subscriber's bare JID."""
         return self.jid.partition("/")[0]
 
+    @property
+    def kind(self) -> SubscriptionKind:
+        """The kind of the subscription."""
+        if self.queue is None:
+            return SubscriptionKind.PLAIN
+        return SubscriptionKind.QUEUE if self.share is None else SubscriptionKind.SHARE
+
 
 class _FilterIndex(NamedTuple):
     """In-memory index of topic filters.
@@ -59,7 +72,7 @@ class _FilterIndex(NamedTuple):
 
 _COLUMNS: Final = """
 SELECT s.id, s.subid, a.name, s.jid, s.node, s.filter, s.queue, q.share, s.qos, s.requests,
-    s.presence, s.options
+    s.presence, s.options, iif(q.share IS NULL, NULL, q.policy)
 FROM subscriptions AS s JOIN accounts AS a ON a.id = s.account
 LEFT JOIN queues AS q ON q.id = s.queue
 """
@@ -136,7 +149,7 @@ def add(
 
 
 def save(tx: Transaction, subscription: Subscription) -> None:
-    """Store the options of a subscription."""
+    """Store the options of a subscription, except the policy of a share, which cannot change."""
     tx.run(_SAVE, (*_values(subscription.options), subscription.id))
     recipients.forget(tx)
     index: _FilterIndex | None = tx.cache.get(_FILTERS)
@@ -301,6 +314,7 @@ def _one(row: Any) -> Subscription | None:
 
 
 def _subscription(row: Any) -> Subscription:
-    *fields, qos, requests, presence, delivery = row
-    options = SubscriptionOptions(delivery != _NO_DELIVERY, qos, bool(presence), requests)
+    *fields, qos, requests, presence, delivery, policy_name = row
+    deliver, policy = delivery != _NO_DELIVERY, policy_name and Policy(policy_name)
+    options = SubscriptionOptions(deliver, qos, bool(presence), requests, policy)
     return Subscription._make((*fields, options))

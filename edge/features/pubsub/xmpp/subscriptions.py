@@ -46,9 +46,7 @@ def subscribe(context: Context, stanza: Stanza) -> Work:
     def act(tx: Transaction, sender: Sender) -> bytes:
         subscriber = _read_new_subscriber(element)
         try:
-            found, kind, options = service.subscribe(
-                context, tx, sender, target, subscriber, values or {}, subid
-            )
+            found = service.subscribe(context, tx, sender, target, subscriber, values or {}, subid)
         except PubsubError as error:
             if error.reason is Reason.CONFIGURATION_REQUIRED:
                 form = _required_options(context, element)
@@ -56,7 +54,7 @@ def subscribe(context: Context, stanza: Stanza) -> Work:
             raise
         content = subscription_element(found, target.text)
         if values is not None:
-            form = forms.subscription_form("result", kind, options)
+            form = forms.subscription_form("result", found.kind, found.options)
             content += serialize.tag("options", content=form)
         return pubsub.payload(content)
 
@@ -149,8 +147,8 @@ def get_options(context: Context, stanza: Stanza) -> Work:
 
     def act(tx: Transaction, sender: Sender) -> bytes:
         subscriber, subid = _read_subscriber(element), element.attrs.get("subid")
-        found, kind, options = service.get_options(tx, sender, target, subscriber, subid)
-        form = forms.subscription_form("form", kind, options)
+        found = service.get_own(tx, sender, target, subscriber, subid)
+        form = forms.subscription_form("form", found.kind, found.options)
         attrs = {"node": target.text, "jid": found.jid, "subid": found.subid}
         return pubsub.payload(serialize.tag("options", attrs, form))
 

@@ -18,6 +18,7 @@ from edge.features.pubsub.rules.subscription import SubscriptionOptions
 from edge.features.pubsub.rules.topic import matches
 from edge.features.pubsub.store import subscriptions
 from edge.features.pubsub.store.subscriptions import Subscription
+from edge.features.queues.rules.assignment import Policy
 from edge.features.queues.store import queues
 from tests.helpers.store import Clock, in_memory, new_database, opened
 
@@ -151,7 +152,8 @@ def test_queries_find_a_subscription(indexed: IndexedDatabase) -> None:
         share = add(tx, "pump", full, "3", filter="a/#", queue=queue, options=five)
         worker = add(tx, "pump", full, "4", node=7, queue=work)
         assert (node.bare, filter.bare) == (jid, jid)
-        assert (node.options, filter.options, share.options) == (silent, bound, five)
+        assert (node.options, filter.options) == (silent, bound)
+        assert share.options == five._replace(policy=Policy.LEAST_LOADED)
         assert tx.row("SELECT options FROM subscriptions") == ('{"pubsub#deliver":"0"}',)
         assert (share.share, share.account) == ("s", "pump")
         find = subscriptions.find
