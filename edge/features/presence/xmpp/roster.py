@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from edge.engine import answers
 from edge.engine.access import Relation, Sender
@@ -32,13 +32,6 @@ _ITEM: Final = clark(ROSTER, "item")
 _GROUP: Final = clark(ROSTER, "group")
 
 
-class _RosterSet(NamedTuple):
-    """A roster set: the contact to add or update; `None` means to remove the contact `jid`."""
-
-    jid: Jid
-    contact: Contact | None
-
-
 def get(context: Context, stanza: Stanza) -> OffloadedWork:
     """Answer with the roster (section 2.2).
 
@@ -58,13 +51,13 @@ def get(context: Context, stanza: Stanza) -> OffloadedWork:
 
 def change(context: Context, stanza: Stanza) -> Work:
     """Add, update or remove a contact (sections 2.3 to 2.5)."""
-    request = _read(stanza)
+    address, contact = _read(stanza)
 
     def act(tx: Transaction, sender: Sender, own: Party) -> bytes:
-        if request.contact is None:
-            subscriptions.remove_contact(context, tx, own, request.jid)
+        if contact is None:
+            subscriptions.remove_contact(context, tx, own, address)
         else:
-            service.put(context, tx, sender, own, request.contact)
+            service.put(context, tx, sender, own, contact)
         return b""
 
     return _work(context, stanza, act)
@@ -87,11 +80,11 @@ def _work(
     return work
 
 
-def _read(stanza: Stanza) -> _RosterSet:
-    """Read a roster set (sections 2.1.5, 2.3.3 and 2.5.3).
+def _read(stanza: Stanza) -> tuple[Jid, Contact | None]:
+    """Return the address and the contact of a roster set (sections 2.1.5, 2.3.3 and 2.5.3).
 
-    The attributes `ask`, `approved` and, except for a removal, `subscription` are ignored because
-    a client cannot set them.
+    The contact is `None` if it is to be removed. The attributes `ask`, `approved` and, except for a
+    removal, `subscription` are ignored because a client cannot set them.
 
     Raises:
         StanzaError: `bad-request`, `not-acceptable` or `jid-malformed`.
@@ -106,13 +99,13 @@ def _read(stanza: Stanza) -> _RosterSet:
     if contact.resource:
         raise StanzaError("not-acceptable", "a contact must be a bare JID")
     if attrs.get("subscription") == "remove":
-        return _RosterSet(contact, None)
+        return contact, None
     name = attrs.get("name") or None
     if name is not None and len(name.encode()) > MAX_NAME_BYTES:
         raise StanzaError("not-acceptable", f"a name must have at most {MAX_NAME_BYTES} bytes")
     groups = [group.text or "" for group in items[0].tree().findall(_GROUP)]
     _check_groups(groups)
-    return _RosterSet(contact, Contact(contact.bare, name, tuple(groups)))
+    return contact, Contact(contact.bare, name, tuple(groups))
 
 
 def _check_groups(groups: list[str]) -> None:
