@@ -22,7 +22,6 @@ from sync.segment.typed_arrays import (
     UNSIGNED,
     pack_array,
     pack_bits,
-    pack_bits_at,
     pack_integers,
     smallest_type,
     unpack_array,
@@ -299,21 +298,8 @@ def pack_tags(rows: Sequence[Mapping[str, str]]) -> dict[str, Any] | None:
     if sum(map(len, rows)) > MAX_TAGS:
         raise ValueError(f"more than {MAX_TAGS} tags")
     keys = list(dict.fromkeys(chain.from_iterable(rows)))
-    first = keys[:MAX_TAG_COLUMNS]
-    tagged = [(place, row) for place, row in enumerate(rows) if row]
-    columns = {key: _tag_column(tagged, key, len(rows)) for key in first}
+    columns = {key: pack_texts([row.get(key) for row in rows]) for key in keys[:MAX_TAG_COLUMNS]}
     return {"columns": columns, **_rest(rows, frozenset(keys[MAX_TAG_COLUMNS:]))}
-
-
-def _tag_column(
-    tagged: Sequence[tuple[int, Mapping[str, str]]], key: str, rows: int
-) -> dict[str, Any]:
-    """Encode one key's column; `tagged` are the row numbers and tags of the rows that have tags."""
-    values = [row[key] for _, row in tagged if key in row]
-    if len(values) == rows:
-        return pack_strings(values)
-    places = [place for place, row in tagged if key in row]
-    return {"present": pack_bits_at(places, rows), **pack_strings(values)}
 
 
 def _rest(rows: Sequence[Mapping[str, str]], keys: frozenset[str]) -> dict[str, Any]:

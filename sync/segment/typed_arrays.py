@@ -94,14 +94,6 @@ def pack_bits(flags: Iterable[bool]) -> bytes:
     return (int(digits, 2) << -len(digits) % 8).to_bytes((len(digits) + 7) // 8, "big")
 
 
-def pack_bits_at(places: Iterable[int], count: int) -> bytes:
-    """Encode a bitmap of `count` flags, of which those with an index in `places` are 1."""
-    bits = bytearray((count + 7) // 8)
-    for place in places:
-        bits[place >> 3] |= 0x80 >> (place & 7)
-    return bytes(bits)
-
-
 def unpack_bits(item: Any, count: int) -> str:
     """Decode a bitmap to a string of `count` digits, 0 or 1.
 
