@@ -106,12 +106,10 @@ class Quarantine:
 
     def _candidates(self, name: str) -> Iterator[Path]:
         """Yield the paths that `name` may mean, the most probable first."""
-        names = [Path(name)]
-        if not names[0].is_absolute():
-            names.insert(0, self._root / name)
+        if not Path(name).is_absolute():
             with contextlib.suppress(ValueError):
-                names.insert(0, self._root / unescape(name))
-        for path in names:
+                yield (self._root / unescape(name)).resolve()
+        for path in (self._root / name, Path(name)):
             with contextlib.suppress(ValueError):
                 yield path.resolve()
 

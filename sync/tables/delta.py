@@ -248,11 +248,9 @@ class FleetTables:
             repair(self.storage)
         self.storage.remove("checkpoints")
         with delta_errors(self.storage):
-            found = dict(zip((SEGMENTS, EVENTS), self._open_both(), strict=True))
-            missing = [name for name, table in found.items() if table is None]
-            if missing:
-                with self.journaled(*missing):
-                    for name in missing:
+            for name, table in zip((SEGMENTS, EVENTS), self._open_both(), strict=True):
+                if table is None:
+                    with self.journaled(name):
                         self._create(name)
             events, segments = self.existing(EVENTS), self.existing(SEGMENTS)
             if _version_of(events, INGEST) > _version_of(segments, INGEST):

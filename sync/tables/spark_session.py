@@ -153,11 +153,6 @@ def submitted_settings() -> dict[str, str]:
     }
 
 
-def is_submitted(environ: Mapping[str, str]) -> bool:
-    """Return whether this process was started by `spark-submit`, which provides a JVM."""
-    return "PYSPARK_GATEWAY_PORT" in environ
-
-
 @contextlib.contextmanager
 def spark_session(
     name: str, *, extra: Mapping[str, str] | None = None, options: str = ""
@@ -168,7 +163,7 @@ def spark_session(
     cluster's, and so are its Java and Python. Raises FleetError if no Java is suitable or Spark
     does not start.
     """
-    if is_submitted(os.environ):
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started this process and the JVM
         session = _create(name, submitted_settings())
         try:
             yield session

@@ -180,7 +180,8 @@ class LocalStorage:
         folders: set[Path] = set()
         for path in paths:
             file = self.root / path
-            _fsync(file)
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
             folders.update(each for each in file.parents if each.is_relative_to(self.root))
         for folder in sorted(folders, key=lambda each: -len(each.parts)):
             fsync_folder(folder)
@@ -208,11 +209,3 @@ def _linked(source: Path, target: Path) -> bool | None:
             raise
         return None
     return True
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

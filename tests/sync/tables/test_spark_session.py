@@ -18,7 +18,6 @@ from sync.tables.spark_session import (
     QUICK,
     QUICK_EVENTS,
     QUICK_JVM,
-    is_submitted,
     settings,
     spark_errors,
     spark_for,
@@ -171,8 +170,6 @@ def test_without_java_no_session_is_begun(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_under_spark_submit_the_cluster_keeps_its_own() -> None:
-    assert is_submitted({"PYSPARK_GATEWAY_PORT": "1"})
-    assert not is_submitted({})
     submitted = submitted_settings()
     own = ("driver", "executor", "master", "local", "ui.")
     assert not [name for name in submitted if name.removeprefix("spark.").startswith(own)]
