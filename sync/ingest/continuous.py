@@ -20,7 +20,6 @@ from sync.common.durable_files import replace_file
 from sync.common.errors import LeaseError
 from sync.common.text import os_error
 from sync.ingest.ingest import IngestControl, IngestResult, ingest_waiting
-from sync.tables.delta import Counts
 from sync.tables.locations import FleetStorage
 from sync.tables.spark_session import BATCH_FILES
 
@@ -48,25 +47,21 @@ def run_continuously(
     every_s: float = EVERY_S,
     batch_files: int = BATCH_FILES,
     log: Path | None = None,
-) -> IngestResult:
-    """Ingest every `every_s` seconds until `control.stopping` is set; return the summed results.
+) -> None:
+    """Ingest every `every_s` seconds until `control.stopping` is set.
 
     `session` starts Spark; it is called only if too many files wait for this process alone (see
     `ingest_waiting`). `on_run` gets the result of each run. While maintenance holds the lease, runs
     are skipped. `log` is the file to which stderr is written, None if it is not a file; it is
     truncated at `LOG_BYTES`. Raises FleetError if a run fails.
     """
-    total = IngestResult(0, Counts())
     while not control.stopping.is_set():
         began = time.monotonic()
         with contextlib.suppress(LeaseError):
-            result = ingest_waiting(session, places, batch_files=batch_files, control=control)
-            total += result
-            on_run(result)
+            on_run(ingest_waiting(session, places, batch_files=batch_files, control=control))
         if log is not None:
             truncate_log(log)
         control.stopping.wait(max(MIN_PAUSE_S, began + every_s - time.monotonic()))
-    return total
 
 
 def truncate_log(log: Path, most: int = LOG_BYTES) -> None:

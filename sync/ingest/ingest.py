@@ -47,9 +47,6 @@ class IngestResult:
     batches: int
     counts: Counts
 
-    def __add__(self, other: IngestResult) -> IngestResult:
-        return IngestResult(self.batches + other.batches, self.counts + other.counts)
-
 
 @dataclass(frozen=True, slots=True)
 class IngestControl:

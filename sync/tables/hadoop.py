@@ -100,28 +100,23 @@ class HadoopStorage:
         return [source for source, target in moves.items() if not self._moved(source, target)]
 
     def _moved(self, source: str, target: str) -> bool:
-        """Move a file; return False if a different file is at the target."""
+        """Move a file, unless it is gone; return False if a different file is at the target."""
+        old, new = self._path(source), self._path(target)
         try:
             if self.exists(target):
                 if self.read(source) != self.read(target):
                     return False
                 self.remove(source)
                 return True
-            self._rename(source, target)
+            with _java_errors(self.uri(source)):
+                self._fs.mkdirs(new.getParent())
+                if not self._fs.rename(old, new) and self._fs.exists(old):
+                    msg = f"{self.uri(source)} cannot be moved to {self.uri(target)}"
+                    raise OSError(msg)
         except FileNotFoundError:
             if self.exists(source):
                 raise
         return True
-
-    def _rename(self, source: str, target: str) -> None:
-        old, new = self._path(source), self._path(target)
-        with _java_errors(self.uri(source)):
-            self._fs.mkdirs(new.getParent())
-            if not self._fs.rename(old, new):
-                if not self._fs.exists(old):
-                    raise FileNotFoundError(self.uri(source))
-                msg = f"{self.uri(source)} cannot be moved to {self.uri(target)}"
-                raise OSError(msg)
 
     def remove(self, path: str) -> None:
         with _java_errors(self.uri(path)):
