@@ -168,7 +168,7 @@ def staged_folder(
 
 def remove_folder(target: Path) -> None:
     """Delete the file or folder at `target`, if there is one; raises OSError."""
-    if not _exists(target):
+    if not os.path.lexists(target):
         return
     with _locked_folder(target.parent):
         removed = _sibling(target)
@@ -178,7 +178,7 @@ def remove_folder(target: Path) -> None:
 
 
 def _replace_folder(temporary: Path, target: Path) -> None:
-    old = _sibling(target) if _exists(target) else None
+    old = _sibling(target) if os.path.lexists(target) else None
     if old is not None:  # a rename cannot replace a folder that is not empty
         target.rename(old)
     try:
@@ -203,10 +203,6 @@ def _delete_leftovers(target: Path) -> None:
     for path in target.parent.iterdir():
         if path.name.startswith(prefix) and len(path.name) == len(prefix) + 8:
             _delete(path)
-
-
-def _exists(path: Path) -> bool:
-    return path.exists() or path.is_symlink()
 
 
 def _delete(path: Path) -> None:

@@ -189,11 +189,14 @@ def _compute(
         keys = {key.day: key for key in stale[summary.name]}
         of_days = F.col(DAY.name).cast("string").isin(*keys)
         chosen = divided.where(of_days) if keys.keys() < touched else divided
-        rows = _rows(summary, chosen)
+        rows = conform(summary.compute(chosen), StructType([*summary.schema.fields, DAY]))
+        rows = rows.withColumn(_OF, F.col(DAY.name).cast("string"))
         if parts > 1:
             rows = rows.repartition(_OF)  # for one file of a day
+        folder = f"{FOLDER}/{attempt}/{summary.name}"
+        rows.write.partitionBy(_OF).mode("errorifexists").parquet(tables.uri(folder))
         written: dict[Key, list[File]] = {key: [] for key in keys.values()}
-        for file in _write(tables, f"{FOLDER}/{attempt}/{summary.name}", rows):
+        for file in tables.files(folder, ".parquet"):
             day = file.path.split("/")[-2].removeprefix(f"{_OF}=")
             written[keys[day]].append(file)
         return written
@@ -201,14 +204,3 @@ def _compute(
     with _divided(events, parts) as divided, ThreadPoolExecutor(AT_ONCE) as pool:
         made = pool.map(write, (each for each in summaries if stale[each.name]))
         add_entries(tables, attempt, {key: files for each in made for key, files in each.items()})
-
-
-def _rows(summary: Summary, events: DataFrame) -> DataFrame:
-    """Compute the rows of these events, with the column by which files are divided."""
-    rows = conform(summary.compute(events), StructType([*summary.schema.fields, DAY]))
-    return rows.withColumn(_OF, F.col(DAY.name).cast("string"))
-
-
-def _write(tables: Storage, folder: str, rows: DataFrame) -> Iterable[File]:
-    rows.write.partitionBy(_OF).mode("errorifexists").parquet(tables.uri(folder))
-    return tables.files(folder, ".parquet")
