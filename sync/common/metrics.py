@@ -46,15 +46,12 @@ class Histogram:
         self._counts[bisect.bisect_left(self.bounds, value)] += 1
         self.total += value
 
-    def cumulative(self) -> Iterator[tuple[float, int]]:
-        """Yield each upper bound, infinity last, with the number of values up to this bound."""
-        yield from zip((*self.bounds, float("inf")), accumulate(self._counts), strict=True)
-
     def samples(self) -> Iterator[tuple[str, float]]:
         """Yield the samples of a family of kind `HISTOGRAM`."""
         count = 0
-        for bound, count in self.cumulative():
-            yield f"_bucket{labels(le='+Inf' if bound == float('inf') else str(bound))}", count
+        bounds = (*map(str, self.bounds), "+Inf")
+        for bound, count in zip(bounds, accumulate(self._counts), strict=True):
+            yield f"_bucket{labels(le=bound)}", count
         yield "_sum", self.total
         yield "_count", count
 
