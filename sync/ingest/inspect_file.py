@@ -53,17 +53,19 @@ def inspect_file(path: Path) -> FileInspection:
         data = file.read(READ)
         file.seek(0)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    identity = fault = None
+    identity: Identity | None = None
+    reason: str | None = None
+    detail: str | None = None
     try:
         identity = read_header(data).identity
         decode_columns(data)
     except SegmentError as error:
-        fault = error
+        reason, detail = error.reason, error.text
     return FileInspection(
         size=path.stat().st_size,
         sha256=digest,
-        reason=fault and fault.reason,
-        detail=fault and fault.text,
+        reason=reason,
+        detail=detail,
         version=f"{data[4]}.{data[5]}" if data[:4] == MAGIC and len(data) > 5 else None,
         identity=identity,
         header=_header(data),
