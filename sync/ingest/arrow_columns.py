@@ -19,7 +19,7 @@ from cbor2 import CBORTag
 from sync.segment import SegmentError, SegmentHeader, decode_columns
 from sync.segment.decode import READERS
 from sync.segment.limits import MAX_DECIMALS, MAX_TIME, MIN_TIME
-from sync.segment.typed_arrays import FLOATS, INTEGERS
+from sync.segment.typed_arrays import CODES, FLOATS, INTEGERS
 from sync.tables.arrow_schemas import TAGS, TIME
 
 MAX_TEXT: Final = 32 * 1024 * 1024
@@ -30,15 +30,8 @@ can contain a long text once for 65,536 rows. A segment with more is refused. A 
 _ALWAYS_FITS: Final = MAX_TEXT // 4
 """Characters that never need more bytes than `MAX_TEXT`."""
 
-_DTYPES: Final = {
-    64: "<u1", 69: "<u2", 70: "<u4", 72: "<i1", 77: "<i2", 78: "<i4", 79: "<i8",
-    85: "<f4", 86: "<f8",
-}  # fmt: skip
-
 _EXACT: Final = 2**53
 """Integers up to here are exact as floats, so that dividing them rounds only once."""
-
-_US: Final = 1_000
 
 
 def arrow_columns(data: bytes) -> tuple[SegmentHeader, dict[str, pa.Array]]:
@@ -55,7 +48,7 @@ def _numbers(item: Any, tags: Sequence[int], count: int) -> np.ndarray[Any, Any]
     """Read a typed array with one of `tags` and `count` numbers; return None for anything else."""
     if type(item) is not CBORTag or item.tag not in tags or type(item.value) is not bytes:
         return None
-    kind = np.dtype(_DTYPES[item.tag])
+    kind = np.dtype(f"<{CODES[item.tag]}")
     if len(item.value) != count * kind.itemsize:
         return None
     return np.frombuffer(item.value, kind)
@@ -73,7 +66,7 @@ def _times(item: Any, rows: int) -> pa.Array:
             if _within(steps, -(_EXACT // rows), _EXACT // rows):
                 times = np.concatenate(([0], np.cumsum(steps))) + start
                 if _within(times, MIN_TIME, MAX_TIME):
-                    return pa.array(times * _US).view(TIME)
+                    return pa.array(times * 1_000).view(TIME)
     times_ms = READERS["time"](item, rows)
     return pa.array(times_ms, pa.timestamp("ms", tz="UTC")).cast(TIME)
 

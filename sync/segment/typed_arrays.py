@@ -22,9 +22,11 @@ _SIZED: Final = (  # smallest first, unsigned before signed
     (78, -(2**31), 2**31 - 1),
     (79, -(2**63), 2**63 - 1),
 )
-_CODES: Final = {
+CODES: Final = {
     64: "B", 69: "H", 70: "I", 72: "b", 77: "h", 78: "i", 79: "q", 85: "f", 86: "d",
 }  # fmt: skip
+"""For each CBOR tag of a typed array, the type of its numbers, as `struct` and numpy name it."""
+
 _BYTES: Final = 64
 _DIGITS: Final = bytes.maketrans(b"\x00\x01", b"01")
 
@@ -48,7 +50,7 @@ def pack_array(tag: int, numbers: Sequence[Any]) -> CBORTag:
     """Encode `numbers` as a typed array with this CBOR tag; its type must fit the numbers."""
     if tag == _BYTES:
         return CBORTag(tag, bytes(numbers))
-    return CBORTag(tag, struct.pack(f"<{len(numbers)}{_CODES[tag]}", *numbers))
+    return CBORTag(tag, struct.pack(f"<{len(numbers)}{CODES[tag]}", *numbers))
 
 
 def pack_integers(numbers: Sequence[int]) -> CBORTag:
@@ -81,7 +83,7 @@ def unpack_array(
     """
     if not isinstance(item, CBORTag) or item.tag not in tags or not isinstance(item.value, bytes):
         raise SegmentError("column", "a typed array is missing or has the wrong type")
-    code = _CODES[item.tag]
+    code = CODES[item.tag]
     count, rest = divmod(len(item.value), struct.calcsize(f"<{code}"))
     if rest or not least <= count <= (least if most is None else most):
         raise SegmentError("column", "a typed array has the wrong length")
