@@ -8,7 +8,6 @@ columns in one stage.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from functools import reduce
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -56,11 +55,9 @@ def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
 
 def union(first: DataFrame, *others: DataFrame) -> DataFrame:
     """Return the rows of all DataFrames by column name; missing columns are null."""
-
-    def both(one: DataFrame, other: DataFrame) -> DataFrame:
-        return one.unionByName(other, allowMissingColumns=True)
-
-    return coalesced(reduce(both, others, first))
+    for other in others:
+        first = first.unionByName(other, allowMissingColumns=True)
+    return coalesced(first)
 
 
 def without_repartitioning(spark: SparkSession) -> AbstractContextManager[None]:
