@@ -13,7 +13,7 @@ from deltalake.transaction import AddAction
 
 from sync.common.errors import FleetError
 from sync.ingest.batch_files import BatchFiles
-from sync.ingest.ledger import CLAIM_COLUMNS, Claim, Verdict, judge, related_claims
+from sync.ingest.ledger import Claim, Verdict, judge, related_claims
 from sync.tables.data_files import create_event_files, create_segments_file
 from sync.tables.delta import Batch, Counts, FleetTables, Snapshot
 from sync.tables.locations import LANDING
@@ -46,7 +46,7 @@ def _judge(rows: Iterable[Row], snapshot: Snapshot) -> list[Row]:
     """Decide the result for each file, in the order of arrival; return rows of `SEGMENTS`."""
     rows = sorted(rows, key=itemgetter("arrived", "path"))
     claims = {
-        row["path"]: Claim(*(row[name] for name in CLAIM_COLUMNS))
+        row["path"]: Claim(*(row[name] for name in Claim._fields))
         for row in rows
         if row["reason"] is None and row["path"].startswith(f"{LANDING}/")
     }

@@ -45,10 +45,15 @@ def decode_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     parts = PartFiles()
     for batch in batches:
         rows = []
-        for path, arrived, size, content in _files(batch):
+        times = batch["modificationTime"].cast(pa.int64()).to_numpy()
+        arrivals = np.clip(times, MIN_TIME * 1000, MAX_TIME * 1000).tolist()
+        paths, contents = batch["path"].to_pylist(), batch["content"].to_pylist()
+        for path, arrived, content in zip(paths, arrivals, contents, strict=True):
             row, days = _decoded(content, arrived)
             digest = hashlib.sha256(content).hexdigest()
-            rows.append({**row, "path": path, "arrived": arrived, "size": size, "sha256": digest})
+            rows.append(
+                {**row, "path": path, "arrived": arrived, "size": len(content), "sha256": digest}
+            )
             for day, events in days.items():
                 yield from _pieces(parts.add(day, events))
         yield pa.RecordBatch.from_pylist(rows, schema=DECODED)
@@ -62,15 +67,6 @@ def _pieces(parts: Iterable[PartFile]) -> Iterator[pa.RecordBatch]:
             last = start + PIECE_BYTES >= len(part.content)
             row = {"day": part.day, "events": part.events if last else None, "content": piece}
             yield pa.RecordBatch.from_pylist([row], schema=DECODED)
-
-
-def _files(batch: pa.RecordBatch) -> Iterator[tuple[str, Any, int, bytes]]:
-    times = batch.column("modificationTime").cast(pa.int64()).to_numpy()
-    arrived = np.clip(times, MIN_TIME * 1000, MAX_TIME * 1000).tolist()
-    path, length, content = (
-        batch.column(name).to_pylist() for name in ("path", "length", "content")
-    )
-    yield from zip(path, arrived, length, content, strict=True)
 
 
 def _decoded(content: bytes, arrived: int) -> tuple[dict[str, Any], dict[str, pa.RecordBatch]]:

@@ -24,16 +24,16 @@ from sync.tables.delta import Snapshot
 Fate = Literal["accepted", "duplicate", "fork", "bad"]
 """The result for a file that was read. The decoder decides `bad`, this module the others."""
 
-CLAIM_COLUMNS: Final = ("gateway", "epoch", "lane", "first_seq", "last_seq", "digest", "previous")
-"""The columns of the ledger from which a `Claim` is made."""
-
 _SPAN_BITS: Final = (MAX_EVENTS - 1).bit_length()
 _SPAN: Final = ["gateway", "epoch", "lane", "span"]
 _ENDS: Final = ("first_seq", "last_seq")
 
 
 class Claim(NamedTuple):
-    """A segment as its header describes it. `digest` and `previous` are SHA-256 in hexadecimal."""
+    """A segment as its header describes it; the fields are columns of the ledger.
+
+    `digest` and `previous` are SHA-256 in hexadecimal.
+    """
 
     gateway: str
     epoch: str
@@ -116,12 +116,12 @@ def related_claims(ledger: Snapshot, offered: Sequence[Claim]) -> set[Claim]:
     spans = spans.group_by(_SPAN).aggregate([])
     chosen = (pc.field("fate") == "accepted") & pc.field("gateway").isin(claims["gateway"])
     related: set[Claim] = set()
-    for batch in ledger.segment_batches(CLAIM_COLUMNS, chosen):
+    for batch in ledger.segment_batches(Claim._fields, chosen):
         rows = pa.Table.from_batches([batch])
         found = [_with_span(rows, end).join(spans, _SPAN, join_type="left semi") for end in _ENDS]
         found.append(rows.filter(pc.field("previous").isin(claims["previous"])))
         related.update(
-            Claim(**row) for each in found for row in each.select(CLAIM_COLUMNS).to_pylist()
+            Claim(**row) for each in found for row in each.select(Claim._fields).to_pylist()
         )
     return related
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.archive import waiting_files
 from sync.ingest.decoding import decode_files
-from sync.ingest.ledger import CLAIM_COLUMNS, Claim, judge
+from sync.ingest.ledger import Claim, judge
 from sync.tables.data_files import create_event_files, create_segments_file
 from sync.tables.delta import Batch, local_tables
 from sync.tables.locations import LANDING
@@ -70,7 +70,7 @@ class SmallIngest:
         offered = [
             row for row in rows if not row["reason"] and row["path"].split("/")[0] == LANDING
         ]
-        claims = [Claim(*(row[name] for name in CLAIM_COLUMNS)) for row in offered]
+        claims = [Claim(*(row[name] for name in Claim._fields)) for row in offered]
         for row, claim, verdict in zip(offered, claims, judge(claims, self.known), strict=True):
             row["fate"] = verdict.fate
             if verdict.fate == "accepted":
