@@ -38,6 +38,9 @@ _CENTRE_CLOCK: Final[tuple[Kind, ...]] = ("silent", "ingest_behind")
 FORGOTTEN_TEXT: Final = "No data has arrived for 30 days, so this problem is no longer monitored."
 
 
+State = Literal["raised", "recovered"]
+
+
 class Alert(msgspec.Struct, frozen=True):
     """An alert. Times are ISO 8601 in UTC; `at` is when the problem or its end was noticed.
 
@@ -47,7 +50,7 @@ class Alert(msgspec.Struct, frozen=True):
     """
 
     id: str
-    state: Literal["raised", "recovered"]
+    state: State
     kind: Kind
     gateway: str
     subject: str
@@ -165,17 +168,7 @@ def _begin(incident: Incident, verdict: Problem, now: int) -> Iterator[Alert]:
     incident.since = max(verdict.since, incident.ended_at)
     incident.raised_at = now
     incident.pending_since, incident.suppressed, incident.fixed_id = None, False, ""
-    yield Alert(
-        id=alert_id(incident.key, incident.since),
-        state="raised",
-        **incident.key._asdict(),
-        since=format_iso(incident.since),
-        until=format_iso(verdict.until),
-        at=format_iso(now),
-        text=verdict.text,
-        remedy=verdict.remedy,
-        held=incident.suppressed_count,
-    )
+    yield _alert("raised", incident, incident.since, verdict, now)
     incident.suppressed_count = 0
 
 
@@ -184,18 +177,22 @@ def _end(incident: Incident, verdict: AllClear, now: int) -> Iterator[Alert]:
     incident.pending_since, incident.suppressed = None, False
     if incident.since is None:
         return
-    yield Alert(
-        id=incident.fixed_id or alert_id(incident.key, incident.since),
-        state="recovered",
+    yield _alert("recovered", incident, incident.since, verdict, now)
+    incident.since, incident.ended_at = None, verdict.until
+
+
+def _alert(state: State, incident: Incident, since: int, verdict: Verdict, now: int) -> Alert:
+    return Alert(
+        id=incident.fixed_id or alert_id(incident.key, since),
+        state=state,
         **incident.key._asdict(),
-        since=format_iso(incident.since),
+        since=format_iso(since),
         until=format_iso(verdict.until),
         at=format_iso(now),
         text=verdict.text,
-        remedy="",
+        remedy=verdict.remedy if isinstance(verdict, Problem) else "",
         held=incident.suppressed_count,
     )
-    incident.since, incident.ended_at = None, verdict.until
 
 
 def _is_over(incident: Incident, now: int) -> bool:

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,35 +25,33 @@ ROTATED_FILES: Final = 4
 """Rotated files that are kept; `FILE.1` is the newest."""
 
 
+@dataclass
 class JsonLinesOutput:
     """Writes alerts to standard output and, if given, durably to the file `out`."""
 
-    def __init__(self, out: Path | None = None, max_file_bytes: int = MAX_FILE_BYTES) -> None:
-        self._out = out
-        self._max_file_bytes = max_file_bytes
+    out: Path | None = None
+    max_file_bytes: int = MAX_FILE_BYTES
 
     def write(self, alerts: Sequence[Alert]) -> None:
         """Write a line for each alert. Raises OSError, after which some lines may be written."""
         data = b"".join(map(_line, alerts))
         if not data:
             return
-        if self._out is not None:
-            self._append(self._out, data)
+        if self.out is not None:
+            self._append(self.out, data)
         sys.stdout.flush()
         sys.stdout.buffer.write(data)  # JSON is UTF-8, in any encoding of the terminal
         sys.stdout.buffer.flush()
 
     def _append(self, out: Path, data: bytes) -> None:
-        if out.exists() and out.stat().st_size + len(data) > self._max_file_bytes:
+        if out.exists() and out.stat().st_size + len(data) > self.max_file_bytes:
             _rotate(out)
         is_new = not out.exists()
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        descriptor = os.open(out, flags, PRIVATE_FILE)
-        try:
-            _write_all(descriptor, _missing_newline(descriptor) + data)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with os.fdopen(os.open(out, flags, PRIVATE_FILE), "a+b") as file:
+            file.write(_missing_newline(file.fileno()) + data)
+            file.flush()
+            os.fsync(file.fileno())
         if is_new:
             fsync_folder(out.parent)
 
@@ -78,9 +77,3 @@ def _missing_newline(descriptor: int) -> bytes:
     """Return a newline if a full disk or a crash cut the last line, else nothing."""
     size = os.fstat(descriptor).st_size
     return b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(descriptor, left) :]

@@ -22,7 +22,7 @@ from sync.alerts.incidents import FORGET_MS, Alert, IncidentTracker
 from sync.alerts.json_lines import JsonLinesOutput
 from sync.alerts.persistence import StateStore
 from sync.alerts.rules import judge_events, judge_silence
-from sync.alerts.sources import BatchReader, scan_landing
+from sync.alerts.sources import read_batches, scan_landing
 from sync.alerts.state import FleetState, cap_times, forget, is_ahead_of
 from sync.alerts.webhook import Webhook
 from sync.common.errors import FleetError
@@ -57,7 +57,7 @@ class AlertMonitor:
     def __post_init__(self) -> None:
         """Load the saved state. Raises FleetError when it cannot be read."""
         self._segments = LocalStorage(self.folder.root)
-        self._batches = BatchReader(local_tables(self.folder.tables))
+        self._tables = local_tables(self.folder.tables)
         self._gateways = GatewayRegistry(self.folder)
         self._state = self.store.load_state()
         self._journal = self.store.load_journal()
@@ -104,7 +104,7 @@ class AlertMonitor:
         if self._state is not None and is_ahead_of(self._state, now):
             self._state = None
         try:
-            state, changed = self._batches.update(self._state, now)
+            state, changed = read_batches(self._tables, self._state, now)
         except (OSError, FleetError):
             self._state = self.store.load_state()
             raise
@@ -157,10 +157,9 @@ class AlertMonitor:
     def _warn_unmonitored(self, state: FleetState) -> None:
         """Log once per run that subjects or gateways exceed the limits and are not monitored."""
         counts = {name: each.unmonitored for name, each in state.gateways.items()}
-        counts = {name: count for name, count in counts.items() if count}
-        if state.unmonitored:
-            counts[""] = state.unmonitored
-        for gateway in sorted(counts.keys() - self._warned):
-            text = "some queues, sensors or gateways exceed the limits and are not monitored"
-            log_event(WARNING, "limit", text=text, gateway=gateway, events=counts[gateway])
-        self._warned |= counts.keys()
+        counts[""] = state.unmonitored
+        for gateway, events in sorted(counts.items()):
+            if events and gateway not in self._warned:
+                text = "some queues, sensors or gateways exceed the limits and are not monitored"
+                log_event(WARNING, "limit", text=text, gateway=gateway, events=events)
+                self._warned.add(gateway)

@@ -7,13 +7,14 @@ all else by the gateway's clock, so that an offline gateway causes no other aler
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from statistics import median, median_low
 from typing import Final, Literal, NamedTuple
 
 from sync.alerts.state import (
     HOUR_MS,
+    LATE_MS,
     MINUTE_MS,
     EventPosition,
     FleetState,
@@ -25,7 +26,6 @@ from sync.alerts.state import (
 )
 from sync.reports.shared import remedies
 from sync.reports.shared.thresholds import (
-    BACKLOG_S,
     DEPTH_GAP_S,
     MIN_INTERVALS,
     MIN_SEALINGS,
@@ -54,7 +54,7 @@ FLEET_SILENT_REMEDY: Final = (
     "gateways can reach its port."
 )
 
-LATE_MS: Final = round(1000 * BACKLOG_S)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 INGEST_BEHIND_S: Final = 900.0
 """Seconds that a segment may wait in the landing before an alert. A continuous ingest takes about
@@ -118,9 +118,7 @@ def format_time(ms: int) -> str:
 
 def format_iso(ms: int) -> str:
     """Format a time for programs: ISO 8601, UTC, in milliseconds."""
-    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") + (
-        f".{ms % 1000:03d}+00:00"
-    )
+    return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds")
 
 
 def format_duration(ms: float) -> str:
@@ -364,10 +362,7 @@ def judge_silence(
     overdue and nothing has arrived since, the centre is the probable cause, and there is one alert
     for the fleet. When arrivals resume after that, the timeout of each gateway starts again.
     """
-    presences = {
-        Subject("silent", name, name): presence
-        for name, presence in _presences(state, landing, now, is_revoked)
-    }
+    presences = dict(_presences(state, landing, now, is_revoked))
     newest = max((each.last_arrival for each in presences.values()), default=now)
     alerted = {key for key, each in presences.items() if each.last_arrival <= active.get(key, -1)}
     expected = [presences[key] for key in presences.keys() - alerted]
@@ -393,7 +388,7 @@ def _presences(
     landing: Mapping[str, LandingBacklog],
     now: int,
     is_revoked: Callable[[str], bool],
-) -> Iterator[tuple[str, _Presence]]:
+) -> Iterator[tuple[Subject, _Presence]]:
     for name in state.gateways.keys() | landing.keys():
         gateway = state.gateways.get(name) or GatewayState()
         backlog = landing.get(name)
@@ -404,7 +399,7 @@ def _presences(
         timeout = silence_timeout_ms(gateway)
         if not stopped and now - last_arrival > timeout:
             stopped = is_revoked(name)
-        yield name, _Presence(last_arrival, timeout, stopped)
+        yield Subject("silent", name, name), _Presence(last_arrival, timeout, stopped)
 
 
 def _receiving_since(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sync.alerts.rules import LATE_MS, LandingBacklog
+from sync.alerts.rules import LandingBacklog
 from sync.alerts.state import (
     DAY_MS,
     MINUTE_MS,
@@ -41,10 +41,6 @@ _SEGMENT_COLUMNS: Final = (
     *("gateway", "epoch", "lane", "first_seq", "last_seq"),
     *("sealed_at", "service_seconds", "arrived", "fate"),
 )
-_EVENT_COLUMNS: Final = (
-    *("gateway", "epoch", "lane", "seq", "time", "kind"),
-    *("source", "topic", "name", "value", "tags", "arrived"),
-)
 
 
 def scan_landing(segments: Storage, now: int) -> dict[str, LandingBacklog]:
@@ -71,8 +67,11 @@ def _backlog(segments: Storage, files: list[File], now: int) -> LandingBacklog:
 
 def _ends_with_stop(segments: Storage, files: list[File]) -> bool:
     """Return whether the last waiting segment of the system lane ends with a clean stop."""
-    named = [(name, file.path) for file in files if (name := _identity(file.path)) is not None]
-    system = [(name.epoch, name.last_seq, path) for name, path in named if name.lane == "system"]
+    system = [
+        (name.epoch, name.last_seq, file.path)
+        for file in files
+        if (name := _identity(file.path)) is not None and name.lane == "system"
+    ]
     if not system:
         return False
     try:
@@ -89,52 +88,46 @@ def _identity(path: str) -> Identity | None:
         return None
 
 
-class BatchReader:
-    """Reads the new rows of each batch once, from the files that the tables' log lists.
+def read_batches(
+    tables: FleetTables, state: FleetState | None, now: int
+) -> tuple[FleetState, bool]:
+    """Read the rows of all new batches; return the state, and whether it changed.
 
-    Without a state to continue from, or if the log or a file is gone, the last `HISTORY_DAYS` are
-    read. Files written by maintenance are skipped. The reader changes nothing and needs no lease.
+    The files are those that the tables' log lists, without those written by maintenance. Without a
+    state to continue from, or if the log or a file is gone, the last `HISTORY_DAYS` are read. This
+    changes nothing and needs no lease. Raises OSError and FleetError when the tables cannot be
+    read.
     """
+    snapshot = tables.snapshot()
+    versions = _versions(snapshot)
+    if state is not None and state.versions.keys() == versions.keys():
+        try:
+            return state, _read_new(tables, state, versions)
+        except FileNotFoundError:
+            pass
+    return _read_history(snapshot, now), True
 
-    def __init__(self, tables: FleetTables) -> None:
-        self._tables = tables
 
-    def update(self, state: FleetState | None, now: int) -> tuple[FleetState, bool]:
-        """Read all new batches; return the state, and whether it changed.
+def _read_history(snapshot: Snapshot, now: int) -> FleetState:
+    state = FleetState(versions=_versions(snapshot))
+    since = now - now % DAY_MS - (HISTORY_DAYS - 1) * DAY_MS
+    first = datetime.fromtimestamp(since / 1000, UTC).date().isoformat()
+    uri = snapshot.storage.uri
+    read_segments(state, map(uri, snapshot.segment_files), since)
+    for day, found in snapshot.days.items():
+        if day >= first:
+            read_events(state, map(uri, found.files))
+    return state
 
-        Raises OSError and FleetError when the tables cannot be read.
-        """
-        snapshot = self._tables.snapshot()
-        versions = _versions(snapshot)
-        if state is not None and state.versions.keys() == versions.keys():
-            try:
-                return state, self._read_new(state, versions)
-            except FileNotFoundError:
-                pass
-        return self._read_history(snapshot, now), True
 
-    def _read_history(self, snapshot: Snapshot, now: int) -> FleetState:
-        """Read the last `HISTORY_DAYS` of the tables into a new state."""
-        state = FleetState(versions=_versions(snapshot))
-        since = now - now % DAY_MS - (HISTORY_DAYS - 1) * DAY_MS
-        first = datetime.fromtimestamp(since / 1000, UTC).date().isoformat()
-        read_segments(state, map(self._path, snapshot.segment_files), since)
-        for day, found in snapshot.days.items():
-            if day >= first:
-                read_events(state, map(self._path, found.files))
-        return state
-
-    def _read_new(self, state: FleetState, versions: dict[str, int]) -> bool:
-        read = {SEGMENTS: read_segments, EVENTS: read_events}
-        for name, version in versions.items():  # segments first
-            for path in self._tables.added_files(name, state.versions[name], version):
-                read[name](state, [self._path(path)])
-        changed = state.versions != versions
-        state.versions = versions
-        return changed
-
-    def _path(self, name: str) -> Path:
-        return Path(self._tables.storage.uri(name))
+def _read_new(tables: FleetTables, state: FleetState, versions: dict[str, int]) -> bool:
+    read = {SEGMENTS: read_segments, EVENTS: read_events}
+    for name, version in versions.items():  # segments first
+        for path in tables.added_files(name, state.versions[name], version):
+            read[name](state, [tables.storage.uri(path)])
+    changed = state.versions != versions
+    state.versions = versions
+    return changed
 
 
 def _versions(snapshot: Snapshot) -> dict[str, int]:
@@ -143,7 +136,7 @@ def _versions(snapshot: Snapshot) -> dict[str, int]:
     return {name: table.version() for name, table in tables.items() if table is not None}
 
 
-def read_segments(state: FleetState, files: Iterable[Path], since: int = 0) -> None:
+def read_segments(state: FleetState, files: Iterable[str], since: int = 0) -> None:
     """Add the rows of the table `segments` that arrived from `since` on (ms since 1970 UTC).
 
     Raises OSError when a file is missing or damaged, as `read_events` does.
@@ -155,24 +148,22 @@ def read_segments(state: FleetState, files: Iterable[Path], since: int = 0) -> N
         known = add_arrival(state, gateway, arrived)
         if known is not None and fate == "accepted":
             segment = Segment(epoch, first, last, sealed, service, arrived)
-            add_segment(known, lane, segment, LATE_MS)
+            add_segment(known, lane, segment)
 
 
-def read_events(state: FleetState, files: Iterable[Path]) -> None:
+def read_events(state: FleetState, files: Iterable[str]) -> None:
     """Add rows of the table `events`; the segments of their gateways must be added before."""
-    for row in _rows(files, _EVENT_COLUMNS, _relevant_lanes):
+    for row in _rows(
+        files, Event._fields, lambda batch: batch.filter(pc.is_in(batch["lane"], value_set=_LANES))
+    ):
         event = Event(*row)
         known = state.gateways.get(event.gateway)
         if known is not None:
             add_event(known, event._replace(tags=dict(event.tags or ())))
 
 
-def _relevant_lanes(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.filter(pc.is_in(batch.column("lane"), value_set=_LANES))
-
-
 def _rows(
-    files: Iterable[Path], columns: tuple[str, ...], select: Any = lambda batch: batch
+    files: Iterable[str], columns: tuple[str, ...], select: Any = lambda batch: batch
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of Parquet files, with one row group in memory at a time."""
     for path in files:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from sync.reports.shared.thresholds import CLOCK_STEPPED, LIFE_EVENTS, RESET_EVENTS
+from sync.reports.shared.thresholds import BACKLOG_S, CLOCK_STEPPED, LIFE_EVENTS, RESET_EVENTS
 
 MAX_GATEWAYS: Final = 5_000
 """Most gateways that are monitored, with some 10 kB of memory each."""
@@ -43,6 +43,8 @@ MAX_DAYS: Final = 9
 
 MAX_ARRIVAL_MINUTES: Final = 1_440
 """Last minutes with arrivals of the fleet that are kept: at most one day."""
+
+LATE_MS: Final = round(1000 * BACKLOG_S)
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
@@ -184,41 +186,35 @@ class FleetState(
 
 
 _Item = TypeVar("_Item", int, Segment, QueueDepth)
+_Position = TypeVar("_Position", EventPosition, Heartbeat)
 
 
 def insert_bounded(items: list[_Item], item: _Item, limit: int) -> None:
     """Insert an item into a sorted list unless present; keep the `limit` greatest."""
-    if not items or item > items[-1]:
-        items.append(item)
-    else:
-        at = bisect_left(items, item)
-        if items[at] == item:
-            return
+    at = bisect_left(items, item)
+    if items[at : at + 1] != [item]:
         items.insert(at, item)
-    if len(items) > limit:
-        del items[0]
+        del items[:-limit]
 
 
 def add_arrival(state: FleetState, gateway: str, arrived: int) -> GatewayState | None:
     """Note an arrival of a gateway; return its state, None beyond `MAX_GATEWAYS`."""
     insert_bounded(state.arrival_minutes, arrived // MINUTE_MS, MAX_ARRIVAL_MINUTES)
-    known = state.gateways.get(gateway)
-    if known is None:
-        if len(state.gateways) >= MAX_GATEWAYS:
-            state.unmonitored += 1
-            return None
-        known = state.gateways[gateway] = GatewayState()
+    if gateway not in state.gateways and len(state.gateways) >= MAX_GATEWAYS:
+        state.unmonitored += 1
+        return None
+    known = state.gateways.setdefault(gateway, GatewayState())
     known.last_arrival = max(known.last_arrival, arrived)
     return known
 
 
-def add_segment(gateway: GatewayState, lane: str, segment: Segment, late_ms: float) -> None:
-    """Add an accepted segment, which is delayed if it arrived `late_ms` after it was sealed."""
+def add_segment(gateway: GatewayState, lane: str, segment: Segment) -> None:
+    """Add an accepted segment, which is delayed if it arrived `LATE_MS` after it was sealed."""
     if lane == "system":
         insert_bounded(gateway.system_segments, segment, MAX_SEGMENTS)
     elif lane == "readings":
         insert_bounded(gateway.reading_segments, segment, MAX_SEGMENTS)
-        if segment.arrived - segment.sealed > late_ms:
+        if segment.arrived - segment.sealed > LATE_MS:
             gateway.last_late = max(gateway.last_late, segment.arrived)
 
 
@@ -240,8 +236,7 @@ def add_event(gateway: GatewayState, event: Event) -> None:
     if event.kind == "system":
         if name in LIFE_EVENTS or name == CLOCK_STEPPED:
             heartbeat = Heartbeat(event.epoch, event.seq, name)
-            before = gateway.heartbeat
-            gateway.heartbeat = heartbeat if before is None else max(before, heartbeat)
+            gateway.heartbeat = _later(gateway.heartbeat, heartbeat)
         if name in RESET_EVENTS:
             gateway.last_reset = _later(gateway.last_reset, position)
     elif event.kind == "limit":
@@ -250,7 +245,7 @@ def add_event(gateway: GatewayState, event: Event) -> None:
         _add_depth(gateway, event, position)
 
 
-def _later(before: EventPosition | None, position: EventPosition) -> EventPosition:
+def _later(before: _Position | None, position: _Position) -> _Position:
     return position if before is None or position > before else before
 
 
@@ -265,11 +260,10 @@ def _add_day(gateway: GatewayState, day: int) -> None:
 
 
 def _add_refusal(gateway: GatewayState, name: str, event: Event, position: EventPosition) -> None:
-    counts = gateway.refusals.get(name)
-    if counts is None:
-        if not _has_room(gateway, gateway.refusals, name, MAX_RULES):
-            return
-        counts = gateway.refusals[name] = RefusalCounts({}, position, event.source or "")
+    if not _is_monitored(gateway, gateway.refusals, name, MAX_RULES):
+        return
+    new = RefusalCounts({}, position, event.source or "")
+    counts = gateway.refusals.setdefault(name, new)
     if position >= counts.last:
         counts.last, counts.source = position, event.source or ""
     hour = position.time // HOUR_MS
@@ -279,15 +273,13 @@ def _add_refusal(gateway: GatewayState, name: str, event: Event, position: Event
 
 def _add_depth(gateway: GatewayState, event: Event, position: EventPosition) -> None:
     queue = event.topic or ""
-    if queue not in gateway.queues:
-        if not _has_room(gateway, gateway.queues, queue, MAX_QUEUES):
-            return
-        gateway.queues[queue] = []
+    if not _is_monitored(gateway, gateway.queues, queue, MAX_QUEUES):
+        return
     depth = int(event.value or 0)
     due = depth - _number(event.tags, "delayed")
     stalled = due > 0 and _number(event.tags, "delivered") == 0
     row = QueueDepth(*position, stalled, depth, _number(event.tags, "members"))
-    insert_bounded(gateway.queues[queue], row, MAX_DEPTHS)
+    insert_bounded(gateway.queues.setdefault(queue, []), row, MAX_DEPTHS)
 
 
 def _add_reading(gateway: GatewayState, event: Event, position: EventPosition) -> None:
@@ -295,18 +287,18 @@ def _add_reading(gateway: GatewayState, event: Event, position: EventPosition) -
     source = (event.source or "").partition("/")[0]
     parts = (event.topic, event.tags.get("node"), event.name)
     name = f"{source} {' '.join(part for part in parts if part is not None)}"
-    sensor = gateway.sensors.get(name)
-    if sensor is None:
-        if not _has_room(gateway, gateway.sensors, name, MAX_SENSORS):
-            return
-        sensor = gateway.sensors[name] = Sensor(position, [])
+    if not _is_monitored(gateway, gateway.sensors, name, MAX_SENSORS):
+        return
+    sensor = gateway.sensors.setdefault(name, Sensor(position, []))
     sensor.last = max(sensor.last, position)
     insert_bounded(sensor.seconds, position.time // 1_000, MAX_READINGS)
 
 
-def _has_room(gateway: GatewayState, known: Mapping[str, object], name: str, limit: int) -> bool:
-    """Return whether `name` can be monitored; if not, count its event as unmonitored."""
-    fits = len(known) < limit and len(name) <= MAX_NAME
+def _is_monitored(
+    gateway: GatewayState, known: Mapping[str, object], name: str, limit: int
+) -> bool:
+    """Return whether `name` is known or there is room for it; if not, count its event."""
+    fits = name in known or (len(known) < limit and len(name) <= MAX_NAME)
     gateway.unmonitored += not fits
     return fits
 

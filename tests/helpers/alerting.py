@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sync.alerts.rules import LATE_MS
 from sync.alerts.state import Event, FleetState, Segment, add_arrival, add_event, add_segment
 
 GATEWAY = "gw.example"
@@ -65,7 +64,7 @@ def add_to_state(state: FleetState, segment: Segment, events: list[Event]) -> No
     """Add a segment and its events to the state, as a batch of the tables does."""
     known = add_arrival(state, events[0].gateway, segment.arrived)
     assert known is not None
-    add_segment(known, events[0].lane, segment, LATE_MS)
+    add_segment(known, events[0].lane, segment)
     for event in events:
         add_event(known, event)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sync.alerts.sources import BatchReader
+from sync.alerts.sources import read_batches
 from sync.alerts.state import FleetState
 from sync.common.fleet_folder import FleetFolder
 from sync.segment.limits import MAX_TIME, MIN_TIME
@@ -79,7 +79,7 @@ def test_both_make_the_same_tables(spark: SparkSession, tmp_path: Path, seed: in
                 assert {name: other[name] for name in one if one[name] != other[name]} == {}, one
         assert files(here) == files(there)
     alerting = [
-        BatchReader(local_tables(fleet.tables)).update(FleetState(), NOON)[0].gateways
+        read_batches(local_tables(fleet.tables), FleetState(), NOON)[0].gateways
         for fleet in (here, there)
     ]
     assert alerting[0] == alerting[1] != {}

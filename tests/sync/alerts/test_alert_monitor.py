@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from sync.alerts import monitor
+from sync.alerts import monitor, sources
 from sync.alerts.incidents import Incident
 from sync.alerts.json_lines import JsonLinesOutput
 from sync.alerts.monitor import AlertMonitor
@@ -23,7 +23,7 @@ from sync.alerts.persistence import (
     StateStore,
 )
 from sync.alerts.rules import NEW_GATEWAY_TIMEOUT_S
-from sync.alerts.sources import HISTORY_DAYS, BatchReader
+from sync.alerts.sources import HISTORY_DAYS, read_batches
 from sync.alerts.state import FleetState, GatewayState
 from sync.alerts.webhook import Webhook
 from sync.cli.commands.alerts import check_once
@@ -185,14 +185,15 @@ def test_batches_committed_while_stopped_are_read_once(
     fleet.ingest.run()
     compact(local_tables(fleet.folder.tables), ("<=", "2026-01-01"))
 
-    monkeypatch.setattr(BatchReader, "_read_history", lambda *_: pytest.fail("all was learnt anew"))
+    monkeypatch.setattr(sources, "_read_history", lambda *_: pytest.fail("all was learnt anew"))
     fleet.watch = fleet.start()
     assert fleet.look() == [("recovered", "silent", TWO)]
     assert fleet.look() == []
     monkeypatch.undo()
     state = fleet.watch.store.load_state()
     assert state is not None
-    learnt, _ = BatchReader(local_tables(fleet.folder.tables)).update(None, round(fleet.now * 1000))
+    tables = local_tables(fleet.folder.tables)
+    learnt, _ = read_batches(tables, None, round(fleet.now * 1000))
     assert learnt.versions == state.versions
 
 
