@@ -13,8 +13,8 @@ from sync.reports.availability import TABLE as AVAILABILITY
 from sync.reports.shared import formats
 from sync.reports.shared.findings import Findings, Row
 from sync.reports.shared.plausible import LONGEST_S
-from sync.reports.shared.problem import Problem
 from sync.reports.shared.registry import PROBLEM_KINDS, REPORTS
+from sync.reports.shared.report import Problem
 from sync.reports.shared.window import AHEAD_S
 
 SHOWN: Final = 60

@@ -19,9 +19,8 @@ from sync.pages import overview, sections, trends
 from sync.pages.plot_cache import CachedPlots
 from sync.reports.shared import formats
 from sync.reports.shared.findings import Findings, Rows
-from sync.reports.shared.problem import Problem
 from sync.reports.shared.registry import PROBLEM_KINDS, REPORTS
-from sync.reports.shared.report import gateway_of
+from sync.reports.shared.report import Problem, gateway_of
 from sync.segment.identity import is_gateway
 
 _NONE: Final[CachedPlots] = {}

@@ -16,10 +16,9 @@ from pyspark.sql import functions as F
 from sync.reports.shared import column
 from sync.reports.shared.findings import Findings, Row
 from sync.reports.shared.formats import ABSENT, decimal, plain, plural
-from sync.reports.shared.frames import INTEGER, REAL, TEXT, TIME, schema, seconds
-from sync.reports.shared.problem import Problem, ProblemKind
+from sync.reports.shared.frames import INTEGER, REAL, TEXT, TIME, merged, numbered, schema, seconds
 from sync.reports.shared.readings import ROWS, SENSOR, readings
-from sync.reports.shared.report import Report, Series, Table
+from sync.reports.shared.report import Problem, ProblemKind, Report, Series, Table
 from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
@@ -171,8 +170,8 @@ def hours(events: DataFrame) -> DataFrame:
     )
     by = ("day", *SENSOR, "unit", "name", "hour")
     order = Window.partitionBy(*by).orderBy("epoch", "seq")
-    changed = F.when(F.col("value") == F.lag("value").over(order), 0).otherwise(1)
-    runs = timed.withColumn("changed", changed).withColumn("run", F.sum("changed").over(order))
+    same = F.col("value") == F.lag("value").over(order)
+    runs = numbered(timed, same, order, "run")
     ends = runs.withColumn("final", F.max("run").over(Window.partitionBy(*by)))
     begins, finishes = F.col("run") == 1, F.col("run") == F.col("final")
     return ends.groupBy(*by).agg(
@@ -199,9 +198,7 @@ def anomalies(hours: DataFrame) -> DataFrame:
     known = recent.groupBy(*_UNIT).agg(
         (F.min("low") == F.max("high")).alias("constant"), F.count(F.lit(1)).alias("hours")
     )
-    rows = known.join(_flat_lines(recent), on=[*_UNIT], how="left").join(
-        unusual_hours(recent), on=[*_UNIT], how="left"
-    )
+    rows = merged(_UNIT, known, _flat_lines(recent), unusual_hours(recent))
     unusual = F.coalesce("anomalous_hours", F.lit(0))
     flat = F.col("flat_since").isNotNull()
     state = F.when(flat, "flat").otherwise(F.when(unusual > 0, "anomalous").otherwise("ok"))
@@ -247,14 +244,10 @@ def _flat_lines(hours: DataFrame) -> DataFrame:
 
 
 def _constant_lines(hours: DataFrame) -> DataFrame:
-    """Assemble the lines of one value that touch the beginning or the end of an hour."""
-    whole = F.struct(
-        F.lit(0).alias("place"),
-        F.col("head").alias("value"),
-        "readings",
-        seconds("first").alias("since"),
-        seconds("last").alias("until"),
-    )
+    """Assemble the lines of one value that touch the beginning or the end of an hour.
+
+    The head of an hour with one value is the whole hour.
+    """
     head = F.struct(
         F.lit(0).alias("place"),
         F.col("head").alias("value"),
@@ -270,15 +263,12 @@ def _constant_lines(hours: DataFrame) -> DataFrame:
         seconds("last").alias("until"),
     )
     constant = F.col("low") == F.col("high")
-    parts = F.when(constant, F.array(whole)).otherwise(F.array(head, tail))
-    each = hours.select(*_UNIT, "hour", F.explode(parts).alias("part"))
-    each = each.select(*_UNIT, "hour", "part.*")
+    parts = F.when(constant, F.array(head)).otherwise(F.array(head, tail))
+    each = hours.select(*_UNIT, "hour", F.inline(parts))
     order = Window.partitionBy(*_UNIT).orderBy("hour", "place")
     continues = (F.col("place") == 0) & (F.col("value") == F.lag("value").over(order))
-    numbered = each.withColumn("begins", F.when(continues, 0).otherwise(1)).withColumn(
-        "line", F.sum("begins").over(order)
-    )
-    return numbered.groupBy(*_UNIT, "line").agg(
+    lines = numbered(each, continues, order, "line")
+    return lines.groupBy(*_UNIT, "line").agg(
         F.any_value("value").alias("value"),
         F.sum("readings").alias("readings"),
         F.min("since").alias("since"),
@@ -437,9 +427,7 @@ REPORT: Final = Report(
     lambda context: anomalies(context.daily(DAILY)),
     TABLE,
     series=(
-        Series(
-            "sensor_series", SERIES, (DAILY,), lambda context: sensor_series(context.daily(DAILY))
-        ),
+        Series("sensor_series", (DAILY,), lambda context: sensor_series(context.daily(DAILY))),
     ),
     problem_kinds=(
         ProblemKind("sensor_flat", 230, "the value of sensors does not change"),

@@ -17,18 +17,10 @@ from pyspark.sql import functions as F
 from sync.reports.shared import column, heartbeats, lanes, remedies
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import count, duration, percentage
-from sync.reports.shared.frames import (
-    REAL,
-    TEXT,
-    exact_percentile,
-    schema,
-    seconds,
-)
-from sync.reports.shared.heartbeats import cut_before
-from sync.reports.shared.problem import Problem, ProblemKind
-from sync.reports.shared.report import Report, ReportContext, Series, Table
+from sync.reports.shared.frames import REAL, TEXT, merged, numbered, schema, seconds
+from sync.reports.shared.report import Problem, ProblemKind, Report, Series, Table
 from sync.reports.shared.thresholds import MIN_SEALINGS, MISSED_INTERVALS, SILENCE_S
-from sync.tables.partitions import coalesced, conform
+from sync.tables.partitions import conform
 
 TABLE: Final = Table(
     order=10,
@@ -88,20 +80,23 @@ def availability(
     state, and first and last times, do not.
     """
     reachable = _reachable(segments, as_of, since)
-    rows = coalesced(reachable.join(_lives(life, since), on="gateway", how="full_outer"))
-    rows = rows.join(_durations(spans), on="gateway", how="left")
+    rows = merged(("gateway",), reachable, _lives(life, since), _durations(spans))
     silent = F.lit(as_of.timestamp()) - seconds("last_arrival") > F.col("silent_after_s")
-    state = (
+    counts = ["outages", "restarts", "unclean_restarts", "clock_steps", "silences"]
+    rows = rows.withColumn("state", state(silent)).fillna(0, subset=counts)
+    durations = [each.name for each in TABLE.schema if each.name.endswith("_s")]
+    rows = rows.withColumns({name: F.round(name, 3) for name in durations})
+    return conform(rows, TABLE.schema).orderBy("gateway")
+
+
+def state(silent: Column) -> Column:
+    """Return a gateway's state, by its last life event `last_name` and whether it is `silent`."""
+    return (
         F.when(F.col("last_name") == "stop", "stopped")
         .when(silent, "silent")
         .when(F.col("last_name").isNull(), "unknown")
         .otherwise("running")
     )
-    counts = ["outages", "restarts", "unclean_restarts", "clock_steps", "silences"]
-    rows = rows.withColumn("state", state).fillna(0, subset=counts)
-    durations = [each.name for each in TABLE.schema if each.name.endswith("_s")]
-    rows = rows.withColumns({name: F.round(name, 3) for name in durations})
-    return conform(rows, TABLE.schema).orderBy("gateway")
 
 
 def _durations(spans: DataFrame) -> DataFrame:
@@ -150,7 +145,7 @@ def _reachable(segments: DataFrame, as_of: datetime, since: date | None) -> Data
     limit = F.coalesce("silent_after_s", F.lit(SILENCE_S))
     gaps = gaps.withColumn("silent_after_s", limit).withColumn("arrival", F.col("begin"))
     gaps = gaps.withColumn("silent", F.col("end") - F.col("begin") > F.col("silent_after_s"))
-    gaps = cut_before(gaps, since)
+    gaps = heartbeats.cut_before(gaps, since)
     length = F.col("end") - F.col("begin")
     silence = F.when(F.col("silent"), length)
     sums = gaps.groupBy("gateway").agg(
@@ -176,7 +171,9 @@ def silence_limits(segments: DataFrame) -> DataFrame:
     between = F.col("service_seconds") - F.lag("service_seconds").over(order)
     intervals = sealed.select("gateway", between.alias("between")).where("between > 0")
     usual = intervals.groupBy("gateway").agg(
-        exact_percentile(0.5, "between").alias("usual"), F.count(F.lit(1)).alias("known")
+        # nearest rank: the median is an interval that occurred
+        F.expr("percentile_disc(0.5) WITHIN GROUP (ORDER BY between)").alias("usual"),
+        F.count(F.lit(1)).alias("known"),
     )
     limit = F.greatest(F.lit(SILENCE_S), F.col("usual") * MISSED_INTERVALS)
     enough = usual.where(F.col("known") >= MIN_SEALINGS)
@@ -184,7 +181,7 @@ def silence_limits(segments: DataFrame) -> DataFrame:
 
 
 def stretches(spans: DataFrame) -> DataFrame:
-    """Compute rows of `STRETCHES`: consecutive spans of one state, joined.
+    """Compute the latest rows of `STRETCHES`: consecutive spans of one state, joined.
 
     Leaves out the state `clock`, whose length is not known.
     """
@@ -193,27 +190,12 @@ def stretches(spans: DataFrame) -> DataFrame:
     continues = (F.lag("state").over(order) == F.col("state")) & (
         F.lag("end").over(order) == F.col("begin")
     )
-    begins = known.withColumn("begins", F.when(continues, 0).otherwise(1))
-    numbered = begins.withColumn("stretch", F.sum("begins").over(order))
-    joined = numbered.groupBy("gateway", "stretch").agg(
+    joined = numbered(known, continues, order, "stretch")
+    joined = joined.groupBy("gateway", "stretch").agg(
         F.min("begin").alias("begin"), F.max("end").alias("end"), F.first("state").alias("state")
     )
-    return conform(joined, STRETCHES).orderBy("gateway", "begin")
-
-
-def _latest_stretches(context: ReportContext) -> DataFrame:
-    latest = stretches(heartbeats.spans_of(context)).orderBy(F.desc("begin"), "gateway")
-    return latest.limit(MAX_STRETCHES).orderBy("gateway", "begin")
-
-
-def _compute(context: ReportContext) -> DataFrame:
-    return availability(
-        context.all_days(heartbeats.DAILY),
-        heartbeats.spans_of(context),
-        context.segments(),
-        context.as_of,
-        context.since,
-    )
+    latest = conform(joined, STRETCHES).orderBy(F.desc("begin"), "gateway").limit(MAX_STRETCHES)
+    return latest.orderBy("gateway", "begin")
 
 
 def problems(findings: Findings) -> Iterator[Problem]:
@@ -265,9 +247,21 @@ def problems(findings: Findings) -> Iterator[Problem]:
 REPORT: Final = Report(
     "availability",
     (heartbeats.DAILY, lanes.DAILY),
-    _compute,
+    lambda context: availability(
+        context.all_days(heartbeats.DAILY),
+        heartbeats.spans_of(context),
+        context.segments(),
+        context.as_of,
+        context.since,
+    ),
     TABLE,
-    series=(Series("stretches", STRETCHES, (heartbeats.DAILY, lanes.DAILY), _latest_stretches),),
+    series=(
+        Series(
+            "stretches",
+            (heartbeats.DAILY, lanes.DAILY),
+            lambda context: stretches(heartbeats.spans_of(context)),
+        ),
+    ),
     problem_kinds=(
         ProblemKind("silent", 60, "nothing arrives"),
         ProblemKind("outage", 120, "outages"),

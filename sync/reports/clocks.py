@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from sync.reports.shared import column
 from sync.reports.shared.column import Column as TableColumn
+from sync.reports.shared.events import is_system_event
 from sync.reports.shared.findings import Findings, Row
 from sync.reports.shared.formats import (
     duration,
@@ -23,9 +24,8 @@ from sync.reports.shared.formats import (
     signed_duration,
     synchronised,
 )
-from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME, schema, seconds
-from sync.reports.shared.problem import Problem, ProblemKind
-from sync.reports.shared.report import Report, Series, Table
+from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME, merged, schema, seconds
+from sync.reports.shared.report import Problem, ProblemKind, Report, Series, Table
 from sync.reports.shared.thresholds import HEARTBEAT_S
 from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
@@ -155,13 +155,12 @@ OFFSETS: Final = schema(gateway=TEXT, at=REAL, skew_s=REAL)
 PLOTTED_S: Final = 7 * 86_400.0
 """Seconds before a gateway's last hour that are plotted."""
 
-_EVENTS: Final = ("heartbeat", "clock_stepped", "clock_synchronised")
-
 
 def days(events: DataFrame) -> DataFrame:
     """Compute the rows of `DAYS`, by `day`."""
-    system = (F.col("lane") == "system") & (F.col("kind") == "system")
-    rows = events.where(system & F.col("name").isin(*_EVENTS))
+    rows = events.where(
+        is_system_event("system", "heartbeat", "clock_stepped", "clock_synchronised")
+    )
     after = Window.partitionBy("day", "gateway", "epoch").orderBy("seq")
     found = F.when(F.col("name") == "clock_synchronised", seconds("time"))
     next_found = F.first(found, ignorenulls=True).over(
@@ -169,7 +168,7 @@ def days(events: DataFrame) -> DataFrame:
     )
     timed = rows.withColumn("settled", next_found - seconds("time") <= SETTLE_S)
     beat, step = F.col("name") == "heartbeat", F.col("name") == "clock_stepped"
-    odd = step & ~F.coalesce("settled", F.lit(0).cast("boolean"))
+    odd = step & ~F.coalesce("settled", F.lit(False))
     moved = F.coalesce("value", F.lit(0.0))
     place = F.struct("epoch", "seq", "clock")
     return timed.groupBy("day", "gateway").agg(
@@ -197,9 +196,7 @@ def clocks(days: DataFrame, segments: DataFrame) -> DataFrame:
         seconds("arrived").alias("came"),
     )
     sending = sent.select("gateway").distinct()
-    rows = coalesced(sending.join(_by_gateway(days), on="gateway", how="full_outer"))
-    for part in (_skew(sent), _drift(sent), _gain(sent)):
-        rows = rows.join(part, on="gateway", how="left")
+    rows = merged(("gateway",), sending, _by_gateway(days), _skew(sent), _drift(sent), _gain(sent))
     counted = rows.fillna(0, subset=["steps", "odd_steps", "step_sum_s", "unsynchronised_s"])
     return conform(counted.withColumn("state", _state()), TABLE.schema).orderBy("gateway")
 
@@ -359,9 +356,7 @@ REPORT: Final = Report(
     (DAILY,),
     lambda context: clocks(context.daily(DAILY), context.segments()),
     TABLE,
-    series=(
-        Series("clock_offsets", OFFSETS, (), lambda context: clock_offsets(context.segments())),
-    ),
+    series=(Series("clock_offsets", (), lambda context: clock_offsets(context.segments())),),
     problem_kinds=(
         ProblemKind("clock_step", 190, "the clock was set without becoming synchronised"),
         ProblemKind("clock_unsynchronised", 200, "the clock is not synchronised"),

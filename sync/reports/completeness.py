@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from sync.reports.shared import column, lanes
+from sync.reports.shared.events import is_system_event, tag, text_tag
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import count
-from sync.reports.shared.frames import INTEGER, LANE, TEXT, schema, tag
-from sync.reports.shared.problem import Problem, ProblemKind, Weight
-from sync.reports.shared.report import Report, Table
+from sync.reports.shared.frames import INTEGER, LANE, TEXT, merged, schema
+from sync.reports.shared.report import Problem, ProblemKind, Report, Table, Weight
 from sync.tables.partitions import conform, union
 from sync.tables.summaries import Summary
 
@@ -77,15 +77,7 @@ FIRST_PREVIOUS: Final = "00" * 32
 
 def dropped(events: DataFrame) -> DataFrame:
     """Compute the rows of `DROPPED`, by `day`."""
-
-    def text_tag(name: str) -> Column:
-        return F.element_at("tags", F.lit(name))
-
-    rows = events.where(
-        (F.col("lane") == "system")
-        & (F.col("kind") == "uplink")
-        & F.col("name").isin("evicted", "set_aside")
-    ).select(
+    rows = events.where(is_system_event("uplink", "evicted", "set_aside")).select(
         "day",
         "gateway",
         text_tag("epoch").alias("epoch"),
@@ -104,32 +96,25 @@ def completeness(numbers: DataFrame, dropped: DataFrame, segments: DataFrame) ->
     """
     arrived = lanes.merge_ranges(numbers)
     gone = dropped_ranges(dropped, segments)
-    rows = _known_lanes(numbers, gone, segments)
-    parts = (
+    rows = merged(
+        LANE,
         _received(arrived),
         _counted(numbers),
         _refused(segments),
         _chain_breaks(segments),
         _declared(arrived, gone),
     )
-    for part in parts:
-        rows = rows.join(part, on=[*LANE], how="left")
     missing = F.col("expected") - F.col("received")
     expected = F.greatest("last_seq", "dropped_to", F.lit(0))
+    counts = ["received", "rows", "declared", "repeated_segments", "forks", "chain_breaks"]
     counted = (
         rows.withColumn("expected", expected)
-        .fillna(0, subset=["received", "rows", "declared"])
-        .fillna(0, subset=["repeated_segments", "forks", "chain_breaks"])
+        .fillna(0, subset=counts)
         .withColumn("missing", missing)
         .withColumn("unexplained", missing - F.col("declared"))
         .withColumn("duplicates", F.col("rows") - F.col("received"))
     )
     return conform(_with_state(counted, numbers), TABLE.schema).orderBy(*LANE)
-
-
-def _known_lanes(numbers: DataFrame, gone: DataFrame, segments: DataFrame) -> DataFrame:
-    named = segments.where(F.col("gateway").isNotNull()).select(*LANE)
-    return union(named, numbers.select(*LANE), gone.select(*LANE)).distinct()
 
 
 def _received(arrived: DataFrame) -> DataFrame:
@@ -171,9 +156,8 @@ def _chain_breaks(segments: DataFrame) -> DataFrame:
 def dropped_ranges(dropped: DataFrame, segments: DataFrame) -> DataFrame:
     """Merge the ranges that headers and events report as dropped."""
     accepted = segments.where(F.col("fate") == "accepted")
-    ranges = accepted.select(*LANE, F.explode("dropped").alias("range"))
-    headers = ranges.select(*LANE, "range.first_seq", "range.last_seq")
-    return lanes.merge_ranges(union(headers, dropped.select(*LANE, "first_seq", "last_seq")))
+    headers = accepted.select(*LANE, F.inline("dropped"))
+    return lanes.merge_ranges(union(headers, dropped))
 
 
 def _declared(arrived: DataFrame, gone: DataFrame) -> DataFrame:
@@ -183,6 +167,7 @@ def _declared(arrived: DataFrame, gone: DataFrame) -> DataFrame:
     therefore finds the numbers that are in `gone` alone.
     """
     steps = union(_ends(arrived, "arrived"), _ends(gone, "gone"))
+    steps = steps.fillna(0, subset=["arrived", "gone"])
     order = Window.partitionBy(*LANE).orderBy("at")
     sums = steps.groupBy(*LANE, "at").agg(
         F.sum("arrived").alias("arrived"), F.sum("gone").alias("gone")
@@ -198,18 +183,11 @@ def _declared(arrived: DataFrame, gone: DataFrame) -> DataFrame:
 
 def _ends(ranges: DataFrame, name: str) -> DataFrame:
     """Return two rows for each range, in column `name`: +1 at its beginning, -1 after its end."""
-    ends = F.explode(
-        F.array(
-            F.struct(F.col("first_seq").alias("at"), F.lit(1).alias("step")),
-            F.struct((F.col("last_seq") + 1).alias("at"), F.lit(-1).alias("step")),
-        )
+    ends = F.array(
+        F.struct(F.col("first_seq").alias("at"), F.lit(1).alias(name)),
+        F.struct((F.col("last_seq") + 1).alias("at"), F.lit(-1).alias(name)),
     )
-    steps = ranges.select(*LANE, ends.alias("end"))
-    columns = (
-        (F.col("end.step") if each == name else F.lit(0)).alias(each)
-        for each in ("arrived", "gone")
-    )
-    return steps.select(*LANE, "end.at", *columns)
+    return ranges.select(*LANE, F.inline(ends))
 
 
 def _with_state(rows: DataFrame, numbers: DataFrame) -> DataFrame:

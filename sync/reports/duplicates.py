@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from datetime import date
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sync.reports.notices import REPEATED
 from sync.reports.shared import column
+from sync.reports.shared.events import is_system_event, occurrences
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import count, plain
-from sync.reports.shared.frames import INTEGER, TEXT, TIME, count_of, schema
-from sync.reports.shared.problem import Problem, ProblemKind
-from sync.reports.shared.report import Report, Table
+from sync.reports.shared.frames import INTEGER, TEXT, TIME, schema, times_since_until
+from sync.reports.shared.report import Problem, ProblemKind, Report, Table
 from sync.tables.partitions import conform, union
 from sync.tables.summaries import Summary
 
@@ -53,11 +53,9 @@ MANY_OFFERS: Final = 100
 
 def offers(events: DataFrame) -> DataFrame:
     """Compute the rows of `OFFERS`, by `day`."""
-    repeated = events.where(
-        (F.col("lane") == "system") & (F.col("kind") == "message") & (F.col("name") == REPEATED)
-    )
-    rows = repeated.withColumn("times", F.coalesce(count_of(F.col("value")), F.lit(1)))
-    return rows.groupBy("day", "gateway", "source").agg(*_sums("time", "time"))
+    repeated = events.where(is_system_event("message", REPEATED))
+    rows = repeated.withColumn("times", occurrences())
+    return rows.groupBy("day", "gateway", "source").agg(*times_since_until("time", "time"))
 
 
 def duplicates(daily: DataFrame, segments: DataFrame, since: date | None = None) -> DataFrame:
@@ -69,21 +67,13 @@ def duplicates(daily: DataFrame, segments: DataFrame, since: date | None = None)
     if since is not None:
         again = again.where(F.col("arrived") >= F.lit(since).cast("timestamp"))
     rows = again.withColumns({"source": F.col("lane"), "times": F.lit(1)})
-    of_segments = rows.groupBy("gateway", "source").agg(*_sums("arrived", "arrived"))
-    of_offers = daily.groupBy("gateway", "source").agg(*_sums("since", "until"))
+    of_segments = rows.groupBy("gateway", "source").agg(*times_since_until("arrived", "arrived"))
+    of_offers = daily.groupBy("gateway", "source").agg(*times_since_until())
     both = union(
         of_offers.withColumn("what", F.lit("offers")),
         of_segments.withColumn("what", F.lit("segments")),
     )
     return conform(both, TABLE.schema).orderBy("gateway", "what", "source")
-
-
-def _sums(first: str, last: str) -> list[Column]:
-    return [
-        F.sum("times").cast("long").alias("times"),
-        F.min(first).alias("since"),
-        F.max(last).alias("until"),
-    ]
 
 
 def problems(findings: Findings) -> Iterator[Problem]:

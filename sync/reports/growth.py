@@ -12,11 +12,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sync.reports.shared import column, formats
+from sync.reports.shared.events import is_system_event, occurrences, tag
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import plural, size
-from sync.reports.shared.frames import INTEGER, TEXT, TIME, count_of, schema, seconds, tag
-from sync.reports.shared.problem import Problem, ProblemKind
-from sync.reports.shared.report import Report, Table
+from sync.reports.shared.frames import INTEGER, TEXT, TIME, schema, seconds
+from sync.reports.shared.report import Problem, ProblemKind, Report, Table
 from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
@@ -88,13 +88,11 @@ the last event; the limit, if reported."""
 
 def days(events: DataFrame) -> DataFrame:
     """Compute the rows of `DAYS`, by `day`; `cap` is the tag `cap` of the event `system/wear`."""
-    system = F.col("lane") == "system"
-    dropped = system & (F.col("kind") == "uplink") & (F.col("name") == "evicted")
-    wear = system & (F.col("kind") == "system") & (F.col("name") == "wear")
-    count = F.coalesce(count_of(F.col("value")), F.lit(1))
+    dropped = is_system_event("uplink", "evicted")
+    wear = is_system_event("system", "wear")
     return events.groupBy("day", "gateway").agg(
         F.count(F.lit(1)).alias("events"),
-        F.sum(F.when(dropped, count).otherwise(0)).alias("evicted"),
+        F.sum(F.when(dropped, occurrences()).otherwise(0)).alias("evicted"),
         F.max(F.when(dropped, F.col("time"))).alias("last_evicted"),
         F.max("time").alias("last"),
         F.max_by(tag("cap"), F.when(wear & (tag("cap") > 0), F.col("time"))).alias("cap"),
@@ -111,20 +109,17 @@ def growth(days: DataFrame, segments: DataFrame, cap: int | None = None) -> Data
     for part in (_recorded(days), _trend(sent)):
         rows = rows.join(part, on="gateway", how="left")
     operators = F.lit(cap).cast("long")
+    reported = F.when(F.col("reported_cap").isNotNull(), "gateway").otherwise("default")
+    cap_from = F.when(operators.isNotNull(), "operator").otherwise(reported)
     judged = (
         rows.fillna(0, subset=["evicted"])
-        .withColumn("cap_from", _cap_from(operators))
+        .withColumn("cap_from", cap_from)
         .withColumn("cap", F.coalesce(operators, "reported_cap", F.lit(DEFAULT_CAP)))
         .withColumn("days_left", _days_left("trend_day"))
         .withColumn("days_low", _days_left("trend_high"))
         .withColumn("days_high", _days_left("trend_low"))
     )
     return conform(judged.withColumn("state", _state()), TABLE.schema).orderBy("gateway")
-
-
-def _cap_from(operators: Column) -> Column:
-    reported = F.when(F.col("reported_cap").isNotNull(), "gateway").otherwise("default")
-    return F.when(operators.isNotNull(), "operator").otherwise(reported)
 
 
 def _days_left(trend: str) -> Column:
@@ -194,16 +189,15 @@ def _trend(sent: DataFrame) -> DataFrame:
     points = recent.groupBy("gateway", F.floor(F.col("at") / POINT_S).alias("point")).agg(
         F.max("disk_used").alias("used")
     )
+    number = F.count("point").over(Window.partitionBy("gateway"))
+    points = points.withColumn("points", number).where(F.col("points") >= MIN_POINTS)
     later = points.select("gateway", F.col("point").alias("to"), F.col("used").alias("then"))
     pairs = coalesced(points.join(later, on="gateway", how="inner"))
     pairs = pairs.where(F.col("to") > F.col("point"))
     apart = (F.col("to") - F.col("point")) * (POINT_S / _DAY_S)
-    slopes = pairs.groupBy("gateway").agg(
+    rows = pairs.groupBy("gateway", "points").agg(
         F.array_sort(F.collect_list((F.col("then") - F.col("used")) / apart)).alias("slopes")
     )
-    known = points.groupBy("gateway").agg(F.count(F.lit(1)).alias("points"))
-    enough = known.where(F.col("points") >= MIN_POINTS)
-    rows = coalesced(slopes.join(enough, on="gateway", how="inner"))
     pairs_of, n = F.size("slopes"), F.col("points")
     width = F.sqrt(n * (n - 1) * (2 * n + 5) / 18) * INTERVAL_Z
     return rows.select(

@@ -18,8 +18,7 @@ from sync.reports.shared.column import Column
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import duration, synchronised
 from sync.reports.shared.frames import FLAG, INTEGER, TEXT, percentiles, schema
-from sync.reports.shared.problem import Problem, ProblemKind
-from sync.reports.shared.report import Report, Table
+from sync.reports.shared.report import Problem, ProblemKind, Report, Table
 from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
 

@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sync.reports.shared import column
+from sync.reports.shared.events import occurrences
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import count, plain
-from sync.reports.shared.frames import count_of
-from sync.reports.shared.problem import Problem, ProblemKind
-from sync.reports.shared.report import Report, Table
+from sync.reports.shared.frames import times_since_until
+from sync.reports.shared.report import Problem, ProblemKind, Report, Table
 from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
 
@@ -48,22 +48,16 @@ REPEATED: Final = "repeated"
 def daily_notices(events: DataFrame) -> DataFrame:
     """Compute the rows of `TABLE`, by `day`."""
     system = events.where((F.col("lane") == "system") & F.col("kind").isin("message", "limit"))
-    refusals = F.coalesce(count_of(F.col("value")), F.lit(1))
-    times = F.when(F.col("kind") == "limit", refusals).otherwise(1)
+    times = F.when(F.col("kind") == "limit", occurrences()).otherwise(1)
     rows = system.where(F.col("name") != REPEATED).withColumn("times", times)
-    return _sums(rows, "day", first="time", last="time")
+    by = ("day", "gateway", "kind", "name")
+    return rows.groupBy(*by).agg(*times_since_until("time", "time"))
 
 
 def notices(daily: DataFrame) -> DataFrame:
     """Compute a row of `TABLE` for each gateway, kind and name in `daily`."""
-    rows = _sums(daily, first="since", last="until")
+    rows = daily.groupBy("gateway", "kind", "name").agg(*times_since_until())
     return conform(rows, TABLE.schema).orderBy("gateway", "kind", "name")
-
-
-def _sums(rows: DataFrame, *by: str, first: str, last: str) -> DataFrame:
-    return rows.groupBy(*by, "gateway", "kind", "name").agg(
-        F.sum("times").alias("times"), F.min(first).alias("since"), F.max(last).alias("until")
-    )
 
 
 _ASSURED: Final = "Check the device that sent them: it does not complete assured delivery."

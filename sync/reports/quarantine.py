@@ -15,8 +15,7 @@ from sync.reports.shared import column
 from sync.reports.shared.findings import Findings, Row
 from sync.reports.shared.formats import plural, size
 from sync.reports.shared.frames import INTEGER, TEXT, schema
-from sync.reports.shared.problem import Problem, ProblemKind
-from sync.reports.shared.report import Report, Series, Table
+from sync.reports.shared.report import Problem, ProblemKind, Report, Series, Table
 from sync.segment.identity import is_gateway
 from sync.tables.partitions import conform, union
 from sync.tables.tables import ACCEPTED, refused
@@ -84,7 +83,7 @@ REPORT: Final = Report(
     (),
     lambda context: quarantine(context.segments()),
     TABLE,
-    series=(Series("files_by_fate", FILES, (), lambda context: files_by_fate(context.segments())),),
+    series=(Series("files_by_fate", (), lambda context: files_by_fate(context.segments())),),
     problem_kinds=(ProblemKind("bad_segment", 50, "files are not valid segments"),),
     problems=problems,
     gateways_of=gateways_of,

@@ -6,6 +6,7 @@ Reads what gateways report about their queues; the items themselves are at the g
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -13,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
 from sync.reports.shared import column, remedies
+from sync.reports.shared.events import count_of, occurrences, tag
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import count, plural
 from sync.reports.shared.frames import (
@@ -21,15 +23,14 @@ from sync.reports.shared.frames import (
     REAL,
     TEXT,
     TIME,
-    count_of,
+    merged,
+    numbered,
     schema,
     seconds,
-    tag,
 )
-from sync.reports.shared.problem import Problem, ProblemKind
-from sync.reports.shared.report import Report, Series, Table
+from sync.reports.shared.report import Problem, ProblemKind, Report, Series, Table
 from sync.reports.shared.thresholds import DEPTH_GAP_S, STUCK_S
-from sync.tables.partitions import coalesced, conform
+from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
 
 TABLE: Final = Table(
@@ -121,16 +122,22 @@ MAX_DEPTHS: Final = 5_000
 
 _STATE: Final = ("depth", "ready", "locked", "delayed", "dead", "oldest_s", "members")
 _SUMS: Final = ("delivered", "redelivered", "timeouts")
-_COUNTS: Final = ("dead_items", "purged", "unlocked", "requeued")
+_COUNTS: Final = {
+    "dead_items": ("message/queue_dead", "message/share_items_dead"),
+    "purged": ("queue/purged",),
+    "unlocked": ("queue/unlocked",),
+    "requeued": ("queue/requeued",),
+}
+"""Columns of `DONE`, and the events whose items each counts."""
 
 
 def runs(events: DataFrame) -> DataFrame:
     """Compute the rows of `RUNS`, by `day`."""
     of_queue = ("day", "gateway", "queue", "epoch")
     order = Window.partitionBy(*of_queue).orderBy("seq")
-    depths = _depth_events(events).withColumn("run", _begins(order, "at", "at"))
-    numbered = depths.withColumn("run", F.sum("run").over(order))
-    rows = numbered.groupBy(*of_queue, "run").agg(
+    depths = _depth_events(events)
+    rows = numbered(depths, _continues(order, "at", "at"), order, "run")
+    rows = rows.groupBy(*of_queue, "run").agg(
         F.min("seq").alias("first_seq"),
         F.max("seq").alias("last_seq"),
         F.min_by("time", "seq").alias("begin"),
@@ -158,32 +165,23 @@ def _depth_events(events: DataFrame) -> DataFrame:
     )
 
 
-def _begins(order: WindowSpec, begin: str, end: str) -> Column:
-    """Return 1 if a new run begins here, 0 if the run before continues."""
+def _continues(order: WindowSpec, begin: str, end: str) -> Column:
+    """Return whether the run before continues."""
     apart = F.col(begin) - F.lag(end).over(order)
-    continues = (F.lag("stalled").over(order) == F.col("stalled")) & apart.between(0, DEPTH_GAP_S)
-    return F.when(continues, 0).otherwise(1)
+    return (F.lag("stalled").over(order) == F.col("stalled")) & apart.between(0, DEPTH_GAP_S)
 
 
 def done(events: DataFrame) -> DataFrame:
     """Compute the rows of `DONE`, by `day`."""
     event = F.concat_ws("/", "kind", "name")
-    counted_as = {
-        "message/queue_dead": "dead_items",
-        "message/share_items_dead": "dead_items",
-        "queue/purged": "purged",
-        "queue/unlocked": "unlocked",
-        "queue/requeued": "requeued",
-    }
-    rows = events.where((F.col("lane") == "system") & event.isin(*counted_as))
-    items = F.coalesce(count_of(F.col("value")), F.lit(1))
-
-    def total(column: str) -> Column:
-        names = [name for name, counted in counted_as.items() if counted == column]
-        return F.sum(F.when(event.isin(*names), items).otherwise(0)).alias(column)
-
-    by = (F.col("day"), F.col("gateway"), F.col("topic").alias("queue"))
-    return rows.groupBy(*by).agg(*map(total, _COUNTS))
+    known = event.isin(*chain.from_iterable(_COUNTS.values()))
+    rows = events.where((F.col("lane") == "system") & known)
+    return rows.groupBy("day", "gateway", F.col("topic").alias("queue")).agg(
+        *(
+            F.sum(F.when(event.isin(*names), occurrences()).otherwise(0)).alias(column)
+            for column, names in _COUNTS.items()
+        )
+    )
 
 
 def queues(runs: DataFrame, done: DataFrame) -> DataFrame:
@@ -194,7 +192,7 @@ def queues(runs: DataFrame, done: DataFrame) -> DataFrame:
         _periods(runs)
         .groupBy(*of_queue)
         .agg(
-            F.max_by(F.struct("stuck", "begin"), "place").alias("now"),
+            F.max_by(F.struct("stuck", "begin"), "period").alias("now"),
             F.count_if("stuck").alias("stuck"),
             F.count_if(F.col("stuck") & F.col("over")).alias("recovered"),
             F.max(F.when(F.col("stuck"), F.col("end") - F.col("begin"))).alias("longest_stuck_s"),
@@ -207,8 +205,7 @@ def queues(runs: DataFrame, done: DataFrame) -> DataFrame:
         *(F.max_by(name, place).alias(name) for name in _STATE),
         *(F.sum(name).alias(name) for name in _SUMS),
     )
-    rows = reported.join(stuck, on=[*of_queue], how="left")
-    rows = coalesced(rows.join(interventions, on=[*of_queue], how="full_outer"))
+    rows = merged(of_queue, reported, stuck, interventions)
     state = (
         F.when(F.col("last_told").isNull(), "unknown")
         .when(F.col("now.stuck"), "stuck")
@@ -224,11 +221,9 @@ def _periods(runs: DataFrame) -> DataFrame:
     """Join the runs of adjacent days; add whether a period was `stuck` and is `over`."""
     order = Window.partitionBy("gateway", "queue").orderBy("epoch", "first_seq")
     timed = runs.withColumns({"begin": seconds("begin"), "end": seconds("end")})
-    numbered = timed.withColumn("begins", _begins(order, "begin", "end")).withColumn(
-        "period", F.sum("begins").over(order)
-    )
+    periods = numbered(timed, _continues(order, "begin", "end"), order, "period")
     place = F.struct("epoch", "first_seq")
-    merged = numbered.groupBy("gateway", "queue", "period").agg(
+    merged = periods.groupBy("gateway", "queue", "period").agg(
         F.min_by("begin", place).alias("begin"),
         F.max_by("end", place).alias("end"),
         F.any_value("stalled").alias("stalled"),
@@ -236,16 +231,8 @@ def _periods(runs: DataFrame) -> DataFrame:
     later = Window.partitionBy("gateway", "queue").orderBy("period")
     rest = later.rowsBetween(1, Window.unboundedFollowing)
     stuck = F.col("stalled") & (F.col("end") - F.col("begin") >= STUCK_S)
-    over = F.coalesce(F.bool_or(~F.col("stalled")).over(rest), F.lit(0).cast("boolean"))
-    return merged.select(
-        "gateway",
-        "queue",
-        "begin",
-        "end",
-        F.col("period").alias("place"),
-        stuck.alias("stuck"),
-        over.alias("over"),
-    )
+    over = F.coalesce(F.bool_or(~F.col("stalled")).over(rest), F.lit(False))
+    return merged.withColumns({"stuck": stuck, "over": over})
 
 
 def queue_depths(runs: DataFrame) -> DataFrame:
@@ -254,8 +241,7 @@ def queue_depths(runs: DataFrame) -> DataFrame:
         F.struct(seconds("begin").alias("at"), F.col("depth_max").alias("depth")),
         F.struct(seconds("end").alias("at"), F.col("depth").alias("depth")),
     )
-    rows = runs.select("gateway", "queue", F.explode(ends).alias("one"))
-    latest = conform(rows.select("gateway", "queue", "one.*"), DEPTHS).distinct()
+    latest = conform(runs.select("gateway", "queue", F.inline(ends)), DEPTHS).distinct()
     latest = latest.orderBy(F.desc("at"), "gateway", "queue").limit(MAX_DEPTHS)
     return latest.orderBy("gateway", "queue", "at")
 
@@ -296,11 +282,7 @@ REPORT: Final = Report(
     (DAILY, DAILY_DONE),
     lambda context: queues(context.daily(DAILY), context.daily(DAILY_DONE)),
     TABLE,
-    series=(
-        Series(
-            "queue_depths", DEPTHS, (DAILY,), lambda context: queue_depths(context.daily(DAILY))
-        ),
-    ),
+    series=(Series("queue_depths", (DAILY,), lambda context: queue_depths(context.daily(DAILY))),),
     problem_kinds=(
         ProblemKind("queue_stuck", 90, "queues are stuck"),
         ProblemKind("queue_dead", 100, "no worker could process some items"),

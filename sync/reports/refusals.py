@@ -13,13 +13,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sync.reports.shared import column, remedies
+from sync.reports.shared.events import is_system_event, occurrences
 from sync.reports.shared.findings import Findings, Row
 from sync.reports.shared.formats import count, decimal, plural
-from sync.reports.shared.frames import INTEGER, TEXT, TIME, count_of, schema
-from sync.reports.shared.problem import Problem, ProblemKind
-from sync.reports.shared.report import Report, Table
+from sync.reports.shared.frames import INTEGER, TEXT, TIME, merged, schema, times_since_until
+from sync.reports.shared.report import Problem, ProblemKind, Report, Table
 from sync.reports.shared.thresholds import SURGE_FACTOR, SURGE_MIN
-from sync.tables.partitions import coalesced, conform
+from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
 
 TABLE: Final = Table(
@@ -63,14 +63,13 @@ DAYS: Final = schema(gateway=TEXT, source=TEXT, rule=TEXT, times=INTEGER, since=
 
 def days(events: DataFrame) -> DataFrame:
     """Compute the rows of `DAYS`, by `day`."""
-    refused = (F.col("lane") == "system") & (F.col("kind") == "limit")
+    refused = is_system_event("limit")
     rule = F.when(refused, F.coalesce("name", F.lit("")))
     rows = events.groupBy(
         "day", "gateway", F.when(refused, F.col("source")).alias("source"), rule.alias("rule")
     )
-    times = F.coalesce(count_of(F.col("value")), F.lit(1))
     return rows.agg(
-        F.coalesce(F.sum(F.when(refused, times)), F.lit(0)).alias("times"),
+        F.coalesce(F.sum(F.when(refused, occurrences())), F.lit(0)).alias("times"),
         F.min("time").alias("since"),
         F.max("time").alias("until"),
     )
@@ -78,31 +77,24 @@ def days(events: DataFrame) -> DataFrame:
 
 def refusals(days: DataFrame, as_of: datetime) -> DataFrame:
     """Compute the rows of `TABLE` from `days` (of `DAYS`), surges first, then by count."""
-    of = ("who", "rule")
     refused = days.where(F.col("rule").isNotNull())
-    refused = refused.withColumn("who", F.coalesce("source", F.lit("")))
-    rows = coalesced(_by_gateway(refused).join(_by_day(refused, as_of), on=[*of], how="inner"))
+    rows = merged(("source", "rule"), _by_gateway(refused), _by_day(refused, as_of))
     recent = as_of.date() - timedelta(days=1)
     before = days.where(F.col("day") < F.lit(recent))
     known = rows.crossJoin(F.broadcast(before.agg(F.countDistinct("day").alias("known"))))
-    usual = known.withColumn("usual", _median()).withColumn("source", F.nullif("who", F.lit("")))
+    usual = known.withColumn("usual", _median())
     surge = (F.col("latest") >= SURGE_MIN) & (F.col("latest") > SURGE_FACTOR * F.col("usual"))
-    judged = conform(
-        usual.withColumn("surge", F.coalesce(surge, F.lit(0).cast("boolean"))), TABLE.schema
-    )
+    judged = usual.withColumn("surge", F.coalesce(surge, F.lit(False)))
+    judged = conform(judged, TABLE.schema)
     return judged.orderBy(F.desc("surge"), F.desc("times"), "source", "rule").limit(ROWS)
 
 
 def _by_gateway(refused: DataFrame) -> DataFrame:
     """Count refusals, and name the gateways with most of them."""
-    each = refused.groupBy("who", "rule", "gateway").agg(
-        F.sum("times").alias("times"), F.min("since").alias("since"), F.max("until").alias("until")
-    )
+    each = refused.groupBy("source", "rule", "gateway").agg(*times_since_until())
     most = F.array_sort(F.collect_list(F.struct((-F.col("times")).alias("less"), "gateway")))
-    return each.groupBy("who", "rule").agg(
-        F.sum("times").alias("times"),
-        F.min("since").alias("since"),
-        F.max("until").alias("until"),
+    return each.groupBy("source", "rule").agg(
+        *times_since_until(),
         F.count("gateway").alias("gateways"),
         F.array_join(F.slice(most["gateway"], 1, NAMED), ", ").alias("which"),
     )
@@ -111,10 +103,10 @@ def _by_gateway(refused: DataFrame) -> DataFrame:
 def _by_day(refused: DataFrame, as_of: datetime) -> DataFrame:
     """Compute the greater count of the last two days, and the sorted counts of the days before."""
     today, yesterday = as_of.date(), as_of.date() - timedelta(days=1)
-    each = refused.groupBy("who", "rule", "day").agg(F.sum("times").alias("times"))
+    each = refused.groupBy("source", "rule", "day").agg(F.sum("times").alias("times"))
     late = F.when(F.col("day").between(F.lit(yesterday), F.lit(today)), F.col("times"))
     earlier = F.when(F.col("day") < F.lit(yesterday), F.col("times"))
-    return each.groupBy("who", "rule").agg(
+    return each.groupBy("source", "rule").agg(
         F.coalesce(F.max(late), F.lit(0)).alias("latest"),
         F.array_sort(F.collect_list(earlier)).alias("earlier"),
     )
@@ -131,7 +123,8 @@ def _median() -> Column:
 
 def gateways_of(row: Row) -> list[str]:
     """Return the gateways that a row names."""
-    return [name.strip() for name in (row["which"] or "").split(",") if name.strip()]
+    which: str = row["which"]
+    return which.split(", ")
 
 
 def problems(findings: Findings) -> Iterator[Problem]:

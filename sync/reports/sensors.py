@@ -15,12 +15,12 @@ from pyspark.sql.types import ArrayType, IntegerType
 
 from sync.reports.availability import silence_limits
 from sync.reports.shared import column, remedies
-from sync.reports.shared.findings import Findings, Row
+from sync.reports.shared.events import is_system_event
+from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import duration, plain
 from sync.reports.shared.frames import INTEGER, REAL, TEXT, schema, seconds
-from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.readings import ROWS, SENSOR, readings
-from sync.reports.shared.report import Report, Table
+from sync.reports.shared.report import Problem, ProblemKind, Report, Table
 from sync.reports.shared.thresholds import (
     BACKLOG_S,
     MIN_INTERVAL_S,
@@ -124,7 +124,7 @@ def lives(events: DataFrame) -> DataFrame:
     """Compute the rows of `LIVES`, by `day`."""
     place = F.struct("epoch", "seq", seconds("time").alias("at"))
     system = F.col("lane") == "system"
-    reset = system & (F.col("kind") == "system") & F.col("name").isin(*RESET_EVENTS)
+    reset = is_system_event("system", *RESET_EVENTS)
     return events.groupBy("day", "gateway").agg(
         F.max(F.when(system, place)).alias("last"),
         F.max(F.when(reset, place)).alias("reset"),
@@ -179,10 +179,10 @@ def _usual_interval(days: DataFrame) -> DataFrame:
         F.lit(1).cast("long").alias("intervals"),
         F.col("gap").alias("total_s"),
     )
-    each = between.select(*SENSOR, F.explode(F.array_append("buckets", overnight)).alias("of"))
-    known = each.where(F.col("of.step").isNotNull())
-    sums = known.groupBy(*SENSOR, F.col("of.step").alias("step")).agg(
-        F.sum("of.intervals").alias("intervals"), F.sum("of.total_s").alias("total_s")
+    each = between.select(*SENSOR, F.inline(F.array_append("buckets", overnight)))
+    known = each.where(F.col("step").isNotNull())
+    sums = known.groupBy(*SENSOR, "step").agg(
+        F.sum("intervals").alias("intervals"), F.sum("total_s").alias("total_s")
     )
     of_sensor = Window.partitionBy(*SENSOR)
     below = F.sum("intervals").over(of_sensor.orderBy("step"))
@@ -200,7 +200,7 @@ def _known_until(lives: DataFrame, segments: DataFrame) -> DataFrame:
         F.max("last_reading").alias("last_reading"),
     )
     known = place.join(_backlog(segments), on="gateway", how="left")
-    late = F.coalesce("late", F.lit(0).cast("boolean"))
+    late = F.coalesce("late", F.lit(False))
     until = F.when(~late, F.greatest("last.at", "last_reading.at")).otherwise(
         F.col("last_reading.at")
     )
@@ -234,20 +234,17 @@ def problems(findings: Findings) -> Iterator[Problem]:
     """Find silent sensors."""
     for row in findings["sensors"]:
         if row["state"] == "silent":
+            silence = row["silence_s"]
+            silent = "" if silence is None else f", silent for {duration(silence)}"
             yield Problem(
                 "wrong",
                 "sensor_silent",
                 row["gateway"],
                 f"{row['gateway']}, {plain(row['source'])}, {row['sensor']}",
-                f"Last reading at {findings.moment(row['last'])}{_silence(row)}. The sensor "
+                f"Last reading at {findings.moment(row['last'])}{silent}. The sensor "
                 f"usually sends a reading every {duration(row['interval_s'])}.",
                 remedies.SENSOR_SILENT,
             )
-
-
-def _silence(row: Row) -> str:
-    """Describe the silence, unless its length is not known."""
-    return "" if row["silence_s"] is None else f", silent for {duration(row['silence_s'])}"
 
 
 DAILY: Final = Summary("sensors", 1, DAYS, days)

@@ -92,9 +92,9 @@ def period_of(daily: DataFrame, now: float) -> Period:
     day = F.floor(F.col("begin") / _DAY_S)
     begin, end = F.min("begin").alias("begin"), F.max("begin").alias("end")
     days = daily.groupBy(day).agg(begin, end, F.max("step_s").alias("step_s")).collect()
-    if not days:
-        return Period(0, 0, STEPS_S[0])
     seen = window(((row["begin"], row["end"]) for row in days), now)
+    if seen is None:
+        return Period(0, 0, STEPS_S[0])
     least = max(row["step_s"] for row in days if seen.contains(row["begin"], row["end"]))
     return Period(int(seen.begin), int(seen.end), max(step_for(seen.end - seen.begin), least))
 
@@ -121,5 +121,5 @@ REPORT: Final = Report(
     (DAILY,),
     lambda context: totals(context.daily(DAILY)),
     TABLE,
-    series=(Series("activity", ACTIVITY, (DAILY,), _activity),),
+    series=(Series("activity", (DAILY,), _activity),),
 )

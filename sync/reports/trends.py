@@ -13,12 +13,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sync.reports import completeness, totals
-from sync.reports.availability import silence_limits
+from sync.reports.availability import silence_limits, state
 from sync.reports.shared import column, heartbeats, lanes
-from sync.reports.shared.frames import LANE, seconds
+from sync.reports.shared.frames import LANE, merged, seconds
 from sync.reports.shared.report import Report, ReportContext, Table
 from sync.reports.shared.thresholds import SILENCE_S
-from sync.tables.partitions import coalesced, conform, empty_frame, union
+from sync.tables.partitions import conform, empty_frame, union
 from sync.tables.tables import ACCEPTED, refused
 
 COUNTS: Final = {
@@ -46,20 +46,11 @@ TABLE: Final = Table(
         column.text("gateway", "Gateway"),
         column.text("state_before", "State at the beginning"),
         *(
-            each
-            for name, title in COUNTS.items()
-            for each in (
-                column.number(name, title),
-                column.number(f"{name}_before", f"{title}, before"),
-            )
-        ),
-        *(
-            each
-            for name, title in TIMES.items()
-            for each in (
-                column.duration(name, title),
-                column.duration(f"{name}_before", f"{title}, before"),
-            )
+            column.duration(f"{name}{suffix}", f"{title}{when}")
+            if name in TIMES
+            else column.number(f"{name}{suffix}", f"{title}{when}")
+            for name, title in FIGURES.items()
+            for suffix, when in (("", ""), ("_before", ", before"))
         ),
         column.time("known_since", "Known since"),
     ),
@@ -104,25 +95,17 @@ def trends(context: ReportContext) -> DataFrame:
     first = datetime.fromtimestamp(periods.before, UTC).date()
     recent = context._replace(since=first)
     gone = completeness.dropped_ranges(context.all_days(completeness.DAILY), segments)
-    rows = union(
+    rows = merged(
+        ("gateway",),
         _states(life, segments, context.since),
         _events(recent.daily(totals.DAILY), periods),
-        _arrivals(segments, periods),
-        _refused(segments, periods),
+        _files(segments, periods),
         _gaps(numbers, "missing", periods),
         _gaps(union(numbers, gone), "unexplained", periods),
         _running(heartbeats.spans(life, numbers), periods),
     )
-    sums = rows.groupBy("gateway").agg(
-        F.min("known_since").alias("known_since"),
-        F.max("state_before").alias("state_before"),
-        *(
-            F.coalesce(F.sum(name), F.lit(0)).alias(name)
-            for figure in FIGURES
-            for name in (figure, f"{figure}_before")
-        ),
-    )
-    return conform(sums, TABLE.schema).orderBy("gateway")
+    figures = [f"{name}{suffix}" for name in FIGURES for suffix in ("", "_before")]
+    return conform(rows.fillna(0, subset=figures), TABLE.schema).orderBy("gateway")
 
 
 def _sums(figure: str, at: Column, periods: Periods, amount: Column) -> list[Column]:
@@ -152,18 +135,16 @@ def _states(life: DataFrame, segments: DataFrame, since: date) -> DataFrame:
         F.max(F.when(F.col("arrived") < begin, F.col("arrived"))).alias("arrived"),
         F.min(seconds("arrived")).alias("arrived_since"),
     )
-    rows = coalesced(arrived.join(lived, on="gateway", how="full_outer"))
-    rows = rows.join(silence_limits(segments), on="gateway", how="left")
+    rows = merged(("gateway",), arrived, lived, silence_limits(segments))
     silence = F.unix_seconds(begin) - seconds("arrived")
-    state = (
-        F.when(F.coalesce("last_name", F.col("arrived").cast("string")).isNull(), None)
-        .when(F.col("last_name") == "stop", "stopped")
-        .when(silence > F.coalesce("silent_after_s", F.lit(SILENCE_S)), "silent")
-        .when(F.col("last_name").isNull(), "unknown")
-        .otherwise("running")
-    )
+    silent = silence > F.coalesce("silent_after_s", F.lit(SILENCE_S))
+    existed = F.col("last_name").isNotNull() | F.col("arrived").isNotNull()
     known = F.timestamp_seconds(F.least("arrived_since", "lived_since"))
-    return rows.select("gateway", state.alias("state_before"), known.alias("known_since"))
+    return rows.select(
+        "gateway",
+        F.when(existed, state(silent)).alias("state_before"),
+        known.alias("known_since"),
+    )
 
 
 def _events(daily: DataFrame, periods: Periods) -> DataFrame:
@@ -171,21 +152,13 @@ def _events(daily: DataFrame, periods: Periods) -> DataFrame:
     return daily.groupBy("gateway").agg(*sums)
 
 
-def _arrivals(segments: DataFrame, periods: Periods) -> DataFrame:
-    accepted = segments.where(F.col("fate") == ACCEPTED)
-    sums = _sums("segments", seconds("arrived"), periods, F.lit(1))
-    return accepted.groupBy("gateway").agg(*sums)
-
-
-def _refused(segments: DataFrame, periods: Periods) -> DataFrame:
-    counts = [
-        each
-        for name, fate in (("forks", "fork"), ("bad_segments", "bad"))
-        for each in _sums(
-            name, seconds("arrived"), periods, F.when(F.col("fate") == fate, F.lit(1))
-        )
-    ]
-    return refused(segments).groupBy("gateway").agg(*counts)
+def _files(segments: DataFrame, periods: Periods) -> DataFrame:
+    files = union(segments.where(F.col("fate") == ACCEPTED), refused(segments))
+    counts = []
+    for figure, fate in (("segments", ACCEPTED), ("forks", "fork"), ("bad_segments", "bad")):
+        one = F.when(F.col("fate") == fate, 1)
+        counts += _sums(figure, seconds("arrived"), periods, one)
+    return files.groupBy("gateway").agg(*counts)
 
 
 def _gaps(ranges: DataFrame, figure: str, periods: Periods) -> DataFrame:

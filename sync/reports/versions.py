@@ -14,12 +14,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sync.reports.shared import column
+from sync.reports.shared.events import ERROR_LEVELS, is_system_event, text_tag
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import count, decimal, or_unknown, plural
 from sync.reports.shared.frames import INTEGER, REAL, TEXT, TIME, schema, seconds
-from sync.reports.shared.levels import ERROR_LEVELS
-from sync.reports.shared.problem import Problem, ProblemKind
-from sync.reports.shared.report import Report, Table
+from sync.reports.shared.report import Problem, ProblemKind, Report, Table
 from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
@@ -101,12 +100,11 @@ DAYS: Final = schema(
 
 def days(events: DataFrame) -> DataFrame:
     """Compute the rows of `DAYS`, by `day`."""
-    of_day = ("day", "gateway")
-    joined = events.join(_changes(events), on=[*of_day], how="left")
-    now = F.col("time")
-    so_far = F.filter("changes", lambda change: change["time"] <= now)
-    version = F.get(so_far, F.size(so_far) - 1)["version"]
-    rows = joined.groupBy(*of_day, version.alias("version")).agg(
+    named = F.when(is_system_event("system", "start"), text_tag("version"))
+    start = F.when(named.isNotNull(), F.struct("time", named.alias("version")))
+    so_far = Window.partitionBy("day", "gateway").orderBy("time")
+    running = events.withColumn("version", F.max(start).over(so_far)["version"])
+    rows = running.groupBy("day", "gateway", "version").agg(
         F.count(F.lit(1)).alias("events"),
         F.count_if(F.col("level").isin(*ERROR_LEVELS)).alias("errors"),
         F.min("time").alias("begin"),
@@ -115,19 +113,6 @@ def days(events: DataFrame) -> DataFrame:
         F.max(F.when(F.col("clock"), F.col("time"))).alias("known_end"),
     )
     return rows.withColumn("span_s", seconds("end") - seconds("begin"))
-
-
-def _changes(events: DataFrame) -> DataFrame:
-    """Collect, for each gateway and day, the starts with another version than the one before."""
-    order = Window.partitionBy("day", "gateway").orderBy("time")
-    version = F.element_at("tags", F.lit("version"))
-    start = (F.col("kind") == "system") & (F.col("name") == "start") & version.isNotNull()
-    starts = events.where((F.col("lane") == "system") & start).withColumn("version", version)
-    other = starts.withColumn("before", F.lag("version").over(order))
-    changed = other.where(F.col("before").isNull() | (F.col("before") != F.col("version")))
-    return changed.groupBy("day", "gateway").agg(
-        F.array_sort(F.collect_list(F.struct("time", "version"))).alias("changes")
-    )
 
 
 def versions(days: DataFrame, segments: DataFrame) -> DataFrame:
@@ -144,6 +129,7 @@ def versions(days: DataFrame, segments: DataFrame) -> DataFrame:
         F.mode("before").alias("before"),
     )
     compared = rows.join(_compared(ran, rows), on="version", how="left")
+    enough = F.least("new_days", "old_days") >= MIN_EXPOSURE_D
     judged = compared.fillna(0, subset=["compared", "higher"]).withColumns(
         {
             "per_thousand": F.col("errors") / F.col("events") * 1000,
@@ -153,9 +139,8 @@ def versions(days: DataFrame, segments: DataFrame) -> DataFrame:
             "ratio": F.try_divide(
                 F.col("new") / F.col("new_days"), F.col("old") / F.col("old_days")
             ),
-            "worse": F.coalesce(_worse(), F.lit(0).cast("boolean")),
-            "caution": F.col("before").isNotNull()
-            & ~F.coalesce(_enough(), F.lit(0).cast("boolean")),
+            "worse": F.coalesce(_worse(), F.lit(False)),
+            "caution": F.col("before").isNotNull() & ~F.coalesce(enough, F.lit(False)),
         }
     )
     return conform(judged, TABLE.schema).orderBy(F.desc("first_seen"), "version")
@@ -218,10 +203,6 @@ def _worse() -> Column:
         & (deviations >= SIGMAS)
         & (F.col("higher") >= F.col("compared") * MIN_HIGHER)
     )
-
-
-def _enough() -> Column:
-    return (F.col("new_days") >= MIN_EXPOSURE_D) & (F.col("old_days") >= MIN_EXPOSURE_D)
 
 
 _DAY_S: Final = 86_400.0

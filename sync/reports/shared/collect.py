@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from pyspark.sql import DataFrame
-
-from sync.reports.shared.findings import Findings, Rows
+from sync.reports.shared.findings import Findings
 from sync.reports.shared.registry import REPORTS
 from sync.reports.shared.report import Report, ReportContext
 from sync.tables.partitions import without_repartitioning
@@ -21,7 +19,7 @@ def collect(context: ReportContext, reports: Iterable[Report] = REPORTS) -> Find
     """Compute `reports` and their series; the context has all of `summaries_of(reports)`."""
     with without_repartitioning(context.summaries.spark), ThreadPoolExecutor(CONCURRENCY) as pool:
         parts = [part for report in reports for part in report.parts]
-        rows = pool.map(lambda part: collect_rows(part.compute(context)), parts)
+        rows = pool.map(lambda part: part.compute(context).toArrow().to_pylist(), parts)
         return Findings(
             as_of=context.as_of,
             tables={part.name: each for part, each in zip(parts, rows, strict=True)},
@@ -29,9 +27,3 @@ def collect(context: ReportContext, reports: Iterable[Report] = REPORTS) -> Find
             gateways=context.gateways,
             days=context.summaries.days._asdict(),
         )
-
-
-def collect_rows(frame: DataFrame) -> Rows:
-    """Collect a DataFrame as dicts."""
-    rows: Rows = frame.toArrow().to_pylist()
-    return rows

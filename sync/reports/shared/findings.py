@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, tzinfo
-from math import isfinite, isnan
+from math import copysign, isfinite, isnan
 from typing import Any, Final
 
 from sync.reports.shared import formats
@@ -51,20 +51,14 @@ class Findings:
 
         Gateways may send any number, and the sum of the largest numbers is infinite.
         """
-        tables = {name: [_finite_row(row) for row in rows] for name, rows in self.tables.items()}
+        tables = {
+            report: [{name: _finite(value) for name, value in row.items()} for row in rows]
+            for report, rows in self.tables.items()
+        }
         return replace(self, tables=tables)
 
 
-def _finite_row(row: Row) -> Row:
-    replaced = {
-        name: _finite(value)
-        for name, value in row.items()
-        if isinstance(value, float) and not isfinite(value)
-    }
-    return row | replaced if replaced else row
-
-
-def _finite(value: float) -> float | None:
-    if isnan(value):
-        return None
-    return LARGEST if value > 0 else -LARGEST
+def _finite(value: Any) -> Any:
+    if not isinstance(value, float) or isfinite(value):
+        return value
+    return None if isnan(value) else copysign(LARGEST, value)

@@ -17,6 +17,9 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+from pyspark.sql.window import WindowSpec
+
+from sync.tables.partitions import union
 
 TEXT: Final = StringType()
 INTEGER: Final = LongType()
@@ -27,9 +30,6 @@ TIME: Final = TimestampType()
 
 LANE: Final = ("gateway", "epoch", "lane")
 """The columns that identify a sequence of event numbers."""
-
-MAX_COUNT: Final = 1_000_000_000_000
-"""The highest count that is accepted from a gateway: sums of such counts do not overflow."""
 
 
 def schema(**types: DataType) -> StructType:
@@ -42,23 +42,34 @@ def seconds(time: str) -> Column:
     return F.unix_micros(time) / F.lit(1_000_000)
 
 
-def count_of(value: Column) -> Column:
-    """Parse a count that a gateway sent as text or float; null if it is not a valid count."""
-    number = value.try_cast("double")
-    return F.when(number.between(0, MAX_COUNT), number.cast("long"))
+def times_since_until(first: str = "since", last: str = "until") -> list[Column]:
+    """Add up `times`, with the earliest `first` as `since` and the latest `last` as `until`."""
+    return [
+        F.sum("times").alias("times"),
+        F.min(first).alias("since"),
+        F.max(last).alias("until"),
+    ]
 
 
-def tag(name: str) -> Column:
-    """Parse an event's tag as a count; null if the tag is absent or not a valid count."""
-    return count_of(F.element_at("tags", F.lit(name)))
+def numbered(rows: DataFrame, continues: Column, order: WindowSpec, name: str) -> DataFrame:
+    """Number groups of consecutive rows in the column `name`.
 
-
-def exact_percentile(share: float, column: str) -> Column:
-    """Return the smallest value that at least `share` (0 to 1) of the rows do not exceed.
-
-    This is the nearest-rank definition: the result is a value that occurred.
+    In the order of `order`, a row belongs to the group of the row before if `continues` is true;
+    if it is false or null, the row begins a group.
     """
-    return F.expr(f"percentile_disc({share}) WITHIN GROUP (ORDER BY {column})")
+    begins = rows.withColumn(name, F.when(continues, 0).otherwise(1))
+    return begins.withColumn(name, F.sum(name).over(order))
+
+
+def merged(by: tuple[str, ...], *parts: DataFrame) -> DataFrame:
+    """Return one row for each key `by` of any part, with the columns of all parts.
+
+    A part has at most one row of a key, and no other column of another part.
+    """
+    rows = union(*parts)
+    others = [name for name in rows.columns if name not in by]
+    values = (F.any_value(name, ignoreNulls=True).alias(name) for name in others)
+    return rows.groupBy(*by).agg(*values)
 
 
 def percentiles(

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sync.reports.shared import lanes
-from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, schema, seconds
+from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, numbered, schema, seconds
 from sync.reports.shared.plausible import LONGEST_S
 from sync.reports.shared.report import ReportContext
 from sync.reports.shared.thresholds import (
@@ -59,9 +59,8 @@ def runs(events: DataFrame) -> DataFrame:
     life = life.withColumn("interval_before", F.last(interval, ignorenulls=True).over(before))
     for name in ("epoch", "seq", "place", "name", "clock", "at"):
         life = life.withColumn(f"last_{name}", F.lag(name).over(order))
-    begins = F.when(_continues_run(), 0).otherwise(1)
-    numbered = life.withColumn("begins", begins).withColumn("run", F.sum("begins").over(order))
-    return numbered.groupBy("day", "gateway", "epoch", "run").agg(
+    life = numbered(life, _continues_run(), order, "run")
+    return life.groupBy("day", "gateway", "epoch", "run").agg(
         F.min("seq").alias("first_seq"),
         F.max("seq").alias("last_seq"),
         F.min_by("at", "seq").alias("begin"),

@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from sync.reports.shared.frames import INTEGER, LANE, TEXT, TIME, schema
+from sync.reports.shared.frames import INTEGER, LANE, TEXT, TIME, numbered, schema
 from sync.tables.summaries import Summary
 
 RANGES: Final = schema(
@@ -33,10 +33,9 @@ def ranges(events: DataFrame) -> DataFrame:
     """Compute the rows of `RANGES`, by `day`."""
     lane = ["day", *LANE]
     order = Window.partitionBy(*lane).orderBy("seq")
-    begins = F.when(F.col("seq") - F.lag("seq").over(order) <= 1, 0).otherwise(1)
-    numbered = events.select(*lane, "seq", "time", "kind", "name", begins.alias("begins"))
-    numbered = numbered.withColumn("range", F.sum("begins").over(order))
-    return numbered.groupBy(*lane, "range").agg(
+    adjacent = F.col("seq") - F.lag("seq").over(order) <= 1
+    found = numbered(events, adjacent, order, "range")
+    return found.groupBy(*lane, "range").agg(
         F.min("seq").alias("first_seq"),
         F.max("seq").alias("last_seq"),
         F.count(F.lit(1)).alias("rows"),
@@ -51,10 +50,9 @@ def merge_ranges(rows: DataFrame) -> DataFrame:
     """
     order = Window.partitionBy(*LANE).orderBy("first_seq", "last_seq")
     reached = F.max("last_seq").over(order.rowsBetween(Window.unboundedPreceding, -1))
-    begins = F.when(F.col("first_seq") - reached <= 1, 0).otherwise(1)
-    numbered = rows.select(*LANE, "first_seq", "last_seq", begins.alias("begins"))
-    numbered = numbered.withColumn("range", F.sum("begins").over(order))
-    merged = numbered.groupBy(*LANE, "range").agg(
+    adjacent = F.col("first_seq") - reached <= 1
+    found = numbered(rows, adjacent, order, "range")
+    merged = found.groupBy(*LANE, "range").agg(
         F.min("first_seq").alias("first_seq"), F.max("last_seq").alias("last_seq")
     )
     return merged.drop("range")

@@ -8,22 +8,16 @@ from collections.abc import Iterable
 from typing import Final
 
 import sync.reports
-from sync.reports.shared.problem import ProblemKind
-from sync.reports.shared.report import Report
+from sync.reports.shared.report import ProblemKind, Report
 from sync.tables.summaries import Summary
 
-
-def _discover() -> tuple[Report, ...]:
-    """Import every module of `sync.reports`; return their reports in the order of their tables."""
-    reports: list[Report] = [
-        importlib.import_module(f"sync.reports.{module.name}").REPORT
-        for module in pkgutil.iter_modules(sync.reports.__path__)
-        if not module.ispkg
-    ]
-    return tuple(sorted(reports, key=lambda report: (report.table.order, report.name)))
-
-
-REPORTS: Final = _discover()
+_FOUND: list[Report] = [
+    importlib.import_module(f"sync.reports.{module.name}").REPORT
+    for module in pkgutil.iter_modules(sync.reports.__path__)
+    if not module.ispkg
+]
+REPORTS: Final = tuple(sorted(_FOUND, key=lambda report: (report.table.order, report.name)))
+"""All reports, in the order of their tables."""
 
 PROBLEM_KINDS: Final[tuple[ProblemKind, ...]] = tuple(
     sorted(

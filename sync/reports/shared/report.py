@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -14,7 +14,6 @@ from pyspark.sql.types import StructField, StructType
 from sync.reports.shared.column import Column
 from sync.reports.shared.findings import Findings, Row
 from sync.reports.shared.frames import seconds
-from sync.reports.shared.problem import Problem, ProblemKind
 from sync.tables.partitions import coalesced
 from sync.tables.summaries import StoredSummaries, Summary
 
@@ -96,20 +95,45 @@ class Series(NamedTuple):
     """
 
     name: str
-    schema: StructType
     summaries: tuple[Summary, ...]
     compute: Callable[[ReportContext], DataFrame]
+
+
+Weight = Literal["wrong", "notice"]
+"""`wrong`: something must be repaired; `notice`: somebody should know."""
+
+
+class Problem(NamedTuple):
+    """A problem that a report has found.
+
+    `kind` is the name of a `ProblemKind`. `gateway` is "" if the problem concerns no single
+    gateway. `where` names the place in full, `what` describes the problem, `remedy` says what to
+    do.
+    """
+
+    weight: Weight
+    kind: str
+    gateway: str
+    where: str
+    what: str
+    remedy: str
+
+
+class ProblemKind(NamedTuple):
+    """A kind of problem: its name in report.json, its rank (lower is more severe), its headline.
+
+    The headline describes the problem in a few words.
+    """
+
+    name: str
+    rank: int
+    headline: str
 
 
 def gateway_of(row: Row) -> list[str]:
     """Return the gateway that a row names in its column `gateway`, if any."""
     gateway = row.get("gateway")
     return [gateway] if gateway else []
-
-
-def no_problems(_findings: Findings) -> Iterator[Problem]:
-    """Return no problems, as the default of `Report.problems`."""
-    return iter(())
 
 
 @dataclass(frozen=True)
@@ -128,13 +152,8 @@ class Report:
     table: Table
     series: tuple[Series, ...] = ()
     problem_kinds: tuple[ProblemKind, ...] = ()
-    problems: Callable[[Findings], Iterator[Problem]] = no_problems
+    problems: Callable[[Findings], Iterable[Problem]] = lambda _: ()
     gateways_of: Callable[[Row], list[str]] = gateway_of
-
-    @property
-    def schema(self) -> StructType:
-        """The schema of the table's rows."""
-        return self.table.schema
 
     @property
     def parts(self) -> tuple[Report | Series, ...]:

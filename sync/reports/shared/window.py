@@ -30,15 +30,14 @@ class Window(NamedTuple):
         return self.begin <= begin and end <= self.end
 
 
-def window(spans: Iterable[tuple[float, float]], now: float) -> Window:
+def window(spans: Iterable[tuple[float, float]], now: float) -> Window | None:
     """Choose the period to show of `spans` (begin and end, in seconds since 1970) as of `now`.
 
-    If every span is later than now, all are shown. Raises ValueError if there is no span.
+    If every span is later than now, all are shown. Returns None if there is no span.
     """
     known = sorted(spans, key=lambda span: -span[1])
     if not known:
-        msg = "there are no spans to choose a window from"
-        raise ValueError(msg)
+        return None
     past = [span for span in known if span[1] <= now + AHEAD_S] or known
     begin, end = past[0]
     for each in past[1:]:

@@ -12,8 +12,8 @@ from edge.cli.commands import main as edge_commands
 from sync.cli.main import cli as fleet_commands
 from sync.pages.overview import find_problems, verdict
 from sync.pages.page import fleet_page, grouped
-from sync.reports.shared.problem import Problem
 from sync.reports.shared.registry import PROBLEM_KINDS
+from sync.reports.shared.report import Problem
 from tests.helpers.pages import checked
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import GATEWAY, LANE, NOON, whole

@@ -23,10 +23,9 @@ from sync.reports import (
     sensors,
     versions,
 )
-from sync.reports.shared import levels, plausible, readings, thresholds
-from sync.reports.shared.problem import Problem
+from sync.reports.shared import events, plausible, readings, thresholds
 from sync.reports.shared.registry import PROBLEM_KINDS, REPORTS
-from sync.reports.shared.report import Report
+from sync.reports.shared.report import Problem, Report
 from sync.reports.shared.thresholds import MISSED_INTERVALS, SEAL_S
 from sync.tables.spark_session import BATCH_FILES
 from sync.tables.summaries import DayCount
@@ -41,7 +40,7 @@ def test_every_report_is_listed(report: Report) -> None:
 
 
 def test_the_document_names_only_columns_that_exist() -> None:
-    known = {name for report in REPORTS for name in report.schema.fieldNames()}
+    known = {name for report in REPORTS for name in report.table.schema.fieldNames()}
     known |= {report.name for report in REPORTS} | {kind.name for kind in PROBLEM_KINDS}
     cells = [line.split("|")[1] for line in TEXT.splitlines() if line.startswith("| `")]
     assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} <= known | {"kind"}
@@ -131,4 +130,4 @@ def test_pictures_are_small_and_each_is_shown() -> None:
 
 
 def test_reports_know_the_levels_of_the_gateway() -> None:
-    assert levels.LEVELS == gateway_levels.LEVELS
+    assert events.LEVELS == gateway_levels.LEVELS
