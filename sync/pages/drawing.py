@@ -47,7 +47,7 @@ _FIGURES: Final = 9
 _LEGEND: Final = 0.2
 """Height in inches of a line of the legend."""
 
-INK, SOFT, LINE, CARD = "#010101", "#010102", "#010103", "#010104"
+INK, SOFT, LINE = "#010101", "#010102", "#010103"
 GOOD, CALM, WRONG, UNKNOWN = "#020201", "#020202", "#020203", "#020204"
 FIRST, SECOND, THIRD = "#030301", "#030302", "#030303"
 
@@ -55,7 +55,6 @@ _VARIABLES: Final = {
     INK: "var(--ink)",
     SOFT: "var(--soft)",
     LINE: "var(--line)",
-    CARD: "var(--card)",
     GOOD: "var(--good)",
     CALM: "var(--calm)",
     WRONG: "var(--wrong)",

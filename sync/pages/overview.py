@@ -71,21 +71,13 @@ class Overview(NamedTuple):
     left: int
 
 
-class Tile(NamedTuple):
-    """A number of the fleet, its trend, and whether it should be zero and is not."""
-
-    word: str
-    number: str
-    trend: str = ""
-    alarm: bool = False
-
-
-class Fact(NamedTuple):
-    """A value of a gateway, and its trend."""
+class Figure(NamedTuple):
+    """A value of the fleet or a gateway, its trend, and whether it should be zero and is not."""
 
     word: str
     value: str
     trend: str = ""
+    alarm: bool = False
 
 
 def find_problems(findings: Findings) -> list[Problem]:
@@ -130,9 +122,7 @@ def verdict(problems: Iterable[Problem], events: int) -> tuple[str, str]:
 
 def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str, str]) -> Overview:
     """List the gateways in `pages` by the number of their problems, then by name."""
-    counts: dict[str, Counter[str]] = {}
-    for problem in problems:
-        counts.setdefault(problem.gateway, Counter())[problem.weight] += 1
+    counts = Counter((problem.gateway, problem.weight) for problem in problems)
     unexplained: Counter[str] = Counter()
     for row in findings["completeness"]:
         unexplained[row["gateway"]] += row["unexplained"]
@@ -140,7 +130,7 @@ def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str
     trends = {row["gateway"]: figure_trends([row], findings) for row in findings["trends"]}
     lines = []
     for gateway, page in pages.items():
-        row, weights = rows.get(gateway, {}), counts.get(gateway, Counter())
+        row = rows.get(gateway, {})
         seen, state = _seen(row), row.get("state", "unknown")
         ago = None if seen is None else max((findings.as_of - seen).total_seconds(), 0)
         changes = trends.get(gateway, {}).items()
@@ -150,8 +140,8 @@ def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str
                 page,
                 state,
                 _STATE.mark(state),
-                weights["wrong"],
-                weights["notice"],
+                counts[gateway, "wrong"],
+                counts[gateway, "notice"],
                 unexplained[gateway],
                 row.get("outages", 0),
                 formats.percentage(row.get("running_share")),
@@ -182,22 +172,21 @@ def summary(findings: Findings) -> str:
     rows = findings["availability"]
     if not rows:
         return ""
-    running = sum(row["state"] == "running" for row in rows)
-    are = "gateway is" if len(rows) == 1 else "gateways are"
-    text = f"{formats.count(running)} of {formats.count(len(rows))} {are} running now"
+    running = formats.count(sum(row["state"] == "running" for row in rows))
+    text = f"{running} of {formats.plural(len(rows), 'gateway is', 'gateways are')} running now"
     share = _running_share(findings)
     ran = "" if share is None else f"; the fleet ran {formats.percentage(share)} of the time"
     return f"{text}{ran}."
 
 
-def tiles(findings: Findings, sums: Mapping[str, Any]) -> list[Tile]:
+def tiles(findings: Findings, sums: Mapping[str, Any]) -> list[Figure]:
     """Return the fleet's numbers: gateways by state, events, and the counts that must be zero."""
     states = Counter(row["state"] for row in findings["availability"])
     trends = fleet_trends(findings)
     share = formats.percentage(_running_share(findings))
 
-    def tile(name: str, word: str, number: int, *, alarm: bool = False) -> Tile:
-        return Tile(word, formats.count(number), trends.get(name, ""), alarm and number > 0)
+    def tile(name: str, word: str, number: int, *, alarm: bool = False) -> Figure:
+        return Figure(word, formats.count(number), trends.get(name, ""), alarm and number > 0)
 
     return [
         tile("gateways", "gateways", sums["gateways"]),
@@ -206,7 +195,7 @@ def tiles(findings: Findings, sums: Mapping[str, Any]) -> list[Tile]:
             for state in ("running", "stopped", "silent", "unknown")
             if states[state] or trends.get(state, "") not in UNREMARKABLE
         ),
-        Tile("of the time running", share, trends.get("running_share", "")),
+        Figure("of the time running", share, trends.get("running_share", "")),
         tile("outages", "outages", sums["outages"]),
         *(tile(name, name, sums[name]) for name in ("events", "segments")),
         tile("missing", "missing events", sums["missing"]),
@@ -223,37 +212,32 @@ def _running_share(findings: Findings) -> float | None:
     return ran / known if known else None
 
 
-def _state_before(own: Findings, state: str) -> list[str]:
-    """Return a text with the state when the period began, if it was not `state`."""
-    before = [row["state_before"] for row in own["trends"]]
-    return [f"before: {each}" for each in before if each not in (None, state)]
-
-
-def facts(own: Findings) -> list[Fact]:
+def facts(own: Findings) -> list[Figure]:
     """Return the main values of the gateway of these findings."""
-    known: list[Fact] = []
+    known: list[Figure] = []
     trends = figure_trends(own["trends"], own)
     for row in only_plausible(own)["availability"]:
+        before = {trend["state_before"] for trend in own["trends"]} - {None, row["state"]}
         known += [
-            Fact("State", row["state"], *_state_before(own, row["state"])),
-            Fact("Last seen", _time(_seen(row), own)),
-            Fact("Last arrival", _time(row["last_arrival"], own)),
-            Fact("First seen", _time(row["first_seen"], own)),
-            Fact(
+            Figure("State", row["state"], "".join(f"before: {state}" for state in before)),
+            Figure("Last seen", _time(_seen(row), own)),
+            Figure("Last arrival", _time(row["last_arrival"], own)),
+            Figure("First seen", _time(row["first_seen"], own)),
+            Figure(
                 "Running", formats.percentage(row["running_share"]), trends.get("running_share", "")
             ),
-            Fact("Outages", formats.count(row["outages"]), trends.get("outages", "")),
-            Fact("Reachable", formats.percentage(row["reachable_share"])),
+            Figure("Outages", formats.count(row["outages"]), trends.get("outages", "")),
+            Figure("Reachable", formats.percentage(row["reachable_share"])),
         ]
     rows = own["completeness"]
     if rows:
         for name in ("received", "missing", "unexplained"):
             total = formats.count(sum(row[name] for row in rows))
-            known.append(Fact(f"Events {name}", total, trends.get(name, "")))
-        known.append(Fact("Epochs", formats.count(len({row["epoch"] for row in rows}))))
+            known.append(Figure(f"Events {name}", total, trends.get(name, "")))
+        known.append(Figure("Epochs", formats.count(len({row["epoch"] for row in rows}))))
     for row in own["clocks"]:
-        known.append(Fact("Clock", formats.synchronised(row["synchronised"])))
+        known.append(Figure("Clock", formats.synchronised(row["synchronised"])))
     for row in own["growth"]:
         used = f"{formats.size(row['disk_used'])} of {formats.size(row['cap'])}"
-        known.append(Fact("Storage used", used))
+        known.append(Figure("Storage used", used))
     return known

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -66,49 +66,18 @@ _CONTROL: Final = re.compile(f"[{re.escape(''.join(map(chr, _CONTROLS)))}]")
 
 
 class Group(NamedTuple):
-    """Problems with the same weight, kind and remedy."""
+    """Problems with the same weight, kind and remedy.
 
-    problems: tuple[Problem, ...]
-
-    @property
-    def headline(self) -> str:
-        """The problem in a few words."""
-        text = _HEADLINES[self.problems[0].kind]
-        return text[0].upper() + text[1:]
-
-    @property
-    def title(self) -> str:
-        """The problem, and the number of gateways if there are several."""
-        gateways = {problem.gateway for problem in self.problems if problem.gateway}
-        if len(gateways) < 2:
-            return self.headline
-        return f"{formats.plural(len(gateways), 'gateway')}: {_HEADLINES[self.problems[0].kind]}"
-
-
-class Item(NamedTuple):
-    """A problem in its group: the page of its gateway, or "", and its place without the gateway."""
-
-    problem: Problem
-    page: str
-    rest: str
-
-
-class GroupView(NamedTuple):
-    """A group of problems on a page. `left` counts those that only report.json has."""
+    `title` is the problem in a few words, with the number of gateways if there are several. `rest`
+    unfolds, and `left` counts the problems that only report.json has.
+    """
 
     weight: str
     title: str
     remedy: str
-    shown: list[Item]
-    rest: list[Item]
+    shown: list[Problem]
+    rest: list[Problem]
     left: int
-
-
-class Neighbour(NamedTuple):
-    """A gateway to which another gateway's page links, and the file name of its page."""
-
-    gateway: str
-    page: str
 
 
 def fleet_page(findings: Findings, cached: CachedPlots = _NONE) -> str:
@@ -123,7 +92,7 @@ def fleet_page(findings: Findings, cached: CachedPlots = _NONE) -> str:
         "fleet.html.jinja",
         findings,
         overview.verdict(problems, sums["events"]),
-        groups=[_view(group, pages) for group in grouped(problems)],
+        groups=grouped(problems),
         sections=sections.fleet_sections(findings, cached),
         overview=overview.overview(findings, problems, pages),
         summary=overview.summary(findings),
@@ -142,8 +111,9 @@ def gateway_pages(
     `cached` returns the plots of the page that is replaced, by its file name.
     """
     each = by_gateway(findings)
-    neighbours = [Neighbour(gateway, page_name(gateway)) for gateway in each]
-    for at, (gateway, own) in enumerate(each.items()):
+    names = ["", *each, ""]
+    for before, (gateway, own), after in zip(names, each.items(), names[2:], strict=False):
+        name = page_name(gateway)
         problems = overview.find_problems(own)
         received = sum(row["received"] for row in own["completeness"])
         page = _render(
@@ -151,17 +121,17 @@ def gateway_pages(
             findings,
             overview.verdict(problems, received),
             gateway=gateway,
-            groups=[_view(group, {}) for group in grouped(problems)],
-            sections=sections.gateway_sections(own, cached(neighbours[at].page)),
+            groups=grouped(problems),
+            sections=sections.gateway_sections(own, cached(name)),
             facts=overview.facts(own),
             summary="",
             note=trends.note(own),
-            before=neighbours[at - 1] if at else None,
-            after=neighbours[at + 1] if at + 1 < len(neighbours) else None,
+            before=before,
+            after=after,
             pages={},
             root="../",
         )
-        yield neighbours[at].page, page
+        yield name, page
 
 
 def page_name(gateway: str) -> str:
@@ -191,7 +161,17 @@ def grouped(problems: Iterable[Problem]) -> list[Group]:
     groups: dict[tuple[str, str, str], list[Problem]] = {}
     for problem in problems:
         groups.setdefault((problem.weight, problem.kind, problem.remedy), []).append(problem)
-    return [Group(tuple(each)) for each in groups.values()]
+    return [_group(*key, each) for key, each in groups.items()]
+
+
+def _group(weight: str, kind: str, remedy: str, problems: list[Problem]) -> Group:
+    gateways = {problem.gateway for problem in problems if problem.gateway}
+    title = _HEADLINES[kind]
+    if len(gateways) > 1:
+        title = f"{formats.plural(len(gateways), 'gateway')}: {title}"
+    left = max(len(problems) - SHOWN - FOLDED, 0)
+    title = title[0].upper() + title[1:]
+    return Group(weight, title, remedy, problems[:SHOWN], problems[SHOWN : SHOWN + FOLDED], left)
 
 
 def explained(text: str) -> Markup:
@@ -211,26 +191,6 @@ def _tooltip(found: re.Match[str]) -> str:
 def breakable(name: str) -> Markup:
     """Escape a name, and allow a line break after each of its dots."""
     return Markup(".<wbr>").join(name.split("."))
-
-
-def _view(group: Group, pages: Mapping[str, str]) -> GroupView:
-    items = [_item(problem, pages) for problem in group.problems]
-    return GroupView(
-        group.problems[0].weight,
-        group.title if pages else group.headline,
-        group.problems[0].remedy,
-        items[:SHOWN],
-        items[SHOWN : SHOWN + FOLDED],
-        max(len(items) - SHOWN - FOLDED, 0),
-    )
-
-
-def _item(problem: Problem, pages: Mapping[str, str]) -> Item:
-    page = pages.get(problem.gateway, "")
-    rest = problem.where
-    if problem.gateway:
-        rest = rest.removeprefix(problem.gateway)
-    return Item(problem, page, rest if page else rest.removeprefix(", "))
 
 
 def _render(template: str, findings: Findings, verdict: tuple[str, str], **more: Any) -> str:
@@ -258,4 +218,6 @@ _ENVIRONMENT: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.globals.update(breakable=breakable, count=formats.count, explained=explained)
+_ENVIRONMENT.globals.update(
+    breakable=breakable, count=formats.count, explained=explained, page_name=page_name
+)

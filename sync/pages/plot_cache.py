@@ -41,14 +41,8 @@ def read_plots(page: Path) -> dict[str, str]:
 
 
 def draw(call: functools.partial[str], cached: CachedPlots) -> str:
-    """Return the plot that `call` draws, from the cache if possible; "" if nothing is drawn.
-
-    Raises ValueError if `call` has keyword arguments, because the digest does not cover them.
-    """
-    if call.keywords:
-        msg = f"{call.func.__name__} is called with arguments by name"
-        raise ValueError(msg)
-    key = _digest(f"{_program()} {call.func.__name__} {call.args!r}")
+    """Return the plot that `call` draws, from the cache if possible; "" if nothing is drawn."""
+    key = _digest(f"{_program()} {call.func.__name__} {call.args!r} {call.keywords!r}")
     if key in cached:
         return cached[key]
     plot = call()

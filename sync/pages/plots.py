@@ -113,7 +113,8 @@ def _percentiles(
         label_numbers(axes.xaxis)
         axes.set_xlabel(unit)
         label_rows(axes, names)
-        legend(figure, _markers(_PERCENTILES))
+        looks = zip(_PERCENTILES, SERIES, strict=True)
+        legend(figure, [_marker(label, look) for label, look in looks])
         worst = chosen[0]
         description = (
             f"{len(chosen)} of {formats.plural(len(rows), 'gateway')}. Slowest: "
@@ -147,7 +148,9 @@ def queues_plot(queues: Rows) -> str:
         label_counts(axes.xaxis)
         axes.set_xlabel("items")
         label_rows(axes, names)
-        legend(figure, [Patch(label=word, **_fill(*look)) for _, word, *look in _ITEMS])
+        legend(
+            figure, [Patch(label=word, **_fill(colour, hatch)) for _, word, colour, hatch in _ITEMS]
+        )
         description = (
             f"{len(chosen)} of {formats.plural(len(filled), 'queue')} with items. Most: "
             f"{_queue(chosen[0])}, {formats.count(left[0])} items."
@@ -158,9 +161,9 @@ def queues_plot(queues: Rows) -> str:
 def silence_plot(sensors: Rows) -> str:
     """Draw how long sensors have been silent, as multiples of their limit, the longest first."""
     known = [row for row in sensors if row["limit_s"] and row["silence_s"] is not None]
-    times = {id(row): row["silence_s"] / row["limit_s"] for row in known}
-    order = sorted(known, key=lambda row: (-times[id(row)], _sensor(row)))[:ROWS]
-    chosen = [row for at, row in enumerate(order) if at < MIN_SENSORS or times[id(row)] > 0.5]
+    known = [row | {"times": row["silence_s"] / row["limit_s"]} for row in known]
+    order = sorted(known, key=lambda row: (-row["times"], _sensor(row)))[:ROWS]
+    chosen = [row for at, row in enumerate(order) if at < MIN_SENSORS or row["times"] > 0.5]
     if not chosen:
         return ""
     names = _names(chosen, "sensor", alone=_is_of_one_gateway(sensors))
@@ -168,7 +171,7 @@ def silence_plot(sensors: Rows) -> str:
     with new_plot(height_of(len(chosen)), names) as (figure, axes):
         for at, row in enumerate(chosen):
             look = looks["silent" if row["state"] == "silent" else "not silent"]
-            axes.barh(at, times[id(row)], height=0.6, **_fill(*look))
+            axes.barh(at, row["times"], height=0.6, **_fill(*look))
         axes.axvline(1, color=INK, linewidth=1.2, linestyle="--")
         axes.set_xscale("symlog", linthresh=1)
         axes.set_xlim(left=0)
@@ -304,10 +307,7 @@ def _draw_states(axes: Axes, stretches: Rows, at: int) -> None:
             for each in stretches
             if each["state"] == state
         ]
-        look: dict[str, Any] = (
-            {"facecolors": "none", "hatch": hatch} if hatch else {"facecolors": colour}
-        )
-        axes.broken_barh(bars, (at - height / 2, height), edgecolors=colour, linewidth=0.4, **look)
+        axes.broken_barh(bars, (at - height / 2, height), **_fill(colour, hatch, 0.4))
 
 
 def _running_description(bad: dict[str, float], shown: int) -> str:
@@ -337,10 +337,7 @@ def activity_plot(activity: Rows, zone: tzinfo = UTC) -> str:
                 width=step_s / 86_400,
                 bottom=[below[begin] for begin in heights],
                 align="edge",
-                color="none" if hatch else colour,
-                edgecolor=colour,
-                hatch=hatch,
-                linewidth=0.4,
+                **_fill(colour, hatch, 0.4),
             )
             for begin, height in heights.items():
                 below[begin] += height
@@ -399,7 +396,7 @@ def depth_plot(depths: Rows, seen: Window | None, zone: tzinfo = UTC) -> str:
 
 def growth_plot(row: Row) -> str:
     """Draw how the storage of one gateway fills in the days after the report."""
-    if row["disk_used"] is None or row["trend_day"] is None:
+    if row["trend_day"] is None:
         return ""
     ahead = min(max(row["days_left"] or 0, 7) * 1.3, FORECAST_D)
     days = [0.0, ahead]
@@ -410,21 +407,17 @@ def growth_plot(row: Row) -> str:
     with new_plot(1.6) as (figure, axes):
         low, high = line(row["trend_low"]), line(row["trend_high"])
         band = axes.fill_between(days, low, high, color=FIRST, alpha=0.25, label="interval")
-        handles: list[Artist] = [*axes.plot(days, line(row["trend_day"]), color=FIRST)]
-        handles[0].set_label("forecast")
-        limit = "the limit is not known"
-        if row["cap"] is not None:
-            cap = row["cap"] / 2**20
-            handles.append(axes.axhline(cap, color=INK, linestyle="--", label="limit"))
-            limit = f"the limit is {formats.size(row['cap'])}"
+        forecast = axes.plot(days, line(row["trend_day"]), color=FIRST, label="forecast")
+        limit = axes.axhline(row["cap"] / 2**20, color=INK, linestyle="--", label="limit")
         axes.set_ylim(bottom=0)
         axes.set_ylabel("MiB")
         axes.margins(x=0.01)
         label_numbers(axes.xaxis)
         axes.set_xlabel("days from this report on")
-        legend(figure, [*handles, band])
-        used = f"{formats.size(row['disk_used'])} used, {formats.size(row['trend_day'])} more a day"
-        return svg(figure, "disk", "Storage used, and forecast", f"{used}; {limit}.")
+        legend(figure, [*forecast, limit, band])
+        used, more, cap = (formats.size(row[name]) for name in ("disk_used", "trend_day", "cap"))
+        description = f"{used} used, {more} more a day; the limit is {cap}."
+        return svg(figure, "disk", "Storage used, and forecast", description)
 
 
 def offset_plot(offsets: Rows, zone: tzinfo = UTC) -> str:
@@ -472,17 +465,13 @@ def sparkline(series: Rows, name: str, title: str) -> str:
     )
 
 
-def _fill(colour: str, hatch: str) -> dict[str, Any]:
+def _fill(colour: str, hatch: str, linewidth: float = 0.6) -> dict[str, Any]:
     return {
         "facecolor": "none" if hatch else colour,
         "edgecolor": colour,
         "hatch": hatch,
-        "linewidth": 0.6,
+        "linewidth": linewidth,
     }
-
-
-def _markers(names: Sequence[str]) -> list[Artist]:
-    return [_marker(name, look) for name, look in zip(names, SERIES, strict=True)]
 
 
 def _marker(label: str, look: tuple[str, str, str]) -> Artist:
@@ -519,8 +508,7 @@ def _sensor(row: Row) -> str:
 
 def period(rows: Rows, begin: str, end: str, now: float) -> Window | None:
     """Return the period to show of rows with these columns, as of `now`; None without rows."""
-    spans = [(row[begin], row[end]) for row in rows]
-    return window(spans, now) if spans else None
+    return window(((row[begin], row[end]) for row in rows), now)
 
 
 def _running(found: Findings) -> Plot:

@@ -15,7 +15,7 @@ from sync.reports.shared import formats
 from sync.reports.shared.column import Column
 from sync.reports.shared.findings import Findings, Row, Rows
 from sync.reports.shared.registry import REPORTS
-from sync.reports.shared.report import Report
+from sync.reports.shared.report import Report, Table
 
 FLEET_ROWS: Final = 50
 """Most rows of a table on the fleet's page; the CSV has all."""
@@ -38,8 +38,7 @@ class Section:
     """A report on a page. `left` counts the rows that only the CSV has."""
 
     name: str
-    title: str
-    about: str
+    table: Table
     columns: tuple[Column, ...]
     rows: Rows
     left: int
@@ -110,8 +109,7 @@ def _section(
         caption = f"{table.title}: {most} of {formats.count(len(rows))} rows, the conspicuous first"
     return Section(
         report.name,
-        table.title,
-        table.about,
+        table,
         columns,
         shown,
         len(rows) - len(shown),

@@ -80,11 +80,6 @@ def test_without_rows_nothing_is_drawn() -> None:
     assert plots.growth_plot(unknown) == ""
 
 
-def test_a_forecast_without_a_limit_says_so() -> None:
-    told = plots.growth_plot(FLEET["growth"][0] | {"cap": None, "days_left": None})
-    assert "the limit is not known" in told
-
-
 def test_constant_readings_are_a_line_in_the_middle() -> None:
     row = FLEET["sensor_series"][0] | {"mean": 4.0, "low": None, "high": None}
     drawn = plots.sparkline([row, row | {"at": row["at"] + 60}], "small-1", "flat")
