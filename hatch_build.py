@@ -51,6 +51,9 @@ def _compile(files: list[str], folder: Path) -> None:
         target_dir=str(folder / "c"),
         group_name="fieldpost",
     )
+    for extension in extensions:
+        # Nobody reads the warnings, and without optimization they take most of the compiler's time.
+        extension.extra_compile_args.append("-Wno-all")
     command = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")
     command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "temp")
     command.ensure_finalized()
