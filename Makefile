@@ -44,9 +44,11 @@ NOT_FAST := $(addprefix --ignore=,$(PROCESS_TESTS) tests/spark)
 # as much processor time again. Tests of any other folder are measured.
 UNMEASURED := $(addprefix tests/,architecture benchmarks deploy docs fuzz property transcripts \
   sync/pages/test_report_pages.py)
-# The fast tests do not wait: two processes run half of those that are measured each. With pytest-xdist, every
-# worker would collect all tests, which takes 25 s of processor time in a fresh clone.
+# The fast tests do not wait: two processes run half of those that are measured each, and three a third of those
+# that start processes each. With pytest-xdist, every worker would collect all tests.
 FAST_HALF := tests/edge
+INTEGRATION := $(wildcard tests/integration/test_[a-q]*.py)
+OTHER_INTEGRATION := $(wildcard tests/integration/test_[r-z]*.py)
 # Tests of the modules that mypyc compiles, and some of the whole gateway: the exchange with crashes and lost
 # connections, and processes that stop and resume.
 COMPILED_TESTS ?= \
@@ -155,7 +157,10 @@ test-spark: $(STAMP) ## of these, the tests that start Spark
 
 .PHONY: test-processes
 test-processes: $(STAMP) ## of these, the tests that start other processes or browsers
-	@$(PY) -m pytest $(PROCESS_TESTS) $(WORKERS) -m 'not long' $(PYTEST_ARGS) $(call report,processes)
+	@run="$(PY) -m pytest -p no:benchmark -m 'not long' $(PYTEST_ARGS)"; \
+	$(PY) .ci/run_together.py "$$run $(filter-out tests/integration,$(PROCESS_TESTS)) $(call report,processes)" \
+	  "$$run $(INTEGRATION) $(call report,integration)" \
+	  "$$run $(OTHER_INTEGRATION) $(call report,other-integration)"
 
 .PHONY: test-unmeasured
 test-unmeasured: $(STAMP) ## of these, the fast tests that coverage does not need
