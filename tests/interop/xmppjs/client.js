@@ -20,6 +20,7 @@ const SM = "urn:xmpp:sm:3";
 const PUBSUB = "http://jabber.org/protocol/pubsub";
 const QUEUEING = "urn:xmpp:pubsub:queueing:0";
 const RECONNECT_MS = 50;
+const ANSWER_MS = 20_000; // the default of 2 s is too short on a busy machine
 const AGENT_ID = "d4565fa7-4d72-4749-b3d3-740edbf87770"; // stable, as XEP-0388 2.2 wants it
 
 const [host, port, address, , transport, preferred, profile] = process.argv.slice(2);
@@ -53,6 +54,7 @@ const xmpp = client({
     : { credentials }),
 });
 xmpp.reconnect.delay = RECONNECT_MS;
+xmpp.timeout = ANSWER_MS;
 if (profile === "sasl1") hideSasl2();
 
 // xmpp.js has no switch for it: what the features say of SASL2 is taken out before it is read.
