@@ -95,6 +95,12 @@ $(STAMP): pyproject.toml constraints.txt
 	else exit $$status; fi
 	@touch $@
 
+# pip does not compile, and processes that start at once would each compile what they import.
+.PHONY: bytecode
+bytecode: $(STAMP) ## compile what most tests import
+	@$(PY) -m compileall -q edge sync firmware_sim tests/helpers
+	@$(PY) -c 'import aiohttp.web, deltalake, hypothesis.stateful, matplotlib.pyplot, pandas, pyspark.sql, pytest, slixmpp'
+
 .PHONY: check
 check: check-style check-types check-layers check-shell check-unit ## all checks that run no test
 
