@@ -20,11 +20,11 @@ HASHES: Final = {
     "sha-384": "sha384",
     "sha-512": "sha512",
 }
-"""The accepted hash functions, by their names in XEP-0115; broken ones are left out."""
+"""The accepted hash functions, by their names in XEP-0115; without `md2` and `md5`."""
 
 PARTS: Final = 1000
-"""Maximum identities, features and form values in an answer; an answer with more counts as
-ill-formed. No device has so many."""
+"""Maximum identities, features and form values, added up, in an answer to disco#info; an answer
+with more counts as ill-formed. No device has so many."""
 
 END: Final = "<"
 """The character that ends each part of the hashed text."""
@@ -60,11 +60,12 @@ class Info(NamedTuple):
 
 
 class _IllFormed(Exception):
-    """An answer has duplicates."""
+    """An answer to disco#info has duplicates (XEP-0115, section 5.4)."""
 
 
 def announced(attrs: Mapping[str, str]) -> Caps | None:
-    """Read the attributes of a `<c/>`; None if one is missing, as in the legacy format."""
+    """Return the capabilities in the attributes of a `<c/>`; None if an attribute is missing, as in
+    the legacy format."""
     hash_, node, ver = (attrs.get(name, "") for name in Caps._fields)
     return Caps(hash_, node, ver) if hash_ and node and ver else None
 
@@ -95,7 +96,7 @@ def read(query: Element) -> Info:
 
 
 def verifies(text: str, caps: Caps) -> bool:
-    """Return whether a text has the announced hash; false for an unknown hash function."""
+    """Return whether a text has the hash in `caps`; false for an unknown hash function."""
     name = HASHES.get(caps.hash)
     if name is None:
         return False
@@ -106,7 +107,7 @@ def verifies(text: str, caps: Caps) -> bool:
 def parts(text: str) -> frozenset[str]:
     """Return the parts of a hashed text: identities, features and form values.
 
-    A hash proves only the parts: two answers with the same hash may divide the same parts
+    A hash proves only the parts: two answers with the same hash can divide the same parts
     differently between identities, features and forms.
     """
     return frozenset(text.split(END))
@@ -121,7 +122,7 @@ def _identities(query: Element) -> list[str]:
 
 
 def _forms(query: Element) -> list[str]:
-    """Return the parts of the forms that have a type (section 5.1, step 7)."""
+    """Return the parts of the forms that have a `FORM_TYPE` (XEP-0115, section 5.1, step 7)."""
     typed = [
         (type_, form) for form in query.iterfind(_FORM) if (type_ := _type_of(form)) is not None
     ]

@@ -19,7 +19,8 @@ ACTIONS: Final = frozenset({"execute", "complete", "cancel", "prev", "next"})
 """The actions that a request may name (XEP-0050, section 2.4); the default is `execute`."""
 
 ONE_STAGE: Final = serialize.tag("actions", {"execute": "complete"}, serialize.tag("complete"))
-"""The actions allowed after the only form of a command; cancelling is always allowed."""
+"""The `<actions/>` of a command with only one form: it allows `complete`; `cancel` is always
+allowed."""
 
 TABLE_CHARACTERS: Final = 16 * 1024
 """Maximum characters in the table of an answer, so that the answer fits into any stream; further
@@ -40,14 +41,15 @@ def note(type: str, text: str) -> bytes:
 def refusal(condition: str, specific: str = "", text: str = "") -> StanzaError:
     """Build the error of a refused request (XEP-0050, section 4.4).
 
-    The error repeats the request, in which clients look for the session id.
+    `specific` is a condition of ad-hoc commands, such as `bad-sessionid`. The error repeats the
+    request, in which clients look for the session id.
     """
     application = serialize.tag(specific, xmlns=COMMANDS) if specific else b""
     return StanzaError(condition, text, application=application, echo=True)
 
 
 def limit_rows(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the first rows of a table that together have `TABLE_CHARACTERS` at most."""
+    """Yield the rows of a table from the first on, up to `TABLE_CHARACTERS` characters in all."""
     room = TABLE_CHARACTERS
     for row in rows:
         room -= sum(map(len, row))

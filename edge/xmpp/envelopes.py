@@ -24,7 +24,7 @@ from edge.xmpp.stanza import MAX_PREFIXES, Child, Item, Stanza, StanzaBytes, Str
 from edge.xmpp.tree_parser import TreeParser
 
 MAX_ENVELOPE_BYTES: Final = 4096
-"""Maximum bytes of an envelope: one read of a connection. Larger ones are left to
+"""Maximum bytes of an envelope: as many as a connection parses at once. Larger ones are left to
 `StreamParser`."""
 MAX_TAGS: Final = 128
 """Maximum start and end tags of an envelope, so that the tree of its body takes some 30 kB."""
@@ -54,11 +54,11 @@ _BODIES: Final = {
     "received": "",
     _PUBSUB: _PUBSUB,
 }
-"""The name of the element that is parsed as the body, for each element that an envelope has in the
-iq; empty if there is no body. The body of a publish-subscribe request is the whole request."""
+"""The names of the child that an envelope's iq can have, each with the name of the element that is
+parsed as the body ("": none). The body of a publish-subscribe request is the whole request."""
 
 _INITIALS: Final = b"adpr"
-"""The first letters of those elements, by which most other iqs are quickly recognised."""
+"""The first letters of the names in `_BODIES`. Most other iqs have a child with another letter."""
 
 _ATTRIBUTES: Final = r"((?: (?:[A-Za-z_][A-Za-z0-9_.-]*|xml:lang)=''){1,8})"
 _EMPTY: Final = re.compile(rf"<iq{_ATTRIBUTES}/>")
@@ -67,7 +67,7 @@ _SKELETON: Final = re.compile(rf"<iq{_ATTRIBUTES}><({'|'.join(_BODIES)}){_ATTRIB
 _ORDINARY: Final = bytes(byte for byte in range(0x20, 0x7F) if byte not in b"<=&!?")
 """The bytes that have no effect on how an envelope is parsed, except quotes."""
 _UNUSUAL: Final = bytes(byte for byte in range(256) if byte == 0x26 or not 0x20 <= byte < 0x7F)
-"""The bytes that do not occur in the tags of a plain envelope."""
+"""The bytes that do not occur in the tags of the iq and its child in a plain envelope."""
 
 
 class _Skeleton:
@@ -78,7 +78,7 @@ class _Skeleton:
         child_names: the names of its child's attributes, in order.
         tokens: the number of parts into which the quotes divide the tags.
         declares: whether the iq declares a namespace.
-        child: the child's names in Clark notation, by namespace.
+        child: the iq's possible children, in Clark notation, by their namespace.
         tail: the end tags of the body and of the elements around it; empty if there is no body.
     """
 
@@ -162,7 +162,8 @@ class EnvelopeParser:
         return Stanza(_IQ, attrs, StanzaBytes(header, raw))
 
     def _learn_empty(self, parts: tuple[str, ...]) -> list[str] | None:
-        """Check the skeleton of an iq without content, and remember it."""
+        """Check and remember the skeleton of an iq without content, given as the parts between the
+        values; return the names of its attributes, or None if it is not plain."""
         text = "''".join(parts)
         match = _EMPTY.fullmatch(text)
         if match is None or len(text) > MAX_SKELETON_LENGTH:
@@ -249,7 +250,8 @@ class EnvelopeParser:
         return True
 
     def _learn(self, parts: tuple[str, ...]) -> _Skeleton | None:
-        """Check a skeleton, given as the parts between the values, and remember it."""
+        """Check and remember a skeleton, given as the parts between the values; return None if it
+        is not that of a plain envelope."""
         text = "''".join(parts)
         match = _SKELETON.fullmatch(text)
         if match is None or len(text) > MAX_SKELETON_LENGTH:
@@ -284,7 +286,7 @@ def _names(attributes: str) -> list[str]:
 
 
 def _may_use_prefix(raw: bytes, header: StreamHeader) -> bool:
-    """Return whether an element may depend on a prefix that is declared around it."""
+    """Return whether an envelope's elements can depend on a prefix declared around them."""
     if raw.find(b"xmlns:") >= 0 or len(header.prefixes) > MAX_PREFIXES:
         return True
     for prefix in header.prefixes:  # noqa: SIM110 (a generator costs as much again)
@@ -294,7 +296,7 @@ def _may_use_prefix(raw: bytes, header: StreamHeader) -> bool:
 
 
 def _is_unusual(head: bytes) -> bool:
-    """Return whether there are references, control characters or characters other than ASCII."""
+    """Return whether tags have references, control characters or characters other than ASCII."""
     return len(head.translate(None, _UNUSUAL)) != len(head)
 
 

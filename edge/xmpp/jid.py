@@ -16,7 +16,8 @@ from edge.xmpp.errors import StanzaError
 MAX_PLAIN_DOMAIN = 253
 """Maximum bytes of a domain name in the DNS."""
 CACHED = 1024
-"""Parsed addresses in the cache: twice as many as the largest gateway serves; at most 3 MB."""
+"""Maximum parsed addresses in the cache: twice as many as the largest gateway has devices; at most
+3 MB."""
 
 _LOCAL = r"[!#$%()*+,\-.0-9;=?A-Z\[\\\]^_`a-z{|}~]{1,1023}"
 """The local parts in ASCII that nodeprep allows (RFC 6122, appendix A.5)."""
@@ -29,7 +30,8 @@ _PLAIN = re.compile(
     rf"(?:({_LOCAL})@)?((?!.*[Xx][Nn]--){_LABEL}(?:\.{_LABEL})*)(?:/({_RESOURCE}))?"
 )
 _FULL_STOPS = re.compile("[\u3002\uff0e\uff61]")
-"""Label separators other than the full stop (RFC 3490, section 3.1); slixmpp knows one of them."""
+"""Separators of domain labels other than `.` (RFC 3490, section 3.1); slixmpp replaces only one of
+them by `.`."""
 
 
 class JidError(StanzaError):

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 SEPARATOR = "}"
 MAX_KNOWN = 1024
-"""Maximum entries of each cache; the implemented specifications together have fewer names."""
+"""Maximum entries of `ELEMENTS` and of `ATTRIBUTES`; the implemented specifications together have
+fewer names."""
 MAX_KNOWN_LENGTH = 128
 """Maximum characters of a cached name, so that the caches take at most some 0.2 MB."""
 

@@ -35,7 +35,7 @@ from edge.xmpp.stanza import (
 from edge.xmpp.xml_declaration import MAX_DECLARATION, declaration_length
 
 MAX_STANZA_BYTES = 10 * 1024
-"""Maximum bytes of a stanza before authentication; RFC 6120, section 13.12: at least 10,000."""
+"""Maximum bytes of a stanza before authentication; RFC 6120, section 13.12, requires 10,000."""
 MAX_DEPTH = 64
 """Maximum nesting of elements, including the stanza itself; real stanzas nest less than 20 deep."""
 MAX_ELEMENTS = 2048
@@ -55,7 +55,7 @@ _ERRORS = {
 
 
 _NO_EXPAT = expat.ParserCreate()
-"""Takes the place of a parser's own expat while that is freed."""
+"""The value of a `StreamParser`'s `_expat` while it has none, because that was freed."""
 _NO_BYTES = StanzaBytes(StreamHeader(b"", ()))
 _NO_STANZA = Stanza("", {}, _NO_BYTES)
 
@@ -77,8 +77,8 @@ class StreamParser:
         max_depth: maximum nesting of elements in a stanza.
         max_elements: maximum elements in a stanza.
         max_attributes: maximum attributes of an element.
-        tolerant: return a stanza above one of the latter three limits as `OversizedStanza`, instead
-            of failing.
+        tolerant: return a stanza above `max_depth`, `max_elements` or `max_attributes` as
+            `OversizedStanza`, instead of failing.
         envelopes: a faster parser of plain envelopes, tried first if received bytes begin with a
             stanza.
     """
@@ -312,7 +312,7 @@ class StreamParser:
         self._rebuild_at = len(header) + REBUILD_BYTES
 
     def _declare(self, prefix: str | None, uri: str | None) -> None:
-        """Record a declaration in the stream's header."""
+        """Record a namespace declaration of the stream's header."""
         self._declarations[prefix] = uri or ""
 
     def _start(self, name: str, attrs: dict[str, str]) -> None:

@@ -63,7 +63,7 @@ def refusal(
     attrs: Mapping[str, str | None] | None = None,
     instead: bytes = b"",
 ) -> StanzaError:
-    """Build the error of a refused request, which repeats the request.
+    """Build the error of a refused request; the error repeats the request.
 
     Args:
         specific: a publish-subscribe condition, such as `closed-node` (XEP-0060, section 16.4).

@@ -12,7 +12,7 @@ from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import RSM, clark
 
 PAGE: Final = 100
-"""Default and maximum entries of a page: some 30 KiB."""
+"""Default and maximum number of entries in a page; so many take some 30 KiB."""
 
 SET: Final = clark(RSM, "set")
 
@@ -47,7 +47,7 @@ class Page(NamedTuple):
 
 
 def read(query: Element, most: int = PAGE) -> Request | None:
-    """Return the page request in a query, of at most `most` entries; None if there is none.
+    """Return the request in a query for a page of at most `most` entries; None if there is none.
 
     Raises:
         StanzaError: `bad-request`: the request is malformed or contradicts itself.
@@ -67,12 +67,13 @@ def _number(found: Element, name: str) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise StanzaError("bad-request", f"{name} must be a number")
+        raise StanzaError("bad-request", f"{name} must be a number of at most 9 digits")
     return int(text)
 
 
 def page(request: Request | None, ids: Sequence[str]) -> Page:
-    """Return the requested page of the sorted `ids`; the request may refer to a removed id."""
+    """Return the requested page of the sorted `ids`, by default the first; the request can name an
+    id that was removed."""
     asked = request or Request()
     if asked.before:
         end = bisect_left(ids, asked.before)

@@ -65,7 +65,8 @@ _OVERLAP = {
     _Context.DOUBLE: 0,
     _Context.CDATA: len(b"]]"),
 }
-"""Bytes at the end that may begin a match: they are read again with the next bytes."""
+"""The number of last bytes, by context, that can be the beginning of what is searched for; they are
+read again together with the next bytes."""
 
 
 class Scanner:
@@ -125,7 +126,8 @@ class Scanner:
             then = _NEXT.get((self._context, match[0]))
             if then is None:
                 raise StreamError(
-                    "restricted-xml", "comments, document types and processing instructions"
+                    "restricted-xml",
+                    "comments, document types and processing instructions are not allowed",
                 )
             self._context = then
             if then is _Context.TEXT:

@@ -1,7 +1,7 @@
 """Reading of the sender's address of an outgoing stanza without parsing it.
 
-The functions are for stanzas whose `from` the gateway has set. Addresses are not normalised, so
-they serve to count stanzas only.
+The functions are for stanzas whose `from` the gateway has set. They return addresses as written,
+not normalised, so use these only to group stanzas by sender.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def bare_sender(stanza: bytes) -> bytes:
 
 
 def presence_key(presence: bytes) -> bytes:
-    """Return a key such that a presence replaces an earlier one with the same key.
+    """Return a presence's key: a later presence with the same key replaces this one.
 
     The key is the sender's full JID; types other than available and unavailable, such as a request
     to subscribe, are added to it.

@@ -107,6 +107,7 @@ def features(
     """Build the stream features (RFC 6120, section 4.3.2).
 
     Args:
+        required: mark STARTTLS as required.
         mechanisms: SASL mechanisms, best first.
         session: offer the legacy session of RFC 3921, marked optional.
         sm: offer stream management (XEP-0198).

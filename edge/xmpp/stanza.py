@@ -1,8 +1,8 @@
 """The items of a stream, as the parser yields them: its header, stanzas and its end.
 
-A stanza's envelope is parsed two levels deep (children and grandchildren: name, attributes, raw
-bytes); deeper levels stay raw until `tree()` is called. Names of elements are in Clark notation,
-and so are attributes that have a namespace.
+A stanza is parsed two levels deep (children and grandchildren: name, attributes, raw bytes); deeper
+levels stay raw until `tree()` is called. Names of elements are in Clark notation, and so are
+attributes that have a namespace.
 
 `raw` is self-contained: parsed with `jabber:client` as the default namespace and no prefix
 declared, it yields the same tree. If the received bytes depend on a declaration outside of them,
@@ -33,8 +33,8 @@ _MAX_SMALL_BYTES = 4096
 """Maximum bytes of an element that `parse_fragment` parses with the thread's kept parser."""
 
 MAX_PREFIXES = 8
-"""Maximum prefixes that are searched for one by one in an element; if there are more, all count as
-used. Real stanzas have one or two."""
+"""Maximum namespace prefixes that are searched for one by one in an element; if more are declared
+around it, all count as used by it. Real stanzas have one or two."""
 
 TAG = re.compile(rb"""<[^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*)*>""")
 """A complete tag; expat checks that it is well-formed."""
@@ -105,7 +105,7 @@ class Child:
         return self._standalone(whole[self._start : stop])
 
     def tree(self) -> Element:
-        """Parse the whole element; not for hot paths."""
+        """Parse the whole element and return its tree; not for hot paths."""
         return parse_fragment(self.raw)
 
     def _standalone(self, raw: bytes) -> bytes:
@@ -228,8 +228,8 @@ def stamped(stanza: Stanza | bytes, from_: str, to: str | None = None) -> bytes:
 
 
 def stamper(stanza: Stanza | bytes, from_: str) -> Callable[[str], bytes]:
-    """Return a function from a recipient to the stanza's bytes, as `stamped` returns them; the
-    stanza is scanned once."""
+    """Return a function that takes a recipient's JID and returns the stanza's bytes, as `stamped`
+    does; the stanza is scanned once for all recipients."""
     name, rest = _without(stanza, (b"from", b"to"))
     start = name + attribute("from", from_)
     return lambda to: b"%b%b%b" % (start, attribute("to", to), rest)
@@ -286,10 +286,10 @@ def with_namespace(element: Child) -> bytes:
 
 
 def _used(raw: bytes, prefixes: Sequence[bytes]) -> Sequence[bytes]:
-    """Return the prefixes that an element may use.
+    """Return those of the prefixes that an element uses or seems to use.
 
-    Text that looks like a prefixed name causes a needless declaration only. If there are many
-    prefixes, all count as used.
+    Text that looks like a prefixed name only causes a needless declaration. If there are more than
+    `MAX_PREFIXES`, all count as used.
     """
     if len(prefixes) > MAX_PREFIXES:
         return prefixes

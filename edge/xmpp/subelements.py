@@ -1,7 +1,7 @@
 """Parsing of an element inside a stanza as if it were a stanza of its own.
 
-The parser parses a stanza's envelope two levels deep; this module gives access to deeper levels as
-raw bytes.
+The parser parses a stanza two levels deep; this module gives access to deeper levels as raw
+bytes.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def subelements(element: Child) -> list[Child]:
 
 
 def _only_child(element: Child) -> Child | None:
-    """Return the only child of an element, using its tree; `None` if the element has no such tree,
-    or the tree does not determine the bytes of the child and the grandchild."""
+    """Return the only child of an element, read from `Child.parsed`; `None` if that is not set or
+    does not determine the bytes of the child and the grandchild."""
     tree = element.parsed
     if tree is None or len(tree) != 1 or tree.text or len(tree[0]) > 1:
         return None

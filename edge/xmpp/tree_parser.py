@@ -15,10 +15,10 @@ _PROBE: Final = b"<end/>"
 class TreeParser:
     """A parser for one thread; building one costs more than parsing a usual element.
 
-    The elements are children of one root. An empty element is added after each; it becomes the
-    root's second child only if the bytes before it are one complete element. (If those bytes begin
-    a second element, that is the second child, and has children.) The builder refers to the last
-    element of each depth until another element is opened at that depth.
+    Each element is parsed as a child of one root, followed by an empty element (`_PROBE`), which is
+    the root's second child only if the bytes before it are one complete element. (If those bytes
+    begin a second element, that is the second child, and has children.) The builder refers to the
+    last element of each depth until another element is opened at that depth.
 
     Args:
         namespace: the default namespace around the elements; "" is none.
