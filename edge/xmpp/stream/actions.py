@@ -30,9 +30,10 @@ class StartTls:
 
 @dataclass(frozen=True, slots=True)
 class FindCredentials:
-    """Find an account's credentials and call `credentials_found`, or call `attempt_refused`.
+    """Find an account's credentials and call `credentials_found`; if too many attempts have failed,
+    call `attempt_refused` instead.
 
-    An account that does not exist gets decoy credentials; None says that the look-up failed.
+    Pass decoy credentials for an account that does not exist, and None if the look-up failed.
 
     Attributes:
         username: the normalised local part.
@@ -46,7 +47,7 @@ class FindCredentials:
 @dataclass(frozen=True, slots=True)
 class FindCertificateOwner:
     """Find the account that owns the peer's certificate and call `owner_found`, with None if there
-    is none or it is revoked; or call `attempt_refused`."""
+    is none or it is revoked. If the look-up failed, call `attempt_refused` instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,8 @@ class VerifyPassword:
 
 @dataclass(frozen=True, slots=True)
 class LoginSuccess:
-    """Accept larger stanzas: the peer has authenticated as this account, a normalised local
-    part."""
+    """The peer has authenticated as this account (a normalised local part): accept larger
+    stanzas."""
 
     username: str
 
@@ -93,8 +94,8 @@ class Bind:
 
     Attributes:
         resource: the resource; None lets the caller choose one.
-        enable: the request to enable stream management, too, whose answer is passed to `bound`
-            (XEP-0386); None if there is no request.
+        enable: a request to enable stream management in the same step (XEP-0386), whose answer is
+            passed to `bound`; None if there is no request.
     """
 
     resource: str | None
@@ -106,6 +107,7 @@ class Resume:
     """Resume a session of the account and call `resumed` or `not_resumed` (XEP-0198, section 5).
 
     Attributes:
+        previd: the id of the session for resumption.
         h: number of the gateway's stanzas that the peer has handled.
     """
 

@@ -27,11 +27,11 @@ ACK: Final = clark(SM, "a")
 WRAP: Final = 2**32
 """The counters wrap around at this value (XEP-0198, section 4)."""
 REQUEST_STANZAS: Final = 8
-"""Stanzas sent since the last request for acknowledgement before another is due: an eighth of what
-a session may have in flight."""
+"""Number of stanzas, sent since the last request for acknowledgement, that makes another due: half
+of the lowest possible `limits.unacknowledged_stanzas`."""
 REQUEST_BYTES: Final = 8 * 1024
-"""Bytes sent since the last request for acknowledgement before another is due: some seconds of a
-slow radio link."""
+"""Number of bytes, sent since the last request for acknowledgement, that makes another due: some
+seconds of a slow radio link."""
 MAX_ID: Final = 128
 """Maximum characters of the id in a request to resume; the gateway's ids have fewer."""
 
@@ -55,7 +55,8 @@ class EnableRequest(NamedTuple):
 
 
 class ResumeRequest(NamedTuple):
-    """The contents of `<resume/>`: the session's id, and how many stanzas the peer has handled."""
+    """The contents of `<resume/>`: the session's id, and how many of the gateway's stanzas the peer
+    has handled."""
 
     previd: str
     h: int
@@ -178,7 +179,7 @@ class Management(Generic[T]):
 
 
 def enabled(id: str | None = None, max: int | None = None) -> bytes:
-    """Answer `<enable/>` with success (XEP-0198, section 3).
+    """Build the successful answer to `<enable/>` (XEP-0198, section 3).
 
     Args:
         id: the id by which the session can be resumed; None if it cannot.
@@ -191,16 +192,17 @@ def enabled(id: str | None = None, max: int | None = None) -> bytes:
 
 
 def resumed(previd: str, h: int) -> bytes:
-    """Answer `<resume/>` with success (XEP-0198, section 5)."""
+    """Build the successful answer to `<resume/>`: the session's id, and the number of the peer's
+    stanzas that were handled (XEP-0198, section 5)."""
     return tag("resumed", {"previd": previd, "h": str(h)}, xmlns=SM)
 
 
 def failed(condition: str, h: int | None = None) -> bytes:
-    """Refuse `<enable/>` or `<resume/>` (XEP-0198, section 6).
+    """Build the refusal of `<enable/>` or `<resume/>` (XEP-0198, section 6).
 
     Args:
         condition: a stanza error condition, such as `item-not-found`.
-        h: number of stanzas that the session had handled before it ended, if known.
+        h: number of the peer's stanzas that were handled before the session ended, if known.
     """
     count = None if h is None else str(h)
     return tag("failed", {"h": count}, tag(condition, xmlns=STANZA_ERRORS), xmlns=SM)

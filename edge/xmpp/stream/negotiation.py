@@ -225,8 +225,8 @@ class Negotiation:
         return self._end(b"")
 
     def _end(self, last: bytes) -> list[Action]:
-        """Send the last bytes in a stream of our own and close; during a TLS handshake, nothing can
-        be sent."""
+        """Send our stream header if it is not sent yet, the last bytes and the stream's end, and
+        close; during a TLS handshake, only close, because nothing can be sent."""
         handshaking = self.state is State.STARTING_TLS
         self.state = State.CLOSED
         if handshaking:
@@ -235,7 +235,7 @@ class Negotiation:
         return [Send(header + last + serialize.STREAM_END), Close()]
 
     def _end_premature(self) -> list[Action]:
-        return self._fault(StreamError("policy-violation", "data sent ahead of the answer"))
+        return self._fault(StreamError("policy-violation", "data was sent before the answer"))
 
     # Stream headers and TLS
 
@@ -380,7 +380,7 @@ class Negotiation:
         failure = Send(self._attempt.profile.failure(self._failure))
         if self.failures < MAX_SASL_FAILURES:
             return [failure]
-        return [failure, *self._fault(StreamError("policy-violation", "too many failures"))]
+        return [failure, *self._fault(StreamError("policy-violation", "too many failed logins"))]
 
     # Binding and resumption, by a request of their own (RFC 6120, section 7; XEP-0198, section 5)
 
@@ -434,18 +434,18 @@ class Negotiation:
         return self._retry(management.failed("unexpected-request"))
 
     def _retry(self, refusal: bytes) -> list[Action]:
-        """Refuse a request to bind or to resume; the peer may try again a few times."""
+        """Refuse a request of a peer that has no session; the peer may try again a few times."""
         self._bind_failures += 1
         self.state = State.UNBOUND
         if self._bind_failures < MAX_BIND_FAILURES:
             return [Send(refusal)]
-        error = StreamError("policy-violation", "too many requests to bind or to resume")
+        error = StreamError("policy-violation", "too many refused requests")
         return [Send(refusal), *self._fault(error)]
 
     # Binding and resumption, inline with SASL2 (XEP-0386)
 
     def _continue_inline(self, wanted: sasl2.Request) -> list[Action]:
-        """Resume if the request asks for it; else bind if it asks for that."""
+        """Resume if the request asks for that; if not, bind if it asks for that."""
         if isinstance(wanted.resume, StanzaError):
             self._inline = management.failed(wanted.resume.condition)
         elif wanted.resume is not None:

@@ -169,7 +169,7 @@ class ScramExchange:
         """
         credentials, self._credentials = self._credentials, None
         if credentials is None:
-            raise UsageError("finish must follow challenge, once")
+            raise UsageError("`finish` must be called once, after `challenge`")
         match = _FINAL.fullmatch(_text(response))
         if match is None:
             raise SaslFailure("malformed-request")

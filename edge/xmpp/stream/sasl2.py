@@ -107,5 +107,6 @@ def success(verifier: bytes, identity: str, inline: bytes = b"") -> bytes:
 
 
 def bound(content: bytes) -> bytes:
-    """Build the result of binding a resource; `content` has the results of what was enabled."""
+    """Build the result of binding a resource; `content` has the answers to the requests inside the
+    request to bind, such as `<enabled/>`."""
     return tag("bound", content=content, xmlns=BIND2)

@@ -62,7 +62,7 @@ class SaslAttempt:
 
     Args:
         opener: with SASL2, the `from` of the stream header, which an authorization identity must
-            match; else None.
+            match; None with SASL, or if there is no `from`.
 
     Attributes:
         username: the normalised local part of the account, "" until it is known.
@@ -86,7 +86,8 @@ class SaslAttempt:
         """Check that the mechanism is one of those offered.
 
         Raises:
-            SaslFailure: `encryption-required`, or `invalid-mechanism`.
+            SaslFailure: `encryption-required` if it is offered only under TLS, or
+                `invalid-mechanism`.
         """
         if self._mechanism in mechanisms:
             return
@@ -138,8 +139,8 @@ class SaslAttempt:
         return self._scram.finish(message)
 
     def _check_authzid(self) -> None:
-        """Accept no authorization identity, or the account itself (RFC 6120, section 6.3.8), which
-        with SASL2 must have opened the stream (XEP-0388, section 3.4).
+        """Check that the authorization identity, if there is one, is the account itself (RFC 6120,
+        section 6.3.8), and, with SASL2, the `from` of the stream header (XEP-0388, section 3.4).
 
         A resource is ignored: with EXTERNAL, libstrophe sends its full JID.
         """

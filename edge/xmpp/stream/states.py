@@ -91,8 +91,7 @@ FROM_PEER = frozenset(list(Input)[: list(Input).index(Input.FAULT)])
 
 
 class Rule(Enum):
-    """The rules; the method of `Negotiation` for a rule has the rule's value as name, after a
-    `_`."""
+    """The rules. The method of `Negotiation` for a rule is named `_` and the rule's value."""
 
     OPEN = "open"  # check the stream header, send ours and the features
     START_TLS = "start_tls"
