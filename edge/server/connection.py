@@ -33,7 +33,8 @@ SLICE: Final = 4096
 memory."""
 
 OUT_OF_ORDER: Final = frozenset((management.REQUEST, management.ACK))
-"""The only elements that are handled while stanzas are in flight."""
+"""The elements, other than stanzas, that are handled while stanzas are in flight; all others wait
+for the answers to these stanzas."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -155,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
         self._process()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Remove the connection; its session may wait to be resumed on another connection."""
+        """Remove the connection; its session ends, or waits to be resumed on another connection."""
         if self._transport is None:
             return
         self._transport = self._plain = None
@@ -173,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> str:
-        """The account's bare JID, or before login the source address, for the event log."""
+        """The account's bare JID, or without a session the source address, for the event log."""
         return self._source if self._session is None else self._session.bare
 
     @property
@@ -206,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
             self._items.append(error)
 
     def _process(self) -> None:
-        """Handle the input until it has to wait, or until other connections have a turn."""
+        """Handle the input until it has to wait, or until it is other connections' turn."""
         items = self._items
         left = self._limits.session_units
         while (items or self._unparsed) and not self._must_wait():
@@ -347,7 +348,7 @@ class Connection(asyncio.BufferedProtocol):
         self._login = None
 
     def start_direct_tls(self, hello: bytes) -> None:
-        """Begin direct TLS with the client's first message, which was read already."""
+        """Begin direct TLS with the client's first message, which `ClientHelloReader` has read."""
         self._reading = False
         self._start_tls(hello)
 
@@ -417,7 +418,8 @@ class Connection(asyncio.BufferedProtocol):
             tracking.after_flush(self)
 
     def backlog(self) -> int:
-        """Return the bytes in the transport's buffers; 0 after `connection_lost`."""
+        """Return the number of bytes in the transport's write buffers; 0 after
+        `connection_lost`."""
         transport, plain = self._transport, self._plain
         if transport is None or plain is None:
             return 0

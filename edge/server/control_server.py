@@ -39,7 +39,8 @@ MAX_CLIENTS: Final = 8
 """Maximum concurrent connections; a further one is closed."""
 
 REQUEST_TIMEOUT: Final = 5.0
-"""Seconds for a request and its answer, also on a busy machine; then the connection is closed."""
+"""Maximum seconds for a request and its answer, after which the connection is closed; enough on a
+busy machine."""
 
 MODE: Final = 0o600
 
@@ -47,7 +48,9 @@ MODE: Final = 0o600
 def state_reader(
     limits: Limits, clock: Clock, used: Callable[[], dict[str, int]]
 ) -> Callable[[], ProcessStatus]:
-    """Return a function that returns the state of the process; its uptime begins with this call.
+    """Return a function that returns the state of the process.
+
+    The uptime in this state begins when `state_reader` is called.
 
     Args:
         used: returns the present use of limits, by option name.
@@ -72,7 +75,7 @@ def state_reader(
 
 
 def present_members(tx: Transaction, queue: int) -> QueueAttendance:
-    """Return the present members of a queue, by its number."""
+    """Return the connected sessions of the members of the queue with this number."""
     return QueueAttendance(
         service=tx.now.service, attending=overview.attendance(tx, queue, MAX_MEMBERS)
     )
@@ -84,8 +87,8 @@ class ControlServer:
     Args:
         state: returns the state of the process.
         sessions: returns the sessions of devices.
-        reload: reloads the configuration, also if its caller is cancelled.
-        members: returns the present members of a queue, by its number.
+        reload: reloads the configuration; it must go on if the request's connection is lost.
+        members: returns the connected sessions of a queue's members; takes the queue's number.
         requests: performs requests of the operator; `None` refuses them.
     """
 
@@ -211,7 +214,7 @@ class _Client(asyncio.Protocol):
 
 
 def _bind(path: str) -> socket.socket:
-    """Create the socket, accessible to its owner only from the first moment on."""
+    """Create the socket; from the first moment on, only its owner can use it."""
     file = Path(path)
     if file.is_socket():
         file.unlink()

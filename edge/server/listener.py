@@ -25,11 +25,12 @@ from edge.server.tls import TlsContexts, TlsServer
 from edge.server.tls_client_hello import ClientHelloReader
 
 BACKLOG: Final = 512
-"""Connections that the kernel queues while the process is busy: all devices of a site after a power
-cut."""
+"""Maximum connections that the kernel queues while the process is busy: all devices of a site after
+a power cut."""
 
 IDLE_TIME: Final = 30.0
-"""Seconds without input after which a connection's parser is freed, at most twice as late."""
+"""Seconds between two checks of all connections; parsers without input since the last check are
+freed."""
 
 RETRY_INTERVAL: Final = 5.0
 """Seconds between attempts to find revoked accounts after a store error."""
@@ -105,7 +106,8 @@ class Listener:
         return [Address(*bound.getsockname()[:2]) for bound in server.sockets]
 
     def _on_external_change(self) -> None:
-        """Handle changes by another process; after a fault, the next change check repeats this."""
+        """Handle changes of the database by another process: end the sessions of revoked accounts,
+        and run the features' hooks."""
         self._end_revoked_sessions()
         self._store.submit(self._router.run_external_change, lambda _outcome: None, heavy=True)
 

@@ -28,7 +28,7 @@ from edge.xmpp.stream.actions import Action
 from edge.xmpp.stream.negotiation import Negotiation
 
 PLAIN_CREDENTIALS: Final = "SCRAM-SHA-256"
-"""The mechanism whose stored credentials a password sent by PLAIN is checked against."""
+"""The mechanism whose stored credentials verify a password that was sent by PLAIN."""
 
 ATTEMPT_FAILED: Final = "not-authorized"
 """The failure condition that counts as an attempt to guess a password; others are client errors."""
@@ -38,10 +38,12 @@ MAX_TEXT: Final = 64
 many as the name of a device may have."""
 
 _LOOKED_UP: Final = frozenset({ATTEMPT_FAILED, "temporary-auth-failure"})
-"""The failure conditions whose cause the gateway has found, and does not tell the peer."""
+"""The failure conditions for which the event log has a more precise cause, which the peer does not
+learn."""
 
 LIMIT: Final = "authentication_limit"
-"""The rule name for logins that are refused unchecked, because too many have failed."""
+"""The rule (see `refusal_counters`) for logins that are refused without a check of the password,
+because too many have failed."""
 
 _TOO_MANY: Final = "too many failed logins"
 
@@ -100,7 +102,7 @@ class Login:
         self._received_at = self._context.loop.time()
 
     def stop(self) -> None:
-        """Cancel the report of a failure, because the connection is closed."""
+        """Do not report a failure that is being delayed, because the connection is closed."""
         if self._failure_timer is not None:
             self._failure_timer.cancel()
 
@@ -149,7 +151,10 @@ class Login:
         context.store.submit(unit, answer)
 
     def _find_certificate_owner(self) -> None:
-        """Find the owner of the peer's certificate; not throttled, because it cannot be guessed."""
+        """Find the owner of the peer's certificate.
+
+        Attempts are not throttled, because a certificate's key cannot be guessed.
+        """
         negotiation, fingerprint = self._negotiation, self._fingerprint or b""
 
         def unit(tx: Transaction) -> tuple[str | None, int | None, IssuedCertificate | None]:
@@ -187,7 +192,8 @@ class Login:
         checked.add_done_callback(answer)
 
     def _delay_failure(self, username: str, condition: str) -> None:
-        """Report a failure after the throttle's delay, which is the same for unknown accounts."""
+        """Report a failure after the throttle's delay, which does not depend on whether the account
+        exists."""
         context, now = self._context, self._context.loop.time()
         throttle = context.throttle
         self._log_failure(username or self._holder, condition)
@@ -297,9 +303,10 @@ def log_failure(
     mechanism: str,
     account: str = "",
 ) -> None:
-    """Log a failed login under a rule, with the reason, which the peer does not learn.
+    """Log a failed login, with the reason, which the peer does not learn.
 
     Args:
+        rule: the rule (see `refusal_counters`), such as `authentication`.
         source: the source address, as `login_throttle.source_of` returns it.
         address: the IP address, if it is known.
     """
@@ -313,7 +320,7 @@ def log_failure(
 
 
 def _password_fault(keys: Credentials | None, account: LoginAccount | None) -> str:
-    """Return the reason for which a login by password fails, if it fails."""
+    """Return the reason to log if a login by password fails."""
     if account is None:
         return "unknown account"
     if account.is_revoked:
@@ -322,7 +329,10 @@ def _password_fault(keys: Credentials | None, account: LoginAccount | None) -> s
 
 
 def _certificate_fault(issued: IssuedCertificate | None) -> str:
-    """Return the reason for which a login by a certificate without an owner fails."""
+    """Return the reason to log for a login by a certificate without an owner.
+
+    `issued` is the gateway's record of the certificate, if there is one.
+    """
     if issued is None:
         return "certificate unknown"
     if issued.is_removed:

@@ -1,6 +1,6 @@
 """Throttling of failed logins by source address and by account.
 
-A failure fills two leaky buckets, one of its address and one of its account. The fuller they are,
+A failure adds to two leaky buckets, one of its address and one of its account. The fuller they are,
 the later the failure is reported; when one is full, attempts are refused without checking the
 password. An address that has logged in to an account before is exempt from that account's bucket,
 so that an attacker cannot lock a device out. A successful login removes only the failures of its
@@ -23,9 +23,9 @@ from edge.config.limits import Limits
 K = TypeVar("K")
 
 KEYS: Final = 1000
-"""Maximum remembered addresses, accounts and pairs of them: some 0.5 MB. The least recently used is
-removed; to have an account's failures forgotten, an attacker needs as many failures from as many
-addresses."""
+"""Maximum remembered addresses, accounts, and pairs of them: some 0.5 MB. The least recently used
+is removed. To have an account's failures forgotten, an attacker must fail to log in to as many
+other accounts, with `limits.authenticate_failures` attempts at once from each address."""
 
 DOUBLINGS: Final = 4
 """Maximum number of doublings of the delay of a failure: up to 16 times the first delay."""
@@ -35,7 +35,7 @@ IPV6_SITE: Final = 64
 
 
 class _Level(NamedTuple):
-    """The level of a bucket at a time."""
+    """The level of a bucket, in failures, at a time, in seconds."""
 
     failures: float
     at: float
@@ -68,7 +68,7 @@ class LoginThrottle:
     """The recent failures of logins, in leaky buckets.
 
     Args:
-        keys: maximum number of remembered addresses, accounts and pairs.
+        keys: maximum number of remembered addresses, of accounts, and of pairs of them.
     """
 
     def __init__(self, limits: Limits, keys: int = KEYS) -> None:
@@ -80,7 +80,7 @@ class LoginThrottle:
         self._known_good: dict[tuple[str, str], None] = {}
 
     def may_try(self, address: str, account: str, now: float) -> bool:
-        """Return whether an attempt from a source (`source_of`) may be made."""
+        """Return whether a login may be tried; `address` is as `source_of` returns it."""
         limit = self._limits.authenticate_failures - 1
         if self._addresses.level(address, now) > limit:
             return False

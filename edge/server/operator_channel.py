@@ -1,4 +1,4 @@
-"""Requests of the operator that change something or listen, for the control socket.
+"""The operator's requests over the control socket to change something or to listen to nodes.
 
 A listener gets each item that is published to a node whose name matches, after the commit of its
 publication. A listener has no subscription and no session, and a listener that reads too slowly is
@@ -25,10 +25,12 @@ from edge.ops import operator
 from edge.ops.operator_requests import Answer, ItemReport, Listen, Request, RequestRefused
 
 MAX_LISTENERS: Final = 4
-"""Maximum concurrent listeners: half of the socket's connections, so that others are answered."""
+"""Maximum concurrent listeners: half of the control socket's connections, so that the other half is
+free for other commands."""
 
 MAX_UNREAD_BYTES: Final = 4 * 1024 * 1024
-"""Unread bytes at which a listener is disconnected: some thousand items."""
+"""Maximum bytes that a listener can leave unread; with more, it is disconnected: some thousand
+items."""
 
 _LISTENING: Final = msgspec.json.encode(Answer()) + b"\n"
 
@@ -57,7 +59,7 @@ class Listener:
         self._transport = transport
 
     def deliver(self, line: bytes) -> None:
-        """Send a line, or disconnect if too much is unread."""
+        """Send a line, or disconnect if more than `MAX_UNREAD_BYTES` are unread."""
         if self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
             self._transport.abort()
         else:
@@ -73,7 +75,7 @@ class OperatorRequests:
 
     Args:
         context: the gateway's context; listeners are registered with its hooks.
-        store: the running gateway's database, which its listener or component uses already.
+        store: the gateway's store, whose `on_sends` its server or component has set already.
     """
 
     def __init__(self, context: Context, store: Store) -> None:
@@ -131,7 +133,7 @@ class OperatorRequests:
                 tx.send(number, line)
 
     def _deliver(self, sends: Sequence[Send]) -> None:
-        """Deliver the stanzas for listeners to these, and all others to sessions."""
+        """Pass the lines for listeners to them, and all stanzas to the sessions."""
         self._deliver_to_sessions([one for one in sends if one.generation >= 0])
         for number, line, _receipt in sends:
             if (listener := self._listeners.get(number)) is not None:

@@ -1,9 +1,9 @@
 """Handling of stanzas that a session has no room for.
 
-The stanzas go back to the store or to their senders at once (`messages.xmpp.returned_stanzas`), and
-the session continues. Order is kept: while messages are being returned, later messages are
-returned, too. The latest presence of each sender is kept, within a limit, and sent when there is
-room.
+The session continues. Of each sender, the latest presence is kept, within a limit, and sent when
+there is room. All other stanzas are returned, that is stored or refused, at once
+(`messages.xmpp.returned_stanzas`). Order is kept: while messages are being returned, later messages
+are returned, too.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from edge.server.server_context import ServerContext
 from edge.xmpp import sender_address
 
 PRESENCE_SHARE: Final = 8
-"""Divisor of `limits.unacknowledged_bytes`: the part that kept presence may take. Presence above it
-is returned."""
+"""Divisor of `limits.unacknowledged_bytes` that gives the maximum bytes of kept presence. Presence
+above it is returned."""
 
 PRESENCE_OVERHEAD: Final = 256
 """Bytes of memory for each kept presence beside its stanza."""
@@ -52,7 +52,7 @@ class Overflow:
         self._returning: list[bytes] = []
 
     def holds_predecessor(self, stanza: bytes) -> bool:
-        """Return whether something waits here that a stanza must not overtake."""
+        """Return whether the overflow has stanzas that `stanza` must not overtake."""
         if stanza.startswith(_MESSAGE):
             return bool(self._returning)
         return bool(self._presence) and stanza.startswith(_PRESENCE)
@@ -91,7 +91,7 @@ class Overflow:
         self._session.count_unacknowledged(size)
 
     def _return_stanzas(self) -> None:
-        """Route the stanzas back, including those added before the unit of work runs."""
+        """Store or refuse the stanzas, including those added before the unit of work runs."""
         stanzas, lifecycle = self._returning, self._context.lifecycle
         generation = self._session.generation
 
@@ -106,8 +106,8 @@ class Overflow:
         )
 
     def _refuse_stanzas(self) -> None:
-        """Send errors to the senders, which writes nothing; if that fails too, count the
-        stanzas."""
+        """Send errors to the stanzas' senders, which needs no room on the disk; if that fails, too,
+        count the stanzas."""
         stanzas, lifecycle = list(self._returning), self._context.lifecycle
 
         def answer(outcome: StoreError | None) -> None:

@@ -62,7 +62,7 @@ class LeakyBuckets:
 class ReadRateLimiter:
     """The rate limit of one connection.
 
-    As long as no bucket is near its limit, the clock is read once per read of the socket.
+    As long as no bucket exceeds its limit, the clock is read once per read of the socket.
 
     Args:
         source: returns the connection's account or address, for the event log.
@@ -82,7 +82,7 @@ class ReadRateLimiter:
 
     @property
     def last_input(self) -> float:
-        """The event loop's time of the last `count_bytes`, or of the last moment of a pause."""
+        """The event loop's time of the last input or, if later, of the last check in a pause."""
         return self._buckets.at
 
     def count_bytes(self, count: int) -> None:

@@ -2,8 +2,9 @@
 
 Refused connections, stream errors and database faults are counted and logged with the next
 heartbeat; an event for each would let an unauthenticated peer fill the event log. The first failed
-login of each kind is logged at once, and the others are counted. The gateway defines the rules, so
-there are few. The number of sources is limited here; further sources are counted as `other`.
+login of each kind is logged at once, and the others are counted. A refusal is counted under a rule,
+the name of its reason, and a source. The gateway defines the rules, so there are few. The number of
+sources is limited here; further sources are counted as `other`.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ accounts."""
 
 LOGIN_KINDS: Final = 32
 """Maximum kinds of failed logins (reason, account and mechanism) of one source that are counted
-separately in one window; further ones are logged without details. The number is limited because
-peers choose the names; it is above 1 because a whole site can share one address."""
+separately in one `limits.refusal_window`; further ones are logged without details. The number is
+limited because peers choose the names; it is above 1 because a whole site can share one address."""
 
 LOGINS_AT_ONCE: Final = (8, 32)
-"""Maximum failed logins of one source, and of all, that are logged at once in one window. Each
-takes a commit, which wears the flash card; further ones are logged with the next heartbeat."""
+"""Maximum failed logins of one source, and of all, that are logged at once in one
+`limits.refusal_window`. Each takes a commit, which wears the flash card; further ones are logged
+with the next heartbeat."""
 
 
 class Refusal(NamedTuple):
@@ -118,10 +120,11 @@ class RefusalLog:
         now: float,
         limit: int | None = None,
     ) -> None:
-        """Log a failed login at once if it is the first of its kind in this window; else count it.
+        """Log a failed login at once if it is the first of its kind in `limits.refusal_window`
+        seconds and few were logged (`LOGINS_AT_ONCE`); otherwise count it.
 
-        If the store cannot log it now, it is counted and written to the journal. `now` is the event
-        loop's time.
+        If the store cannot log it now, it is counted and written to the journal. `tags` are the
+        event's details. `now` is the event loop's time.
         """
         detailed = refusals.with_details(rule, reason, tags)
         kinds = self._recent_kinds(now)
@@ -144,7 +147,7 @@ class RefusalLog:
         )
 
     def _recent_kinds(self, now: float) -> list[str]:
-        """Return the source of each kind of failed logins of the present window."""
+        """Return the source of each kind of failed logins in the last `limits.refusal_window`."""
         window = self._context.limits.refusal_window
         return [
             source
@@ -153,7 +156,8 @@ class RefusalLog:
         ]
 
     def _begin_window(self, source: str, rule: str, now: float) -> bool:
-        """Return whether a refusal is the first of its window.
+        """Return whether a rule has refused nothing to a source in `limits.refusal_window` seconds;
+        if so, begin a new window.
 
         The windows are limited in number; the one that began first is forgotten.
         """

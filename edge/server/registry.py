@@ -1,7 +1,8 @@
 """The registry of connections and sessions, and the limits on their numbers.
 
 A connection is a socket; a session is a bound resource, which may outlive its connection
-(XEP-0198). Presence is in the database, whose rows refer to a session by its generation.
+(XEP-0198). Presence is in the database, whose rows refer to a session by its number, the
+generation.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from edge.server.session import Session, SessionConnection
 from edge.server.unauthenticated import UnauthenticatedConnections
 
 ENDED_SESSIONS: Final = 256
-"""Ended sessions whose counters are kept, so that a peer that cannot resume learns which of its
-stanzas were handled."""
+"""Maximum number of ended sessions that are remembered, so that a peer that cannot resume learns
+how many of its stanzas were handled."""
 
 
 class EndedSession(NamedTuple):
@@ -73,7 +74,7 @@ class Registry:
         return admitted
 
     def mark_bound(self, connection: SessionConnection) -> None:
-        """Record that a connection has a session, and so is not limited as unauthenticated."""
+        """Record that a connection has a session, so it does not count as unauthenticated."""
         self.unauthenticated.remove(connection)
 
     def remove_connection(self, connection: SessionConnection) -> None:
@@ -96,7 +97,7 @@ class Registry:
     # Sessions
 
     def largest_groups(self) -> tuple[int, int]:
-        """Return the largest number of sessions of one account, and of one source."""
+        """Return the largest number of sessions of one account, and of one source address."""
         groups = self._by_account, self._by_source
         account, source = (max(map(len, group.values()), default=0) for group in groups)
         return account, source
@@ -112,9 +113,9 @@ class Registry:
     def admit(self, session: Session) -> ExceededLimit | None:
         """Add a session that is about to be bound; return the limit that prevents it, if any.
 
-        If there are too many sessions, one that waits to be resumed is ended: the one that has
-        waited longest, of the same account or source if that has too many. Sessions of the same
-        full JID do not count, because the new session replaces them.
+        If there are too many sessions in all, of the account or of the source address, the one of
+        them that has waited longest to be resumed is ended. Sessions of the same full JID do not
+        count, because the new session replaces them.
         """
         replaced = [
             other
@@ -139,7 +140,8 @@ class Registry:
         return None
 
     def _evict_detached(self, keep: list[Session], group: dict[int, Session] | None) -> bool:
-        """End the session that has waited longest to be resumed; return whether there was one."""
+        """End the session that has waited longest to be resumed, of all or of a group, but not of
+        `keep`; return whether there was one."""
         for session in self._detached.values():
             if session not in keep and (group is None or session.generation in group):
                 session.set_end_reason("evicted")
@@ -148,7 +150,8 @@ class Registry:
         return False
 
     def move(self, session: Session, source: str) -> bool:
-        """Count a session for another source address; return False if that has too many."""
+        """Count a session for another source address, from which it is resumed; return False if
+        that address has too many."""
         group = self._by_source.get(source, {})
         if session.generation not in group and len(group) >= self._limits.sessions_per_address:
             return False
@@ -229,7 +232,7 @@ class Registry:
         return session.bare
 
     def replace(self, generation: int) -> None:
-        """End a session whose row was replaced by that of another session with its full JID."""
+        """End the session `generation`, whose row a new session with its full JID has replaced."""
         if (session := self._sessions.get(generation)) is not None:
             session.replace()
 

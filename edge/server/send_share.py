@@ -1,8 +1,8 @@
 """Fair shares of a session's send buffer among the senders of stanzas.
 
-Stanzas of other sessions share one half of the buffer, and each sender gets at most a quarter of
-it, so that no sender can fill it and the gateway's own stanzas have room. A sender without a stanza
-in the buffer may always add one, however large.
+The buffer holds the stanzas that the session's peer has not received. Stanzas of other sessions
+share one half of it, and each sender gets at most a quarter of it, so that no sender can fill it
+and the gateway's own stanzas have room. An empty share takes one stanza, however large.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 ALL_SENDERS: Final = 2
-"""Divisor of the buffer's size: the share of all senders together."""
+"""Divisor of the buffer's size that gives the share of all senders together."""
 
 EACH_SENDER: Final = 4
-"""Divisor of the buffer's size: the share of each sender."""
+"""Divisor of the buffer's size that gives the share of each sender."""
 
 
 class BufferSize(NamedTuple):
@@ -27,8 +27,8 @@ class BufferSize(NamedTuple):
         return BufferSize(self.stanzas // divisor, self.bytes // divisor)
 
     def has_room(self, used: BufferSize, size: int) -> bool:
-        """Return whether a stanza of `size` bytes fits beside `used`; the first stanza always
-        does."""
+        """Return whether a stanza of `size` bytes fits if `used` is taken; the first stanza always
+        fits."""
         if not used.stanzas:
             return True
         return used.stanzas < self.stanzas and used.bytes + size <= self.bytes
@@ -38,7 +38,7 @@ EMPTY: Final = BufferSize(0, 0)
 
 
 class SendShares:
-    """The bytes of each sender in a session's buffer; `size` is that of the whole buffer."""
+    """The stanzas and bytes of each sender in a session's buffer; `size` is that of the buffer."""
 
     __slots__ = ("_all_limit", "_by_sender", "_each_limit", "used")
 

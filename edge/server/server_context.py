@@ -23,8 +23,8 @@ CHECK_INTERVAL: Final = 1.0
 
 
 RESERVED: Final = 4
-"""Divisor of `limits.unacknowledged_total_bytes`: the part that is reserved for answers and
-rows."""
+"""Divisor of `limits.unacknowledged_total_bytes` that gives the part reserved for the gateway's
+answers and for stanzas that rows store."""
 
 
 class Flushable(Protocol):
@@ -35,7 +35,7 @@ class Flushable(Protocol):
 
 
 class PeerCheck(Protocol):
-    """A session that waits for its peer, and is checked regularly."""
+    """A session that waits for its peer, which is checked regularly."""
 
     def check_peer(self) -> bool:
         """Check that the peer reads and acknowledges; return whether to check it again later."""
@@ -48,7 +48,7 @@ class ServerContext:
         decoy_secret: makes credentials for accounts that do not exist.
         paused_connections: number of connections paused by their rate limit.
         unacknowledged_bytes: unacknowledged bytes of all sessions.
-        returning_bytes: bytes of ended sessions that wait to be routed again.
+        returning_bytes: bytes of stanzas of ended sessions that wait to be routed again.
         buffer: the read buffer of all connections.
         envelopes: the parser of plain envelopes of all connections.
         hashing: the thread that hashes passwords and prepares offloaded work.
@@ -84,8 +84,8 @@ class ServerContext:
         self._timer: asyncio.TimerHandle | None = None
 
     def may_relay(self, size: int) -> bool:
-        """Return whether a session may send `size` bytes to another, where they wait for
-        acknowledgement."""
+        """Return whether there is room for a stanza of `size` bytes from one session to another,
+        until it is acknowledged."""
         limit = self.settings.limits.unacknowledged_total_bytes // RESERVED * (RESERVED - 1)
         return self.unacknowledged_bytes + size <= limit
 

@@ -8,8 +8,8 @@ Sent stanzas are kept until the peer has them, within limits. With stream manage
 they are acknowledged, also while there is no connection; without stream management, until they have
 left the write buffers. A stanza of another session that does not fit is returned (`overflow`), and
 the session continues, so that no session can end another. A session whose own answers exceed a
-limit is ended, because a dropped answer would be lost. Stanzas that rows store always fit, because
-the outbox limits them.
+limit is ended, because a dropped answer would be lost. Stanzas that database rows store always fit,
+because the outbox limits them.
 
 When a session ends, its undelivered stanzas go back to the store (`session_teardown`).
 """
@@ -43,8 +43,8 @@ ID_BYTES: Final = 24
 
 OWN_BACKLOG: Final = 4
 """Maximum bytes of the gateway's own unsent stanzas, in units of `limits.send_buffer`. Answers
-alone stay within one unit, because the gateway then stops reading from the peer; the other stanzas
-are not limited in this way."""
+alone stay within one unit, because beyond it the gateway does not read the peer's requests; its
+other stanzas have only this limit."""
 
 
 class SessionConnection(Protocol):
@@ -129,7 +129,7 @@ class Session:
         since: the event loop's time at which it was created.
         sm_id: the id by which it can be resumed, or "".
         unacknowledged_bytes: its part of `ServerContext.unacknowledged_bytes`.
-        tracking: whether its connection must report flushes.
+        tracking: whether its connection must call `before_flush` and `after_flush`.
         end_error: the stream error that it ended with, if any.
     """
 
@@ -293,7 +293,8 @@ class Session:
             connection.send(answer)
 
     def deliver(self, stanza: bytes, receipt: Receipt | None) -> None:
-        """Send a stanza of another unit of work; without room, pass it to the overflow."""
+        """Send a stanza that a unit of work has for this session; if there is no room, pass it to
+        the overflow. `receipt` names the row that stores the stanza, if there is one."""
         if self.ended:
             if receipt is None and self._teardown is not None:
                 self._teardown.add(stanza)
@@ -408,8 +409,8 @@ class Session:
         self._remove_sent(connection)
 
     def check_peer(self) -> bool:
-        """Check that the peer reads and acknowledges, and retry failed confirmations; return
-        whether another check is needed."""
+        """Check that the peer reads and acknowledges, and retry to record delivered rows in the
+        store; return whether another check is needed."""
         if self.ended:
             return False
         if self._confirmations:
@@ -459,7 +460,8 @@ class Session:
             self.tracking = self.management is not None
 
     def _handle_delivered(self, tokens: list[Token]) -> None:
-        """Confirm the delivered rows, and send kept stanzas if there is room now."""
+        """Record that stanzas with these tokens were delivered, and send the presence that the
+        overflow keeps, as far as there is room now."""
         receipts = []
         for token in tokens:
             if isinstance(token, Relayed):
@@ -607,7 +609,8 @@ class Session:
 
         Args:
             h: number of stanzas that the peer has handled.
-            on_done: called with whether the session is resumed; if so, `attach` follows.
+            on_done: called with whether the session is resumed, and if so, has to call `attach`;
+                not called if the new connection is closed.
         """
         if self.connection is not None:
             old = self.connection
@@ -661,7 +664,7 @@ class Session:
         self.finish()
 
     def replace(self) -> None:
-        """End because a new session has taken the full JID."""
+        """End because a new session has the same full JID."""
         if self._teardown is not None:
             self._teardown.retry_now()
         else:
@@ -693,7 +696,7 @@ class Session:
         self._teardown.start()
 
     def _undelivered(self) -> list[bytes]:
-        """Return the stanzas that the peer may not have received and that no row stores."""
+        """Return the stanzas that no row stores and that the peer has possibly not received."""
         stanzas = self._writes.unstored()
         if self.management is not None:
             stanzas += [

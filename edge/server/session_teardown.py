@@ -21,7 +21,7 @@ RETRY_INTERVAL: Final = 5.0
 """Seconds between attempts after a store error."""
 
 RETRIES: Final = 12
-"""Maximum number of further attempts: a minute in all, enough for a disk that is briefly full."""
+"""Maximum attempts after the first: a minute in all, enough for a disk that is briefly full."""
 
 
 class SessionTeardown:
@@ -86,7 +86,8 @@ class SessionTeardown:
             self.start()
 
     def _leave(self, then: Callable[[], None]) -> None:
-        """Remove the session only, because its stanzas find no room or one of them fails."""
+        """Remove the session without routing its stanzas, because the disk has no room for them or
+        one of them causes a fault; then call `then`."""
         lifecycle, generation = self._context.lifecycle, self._generation
 
         def answer(outcome: list[bytes] | StoreError) -> None:
@@ -103,7 +104,7 @@ class SessionTeardown:
         )
 
     def _retry(self) -> None:
-        """Retry after a while, or give up after too many retries or with too much waiting."""
+        """Retry after a while; give up after `RETRIES`, or if too many bytes of stanzas wait."""
         context, limits = self._context, self._context.settings.limits
         size = sum(len(stanza) + STANZA_OVERHEAD for stanza in self._stanzas)
         context.returning_bytes += size - self._waiting_bytes
@@ -116,7 +117,7 @@ class SessionTeardown:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Send errors to the senders of the stanzas, and count the stanzas."""
+        """Send errors to the senders of the stanzas, and count the stanzas as refused."""
         lifecycle, generation = self._context.lifecycle, self._generation
         stanzas = self._stanzas
         stanzas += self._late

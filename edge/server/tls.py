@@ -1,4 +1,4 @@
-"""TLS for devices: the certificates of the two kinds of ports, and the handshake.
+"""TLS for devices: the contexts for STARTTLS and for direct TLS, and the handshake.
 
 A client certificate is requested and not required. A presented one must be issued by the gateway's
 CA, valid and not revoked, or the handshake fails.
@@ -149,8 +149,8 @@ class TlsServer:
         Args:
             plain: the connection's transport.
             hello: with direct TLS, the client's first message, which was read before.
-            on_distrust: called with a rule, `authentication` or `tls`, and the reason if one side
-                refuses the certificate of the other.
+            on_distrust: called with a rule and the reason if one side refuses the certificate of
+                the other: `authentication` if it is the client's, `tls` if it is the gateway's.
         """
         async with self._slots:
             self.active_handshakes += 1

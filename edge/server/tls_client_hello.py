@@ -36,8 +36,9 @@ class Incomplete(Exception):
 class ClientHelloReader(asyncio.BufferedProtocol):
     """An asyncio protocol that reads the first bytes from a client, before `Connection` takes over.
 
-    A ClientHello starts TLS on the connection. Anything else is the connection's own input, if TLS
-    may begin later (STARTTLS). The first byte of a TLS record cannot begin an XML stream.
+    A ClientHello starts TLS on the connection. Unless the port is for direct TLS only, any other
+    input is passed to the connection unchanged, where STARTTLS can follow. The first byte of a TLS
+    record cannot begin an XML stream.
 
     Args:
         only_tls: whether the port is for direct TLS only.

@@ -14,12 +14,12 @@ from edge.config.limits import Limits
 T = TypeVar("T")
 
 MIN_AGE: Final = 5.0
-"""Seconds for which a connection is not replaced by another of its own address: a login takes less,
-also over a slow radio link."""
+"""Seconds for which a connection is replaced only if its address then still has at least as many
+connections as the address of the new one. A login takes less, also over a slow radio link."""
 
 
 class UnauthenticatedConnections(Generic[T]):
-    """The unauthenticated connections by source, the oldest of each source first."""
+    """The unauthenticated connections by source address, the oldest of each first."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

@@ -61,7 +61,7 @@ class WriteTracker:
             self.own_bytes += size
 
     def mark_flushed(self, position: int) -> None:
-        """Record that the connection has written all added stanzas, up to `position`."""
+        """Record that the connection has written all added stanzas; they end at `position`."""
         if self._unflushed:
             self._flushed.append((position, self._unflushed))
             self._unflushed = []
