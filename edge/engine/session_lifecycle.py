@@ -115,7 +115,7 @@ class SessionLifecycle:
         return len(stanzas)
 
     def reject(self, tx: Transaction, stanzas: Iterable[bytes]) -> None:
-        """Return errors to the senders of an ended session's stanzas, for lack of room."""
+        """Send errors to the senders of stanzas that were neither delivered nor stored."""
         for stanza in stanzas:
             for hook in self._hooks.on_rejected_stanza:
                 hook(tx, stanza)

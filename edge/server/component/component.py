@@ -32,14 +32,15 @@ MIN_WAIT: Final = 1.0
 """Minimum seconds between attempts to connect."""
 
 MAX_WAIT: Final = 60.0
-"""Maximum seconds between attempts: the component is back a minute after the server, at most."""
+"""Maximum seconds between attempts to connect: the component is back at most a minute after the
+server."""
 
 STEADY: Final = 60.0
-"""Seconds that a link must have lasted for its loss to begin a new series of failures, in which the
-waits start again at `MIN_WAIT`."""
+"""Seconds after which a link counts as steady; after the loss of a steady link, the waits between
+attempts to connect start again at `MIN_WAIT`."""
 
 START_EXTENSION: Final = 2 * MAX_WAIT
-"""Seconds by which each failed attempt extends systemd's time-out of the start."""
+"""Seconds by which each failed attempt to connect extends systemd's time-out for the start."""
 
 
 class Component:
@@ -80,7 +81,7 @@ class Component:
         """Connect to the server, however long that takes; return its address, for `ready`.
 
         Raises:
-            ConfigError: the secret cannot be read.
+            ConfigError: the secret cannot be read, or is empty.
         """
         self._read_secret()
         if stat.S_IMODE(self._secret.stat().st_mode) & 0o077:
@@ -100,7 +101,8 @@ class Component:
         return [("component", self._address)]
 
     def prepare_reload(self) -> Callable[[], None]:
-        """Check that the secret can be read; the next link uses it. Raises `ConfigError`."""
+        """Check that the secret can be read, and return a function without effect, because each new
+        link reads the secret again. Raises `ConfigError`."""
         self._read_secret()
         return lambda: None
 
@@ -114,7 +116,7 @@ class Component:
         return self._dispatcher.used()
 
     def connected_sessions(self, _wall: int) -> list[ConnectedSession]:
-        """Return the sessions; their times and addresses are known to the server only."""
+        """Return the sessions, without times and addresses, which only the server knows."""
         return self._dispatcher.connected_sessions()
 
     async def stop(self, patience: float) -> None:
@@ -188,7 +190,7 @@ class Component:
         self._first_attached.set()
 
     def _report_lost(self, reason: str) -> None:
-        """Count a lost or failed link, and report each reason once."""
+        """Count a lost or failed link; report its reason if it is not the last one reported."""
         self._counters.add("component")
         if not self._first_attached.is_set():
             microseconds = START_EXTENSION * 1_000_000

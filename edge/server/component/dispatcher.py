@@ -1,6 +1,6 @@
 """Dispatch of a component link's stanzas to the router and the store, and of answers to the link.
 
-Each full JID that sends a stanza over the link gets a session, like a device of the gateway's own.
+Each full JID that sends a stanza over the link gets a session, as a device does that logs in here.
 While too many stanzas wait for the store, or the server does not read, the link is not read.
 """
 
@@ -33,7 +33,7 @@ IN_FLIGHT: Final = 512
 """Maximum stanzas of the link that wait for a commit: as many as one commit can have."""
 
 IN_FLIGHT_BYTES: Final = 1024 * 1024
-"""Maximum bytes of stanzas that wait for a commit: as much as the largest stanza of the link."""
+"""Maximum bytes of the link's stanzas that wait for a commit: as much as its largest stanza."""
 
 RETRY_INTERVAL: Final = 5.0
 """Seconds between attempts to remove sessions after a store error."""
@@ -70,7 +70,7 @@ class Dispatcher:
     # Events of the link
 
     def attach(self, link: StanzaLink) -> None:
-        """Begin to use a link."""
+        """Use this link from now on."""
         self._link, self._writable, self._reading = link, True, True
 
     def detach(self) -> None:
@@ -80,7 +80,7 @@ class Dispatcher:
         self._leave(self._peers.clear())
 
     def stop_reading(self) -> None:
-        """Drop unhandled stanzas and read no more; handled stanzas still get their answers."""
+        """Drop unhandled stanzas and read no more; stanzas in flight still get their answers."""
         self._items.clear()
         if self._link is not None:
             self._link.set_reading(False)
@@ -103,7 +103,7 @@ class Dispatcher:
             self._process()
 
     def deliver(self, sends: Sequence[Send]) -> None:
-        """Send stanzas of units of work."""
+        """Send the stanzas that committed units of work have produced."""
         for send in sends:
             if send.generation == sessions.COMPONENT_LINK:
                 self._send_outside(send)
@@ -116,7 +116,7 @@ class Dispatcher:
                 self._confirm(send.generation, send.receipt)
 
     def _send_outside(self, send: Send) -> None:
-        """Send a stanza to a JID without a session; drop it if there is no link."""
+        """Send a stanza to a JID without a session; drop and count it if there is no link."""
         if self._link is None:
             self._counters.add("component_unsent")
         else:
@@ -138,7 +138,7 @@ class Dispatcher:
         }
 
     def connected_sessions(self) -> list[ConnectedSession]:
-        """Return the sessions."""
+        """Return the sessions; only account and resource are known."""
         return [
             ConnectedSession(account=bare, resource=resource)
             for bare, _, resource in (full.partition("/") for full in self._peers.addresses())
@@ -241,7 +241,10 @@ class Dispatcher:
         return work.prepare() if isinstance(work, OffloadedWork) else work
 
     def _refuse(self, stanza: Stanza, text: str) -> Work:
-        """Refuse a stanza that is too large; the link continues, because others use it too."""
+        """Return the work that refuses a stanza that is too large.
+
+        The link continues, because other senders use it, too.
+        """
 
         def work(tx: Transaction, sender: Sender) -> bytes:
             refusals.log(self._router.context, tx, sender, "policy-violation")

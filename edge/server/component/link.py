@@ -26,20 +26,20 @@ from edge.xmpp.stanza import TAG, Item, Stanza, StreamClose, StreamOpen
 from sync.common.text import printable
 
 ATTACH_TIMEOUT: Final = 15.0
-"""Seconds for connecting and the handshake."""
+"""Maximum seconds for connecting and the handshake together."""
 
 HEADER_BYTES: Final = 4096
 """Maximum bytes of the server's stream header with its XML declaration; Prosody's has 160."""
 
 SERVER_STANZA_BYTES: Final = 1024 * 1024
-"""Maximum bytes of a stanza: twice what Prosody accepts. A stanza above `limits.stanza_bytes` is
-refused to its sender; one above this ends the link, because the server should have refused it."""
+"""Maximum bytes of a stanza: twice what Prosody accepts. A larger stanza ends the link, because the
+server should have refused it; one above `limits.stanza_bytes` is answered with an error."""
 
 UNSENT_BYTES: Final = 4 * 1024 * 1024
 """Bytes that a server may leave unread before the link is closed."""
 
 REASON_CHARACTERS: Final = 200
-"""Maximum characters reported of a server's own error text."""
+"""Maximum characters of a server's error text that are reported to the operator."""
 
 _UNREAD: Final = "the server does not read the stanzas that it is sent"
 
@@ -107,8 +107,8 @@ class Link(ComponentXMPP):
         return await self._lost
 
     def write(self, data: bytes) -> None:
-        """Send bytes, or drop them if there is no link; a requester whose answer is lost asks
-        again.
+        """Send bytes, or drop them if there is no link; the sender of a request whose answer was
+        dropped can repeat it.
 
         The link is closed if the server leaves more than `UNSENT_BYTES` unread.
         """
@@ -127,7 +127,7 @@ class Link(ComponentXMPP):
                 self.transport.pause_reading()
 
     def end(self, reason: str) -> None:
-        """Close the link at once."""
+        """Close the link at once; `wait_lost` returns the reason, or an earlier one."""
         self._reason = self._reason or reason
         if self.transport is not None:
             self.transport.abort()
@@ -155,7 +155,7 @@ class Link(ComponentXMPP):
         super().connection_made(transport, send_event)
 
     def send(self, data: Any, use_filters: bool = True) -> None:
-        """Send slixmpp's only stanza of its own, the handshake, at once."""
+        """Send an element for slixmpp at once; slixmpp sends nothing but the handshake."""
         self.send_raw(str(data))
 
     def data_received(self, data: bytes | str) -> None:
@@ -172,12 +172,12 @@ class Link(ComponentXMPP):
             self.end(f"the server sent invalid data: {error}")
 
     def pause_writing(self) -> None:
-        """Report that the server does not read; close the link if that lasts."""
+        """Tell the dispatcher that the server does not read; close the link if that lasts."""
         self._stalled = self.loop.call_later(self._limits.stalled_time, self.end, _UNREAD)
         self._dispatcher.set_writable(False)
 
     def resume_writing(self) -> None:
-        """Report that the server reads again."""
+        """Tell the dispatcher that the server reads again."""
         self._cancel_stall()
         self._dispatcher.set_writable(True)
 
@@ -187,7 +187,7 @@ class Link(ComponentXMPP):
             self._stalled = None
 
     def eof_received(self) -> None:
-        """Close the transport."""
+        """Record that the server has closed the connection; asyncio then closes the transport."""
         self._reason = self._reason or "the server closed the connection"
 
     def connection_lost(self, exception: BaseException | None) -> None:
@@ -206,7 +206,7 @@ class Link(ComponentXMPP):
     # Parsing
 
     def _begin(self, data: bytes) -> bytes:
-        """Collect the stream header; return the bytes after it."""
+        """Collect the stream header; return the bytes after it, none while it is incomplete."""
         self._header += data
         declaration = _DECLARATION.match(self._header)
         match = TAG.match(self._header, declaration.end() if declaration else 0)
@@ -266,7 +266,7 @@ class Link(ComponentXMPP):
 
 
 def _explain(error: Stanza) -> str:
-    """Explain a stream error (RFC 6120, section 4.9) to the operator."""
+    """Return an explanation of a stream error (RFC 6120, section 4.9) for the operator."""
     conditions = [child.name.partition("}")[2] for child in error.children if child.name != _TEXT]
     condition = conditions[0] if conditions else "undefined-condition"
     text = printable(" ".join((error.tree().findtext(_TEXT) or "").split()))

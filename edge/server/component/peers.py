@@ -1,8 +1,8 @@
 """The sessions of a component: one for each full JID that has sent a stanza, limited in number.
 
 A component does not learn of log-outs, so when there are too many sessions, the one that has been
-silent longest is removed. Untrusted peers are limited separately and never displace trusted ones. A
-peer with stanzas in flight is not removed.
+silent longest is removed. Peers that may use the gateway's services are trusted; all others are
+limited separately and never displace trusted ones. A peer with stanzas in flight is not removed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from edge.config.limits import Limits
 
 
 class Peer:
-    """A full JID that has sent a stanza, with the generation of its session."""
+    """A full JID that has sent a stanza, with the number of its session, the generation."""
 
     __slots__ = ("full", "generation", "in_flight", "trusted")
 
@@ -27,7 +27,7 @@ class Peer:
 
 class Peers:
     """The peers: at most `limits.sessions`, of which `limits.unauthenticated` may be untrusted.
-    Peers with stanzas in flight may exceed these limits."""
+    With peers that have stanzas in flight, there can be more."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -40,7 +40,7 @@ class Peers:
         return len(self._by_generation)
 
     def find(self, full: str) -> Peer | None:
-        """Return a peer by its full JID, and record that it has sent something."""
+        """Return a peer by its full JID if there is one, and record that it has sent something."""
         for group in (self._trusted, self._untrusted):
             if full in group:
                 group.move_to_end(full)
@@ -59,7 +59,7 @@ class Peers:
         return [peer.full for peer in self._by_generation.values()]
 
     def by_generation(self, generation: int) -> Peer | None:
-        """Return the peer of a session, if it was not removed."""
+        """Return the peer whose session has this generation, if it was not removed."""
         return self._by_generation.get(generation)
 
     def set_trusted(self, peer: Peer, trusted: bool) -> None:
