@@ -121,7 +121,7 @@ class Session:
 
     Attributes:
         connection: its connection, or None while it waits to be resumed.
-        in_flight: stanzas whose units of work are not committed.
+        in_flight: number of received stanzas whose units of work are not committed.
         in_flight_bytes: bytes of these stanzas.
         offloading: whether a stanza's work is being prepared outside of the event loop; no other
             stanza is handled until that is done.
@@ -376,7 +376,7 @@ class Session:
 
     @property
     def all_unacknowledged_stanzas(self) -> int:
-        """Number of unacknowledged stanzas, including those of rows and of other sessions."""
+        """Number of unacknowledged stanzas of the gateway, of other sessions, and from rows."""
         return 0 if self.management is None else len(self.management.unacknowledged)
 
     @property
@@ -460,7 +460,7 @@ class Session:
             self.tracking = self.management is not None
 
     def _handle_delivered(self, tokens: list[Token]) -> None:
-        """Record that stanzas with these tokens were delivered, and send the presence that the
+        """Record that the stanzas with these tokens were delivered; send the presence that the
         overflow keeps, as far as there is room now."""
         receipts = []
         for token in tokens:
@@ -608,7 +608,7 @@ class Session:
         An old connection is closed, and its unread input is dropped.
 
         Args:
-            h: number of stanzas that the peer has handled.
+            h: number of the gateway's stanzas that the peer has handled.
             on_done: called with whether the session is resumed, and if so, has to call `attach`;
                 not called if the new connection is closed.
         """

@@ -36,7 +36,7 @@ SERVER_STANZA_BYTES: Final = 1024 * 1024
 server should have refused it; one above `limits.stanza_bytes` is answered with an error."""
 
 UNSENT_BYTES: Final = 4 * 1024 * 1024
-"""Bytes that a server may leave unread before the link is closed."""
+"""Maximum bytes that the server can leave unread; with more, the link is closed."""
 
 REASON_CHARACTERS: Final = 200
 """Maximum characters of a server's error text that are reported to the operator."""
@@ -243,8 +243,8 @@ class Link(ComponentXMPP):
             self._dispatcher.receive(found)
 
     def _to_client_namespace(self, stanza: Stanza) -> list[Item]:
-        """Parse a stanza again, in the client namespace, if it declares the component namespace
-        itself."""
+        """Parse a stanza that declares the component namespace itself again, in the client
+        namespace."""
         raw = stanza.raw
         first = TAG.match(raw)
         end = 0 if first is None else first.end()
