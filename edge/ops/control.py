@@ -41,6 +41,9 @@ RELOAD_TIMEOUT: Final = 60.0
 MEMBERS: Final = b"members"
 """The request for a `QueueAttendance`, followed by a space and the number of the queue."""
 
+DATABASE_ERROR: Final = b'{"error":"the database"}\n'
+"""The answer to `MEMBERS` if the gateway cannot read its database."""
+
 TIMEOUT: Final = 5.0
 """Maximum seconds until the gateway answers; an answer usually takes milliseconds."""
 
@@ -55,6 +58,7 @@ most a thousand sessions of at most 3 KiB, usually of 50 bytes. The answer to `S
 """
 
 _READ: Final = 64 * 1024
+_PERFORMED: Final = "; it may have performed the request: check that before you try again"
 
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
@@ -116,7 +120,7 @@ class QueueAttendance(Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def short_path(folder: Path) -> Iterator[str]:
-    """Yield a path to the control socket of at most 107 bytes, the maximum of the kernel.
+    """Yield a path of at most 107 bytes, the kernel's maximum, to the control socket.
 
     The path does not depend on the length of the folder's path, and is valid inside the block.
     Raises `OSError` if there is no such folder.
@@ -131,8 +135,8 @@ def short_path(folder: Path) -> Iterator[str]:
 def process_status(folder: Path, timeout: float = TIMEOUT) -> ProcessStatus | None:
     """Query the status of the gateway in `folder`; return `None` if it is not running.
 
-    Raises `SetupError` if the gateway does not answer within `timeout` seconds or refuses the
-    connection.
+    Raises `SetupError` if the gateway does not answer within `timeout` seconds, closes the
+    connection, or has another version.
     """
     return _query(folder, STATUS, ProcessStatus, timeout)
 
@@ -165,16 +169,16 @@ def perform(folder: Path, request: Work, timeout: float = TIMEOUT) -> Answer:
     """Make the gateway in `folder` perform a request of the operator.
 
     Raises:
-        RequestRefused: the gateway refuses the request; only a log event was written.
-        SetupError: the gateway is not running, or does not answer. If it ended or did not
-            answer within `timeout` seconds, the request may or may not have been performed.
+        RequestRefused: the gateway refuses the request, and has changed nothing but its event log.
+        SetupError: the gateway is not running, or does not answer. If it closed the connection or
+            did not answer within `timeout` seconds, it may have performed the request.
     """
     line = msgspec.json.encode(request)
     if len(line) > MAX_REQUEST_BYTES:
         raise RequestRefused(
             f"the request has {len(line)} bytes; a request has at most {MAX_REQUEST_BYTES} bytes"
         )
-    answer = _query(folder, line, Answer, timeout)
+    answer = _query(folder, line, Answer, timeout, changes=True)
     if answer is None:
         raise _not_running(folder)
     if answer.error:
@@ -194,8 +198,8 @@ def listening(
 
     Raises:
         RequestRefused: a filter is invalid, or there are too many listeners.
-        SetupError: the gateway is not running, has ended, or has closed the connection because
-            the items were read too slowly.
+        SetupError: the gateway is not running, has stopped, has too many connections, or has
+            closed the connection because the items were read too slowly.
     """
     with ExitStack() as stack:
         client = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -225,8 +229,8 @@ def _read_answer(folder: Path, lines: BinaryIO) -> Answer:
     line = lines.readline()
     if not line.endswith(b"\n"):
         raise SetupError(
-            f"{folder / SOCKET}: the gateway ended the connection: it has stopped, or items were"
-            " read too slowly"
+            f"{folder / SOCKET}: the gateway closed the connection, because it is busy or stopping,"
+            " or because items were read too slowly; try again"
         )
     answer = msgspec.json.decode(line, type=Answer)
     if answer.error:
@@ -238,7 +242,14 @@ def _not_running(folder: Path) -> SetupError:
     return SetupError(f"the gateway in {folder} is not running; start it with `fieldpost run`")
 
 
-def _query(folder: Path, request: bytes, type: type[T], timeout: float) -> T | None:
+def _query(
+    folder: Path, request: bytes, type: type[T], timeout: float, *, changes: bool = False
+) -> T | None:
+    """Send a request and return its answer, or `None` if the gateway is not running.
+
+    `changes` is whether repeating the request could do harm. Then errors without an answer say
+    that the request may have been performed.
+    """
     place = folder / SOCKET
     try:
         with short_path(folder) as path, socket.socket(socket.AF_UNIX) as client:
@@ -248,15 +259,24 @@ def _query(folder: Path, request: bytes, type: type[T], timeout: float) -> T | N
     except (BrokenPipeError, ConnectionResetError):  # too many other clients
         line = b""
     except TimeoutError:
-        raise SetupError(f"{place}: the gateway has not answered for {timeout:g} s") from None
+        text = f"{place}: the gateway has not answered for {timeout:g} s"
+        raise SetupError(f"{text}{_PERFORMED if changes else ''}") from None
     except OSError as error:
         raise SetupError(f"{place} cannot be queried: {error.strerror or error}") from None
     try:
         return msgspec.json.decode(line, type=type)
     except msgspec.DecodeError:
-        raise SetupError(
-            f"{place}: the gateway is busy, or its version differs from this command's"
-        ) from None
+        raise SetupError(f"{place}: {_problem(line, changes=changes)}") from None
+
+
+def _problem(line: bytes, *, changes: bool) -> str:
+    """Return why `line` is not the answer to a request, and what to do."""
+    if not line.endswith(b"\n"):
+        remedy = _PERFORMED if changes else "; try again"
+        return f"the gateway closed the connection, because it is busy or stopping{remedy}"
+    if line == DATABASE_ERROR:
+        return "the gateway cannot read its database; see `fieldpost doctor`"
+    return "the gateway has another version than this command; restart the gateway"
 
 
 def _exchange(client: socket.socket, path: str, request: bytes, deadline: float) -> bytes:

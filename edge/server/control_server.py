@@ -144,7 +144,7 @@ class ControlServer:
             try:
                 return msgspec.json.encode(await self._members(int(words[1]))) + b"\n"
             except StoreError:
-                return b'{"error":"the database"}\n'
+                return control.DATABASE_ERROR
         if request.startswith(b"{") and self.requests is not None:
             return await self.requests.answer(request)
         return b'{"error":"unknown request"}\n'

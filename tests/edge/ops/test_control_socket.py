@@ -16,6 +16,7 @@ from edge.errors import SetupError, StoreFull
 from edge.features.queues.store.overview import Attendance
 from edge.ops import control, setup, status
 from edge.ops.control import MAX_REQUEST_BYTES, ProcessStatus, QueueAttendance, ReloadReport
+from edge.ops.operator_requests import DeleteNode
 from edge.server import control_server
 from edge.server.control_server import MAX_CLIENTS, ControlServer
 
@@ -101,7 +102,7 @@ async def test_attendance_is_answered(served: ControlServer, tmp_path: Path) -> 
 
 
 async def test_database_error_is_reported(served: ControlServer, tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="busy"):
+    with pytest.raises(SetupError, match="cannot read its database"):
         await asyncio.to_thread(control.attendance, tmp_path, FAULTY)
 
 
@@ -239,7 +240,7 @@ def answering(folder: Path, answer: bytes | None) -> threading.Thread:
 
     def serve() -> None:
         with suppress(ConnectionError), listening, listening.accept()[0] as caller:
-            while answer is None and caller.recv(100):
+            while caller.recv(100) and answer is None:
                 pass
             caller.sendall(answer or b"")
 
@@ -248,14 +249,34 @@ def answering(folder: Path, answer: bytes | None) -> threading.Thread:
     return thread
 
 
-@pytest.mark.parametrize("answer", [b"", b"{}\n", b"nonsense\n", b"x" * 5_000_000])
-def test_invalid_answer_is_reported(tmp_path: Path, answer: bytes) -> None:
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (b"", "is busy or stopping; try again"),
+        (b"x" * 5_000_000, "is busy or stopping; try again"),
+        (b"{}\n", "has another version than this command; restart"),
+        (b"nonsense\n", "has another version than this command; restart"),
+    ],
+)
+def test_invalid_answer_is_reported(tmp_path: Path, answer: bytes, problem: str) -> None:
     setup.init(tmp_path / "gw", "gw.example")
     thread = answering(tmp_path / "gw", answer)
     found = status.read(tmp_path / "gw")
     assert found.state == status.NO_ANSWER
     assert found.trouble is not None
-    assert "busy, or its version differs" in found.trouble
+    assert problem in found.trouble
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"), [(b"", "busy or stopping; it may have"), (None, r"0\.05 s; it may have")]
+)
+def test_a_request_without_an_answer_may_have_been_performed(
+    tmp_path: Path, answer: bytes | None, problem: str
+) -> None:
+    thread = answering(tmp_path, answer)
+    with pytest.raises(SetupError, match=problem):
+        control.perform(tmp_path, DeleteNode("work"), timeout=0.05 if answer is None else WAIT_S)
     thread.join()
 
 
