@@ -27,7 +27,7 @@ COMMANDS: Final = {
     "backup": "backup",
     "restore": "backup",
 }
-"""The module in `edge.cli` of each command."""
+"""For each command, the name of its module in `edge.cli`."""
 
 
 class Commands(click.Group):

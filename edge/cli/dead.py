@@ -17,7 +17,7 @@ from edge.ops import dead_letters as ops
 from sync.common.text import plural, utc_time
 
 LIST_LIMIT: Final = 100
-"""Maximum dead letters that `list` prints without --all; these are the latest."""
+"""Maximum number of dead letters that `list` prints without --all: the latest ones."""
 
 _ids = click.argument("ids", metavar="ID...", nargs=-1, required=True, type=click.IntRange(min=1))
 _yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -30,7 +30,7 @@ def dead() -> None:
 
 @dead.command("list")
 @folder_option
-@json_option("Print one JSON object per line; times in ms.")
+@json_option("Print one JSON object per line; times in ms since 1970 UTC.")
 @click.option("--all", "all_", is_flag=True, help=f"Print all, not only the latest {LIST_LIMIT}.")
 def list_(folder: Path, as_json: bool, all_: bool) -> None:
     """List undeliverable messages, the latest last."""
@@ -46,7 +46,7 @@ def list_(folder: Path, as_json: bool, all_: bool) -> None:
 @dead.command()
 @click.argument("number", metavar="ID", type=click.IntRange(min=1))
 @folder_option
-@json_option("Print one JSON object; the time in ms.")
+@json_option("Print one JSON object; the time in ms since 1970 UTC.")
 def show(number: int, folder: Path, as_json: bool) -> None:
     """Print the undeliverable message with the number ID, and its body."""
     message, body = ops.show(folder, number)

@@ -166,12 +166,12 @@ def remove(name: str, folder: Path, yes: bool) -> None:
 
 @device.command("list")
 @folder_option
-@json_option("Print one JSON object per line; times in ms.")
+@json_option("Print one JSON object per line; times in ms since 1970 UTC.")
 def list_(folder: Path, as_json: bool) -> None:
     """List all devices with their sessions, waiting messages and login methods.
 
-    `held` are messages in custody from the device, `waiting` are messages for it, and `unacked` are
-    stanzas that were sent to it and that it has not acknowledged.
+    `held` are messages from the device that it has not released yet, `waiting` are messages for it,
+    and `unacked` are stanzas that were sent to it and that it has not acknowledged.
     """
     found = device_status.read(folder)
     if found.trouble is not None:
@@ -189,7 +189,7 @@ def list_(folder: Path, as_json: bool) -> None:
 @device.command()
 @click.argument("name")
 @folder_option
-@json_option("Print one JSON object; times in ms.")
+@json_option("Print one JSON object; times in ms since 1970 UTC.")
 def show(name: str, folder: Path, as_json: bool) -> None:
     """Show device NAME: its sessions, waiting messages and login methods."""
     found = device_status.read_one(folder, name)
@@ -200,7 +200,10 @@ def show(name: str, folder: Path, as_json: bool) -> None:
 
 
 def _chosen(password: str | None, password_stdin: bool) -> str | None:
-    """Return the chosen password, if there is one; raises `UsageError`."""
+    """Return the password from `--password` or standard input, or `None` if neither is used.
+
+    Raises `UsageError` if both are used, or if the password is empty.
+    """
     if password is not None and password_stdin:
         raise click.UsageError("--password and --password-stdin cannot be used together")
     if password is not None:
@@ -242,7 +245,7 @@ def _object(found: DeviceStatus) -> dict[str, object]:
 
 
 def _rows(found: DeviceStatus, now: int) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each session of a device, or one if it has none."""
+    """Yield a table row for each session of a device; one row if it has no session."""
     device = found.device
     figures = str(device.held), str(device.outbox + device.offline)
     access = ", ".join(_access(device))
@@ -257,7 +260,7 @@ def _rows(found: DeviceStatus, now: int) -> Iterator[tuple[str, ...]]:
 
 
 def _session(session: ConnectedSession, now: int) -> tuple[str, ...]:
-    """Return the cells of a session, from its state to its unacknowledged stanzas."""
+    """Return the table cells of a session: those of `_HEADER` that do not describe its device."""
     return (
         device_status.DETACHED if session.detached else device_status.ONLINE,
         _NONE if session.since is None else _time(session.since),
@@ -290,7 +293,7 @@ def _details(found: DeviceStatus, now: int) -> Iterator[str]:
 
 
 def _access(device: Device) -> Iterator[str]:
-    """Yield whether a device may send messages, and how it can log in."""
+    """Yield the parts of the column `access`: settings of a device, and how it can log in."""
     if not device.trusted:
         yield "not trusted"
     if device.downgrade:

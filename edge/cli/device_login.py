@@ -58,7 +58,9 @@ _OPTIONS = (
     click.option("--ca", type=_FILE, help="CA certificate of the gateway (DIR/pki/ca.pem)."),
     click.option("--host", default="", help="Address of the gateway. Default: the JID's domain."),
     click.option("--port", type=click.IntRange(1, 65535), help="TCP port. Default: 5222."),
-    click.option("--direct-tls", is_flag=True, help="Use TLS from the first byte; port 5223."),
+    click.option(
+        "--direct-tls", is_flag=True, help="Use TLS from the first byte. Default port: 5223."
+    ),
 )
 
 
@@ -86,7 +88,8 @@ def read_login(
 
     Raises:
         click.UsageError: options are missing or contradict each other.
-        SetupError: a file cannot be read.
+        SetupError: a certificate or key does not exist, or the password is empty.
+        OSError: the password file cannot be read.
     """
     if jid is None:
         if any((password_stdin, password_file, certificate, key, ca, host, port, direct_tls)):
@@ -122,10 +125,12 @@ def _check(
     if (certificate is None) != (key is None):
         raise click.UsageError("--certificate and --key belong together")
     if (certificate is not None) + password_stdin + (password_file is not None) != 1:
-        raise click.UsageError("--as needs --password-stdin, --password-file or --certificate")
+        raise click.UsageError(
+            "--as needs exactly one of --password-stdin, --password-file and --certificate"
+        )
     for path in (ca, certificate, key):
         if path is not None and not path.is_file():
-            raise SetupError(f"{path} does not exist")
+            raise SetupError(f"{path} does not exist or is not a regular file")
 
 
 def _read_password(password_stdin: bool, password_file: Path | None) -> str:
@@ -138,5 +143,5 @@ def _read_password(password_stdin: bool, password_file: Path | None) -> str:
         return ""
     password = text.partition("\n")[0].removesuffix("\r")
     if not password:
-        raise SetupError("the password is empty")
+        raise SetupError("the password is empty: it must be the first line of the file or input")
     return password

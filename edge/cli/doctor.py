@@ -19,7 +19,7 @@ from sync.common.text import columns
 @click.command()
 @folder_option
 @click.option(
-    "--deep", is_flag=True, help="Check every entry of the database; a large one takes minutes."
+    "--deep", is_flag=True, help="Check every database entry; a large database takes minutes."
 )
 @json_option("Print one JSON object.")
 def doctor(folder: Path, deep: bool, as_json: bool) -> None:

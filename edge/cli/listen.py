@@ -24,7 +24,7 @@ POLL_S: Final = 1.0
 
 
 class Output:
-    """A printer of messages and items, done after `count` of them; `None` means never."""
+    """A printer of at most `count` messages and items (`None`: any number) from `what`."""
 
     def __init__(self, what: str, count: int | None, as_json: bool) -> None:
         self.has_begun = False
@@ -33,12 +33,15 @@ class Output:
         self._as_json = as_json
 
     def begin(self) -> None:
-        """Report that messages or items will be printed from now on."""
+        """Report on standard error that messages or items will be printed from now on."""
         self.has_begun = True
         click.echo(to_terminal(f"listening to {self._what}"), err=True)
 
     def show(self, title: str, fields: dict[str, Any], payload: Payload) -> bool:
-        """Print one message or item; return whether more may be printed."""
+        """Print one message or item; return false if it was the last of `count`.
+
+        People get `title` and a short form of the payload. JSON has `fields` and the payload.
+        """
         if self._as_json:
             click.echo(json.dumps({**fields, **payload.fields()}))
         else:
@@ -48,7 +51,7 @@ class Output:
         return self._left != 0
 
     def item(self, item: ItemReport) -> bool:
-        """Print an item that was published or taken; return whether more may be printed."""
+        """Print an item that was published or taken; return false if it was the last of `count`."""
         fields: dict[str, Any] = {"node": item.node, "item": item.item, "publisher": item.publisher}
         if item.redeliveries:
             fields["redeliveries"] = item.redeliveries
@@ -80,7 +83,7 @@ def _lines(title: str, text: str) -> list[str]:
     type=click.FloatRange(min=0.0, min_open=True),
     default=30.0,
     show_default=True,
-    help="Seconds to wait for the connection.",
+    help="With --as: seconds to wait for the connection, and then for the subscription.",
 )
 @login_options
 @report_errors
@@ -141,7 +144,7 @@ def _listen(
 def _take(folder: Path, queue: str, output: Output, idle: float | None) -> None:
     """Take items as the operator, and delete each after it was shown.
 
-    An item that could not be deleted becomes ready again later.
+    An item that could not be deleted becomes ready again after the queue's lock timeout.
     """
     item = control.perform(folder, TakeItem(queue)).item
     output.begin()

@@ -1,8 +1,8 @@
 """Send and listen as a device, over the network, with the firmware library.
 
-This is the only module of the gateway that uses `firmware_sim`. It is a client: the gateway shares
-no rules with it. A command imports this module only if needed, because the import of the library
-takes longer than that of all other commands.
+This is the only module of the gateway that uses the firmware library, `firmware_sim`. The library
+is a client, and shares no rules with the gateway. A command imports this module only if needed,
+because the import of the library takes longer than that of all other commands.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from firmware_sim.device import (
 _Client: TypeAlias = Device | Publisher | Worker
 
 _HIDDEN: Final = -1
-"""A negative priority: messages to the account go to the device and not to this session."""
+"""Presence priority of a session that receives items only. It is negative, so that messages to the
+account go to the device's other sessions."""
 
 _ITEM_ID_BYTES: Final = 8
 """Random bytes in a generated ItemID."""
@@ -51,7 +52,7 @@ class NetworkError(FieldpostError):
 
 
 class Received(NamedTuple):
-    """A received message; with `event`, it is a notification of a published item."""
+    """A received message; if `event` is set, the message notifies of a published item."""
 
     message: ReceivedMessage
     event: ItemEvent | None = None
@@ -75,7 +76,7 @@ async def send(
             forgotten.
 
     Raises:
-        NetworkError: there is no session, or a message was refused or not answered.
+        NetworkError: the login failed, or a message was refused or not answered.
     """
     with tempfile.TemporaryDirectory(prefix="fieldpost-") as folder:
         path = Path(folder) / "outbox.db" if outbox is None else outbox
@@ -86,10 +87,10 @@ async def send(
                 await device.flush(timeout)
             except TimeoutError:
                 kept = "" if outbox is None else f", and {outbox} keeps it for the next attempt"
-                found = device.last_wait or "the message may have been delivered"
+                found = device.last_wait or "the message may have been delivered nevertheless"
                 raise NetworkError(
                     f"not confirmed in {timeout:g} s: {found}{kept}"
-                    f" ({device.last_error or 'the device is connected'})"
+                    f" ({device.last_error or 'the connection to the gateway is up'})"
                 ) from None
             for record in device.records(State.FAILED, State.IN_DOUBT):
                 raise NetworkError(f"{to}: {record.state.value}: {record.reason}")
@@ -111,7 +112,7 @@ async def publish(
         timeout: seconds for connecting, and then for each answer.
 
     Raises:
-        NetworkError: there is no session, or an item was refused or not answered.
+        NetworkError: the login failed, or an item was refused or not answered.
     """
     publisher = Publisher(**login._asdict())
     with _as_network_errors():
@@ -124,7 +125,8 @@ async def publish(
                     await asyncio.wait_for(publisher.publish(node, item, payload, options), timeout)
                 except TimeoutError:
                     raise NetworkError(
-                        f"no answer in {timeout:g} s: the item may have been published"
+                        f"no answer in {timeout:g} s; the item may have been published"
+                        " nevertheless, and publishing it again may duplicate it"
                     ) from None
 
 
@@ -136,16 +138,17 @@ async def listen(
     timeout: float,  # noqa: ASYNC109
     idle: float | None,
 ) -> None:
-    """Receive items of nodes, filters or shares; without `targets`, messages to the device.
+    """Receive items of `targets`; if there are none, receive messages to the device.
 
     Args:
-        show: prints what was received; returns whether there is more to receive.
-        begun: called when the device is subscribed.
-        timeout: seconds for connecting.
+        targets: names of nodes, filters or shares.
+        show: prints what was received; returns whether to continue.
+        begun: called when the device has subscribed to all targets.
+        timeout: seconds for connecting, and then for subscribing.
         idle: seconds without anything received after which to return; `None` means never.
 
     Raises:
-        NetworkError: there is no session, or a subscription was refused.
+        NetworkError: the login failed, or a subscription was refused or not answered.
     """
     with tempfile.TemporaryDirectory(prefix="fieldpost-") as folder:
         options = ReceiveOptions(
@@ -184,7 +187,7 @@ async def work(
 ) -> None:
     """Take items of a queue, one at a time, and delete each after it was shown.
 
-    Arguments and errors are those of `listen`.
+    `node` is the name of the queue node. All else is as in `listen`.
     """
     shown = finished = 0
     more, progress = True, asyncio.Event()
@@ -243,7 +246,10 @@ async def _first_success(
     client: _Client,
     timeout: float,  # noqa: ASYNC109
 ) -> None:
-    """Wait until `success` ends; raise `NetworkError` if the first attempt to connect fails."""
+    """Wait until `success` ends.
+
+    Raises `NetworkError` if an attempt to connect fails before, or after `timeout` seconds.
+    """
     succeeded, failed = asyncio.create_task(success), asyncio.create_task(_failure(client))
     try:
         tasks = {succeeded, failed}

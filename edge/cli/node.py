@@ -18,13 +18,14 @@ _set = click.option(
     "options",
     metavar="OPTION=VALUE",
     multiple=True,
-    help="Set an option, such as access_model=whitelist; repeat it for lists and other options.",
+    help="Set an option, such as access_model=whitelist. Repeatable; repeat a list option for each"
+    " of its values.",
 )
 
 
 @click.group()
 def node() -> None:
-    """Create, configure and delete publish-subscribe nodes, and queues among them."""
+    """List, create, configure and delete publish-subscribe nodes, including queues."""
 
 
 @node.command()
@@ -98,7 +99,7 @@ def delete(name: str, folder: Path, yes: bool) -> None:
 
 
 def _values(options: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the values of options by name; raises `UsageError`."""
+    """Return the values of options by name; raises `UsageError` for invalid texts."""
     found: dict[str, list[str]] = {}
     for text in options:
         name, equals, value = text.partition("=")

@@ -53,7 +53,7 @@ def list_(folder: Path, as_json: bool) -> None:
 @queue.command()
 @_queue
 @folder_option
-@json_option("Print one JSON object; times are service seconds.")
+@json_option("Print one JSON object; times are service seconds, but `wall` is ms since 1970 UTC.")
 @click.option("--item", metavar="ID", help="Show only this item.")
 @click.option(
     "--limit",
@@ -61,7 +61,7 @@ def list_(folder: Path, as_json: bool) -> None:
     type=click.IntRange(min=0),
     default=diagnosis.MAX_ITEMS,
     show_default=True,
-    help="Number of items shown of each state.",
+    help="Maximum number of items shown of each state.",
 )
 def show(name: str, folder: Path, as_json: bool, item: str | None, limit: int) -> None:
     """Show a queue and why its items do not move.

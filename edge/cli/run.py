@@ -29,7 +29,7 @@ from edge.journal import DEFAULT_LEVEL, FORMATS, LEVEL_NAMES, Journal
 def run(folder: Path, log_level: str, log_format: str) -> None:
     """Run the gateway in the foreground. SIGTERM stops it cleanly.
 
-    Events of at least --log-level are also written to standard error.
+    Events from --log-level upwards are also written to standard error.
     """
     from edge import app  # heavy, and the other commands do not need it
 

@@ -90,7 +90,7 @@ def send(
     level 0 over the network, that it was sent.
     """
     if (to is None) == (node is None):
-        raise click.UsageError("choose the recipient by --to or --node")
+        raise click.UsageError("choose the recipient by either --to or --node")
     if lines and text is not None:
         raise click.UsageError("--lines reads standard input and takes no TEXT")
     options = _item_options(priority, delay, ttl)
