@@ -48,7 +48,7 @@ MAX_TIME: Final = 253_402_300_799_999
 """The end of the year 9999 in ms since 1970, the last date that Python can format."""
 
 MAX_MEMBERS: Final = 10_000
-"""Maximum files in a backup: three for each device and a dozen others."""
+"""Maximum number of files in a backup, which has three for each device and a dozen others."""
 
 _FOLDERS: Final = ("pki", "devices")
 _DAMAGED: Final = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
@@ -112,10 +112,14 @@ def restore(place: Path, folder: Path) -> Manifest:
             raise SetupError(f"{place} is not a backup, or it is damaged: {error}") from error
         if load.load(temporary).gateway.domain != about.gateway:
             raise SetupError(
-                f"{place} is damaged: it belongs to {about.gateway} and to another gateway"
+                f"{place} is damaged: {MANIFEST} names {about.gateway}, but {load.FILE_NAME} names"
+                " another gateway"
             )
         if not snapshot.check(temporary / database.FILE_NAME, current_time.now(), epochs.is_copy):
-            raise SetupError(f"{database.FILE_NAME} in {place} was not written by a backup")
+            raise SetupError(
+                f"{place} is not an unchanged backup: its {database.FILE_NAME} is not a copy that"
+                " `fieldpost backup` made"
+            )
         for path in (temporary, *(path for path in temporary.rglob("*") if path.is_dir())):
             fsync_folder(path)
         move_into_place(temporary, folder)
@@ -185,7 +189,10 @@ def _members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     for member in members:
         parts = member.filename.split("/")
         if len(members) > MAX_MEMBERS or member.is_dir() or {"", ".", ".."} & set(parts):
-            raise SetupError(f"the backup contains the invalid name {member.filename!r}")
+            raise SetupError(
+                f"the backup contains the invalid name {member.filename!r}, or more than"
+                f" {MAX_MEMBERS} files"
+            )
     return members
 
 

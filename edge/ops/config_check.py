@@ -28,7 +28,7 @@ class ChangedOption(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The result of a check; `changed` lists only options whose own values are valid."""
+    """The result of a check; `changed` leaves out the options that a fault names."""
 
     faults: list[Fault]
     changed: list[ChangedOption]
@@ -60,7 +60,7 @@ def check_text(text: bytes) -> Report:
 
 
 def _to_fault(error: ConfigError) -> Fault:
-    """Split off the option with which an error's text may begin."""
+    """Convert an error to a fault; if its text begins with an option, split that off."""
     option, colon, text = str(error).partition(": ")
     if colon and option.partition(".")[0] in SECTIONS and " " not in option:
         return Fault(option, text)

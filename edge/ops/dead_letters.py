@@ -19,12 +19,12 @@ IN_DOUBT_HELP: Final = (
 
 
 def list_all(folder: Path) -> Iterator[StoredDeadLetter]:
-    """Yield all dead letters, oldest first (`read_pages`)."""
+    """Yield all dead letters, oldest first, as `read_pages` reads them."""
     return read_pages(folder, 0, dead_letters.list_page, lambda message: message.row)
 
 
 def show(folder: Path, row: int) -> tuple[StoredDeadLetter, bytes]:
-    """Return the dead letter with this number, and its body; raises `SetupError` without one."""
+    """Return the dead letter with this number, and its body; raises `SetupError` if none has it."""
     with reading(folder) as tx:
         return dead_letters.find(tx, row), dead_letters.body(tx, row)
 

@@ -19,10 +19,10 @@ from edge.ops.transactions import reading
 
 ONLINE: Final = "online"
 DETACHED: Final = "detached"
-"""The device has lost its connection, and its session can be resumed (XEP-0198)."""
+"""The state of a device that has lost its connection and can resume its session (XEP-0198)."""
 OFFLINE: Final = "offline"
 UNKNOWN: Final = "unknown"
-"""The state of a device is not known, because the running gateway does not answer."""
+"""The state of a device if the running gateway does not answer."""
 
 
 class Device(NamedTuple):
@@ -34,8 +34,8 @@ class Device(NamedTuple):
         password: whether the device can log in with a password.
         not_after: when the device's last certificate expires, if it has one.
         days: whole days until `not_after`; negative if that has passed.
-        seen: when the last session ended, or for a device that is online, the last heartbeat;
-            `None` if it never had a session.
+        seen: when the device's last session ended, or the gateway's last heartbeat if the session
+            has not ended; `None` if the device never had a session.
         held: the number of messages from it in custody, which await its `deliver`.
         outbox: the number of guaranteed messages that wait for it.
         offline: the number of plain messages that are stored for it.
@@ -59,7 +59,7 @@ class Device(NamedTuple):
 class DeviceStatus(NamedTuple):
     """A device, its state (such as `ONLINE`), and its sessions, the newest first.
 
-    `device.seen` is the latest time of its connected sessions, or that of the database without any.
+    `device.seen` is the latest `seen` of these sessions, or that of the database if there is none.
     """
 
     device: Device

@@ -48,7 +48,7 @@ class NewDevice(NamedTuple):
 
 
 class NewPassword(NamedTuple):
-    """The new password, if it was generated, and whether setting it lifted a revocation."""
+    """The new password if it was generated, and whether setting it lifted a revocation."""
 
     password: str | None
     restored: bool
@@ -226,7 +226,10 @@ def _check_name(settings: Config, name: str) -> None:
 
 
 def _issue(folder: Path, name: str, jid: str, unit: Callable[[Transaction], None]) -> Path:
-    """Issue a certificate in the transaction of `unit`; return the folder of its files."""
+    """Run `unit` and record a new certificate in one transaction.
+
+    Returns the folder of the certificate's files, which are moved there after the commit.
+    """
     days = load.load(folder).xmpp.certificate_days
     ca = pki.load(folder)
     issued = certificates.issue(ca, jid, days, current_time.now().wall)
@@ -250,7 +253,8 @@ def _publish_crl(folder: Path, done: str) -> None:
             certificates.write_crl(tx, folder, ca)
     except (FieldpostError, OSError) as error:
         raise SetupError(
-            f"{done}, but {pki.files(folder).crl} could not be updated: {error}"
+            f"{done}, but {pki.files(folder).crl} could not be updated: {error}; after correcting"
+            " this, run `fieldpost doctor`"
         ) from error
 
 

@@ -51,7 +51,7 @@ def read(folder: Path) -> Iterator[LoggedEvent]:
 
 
 def _lane(connection: sqlite3.Connection, epoch: str, lane: str) -> Iterator[LoggedEvent]:
-    """Yield a lane's events by their numbers, outside of any transaction."""
+    """Yield a lane's events by number; no transaction is open while the caller handles one."""
     seq = 0
     while True:
         with _snapshot(connection) as tx:
@@ -70,7 +70,7 @@ def _snapshot(connection: sqlite3.Connection) -> AbstractContextManager[Transact
 
 
 def _unsealed(tx: Transaction, epoch: str, lane: str, seq: int) -> Sequence[Any]:
-    """Return unsealed events; an epoch that has ended has none."""
+    """Return the next unsealed events of a lane after number `seq`; none if the epoch has ended."""
     if epoch != meta.read_text(tx, meta.EPOCH):
         return ()
     return events.read(tx, lane, seq, PAGE, PAGE_BYTES)

@@ -10,7 +10,7 @@ from pathlib import Path
 def other_owner(folder: Path) -> str | None:
     """Return the name of the folder's owner, unless the current user is the owner or root.
 
-    Returns `None` as well if there is no such folder.
+    If there is no such folder, returns `None`.
     """
     try:
         owner = folder.stat().st_uid

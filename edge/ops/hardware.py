@@ -50,7 +50,7 @@ def _device(folder: Path, root: Path) -> Path:
 
 
 def disk(folder: Path, root: Path = Path("/")) -> Disk:
-    """Return the disk that holds `folder`; if it is unknown, describe the file system."""
+    """Return the disk that holds `folder`; if that is unknown, the size of its file system."""
     place = _device(folder, root)
     sectors = _number(place / "size")
     if sectors is None:
@@ -63,14 +63,14 @@ def disk(folder: Path, root: Path = Path("/")) -> Disk:
 
 
 def temperature(root: Path = Path("/")) -> float | None:
-    """Return the highest temperature of the machine's sensors in degrees Celsius."""
+    """Return the machine's highest temperature in degrees Celsius, or `None` without a sensor."""
     zones = (root / "sys/class/thermal").glob("thermal_zone*/temp")
     found = [value for zone in zones if (value := _number(zone)) is not None]
     return max(found) / 1000 if found else None
 
 
 def undervoltage(root: Path = Path("/")) -> bool | None:
-    """Return whether the voltage was too low since the last call, or `None` if unknown.
+    """Return whether the voltage was too low since the last call; `None` if unknown.
 
     Only a Raspberry Pi reports this.
     """
@@ -88,7 +88,7 @@ def _number(path: Path) -> int | None:
 
 
 def _text(path: Path) -> str | None:
-    """Read a short text; return `None` if it is missing or a placeholder."""
+    """Read a short text file; return `None` if it is missing or contains a placeholder."""
     try:
         with path.open("rb") as file:
             text = file.read(MAX_TEXT).decode("ascii", "replace").strip("\0 \n")

@@ -27,7 +27,8 @@ _PREFIX: Final = "pubsub#"
 class NodeSummary(NamedTuple):
     """A node; `items` and `bytes` count its stored items, or the items in its queue.
 
-    `subscribers` counts the subscriptions to it by name, or the members of its queue.
+    `subscribers` counts the subscriptions to the node, but not those to filters; these
+    subscriptions are the members of a queue node.
     """
 
     name: str
@@ -39,7 +40,7 @@ class NodeSummary(NamedTuple):
 
 
 def list_all(folder: Path) -> Iterator[NodeSummary]:
-    """Yield all nodes by name (`read_pages`)."""
+    """Yield all nodes, ordered by name, as `read_pages` reads them."""
     return read_pages(folder, "", _page, lambda node: node.name)
 
 

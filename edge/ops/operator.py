@@ -70,7 +70,7 @@ def check_filters(filters: list[str]) -> tuple[str, ...]:
 
 
 def perform(context: Context, tx: Transaction, request: Work) -> Answer:
-    """Perform a request; the log event of a refusal is kept."""
+    """Perform a request; if it is refused, return the reason, and keep the event that logs it."""
     try:
         if isinstance(request, SendMessage):
             _send(context, tx, request)
@@ -144,7 +144,7 @@ def _hand_over(context: Context, tx: Transaction, request: SendMessage, body: by
 
 
 def _publish(context: Context, tx: Transaction, request: SendMessage, body: bytes) -> None:
-    """Publish the item in a message, with publish options, which only a request can carry."""
+    """Publish the item in a message with the request's options, which the message cannot carry."""
     destination, to = destinations.find(context, request.to)
     contents = destination.read(context, body, to)
     if contents.item is None:
@@ -195,7 +195,7 @@ def _owner(context: Context, tx: Transaction, owner: str) -> str:
     try:
         address = addresses.parse(owner)
         if context.has_accounts and addresses.kind_of(context.domain, address) is not _ACCOUNT:
-            raise RequestRefused(f"owner {owner} is not an account")
+            raise RequestRefused(f"owner {owner} is not the address of a device")
     except addresses.AddressError as error:
         raise RequestRefused(f"owner {owner}: {error}") from None
     if context.has_accounts and accounts.status(tx, address.local) is None:

@@ -15,8 +15,8 @@ from edge.errors import FieldpostError
 class SendMessage(Struct, frozen=True, tag="send"):
     """A request to send a message, the text of a `<message/>`, at QoS level 0, 1 or 2.
 
-    `to` is the address. If there are publish `options`, by registered name, it must be a queue
-    node.
+    `to` is the recipient's address. If there are publish `options`, by registered name, it must be
+    the address of a queue node.
     """
 
     to: str
@@ -86,7 +86,10 @@ class ItemReport(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True, omit_defaults=True):
-    """The result of a request; `error` is the reason if the request was refused, else empty."""
+    """The result of a request; `error` is the reason if the request was refused, else empty.
+
+    `item` is the item that was taken or, for a listener, published.
+    """
 
     error: str = ""
     item: ItemReport | None = None

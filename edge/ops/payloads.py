@@ -19,7 +19,7 @@ _CONTAINER: Final = clark(JSON, "json")
 
 
 class PayloadError(FieldpostError):
-    """A text that cannot be sent in the chosen format, or a message that is no item."""
+    """A text cannot be sent in the chosen format, or a message does not contain one item."""
 
 
 class Payload(NamedTuple):

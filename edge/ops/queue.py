@@ -56,7 +56,7 @@ def find(tx: Transaction, name: str) -> Overview:
 
 
 def all_queues(folder: Path) -> Iterator[Overview]:
-    """Yield all queues, the oldest first (`read_pages`)."""
+    """Yield all queues, the oldest first, as `read_pages` reads them."""
     return read_pages(folder, 0, overview.page, lambda queue: queue.id)
 
 
@@ -108,7 +108,10 @@ def requeue_all(folder: Path, name: str) -> int:
 
 
 def purge(folder: Path, name: str) -> int:
-    """Delete the items of a queue; return the number of deleted items."""
+    """Delete the items of a queue, but no locked items of a shared subscription.
+
+    Returns the number of deleted items.
+    """
     return _in_batches(folder, name, admin.purge)
 
 

@@ -70,7 +70,7 @@ class Status(NamedTuple):
 
     Attributes:
         state: `RUNNING`, `NOT_RUNNING` or `NO_ANSWER`.
-        trouble: why the gateway does not answer.
+        trouble: why the running gateway does not answer, if that is so.
         version: the version of the running gateway, or of this command if none is running.
         build: whether it is "compiled" or "pure" (`build_kind`).
         boot: the kernel's id of the boot, if the gateway is running.

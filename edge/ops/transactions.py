@@ -69,7 +69,7 @@ def read_pages(
 def changing(folder: Path) -> Iterator[Transaction]:
     """Begin a write transaction on the database in `folder`.
 
-    Its service time is the last one that the gateway saved.
+    The service time of the transaction is the last one that the gateway saved.
     """
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,

@@ -104,10 +104,10 @@ class Lane(NamedTuple):
 class UplinkStatus(NamedTuple):
     """The state of the uplink.
 
-    `rejected` are segments that the centre rejected for good, `lost` the dropped ranges that the
-    centre does not know yet. `last_upload` is in ms since 1970 UTC. `quota` is the maximum size of
-    the backlog in bytes. `hours_until_full` is the time in which the backlog becomes full if
-    nothing is uploaded; it is `None` until the rate was measured for an hour.
+    `rejected` are segments that the centre rejected for good, `lost` the dropped ranges of events
+    that the centre does not know yet. `last_upload` is in ms since 1970 UTC. `quota` is the maximum
+    size of the backlog in bytes. `hours_until_full` is the time in which the backlog becomes full
+    if nothing is uploaded; it is `None` until the rate was measured for an hour.
     """
 
     gateway: str
@@ -187,7 +187,7 @@ def route(folder: Path, settings: Config) -> Route:
 
 
 def probe(route: Route, epoch: str) -> CentreAnswer | None:
-    """Query the centre, and return its answer; return `None` if no centre can be queried."""
+    """Query what the centre has of `epoch`; return `None` if no usable centre is configured."""
     if route.enrolment is None or route.problem is not None:
         return None
     return asyncio.run(_probe(route.enrolment, epoch))
@@ -234,7 +234,7 @@ async def _export(folder: Path, target: Path, *, every: bool) -> Export:
             case _:
                 raise SetupError(
                     f"{identity_path(identity)} cannot be written to {target}: {outcome.text};"
-                    f" {result.written} were written"
+                    f" {result.written} segments were written before"
                 )
     return result
 

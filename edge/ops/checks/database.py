@@ -27,13 +27,16 @@ PROGRESS_STEPS: Final = 100_000
 """SQLite instructions between two checks of the time limit."""
 
 MAX_ERRORS: Final = 5
-"""Maximum errors of a damaged database that are reported."""
+"""Maximum number of errors of a damaged database that are reported."""
 
 NEAR: Final = 0.9
-"""Used fraction of a limit from which it is reported."""
+"""Fraction of a limit; if at least this part of a limit is used, the limit is reported."""
 
 STUCK: Final = 1_800.0
-"""Age in seconds of a waiting item from which its queue is stuck, as in the centre's reports."""
+"""Age in seconds of a queue's oldest ready or locked item above which the queue is reported.
+
+The centre's reports use the same time.
+"""
 
 _HEADER_BYTES: Final = 100
 _MAGIC: Final = b"SQLite format 3\0"

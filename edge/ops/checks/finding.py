@@ -23,7 +23,7 @@ class Finding(NamedTuple):
 
 
 def early(what: str, begins: int, now: int) -> tuple[str, str]:
-    """Return the text and the remedy for a certificate or list that is not valid yet.
+    """Return the text and the remedy for a certificate or revocation list that is not valid yet.
 
     `what` names it; `begins` and `now` are in ms since 1970 UTC.
     """

@@ -30,7 +30,7 @@ _NEW_LIST: Final = (
 )
 
 MAX_NAMES: Final = 5
-"""Maximum devices that one finding names; further devices are only counted."""
+"""Maximum number of devices that one finding names; further devices are only counted."""
 
 
 def configuration(folder: Path) -> Iterator[Finding]:
@@ -72,7 +72,7 @@ def _secret(folder: Path, path: Path) -> Iterator[Finding]:
     except FileNotFoundError:
         remedy = (
             "restore it from a backup (`fieldpost restore`); an enrolment can be issued again with"
-            " `fieldpost-fleet gateway`"
+            " `fieldpost-fleet gateway add --renew`"
         )
         yield Finding("secrets", WRONG, f"{path} is missing", remedy)
         return

@@ -22,21 +22,23 @@ HOT: Final = 80.0
 """Degrees Celsius from which a Raspberry Pi throttles its processor."""
 
 SHORT_LIFE_YEARS: Final = 3.0
-"""Estimated life of a card, in years, below which it may have to be replaced."""
+"""Estimated life of a card, in years, below which the verdict is `notice`."""
 
 WRONG_CARD_YEARS: Final = 0.5
-"""Estimated life of a card, in years, below which the writing or the card must change."""
+"""Estimated life of a card, in years, below which the verdict is `wrong`: the gateway writes too
+much for this card."""
 
 WORN_PERCENT: Final = 80
 """Used percentage of an eMMC's rated life from which it should be replaced."""
 
 DEFAULT_WRITE_CYCLES: Final = 500
-"""Assumed number of full writes of an unrated card. Cards for cameras, with three bits per cell,
-are rated at 500 to 1,000 cycles and more; unrated cards are worse."""
+"""Number of times that a card can be written in full, assumed if `flash.endurance_bytes` is not
+set. Cards for cameras, with three bits per cell, are rated at 500 to 1,000 times and more; cards
+without a rating are worse."""
 
 MIN_MEASURED_SECONDS: Final = 3_600.0
-"""Minimum seconds of measurement for an estimate, because a start of the gateway writes more than
-the hour after it."""
+"""Minimum seconds of operation from which the card's life is estimated. A shorter time misleads,
+because a start of the gateway writes more than the hour after it."""
 
 _DAY: Final = 86_400.0
 _YEAR: Final = 365.0
@@ -59,7 +61,7 @@ def disk(folder: Path, settings: Config, used: int) -> Iterator[Finding]:
         yield Finding("disk", WRONG, f"{text}: new messages are refused", "free disk space")
     elif free < limits.database_bytes - used:
         remedy = "free disk space, or lower limits.database_bytes"
-        yield Finding("disk", NOTICE, f"{text}, which does not fit on the disk", remedy)
+        yield Finding("disk", NOTICE, f"{text}, and the disk has no room for the rest", remedy)
     else:
         yield Finding("disk", OK, text)
 

@@ -12,15 +12,15 @@ from edge.ops.uplink import CentreAnswer, Route, UplinkStatus
 from sync.common.text import duration, plural, size
 
 EXPIRY_NOTICE_DAYS: Final = 30
-"""Days before its expiry from which the gateway's certificate at the centre is reported.
+"""Days before the expiry of the gateway's certificate for the centre from which it is reported.
 
-It should have been renewed earlier.
+The running gateway should have renewed it earlier.
 """
 
 SILENCE: Final = 2 * 3600.0
 """Seconds without an upload, while segments wait, after which the verdict is `notice`.
 
-A segment is sealed every five minutes.
+By default, a segment is sealed every five minutes.
 """
 
 LONG_SILENCE: Final = 24 * 3600.0
@@ -33,8 +33,10 @@ Events are normally sealed at the age `uplink.segment_age`; a failed attempt is 
 """
 
 HALF: Final = 0.5
+"""Used fraction of `limits.backlog_bytes` from which the verdict is `notice`."""
+
 ALMOST: Final = 0.9
-"""Used fractions of `limits.backlog_bytes` from which the verdict is `notice` and `wrong`."""
+"""Used fraction of `limits.backlog_bytes` above which the verdict is `wrong`."""
 
 
 def route(found: Route, now: int) -> Iterator[Finding]:

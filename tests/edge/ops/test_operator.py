@@ -114,7 +114,7 @@ def test_a_message_reaches_a_device_at_each_level(gateway: Gateway) -> None:
         (CreateNode("new", options={"pubsub#colour": ["red"]}), "unknown"),
         (CreateNode("new", owner=f"nobody@{DOMAIN}"), "owner nobody@gw.example: there is no such"),
         (CreateNode("new", owner="valve1@other.example"), "serves only its own domain"),
-        (CreateNode("new", owner=f"valve1@{DOMAIN}/fw"), "is not an account"),
+        (CreateNode("new", owner=f"valve1@{DOMAIN}/fw"), "is not the address of a device"),
         (ConfigureNode("missing", {}), "does not exist"),
         (DeleteNode("missing"), "does not exist"),
     ],
