@@ -18,7 +18,7 @@ _LOCAL: Final = ".local"
 
 
 class KnownHosts:
-    """The known names: `localhost`, the machine's name (also with `.local`), configured names."""
+    """The known names: `localhost`, the machine's name `own` (also with `.local`), and `names`."""
 
     def __init__(self, names: Iterable[str], own: str) -> None:
         self._names = {"localhost", *names}
@@ -27,7 +27,10 @@ class KnownHosts:
             self._names |= {machine, machine + _LOCAL}
 
     def is_known(self, host: str) -> bool:
-        """Return whether a `Host` field (RFC 9110, section 7.2) names this gateway, on any port."""
+        """Return whether a `Host` field has an IP address or a known name, with or without a port.
+
+        Source: RFC 9110, section 7.2.
+        """
         found = _HOST.fullmatch(host)
         if found is None:
             return False

@@ -80,7 +80,10 @@ def parse(head: bytes) -> Request:
 
 
 def _field(field: bytes) -> tuple[bytes, bytes]:
-    """Parse a field into its lower-case name and its value; a body raises `RequestError`."""
+    """Parse a field into its lower-case name and its value.
+
+    Raises `RequestError` if the field is invalid or announces a body.
+    """
     found = _FIELD.fullmatch(field)
     if found is None:
         raise RequestError(400)

@@ -95,7 +95,7 @@ def _database_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[
     yield Family("backlog_segments", GAUGE, meaning, _lanes(snapshot, "segments"))
     meaning = "Bytes of a lane's segments waiting for the centre."
     yield Family("backlog_bytes", GAUGE, meaning, _lanes(snapshot, "bytes"))
-    meaning = "Time of the last segment that the centre accepted, in seconds since 1970 UTC."
+    meaning = "Time at which the centre last accepted a segment, in seconds since 1970 UTC."
     yield single(
         "uplink_last_upload_timestamp_seconds",
         GAUGE,

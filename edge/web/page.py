@@ -18,13 +18,13 @@ from edge.web.status_snapshot import ProcessFigures, RecentEvent, Snapshot
 from sync.common.text import duration, plural, size
 
 NEAR: Final = 0.5
-"""Used fraction of a limit from which the page shows the limit."""
+"""Fraction of a limit; if at least this part of a limit is used, the page shows the limit."""
 
 MAX_QUEUES: Final = 20
-"""Maximum queues that are shown: those with most items."""
+"""Maximum number of queues that are shown: those with the most items."""
 
 MAX_DEVICES: Final = 200
-"""Maximum devices that are shown, the first by name; the others are counted."""
+"""Maximum number of devices that are shown, the first by name; the others are counted."""
 
 REFRESH: Final = 30
 """Seconds after which a browser reloads the page."""
@@ -126,7 +126,7 @@ _DEVICE_HEADER: Final = (
 
 
 def _devices(devices: Iterable[DeviceStatus], now: int) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each session of each device, or one if it has none."""
+    """Yield a row for each session of each device; one row for a device without sessions."""
     for device, state, sessions in devices:
         waiting = str(device.held), str(device.outbox + device.offline)
         if not sessions:

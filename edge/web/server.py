@@ -15,12 +15,13 @@ from edge.web.http import RequestError, Response
 MAX_CONNECTIONS: Final = 16
 """Maximum concurrent connections; browsers and Prometheus need one or two.
 
-A new connection above the limit replaces the oldest that has sent no request yet, so that silent
-clients cannot block others. If there is none, the new connection is closed.
+A new connection above the limit replaces the oldest connection that has sent no request yet, so
+that silent clients cannot block others. If all have sent one, the new connection is closed.
 """
 
 TIMEOUT: Final = 10.0
-"""Seconds from connecting to the last byte of the response; the database may take five."""
+"""Maximum seconds from connecting to the last byte of the response, of which the database can take
+five."""
 
 
 class Server:
@@ -55,7 +56,7 @@ class Server:
     def admit(self, connection: _Connection) -> bool:
         """Return whether a new connection is accepted.
 
-        At the limit, a connection that has sent no request is closed to make room.
+        At the limit, the oldest connection that has sent no request is closed to make room.
         """
         if len(self.connections) >= MAX_CONNECTIONS:
             silent = next((each for each in self.connections if not each.has_request), None)

@@ -34,7 +34,7 @@ CACHE_TIME: Final = 5.0
 """Seconds for which a result from the database is reused."""
 
 MAX_EVENTS: Final = 20
-"""Maximum recent events that are kept for the status page."""
+"""Maximum number of recent events that are kept for the status page."""
 
 SHOWN_LEVELS: Final = frozenset(levels.at_least("Warning"))
 """Levels of the events that are kept for the status page."""
@@ -43,20 +43,23 @@ LAG_INTERVAL: Final = 0.5
 """Seconds between two measurements of the event-loop delay."""
 
 LAG_SAMPLES: Final = 120
-"""The number of measurements, one minute, of which the largest delay is reported."""
+"""Number of latest measurements (one minute) whose largest delay is reported."""
 
 
 class RecentEvent(NamedTuple):
-    """An event without its text, which could quote a message; `wall` is in ms since 1970."""
+    """An event for the status page, which must not show its `text`: that could quote a message.
+
+    `wall` is in ms since 1970 UTC.
+    """
 
     wall: int
     event: NewEvent
 
 
 class Snapshot(NamedTuple):
-    """The figures that are read from the database; `last_upload` is in ms since 1970.
+    """The figures that are read from the database; `last_upload` is in ms since 1970 UTC.
 
-    `events` are those of the last `observed` seconds.
+    `events` are the latest events that were kept in the `observed` seconds since the start.
     """
 
     status: Status
@@ -72,8 +75,9 @@ class Snapshot(NamedTuple):
 class ProcessFigures(NamedTuple):
     """The figures of the running process.
 
-    `resident` is its memory in bytes, `commit_delay` the seconds between batched commits,
-    `write_rate` bytes per second over the last hour, `loop_lag` the event-loop delay in seconds.
+    `resident` is its memory in bytes, `commit_delay` the minimum seconds between commits,
+    `write_rate` the bytes per second that it wrote in the last hour, and `loop_lag` the largest
+    event-loop delay in the last minute, in seconds.
     """
 
     status: ProcessStatus
