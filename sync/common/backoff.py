@@ -38,7 +38,8 @@ class Backoff:
     """Longest wait in seconds; after an outage, a client reconnects within this time."""
 
     denied: float = 60.0
-    """Upper bound of the first wait after a refused login, in seconds; only a person can fix it."""
+    """Upper bound of the first wait after a refused login, in seconds. Only a person can correct
+    the cause, so that it is higher than after other failures."""
 
     def __post_init__(self) -> None:
         """Raise ValueError unless 0 < `least` <= `denied` <= `most`."""

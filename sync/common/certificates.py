@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
 SKEW: Final = datetime.timedelta(days=1)
-"""Time by which validity begins in the past, because a device's clock may be behind."""
+"""Time before the issue at which a certificate's validity begins: a peer's clock may be behind."""
 
 PublicKey: TypeAlias = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey
 """The types of public keys for which a certificate may be issued."""
@@ -84,7 +84,7 @@ def issued_by(ca: x509.Certificate) -> x509.AuthorityKeyIdentifier:
 
 
 def common_name(text: str) -> x509.Name:
-    """Return a common name: the first 64 characters, because X.520 permits no more."""
+    """Return a common name: the first 64 characters of `text`, because X.520 permits no more."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
 
 

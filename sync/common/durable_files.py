@@ -20,7 +20,7 @@ PUBLIC_FILE: Final = 0o644
 PRIVATE_FOLDER: Final = 0o700
 
 LOCK_WAIT: Final = 5.0
-"""Seconds to wait for another command that changes the same folder, which takes milliseconds."""
+"""Seconds to wait for another command that changes the same folder. A change takes milliseconds."""
 
 _POLL: Final = 0.02
 """Seconds between two attempts to get a lock, short enough not to be noticed."""

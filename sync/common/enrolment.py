@@ -117,10 +117,11 @@ def parse_enrolment(text: str) -> Enrolment:
         raise EnrolmentError("the file is not JSON") from None
     if not isinstance(fields, dict) or not _KEYS <= fields.keys() <= _KEYS | _SECRETS:
         raise EnrolmentError(
-            "the fields of the object must be version, gateway, url, token, ca, certificate, key"
+            "the object must have the fields version, gateway, url and ca; the only others that it"
+            " may have are token, certificate and key"
         )
     if fields.pop("version") != _VERSION:
-        raise EnrolmentError(f"`version` is not {_VERSION}")
+        raise EnrolmentError(f"`version` is not {_VERSION}, the only supported one")
     if not all(isinstance(value, str) for value in fields.values()):
         raise EnrolmentError("each field except `version` must be a string")
     return Enrolment(**{"token": "", **fields})

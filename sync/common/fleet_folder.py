@@ -24,10 +24,10 @@ FLEET_DIR_VARIABLE: Final = "FIELDPOST_FLEET_DIR"
 """Environment variable that names the fleet folder if the option `--dir` is not given."""
 
 LOCK_WAIT_S: Final = 10.0
-"""Seconds that a command waits while another command changes the fleet folder; most take less."""
+"""Maximum seconds to wait for another command that changes the fleet folder. Changes take less."""
 
 GATEWAY_LENGTH: Final = 240
-"""Longest name of a gateway, in characters. A file name has at most 255, including its suffix."""
+"""Maximum characters of a gateway's name. A file name has at most 255, including its suffix."""
 
 
 def segment_path(identity: Identity) -> PurePosixPath:

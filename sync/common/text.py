@@ -18,7 +18,7 @@ _ESCAPE: Final = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[\\nrt
 def printable(text: str, encoding: str = "utf-8") -> str:
     """Escape unprintable characters, so that text cannot forge lines or control a terminal.
 
-    Characters that `encoding` cannot represent are escaped as well.
+    Characters that `encoding` cannot represent are also escaped.
     """
     escaped = "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
@@ -82,7 +82,7 @@ def os_error(error: OSError) -> str:
 
 
 def columns(rows: Sequence[tuple[str, ...]], right: Container[int] = ()) -> Iterator[str]:
-    """Align rows in columns, and those with an index in `right` (from 0) to the right."""
+    """Format rows as aligned columns; a column whose index is in `right` is right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (

@@ -1,6 +1,6 @@
 """The columns of a segment's body: times, numbers, values, strings and tags.
 
-Each column is a CBOR map. Rows without a value are 0 in its bitmap `present`.
+Each column is a CBOR map. In its bitmap `present`, the bit of a row without a value is 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Value = TypeVar("Value", str, int, float)
 
 
 def split_absent(rows: Sequence[Value | None]) -> tuple[dict[str, Any], Sequence[Value]]:
-    """Return a column with only the bitmap of rows that are not None, and the values.
+    """Return a column that contains only the bitmap `present`, and the rows that are not None.
 
     The column is empty, without a bitmap, if no row or every row is None.
     """
@@ -144,7 +144,10 @@ def pack_values(rows: Sequence[float | None]) -> dict[str, Any] | None:
 
 
 def _as_decimals(values: Sequence[float], exact: bytes) -> dict[str, Any] | None:
-    """Encode values as integers and a number of decimals; return None if that is not exact."""
+    """Encode values as integers and a number of decimals; return None if that is not exact.
+
+    `exact` is the values as 64-bit floats, little-endian.
+    """
     largest = max(map(abs, values))
     sample = values[:: max(1, len(values) // _SAMPLES)]
     for decimals in range(MAX_DECIMALS + 1):
@@ -165,7 +168,10 @@ def _as_decimals(values: Sequence[float], exact: bytes) -> dict[str, Any] | None
 
 
 def _as_floats(values: Sequence[float], exact: bytes) -> dict[str, Any]:
-    """Encode values as 32-bit floats if that is exact, else as 64-bit floats."""
+    """Encode values as 32-bit floats if that is exact, else as 64-bit floats.
+
+    `exact` is the values as 64-bit floats, little-endian.
+    """
     try:
         single = struct.pack(f"<{len(values)}f", *values)
     except OverflowError:
@@ -275,7 +281,7 @@ def read_entries(column: dict[str, Any], most: int) -> list[str]:
 
 
 def _interleaved(text: str, width: Any, most: int) -> list[str]:
-    """Split a text of interleaved strings of `width` characters each."""
+    """Split a text of at most `most` interleaved strings of `width` characters each."""
     if type(width) is not int or width < 1 or len(text) % width or len(text) // width > most:
         raise SegmentError("column", "`width` is invalid, or does not divide the text's length")
     count = len(text) // width
@@ -336,7 +342,7 @@ def unpack_tags(item: Any, rows: int) -> list[dict[str, str]]:
 
 
 def _add_rest(found: list[dict[str, str]], tags: dict[str, Any], most: int) -> None:
-    """Decode the tags whose keys have no column of their own, and add them to `found`."""
+    """Decode the tags whose keys have no column, at most `most` tags, and add them to `found`."""
     places = unpack_array(tags["rows"], UNSIGNED, 1, most)
     if max(places) >= len(found):
         raise SegmentError("column", "a tag is beyond the last row")

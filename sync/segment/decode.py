@@ -51,9 +51,9 @@ def decode(data: bytes) -> Segment:
 def decode_columns(
     data: bytes, readers: Mapping[str, Reader] | None = None
 ) -> tuple[SegmentHeader, dict[str, Any]]:
-    """Decode a segment's header and columns: a list for each field of `Event`, in order.
+    """Return a segment's header, and for each field of `Event`, in its order, the list of values.
 
-    Absent values are None; tags are a dict for each row, possibly empty. `readers` replaces
+    Absent values are None; tags are a dict for each event, possibly empty. `readers` replaces
     `READERS` to decode columns to other types than lists. Raises `SegmentError`.
     """
     frame = unpack_frame(data)

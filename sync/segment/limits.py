@@ -8,46 +8,48 @@ from __future__ import annotations
 from typing import Final
 
 MAX_FILE: Final = 16 * 1024 * 1024
-"""Most bytes of a segment: 16 times the size at which it is sealed."""
+"""Maximum bytes of a segment: 16 times the size at which it is sealed."""
 
 MAX_BODY: Final = 64 * 1024 * 1024
-"""Most bytes of the decompressed body, to limit the memory for decoding."""
+"""Maximum bytes of the decompressed body, to limit the memory for decoding."""
 
 MAX_HEADER: Final = 65_535
-"""Most bytes of the header: the largest value of its 16-bit length field."""
+"""Maximum bytes of the header: the largest value of its 16-bit length field."""
 
 MAX_EVENTS: Final = 65_536
-"""Most events in a segment: 32 times the number at which it is sealed."""
+"""Maximum number of events in a segment: 32 times the number at which it is sealed."""
 
 MAX_DEPTH: Final = 8
-"""Most levels of nested CBOR: twice as many as the format needs."""
+"""Maximum number of levels of nested CBOR: twice as many as the format needs."""
 
 MAX_ITEMS: Final = 8_192
-"""Most CBOR items in a header or a body: about eight times as many as the encoder writes."""
+"""Maximum number of CBOR items in a header or a body: about eight times what the encoder writes."""
 
 MAX_DROPPED: Final = 256
-"""Most dropped ranges in a header; adjacent ranges with the same reason are merged."""
+"""Maximum number of dropped ranges in a header; adjacent ranges with one reason are merged."""
 
 MAX_WORD: Final = 32
-"""Most characters of the reason of a dropped range."""
+"""Maximum characters of the reason of a dropped range."""
 
 MAX_NAME: Final = 128
-"""Most characters of the boot id, of the firmware's version, and of the software's version."""
+"""Maximum characters of the boot id, of the firmware's version, and of the software's version."""
 
 MAX_HASH: Final = 64
-"""Most bytes of the configuration's hash."""
+"""Maximum bytes of the configuration's hash."""
 
 MAX_TAG_COLUMNS: Final = 64
-"""Most tag keys with their own column; tags with further keys take more space."""
+"""Maximum number of tag keys that have a column each; tags with further keys take more space."""
 
 MAX_TAGS: Final = 1_048_576
-"""Most tags in a segment, which need memory to decode; 1 MiB of events cannot have more."""
+"""Maximum number of tags in a segment, because each needs memory when decoded. Events of 1 MiB, the
+size at which a segment is sealed, cannot have more."""
 
 MAX_DECIMALS: Final = 6
-"""Most decimal places of values that are encoded as integers; with more, a float is as small."""
+"""Maximum number of decimals of values encoded as integers; with more, a float is as small."""
 
 MAX_SEQ: Final = 2**63 - 1
-"""Largest sequence number and byte count: signed 64-bit integers, as in SQL and Parquet."""
+"""Largest sequence number, and largest number of bytes: both are signed 64-bit integers, as in SQL
+and Parquet."""
 
 MIN_TIME: Final = -62_135_596_800_000
 """Milliseconds since 1970: the start of the year 1, the earliest common to date libraries."""

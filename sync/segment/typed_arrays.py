@@ -76,8 +76,9 @@ def smallest_type(numbers: Sequence[int]) -> int:
 def unpack_array(
     item: Any, tags: Sequence[int], least: int, most: int | None = None
 ) -> tuple[Any, ...]:
-    """Decode a typed array with a CBOR tag in `tags`, and `least` to `most` (default: `least`)
-    numbers.
+    """Decode a typed array of `least` to `most` numbers that has a CBOR tag in `tags`.
+
+    `most` is `least` by default.
 
     Raises `SegmentError` with the reason `column`.
     """
