@@ -15,10 +15,11 @@ if TYPE_CHECKING:  # heavy imports, made where they are used
 
 
 class Selection(NamedTuple):
-    """The content of a report; None selects everything.
+    """The choice of a report's content.
 
-    `since` is the first day (UTC), `as_of` the point in time that the report describes (None for
-    now), `cap` the quota of a gateway's folder in bytes.
+    `since` is the first day (UTC; None for all days), `gateways` the gateways (None for all),
+    `as_of` the point in time that the report describes (None for now), and `cap` the quota of a
+    gateway's folder in bytes (None for the quota that the gateway reports).
     """
 
     since: date | None = None

@@ -19,13 +19,13 @@ if TYPE_CHECKING:  # heavy imports, made where they are used
     from sync.alerts.webhook import Webhook
 
 URL_VARIABLE: Final = "FIELDPOST_ALERTS_WEBHOOK"
-"""Environment variable for `--webhook`, because the URL may contain a secret."""
+"""Environment variable that can replace `--webhook`, because the URL may contain a secret."""
 
 TOKEN_VARIABLE: Final = "FIELDPOST_ALERTS_TOKEN"  # noqa: S105
-"""Environment variable with the webhook's token, instead of `--webhook-token`."""
+"""Environment variable with the webhook's token, which can replace `--webhook-token`."""
 
 TOKEN_BYTES: Final = 4_096
-"""Longest token, in bytes."""
+"""Maximum length of the webhook's token, in bytes."""
 
 
 @click.command()
@@ -71,7 +71,7 @@ def command(
     """Watch the fleet and report problems, until SIGTERM.
 
     Each problem causes an alert when it begins and when it ends, as a line of JSON on standard
-    output. This needs no Java, but an ingest that runs all the time,
+    output. No Java is needed. The ingest must run all the time, for example by
     `fieldpost-fleet ingest --continuous`. With --once, exit status 1 means that some
     alerts could not be delivered to the webhook yet.
     """
@@ -102,24 +102,30 @@ def _webhook(url: str | None, token_file: Path | None) -> Webhook | None:
 
 
 def _token(file: Path | None) -> str:
-    """Read the token. Raises FleetError when an HTTP header cannot carry it."""
+    """Return the webhook's token, empty if there is none.
+
+    Raises FleetError if it is too long or an HTTP header cannot carry it.
+    """
     text = os.environ.get(TOKEN_VARIABLE, "")
     if file is not None:
         with file.open("rb") as opened:
             text = opened.read(TOKEN_BYTES + 1).decode("utf-8", "replace")
     token = text.strip()
     if len(token) > TOKEN_BYTES or not (token.isascii() and (token.isprintable() or not token)):
-        msg = "the webhook's token must be one line of printable ASCII characters"
+        msg = (
+            "the webhook's token must be one line of printable ASCII characters,"
+            f" at most {TOKEN_BYTES}"
+        )
         raise FleetError(msg)
     return token
 
 
 async def check_once(monitor: AlertMonitor) -> None:
-    """Check and deliver once. Raises FleetError while alerts still wait for the webhook."""
+    """Check the fleet once and deliver alerts; raises FleetError if the webhook did not get all."""
     monitor.check()
     await monitor.deliver()
     if monitor.undelivered:
-        msg = f"{monitor.undelivered} alerts wait for the webhook"
+        msg = f"{monitor.undelivered} alerts wait for the webhook; the next run tries again"
         raise FleetError(msg)
 
 

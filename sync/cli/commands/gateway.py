@@ -37,7 +37,9 @@ def command() -> None:
 @command.command()
 @click.argument("gateway")
 @fleet_dir
-@click.option("--url", required=True, help="URL of this centre for the gateway: https://HOST:PORT.")
+@click.option(
+    "--url", required=True, help="URL at which the gateway reaches this centre: https://HOST:PORT."
+)
 @click.option(
     "--host",
     "hosts",
@@ -160,7 +162,7 @@ def _check(gateway: str, url: str) -> None:
         msg = "must be a domain in lower case of at most 240 characters"
         raise click.BadParameter(msg, param_hint="GATEWAY")
     if not is_centre_url(url):
-        raise click.BadParameter("must be https://HOST:PORT", param_hint="--url")
+        raise click.BadParameter("must be https://HOST or https://HOST:PORT", param_hint="--url")
 
 
 def _refuse_to_overwrite(
@@ -179,7 +181,10 @@ def _refuse_to_overwrite(
 
 
 def _prepare_certificates(fleet: FleetFolder, hosts: tuple[str, ...], ca: Path | None) -> str:
-    """Issue a certificate for `hosts`; return the authority (PEM) that the gateway trusts."""
+    """Issue the receiver's certificate for `hosts`; return the authority that the gateway trusts.
+
+    This is the content of the PEM file `ca`, or the centre's own authority if `ca` is None.
+    """
     from sync.receiver.pki import Authority
 
     authority = Authority(fleet.pki)
@@ -215,7 +220,10 @@ def _enrol(
     *,
     renew: bool,
 ) -> None:
-    """Write the enrolment file, then the record: without the file, no record may change."""
+    """Write the enrolment file and then the gateway's record.
+
+    If the file cannot be written, the record does not change.
+    """
     from sync.receiver.gateways import GatewayRegistry
 
     if out is not None:

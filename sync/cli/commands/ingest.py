@@ -1,4 +1,4 @@
-"""`fieldpost-fleet ingest`: move landed segments into the tables."""
+"""`fieldpost-fleet ingest`: load segments that have arrived into the tables."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def command(
     """Load all arrived segments into the tables.
 
     Each segment is added exactly once, and its file is moved to the archive. Spark (and Java) is
-    started only if more than 2,000 files or 32 MiB wait, or if they are not on local disks.
+    started only if more than 2,000 files or 32 MiB wait, if they are not on local disks, or for
+    --report.
 
     Spark's messages of the last run are in DIR/tables/ingest.log, unless --verbose shows them. With
     --continuous, each run that found segments prints a line, and ingest.log is rotated to

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # a heavy import, made where it is used
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
-@click.option("--verbose", is_flag=True, help="Show Spark's own messages.")
+@click.option("--verbose", is_flag=True, help="Show Spark's messages.")
 def command(
     folder: Path | None,
     landing: str | None,

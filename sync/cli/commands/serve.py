@@ -168,7 +168,11 @@ def _certificate_files(certificate: Path | None, key: Path | None) -> tuple[Path
 
 
 def _reverse_proxy(host: str, addresses: tuple[str, ...], header: str | None) -> ReverseProxy:
-    """Return the trusted proxy. Plain HTTP on a public address would expose tokens."""
+    """Return the trusted reverse proxy at `addresses`, by default on this machine.
+
+    Without `addresses`, refuses to listen on another `host` than this machine, because plain HTTP
+    would expose tokens.
+    """
     from sync.receiver.proxy import LOOPBACK_NETWORKS, ReverseProxy
     from sync.uplink.proxies import is_this_machine
 
