@@ -12,7 +12,7 @@ class MessageRefused(FirmwareError, ValueError):
 
 
 class OutboxError(FirmwareError):
-    """The outbox is damaged, locked, of another device, or too new, or its disk failed."""
+    """The outbox is damaged, locked, of another device or a newer version, or its disk failed."""
 
 
 class OutboxFull(FirmwareError):
@@ -20,7 +20,7 @@ class OutboxFull(FirmwareError):
 
 
 class InboxError(FirmwareError):
-    """The inbox is damaged, locked, of another device, or too new, or its disk failed."""
+    """The inbox is damaged, locked, of another device or a newer version, or its disk failed."""
 
 
 class NotSent(FirmwareError):
@@ -52,11 +52,11 @@ class NoAnswer(FirmwareError):
 
 
 class CannotDo(FirmwareError):
-    """Raised by a worker's `work` to return an item to the queue for another worker."""
+    """Raised by a worker's function `work` to return an item to the queue for another worker."""
 
 
 class JobsError(FirmwareError):
-    """A worker's file is damaged, locked, of another worker, or too new, or its disk failed."""
+    """A worker's file is damaged, locked, another worker's or too new, or its disk failed."""
 
 
 class ScenarioFailed(FirmwareError):

@@ -16,7 +16,7 @@ _DAY_S = 86_400.0
 def number(
     name: str, kind: click.ParamType[Any], default: float, help_: str, metavar: str = "N"
 ) -> Decorator:
-    """Return a decorator that adds an option with a number; the help shows it as `metavar`."""
+    """Return a decorator that adds an option with a number, shown in the help as `metavar`."""
     return click.option(
         name, type=kind, default=default, show_default=True, metavar=metavar, help=help_
     )

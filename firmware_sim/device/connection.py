@@ -137,7 +137,7 @@ class _Client(ClientXMPP):
         self.enable_plaintext = False
 
     def send_raw(self, data: str | bytes) -> None:
-        """Send text; count a `StanzaText` for stream management, and keep it for a resumption."""
+        """Send text; count a `StanzaText` for stream management, and keep it until acknowledged."""
         super().send_raw(data)
         management: Any = self.plugin.get(_MANAGEMENT, None)
         if not isinstance(data, StanzaText) or management is None or not management.enabled_out:
@@ -156,7 +156,7 @@ class _Client(ClientXMPP):
         return await super()._handle_stream_features(features)
 
     async def start_tls(self) -> bool:
-        """Upgrade to TLS; raise the event `connection_failed` if the handshake fails."""
+        """Upgrade to TLS; return whether this succeeded, and trigger `connection_failed` if not."""
         secured = False
         with contextlib.suppress(Exception):  # slixmpp has no type for it
             secured = await super().start_tls()
@@ -246,13 +246,13 @@ class Connection:
 
     @property
     def can_resume(self) -> bool:
-        """Return whether the session may be resumed after its connection is lost."""
+        """Return whether the session can be resumed after its connection is lost."""
         if not self._resumable or self._aborted or not self._started.done():
             return False
         return bool(self._client.plugin[_MANAGEMENT].sm_id)
 
     async def resume(self, timeout: float) -> bool:  # noqa: ASYNC109
-        """Connect again and resume the session; return False if the server has ended it.
+        """Connect again and resume the session; return False if the server has ended the session.
 
         Unacknowledged stanzas are sent again.
 
@@ -274,7 +274,7 @@ class Connection:
         raise ConnectionFailed(self.lost.result())
 
     async def _connect(self, timeout: float) -> None:  # noqa: ASYNC109
-        """Connect, and wait until a session is established or lost, or for `timeout` seconds."""
+        """Connect; wait for a session or a failure, for up to `timeout` seconds."""
         self._client.connect(self._endpoint.host, self._endpoint.port)
         waits: set[asyncio.Future[Any]] = {self._started, self.lost}
         await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -310,12 +310,12 @@ class Connection:
         self._client.send(StanzaText(text))
 
     def announce(self, priority: int) -> None:
-        """Send presence with a priority and the device's capabilities, if it has a receiver."""
+        """Send presence with a priority and entity capabilities, if the device can receive."""
         if self._receiver is not None:
             self._receiver.announce(priority)
 
     def read(self, *, go_on: bool) -> None:
-        """Pause reading, or resume it with `go_on`; unread data waits at the server."""
+        """Resume reading if `go_on`, otherwise pause it; unread data waits at the server."""
         transport = self._client.transport
         if self.bound and transport is not None and not transport.is_closing():
             (transport.resume_reading if go_on else transport.pause_reading)()
@@ -328,7 +328,7 @@ class Connection:
         self.abort("closed")
 
     def abort(self, reason: str) -> None:
-        """Abort the connection, end the session, and stop slixmpp's tasks."""
+        """Abort the connection, complete `lost` with `reason`, and stop slixmpp's tasks."""
         self._aborted = True
         self._lose(reason)
         self._drop_connection()

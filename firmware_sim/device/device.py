@@ -42,7 +42,7 @@ from firmware_sim.device.subscriptions import Subscriptions
 from firmware_sim.errors import ConnectionFailed, DeviceStopped, MessageRefused, NotSent
 
 BACKLOG: Final = 256
-"""Number of received messages that may wait for the application; then the device stops reading."""
+"""Maximum number of received messages that wait for `messages`; then the device stops reading."""
 
 _DEFAULTS: Final = (SendPolicy(), OutboxLimits(), ReconnectPolicy())
 _LEVELS: Final = {0: "at most once", 1: "acknowledged", 2: "assured"}
@@ -208,9 +208,9 @@ class Device(SessionClient):
     async def messages(self) -> AsyncIterator[ReceivedMessage]:
         """Iterate over received messages, for a device with `receive` and without `on_message`.
 
-        Messages count as delivered before they are iterated over: those that still wait when the
-        process ends are lost. While `BACKLOG` messages wait, the device does not read, and the
-        gateway keeps further messages.
+        A message counts as delivered before the iteration returns it, so messages that still wait
+        for the iteration when the process ends are lost. When `BACKLOG` messages wait, the device
+        stops reading, and the gateway keeps further messages.
         """
         while True:
             message = await self._delivered.get()
@@ -225,8 +225,9 @@ class Device(SessionClient):
             RequestRefused: the service refused a subscription.
             DeviceStopped: the device is not running, or has no subscriptions.
         """
+        self._running()
         if self._subscriptions is None:
-            raise DeviceStopped("the device is not running, or has no subscriptions")
+            raise DeviceStopped("the device has no subscriptions (`ReceiveOptions.subscriptions`)")
         await self._subscriptions.made()
 
     def counts(self) -> Mapping[State, int]:
@@ -243,7 +244,7 @@ class Device(SessionClient):
 
     @property
     def last_wait(self) -> str:
-        """Return the recipient's last answer if it was an error of type `wait`, else ""."""
+        """Return the text of the last answer if it was an error of type `wait`, else ""."""
         return self._running().sender.last_wait
 
     def pause_reading(self) -> None:
@@ -261,9 +262,10 @@ class Device(SessionClient):
         Raises:
             DeviceStopped: the device is not running, or has no inbox.
         """
-        if self._runtime is None or self._runtime.inbox is None:
-            raise DeviceStopped("the inbox is not open")
-        return self._runtime.inbox
+        inbox = self._running().inbox
+        if inbox is None:
+            raise DeviceStopped("the device has no inbox; create it with the argument `receive`")
+        return inbox
 
     async def close(self) -> None:
         """Close the stream and the files. Undelivered messages stay in the outbox."""
@@ -363,7 +365,7 @@ class Device(SessionClient):
         return replace(receive, afterwards=deliver)
 
     async def _resume(self, connection: Connection, sender: SenderLoop) -> bool:
-        """Reconnect until the session is resumed; return False if the server has ended it."""
+        """Reconnect until the session is resumed; return False if the server has ended that."""
         sender.suspend()
         rule, failures, resumed = self._reconnect, 0, None
         while resumed is None:
@@ -415,7 +417,7 @@ class Runtime:
         self.receiver: ReceiverLoop | None = None
 
     def receive(self, jid: str, options: ReceiveOptions) -> None:
-        """Open the inbox and begin to receive. An error of the inbox later also stops sending.
+        """Open the inbox and begin to receive. A later error of the inbox also stops sending.
 
         Raises:
             InboxError: the inbox cannot be opened; the outbox is closed again.

@@ -113,7 +113,7 @@ class Inbox(DurableFile):
         self._limits = limits
         owner, seconds = db.execute(_OWNER).fetchone()
         if owner != jid:
-            raise InboxError(f"this inbox belongs to {owner}, not to {jid}")
+            raise InboxError(f"this inbox belongs to {owner}, not to {jid}; give another file")
         self._begun = time.monotonic() - seconds
 
     @classmethod
@@ -157,7 +157,7 @@ class Inbox(DurableFile):
         self._db.execute("RELEASE attempt")
 
     def find(self, key: Key) -> tuple[State, str | None]:
-        """Return the state of the message with this key, and its body; None unless it is held."""
+        """Return the state of the message with this key, and its body if it is held, else None."""
         held = self._db.execute(_HELD, key).fetchone()
         if held is not None:
             return State.HELD, str(held[0])
@@ -165,7 +165,7 @@ class Inbox(DurableFile):
         return (State.RELEASED if known else State.UNKNOWN), None
 
     def has_room(self, key: Key, body: str) -> bool:
-        """Return whether there is room for a message, after expiring old messages if necessary."""
+        """Return whether there is room for a message; if necessary, drop expired messages first."""
         fits = self._fits(key, body)
         if not fits:
             self._expire()

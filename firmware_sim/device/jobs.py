@@ -134,7 +134,8 @@ class JobStore(DurableFile):
         with opened(path, JobsError, tables, (jid, node)) as db:
             row = db.execute(_OWNER).fetchone()
             if row != (jid, node):
-                raise JobsError(f"{path} belongs to worker {row[0]} of queue {row[1]}")
+                text = f"{path} belongs to worker {row[0]} of queue {row[1]}; give another file"
+                raise JobsError(text)
             return cls(db, keep)
 
     def record_work(self, job: Job) -> None:

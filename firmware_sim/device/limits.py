@@ -10,21 +10,21 @@ class SendPolicy:
     """Timeouts and retries of a sender, and the limits of messages in flight."""
 
     retry_base: float = 15.0
-    """Seconds until the first retransmission, for a slow link; the wait doubles each time."""
+    """Seconds until the first retransmission, enough for a slow link; the wait then doubles."""
     retry_cap: float = 3600.0
-    """Longest wait between two retransmissions, in seconds: the longest delay after an outage."""
+    """Maximum seconds between two retransmissions, and so the longest delay after an outage."""
     jitter: float = 0.25
     """Largest random reduction of a wait, as a fraction (0 to 1), to spread the load of a fleet."""
     max_attempts: int = 10
-    """Transmissions of one step without an answer before the message ends; about two hours."""
+    """Maximum transmissions of one step, over about two hours; then the sender gives up."""
     window: int = 16
-    """Most messages in flight: half of the 32 that a gateway holds for one source."""
+    """Maximum number of messages in flight: half of the 32 that a gateway holds for one sender."""
     window_bytes: int = 64 * 1024
-    """Most bytes in flight: half of the 128 KiB that a gateway holds for one source."""
+    """Maximum bytes in flight: half of the 128 KiB that a gateway holds for one sender."""
     silence: float = 60.0
     """Seconds without any answer after which a missing answer causes a reconnection."""
     unsent_bytes: int = 64 * 1024
-    """Bytes in the write buffer above which messages of level 0 are refused: one window."""
+    """Bytes in the write buffer above which messages of level 0 are refused: as `window_bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +32,15 @@ class OutboxLimits:
     """Capacity of the outbox."""
 
     messages: int = 10_000
-    """Most pending messages: a day of one reading every nine seconds."""
+    """Maximum number of pending messages: a day of one reading every nine seconds."""
     bytes: int = 16 * 1024 * 1024
-    """Most bytes of the bodies of pending messages: a small part of any card."""
+    """Maximum bytes of the bodies of all pending messages: a small part of any card."""
     message_bytes: int = 32 * 1024
-    """Most bytes of one body: half of the 64 KiB stanza that a gateway accepts."""
+    """Maximum bytes of one body: half of the 64 KiB stanza that a gateway accepts."""
     keep_done: int = 1_000
     """Number of delivered messages to remember without bodies; older messages are only counted."""
     keep_failed: int = 1_000
-    """Number of failed, and of in-doubt, messages to remember; older ones are only counted."""
+    """Number of failed messages, and as many in doubt, to remember; older ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +48,21 @@ class InboxLimits:
     """Capacity of the inbox. A source is the bare JID of a sender."""
 
     messages: int = 256
-    """Most held messages, which are not released yet: eight sources at their limit."""
+    """Maximum number of held (not yet released) messages: eight sources at their limit."""
     bytes: int = 1024 * 1024
-    """Most bytes of held messages, including their keys: eight sources at their limit."""
+    """Maximum bytes of held messages, including their keys: eight sources at their limit."""
     source_messages: int = 32
-    """Most held messages of one source: the same as a gateway's limit."""
+    """Maximum number of held messages of one source: the same as a gateway's limit."""
     source_bytes: int = 128 * 1024
-    """Most bytes of held messages of one source: the same as a gateway's limit."""
+    """Maximum bytes of held messages of one source: the same as a gateway's limit."""
     held_s: int = 7 * 24 * 3600
-    """Seconds of operation after which an unreleased message may be dropped for lack of room."""
+    """Seconds of operation after which an unreleased message is dropped when room is needed."""
     keep_source: int = 256
-    """Keys of released messages to remember for one source, to answer a repeated `deliver`."""
+    """Number of released keys to remember for one source, to answer a repeated `deliver`."""
     keep: int = 1_024
-    """Keys of released messages to remember for all sources: four sources at their limit."""
+    """Number of released keys to remember for all sources: four sources at their limit."""
     msg_id_bytes: int = 256
-    """Most bytes of one msgId: the same as a gateway's limit."""
+    """Maximum bytes of one msgId: the same as a gateway's limit."""
     unsent_bytes: int = 256 * 1024
     """Bytes in the write buffer above which answers are dropped; senders repeat their requests."""
 
@@ -74,7 +74,7 @@ class ReconnectPolicy:
     base: float = 1.0
     """Seconds until the second attempt; the wait doubles with each failure."""
     cap: float = 60.0
-    """Longest wait between two attempts, in seconds: the longest delay after an outage."""
+    """Maximum seconds between two attempts, and so the longest delay after an outage."""
     jitter: float = 0.5
     """Largest random reduction of a wait, as a fraction (0 to 1), to spread the load of a fleet."""
     stable: float = 10.0
@@ -88,6 +88,6 @@ class WorkLimits:
     """Concurrency and memory of a worker."""
 
     requests: int = 5
-    """Most items worked on concurrently; sent as the option `pubsub#queue_requests`."""
+    """Maximum number of items of one session at a time: the option `pubsub#queue_requests`."""
     keep: int = 1_000
     """Number of finished items to remember, done or undone; older items are only counted."""

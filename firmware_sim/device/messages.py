@@ -103,7 +103,7 @@ def normalize(text: str) -> str:
     ProtoXEP, Security Considerations).
 
     Raises:
-        MessageRefused: it is not well-formed, has a document type, or is no `<message/>`.
+        MessageRefused: the text is not well-formed, has a document type, or is no `<message/>`.
     """
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise MessageRefused("a stanza must not have a document type")
@@ -138,7 +138,7 @@ def write(root: ET.Element) -> str:
 
 
 def _place(element: ET.Element) -> None:
-    """Put an element without a namespace, and such children, into the namespace `jabber:client`."""
+    """Put an element and its descendants without a namespace into the namespace `jabber:client`."""
     if not element.tag.startswith("{"):
         element.tag = f"{{{CLIENT}}}{element.tag}"
         for child in element:
@@ -190,5 +190,5 @@ def _split(tag: str) -> tuple[str, str]:
 
 
 def _escape(text: str, *, keep: bool = False) -> str:
-    """Escape text for an attribute; with `keep`, keep tabs and line feeds, for element content."""
+    """Escape text for an attribute or, with `keep`, an element (then keep tabs and line feeds)."""
     return text.translate(_IN_CONTENT if keep else _IN_ATTRIBUTES)

@@ -111,7 +111,7 @@ class Outbox(DurableFile):
         self._limits = limits
         self.id, owner = db.execute(_OWNER).fetchone()
         if owner != jid:
-            raise OutboxError(f"this outbox belongs to {owner}, not to {jid}")
+            raise OutboxError(f"this outbox belongs to {owner}, not to {jid}; give another file")
         self._load()
 
     @classmethod
@@ -165,7 +165,7 @@ class Outbox(DurableFile):
             raise OutboxFull(f"the outbox is full: {limits.messages} messages are pending")
         if self.live_bytes + more_bytes + size > limits.bytes:
             raise OutboxFull(
-                f"the message does not fit into {limits.bytes} bytes of pending messages"
+                f"the outbox is full: the message would exceed {limits.bytes} pending bytes"
             )
 
     def add(self, recipient: str, level: Level, body: str, label: str = "") -> Message:
@@ -237,7 +237,7 @@ class Outbox(DurableFile):
         return sum(self._counts[state] for state in LIVE)
 
     def counts(self) -> Mapping[State, int]:
-        """Return the number of messages in each state, including deleted ended messages."""
+        """Return the number of messages in each state, including those not stored any more."""
         return dict(self._counts)
 
     def _page(self, state: State, after: int) -> list[Any]:

@@ -69,7 +69,7 @@ class Publisher(PubsubClient):
     async def publish(
         self, node: str, item: str, payload: ET.Element, options: Mapping[str, str] | None = None
     ) -> int:
-        """Publish an item, and repeat the request until the service accepts it.
+        """Publish an item; repeat the request until it is answered and the queue is not full.
 
         Args:
             node: the node's name.
@@ -78,11 +78,10 @@ class Publisher(PubsubClient):
             options: publish options (XEP-0060, 7.1.5), such as `pubsub#queue_priority`.
 
         Returns:
-            The number of times that the item may have been published: 1 if every request was
-                answered.
+            The maximum number of times that the item was published: 1 if all answers arrived.
 
         Raises:
-            RequestRefused: the service refused the item; not for a full queue, which it waits for.
+            RequestRefused: the service refused the item, but not because of a full queue.
         """
         tries = 0
         while True:

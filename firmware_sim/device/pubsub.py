@@ -114,7 +114,7 @@ class Pubsub:
         client.register_handler(Callback(_EVENTS, events, self._event))
 
     def end(self) -> None:
-        """Raise NoAnswer in all waiting requests, because the session is over."""
+        """End all pending requests with NoAnswer, because the session is over."""
         if not self._over.done():
             self._over.set_result(None)
 

@@ -43,7 +43,7 @@ class IncomingStanza:
     """An incoming request, or a plain message (then `step` is None).
 
     `text` is the `<message/>`, with `from` and `to` of the enclosing stanza. `malformed` is empty,
-    or says why the request is invalid; then only `id`, `sender` and `step` are set.
+    or says why the stanza is invalid; then only `id`, `sender` and `step` are set.
     """
 
     step: Step | None
@@ -187,7 +187,7 @@ def _step(iq: ET.Element) -> Step | None:
 
 
 def _own(message: ET.Element, namespace: str) -> ET.Element:
-    """Put a message's elements that inherited the request's namespace into `jabber:client`."""
+    """Put those elements that inherited the request's namespace into `jabber:client`."""
     message.tail = None
     if message.tag != f"{{{messages.CLIENT}}}message":
         for element in message.iter():

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NAMESPACE: Final = "urn:xmpp:qos"
 NAMESPACES: Final = (NAMESPACE, "urn:nf:iot:qos:1.0", "urn:ieee:iot:qos:1.0")
-"""All namespaces of quality of service that peers may announce; requests use the first."""
+"""All namespaces of quality of service that peers can announce; requests use the first."""
 
 
 class StanzaText(str):

@@ -92,10 +92,11 @@ class ReceiveOptions:
             undone and the sender gets an error of type `wait`, so that it repeats the request. By
             default, messages are queued for `Device.messages`.
         afterwards: called with each message after the commit, at most once.
-        on_returned: called with each message of type `error`: a returned message of this device.
+        on_returned: called with each message of type `error`: a message of this device came back.
         subscriptions: nodes, filters and shares ($share:NAME:FILTER) to which each session is
             subscribed; their items arrive as messages (`ReceivedMessage.items`).
-        trusts: called with the sender's full JID for each request; returns whether to accept it.
+        trusts: called with the sender's full JID for each request; returns whether the sender is
+            trusted.
         schema: SQL that creates the application's tables, run when the inbox is created.
         priority: priority of the device's presence, -128 to 127. If below 0, the device gets no
             messages that are sent to its account (bare JID).

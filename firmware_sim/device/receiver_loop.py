@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class AnswerChannel(Protocol):
-    """The interface of a session to send answers to requests."""
+    """The part of a session that sends answers to requests."""
 
     @property
     def unsent(self) -> int:
@@ -154,7 +154,7 @@ class ReceiverLoop:
     def _deliver(
         self, incoming: IncomingStanza, key: Key | None, move: Transition, failed: Transition
     ) -> _Result:
-        """Deliver a message to the application; undo its changes if it raises."""
+        """Deliver a message to the application; if it raises, undo its changes and use `failed`."""
         try:
             with self._inbox.attempt():
                 text = incoming.text if key is None else self._inbox.release(key)

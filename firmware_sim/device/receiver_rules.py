@@ -36,7 +36,7 @@ class Input(Enum):
 
 
 class Reply(Enum):
-    """The answer to the sender; all values with a slash are errors: type and condition."""
+    """The answer to the sender; a value with a slash is an error's type and condition."""
 
     RECEIVED = "received"
     RESULT = "empty result"
@@ -102,7 +102,7 @@ ACKNOWLEDGED: Final[Mapping[Input, Transition]] = {
 
 
 def offered(held: str | None, body: str, *, trusted: bool, room: bool) -> Input:
-    """Return the input for an `assured` request.
+    """Return the state machine's input for an `assured` request.
 
     Args:
         held: the body that is held with the same key, or None.

@@ -2,10 +2,10 @@
 
 Messages are offered in first-in, first-out order. A request that causes delivery (`deliver`, or the
 offer of an acknowledged message) is sent only after the peer has received all earlier messages. An
-error of type `wait` delays all later offers. But if it answers an offer, messages that the peer may
-already hold are still released, because only that may free the peer's memory. The functions do no
-I/O. The caller passes the time, and stores `changes()` before it sends stanzas. Specification:
-docs/how-to/integrate-firmware.md.
+error of type `wait` delays all later offers. But if the error answers an offer, messages that the
+peer possibly holds are still released, because only that can free the peer's memory. The functions
+do no I/O. The caller passes the time, and stores `changes()` before it sends stanzas.
+Specification: docs/how-to/integrate-firmware.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class MessageInFlight:
-    """A message in flight, its next action, and the time `due` of this action or of the timeout."""
+    """A message in flight, its next action, and the time `due` of this action or of the timeout.
+
+    `held` is whether an error of type `wait` delays the message.
+    """
 
     message: Message
     next_action: Action = Action.REST
@@ -63,7 +66,7 @@ class SendWindow:
         return any(entry.answer_pending for entry in self._entries.values())
 
     def can_admit(self) -> bool:
-        """Return whether another message may be put in flight now."""
+        """Return whether another message can be put in flight now."""
         held = any(entry.held for entry in self._entries.values())
         full = len(self._entries) >= self._policy.window or self._bytes >= self._policy.window_bytes
         return self.online and not held and not full
@@ -99,7 +102,7 @@ class SendWindow:
         """Apply an answer, or a timeout, to the message with this number.
 
         Returns:
-            The message if this ended it, else None. A number that is not in flight is ignored.
+            The message if the input ended it; None if not, or if it is not in flight.
         """
         entry = self._entries.get(number)
         if entry is None:
@@ -200,12 +203,15 @@ def _is_due(entry: MessageInFlight, now: float) -> bool:
 
 
 def _stays_held(entry: MessageInFlight) -> bool:
-    """Return whether an error of type `wait` still delays a message: only a released message."""
+    """Return whether an error of type `wait` still delays a message: yes if it is released."""
     return entry.held and entry.message.state is State.RELEASED
 
 
 def _allows_delivery_after(entry: MessageInFlight) -> bool:
-    """Return whether later deliveries may be requested: this one is, or its offer is delayed."""
+    """Return whether later messages can be delivered.
+
+    They can if this one's delivery was requested and is not delayed, or if its offer is delayed.
+    """
     if entry.message.state is State.RELEASED:
         return entry.answer_pending and not entry.held
     if entry.message.level is Level.ACKNOWLEDGED:

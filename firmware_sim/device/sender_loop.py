@@ -1,7 +1,7 @@
 """Send an outbox's messages over successive sessions.
 
 All input of one iteration of the event loop shares one transaction: the loop applies the rules,
-commits the changes, then sends stanzas and returns to callers. So a step is on disk before its
+commits the changes, then sends stanzas and wakes callers. So a step is on disk before its
 stanza is sent. An error of the outbox stops the loop permanently (`failure`); after a restart of
 the device, a new loop continues from the outbox.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class DeliveryStep(Enum):
-    """A step of a message, of which the observer is notified."""
+    """A step in the delivery of a message, with which the observer is called."""
 
     OFFERED = "offered"
     RECEIVED = "received"
@@ -35,7 +35,7 @@ class DeliveryStep(Enum):
 
 
 class RequestChannel(Protocol):
-    """The interface of a session to send requests."""
+    """The part of a session that sends requests."""
 
     def send(self, request: Request) -> None:
         """Send a request and expect its answer."""
@@ -89,7 +89,7 @@ class SenderLoop:
         self.on_stop: Callable[[], None] = lambda: None
         self.failure: Exception | None = None
         self.last_wait = ""
-        """The last answer if it was an error of type `wait`, else an empty string."""
+        """The text of the last answer if it was an error of type `wait`, else an empty string."""
         self._restore()
 
     def _restore(self) -> None:
@@ -176,7 +176,7 @@ class SenderLoop:
         self._schedule()
 
     def stop(self, failure: Exception | None = None) -> None:
-        """Stop the loop; pending calls raise `failure`. The outbox stays open and unchanged."""
+        """Stop the loop; pending calls raise `failure`, or DeviceStopped. The outbox stays open."""
         if self.failure is not None:
             return
         self.failure = failure or DeviceStopped("the device is stopped")
@@ -201,7 +201,7 @@ class SenderLoop:
             self._scheduled = self._loop.call_soon(self._process)
 
     def _process(self) -> None:
-        """Process one iteration: apply timeouts, commit, send stanzas, return to callers."""
+        """Process one iteration: apply timeouts, commit, wake callers of `submit`, send stanzas."""
         self._scheduled = None
         now = self._loop.time()
         if not self._window.has_pending_answer():

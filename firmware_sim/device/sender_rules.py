@@ -2,9 +2,9 @@
 
 Theory of operation. A message is queued, then offered (`assured` or `acknowledged` was sent), then,
 at the assured level, released (`deliver` was sent), then done. It fails if it was certainly not
-delivered, and is in doubt if it may have been delivered. After the answer `received`, it is never
+delivered, and is in doubt if it was possibly delivered. After the answer `received`, it is never
 offered again, only released; so it is delivered exactly once. All functions are pure; `send_window`
-decides when a message may be sent. Specification: docs/how-to/integrate-firmware.md; the quality of
+decides when a message is sent. Specification: docs/how-to/integrate-firmware.md; the quality of
 service ProtoXEP, sections 2.2 and 2.3.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Level(IntEnum):
-    """A quality of service level whose messages are answered."""
+    """A quality of service level at which each message is answered (level 0 is not)."""
 
     ACKNOWLEDGED = 1
     ASSURED = 2
@@ -136,8 +136,8 @@ class Message:
     """The fields of a message that the rules use.
 
     `size` is the number of bytes of the body. `sends` counts the transmissions of the current step.
-    `attempts` counts these without those that a lost session interrupted, and is limited by
-    `max_attempts`.
+    `attempts` counts the same without transmissions that a lost session interrupted, and is limited
+    by `max_attempts`.
     """
 
     number: int

@@ -122,7 +122,7 @@ class PubsubClient(SessionClient):
 
     @abc.abstractmethod
     async def _run_session(self, pubsub: Pubsub) -> None:
-        """Use a session until cancelled (it is lost); raise a `FirmwareError` to end it."""
+        """Use a session until this is cancelled; raise a `FirmwareError` to end the session."""
 
     def _new_connection(self) -> Connection:
         return Connection(self._endpoint, prepare=self._prepare)

@@ -63,7 +63,7 @@ class DurableFile:
 
 
 class Schema(NamedTuple):
-    """The SQL for a new file of a kind, and for upgrades of older files.
+    """The SQL for a new file, and for upgrades of older files.
 
     `tables` creates the tables, `first_row` inserts the first row. `steps` maps a version to the
     SQL that upgrades a file to it from the preceding version.
@@ -81,7 +81,7 @@ def opened(
 ) -> Iterator[sqlite3.Connection]:
     """Open or create an SQLite file with durable commits, locked for this process.
 
-    An exception in the `with` block closes the connection; else it stays open.
+    An exception in the `with` block closes the connection; otherwise, the connection stays open.
 
     Args:
         path: the file; SQLite creates two more (`-wal`, `-shm`) beside it.
@@ -116,7 +116,7 @@ def _migrate(
     found = db.execute("PRAGMA user_version").fetchone()[0]
     if found > version:
         raise error(
-            f"the file has version {found}, but this software supports at most {version}; update it"
+            f"the file has version {found}; update this library, which supports at most {version}"
         )
     if not found:
         db.executescript(f"BEGIN IMMEDIATE;{schema.tables};PRAGMA user_version={version}")

@@ -30,7 +30,7 @@ class Subscriptions:
         self._made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def prepare(self, client: Any) -> None:
-        """Register to subscribe when the session of a slixmpp client starts."""
+        """Register a handler that subscribes when the session of a slixmpp client starts."""
         pubsub = Pubsub(client, self._service)
 
         def start(_event: object) -> None:

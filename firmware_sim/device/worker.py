@@ -122,7 +122,7 @@ class Worker(PubsubClient):
         self._subscribed = asyncio.Event()
         self._subscribing = True
         self.failure: Exception | None = None
-        """The exception from `commit`, or of the file, that stopped the worker, or None."""
+        """The exception, from `commit` or the worker's file, that stopped the worker; or None."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -237,7 +237,7 @@ class Worker(PubsubClient):
             self._change_file(lambda: self.jobs.mark_undone(event.item))
 
     def _begin(self, event: ItemEvent) -> None:
-        """Start or restart work on an item; return it to the queue if too many are active."""
+        """Start or restart work on an item, or return the item if too many items are active."""
         self._drop(event.item)
         if len(self._active) >= _SESSIONS * self._limits.requests:
             self._start_task(self._give_back(event.item))

@@ -63,7 +63,7 @@ async def test_sending_device_sends_no_presence(certificate: Certificate, tmp_pa
         peer.say(f"<iq {head}><acknowledged xmlns='{QOS}'>{MESSAGE}</acknowledged></iq>")
         await peer.until(lambda: bool(peer.replies))
         assert error_of(peer.replies[0]) == "cancel/feature-not-implemented"
-        with pytest.raises(DeviceStopped, match="inbox is not open"):
+        with pytest.raises(DeviceStopped, match="has no inbox"):
             _ = device.inbox
 
 
