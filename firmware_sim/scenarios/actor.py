@@ -30,7 +30,7 @@ SEND: Final = SendPolicy(retry_base=2.0, retry_cap=10.0, silence=10.0, max_attem
 """Retries of devices whose gateway is killed and restarted often."""
 
 FULL_WAIT_S: Final = 0.25
-"""Seconds until a device tries a full outbox again."""
+"""Seconds after which a device whose outbox was full tries to send again."""
 
 _LOST_FOR: Final = (0.02, 0.2)  # seconds that a mute link stays before it is cut
 
@@ -96,7 +96,7 @@ class Actor:
             await self._link.stop()
 
     async def steady(self) -> Device:
-        """Wait until the device is not restarting, and return it."""
+        """Wait until the device is not restarting, and return it; raise the error if it failed."""
         await self._running.wait()
         if self._error is not None:
             raise self._error
@@ -122,7 +122,7 @@ class Actor:
 
     @property
     def error(self) -> str:
-        """Return why the device has no session; empty if it has one, or if no messages wait."""
+        """Return why the device has no session; empty if it has one or has no pending messages."""
         if self._device is None or self.online or not waiting(self.counts()):
             return ""
         return self._device.last_error
@@ -168,5 +168,5 @@ def waiting(counts: Mapping[State, int]) -> int:
 
 
 def taken(device: Device) -> int:
-    """Return the number of messages that a device's outbox has accepted since its creation."""
+    """Return the number of messages that a device's outbox has accepted since it was created."""
     return sum(device.counts().values())

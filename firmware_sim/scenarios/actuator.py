@@ -65,7 +65,7 @@ def command(id_: str, value: str, name: str = "valve") -> str:
 
 
 class Actuator:
-    """Executes and counts commands. `keep` is the number of commands to remember, the latest."""
+    """Executes and counts commands, and remembers the latest `keep` commands."""
 
     SCHEMA: ClassVar[str] = """
     CREATE TABLE actuator_run (
@@ -86,7 +86,7 @@ class Actuator:
         self._keep = keep
 
     def run(self, message: ReceivedMessage, db: sqlite3.Connection) -> None:
-        """Execute a message's command, as `ReceiveOptions.on_message`; ignore other messages."""
+        """Execute and count a message's command, if any; for `ReceiveOptions.on_message`."""
         values = {
             each.get("name", ""): each.get("value", "")
             for each in message.xml().iterfind(f"{{{CONTROL}}}set/{{{CONTROL}}}string")

@@ -51,15 +51,15 @@ _END_S: Final = 15.0  # for the attackers to end when their time is over
 class AttackSettings:
     """Settings of an attack: `devices` honest devices each send `pace` messages per second.
 
-    `quiet` (the phases before and after) and `attacked` are in seconds; the attack continues for up
-    to `_REFUSED_S` further seconds, until the gateway has refused each attacker. `rate` is the
-    maximum of stanzas per second of each attacker. `ceiling` is the memory limit in bytes; 0
-    computes it from the configuration. `times` is the allowed ratio of the 99th percentile of
-    response times during the attack to that of the quiet phases. If `attacks` is empty, all attacks
-    run.
+    `quiet` is the duration in seconds of each of two phases without attack, one before, one after.
+    The attack lasts `attacked` seconds, and up to `_REFUSED_S` more until the gateway has refused
+    each attacker. `rate` is the maximum number of stanzas per second of each attacker. `ceiling` is
+    the memory limit in bytes; 0 computes it from the configuration. `times` is the allowed ratio of
+    the 99th percentile of response times during the attack to that of the calmer quiet phase. If
+    `attacks` is empty, all attacks run.
 
     With `judge_times`, the attackers use only idle processor time, as if they ran on other
-    machines; on a busy machine, they may send little. Otherwise they run with normal priority, and
+    machines; on a busy machine, this can be little. Otherwise they run with normal priority, and
     response times are not judged.
     """
 
@@ -77,13 +77,16 @@ class AttackSettings:
 
     @property
     def settle(self) -> float:
-        """Seconds before each quiet phase: answers are slow at first and after an attack."""
+        """Unmeasured seconds before each quiet phase, because answers are slow at first."""
         return 2.0 if self.judge_times else 0.0
 
 
 @dataclass(slots=True)
 class _Clock:
-    """The times of the first offers of messages, and (offered, response time) of ended messages."""
+    """Response times of a device: `took` has (time of first offer, seconds) of each ended message.
+
+    `offered` has the time of the first offer of each message that has not ended.
+    """
 
     offered: dict[int, float] = field(default_factory=dict)
     took: list[tuple[float, float]] = field(default_factory=list)
@@ -136,7 +139,7 @@ class _Honest:
         )
 
     async def send(self, pace: float) -> None:
-        """Send all messages of this device."""
+        """Send all messages of this device, `pace` per second."""
         begun = asyncio.get_running_loop().time()
         for number in range(1, self._run.messages + 1):
             due = begun + (number - 1 + self._random.random()) / pace

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MIB: Final = 1024 * 1024
 
 _SESSION_BYTES: Final = 114 * 1024
-"""Most memory of a connection, in bytes: 50 KiB with TLS, and a send buffer of 64 KiB."""
+"""Maximum memory of a connection, in bytes: 50 KiB with TLS, and a send buffer of 64 KiB."""
 
 
 class Refusals(NamedTuple):
@@ -48,7 +48,7 @@ class Refusals(NamedTuple):
 class AttackResult(NamedTuple):
     """The counts of one attack: stanzas sent, errors received, connections closed, and refusals.
 
-    `logged` are the logged refusals by the expected rules, `total` by any rule.
+    `logged` counts the logged refusals by each expected rule, `total` those by any rule.
     """
 
     name: str
@@ -60,7 +60,7 @@ class AttackResult(NamedTuple):
 
     @property
     def reported(self) -> bool:
-        """Return whether an expected rule is logged, and at least as many refusals as received."""
+        """Return whether the log has an expected rule, and every refusal that the attack noticed."""
         return bool(self.logged) and self.total >= self.refused + self.closed
 
 
@@ -85,9 +85,9 @@ class ResponseTimes(NamedTuple):
 class AttackVerdict:
     """The result of an attack.
 
-    `idle`, `peak` and `ceiling` are bytes of resident memory. `times` is the allowed ratio of the
-    99th percentile of response times during the attack to that of the calmer quiet phase; if it is
-    infinite, response times are not judged.
+    `idle`, `peak` and `ceiling` are bytes of the gateway's resident memory. `times` is the allowed
+    ratio of the 99th percentile of response times during the attack to that of the calmer quiet
+    phase; if it is infinite, response times are not judged.
     """
 
     idle: int
@@ -102,7 +102,7 @@ class AttackVerdict:
 
     @property
     def ratio(self) -> float:
-        """The ratio of the 99th percentile of response times under attack to the quiet one."""
+        """The ratio of the 99th percentiles of response times: under attack to calmer quiet phase."""
         calm = min((times.p99 for times in self.quiet if times.answers), default=0.0)
         return self.busy.p99 / calm if calm else math.inf
 
@@ -110,9 +110,9 @@ class AttackVerdict:
     def faults(self) -> list[str]:
         """Descriptions of the faults of the run; empty if there are none."""
         found = {
-            "the gateway stopped, or reported an error": not self.survived,
+            "the gateway ended early, failed to stop, or printed a traceback": not self.survived,
             "the gateway used more memory than the ceiling": self.peak > self.ceiling,
-            f"p99 under attack is more than {self.times:g} times the p99 without": self.ratio
+            f"p99 under attack is more than {self.times:g} times the quiet p99": self.ratio
             > self.times,
             "an honest device lost or repeated a message": not self.honest.exact,
         }
@@ -154,7 +154,7 @@ class AttackVerdict:
         table += [_answers("quiet", before), _answers("attacked", self.busy)]
         table += [_answers("quiet again", after)]
         allowed = f"of {self.times:g} allowed" if math.isfinite(self.times) else "not judged"
-        table.append(f"p99 under attack is {self.ratio:.2f} times the p99 without, {allowed}")
+        table.append(f"p99 under attack is {self.ratio:.2f} times the quiet p99, {allowed}")
         table.append(
             f"memory {self.idle / MIB:.1f} MiB idle, {self.peak / MIB:.1f} MiB at most,"
             f" of {self.ceiling / MIB:.1f} MiB allowed"
@@ -168,8 +168,8 @@ def ceiling(limits: Mapping[str, float], idle: int, accounts: int) -> int:
     """Return the allowed resident memory of the gateway in bytes, computed from its limits.
 
     It is the sum of its idle memory, the unacknowledged stanzas of all sessions, twice the bytes
-    that may wait for a commit, and the connections that unauthenticated peers and the attacking
-    accounts may have.
+    that can wait for a commit, and the memory of all connections that unauthenticated peers and the
+    `accounts` can have.
     """
     sessions = min(limits["sessions"], accounts * limits["sessions_per_account"])
     connections = limits["unauthenticated"] + sessions

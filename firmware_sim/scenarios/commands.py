@@ -1,7 +1,8 @@
 """The commands `fieldpost-sim run` and `fieldpost-sim verdict`.
 
-Each command shows progress on standard error, prints the verdict, and exits with status 0 if it
-passed, else with 1. All scenarios except `count` create their own gateway.
+The `run` commands show progress on standard error (`count` only on a terminal). Each command prints
+a verdict, and exits with status 0 if the run passed, otherwise with 1. All scenarios except `count`
+create their own gateway.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _FOLDER: Final = click.Path(exists=True, file_okay=False, path_type=Path)
 _state = click.option(
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
-    help="New folder for all files, which is kept. Default: a temporary folder, kept on failure.",
+    help="New or empty folder for all files. Default: a temporary folder, kept only on failure.",
 )
 _fraction = click.FloatRange(0.0, 1.0)
 
@@ -71,7 +72,7 @@ def _log_options(command: Decorator) -> Decorator:
     "--accounts",
     type=_FILE,
     required=True,
-    help="JSON file: an object of account names and passwords.",
+    help="JSON file: an object that maps account names to passwords.",
 )
 @number("--devices", click.IntRange(1, 1000), 20, "Number of devices.")
 @number("--messages", click.IntRange(1, 100_000), 50, "Number of events that each device sends.")
@@ -165,7 +166,7 @@ def _passwords(accounts: Path, devices: int) -> dict[str, str]:
     except ValueError as error:
         raise click.UsageError(f"{accounts} is not JSON: {error}") from error
     if not isinstance(rows, dict) or not all(isinstance(v, str) for v in rows.values()):
-        raise click.UsageError(f"{accounts} is not a JSON object of names and passwords")
+        raise click.UsageError(f"{accounts} is not a JSON object of account names to passwords")
     if len(rows) < devices:
         text = f"{accounts} has {len(rows)} accounts, fewer than --devices {devices}"
         raise click.UsageError(text)
@@ -180,7 +181,11 @@ def _finish_count(
     as_json: bool,
     more: Mapping[str, Any],
 ) -> None:
-    """Judge a run by the event log in the file `events`, else by that of `gateway_dir`, if any."""
+    """Judge a run, print the verdict and the values `more`, and exit.
+
+    The gateway's event log is read from the file `events` or, without it, from `gateway_dir`. If
+    both are None, only the deliveries according to the devices are judged.
+    """
     from firmware_sim.errors import FirmwareError
     from firmware_sim.scenarios import gateway_log
     from firmware_sim.scenarios.count_verdict import judge
@@ -248,7 +253,7 @@ class _AttackCommand(click.Command):
 @seconds("--quiet", 10.0, "Duration of each of the two quiet phases, before and after the attack.")
 @seconds("--attacked", 40.0, "Minimum duration of the attack.")
 @number(
-    "--rate", click.FloatRange(20.0, 1e5), 500.0, "Maximum of stanzas per second of each attacker."
+    "--rate", click.FloatRange(20.0, 1e5), 500.0, "Maximum stanzas per second of each attacker."
 )
 @click.option(
     "--ceiling-mb",
@@ -261,7 +266,7 @@ class _AttackCommand(click.Command):
     "--times",
     click.FloatRange(1.0, 1e6),
     3.0,
-    "Permitted ratio of the 99th percentile of response times during the attack to without.",
+    "Permitted ratio of the 99th percentile of response times, under attack to without attack.",
 )
 @click.option(
     "--attack",
@@ -290,9 +295,9 @@ def attack_command(
     """Attack a gateway, and measure the effect on honest devices and on memory.
 
     Creates its own gateway. Honest devices send assured events before, during and after the attack.
-    Some attackers have accounts. The run passes if the gateway's memory stays below its limit, the
-    99th percentile of the response times is at most --times that of the better quiet phase, and the
-    gateway's event log contains the refusals.
+    Some attackers have accounts. The run passes if the gateway keeps running within its memory
+    limit, logs each honest message once and all refusals, and if the 99th percentile of the
+    response times during the attack is at most --times that of the calmer quiet phase.
     """
     from firmware_sim.attackers.__main__ import named
     from firmware_sim.scenarios.attack import AttackSettings, attack
@@ -322,7 +327,7 @@ def attack_command(
     "--faults",
     _fraction,
     0.05,
-    "Fraction (0 to 1) of the deliveries in the second half with a fault.",
+    "Fraction (0 to 1) of deliveries with a fault, in the second half.",
 )
 @number("--kills", click.IntRange(0, 1000), 3, "Number of times that the gateway is killed.")
 @seed_option()
@@ -334,8 +339,8 @@ def workers_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
     Creates its own gateway. The first half of the items is processed without faults, to check
     whether the workers get equal numbers of items. Then workers crash, hang, return items,
     disconnect and reconnect, and the gateway is killed and restarted. There are also three shares
-    (shared subscriptions), one for each quality of service level; each gets a fifth of the number
-    of items.
+    (shared subscriptions), one for each quality of service level. Each gets a fifth as many items
+    as the queue.
     """
     from firmware_sim.scenarios.workers import WorkersSettings, workers
 
@@ -348,7 +353,7 @@ def workers_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
 
 
 class _Folder:
-    """The folder of a run: the given one, or a temporary one, deleted at the end unless `keep`."""
+    """The folder of a run: the given one, or a temporary one that is deleted unless `keep`."""
 
     def __init__(self, given: Path | None) -> None:
         if given is not None and given.exists() and any(given.iterdir()):
@@ -368,7 +373,7 @@ class _Folder:
 
 
 def _run(work: Callable[[ShowProgress], Coroutine[Any, Any, T]]) -> tuple[T, float]:
-    """Run a scenario; return its result and its seconds. Exit with 1 on an error."""
+    """Run a scenario; return its result and duration in seconds. Exit with 1 on an error."""
     from firmware_sim.errors import FirmwareError
 
     # Lost connections are part of every run; each device logs its own.
@@ -388,7 +393,7 @@ def _run(work: Callable[[ShowProgress], Coroutine[Any, Any, T]]) -> tuple[T, flo
 def _progress_printer() -> ShowProgress:
     """Return a function that shows progress on standard error.
 
-    On a terminal, it overwrites one line; else it prints a line every ten seconds.
+    On a terminal, it overwrites one line; otherwise, it prints a line every ten seconds.
     """
     terminal, reported = sys.stderr.isatty(), 0.0
 
@@ -404,7 +409,7 @@ def _progress_printer() -> ShowProgress:
 
 
 def _faults(faults: Counter[Any], errors: Counter[str] | None = None) -> dict[str, float]:
-    """Return the numbers of faults, and of devices that stayed offline by error."""
+    """Return the numbers of faults by kind, and of devices left offline by connection error."""
     found = dict(sorted((fault.value, count) for fault, count in faults.items()))
     return found | {f"offline: {e}": count for e, count in (errors or Counter()).most_common()}
 

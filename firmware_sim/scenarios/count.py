@@ -31,8 +31,8 @@ _PROGRESS_S: Final = 0.5  # seconds between two reports of progress
 class CountSettings:
     """Settings of a run of the scenario `count`.
 
-    `seconds` is the time over which each device spreads its messages. `patience` is the number of
-    further seconds after which the run ends. `faults` is the fraction of messages with a fault, 0
+    `seconds` is the time over which each device spreads its messages. `patience` is the maximum
+    number of further seconds for deliveries. `faults` is the fraction of messages with a fault, 0
     to 1. `gateway` is the JID to which events are sent, if the gateway is a component; by default
     the devices' domain.
     """
@@ -52,7 +52,7 @@ class CountSettings:
 
 @dataclass(frozen=True, slots=True)
 class CountResult:
-    """The numbers of faults of a run, and of connection errors that left messages undelivered."""
+    """Counts of a run's faults, and of the last errors of devices with undelivered messages."""
 
     faults: Counter[Fault]
     errors: Counter[str]

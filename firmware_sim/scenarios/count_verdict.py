@@ -15,11 +15,11 @@ from firmware_sim.device.sender_rules import LIVE, State
 Key = tuple[str, int]
 
 SHOWN: Final = 20
-"""Number of differences of one kind that are listed as examples; all are counted."""
+"""Maximum number of examples listed for each kind of difference; all differences are counted."""
 
 
 def fault_lines(faults: Mapping[str, Sequence[str]], *, exact: bool) -> list[str]:
-    """Format the faults of a run, up to `SHOWN` of each kind, and whether the verdict is exact."""
+    """Format the faults by kind, up to `SHOWN` of each, and `exact`, which is the verdict."""
     lines = []
     for name, rows in faults.items():
         lines += [f"{name}: {len(rows)}", *(f"  {row}" for row in list(rows)[:SHOWN])]

@@ -57,7 +57,7 @@ class CustodySettings:
     seconds.
 
     `faults` is the fraction of messages with a fault. The gateway is killed `kills` times.
-    `patience` is the number of further seconds after which the run ends.
+    `patience` is the maximum number of further seconds for deliveries.
     """
 
     folder: Path
@@ -259,8 +259,8 @@ async def _drained(
 ) -> None:
     """Wait until the gateway keeps only messages for devices that never connect.
 
-    The exact number is unknown, because a message of level 1 that was sent twice may be kept twice.
-    So the wait ends when the number is low enough and the same three times.
+    The exact number is unknown, because the gateway can keep a message of level 1 twice if it was
+    sent twice. So the wait ends when the number is low enough and the same three times.
     """
     seen = [-1]
     while len(seen) < _LOOKS or len(set(seen[-_LOOKS:])) > 1:

@@ -85,7 +85,7 @@ def kept(gateway: Path) -> int:
 
 
 class ForAbsent(NamedTuple):
-    """Numbers of messages to devices that never connect, and of their repeated offers."""
+    """Numbers of messages to devices that never connect, and of repeated offers at level 1."""
 
     messages: int
     repeated: int

@@ -1,6 +1,6 @@
 """Plan a custody run from a seed: the sender, level and recipient of each message.
 
-A message is identified by its source (a full JID) and its number in the source, from 1.
+A message is identified by its source (the sender's full JID) and its number there, from 1.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Plan:
     Args:
         seed: selects the levels, the kinds of addresses and the recipients.
         domain: the gateway's domain.
-        devices: number of devices, at least 2. One in twenty never connects, and one in twenty is
-            slow; with fewer than 4 devices, none.
+        devices: number of devices, at least 2. One in twenty (at least one) never connects, and as
+            many are slow; but with fewer than 4 devices, all connect and none is slow.
         messages: number of messages that the devices send in total.
     """
 
@@ -93,7 +93,7 @@ class Plan:
         return whole + (self.present.index(name) < rest)
 
     def message(self, name: str, number: int) -> PlannedMessage:
-        """Return the message of a device with this number."""
+        """Return a device's message by its number."""
         chance = random.Random(f"custody/{self.seed}/{name}/{number}")  # noqa: S311 - repeatable
         level, way = chance.choice(_LEVELS), chance.choice(_WAYS)
         if way is Addressing.GATEWAY:

@@ -22,11 +22,11 @@ from firmware_sim.scenarios.count_verdict import Key, fault_lines, faults_as_jso
 from firmware_sim.scenarios.custody_plan import Addressing, PlannedMessage
 
 GATEWAY: Final = ""
-"""The place of execution of a message to the gateway, which logs it; else a device's name."""
+"""The value of `Execution.where` for a message to the gateway, which executes it by logging it."""
 
 
 class Execution(NamedTuple):
-    """A message that was executed: its key, the place, and the number of executions there."""
+    """Executions of the message `key` at one place: a device's name, or `GATEWAY`."""
 
     key: Key
     where: str
@@ -42,10 +42,10 @@ class CustodyEvidence:
         ran: the executed messages, for each place in the order of first execution.
         reported: the gateway's dead letters; the value is true if the message was certainly not
             delivered.
-        waiting: the number of messages of levels 1 and 2 that the gateway still keeps for accounts.
+        waiting: the number of messages of levels 1 and 2 that remain in the gateway's outboxes.
         absent: the names of the devices that never connected.
         repeated: the number of repeated offers of messages of level 1 to absent devices; the
-            gateway may keep another copy for each.
+            gateway possibly keeps one more copy for each.
     """
 
     believed: Mapping[Key, State]
@@ -60,8 +60,8 @@ class CustodyEvidence:
 class CustodyVerdict:
     """The numbers of messages by outcome and level (0, 1, 2), and the faults by name.
 
-    `waiting` is the number of messages that the gateway keeps for absent devices. It must be at
-    least `expected`, and at most `expected + repeated`.
+    `waiting` is the number of messages that the gateway keeps for absent devices, `expected` the
+    same according to the senders. `waiting` must be from `expected` to `expected + repeated`.
     """
 
     counts: Mapping[str, tuple[int, int, int]]
@@ -91,8 +91,8 @@ class CustodyVerdict:
         table = [f"{'level':<12}{0:>8}{1:>8}{2:>8}"]
         for name, row in self.counts.items():
             table.append(f"{name:<12}" + "".join(f"{n:>8}" for n in row) + f"  {_NOTES[name]}")
-        kept = f"the gateway keeps {self.waiting} for devices that never connected"
-        more = f", and up to {self.repeated} copies of level 1" if self.repeated else ""
+        kept = f"the gateway keeps {self.waiting} messages for devices that never connected"
+        more = f", and up to {self.repeated} more copies of level 1" if self.repeated else ""
         table.append(f"{kept}; {self.expected} expected{more}")
         return table + fault_lines(self.faults, exact=self.exact)
 
@@ -170,7 +170,7 @@ def _found(message: PlannedMessage, evidence: CustodyEvidence, key: Key, runs: i
 def _faults(
     message: PlannedMessage, evidence: CustodyEvidence, key: Key, runs: int, strays: int
 ) -> Iterable[str]:
-    """Return the faults of a message: the violations of its level's guarantees."""
+    """Return the faults of a message that its recipient ran `runs` times, and others `strays`."""
     state, level = evidence.believed.get(key), message.level
     if strays:
         yield "executed at a place that is not its recipient"
@@ -193,7 +193,7 @@ def _faults(
 
 
 def _disordered(plan: Mapping[Key, PlannedMessage], ran: Iterable[Execution]) -> Iterable[str]:
-    """Return messages first executed after a later message of the same sender and account."""
+    """Return messages first executed after one that the same sender sent later to that account."""
     seen: set[Key] = set()
     last: dict[tuple[str, str], int] = {}
     for key, where, _ in ran:

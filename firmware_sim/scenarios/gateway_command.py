@@ -14,7 +14,7 @@ from typing import Final
 from firmware_sim.errors import GatewayCommandFailed
 
 COMMAND_S: Final = 120.0
-"""Seconds that one command may take: enough to print a million events from a slow card."""
+"""Maximum seconds for one command: enough to print a million events from a slow card."""
 
 
 def program() -> str:

@@ -39,10 +39,10 @@ def events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def of_run(lines: Iterable[str], run: str) -> Iterator[tuple[str, int]]:
-    """Return (source, tag `n`) of each event that the devices of a run sent.
+    """Return (the device's full JID, tag `n`) of each event that devices sent in the run `run`.
 
     Raises:
-        ValueError: a line is not a JSON object, or lacks a field.
+        ValueError: a line is not a JSON object, or its tag `n` is not a number.
     """
     for row in events(lines):
         tags = row.get("tags") or {}

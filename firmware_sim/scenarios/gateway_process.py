@@ -25,10 +25,10 @@ DOMAIN: Final = "gw.example"
 HOST: Final = "127.0.0.1"
 
 READY_S: Final = 30.0
-"""Seconds that a start may take: on a slow card, with a database to recover."""
+"""Maximum seconds for a start: enough for a slow card and a database to recover."""
 
 STOP_S: Final = 30.0
-"""Seconds that the gateway may take to stop after SIGTERM, before it is killed."""
+"""Maximum seconds for a stop after SIGTERM; then the gateway is killed."""
 
 _DOWN_S: Final = (0.1, 1.0)  # seconds that a killed gateway stays down
 _AT_ONCE: Final = 4  # commands that provision devices at the same time
@@ -153,7 +153,7 @@ class GatewayProcess:
             return -9
 
     async def kill_often(self, kills: int, seconds: float, seed: int) -> None:
-        """Kill and restart the gateway `kills` times, at random moments of `seconds` seconds.
+        """Kill and restart the gateway `kills` times, at random moments within `seconds` seconds.
 
         Raises:
             GatewayCommandFailed: the gateway did not start again.
@@ -242,6 +242,6 @@ def _configure(path: Path, options: Mapping[str, Option]) -> None:
             lines[number] = f"{name} = {json.dumps(left.pop(name))}"
     if left:
         raise GatewayCommandFailed(
-            f"the gateway's configuration has no such options: {', '.join(left)}"
+            f"unknown options of the gateway's configuration: {', '.join(left)}"
         )
     path.write_text("\n".join(lines) + "\n", "utf-8")

@@ -36,7 +36,7 @@ class _Route:
             writer.transport.abort()
 
     def end(self, *, requests: bool, answers: bool) -> None:
-        """Half-close (FIN) one direction; further data in this direction is lost."""
+        """Half-close (FIN) the direction to (`requests`) or from (`answers`) the gateway."""
         if requests and self.up:
             self.up = False
             _end(self.far)
@@ -95,7 +95,7 @@ class FaultyLink:
             route.cut(reset=reset)
 
     def lose(self, *, requests: bool = False, answers: bool = False) -> None:
-        """Lose all further data of the present connections, in one or both directions."""
+        """Lose further data of present connections to (`requests`) or from (`answers`) the gateway."""
         for route in self._routes:
             route.up = route.up and not requests
             route.down = route.down and not answers

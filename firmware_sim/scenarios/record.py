@@ -33,7 +33,7 @@ class RunMismatch(FirmwareError):
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run: its id (the events' tag `run`), its devices, and their numbers of messages."""
+    """A run: its id (the events' tag `run`), its devices, and the number of messages of each."""
 
     run: str
     domain: str
@@ -45,7 +45,7 @@ class RunRecord:
         """Begin a run in a folder, or continue the run that is in the folder.
 
         Raises:
-            RunMismatch: the folder contains a run with other devices or another number of messages.
+            RunMismatch: the run in the folder has another domain, devices or number of messages.
         """
         state.mkdir(parents=True, exist_ok=True)
         if not (state / _FILE).exists():
@@ -55,7 +55,8 @@ class RunRecord:
             return record
         record = cls.load(state)
         if (record.domain, record.devices, record.messages) != (domain, devices, messages):
-            raise RunMismatch(f"{state} contains a different run; give a new folder")
+            text = f"{state} contains a different run (domain, devices or messages)"
+            raise RunMismatch(f"{text}; give a new folder")
         return record
 
     @classmethod
@@ -68,9 +69,8 @@ class RunRecord:
         try:
             row = json.loads((state / _FILE).read_text())
             if row.pop("version") != _VERSION:
-                raise RunMismatch(
-                    f"{state / _FILE} is of another version of fieldpost-sim; give a new folder"
-                )
+                text = f"{state / _FILE} is of another version of fieldpost-sim"
+                raise RunMismatch(f"{text}; use that version, or give a new folder")
             return cls(**{**row, "devices": tuple(row["devices"])})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunMismatch(f"{state} contains no run: {error}") from error

@@ -52,8 +52,8 @@ class WorkersSettings:
 
     The first half of the items is published over half of `seconds` without faults, the second half
     over `seconds`. `faults` is the fraction of the second half's deliveries with a fault. Each
-    share has `members` members. The gateway is killed `kills` times. `patience` is the number of
-    further seconds after which each half ends.
+    share has `members` members. The gateway is killed `kills` times. `patience` is the maximum
+    number of further seconds to finish each half.
     """
 
     folder: Path
@@ -118,7 +118,7 @@ class _Run:
         self.fair = {worker.name: worker.done() for worker in self.workers}
 
     async def fail(self) -> None:
-        """Process the second half of the items with faults, and wait until none is left."""
+        """Process the second half of the items with faults; wait until all are deleted or dead."""
         settings = self.settings
         gateway = self.stage.gateway
         killing = gateway.kill_often(settings.kills, settings.seconds, settings.seed)

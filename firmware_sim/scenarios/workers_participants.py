@@ -113,7 +113,7 @@ class QueueWorker:
         return 0
 
     def unsure(self) -> int:
-        """Return the number of unconfirmed deletions; more than 0 while the worker is away."""
+        """Return the number of unconfirmed deletions, plus 1 while the worker is away."""
         with contextlib.suppress(DeviceStopped):
             return len(self._worker.jobs.unconfirmed()) + self._away
         return 1
@@ -146,7 +146,7 @@ class QueueWorker:
             await asyncio.Event().wait()  # for ever, or until the item is no longer its own
 
     async def _leave(self, fault: Fault) -> None:
-        """Crash, disconnect, become unavailable or unsubscribe, by the fault; then rejoin."""
+        """Crash, disconnect, become unavailable or unsubscribe, as `fault` says; then rejoin."""
         worker, away = self._worker, self._chance.uniform(*_AWAY_S)
         if fault in (Fault.CRASH, Fault.GONE):
             await worker.kill()
@@ -166,7 +166,7 @@ class QueueWorker:
 
 
 class ShareMember:
-    """A member of a share: a device that receives items and sometimes crashes during that."""
+    """A member of a share: a device that receives items, and crashes after some of them."""
 
     def __init__(self, name: str, level: int, stage: Setting) -> None:
         self.name, self.level, self._stage = name, level, stage
@@ -264,9 +264,9 @@ class ItemPublisher:
             **stage.where,
         )
         self.tries: Counter[str] = Counter()
-        """The number of times that each item sent by iq may have been published."""
+        """The maximum number of times that each item sent by iq was published."""
         self.offers: Counter[int] = Counter()
-        """The number of times that each message of its outbox was offered."""
+        """The number of times that each message of the outbox was offered."""
 
     async def start(self) -> None:
         """Begin to connect, without waiting for sessions."""

@@ -74,7 +74,7 @@ class WorkersPlan:
         workers: number of workers of the queue.
         items: number of items to publish to the queue.
         members: number of members of each share; there is one share for each level.
-        faults: the fraction of the deliveries of the second half with a fault, 0 to 1.
+        faults: the fraction (0 to 1) of deliveries with a fault, in the second half.
     """
 
     seed: int
@@ -102,7 +102,7 @@ class WorkersPlan:
         return f"$share:members_of{level}:{FILTER}"
 
     def subscribed(self, level: int, member: int) -> str:
-        """Return the name of the share for subscribing; for odd members as `$share/NAME/FILTER`."""
+        """Return the share's name for a member's request; odd members use `$share/NAME/FILTER`."""
         return f"$share/members_of{level}/{FILTER}" if member % 2 else self.share(level)
 
     def fair(self) -> Iterator[Publication]:

@@ -4,7 +4,7 @@ Each item must have an outcome that the queue, or the share's level, permits; an
 fault.
 
 - Queue: each item is worked on at least once, and deleted at least once, but not more often than it
-  may have been published; or it is dead at the gateway after the allowed number of deliveries. No
+  was possibly published; or it is dead at the gateway after the allowed number of deliveries. No
   other item is left.
 - Shares: each share's members receive each item: at level 2 exactly once, at level 1 at least once,
   at level 0 at most once. No item is left.
@@ -61,8 +61,8 @@ class DeadItem(NamedTuple):
 class WorkersEvidence:
     """The evidence collected after a run.
 
-    `published` is the number of times that each item may have been published: 1, or more if an
-    answer was lost; 0 or absent if its publication failed. `worked` and `taken` are the records of
+    `published` is the maximum number of times that each item was published: 1, or more if an answer
+    was lost; 0 or absent if its publication failed. `worked` and `taken` are the records of
     the workers and members. `fair` is the number of items that each worker finished before the
     faults began. `left` are the items in the queue that are not dead, with the reasons why they
     wait. `shares` is the number of items that each share keeps, by level. `most_deliveries` is the
@@ -184,7 +184,7 @@ def _share_counts(plan: WorkersPlan, evidence: WorkersEvidence) -> dict[str, tup
 
 
 def _faults(plan: WorkersPlan, evidence: WorkersEvidence) -> Iterator[tuple[str, str]]:
-    """Return the faults, each with its name and the item, worker or level."""
+    """Return the faults, each as its name and the item, worker or level that it concerns."""
     runs, commits = Counter[str](), Counter[str]()
     for each in evidence.worked:
         runs[each.item] += each.runs

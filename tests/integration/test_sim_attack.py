@@ -57,5 +57,5 @@ async def test_failed_start_reports_its_cause(tmp_path: Path) -> None:
 
 
 async def test_unknown_option_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(GatewayCommandFailed, match="no such options: dancing"):
+    with pytest.raises(GatewayCommandFailed, match=r"unknown options .*: dancing"):
         await GatewayProcess.make(tmp_path / "gateway", [], {"dancing": 1})

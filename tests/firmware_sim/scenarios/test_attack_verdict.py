@@ -41,7 +41,7 @@ def test_run_without_faults_passes() -> None:
     assert GOOD.faults == []
     assert GOOD.passed
     assert GOOD.lines()[-1] == "verdict         passed"
-    assert "p99 under attack is 3.00 times the p99 without, of 3 allowed" in GOOD.lines()
+    assert "p99 under attack is 3.00 times the quiet p99, of 3 allowed" in GOOD.lines()
     found = GOOD.as_json()
     assert found["memory_mib"] == {"idle": 30.0, "peak": 60.0, "ceiling": 100.0}
     assert found["attack_ms"] == {"answers": 100, "p50": 10.0, "p99": 30.0, "most": 50.0}
@@ -54,11 +54,11 @@ def test_run_without_faults_passes() -> None:
         ({"peak": 101 * MIB}, "the gateway used more memory than the ceiling"),
         (
             {"busy": ResponseTimes(100, 0.0, 0.031, 0.1)},
-            "p99 under attack is more than 3 times the p99 without",
+            "p99 under attack is more than 3 times the quiet p99",
         ),
         (
             {"quiet": (ResponseTimes.of([]), ResponseTimes.of([]))},
-            "p99 under attack is more than 3 times the p99 without",
+            "p99 under attack is more than 3 times the quiet p99",
         ),
         (
             {
@@ -67,13 +67,13 @@ def test_run_without_faults_passes() -> None:
                     ResponseTimes(100, 0.005, 0.009, 0.01),
                 )
             },
-            "p99 under attack is more than 3 times the p99 without",
+            "p99 under attack is more than 3 times the quiet p99",
         ),
         (
             {"honest": judge(1, {("a", 1): State.DONE}, [])},
             "an honest device lost or repeated a message",
         ),
-        ({"survived": False}, "the gateway stopped, or reported an error"),
+        ({"survived": False}, "the gateway ended early, failed to stop, or printed a traceback"),
         ({"attacks": (FLOOD._replace(logged={}),)}, "refusals are missing in the event log: flood"),
         ({"attacks": (FLOOD._replace(total=90),)}, "refusals are missing in the event log: flood"),
     ],
@@ -90,7 +90,7 @@ def test_each_fault_is_reported(changes: dict[str, Any], fault: str) -> None:
 def test_infinite_ratio_means_that_times_are_not_judged() -> None:
     slow = dataclasses.replace(GOOD, busy=ResponseTimes(100, 0.0, 9.0, 9.0), times=math.inf)
     assert slow.passed
-    assert "p99 under attack is 900.00 times the p99 without, not judged" in slow.lines()
+    assert "p99 under attack is 900.00 times the quiet p99, not judged" in slow.lines()
     none = ResponseTimes.of([])
     unmeasured = dataclasses.replace(slow, quiet=(none, none))
     assert unmeasured.passed
