@@ -26,11 +26,11 @@ _AGAIN_S: Final = 0.2  # seconds until an attack that has ended is begun again
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The order to attack a gateway for `seconds` seconds, with `rate` stanzas per second each.
+    """An order to run attacks for `seconds` seconds, each with up to `rate` stanzas per second.
 
     `attacks` are names of attacks; if empty, all run. The attacks continue for up to `patience`
-    further seconds, until the gateway has refused each. With `idle_only`, they use only idle
-    processor time.
+    further seconds, until the gateway has refused each of them. With `idle_only`, they use only
+    idle processor time.
     """
 
     host: str
@@ -66,9 +66,9 @@ def named(names: tuple[str, ...]) -> tuple[Attack, ...]:
 
 
 async def run(order: Order) -> dict[str, Counts]:
-    """Run all attacks of an order concurrently until its time is over; return counts by attack.
+    """Run an order's attacks at the same time; return the counts of each by its name.
 
-    The time in which an attack exceeds a limit depends on the machine's speed.
+    After `seconds`, wait until all are refused, for up to `patience`: slow machines need longer.
     """
     attacks = named(order.attacks)
     found = {attack.name: Counts() for attack in attacks}

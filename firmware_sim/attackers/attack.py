@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 from firmware_sim.attackers.wire import Counts, Target
 
 _UNANSWERED_S: Final = 2.0
-"""Seconds at the full rate after which an attack counts as refused if refusals send no answer."""
+"""Seconds at the full rate after which an attack that gets no answers counts as refused."""
 
 Work = Callable[[Target, Counts, str], Coroutine[Any, Any, None]]
-"""A function that attacks a target and updates the counts, by an account ("" if it has none)."""
+"""A function that attacks a target with an account, or without one (""), and updates the counts."""
 
 
 class Attack(NamedTuple):
@@ -23,7 +23,8 @@ class Attack(NamedTuple):
 
     `about` is its description. `work` is restarted when it ends. The gateway must log at least one
     of the events in `rules`. `address` is the last number of the loopback address from which the
-    attack connects. Without `answered`, the gateway sends no errors, but reads more slowly.
+    attack connects. Without `trusted`, its account is added with `--no-trust`. Without `answered`,
+    the gateway sends no errors, but reads more slowly.
     """
 
     name: str
@@ -37,7 +38,7 @@ class Attack(NamedTuple):
 
     @property
     def account(self) -> str:
-        """The name of the attack's account; empty if it is unauthenticated."""
+        """The name of the attack's account; empty if the attack is unauthenticated."""
         return "" if self.unauthenticated else re.sub(r"[^a-z]+", "-", self.name)
 
     @property
@@ -52,5 +53,5 @@ class Attack(NamedTuple):
         return counts.sent >= _UNANSWERED_S * rate
 
     def source(self, domain: str) -> str:
-        """Return the attack's source in the gateway's log: its bare JID, else its address."""
+        """Return the attack's source in the gateway's log: its account (bare JID) or IP address."""
         return self.local if self.unauthenticated else f"{self.account}@{domain}"

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from firmware_sim.attackers.stanzas import STARTTLS, stream_header
 
 STEP_S: Final = 15.0
-"""Seconds for one step of a log-in, after which it raises TimeoutError."""
+"""Maximum seconds for one step of connecting or logging in; then TimeoutError is raised."""
 
 TURN_S: Final = 0.05
 """Seconds between two bursts of a flood."""
@@ -142,7 +142,7 @@ class Client:
         return True
 
     async def bind(self, resource: str) -> None:
-        """Bind a resource; raise ConnectionClosed, and count it, if the gateway refuses."""
+        """Bind a resource; if the gateway refuses, count the refusal and raise ConnectionClosed."""
         self.send(f"{_BIND}<resource>{resource}</resource></bind></iq>")
         if "<error" in await self.until("</iq>"):
             self.counts.refused += 1

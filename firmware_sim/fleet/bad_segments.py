@@ -14,7 +14,7 @@ _DIGEST: Final = 32
 
 
 def newer_minor(data: bytes) -> bytes:
-    """Return a segment with minor version 1 and an unknown key in the header."""
+    """Return a copy of a segment with minor version 1 and an unknown key in the header."""
     end = _HEADER + int.from_bytes(data[_LENGTH:_HEADER], "big")
     fields = cbor2.loads(data[_HEADER:end])
     header = cbor2.dumps(fields | {"battery": 87})

@@ -26,7 +26,10 @@ _SETTLED_MS: Final = 600_000  # ms within which a step may make a clock synchron
 
 
 class Interval(NamedTuple):
-    """The time between two successive heartbeats, starts, stops or clock steps, with its state."""
+    """The time between two successive heartbeats, starts, stops or clock steps.
+
+    `state` is `running`, `stopped`, `outage`, `clock` (the clock changed) or `unknown`.
+    """
 
     state: str
     before: SystemEvent
@@ -39,7 +42,7 @@ class Interval(NamedTuple):
 
 
 def intervals(events: Sequence[SystemEvent]) -> Iterator[Interval]:
-    """Classify the intervals between heartbeats; `events` is the whole lane `system` in order."""
+    """Generate all intervals with their states; `events` is the whole lane `system` in order."""
     signs = [at for at, each in enumerate(events) if _is_named(each, *_SIGNS)]
     interval = _HEARTBEAT_S
     for first, second in pairwise(signs):
@@ -76,7 +79,7 @@ def _state(before: SystemEvent, after: SystemEvent, interval: float, *, whole: b
 
 
 def availability(events: Sequence[SystemEvent]) -> dict[str, Any]:
-    """Return the row of `availability`, without the columns about arrivals."""
+    """Return the expected row of the table `availability`, without the state and arrivals."""
     spans = list(intervals(events))
     signs = _named(events, *_SIGNS)
     starts = [each for each in spans if each.after.row.name == "start"]
@@ -122,7 +125,7 @@ def arrivals_and_state(
     sealed: Sequence[tuple[str, float]],
     as_of: int,
 ) -> dict[str, Any]:
-    """Return the columns of `availability` about arrivals, and the gateway's state.
+    """Return the columns of the table `availability` about arrivals, and the gateway's state.
 
     `arrivals` are the times at which files arrived, `as_of` is the time of the report, both in
     milliseconds since 1970 UTC. `sealed` has (epoch, service seconds) of each segment of the lane

@@ -22,7 +22,7 @@ _SUMS: Final = ("delivered", "redelivered", "timeouts")
 
 
 def queues(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
-    """Return the expected rows of `queues`; `events` is the whole lane `system` in order."""
+    """Return the rows that the report's table `queues` must have; `events` is the lane `system`."""
     depths = _by(events, lambda each: each.row.topic, "queue", "depth")
     dead = _by(events, lambda each: each.row.topic, "message", "queue_dead")
     rows = []
@@ -45,7 +45,7 @@ def queues(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
 
 
 def _stuck_periods(depths_logged: Sequence[SystemEvent]) -> dict[str, Any]:
-    """Return the columns of `queues` about times in which items were due and none was delivered."""
+    """Return the columns of `queues` about periods with undelayed items but no delivery."""
     stretches: list[list[SystemEvent]] = []
     before: SystemEvent | None = None
     for each in depths_logged:
@@ -148,6 +148,6 @@ def growth(
 
 
 def _ordinary(days: dict[int, int]) -> float:
-    """Return the median of the days without the first and last, or of all if there are only two."""
+    """Return the median of the days' values; with more than two days, omit the first and last."""
     ordered = [days[day] for day in sorted(days)]
     return float(median(ordered[1:-1] or ordered))

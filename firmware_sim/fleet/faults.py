@@ -1,7 +1,8 @@
 """The faults that can be simulated in a fleet, and the problems that reports must show for each.
 
-Each fault affects one gateway. Only faults of different groups share a gateway, and only if there
-are more faults than gateways. The modules that call `Plan.window` implement the faults.
+Each fault affects one gateway, except `version-errors`, which affects all with that version. Only
+faults of different groups share a gateway, and only if there are more faults than gateways. The
+modules that call `Plan.window` implement the faults.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ its gateway, and many gateways have the same version."""
 
 
 def spread(faults: Iterable[str], gateways: int, seed: int) -> list[tuple[str, ...]]:
-    """Distribute faults evenly over gateways; leave out those for which no gateway is free."""
+    """Distribute faults evenly over gateways; leave out faults for which no gateway is free."""
     order = list(range(gateways))
     random.Random(f"{seed}/faults").shuffle(order)  # noqa: S311 - repeatable
     placed: list[list[str]] = [[] for _ in range(gateways)]

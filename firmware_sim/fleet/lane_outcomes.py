@@ -35,7 +35,7 @@ class Arrival:
     bad: bool = False
 
     def as_json(self, fate: str) -> dict[str, Any]:
-        """Return the expected row of this file in the report on the quarantine."""
+        """Return the file's row in the report's table `quarantine`; `fate` is `bad` or `fork`."""
         return {"path": self.path, "arrived": iso(self.arrived), "size": self.size, "fate": fate}
 
 
@@ -71,7 +71,7 @@ class LaneTruth:
         return self.accepted[self.starts[at]].header.last_seq >= header.first_seq
 
     def as_json(self) -> dict[str, Any]:
-        """Return the lane's row in the report on completeness, without the column `state`."""
+        """Return the lane's row in the report's table `completeness`, without the column `state`."""
         headers = [self.accepted[start].header for start in self.starts]
         received = sum(header.count for header in headers)
         last = headers[-1].last_seq if headers else 0

@@ -16,7 +16,7 @@ from firmware_sim.fleet.settings import DAY_S, FleetSettings
 from firmware_sim.fleet.uptime import Downtime, Uptime, make_uptime
 
 VERSIONS: Final = ("0.9.0", "0.9.1", "0.10.0")
-"""Software versions: all gateways update from the first to the second, some to the third."""
+"""Software versions: all gateways update from the first to the second, some then to the third."""
 
 FAULTY: Final = VERSIONS[-1]
 """The version that logs more errors, if the fault `version-errors` is simulated."""

@@ -1,4 +1,4 @@
-"""List the simulated faults: the problem that a report must show, its place, and its time."""
+"""List the simulated faults: for each, the problem that a report must show, its place and time."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class VersionRun:
     seen: list[int] = field(default_factory=list)
 
     def add(self, events: int, errors: int, known: Iterable[int], seen: Iterable[int]) -> None:
-        """Add events, given by the values of the fields."""
+        """Add the counts and times of further events; the arguments are like the fields."""
         self.events += events
         self.errors += errors
         self.known = _ends([*self.known, *known])

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from firmware_sim.fleet.uptime import Run
 
 SEAL_EVENTS: Final = 2_000
-"""Most events of a segment: the default of a gateway."""
+"""Maximum number of events of a segment: the default of a gateway."""
 
 EVICTED: Final = "backlog-full"
-"""The reason in the header for dropped ranges."""
+"""The reason that segment headers give for a range of evicted events."""
 
 LEFT_D: Final = 4
-"""Days after the end of the simulation at which the folder with the fault `disk-full` is full."""
+"""Days from the end of the simulation until the folder of a `disk-full` gateway is full."""
 
 _SERVICE_S: Final = 500_000.0  # seconds that a gateway was in service before
 _DISK: Final = 40_000_000  # bytes that its folder takes at the beginning
@@ -40,7 +40,7 @@ _OLDEST: Final = 0.4  # share of the window of which all segments are evicted th
 
 
 class SealedSegment(NamedTuple):
-    """A segment, and the true time at which it was sealed; an `evicted` segment is never sent."""
+    """A segment, sealed at the true time `moment`; an `evicted` segment is never sent."""
 
     moment: float
     header: SegmentHeader
@@ -51,7 +51,7 @@ class SealedSegment(NamedTuple):
 
 
 class EvictedRange(NamedTuple):
-    """A range of events that a gateway dropped from a full backlog, and the true time of that."""
+    """A range of events that a gateway dropped from its full backlog at the true time `moment`."""
 
     moment: float
     epoch: str
@@ -170,5 +170,5 @@ def _disk(plan: Plan, moment: float) -> int:
 
 
 def daily_growth(days: int) -> float:
-    """Return the growth, in bytes per day, that fills a folder `LEFT_D` days after `days` days."""
+    """Return the growth, in bytes per day, that fills a folder in `days` + `LEFT_D` days."""
     return (_CAP - _DISK) / (days + LEFT_D)

@@ -1,6 +1,6 @@
 """Generate the events of the lane `readings`: temperatures, meters and doors.
 
-No report may call the values anomalous, except during a simulated anomaly.
+Reports must not call the values anomalous, except during a simulated anomaly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SensorType(NamedTuple):
     """A type of sensor: the name, unit and decimals of its values, and how these vary.
 
     Values vary by `swing` around `middle` during a day, plus or minus `noise`. The `middle` of
-    sensors of one type differs by up to `spread`. `grows` is the increase per hour.
+    sensors of one type varies by plus or minus `spread`. `grows` is the increase per hour.
     """
 
     name: str

@@ -11,19 +11,19 @@ DAY_S: Final = 86_400.0
 """Seconds per day."""
 
 MAX_GATEWAYS: Final = 999
-"""Most gateways: their names have three digits."""
+"""Maximum number of gateways: their names have three digits."""
 
 MAX_DAYS: Final = 366
-"""Most days: reports consider less than a year."""
+"""Maximum number of days: reports show longer delays and ages as unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
     """Settings for `gateways` gateways over `days` days, from `start` (ms since 1970 UTC).
 
-    `seed` selects all random values. `readings` is the number of values of a gateway's sensors per
-    day. `heartbeat` (interval) and `seal` (age of a segment) are in seconds. `faults` are names in
-    `FAULTS`.
+    `seed` selects all random values. `readings` is the number of values per day of all sensors of a
+    gateway. `heartbeat` (interval) and `seal` (age of a segment) are in seconds. `faults` are names
+    in `FAULTS`.
     """
 
     gateways: int

@@ -61,7 +61,7 @@ def system_event(plan: Plan, moment: float, kind: str, name: str, **fields: Any)
 
 
 def _runs(plan: Plan) -> Stream:
-    """Generate the events of starts (after that of a new epoch), heartbeats and clean stops."""
+    """Generate the events of new epochs, starts, heartbeats and clean stops."""
     interval = plan.settings.heartbeat
     before: Run | None = None
     for run in plan.life.runs:
@@ -171,7 +171,7 @@ def _hourly(plan: Plan, fault: str, fields: dict[str, Any]) -> Stream:
 
 
 def _hours(plan: Plan, fault: str) -> list[float]:
-    """Return the moments, an hour apart, at which the events of `fault` occur."""
+    """Return the moments, an hour apart, at which the events of `fault` occur; empty if none."""
     begin, end = plan.window(fault) or (0.0, 0.0)
     return [begin + 3_600.0 * hour for hour in range(math.ceil((end - begin) / 3_600))]
 

@@ -44,7 +44,7 @@ class GatewayTruth:
                     self.kinds[header.lane, kind] += number
 
     def accepted(self) -> Iterator[Arrival]:
-        """Return all accepted segments, lane by lane, by ascending sequence numbers."""
+        """Generate all accepted segments, lane by lane, by ascending sequence numbers."""
         for _, lane in sorted(self.lanes.items()):
             yield from (lane.accepted[start] for start in lane.starts)
 

@@ -60,7 +60,7 @@ class AttackResult(NamedTuple):
 
     @property
     def reported(self) -> bool:
-        """Return whether the log has an expected rule, and every refusal that the attack noticed."""
+        """Return whether the log has an expected rule, and all refusals that the attack noticed."""
         return bool(self.logged) and self.total >= self.refused + self.closed
 
 
@@ -102,7 +102,7 @@ class AttackVerdict:
 
     @property
     def ratio(self) -> float:
-        """The ratio of the 99th percentiles of response times: under attack to calmer quiet phase."""
+        """The ratio of 99th percentiles of response times: under attack to calmer quiet phase."""
         calm = min((times.p99 for times in self.quiet if times.answers), default=0.0)
         return self.busy.p99 / calm if calm else math.inf
 
