@@ -365,7 +365,7 @@ class Device(SessionClient):
         return replace(receive, afterwards=deliver)
 
     async def _resume(self, connection: Connection, sender: SenderLoop) -> bool:
-        """Reconnect until the session is resumed; return False if the server has ended that."""
+        """Reconnect until the session is resumed; return False if the server ended the session."""
         sender.suspend()
         rule, failures, resumed = self._reconnect, 0, None
         while resumed is None:

@@ -164,9 +164,7 @@ class Outbox(DurableFile):
         if self.live + more >= limits.messages:
             raise OutboxFull(f"the outbox is full: {limits.messages} messages are pending")
         if self.live_bytes + more_bytes + size > limits.bytes:
-            raise OutboxFull(
-                f"the outbox is full: the message would exceed {limits.bytes} pending bytes"
-            )
+            raise OutboxFull(f"the outbox is full: more than {limits.bytes} bytes would be pending")
 
     def add(self, recipient: str, level: Level, body: str, label: str = "") -> Message:
         """Store a message, in the current transaction.

@@ -203,7 +203,7 @@ def _is_due(entry: MessageInFlight, now: float) -> bool:
 
 
 def _stays_held(entry: MessageInFlight) -> bool:
-    """Return whether an error of type `wait` still delays a message: yes if it is released."""
+    """Return whether an error of type `wait` delays a released message, which stays delayed."""
     return entry.held and entry.message.state is State.RELEASED
 
 

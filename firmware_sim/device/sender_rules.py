@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Level(IntEnum):
-    """A quality of service level at which each message is answered (level 0 is not)."""
+    """A quality of service level at which each message is answered (not level 0)."""
 
     ACKNOWLEDGED = 1
     ASSURED = 2

@@ -39,8 +39,8 @@ class SystemEvent(NamedTuple):
 class Content(NamedTuple):
     """A summary of a segment's events.
 
-    `kinds` counts events by kind. `latencies` are in milliseconds, by QoS level. A sensor is (source
-    JID, name): `sums` has each sensor's number of values and their sum in millionths, `heard` the time
+    `kinds` counts events by kind. `latencies` are in milliseconds, by `qos`. A sensor is (source,
+    name): `sums` has each sensor's number of values and their sum in millionths, `heard` the time
     of its last value. `times` has the times of all events, by whether the clock was synchronised;
     `until` is the time of the last event. All times are in milliseconds since 1970 UTC. `errors`
     counts events of level Error and above. `events` are the events, if the lane is `system`.

@@ -71,7 +71,7 @@ class LaneTruth:
         return self.accepted[self.starts[at]].header.last_seq >= header.first_seq
 
     def as_json(self) -> dict[str, Any]:
-        """Return the lane's row in the report's table `completeness`, without the column `state`."""
+        """Return the lane's row of the table `completeness`, without the column `state`."""
         headers = [self.accepted[start].header for start in self.starts]
         received = sum(header.count for header in headers)
         last = headers[-1].last_seq if headers else 0

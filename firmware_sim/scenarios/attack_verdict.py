@@ -102,7 +102,7 @@ class AttackVerdict:
 
     @property
     def ratio(self) -> float:
-        """The ratio of 99th percentiles of response times: under attack to calmer quiet phase."""
+        """The p99 of response times under attack, divided by that of the calmer quiet phase."""
         calm = min((times.p99 for times in self.quiet if times.answers), default=0.0)
         return self.busy.p99 / calm if calm else math.inf
 

@@ -409,7 +409,7 @@ def _progress_printer() -> ShowProgress:
 
 
 def _faults(faults: Counter[Any], errors: Counter[str] | None = None) -> dict[str, float]:
-    """Return the numbers of faults by kind, and of devices left offline by connection error."""
+    """Return the number of faults of each kind, and of offline devices for each error."""
     found = dict(sorted((fault.value, count) for fault, count in faults.items()))
     return found | {f"offline: {e}": count for e, count in (errors or Counter()).most_common()}
 

@@ -170,7 +170,7 @@ def _found(message: PlannedMessage, evidence: CustodyEvidence, key: Key, runs: i
 def _faults(
     message: PlannedMessage, evidence: CustodyEvidence, key: Key, runs: int, strays: int
 ) -> Iterable[str]:
-    """Return the faults of a message that its recipient ran `runs` times, and others `strays`."""
+    """Return the faults of a message, run `runs` times by its recipient and `strays` by others."""
     state, level = evidence.believed.get(key), message.level
     if strays:
         yield "executed at a place that is not its recipient"

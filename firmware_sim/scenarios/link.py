@@ -95,7 +95,7 @@ class FaultyLink:
             route.cut(reset=reset)
 
     def lose(self, *, requests: bool = False, answers: bool = False) -> None:
-        """Lose further data of present connections, to the gateway (`requests`) or from it."""
+        """Lose all data of the open connections to (`requests`) or from (`answers`) the gateway."""
         for route in self._routes:
             route.up = route.up and not requests
             route.down = route.down and not answers

@@ -166,7 +166,7 @@ class QueueWorker:
 
 
 class ShareMember:
-    """A member of a share: a device that receives items, and crashes after some of them."""
+    """A member of a share: a device that receives items, and crashes on receiving some of them."""
 
     def __init__(self, name: str, level: int, stage: Setting) -> None:
         self.name, self.level, self._stage = name, level, stage
