@@ -48,7 +48,7 @@ class RequestRefused(FirmwareError):
 
 
 class NoAnswer(FirmwareError):
-    """A request got no answer, so it may or may not have been carried out."""
+    """A request got no answer, so it is unknown whether it was carried out."""
 
 
 class CannotDo(FirmwareError):

@@ -17,7 +17,7 @@ _NAMESPACE: Final = "http://jabber.org/protocol/caps"
 def verification(identities: Iterable[tuple[str, str, str, str]], features: Iterable[str]) -> str:
     """Compute the SHA-1 verification string of identities and features (XEP-0115, 5.1).
 
-    An identity is (category, type, language, name); the last two may be empty.
+    An identity is (category, type, language, name); the last two can be empty.
     """
     parts = ["/".join(identity) for identity in sorted(identities)]
     parts += sorted(features)

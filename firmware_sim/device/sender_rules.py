@@ -45,7 +45,7 @@ ENDED: Final = frozenset(State) - LIVE
 class Input(Enum):
     """An input of the sender's state machine."""
 
-    ONLINE = "may be sent, in a session"
+    ONLINE = "can be sent, in a session"
     OFFLINE = "session lost"
     RECEIVED = "received"
     DELIVERED = "empty result"

@@ -112,8 +112,8 @@ FAULTS: Final[dict[str, Fault]] = {
 """All faults, by their names in `--faults`."""
 
 OF_THE_FLEET: Final = ("bad_segment", "version_errors")
-"""The kinds of problems that reports show without a gateway, because a damaged file may not name
-its gateway, and many gateways have the same version."""
+"""The kinds of problems that reports show without a gateway, because a damaged file does not always
+name its gateway, and many gateways have the same version."""
 
 
 def spread(faults: Iterable[str], gateways: int, seed: int) -> list[tuple[str, ...]]:

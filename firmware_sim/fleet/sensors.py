@@ -48,7 +48,7 @@ SORTS: Final = (
     SensorType("energy", "kWh", 1, 5_000.0, 0.0, 0.0, 4_000.0, grows=0.9),
     SensorType("door", None, 0, 0.0, 0.0, 0.0, 0.0),
 )
-"""The types of each gateway's sensors. The value of the last is 1 if a door is open, else 0."""
+"""The type of each sensor of a gateway. The value of the last is 1 if a door is open, else 0."""
 
 SUBJECT: Final = 0
 """The index in `SORTS` of the sensor to which the faults of sensors apply."""

@@ -59,7 +59,7 @@ class Uptime:
         return inf
 
     def at(self, moment: float) -> Run:
-        """Return the run at `moment`, else the last run before it, else the first run."""
+        """Return the run at `moment`; between runs, the preceding one; before all, the first."""
         starts = [run.on for run in self.runs]
         return self.runs[max(bisect_right(starts, moment) - 1, 0)]
 
