@@ -43,8 +43,9 @@ def may_subscribe(affiliation: Affiliation, access_model: AccessModel, *, in_ros
     """Return whether an account may subscribe to a node and retrieve its items.
 
     Args:
-        in_roster: whether the roster of an owner admits the account: for `presence`, it is
-            subscribed to the owner's presence; for `roster`, it is in one of the allowed groups.
+        in_roster: whether the roster of an owner admits the account: for the access model
+            `presence`, whether the account is subscribed to the owner's presence; for `roster`,
+            whether it is in one of the allowed groups.
     """
     if affiliation is Affiliation.NONE:
         return access_model == "open" or (access_model != "whitelist" and in_roster)
@@ -59,7 +60,7 @@ def may_discover(affiliation: Affiliation, access_model: AccessModel, *, in_rost
 
 
 def may_publish(affiliation: Affiliation, publish_model: PublishModel, *, subscribed: bool) -> bool:
-    """Return whether an account may publish; `subscribed`: whether it is subscribed to the node."""
+    """Return whether an account may publish; `subscribed` is whether it subscribes to the node."""
     if affiliation in _WRITERS:
         return True
     if affiliation is Affiliation.OUTCAST:

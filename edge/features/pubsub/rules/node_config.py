@@ -77,8 +77,8 @@ class Option(NamedTuple):
     """Definition of an option.
 
     `field` is the name in `NodeConfig`. `minimum` and `maximum` limit a number; `maximum` also
-    limits the characters of a text and the number of texts in a list. A `maximum` of 0 means that
-    the gateway's configuration sets the limit. `choices` are pairs of a value and its label.
+    limits the characters of a text and the number of texts in a list. If the `maximum` of a number
+    is 0, `limits.items_per_node` is the maximum. `choices` are pairs of a value and its label.
     """
 
     field: str
@@ -90,13 +90,14 @@ class Option(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The option's registered name (XEP-0060, section 16.4.3)."""
+        """The option's registered name, such as `pubsub#title` (XEP-0060, section 16.4.3)."""
         return f"pubsub#{self.field}"
 
 
 _EXPIRE: Final = "item_expire"
 _MAX: Final = "max"
-"""Value that a form uses for the largest permitted number (XEP-0060, section 16.4.3)."""
+"""Value in a form for the largest permitted number (XEP-0060, section 16.4.3); in the option
+`item_expire` it means never."""
 
 QUEUE_POLICIES: Final = (
     ("least-loaded", "The subscriber with the fewest items"),
@@ -225,10 +226,10 @@ FIXED_OPTIONS: Final[Mapping[str, tuple[list[str], ...]]] = {
 def apply_options(
     old: NodeConfig, values: Mapping[str, Sequence[str]], max_items: int
 ) -> NodeConfig:
-    """Return a configuration with some options changed.
+    """Return a copy of `old` in which the options in `values` are changed.
 
     Args:
-        values: the values of the options to change, by registered name.
+        values: the values of the options to change, by registered name (`pubsub#...`).
         max_items: the upper bound of `pubsub#max_items`.
 
     Raises:
@@ -247,7 +248,7 @@ def apply_options(
 
 
 def option_values(config: NodeConfig) -> Iterator[tuple[Option, list[str]]]:
-    """Yield each option with its values in the form that XMPP data forms use (texts)."""
+    """Yield each option with its values as texts, as XMPP data forms (XEP-0004) require them."""
     for option in OPTIONS:
         yield option, _format(option, getattr(config, option.field))
 
@@ -297,10 +298,11 @@ def _parse_text(option: Option, text: str) -> object:
 def _parse_number(option: Option, text: str, maximum: int) -> float:
     if text == _MAX and (option.field == _EXPIRE or not option.maximum):
         return 0 if option.maximum else maximum
+    kind = "a number" if option.type is ValueType.SECONDS else "a whole number"
     try:
         value = float(text) if option.type is ValueType.SECONDS else int(text)
     except ValueError:
-        raise InvalidOption(option.name, "must be a number") from None
+        raise InvalidOption(option.name, f"must be {kind}") from None
     if not option.minimum <= value <= maximum:
-        raise InvalidOption(option.name, f"must be a number from {option.minimum} to {maximum}")
+        raise InvalidOption(option.name, f"must be {kind} from {option.minimum} to {maximum}")
     return value

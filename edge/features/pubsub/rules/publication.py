@@ -14,7 +14,7 @@ from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.rules.reasons import Reason
 
 MAX_ITEM_ID_BYTES: Final = 256
-"""Maximum length of an ItemID, in bytes; it is limited because each notification contains it."""
+"""Maximum length of an ItemID, in bytes; limited because each notification contains the ItemID."""
 
 MAX_PRIORITY: Final = 1000
 """Highest priority of an item; the lowest is `-MAX_PRIORITY`."""
@@ -46,7 +46,8 @@ _WRONG_NAMESPACE: Final = Fault(
 
 
 def find_fault(shape: PublicationShape, config: NodeConfig) -> Fault | None:
-    """Return why a node's configuration forbids a publication; `None` if it is allowed (7.1.3)."""
+    """Return why a node's configuration forbids a publication (XEP-0060, section 7.1.3); `None` if
+    the publication is allowed."""
     if shape.items > 1:
         return Fault(Reason.TOO_MANY_ITEMS)
     stores = config.persist_items or config.queueing
@@ -64,8 +65,9 @@ def find_fault(shape: PublicationShape, config: NodeConfig) -> Fault | None:
 class ItemOptions(NamedTuple):
     """Options of an item in a queue.
 
-    `priority`: items with the highest value are assigned first. `delay`: service seconds before the
-    item may be assigned. `ttl`: service seconds after which the item expires.
+    `priority`: items with the highest value are assigned first. `delay`: service seconds from the
+    publication until the item can be assigned. `ttl`: service seconds from the publication until
+    the item expires.
     """
 
     priority: int = 0
@@ -90,10 +92,10 @@ def split_options(
     """Split publish options into options of the item and preconditions on the node.
 
     Args:
-        values: the publish options, by name (section 7.1.5).
+        values: the publish options (XEP-0060, section 7.1.5), by registered name (`pubsub#...`).
 
     Returns:
-        The options of the item, and the preconditions by name.
+        The options of the item, and the preconditions by registered name.
 
     Raises:
         InvalidItemOption: an option of the item is not a number or is out of range.
@@ -115,5 +117,6 @@ def _number(
     except ValueError:
         value = math.nan
     if not minimum <= value <= maximum or (name == PRIORITY and value % 1):
-        raise InvalidItemOption(f"{name} must be a number from {minimum:g} to {maximum:g}")
+        kind = "a whole number" if name == PRIORITY else "a number"
+        raise InvalidItemOption(f"{name} must be {kind} from {minimum:g} to {maximum:g}")
     return value

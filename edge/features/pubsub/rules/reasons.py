@@ -9,7 +9,7 @@ class Reason(Enum):
     """Reasons to refuse a request; the value is the text of the stanza error."""
 
     # rights
-    FORBIDDEN = "you may not do this"
+    FORBIDDEN = "your affiliation with the node does not allow this"
     CLOSED_NODE = "the node admits only affiliated accounts"
     PRESENCE_SUBSCRIPTION_REQUIRED = "the node admits only subscribers to an owner's presence"
     NOT_IN_ROSTER_GROUP = "the node admits only accounts in certain groups of an owner's roster"
@@ -44,9 +44,9 @@ class Reason(Enum):
     INVALID_FILTER = "the filter is invalid"
     INVALID_SUBSCRIBER = "the JID must be your bare JID or your own full JID"
     NOT_SUBSCRIBED = "the JID is not subscribed"
-    INVALID_SUBID = "the SubID belongs to no subscription of the JID"
+    INVALID_SUBID = "the JID's subscription has another SubID"
     INVALID_OPTIONS = "the options are invalid"
-    CONFIGURATION_REQUIRED = "the subscription requires options"
+    CONFIGURATION_REQUIRED = "a subscription to a queue node must set pubsub#queue_requests"
     POLICY_CONFLICT = "the share has another policy"
     TOO_MANY_SUBSCRIPTIONS = "there are too many subscriptions"
     SUBSCRIPTION_NOT_ACCEPTABLE = "the JID cannot be subscribed"

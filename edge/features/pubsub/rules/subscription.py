@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 from edge.features.queues.rules.assignment import Policy
 
 DEFAULT_REQUESTS: Final = 10
-"""Default number of items that a member of a share holds at a time: enough to keep the member busy
-while an acknowledgement is in transit, and few enough to leave items for other members."""
+"""Default of the option `REQUESTS` for a member of a share: the maximum number of items that are
+assigned to it at a time. This is enough to keep the member busy while an acknowledgement is in
+transit, and leaves items for other members."""
 
 DELIVER: Final = "pubsub#deliver"
 EXPIRE: Final = "pubsub#expire"
@@ -57,7 +58,8 @@ _FIXED_BY_KIND: Final = {
     SubscriptionKind.QUEUE: {**_FIXED, **_DELIVERS, QOS: ("0",), EXPIRE: ("", PRESENCE)},
     SubscriptionKind.SHARE: {**_FIXED, **_DELIVERS},
 }
-"""Options that cannot be set, with the values that are accepted because clients send them."""
+"""Options that cannot be changed, by kind of subscription, with the values that are accepted
+because clients send them."""
 
 
 class InvalidSubscriptionOption(ValueError):
@@ -67,10 +69,10 @@ class InvalidSubscriptionOption(ValueError):
 class SubscriptionOptions(NamedTuple):
     """Options of a subscription.
 
-    `deliver` is whether notifications are sent. `requests` is the number of items that a member of
-    a queue or share holds at a time, `None` if not set. If `presence` is set, the subscription ends
-    when its session ends. `policy` is the policy of a share, `None` if not set; it is the same for
-    all members of the share.
+    `deliver` is whether notifications are sent. `qos` is the quality of service of the messages.
+    If `presence` is true, the subscription ends with the subscriber's session. `requests` is the
+    maximum number of items that a member of a queue or share is assigned at a time, `None` if not
+    set. `policy` is that of the share and the same for all its members, `None` if not set.
     """
 
     deliver: bool = True
@@ -84,7 +86,7 @@ DEFAULT: Final = SubscriptionOptions()
 
 
 def default_options(kind: SubscriptionKind, max_requests: int) -> SubscriptionOptions:
-    """Return the default options of a kind of subscription."""
+    """Return the default options of a kind of subscription; `max_requests` limits `requests`."""
     if kind is SubscriptionKind.SHARE:
         return SubscriptionOptions(qos=1, requests=min(DEFAULT_REQUESTS, max_requests))
     return DEFAULT
@@ -99,7 +101,7 @@ def apply_options(
     """Return a copy of `old` in which the options in `values` are changed.
 
     Args:
-        values: the values of the options to change, by registered name.
+        values: the values of the options to change, by registered name (`pubsub#...`).
         max_requests: the upper bound of `REQUESTS`.
 
     Raises:
@@ -113,9 +115,9 @@ def apply_options(
         if name in OPTIONS[kind]:
             new = _set(new, name, text, max_requests)
         elif text not in _FIXED_BY_KIND[kind].get(name, ()):
-            raise InvalidSubscriptionOption(
-                f"{name} does not exist or cannot have this value in a subscription to {kind.value}"
-            )
+            fixed = name in _FIXED_BY_KIND[kind]
+            problem = "cannot have this value" if fixed else "does not exist"
+            raise InvalidSubscriptionOption(f"{name} {problem} in a subscription to {kind.value}")
     return new
 
 
@@ -139,7 +141,7 @@ def _set(old: SubscriptionOptions, name: str, text: str, max_requests: int) -> S
         return old._replace(policy=Policy(text))
     is_number = text.isascii() and text.isdigit() and len(text) < 10
     if not (is_number and 1 <= int(text) <= max_requests):
-        raise InvalidSubscriptionOption(f"{name} must be a number from 1 to {max_requests}")
+        raise InvalidSubscriptionOption(f"{name} must be a whole number from 1 to {max_requests}")
     return old._replace(requests=int(text))
 
 

@@ -57,7 +57,7 @@ def name_problem(name: str, max_bytes: int) -> str:
     if name.startswith(SHARE_PREFIX):
         return f"a node name must not begin with {SHARE_PREFIX}"
     if any(unicodedata.category(character) in ("Cc", "Cs", "Cn") for character in name):
-        return "a node name must not contain control characters"
+        return "a node name must not contain control characters or unassigned code points"
     return ""
 
 
@@ -142,7 +142,7 @@ class _Branch(Generic[T]):
     """A node of the trie, reached by the levels of a filter.
 
     `exact` has the values of filters that end here, `subtree` those of filters whose next level is
-    `#`. `children` are the branches of the next levels; that of `+` matches all levels.
+    `#`. `children` are the branches of the next level; the branch of `+` matches any level.
     """
 
     __slots__ = ("children", "exact", "subtree")
@@ -195,7 +195,7 @@ class Trie(Generic[T]):
             del path[-1].children[level]
 
     def match(self, name: str) -> list[T]:
-        """Return the values of all filters that match a name; each filter adds its own values."""
+        """Return the values of all filters that match a name; values of several filters repeat."""
         levels = name.split("/")
         found: list[T] = []
         front = [self._root]

@@ -47,7 +47,7 @@ def get_owned_node(tx: Transaction, sender: Sender, name: str | None) -> Node:
     node = get_node(tx, name)
     is_owner = rules.may_configure(affiliation_of(tx, node, sender.bare))
     if not is_owner and not may_manage_nodes(sender):
-        raise PubsubError(Reason.FORBIDDEN)
+        raise PubsubError(Reason.FORBIDDEN, "only an owner of the node may do this")
     return node
 
 
@@ -78,8 +78,8 @@ def may_cache_access(node: Node) -> bool:
 
 
 def access_check(context: Context, tx: Transaction, node: Node) -> AccessCheck:
-    """Return a function that does the same as `may_subscribe` for many bare JIDs; the affiliations
-    are read once for all calls of the function."""
+    """Return a function that does the same as `may_subscribe` for one node and many bare JIDs; the
+    node's affiliations are read once, before the first call."""
     known = affiliations.of_node(tx, node.id)
 
     def check(bare: str) -> bool:
@@ -110,7 +110,7 @@ def check_publish(tx: Transaction, node: Node, sender: Sender) -> None:
     affiliation, model = affiliation_of(tx, node, sender.bare), node.config.publish_model
     subscribed = model == "subscribers" and nodes.has_subscriber(tx, node.id, sender.account)
     if not rules.may_publish(affiliation, model, subscribed=subscribed):
-        raise PubsubError(Reason.FORBIDDEN)
+        raise PubsubError(Reason.FORBIDDEN, "you may not publish to this node")
 
 
 def _may_subscribe(
@@ -123,7 +123,8 @@ def _may_subscribe(
 def _is_in_roster(
     context: Context, tx: Transaction, node: Node, bare: str, affiliation: Affiliation
 ) -> bool:
-    """Return whether an owner's roster admits a bare JID that has no affiliation with the node."""
+    """Return whether an owner's roster admits a bare JID; false if it has another affiliation than
+    `none`."""
     model = node.config.access_model
     if affiliation is not Affiliation.NONE or model not in _ROSTER_MODELS:
         return False

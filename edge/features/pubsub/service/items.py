@@ -23,8 +23,8 @@ class PageRequest(NamedTuple):
     """Requested part of a node's items, in the order of their publication.
 
     The page has at most `size` items: the first items after the ItemID `after`, the last items
-    before the ItemID `before` (empty: the last items of the node), or the items from index `start`
-    on (from 0).
+    before the ItemID `before` (empty: the last items of the node), or the items from the index
+    `start` on, which counts from 0. If none of the three is set, it has the first items.
     """
 
     size: int
@@ -38,8 +38,9 @@ class ItemPage(NamedTuple):
 
     Attributes:
         publishers: for each item, the bare JID that it names as its publisher, or `None`.
-        start: the index of the page's first item among the items that match the request, from 0.
-        total: the number of all items that match the request.
+        start: the index of the page's first item among the node's items, from 0; 0 if items were
+            requested by ItemID.
+        total: the number of the node's items; if items were requested by ItemID, of the page's.
     """
 
     node: Node
@@ -50,7 +51,7 @@ class ItemPage(NamedTuple):
 
 
 class ItemIdPage(NamedTuple):
-    """Page of a node's ItemIDs; `start` is the index of its first ItemID among all (from 0)."""
+    """Page of a node's ItemIDs: the first has the index `start` (from 0) among all `total`."""
 
     ids: Sequence[str]
     start: int
@@ -149,7 +150,7 @@ def retract(
     *,
     notify: bool | None = None,
 ) -> None:
-    """Delete an item of a node other than a queue (section 7.2); raises `PubsubError`.
+    """Delete an item of a node that is not a queue node (section 7.2); raises `PubsubError`.
 
     Args:
         notify: whether to notify subscribers; if `None`, the node's configuration decides.
@@ -157,7 +158,7 @@ def retract(
     item = items.get(tx, node.id, id)
     own = item is None or item.publisher.partition("/")[0] == sender.bare
     if not affiliation.may_delete_item(access.affiliation_of(tx, node, sender.bare), own=own):
-        raise PubsubError(Reason.FORBIDDEN)
+        raise PubsubError(Reason.FORBIDDEN, "you may not delete this item")
     if not node.config.persist_items:
         raise PubsubError(Reason.NOT_PERSISTENT)
     if item is None:

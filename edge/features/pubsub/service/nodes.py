@@ -34,7 +34,7 @@ from edge.features.queues.service import queue_registry
 from edge.xmpp import jid
 
 _DISCOVERY_BATCH = 256
-"""Nodes read at a time to find those that an account may discover."""
+"""Number of nodes that are read at a time to find those that an account may discover."""
 
 
 # Create
@@ -106,7 +106,8 @@ def _check_room(context: Context, tx: Transaction, owner: str) -> None:
 def apply_options(
     context: Context, old: NodeConfig, values: Mapping[str, Sequence[str]]
 ) -> NodeConfig:
-    """Return a copy of `old` in which the options in `values`, by registered name, are changed.
+    """Return a copy of `old` in which the options in `values` are changed; these are given by
+    registered name (`pubsub#...`).
 
     Raises:
         PubsubError: an option is unknown or has an invalid value.
@@ -131,7 +132,8 @@ def configure(
     """Change options of a node for an owner (section 8.2.4); raises `PubsubError`.
 
     Args:
-        values: the values of the options to change, by registered name; `None` changes nothing.
+        values: the values of the options to change, by registered name (`pubsub#...`); `None`
+            changes nothing.
     """
     node = access.get_owned_node(tx, sender, name)
     if values is not None:
@@ -162,13 +164,13 @@ def _configure(
 
 
 def _check_empty(tx: Transaction, node: Node) -> None:
-    """Check that a node has no items and subscriptions, because those of queue nodes and of other
-    nodes are different; raises `PubsubError`."""
+    """Check that a node has no items and no subscriptions before `pubsub#queueing` changes, because
+    queue nodes store them in another way; raises `PubsubError`."""
     queue = queue_registry.of_node(tx, node.id)
     if node.items or (queue is not None and queue.items) or nodes.count_subscriptions(tx, node.id):
         raise PubsubError(
             Reason.INVALID_CONFIGURATION,
-            "pubsub#queueing cannot change because the node has items or subscribers",
+            "pubsub#queueing cannot change while the node has items or subscribers",
         )
 
 
@@ -206,7 +208,8 @@ def _remove_items(context: Context, tx: Transaction, node: Node) -> int:
 
 
 def _announce(context: Context, tx: Transaction, node: Node, event: NodeEvent) -> None:
-    """Notify all plain subscriptions to a node and the members of its queue of an event."""
+    """Send an event of a node to its plain subscriptions and to the members of its queue, if the
+    node's configuration enables that."""
     announce(context, tx, node, event)
     queue = queue_registry.of_node(tx, node.id)
     if queue is not None and is_notified(node.config, event):
@@ -254,7 +257,8 @@ def affiliations_of_node(
 
 
 class AffiliationChange(NamedTuple):
-    """Request to set an account's affiliation; `problem` says why it is invalid, empty if valid."""
+    """Request to set an account's affiliation; the affiliation `None` changes nothing. `problem`
+    says why the request is invalid, empty if it is valid."""
 
     jid: str
     affiliation: Affiliation | None

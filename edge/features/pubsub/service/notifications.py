@@ -1,10 +1,10 @@
 """Notify subscribers of events at a node (XEP-0060, sections 7.1.2, 7.2 and 8.2 to 8.5).
 
 Each plain subscription gets one notification. If a JID has several subscriptions that match, each
-notification has its SubID. At level 0 a notification is a plain message. At levels 1 and 2 it waits
-in the outbox of the subscriber's account; each subscription has a separate queue there. A
-subscription to a filter gets only events of nodes that the subscriber may access; access is checked
-for each notification, so that a withdrawn right has effect at once.
+notification has the SubID of its subscription. At QoS 0 a notification is a plain message. At QoS 1
+and 2 it waits in the outbox of the subscriber's account, and is kept in order with the others of
+its subscription. A subscription to a filter gets only events of nodes that the subscriber may
+access; access is checked for each notification, so that a withdrawn right has effect at once.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Notification(NamedTuple):
     """A message that notifies one subscription of an event.
 
     Attributes:
-        to: the JID of the recipient; `None` for the body of a message in the outbox.
+        to: the JID of the recipient; `None` if the outbox adds the address later.
         type: the type of the message; `None` means `normal`.
         subid: the SubID, if the JID has several subscriptions that get the notification.
         published: the time of publication (ms since 1970) if an older item is sent to a new
@@ -127,8 +127,8 @@ def is_notified(config: NodeConfig, event: NodeEvent) -> bool:
 
 
 def recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recipient]:
-    """Return the plain subscriptions that get events of a node: those to the node or to a matching
-    filter whose subscriber has access to the node and has not disabled their delivery."""
+    """Return the plain subscriptions, to a node or to a filter that matches it, that get the node's
+    events: the subscriber may subscribe to the node, and the option `deliver` is true."""
     found = store.get(tx, node.id)
     if found is None:
         found = _recipients(context, tx, node)
@@ -160,10 +160,10 @@ def matching_shares(context: Context, tx: Transaction, node: Node) -> list[int]:
 def announce(
     context: Context, tx: Transaction, node: Node, event: NodeEvent, *, always: bool = False
 ) -> None:
-    """Notify all plain subscriptions to a node of an event.
+    """Send an event of a node to its `recipients`, if the node's configuration enables that.
 
     Args:
-        always: notify even if the node's configuration disables notifications of this event.
+        always: send the event even if the node's configuration disables that.
     """
     if not (always or is_notified(node.config, event)):
         return
@@ -215,10 +215,10 @@ def _message_type(config: NodeConfig) -> str | None:
 def send(
     context: Context, tx: Transaction, subscription: Subscription, notification: Notification
 ) -> None:
-    """Send a notification at the quality of service of a plain subscription.
+    """Send a notification to a subscription, at the subscription's quality of service.
 
     If the subscriber's outbox is full, the notification is dropped and logged as a refusal; the
-    publication succeeds nevertheless.
+    operation that caused the notification succeeds nevertheless.
     """
     qos = subscription.options.qos
     if qos == 0:
@@ -240,7 +240,8 @@ def send(
 def _send_plain(
     context: Context, tx: Transaction, subscription: Subscription, notification: Notification
 ) -> None:
-    """Send a plain message to the session of a full JID, or route it for a bare JID."""
+    """Send a notification as a plain message: to the session with the subscribed full JID, or to
+    the sessions or offline storage of a bare JID (RFC 6121, section 8)."""
     to = subscription.jid
     if "/" in to:
         session = sessions.find(tx, to)
@@ -265,8 +266,9 @@ def _send_plain(
 
 
 def _outbox_source(context: Context, subscription: Subscription) -> str:
-    """Return the outbox source of a subscription; each has its own, so that no subscription delays
-    the notifications of another."""
+    """Return the source of a subscription's messages in the outbox. Messages of one source are kept
+    in order; those of different sources, and so of different subscriptions, do not delay each
+    other."""
     return f"{pubsub_service(context.domain)}/{subscription.subid}"
 
 

@@ -21,6 +21,9 @@ from edge.features.pubsub.rules import node_config, topic
 from edge.features.pubsub.rules.node_config import DEFAULT, InvalidOption, NodeConfig
 from edge.features.pubsub.rules.publication import (
     DEFAULT_OPTIONS,
+    DELAY,
+    PRIORITY,
+    TTL,
     ItemOptions,
     PublicationShape,
     find_fault,
@@ -39,7 +42,8 @@ UNREADABLE: Final = "unreadable"
 """Name of the refusal of an item whose payload cannot be decoded into events."""
 
 UNFIT: Final = "unfit"
-"""Name of the refusal of an item, sent in a message, that the node's configuration forbids."""
+"""Name of the refusal of an item that was sent in a message and that the node's configuration
+forbids."""
 
 NOTIFICATION_OVERHEAD: Final = 512
 """Approximate size of a notification without its payload, in bytes."""
@@ -75,8 +79,8 @@ class Publication(NamedTuple):
     """A request to publish an item.
 
     Attributes:
-        preconditions: required values of the node's options, by registered name; if the
-            publication creates the node, the new node gets these values.
+        preconditions: required values of the node's options, by registered name (`pubsub#...`); if
+            the publication creates the node, the new node gets these values.
         unreadable: why the payload cannot be decoded into events; empty if it can be, or if the
             node's items are not logged.
     """
@@ -90,7 +94,7 @@ class Publication(NamedTuple):
 
 
 def publish(context: Context, tx: Transaction, sender: Sender, request: Publication) -> None:
-    """Publish an item; if `PubsubError` is raised, only the refusal has been logged."""
+    """Publish an item; a refusal raises `PubsubError` and changes nothing, but it can be logged."""
     node = find_target(context, tx, sender, request.node, request.preconditions)
     fault = find_fault(request.shape, node.config)
     if fault is not None:
@@ -100,7 +104,8 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
         raise PubsubError(Reason.UNREADABLE_PAYLOAD, request.unreadable)
     if request.options != DEFAULT_OPTIONS and not node.config.queueing:
         raise PubsubError(
-            Reason.PRECONDITION_NOT_MET, "item options require a queue node (pubsub#queueing)"
+            Reason.PRECONDITION_NOT_MET,
+            f"{PRIORITY}, {DELAY} and {TTL} require a queue node (pubsub#queueing)",
         )
     item = request.item
     exceeded, queues_ = check_room(context, tx, sender, node, item)
@@ -131,7 +136,7 @@ def find_target(
     """Return the node to publish to; if the publication will create it, its `id` is `NEW_NODE`.
 
     Args:
-        preconditions: required values of the node's options, by registered name.
+        preconditions: required values of the node's options, by registered name (`pubsub#...`).
 
     Raises:
         PubsubError: the node does not exist, the sender may not publish to it, or a precondition is
@@ -159,7 +164,8 @@ def _apply_preconditions(
 
 
 class Room(NamedTuple):
-    """Result of `check_room`: the limit that an item would exceed, if any, and its queues."""
+    """Result of `check_room`: the limit that an item would exceed, if any, and the queues of the
+    node, or of matching shares, that get the item."""
 
     exceeded: ExceededLimit | None
     queues: Sequence[Queue]
@@ -168,7 +174,8 @@ class Room(NamedTuple):
 def check_room(
     context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem
 ) -> Room:
-    """Return which limit an item would exceed: of the event log, of the node, or of a queue.
+    """Return which limit an item would exceed (of the event log, of stored items, of notifications,
+    or of a queue), and the queues that get the item.
 
     If the queue of one matching share is full, nothing is published, so that no share misses items.
     """
@@ -190,7 +197,8 @@ def check_room(
 
 
 def _find_queues(context: Context, tx: Transaction, node: Node) -> list[Queue]:
-    """Return the queues that get items of a node: the queue node's queue, or those of shares."""
+    """Return the queues that get items of a node: its own if it is a queue node, otherwise those of
+    matching shares."""
     if node.config.queueing:
         found = [queue_registry.of_node(tx, node.id)]
     else:
@@ -223,7 +231,7 @@ def _exceeded_notification_limit(
     context: Context, tx: Transaction, node: Node, item: NewItem
 ) -> ExceededLimit | None:
     """Return the memory limit that all notifications of an item together would exceed, or `None`.
-    Subscribers are counted only if the item is large enough to exceed it."""
+    Recipients are counted only if the largest permitted number of them would exceed the limit."""
     limits = context.limits
     maximum = limits.unacknowledged_total_bytes
     size = len(item.payload) + NOTIFICATION_OVERHEAD

@@ -41,7 +41,7 @@ from edge.features.queues.service.queue_registry import Queue
 from edge.xmpp.jid import Jid
 
 OptionValues: TypeAlias = Mapping[str, Sequence[str]]
-"""Values of options, by registered name."""
+"""Values of options, by registered name (`pubsub#...`)."""
 
 
 class EndReason(Enum):
@@ -65,7 +65,8 @@ _NOTIFIED: Final = (EndReason.OWNER, EndReason.UNAUTHORIZED)
 
 
 class Target(NamedTuple):
-    """Target of a subscription: a share, a topic filter, or else the node with the name `text`."""
+    """Target of a subscription: a share (with its filter), a topic filter without a share, or, if
+    both are `None`, the node with the name `text`."""
 
     text: str
     share: Share | None = None
@@ -73,8 +74,8 @@ class Target(NamedTuple):
 
 
 class _Subject(NamedTuple):
-    """Node and queue to which a new subscription refers, `None` if there is none; the queue of a
-    share is created with its first member."""
+    """Node and queue to which a new subscription refers, each `None` if there is none; the queue of
+    a share is created with the share's first member."""
 
     kind: SubscriptionKind
     node: Node | None = None
@@ -135,7 +136,7 @@ def _find(tx: Transaction, target: Target, jid: str) -> Subscription | None:
 
 
 def _columns(tx: Transaction, target: Target) -> tuple[int | None, str | None, str | None]:
-    """Return the node, the filter and the share's name of the subscriptions to a target."""
+    """Return the `node`, `filter` and `share` that all subscriptions to a target have."""
     if target.filter is None:
         return access.get_node(tx, target.text).id, None, None
     return None, target.filter, None if target.share is None else target.share.name
@@ -144,13 +145,13 @@ def _columns(tx: Transaction, target: Target) -> tuple[int | None, str | None, s
 def get_own(
     tx: Transaction, sender: Sender, target: Target, jid: str, subid: str | None
 ) -> Subscription:
-    """Return a subscription of the sender; `subid` is checked unless it is `None`.
+    """Return the subscription of a JID of the sender to a target; a `subid` of `None` matches any.
 
     Raises:
         PubsubError: the JID belongs to another account or is not subscribed, or the SubID is wrong.
     """
     if jid.partition("/")[0] != sender.bare:
-        raise PubsubError(Reason.FORBIDDEN)
+        raise PubsubError(Reason.FORBIDDEN, "the JID belongs to another account")
     found = _find(tx, target, jid)
     if found is None:
         raise PubsubError(Reason.NOT_SUBSCRIBED)
@@ -171,11 +172,12 @@ def subscribe(
     values: OptionValues,
     subid: str,
 ) -> Subscription:
-    """Subscribe the sender's bare or full JID to a target, or change its subscription; raises
-    `PubsubError`.
+    """Subscribe a JID of the sender to a target, or change the options of its subscription, if it
+    has one; raises `PubsubError`.
 
     Args:
         jid: the JID to subscribe: the sender's bare JID, or its own full JID.
+        subid: the SubID to use if a subscription begins.
     """
     if jid not in (sender.bare, sender.full):
         raise PubsubError(Reason.INVALID_SUBSCRIBER)
@@ -216,8 +218,8 @@ def _find_subject(context: Context, tx: Transaction, sender: Sender, target: Tar
 
 
 def _check_policy(of_share: Policy | None, new: SubscriptionOptions) -> None:
-    """Check that a member requests no other policy than its share has from its first member on;
-    raises `PubsubError`."""
+    """Check that a member does not request another policy than that of its share, which the first
+    member chose; raises `PubsubError`. `of_share` is `None` if the share is new."""
     if of_share is not None and new.policy not in (None, of_share):
         raise PubsubError(Reason.POLICY_CONFLICT, f"the policy of this share is {of_share.value}")
 
@@ -285,7 +287,7 @@ def unsubscribe(
 
 
 def end(context: Context, tx: Transaction, subscription: Subscription, reason: EndReason) -> None:
-    """End a subscription and release its items; a share without members is removed."""
+    """End a subscription and take back its items; a share without members is removed."""
     queue, name = subscription.queue, _target_name(tx, subscription)
     if queue is not None:
         membership.leave(context, tx, subscription, _LOSSES.get(reason, Loss.UNSUBSCRIBED))
@@ -301,9 +303,9 @@ def end(context: Context, tx: Transaction, subscription: Subscription, reason: E
 def end_unauthorized(context: Context, tx: Transaction, node: Node) -> None:
     """Apply changed access rights of a node to subscriptions.
 
-    Subscriptions to the node whose subscribers may no longer subscribe are ended. Held items of
-    shares are released if a member may now read the node. Subscriptions to filters need no change,
-    because access is checked at each notification.
+    A subscription to the node ends if its subscriber may no longer subscribe. Held items of shares
+    are assigned if a member may now read the node. Subscriptions to filters need no change, because
+    access is checked at each notification.
     """
     may_subscribe = access.access_check(context, tx, node)
     for subscription in subscriptions.all_of_node(tx, node.id):
@@ -440,11 +442,11 @@ def _check_change(
         raise PubsubError(Reason.NOT_SUBSCRIBED)
     bare, account, problem = change.jid.bare, change.jid.local, ""
     if change.jid.domain != context.domain or not accounts.is_active(tx, account):
-        problem = f"{change.jid} is not an account of this gateway"
+        problem = f"{change.jid.bare} is not an active account of this gateway"
     elif node.config.queueing:
         problem = "accounts must subscribe to a queue node themselves"
     elif not access.may_subscribe(context, tx, node, bare):
-        problem = f"{change.jid} may not subscribe"
+        problem = f"{change.jid.bare} may not subscribe to this node"
     if problem:
         raise PubsubError(Reason.SUBSCRIPTION_NOT_ACCEPTABLE, problem)
     _check_room(context, tx, bare, account, added)

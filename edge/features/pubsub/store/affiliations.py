@@ -79,8 +79,8 @@ def of_jid(tx: Transaction, bare: str) -> list[tuple[int, str, Affiliation]]:
 
 
 def remove_account(tx: Transaction, bare: str) -> None:
-    """Remove the affiliations of a bare JID, except with nodes of which it is the only owner. If an
-    account with this JID is added later, it owns these nodes."""
+    """Remove the affiliations of a removed account's bare JID, except with nodes of which it is the
+    only owner. If an account with this JID is added later, it owns these nodes."""
     tx.run(_REMOVE_ACCOUNT, (bare,))
     _forget(tx)
 

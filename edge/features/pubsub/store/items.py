@@ -24,10 +24,10 @@ OVERHEAD: Final = 64
 """Bytes charged for an item in addition to its payload, ItemID and publisher."""
 
 CACHED_ITEMS: Final = 64
-"""Maximum number of items of a node whose ItemIDs are cached."""
+"""A node's ItemIDs are cached only if the node has at most this many items."""
 
 CACHED_NODES: Final = 128
-"""Maximum number of nodes whose ItemIDs are cached; a full cache is emptied."""
+"""Maximum number of nodes in the cache of ItemIDs; a full cache is emptied."""
 
 EXPIRY_BATCH: Final = 256
 """Maximum number of expired items that one unit of work removes."""
@@ -144,7 +144,8 @@ def put(
         payload: the payload; empty if there is none.
         size: the bytes charged for the item (`charge`).
         expires: the service second at which the item expires; `None` if it does not expire.
-        excess: how many items to remove: the replaced item, if any, and then the oldest ones.
+        excess: the least number of items to remove: the replaced item, if any, and then the
+            oldest ones. A replaced item is removed even if `excess` is 0 or less.
     """
     known = _known(tx, node_id)
     row = row_numbers.take(tx, "items")
@@ -171,7 +172,8 @@ def put(
 
 
 def _known(tx: Transaction, node_id: int) -> _Known | None:
-    """Return the cached ItemIDs of a node; `None` if it has more than `CACHED_ITEMS` items."""
+    """Return the ItemIDs of a node from the cache, where they are put first if necessary; `None` if
+    the node has more than `CACHED_ITEMS` items."""
     cache: dict[int, _Known | None] = tx.cache.setdefault(_CACHE, {})
     if node_id not in cache:
         rows = tx.rows(_KNOWN, (node_id, CACHED_ITEMS + 1))
@@ -245,7 +247,7 @@ def page(
         limit: the maximum number of items.
         after: the position after which the page begins.
         before: the position before which the page ends; if given, `after` is ignored.
-        skip: the number of items to skip next to that position.
+        skip: the number of items to skip between the page and the position `after` or `before`.
         max_bytes: the maximum sum of the items' sizes; a larger first item is returned alone.
     """
     backward = before is not None

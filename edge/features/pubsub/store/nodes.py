@@ -16,7 +16,7 @@ from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.store import recipients
 
 CACHED_CONFIGS: Final = 256
-"""Maximum number of cached decoded configurations; equal configurations are cached once."""
+"""Maximum number of decoded configurations in the cache; nodes with equal ones share an entry."""
 
 CACHED_NODES: Final = 256
 """Maximum number of cached nodes; a full cache is emptied."""

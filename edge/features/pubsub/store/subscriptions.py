@@ -22,7 +22,8 @@ from edge.features.pubsub.store import recipients
 from edge.features.queues.rules.assignment import Policy
 
 BATCH: Final = 64
-"""Maximum number of subscriptions that one unit of work ends because no session returned."""
+"""Maximum number of subscriptions that one unit of work ends because their sessions did not return
+after a restart."""
 
 _FILTERS: Final = "filters"
 
@@ -122,7 +123,8 @@ ORDER BY id
 """
 
 _NO_DELIVERY: Final = f'{{"{DELIVER}":"0"}}'
-"""Value of the column `options` if `deliver` is false, in JSON; otherwise it is empty, `{}`."""
+"""JSON in the column `options` of a subscription if its option `deliver` is false. If the option is
+true, the column has `{}`."""
 
 
 def add(
@@ -184,7 +186,7 @@ def find(
     filter: str | None = None,
     share: str | None = None,
 ) -> Subscription | None:
-    """Return the subscription of a JID to a node, to a filter, or as a member of a share."""
+    """Return the subscription of a JID to a node, to a filter, or to a share with its filter."""
     return _one(tx.row(_FIND, (jid, node, filter, share)))
 
 
@@ -194,13 +196,13 @@ def all_of_node(tx: Transaction, node: int) -> list[Subscription]:
 
 
 def plain_of_node(tx: Transaction, node: int) -> list[Subscription]:
-    """Return the subscriptions to a node, except members of its queue and revoked accounts."""
+    """Return the subscriptions to a node, except those of queue members and of revoked accounts."""
     return _all(tx.rows(_PLAIN_OF_NODE, (node,)))
 
 
 def plain_matching(tx: Transaction, name: str) -> list[Subscription]:
     """Return the subscriptions to filters that match a node's name, in the order of creation,
-    except members of shares and revoked accounts."""
+    except those of members of shares and of revoked accounts."""
     index = _index(tx)
     return [index.subscriptions[id] for id in sorted(index.plain.match(name))]
 
@@ -228,7 +230,7 @@ def has_members(tx: Transaction, queue: int) -> bool:
 
 
 def of_account(tx: Transaction, account: str) -> list[Subscription]:
-    """Return the subscriptions of the account with a name, for its bare and full JIDs."""
+    """Return all subscriptions of an account, given by its name: of its bare and its full JIDs."""
     return _all(tx.rows(_OF_ACCOUNT, (account,)))
 
 
@@ -239,7 +241,7 @@ def bound_to_session(tx: Transaction, jid: str) -> list[Subscription]:
 
 
 def bound_without_session(tx: Transaction) -> list[Subscription]:
-    """Return at most `BATCH` subscriptions that are bound to a session but have none now."""
+    """Return at most `BATCH` subscriptions that end with a session, but whose JID has none now."""
     return _all(tx.rows(_BOUND_WITHOUT_SESSION, (BATCH,)))
 
 

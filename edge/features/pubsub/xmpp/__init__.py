@@ -67,10 +67,10 @@ _FEATURES: Final = (
 
 
 def _dispatch(context: Context, stanza: Stanza) -> Work | OffloadedWork | bytes:
-    """Call the handler of a request, which the first element in `<pubsub/>` selects."""
+    """Call the handler that the first element in `<pubsub/>` selects."""
     elements = stanza.children[0].children
     if not elements:
-        raise pubsub.refusal("bad-request", text="the request is empty")
+        raise pubsub.refusal("bad-request", text="the <pubsub/> of the request is empty")
     handler = context.hooks.pubsub_requests.get((stanza.attrs["type"], elements[0].name))
     if handler is None:
         raise pubsub.refusal("feature-not-implemented", "unsupported")

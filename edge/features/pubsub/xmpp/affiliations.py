@@ -19,7 +19,7 @@ from edge.xmpp.stanza import Stanza
 
 
 def get_own(context: Context, stanza: Stanza) -> Work:
-    """Return the sender's affiliations, with all nodes or with one (section 5.7)."""
+    """Answer with the sender's affiliations, with all nodes or with one (section 5.7)."""
     name = stanza.children[0].children[0].attrs.get("node")
 
     def act(tx: Transaction, sender: Sender) -> bytes:
@@ -34,7 +34,7 @@ def get_own(context: Context, stanza: Stanza) -> Work:
 
 
 def get_of_node(context: Context, stanza: Stanza) -> Work:
-    """Return the affiliations of a node, if the sender is an owner (section 8.9.1)."""
+    """Answer with the affiliations of a node, if the sender is an owner (section 8.9.1)."""
     name = stanza.children[0].children[0].attrs.get("node")
 
     def act(tx: Transaction, sender: Sender) -> bytes:

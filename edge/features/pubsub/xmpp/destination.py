@@ -76,7 +76,8 @@ class NodeDestination:
     """A node as the destination of messages."""
 
     def acceptance(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Acceptance:
-        """Return whether the sender may use the service, and an error if it may not publish."""
+        """Return whether the sender may use the service, and an error if it cannot publish to the
+        node, for example because the node does not exist."""
         if not access.may_use_services(sender, context.trusted_domains):
             return NOT_ALLOWED
         try:
@@ -88,7 +89,8 @@ class NodeDestination:
     def room_to_hold(
         self, context: Context, tx: Transaction, message: Message
     ) -> ExceededLimit | None:
-        """Return the limit that the message would exceed if it were published now, or `None`."""
+        """Return the limit that publishing the message now would exceed, or `None`; its whole body
+        counts as the payload, because the contents are not read yet."""
         item, name = NewItem("", message.body), message.to.resource
         node = publishing.find_target(context, tx, message.sender, name)
         if publishing.is_shipped(context, name):
@@ -104,7 +106,8 @@ class NodeDestination:
     def read(
         self, context: Context, body: bytes, to: Jid, parsed: Element | None = None
     ) -> Contents:
-        """Return the item in a message; with its events if the node's items are logged."""
+        """Return the item in a message, with its events if the node's items are logged, or why the
+        message cannot be read."""
         found = _read_item(body)
         if found.item is None:
             return found

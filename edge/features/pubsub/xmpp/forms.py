@@ -54,10 +54,11 @@ def node_config_form(config: NodeConfig, type: str = "form") -> bytes:
 
 
 def read_configure(configure: Child) -> dict[str, list[str]] | None:
-    """Return the options in a `<configure/>`, by registered name; `None` if the form is cancelled.
+    """Return the options in a `<configure/>`, by registered name (`pubsub#...`); empty if it has no
+    form, `None` if the form is cancelled.
 
     Raises:
-        StanzaError: there is no submitted form.
+        StanzaError: the element contains something other than one submitted or cancelled form.
     """
     tree = configure.tree()
     if not len(tree):
@@ -70,7 +71,8 @@ def read_configure(configure: Child) -> dict[str, list[str]] | None:
 
 
 def read_node_options(form: Element, form_type: str) -> dict[str, list[str]]:
-    """Return the options in a submitted form, by registered name; raises `StanzaError`."""
+    """Return the options in a submitted form with the given `FORM_TYPE`, by registered name
+    (`pubsub#...`); raises `StanzaError`."""
     values = forms.read(form, form_type)
     if _QUEUEING in values:
         values["pubsub#queueing"] = values.pop(_QUEUEING)
@@ -124,7 +126,8 @@ def _subscription_fields(
 
 
 def read_subscription_options(options: Element) -> dict[str, list[str]]:
-    """Return the options in an `<options/>`, by registered name; empty if it has no form.
+    """Return the options in an `<options/>`, by registered name (`pubsub#...`); empty if it has no
+    form.
 
     Raises:
         StanzaError: the element contains something other than one submitted form.
@@ -137,7 +140,8 @@ def read_subscription_options(options: Element) -> dict[str, list[str]]:
         values = forms.read(options[0], SUBSCRIBE_OPTIONS)
         if _QUEUE_REQUESTS in values:
             if rules.REQUESTS in values:
-                raise StanzaError("bad-request", f"{rules.REQUESTS} is set twice")
+                text = f"{rules.REQUESTS} and {_QUEUE_REQUESTS} are the same option; set only one"
+                raise StanzaError("bad-request", text)
             values[rules.REQUESTS] = values.pop(_QUEUE_REQUESTS)
         return values
     except StanzaError as error:

@@ -37,7 +37,8 @@ ITEM_ID_BYTES: Final = 8
 """Number of random bytes in an ItemID that the service assigns."""
 
 BYTES_DIVISOR: Final = 2
-"""`limits.unacknowledged_bytes` divided by this is the maximum size of the items in one answer."""
+"""Divisor of `limits.unacknowledged_bytes`: the quotient is the maximum size of all items in one
+answer, in bytes."""
 
 ITEM: Final = clark(PUBSUB, "item")
 _PUBLISH_OPTIONS: Final = clark(PUBSUB, "publish-options")
@@ -49,7 +50,7 @@ _BOOLEANS: Final = {"1": True, "true": True, "0": False, "false": False}
 
 
 def publish(context: Context, stanza: Stanza) -> Work:
-    """Publish an item and return its ItemID (section 7.1)."""
+    """Publish an item, and answer with its ItemID (section 7.1)."""
     request = _read_publication(context, stanza.children[0])
 
     def act(tx: Transaction, sender: Sender) -> bytes:
@@ -130,7 +131,7 @@ def read_payload(context: Context, node: str, payload: bytes) -> Contents:
 
 
 def retrieve(context: Context, stanza: Stanza) -> OffloadedWork:
-    """Return items of a node, by ItemID or as a page (section 6.5)."""
+    """Answer with items of a node, by ItemID or as a page (section 6.5)."""
     element = stanza.children[0].children[0]
     ids, requested, has_set = _read_items_request(stanza.children[0])
     max_bytes = context.limits.unacknowledged_bytes // BYTES_DIVISOR
@@ -157,10 +158,11 @@ def _read_items_request(request: Child) -> tuple[list[str], PageRequest, bool]:
     element = request.children[0]
     ids = [read_item_id(item) for item in _read_items(element)]
     if len(ids) > rsm.PAGE or "" in ids:
-        raise pubsub.refusal("bad-request", text=f"1 to {rsm.PAGE} ItemIDs are expected")
+        text = f"at most {rsm.PAGE} items, each with an id, are expected"
+        raise pubsub.refusal("bad-request", text=text)
     max_items = element.attrs.get("max_items", str(rsm.PAGE))
     if not (max_items.isascii() and max_items.isdigit() and len(max_items) < 10):
-        raise pubsub.refusal("bad-request", text="max_items must be a number")
+        raise pubsub.refusal("bad-request", text="max_items must be a whole number below 10**9")
     page = None
     if any(child.name == clark(RSM, "set") for child in request.children):
         page = rsm.read(request.tree())

@@ -42,13 +42,13 @@ def _read_configuration(context: Context, following: Sequence[Child]) -> NodeCon
         return DEFAULT
     (configure, *more) = following
     if more or configure.name != clark(PUBSUB, "configure") or "node" in configure.attrs:
-        text = "only a <configure/> without a node may follow <create/>"
+        text = "only one <configure/>, without the attribute node, can follow <create/>"
         raise pubsub.refusal("bad-request", text=text)
     return nodes.apply_options(context, DEFAULT, forms.read_configure(configure) or {})
 
 
 def get_configuration(context: Context, stanza: Stanza) -> Work:
-    """Return the configuration of a node, if the sender is an owner (section 8.2.1)."""
+    """Answer with the configuration of a node, if the sender is an owner (section 8.2.1)."""
     name = stanza.children[0].children[0].attrs.get("node")
 
     def act(tx: Transaction, sender: Sender) -> bytes:
@@ -60,7 +60,7 @@ def get_configuration(context: Context, stanza: Stanza) -> Work:
 
 
 def get_default(context: Context, stanza: Stanza) -> Work:
-    """Return the default configuration (section 8.3)."""
+    """Answer with the default configuration of nodes (section 8.3)."""
     content = serialize.tag("default", content=forms.node_config_form(DEFAULT))
     payload = pubsub.payload(content, owner=True)
     return answers.service_work(context, stanza, lambda _tx, _sender: payload)

@@ -76,7 +76,7 @@ def _read_following_options(
         return None
     options = following[0]
     if len(following) > 1 or options.name != _OPTIONS:
-        raise pubsub.refusal("bad-request", text="only one <options/> may follow <subscribe/>")
+        raise pubsub.refusal("bad-request", text="only one <options/> can follow <subscribe/>")
     for name, value in options.attrs.items():
         if value != element.attrs.get(name):
             text = f"the {name} in <options/> differs from that in <subscribe/>"
@@ -92,7 +92,8 @@ def _read_new_subscriber(element: Child) -> str:
 
 
 def _required_options(context: Context, element: Child) -> bytes:
-    """Return the request with the options form that a queue node requires (XEP-0254)."""
+    """Return the contents of the error for a subscription without required options (XEP-0254): the
+    request, completed by a form with the options that a queue node requires."""
     attrs = {name: element.attrs.get(name) for name in ("jid", "node")}
     kind = SubscriptionKind.QUEUE
     form = forms.subscription_form("form", kind, _default_options(context, kind))
@@ -141,7 +142,7 @@ def subscription_element(subscription: Subscription, node: str | None) -> bytes:
 
 
 def get_options(context: Context, stanza: Stanza) -> Work:
-    """Return the options of a subscription (section 6.3.2)."""
+    """Answer with the options of a subscription (section 6.3.2)."""
     element = stanza.children[0].children[0]
     target = service.parse_target(context, element.attrs.get("node", ""))
 
@@ -169,7 +170,8 @@ def set_options(context: Context, stanza: Stanza) -> Work:
 
 
 def get_default_options(context: Context, stanza: Stanza) -> Work:
-    """Return the default options of subscriptions in general, or to one target (section 6.4)."""
+    """Answer with the default options of plain subscriptions, or of those to a target that the
+    request names (section 6.4)."""
     node = stanza.children[0].children[0].attrs.get("node") or None
     target = None if node is None else service.parse_target(context, node)
 
@@ -187,7 +189,7 @@ def get_default_options(context: Context, stanza: Stanza) -> Work:
 
 
 def list_own(context: Context, stanza: Stanza) -> Work:
-    """Return the sender's subscriptions: all, or those to one target (section 5.6)."""
+    """Answer with the sender's subscriptions: all, or those to one target (section 5.6)."""
     node = stanza.children[0].children[0].attrs.get("node") or None
     target = None if node is None else service.parse_target(context, node)
 
@@ -200,7 +202,7 @@ def list_own(context: Context, stanza: Stanza) -> Work:
 
 
 def list_of_node(context: Context, stanza: Stanza) -> Work:
-    """Return the subscriptions to a node, if the sender is an owner (section 8.8.1)."""
+    """Answer with the subscriptions to a node, if the sender is an owner (section 8.8.1)."""
     element = stanza.children[0].children[0]
 
     def act(tx: Transaction, sender: Sender) -> bytes:
