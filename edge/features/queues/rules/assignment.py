@@ -78,8 +78,8 @@ def assign(
     """Assign items to members; items for which no member has room are left out.
 
     Args:
-        members: the connected members. Under the least-loaded policy, if no item has `avoid`, the
-            least loaded members with room suffice, one more than there are items.
+        members: the connected members. For n items under the least-loaded policy, none of which has
+            `avoid`, the n + 1 least loaded members with room suffice.
         favourite: under the sticky policy, the subscription that gets all items while it is
             connected.
         slot_owners: under the hash policy, the subscription that has locked items of a slot, by
@@ -107,7 +107,7 @@ def slot_of(publisher: str) -> int:
 def open_slots(
     slots: Iterable[int], members: Sequence[Member], slot_owners: Mapping[int, int]
 ) -> list[int]:
-    """Return those of `slots` whose member has room; `ReadyItem.avoid` is not considered."""
+    """Return those of `slots` that members with room serve; `ReadyItem.avoid` is not considered."""
     pool = _Pool(members, Policy.HASH, None, slot_owners)
     return [slot for slot in slots if pool.of_slot(slot, None) is not None]
 
@@ -149,7 +149,8 @@ class _Pool:
         return found
 
     def _sticky(self, avoid: str | None) -> Member | None:
-        """Return the favourite if it is connected; otherwise choose a new favourite."""
+        """Return a session of the favourite. If the favourite is not connected, choose a new one;
+        for an item with `avoid`, choose among all other sessions."""
         sessions = [member for member in self._members if member.subscription == self._favourite]
         if sessions and avoid is None:
             return _least_loaded(sessions, None)
@@ -179,6 +180,7 @@ def _others(members: Iterable[Member], avoid: str | None) -> list[Member]:
 
 
 def _least_loaded(members: Iterable[Member], avoid: str | None) -> Member | None:
-    """Return the least loaded member that has room; of several, the longest idle."""
+    """Return the least loaded member that has room, and of equal ones the one that is idle longest;
+    the session `avoid` only if there is no other member."""
     free = (member for member in _others(members, avoid) if member.has_room)
     return min(free, key=lambda member: (member.in_flight, member.turn), default=None)

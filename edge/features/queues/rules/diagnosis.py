@@ -19,7 +19,7 @@ class Reason(Enum):
     """Reason why an item is not delivered now; the values appear in JSON and ad-hoc commands."""
 
     LOCKED = "locked"  # a member has locked it
-    DELAYED = "delayed"  # it was published with a delay
+    DELAYED = "delayed"  # it was published with a delay, or the operator took it
     HELD = "aside"  # no connected member may subscribe to the node that it was published to
     DEAD = "dead"
     EXPIRED = "expired"  # its time to live is over
@@ -39,7 +39,7 @@ class Reason(Enum):
 class MemberState(NamedTuple):
     """State of a member of a queue: the subscription of a JID, with its connected sessions.
 
-    `sessions` are full JIDs. `accepts_qos` is whether a session accepts messages at the
+    `sessions` are full JIDs. `accepts_qos` is whether at least one accepts messages at the
     subscription's QoS, `outbox_full` whether the outbox of the account has no room, and
     `too_many_bytes` whether the member's locked items have reached its limit of bytes.
     """

@@ -18,8 +18,8 @@ from enum import Enum
 from typing import Final
 
 MAX_DELIVERIES: Final = 5
-"""Deliveries after which an uncompleted item of a shared subscription is dead. Queue nodes have the
-option `pubsub#queue_max_deliveries` instead."""
+"""Number of deliveries after which an uncompleted item of a shared subscription is dead. Queue
+nodes have the option `pubsub#queue_max_deliveries` instead."""
 
 
 class Kind(Enum):
@@ -69,11 +69,12 @@ TRANSITIONS: Final[Mapping[Kind, Mapping[Loss, Outcome]]] = {
     Kind.SHARE_1: _REASSIGNED | {Loss.RESTART: Outcome.READY},
     Kind.SHARE_2: _BOUND_TO_MEMBER,
 }
-"""Outcome of each loss of a locked item, while fewer deliveries than the maximum are made."""
+"""Outcome for a locked item, by its kind and the loss, if it has had fewer deliveries than the
+maximum."""
 
 NOTIFIED: Final = frozenset({Loss.UNAVAILABLE, Loss.UNSUBSCRIBED, Loss.TIMEOUT, Loss.UNLOCKED})
-"""Losses of a queue node's item of which the member is notified; after other losses the session no
-longer exists."""
+"""Losses after which the member is notified that it no longer has the lock, for items of queue
+nodes. After other losses the member's session no longer exists."""
 
 _COMES_BACK: Final = frozenset({Outcome.READY, Outcome.READY_FOR_ANOTHER})
 

@@ -60,7 +60,8 @@ def take(tx: Transaction, queue: Overview) -> tuple[Item, bytes] | None:
 
 
 def finish(context: Context, tx: Transaction, queue: Overview, item: str) -> None:
-    """Delete an item that was taken; raises `QueueError` after the end of the lock timeout."""
+    """Delete an item that the operator took; raises `QueueError` if the item does not exist, or if
+    the lock timeout has ended since `take`."""
     found = queue_items.find(tx, queue.id, item)
     if found is None:
         raise _no_such_item(queue, item)
@@ -76,7 +77,7 @@ def finish(context: Context, tx: Transaction, queue: Overview, item: str) -> Non
 def unlock(tx: Transaction, queue: Overview, item: str, by: str | None = None) -> None:
     """End the lock of an item of a queue node as if it timed out now.
 
-    The item is then ready, or dead if the queue allows only one delivery.
+    The running gateway then makes the item ready, or dead if the queue allows only one delivery.
 
     Args:
         queue: the queue of a node.
@@ -149,7 +150,8 @@ def purge(tx: Transaction, queue: Overview, limit: int, by: str | None = None) -
 
 
 def purge_running(context: Context, tx: Transaction, queue: Overview, limit: int, by: str) -> int:
-    """Delete up to `limit` items in the running gateway, and recount the items of the members."""
+    """Do what `purge` does, and recount the items of the members, which only a running gateway has
+    to do."""
     count = purge(tx, queue, limit, by)
     queue_members.recount_queue(tx, queue.id, context.limits.unacknowledged_bytes)
     return count

@@ -29,7 +29,7 @@ STATES: Final = ("locked", "ready", "delayed", "dead")
 class Moment(NamedTuple):
     """The time of a report, in service seconds and in ms since 1970 UTC.
 
-    `wall` is `None` if no gateway runs, because service seconds have no known date then.
+    `wall` is `None` if the gateway does not run, because service seconds then have no known date.
     """
 
     service: float
@@ -99,7 +99,8 @@ def report(
 def _items(
     tx: Transaction, queue: Overview, item: str | None, limit: int
 ) -> Iterable[tuple[Item, int | None]]:
-    """Yield the items to report, each with the number of ready items before it, if known."""
+    """Yield the items to report, each with the number of ready items before it, or `None` if these
+    have not been counted yet."""
     if item is not None:
         for found in overview.items_named(tx, queue.id, item, limit):
             yield found, None if found.state == "ready" else 0
@@ -160,7 +161,7 @@ class _Explainer:
         self._moment = moment
         self._explanations: dict[Reason, Callable[[Item], str]] = {
             Reason.LOCKED: self._locked,
-            Reason.DELAYED: lambda item: f"published with a delay: ready {self._at(item.due)}",
+            Reason.DELAYED: lambda item: f"delayed: ready {self._at(item.due)}",
             Reason.HELD: lambda item: f"no connected member may subscribe to {item.node}",
             Reason.DEAD: lambda item: f"dead: {item.reason}",
             Reason.EXPIRED: lambda item: f"the time to live ended {self._at(item.expires)}",
@@ -196,7 +197,7 @@ class _Explainer:
         return f"{text}; delivery {item.deliveries} of {self._queue.max_deliveries + item.spared}"
 
     def _unknown(self, _item: Item) -> str:
-        return f"the gateway did not name its connected members; subscribers: {self._all_names()}"
+        return f"it is not known which of the subscribers are connected: {self._all_names()}"
 
     def _not_connected(self, _item: Item) -> str:
         return f"no subscriber is connected: {self._all_names()}"
@@ -227,7 +228,8 @@ class _Explainer:
 
     def _too_many_bytes(self, _item: Item) -> str:
         sessions = [member.sessions[0] for member in self._members.states if member.too_many_bytes]
-        return f"the members with room have reached the limit of bytes: {_names(sessions)}"
+        names = _names(sessions)
+        return f"the items of these members have reached the limit unacknowledged_bytes: {names}"
 
     def _given_back(self, item: Item) -> str:
         others = [

@@ -24,28 +24,29 @@ from edge.features.queues.store.queue_members import ConnectedMember
 from edge.features.queues.store.queues import Queue
 
 FIRST_PAGE: Final = 4
-"""Maximum number of items in the first page of a dispatch; usually one item can be assigned."""
+"""Maximum number of items in the first page of a dispatch. A page is planned as a whole; the first
+one is small because usually one item can be assigned."""
 
 PAGE: Final = 32
-"""Maximum number of items in each further page of a dispatch."""
+"""Maximum number of items that a dispatch plans together, as one page, after the first page."""
 
 PAGES: Final = 8
-"""Maximum number of pages in one unit of work; a further unit of work continues."""
+"""Maximum number of pages of items that one unit of work assigns; the next unit continues."""
 
 LOOKAHEAD: Final = 128
-"""Maximum number of ready items to examine if the first ones were given back and wait for other
-members. If all of these wait, the members that gave them back may get them again."""
+"""Maximum number of ready items to examine if the first ones wait for certain members. If all of
+these were given back by members, the same members can get them again."""
 
 PER_SLOT: Final = 8
-"""Maximum number of items of one slot in a page, under the hash policy."""
+"""Maximum number of items of one slot (of publishers, under the hash policy) in a page."""
 
 STALL: Final = 15.0
 """Seconds without assignments for a member whose outbox was full."""
 
 
 def dispatch(context: Context, tx: Transaction, queue_id: int, queue: Queue | None = None) -> None:
-    """Assign ready items of a queue to connected members that have room; a caller that has already
-    read the queue passes it as `queue`."""
+    """Assign ready items of the queue with the number `queue_id` to connected members that have
+    room; a caller that has already read the queue passes it as `queue`."""
     queue = queue or queues.get(tx, queue_id)
     if queue is None or queue_items.is_drained(tx, queue_id):
         return
@@ -144,7 +145,8 @@ def _plan(
 
 
 def _room_of(members: Iterable[ConnectedMember]) -> int:
-    """Return how many more items members accept; a member with several sessions counts once."""
+    """Return how many more items members accept together; the sessions of one subscription count
+    once."""
     by_subscription = {one.member.subscription: one.member for one in members}
     return sum(max(0, m.capacity - m.in_flight) for m in by_subscription.values())
 
@@ -152,7 +154,7 @@ def _room_of(members: Iterable[ConnectedMember]) -> int:
 def _ready_by_slot(
     tx: Transaction, queue: int, members: Sequence[Member], owners: Mapping[int, int]
 ) -> list[Item]:
-    """Return the first ready items of the slots whose members have room."""
+    """Return the first ready items of the slots that members with room serve."""
     keys = []
     for slot in rules.open_slots(queue_items.ready_slots(tx, queue), members, owners):
         keys += queue_items.next_ready_of_slot(tx, queue, slot, PER_SLOT)
@@ -198,7 +200,8 @@ def _assign_page(context: Context, tx: Transaction, queue: Queue, page: _Page) -
 
 
 def _assign_behind(context: Context, tx: Transaction, queue: Queue) -> int:
-    """Assign items of nodes whose eligible members have room; return the number of items."""
+    """Assign ready items, except items that were given back and items of nodes to which no member
+    with room may subscribe; return the number of items."""
     blocked_nodes: set[str] = set()
     assigned = 0
     for item in queue_items.next_ready(tx, queue.id, LOOKAHEAD):
@@ -262,7 +265,8 @@ def _update_favourite(tx: Transaction, queue: Queue, page: _Page) -> None:
 def _assign(
     context: Context, tx: Transaction, queue: Queue, item: Item, to: ConnectedMember
 ) -> bool:
-    """Lock an item and deliver it to a session; return false if the session's outbox is full."""
+    """Deliver an item to a session and, unless it leaves the queue at QoS 0, lock it; return false
+    if the member's outbox is full."""
     member, until = to.member, None
     if queue.node is None:
         subscription = find_subscription(tx, member.subscription)

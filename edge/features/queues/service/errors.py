@@ -12,7 +12,7 @@ class RefusalReason(Enum):
 
     ITEM_LOCKED = "a worker has locked the item"
     NO_SUCH_ITEM = "there is no such item"
-    LOCKED_BY_ANOTHER = "the item is locked by another subscriber"
+    LOCKED_BY_ANOTHER = "another session has locked the item"
     LOCK_ENDED = "you no longer have the lock of the item"
     NOT_ALLOWED = "you may not delete or unlock the item"
     NOT_A_QUEUE = "the node is not a queue node"

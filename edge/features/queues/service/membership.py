@@ -1,6 +1,7 @@
 """Members of queues: joining, leaving, sessions, timers, and changes by other processes.
 
-A session that becomes eligible gets ready items; the items of a session that ends are taken back.
+A session that becomes able to get items is assigned ready items; items are taken back from a
+session that ends.
 `edge.features.pubsub` decides which subscriptions end with a session. Source: XEP-0254,
 "Implementation Notes"; MQTT-234, as completed in docs/reference/protocol.md.
 """
@@ -27,13 +28,16 @@ from edge.features.queues.store import queue_items, queue_members, queues
 from edge.features.queues.store.queue_items import BATCH, Item
 
 ORPHAN_BATCHES: Final = 160
-"""Maximum number of batches of items that one unit of work takes from removed accounts."""
+"""Maximum number of batches of items that one unit of work takes back from removed accounts; a
+batch has `BATCH` items."""
 
 _QOS_1_LOSSES: Final = {Input.FINAL_ERROR: Loss.REFUSED, Input.SESSION_LOST: Loss.CONNECTION}
-"""Loss of an item at QoS 1, by the input that ended its message; other inputs are timeouts."""
+"""Loss of an item at QoS 1, by the outbox input that ended its message; after all other inputs the
+loss is `TIMEOUT`."""
 
 _IN_DOUBT: Final = (State.RELEASED, State.PLAIN)
-"""States in which a message at QoS 2 may have been delivered but is not confirmed."""
+"""States in which a message at QoS 2 was possibly delivered, but the member has not confirmed
+that."""
 
 
 # Subscriptions
@@ -113,7 +117,7 @@ def end_share(tx: Transaction, queue_id: int) -> None:
         value=float(count),
         unit="items",
         level="Warning" if count else "Notice",
-        text="the last member of a shared subscription left, so its items were deleted",
+        text="the last member of a shared subscription left; the subscription's items were deleted",
         tags={"share": queue.share or ""},
     )
     events.append(tx, events.SYSTEM, event)
@@ -146,8 +150,8 @@ def on_available(context: Context, tx: Transaction, sender: Sender) -> None:
 def on_ready(context: Context, tx: Transaction, sender: Sender) -> None:
     """Assign items to a session that is connected again or whose capabilities are now known.
 
-    If a shared subscription needs the session's capabilities and they are unknown, they are queried
-    now, even if no item is waiting.
+    If the session is a member of a share that needs its capabilities, and these are unknown, they
+    are queried now, even if no item is ready.
     """
     found = queue_members.queues_of(tx, sender.generation)
     for queue in found:
@@ -183,7 +187,7 @@ def on_session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_session_end(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Take back a session's items of shared subscriptions, except items that QoS 2 binds to it."""
+    """Take back a session's items of shared subscriptions, except those sent to it at QoS 2."""
     queue_members.remove_session(tx, sender.generation)
     items = queue_items.reassignable(tx, sender.full)
     dispatch_all(context, tx, _take_share_items(context, tx, items, Loss.CONNECTION))
@@ -213,8 +217,8 @@ def _take_node_items(context: Context, tx: Transaction, sender: Sender, loss: Lo
 def _take_share_items(
     context: Context, tx: Transaction, items: Iterable[Item], loss: Loss
 ) -> list[int]:
-    """Take back items of shared subscriptions at QoS 1, or at QoS 2 if never sent; return the
-    numbers of their queues."""
+    """Take back `items` of shared subscriptions, which are at QoS 1, or at QoS 2 and never sent;
+    return the numbers of their queues."""
     touched = []
     for item in items:
         row = outbox.find(tx, item.outbox or 0)

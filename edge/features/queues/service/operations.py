@@ -41,8 +41,8 @@ _PUBLISHERS: Final = (Affiliation.PUBLISHER, Affiliation.PUBLISH_ONLY)
 def enqueue(context: Context, tx: Transaction, queue: Queue, new: NewItem) -> None:
     """Enqueue an item, and assign it if a member has room. The caller has checked the limits.
 
-    If a queue node has an item with the same ItemID, a waiting item keeps its place and gets the
-    new payload; a dead item is deleted.
+    If a queue node has a ready or delayed item with the same ItemID, this item gets the new payload
+    and keeps its place. A dead item with the same ItemID is deleted.
 
     Raises:
         QueueError: a member has locked the item with this ItemID.
@@ -76,7 +76,7 @@ def complete(context: Context, tx: Transaction, item: Item, queue: Queue | None 
 
 
 def count_removal(context: Context, tx: Transaction, item: Item) -> None:
-    """Reduce the item count of the member that has locked an item, if it is locked."""
+    """Subtract an item from the counts of the member that had locked it, if `item` is locked."""
     if item.state == "locked" and item.subscription is not None:
         max_bytes, holder = context.limits.unacknowledged_bytes, item.holder or ""
         subscription, size = item.subscription, item.bytes
@@ -99,7 +99,8 @@ def handle_loss(
 ) -> None:
     """Make a locked item that a member lost ready or dead, or keep it locked: see `transitions`.
 
-    The worker of a queue node is notified. The caller must dispatch the queue afterwards.
+    After a loss in `NOTIFIED`, the worker of a queue node is notified. The caller must dispatch the
+    queue afterwards.
 
     Args:
         qos: the QoS at which an item of a shared subscription was sent; `None` if unknown.

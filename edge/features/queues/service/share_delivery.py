@@ -30,7 +30,8 @@ from edge.features.queues.store.queue_items import Item
 from edge.features.queues.store.queues import Queue
 
 QOS_0: Final = "share"
-"""Kind of the receipts of items sent at QoS 0, which have left their queue."""
+"""Kind of the receipts of messages that deliver items at QoS 0. The item's row, whose number the
+receipt has, was deleted when the message was sent."""
 
 
 def deliver(

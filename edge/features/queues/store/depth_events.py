@@ -17,7 +17,8 @@ from edge.engine.events import NewEvent
 
 MAX_QUEUES: Final = 64
 """Maximum number of queues with a separate event, the deepest first; one event covers all others.
-This makes at most 18,432 separate events a day; the lane `system` keeps 50,000 events."""
+With events every 5 minutes these are at most 18,432 separate events a day; the lane `system` keeps
+50,000 events."""
 
 OTHER: Final = "other"
 """Topic of the event that covers all queues without a separate event."""
@@ -27,8 +28,8 @@ class Depth(NamedTuple):
     """Depth of one queue; if `queue` is 0, of a removed queue or of several queues together.
 
     `topic` is the node's name or the shared subscription, and `items` is the number of items in any
-    state. `oldest` is the service second at which the ready or locked item that was published first
-    was published, or requeued later: the index finds it without reading all items.
+    state. `oldest` is the service second at which the first ready or the first locked item (by row
+    number) was published or last requeued, whichever is earlier; `None` if there is neither.
     """
 
     queue: int
@@ -121,8 +122,8 @@ def depths(tx: Transaction) -> list[Depth]:
     """Return the depths to report: of up to `MAX_QUEUES` queues, of all others together, and of
     queues that became empty.
 
-    To be called on a read-only connection, because the index entries of all items that are not
-    ready are read.
+    Call this on a read-only connection, so that units of work do not wait: it reads the index
+    entries of all items that are not ready.
     """
     rows = [Depth._make(row) for row in tx.rows(_DEPTHS)]
     reported = {topic for (topic,) in tx.rows(_REPORTED)}

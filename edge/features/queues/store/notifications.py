@@ -15,17 +15,18 @@ from edge.engine.database import Transaction
 from edge.features.accounts import service as accounts
 
 KIND: Final = "notification"
-"""Kind of the receipts of notifications."""
+"""Kind of the receipts of stanzas that notify a worker; such a receipt has the row number of the
+notification."""
 
 BATCH: Final = 256
 """Maximum number of notifications that one unit of work expires."""
 
 CACHED_ACCOUNTS: Final = 1024
-"""Maximum number of accounts in the cache of counts; a full cache is emptied."""
+"""Maximum number of accounts whose numbers of notifications are cached; a full cache is emptied."""
 
 _MOST: Final = "notifications"
-"""Key of a cached upper limit of each account's number of notifications: added notifications
-increase the limit, removed ones do not reduce it."""
+"""Key of the cached upper bound of each account's number of notifications: an added notification
+increases the bound, a removed one does not reduce it."""
 
 
 class _Unwritten:
@@ -137,16 +138,18 @@ def _write(tx: Transaction) -> None:
 
 
 def expire(tx: Transaction, ttl: float) -> list[str]:
-    """Remove up to `BATCH` notifications older than `ttl` service seconds; return the full JIDs."""
+    """Remove up to `BATCH` notifications older than `ttl` service seconds; return the full JIDs for
+    which they were stored."""
     return [jid for (jid,) in tx.rows(_EXPIRE, (tx.now.service - ttl, BATCH))]
 
 
 def oldest(tx: Transaction) -> float | None:
-    """Return the service second at which the oldest notification was stored; `None` if none is."""
+    """Return the service second at which the oldest notification was stored, `None` without one."""
     (first,) = tx.row(_OLDEST)
     return None if first is None else float(first)
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:
-    """Add `seconds` to the age of all notifications stored until service second `before`."""
+    """Add `seconds`, for which the gateway was switched off, to the age of all notifications that
+    were stored until the service second `before`."""
     tx.run(_AGE, (seconds, before))

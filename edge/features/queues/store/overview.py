@@ -122,12 +122,13 @@ def of_share(tx: Transaction, name: str, filter: str) -> Overview | None:
 
 
 def items_named(tx: Transaction, queue: int, item: str, limit: int) -> list[Item]:
-    """Return the items with an ItemID; a shared subscription may have one from each node."""
+    """Return up to `limit` items of a queue with the ItemID `item`; a shared subscription can have
+    one from each node."""
     return [Item._make(row) for row in tx.rows(_ITEMS_NAMED, (queue, item, limit))]
 
 
 def items_in_state(tx: Transaction, queue: int, state: str, limit: int) -> list[Item]:
-    """Return the first items of a queue in a state, in order of delivery."""
+    """Return the first `limit` items of a queue in a state, in order of delivery."""
     return [Item._make(row) for row in tx.rows(_ITEMS_IN_STATE, (queue, state, limit))]
 
 
@@ -137,7 +138,7 @@ def count_before(tx: Transaction, item: Item) -> int:
 
 
 def subscribers(tx: Transaction, queue: int, limit: int) -> list[Subscriber]:
-    """Return the subscriptions to a queue, the oldest first."""
+    """Return up to `limit` subscriptions to a queue, the oldest first."""
     in_flight = dict(tx.rows(_IN_FLIGHT, (queue,)))
     rows = tx.rows(_SUBSCRIBERS, (REQUESTS, queue, limit))
     return [Subscriber._make((*row, in_flight.get(row[0], 0))) for row in rows]

@@ -50,7 +50,8 @@ class Item(NamedTuple):
         state: `ready`, `locked`, `delayed` or `dead`.
         wall: when the item was published, in ms since 1970.
         since: when the item was published or requeued.
-        due: when a delayed item becomes ready; `None` if it is held for an eligible member.
+        due: when a delayed item becomes ready; `None` if it is held for a member that may read its
+            node.
         expires: when a ready or delayed item becomes dead.
         deliveries: how often the item was assigned to members.
         spared: deliveries that do not count towards the queue's `max_deliveries`.
@@ -408,7 +409,8 @@ def _write(tx: Transaction) -> None:
 
 
 def replace(tx: Transaction, queue: Queue, item: Item, new: NewItem) -> None:
-    """Replace the payload of a waiting item, which keeps its place in the queue."""
+    """Give a ready or delayed item the payload, publisher and time to live of `new`; it keeps its
+    place, priority and delay."""
     size, slot, now = new.charge, _slot(queue, new.publisher), tx.now
     values = new.publisher, now.wall, now.service, new.expires, slot, size
     tx.run(_REPLACE, (*values, item.row))
@@ -437,7 +439,7 @@ def next_ready(tx: Transaction, queue: int, limit: int) -> list[Item]:
 
 
 def is_drained(tx: Transaction, queue: int) -> bool:
-    """Return whether a queue has no ready item; false if that is not known without reading rows."""
+    """Return whether a queue is known, without reading rows, to have no ready item."""
     return queue in tx.cache.get(_DRAINED, ())
 
 
@@ -486,9 +488,9 @@ def unlock(tx: Transaction, row: int, avoid: str | None = None, *, delivered: bo
 
 
 def end_lock(tx: Transaction, row: int, max_deliveries: int) -> None:
-    """End the lock of an item as if it timed out now.
+    """Set the end of an item's lock to now.
 
-    The item is then ready, or dead if `max_deliveries` is 1.
+    The timer of the running gateway then makes the item ready, or dead if `max_deliveries` is 1.
     """
     tx.run(_END_LOCK, (tx.now.service, max_deliveries, row))
     _forget(tx)
@@ -527,7 +529,7 @@ def delete_all(tx: Transaction, queue: int) -> int:
 
 
 def delete_some(tx: Transaction, queue: int, limit: int, *, locked: bool) -> int:
-    """Delete up to `limit` items of a queue, locked items only if `locked`; return the number."""
+    """Delete up to `limit` items of a queue, also locked ones if `locked`; return the number."""
     return _change(tx, _DELETE_SOME, (queue, locked, limit))
 
 
@@ -552,7 +554,8 @@ def release_held(tx: Transaction, queue: int) -> bool:
 
 
 def dead_letter_node(tx: Transaction, queue: int, node: str, reason: str) -> int:
-    """Make the waiting items of a queue that were published to a node dead; return their number."""
+    """Make dead the ready and delayed items of a queue that were published to a node; return their
+    number."""
     return _change(tx, _DEAD_LETTER_NODE, (reason, queue, node))
 
 
@@ -591,7 +594,8 @@ def lock_timeouts(tx: Transaction) -> list[Item]:
 
 
 def expired(tx: Transaction) -> list[Item]:
-    """Return up to `BATCH` waiting items whose time to live is over, the earliest end first."""
+    """Return up to `BATCH` ready or delayed items whose time to live is over, the earliest end
+    first."""
     return _items(tx, _EXPIRED, (tx.now.service, BATCH))
 
 
@@ -619,7 +623,7 @@ def orphaned(tx: Transaction) -> list[Item]:
 
 
 def reassignable(tx: Transaction, full: str) -> list[Item]:
-    """Return the locked items of a session, by its full JID, that may go to another member.
+    """Return the locked items of a session, by its full JID, that can go to another member.
 
     These are items of shared subscriptions at QoS 1, and items at QoS 2 that were never sent. The
     limits of the account's outbox limit their number.
@@ -628,22 +632,23 @@ def reassignable(tx: Transaction, full: str) -> list[Item]:
 
 
 def reassignable_after_restart(tx: Transaction) -> list[Item]:
-    """Return up to `BATCH` items, as in `reassignable`, of all sessions that no longer exist."""
+    """Return up to `BATCH` items as in `reassignable`, but of all sessions that no longer exist."""
     return _items(tx, _REASSIGNABLE_AFTER_RESTART, (BATCH,))
 
 
 def is_restart_handled(tx: Transaction) -> bool:
-    """Return whether the items of sessions from before the restart have been reassigned."""
+    """Return whether all items were taken back from sessions that ended with the last process."""
     return tx.row(_IS_RESTART_HANDLED) is not None
 
 
 def set_restart_handled(tx: Transaction) -> None:
-    """Record that the items of sessions from before the restart have been reassigned."""
+    """Record that all items were taken back from sessions that ended with the last process."""
     tx.run(_SET_RESTART_HANDLED)
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:
-    """Add `seconds` to the age of all items and locks stored until service second `before`."""
+    """Add `seconds`, for which the gateway was switched off, to the age of all items and locks that
+    were stored until the service second `before`."""
     for statement in _AGE:
         _change(tx, statement, (seconds, before))
 

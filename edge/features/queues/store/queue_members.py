@@ -133,7 +133,13 @@ _IMAGE: Final = "queue members"
 
 @dataclass(slots=True, eq=False)
 class _Member:
-    """Row of a member's session; the columns from `in_flight` on are its counts, which change."""
+    """Row of a member's session; the columns from `in_flight` on are its counts, which change.
+
+    `bare` is whether the bare JID is subscribed, `needs` whether the items require a session with
+    support of QoS, and `plain` whether the account permits plain messages to sessions without it.
+    `in_flight` and `bytes` count the items of all sessions of the member, `mine` those of this one.
+    `free` is whether the member has room, `stalled` whether it gets nothing (`set_stalled`).
+    """
 
     subscription: int
     generation: int
@@ -274,7 +280,7 @@ def _reread(tx: Transaction, subscription: int) -> None:
 
 
 def add_subscription(tx: Transaction, subscription: int, max_bytes: int) -> None:
-    """Add a subscription to a queue with all its sessions, or update it."""
+    """Add the sessions of a subscription to the members of its queue, or update them."""
     write(tx)
     tx.rows(_ADD_SUBSCRIPTION, (subscription,))
     _count(tx, subscription, max_bytes)
@@ -329,7 +335,7 @@ def count_removal(
 
 
 def count_sent(tx: Transaction, generation: int) -> None:
-    """Recount the items at QoS 0 that are being sent, for all subscriptions of a session."""
+    """Recount the items at QoS 0 that are being sent, for each subscription of a session."""
     write(tx)
     for (subscription,) in tx.rows(_AT_QOS_0, (generation,)):
         tx.run(_COUNT_SENT, (subscription,))
@@ -377,14 +383,15 @@ def connected(tx: Transaction, queue: int) -> list[ConnectedMember]:
 
 
 def remove_subscription(tx: Transaction, subscription: int) -> None:
-    """Remove a subscription with all its sessions."""
+    """Remove all sessions of a subscription from the members of its queue."""
     write(tx)
     tx.run(_REMOVE_SUBSCRIPTION, (subscription,))
     _reread(tx, subscription)
 
 
 def remove_session(tx: Transaction, generation: int) -> None:
-    """Remove a session; items at QoS 0 that were being sent to it are no longer counted."""
+    """Remove a session from the members of all queues. The `in_flight` of its subscriptions no
+    longer includes items at QoS 0 that were being sent to it."""
     write(tx)
     at_qos_0 = tx.rows(_AT_QOS_0, (generation,))
     removed = tx.rows(_REMOVE_SESSION, (generation,))
@@ -395,7 +402,7 @@ def remove_session(tx: Transaction, generation: int) -> None:
 
 
 def remove_sessions_of(tx: Transaction, jid: str) -> None:
-    """Remove the session of a full JID, or all sessions of a bare JID."""
+    """Remove the session of a full JID, or all sessions of a bare JID, from the members."""
     write(tx)
     for (generation,) in tx.rows(_SESSIONS_OF_JID, (jid,)):
         remove_session(tx, generation)
@@ -409,7 +416,7 @@ def remove_all(tx: Transaction) -> None:
 
 
 def queues_of(tx: Transaction, generation: int) -> list[int]:
-    """Return the numbers of the queues that have a session as one of a member's sessions."""
+    """Return the numbers of the queues whose members include a session."""
     write(tx)
     return [queue for (queue,) in tx.rows(_QUEUES_OF_SESSION, (generation,))]
 

@@ -88,7 +88,7 @@ def get(tx: Transaction, id: int) -> Queue | None:
 
 
 def of_node(tx: Transaction, node: int) -> Queue | None:
-    """Return the queue of the node with a number; `None` if it is no queue node."""
+    """Return the queue of a node, given by number; `None` if it is not a queue node."""
     cache: _Cache | None = tx.cache.get(_CACHE)
     id = None if cache is None else cache.of_nodes.get(node)
     if cache is not None and id is not None:
@@ -109,7 +109,7 @@ def _keep(tx: Transaction, row: Any) -> Queue | None:
 
 
 def forget(tx: Transaction) -> None:
-    """Drop the cached queues and their cached total."""
+    """Drop the cached queues and the cached total of all queues."""
     tx.cache.pop(_CACHE, None)
     tx.cache.pop(_TOTAL_CACHE, None)
 
@@ -143,7 +143,7 @@ def add_for_node(
     lock_timeout: float = LOCK_TIMEOUT,
     max_deliveries: int = MAX_DELIVERIES,
 ) -> Queue:
-    """Create the queue of the node with a number; `lock_timeout` is in service seconds."""
+    """Create the queue of a node, given by number; `lock_timeout` is in service seconds."""
     return _add(tx, (node, None, None, policy, lock_timeout, max_deliveries))
 
 

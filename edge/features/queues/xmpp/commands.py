@@ -64,7 +64,7 @@ _TRUE: Final = (["1"], ["true"])
 
 
 def show(_context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
-    """Show a queue, and why its items, or those with one ItemID, are not delivered."""
+    """Show a queue, and why its items, or only those with the given ItemID, are not delivered."""
     queue, item = _queue(tx, sender, form), _text(form, "item")
     report = diagnosis.running_report(tx, queue, item=item, limit=ITEMS)
     if item is not None and not report.items:
@@ -99,7 +99,7 @@ def requeue(context: Context, tx: Transaction, sender: Sender, form: Form) -> Co
     queue = _queue(tx, sender, form)
     items = list(dict.fromkeys(item for item in form.get("items", ()) if item))
     if bool(items) == (form.get("all") in _TRUE):
-        raise wire.refusal("bad-request", "bad-payload", "either items or all is required")
+        raise wire.refusal("bad-request", "bad-payload", "set either items or all, but not both")
     try:
         if items:
             count = admin.requeue(tx, queue, items, sender.bare)
