@@ -172,8 +172,8 @@ def put(
 
 
 def _known(tx: Transaction, node_id: int) -> _Known | None:
-    """Return the ItemIDs of a node from the cache, where they are put first if necessary; `None` if
-    the node has more than `CACHED_ITEMS` items."""
+    """Return the ItemIDs of a node from the cache, after reading them into it if necessary; `None`
+    if the node has more than `CACHED_ITEMS` items."""
     cache: dict[int, _Known | None] = tx.cache.setdefault(_CACHE, {})
     if node_id not in cache:
         rows = tx.rows(_KNOWN, (node_id, CACHED_ITEMS + 1))
@@ -305,7 +305,7 @@ def trim(tx: Transaction, node_id: int, max_items: int) -> int:
 
 def usage_replaced(tx: Transaction, node_id: int, item_id: str, max_items: int) -> Usage:
     """Return the number and bytes of the items that publishing an item would remove: the item with
-    the same ItemID, or else the oldest items in excess of `max_items`."""
+    the same ItemID or, if there is none, the oldest items in excess of `max_items`."""
     same = tx.row(_SIZE, (node_id, item_id))
     if same is not None:
         return Usage(1, same[0])
@@ -333,7 +333,7 @@ def next_expiry(tx: Transaction) -> float | None:
 
 
 def _remove_many(tx: Transaction, sql: str, values: tuple[float, ...]) -> int:
-    """Remove items, drop the cached counts, and return the number of removed items."""
+    """Remove items, drop the cached ItemIDs and counts, and return the number of removed items."""
     count = tx.run(sql, values).rowcount
     if count:
         nodes.forget_all(tx)

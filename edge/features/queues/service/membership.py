@@ -124,7 +124,7 @@ def end_share(tx: Transaction, queue_id: int) -> None:
 
 
 def release_held(context: Context, tx: Transaction, node: Node) -> None:
-    """Release and assign held items of shared subscriptions after access to a node changed."""
+    """Make held items of shares ready and assign them, after the access to a node changed."""
     for queue in shares_matching(tx, node.name):
         if queue_items.release_held(tx, queue):
             dispatch(context, tx, queue)

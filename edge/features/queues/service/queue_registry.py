@@ -142,7 +142,8 @@ def exceeded_share_limit(
 def _exceeded_limit(
     context: Context, tx: Transaction, queue: Queue, size: int, count: int = 1
 ) -> ExceededLimit | None:
-    """Return the limit that `count` more items with `size` bytes in total would exceed."""
+    """Return the limit of the queue, of all queues or of the database that `count` more items with
+    `size` bytes in total would exceed, or `None`."""
     limits, (own, total) = context.limits, queues.usage(tx, queue.id)
     if own.messages + count > limits.items_per_queue:
         return ExceededLimit("items_per_queue", limits.items_per_queue)
@@ -157,7 +158,7 @@ def _exceeded_total(
     context: Context, total: Usage, count: int, size: int, part: int = 1
 ) -> ExceededLimit | None:
     """Return the limit of all queues together that `count` more items with `size` bytes in total
-    would exceed; each limit is divided by `part`."""
+    would exceed, or `None`; each limit is divided by `part`."""
     limits = context.limits
     if total.messages + count > limits.queue_items // part:
         return ExceededLimit("queue_items", limits.queue_items // part)

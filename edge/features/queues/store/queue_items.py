@@ -480,7 +480,7 @@ def unlock(tx: Transaction, row: int, avoid: str | None = None, *, delivered: bo
 
     Args:
         avoid: the full JID that should not get the item while other members are connected.
-        delivered: whether the delivery counts towards the maximum number of deliveries.
+        delivered: whether the item was sent to the member; if not, the delivery is uncounted.
     """
     tx.run(_ADD_RECEIVER, (row,))
     tx.run(_UNLOCK, (avoid, not delivered, row))
