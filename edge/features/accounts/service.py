@@ -1,4 +1,4 @@
-"""Operations on accounts for other features, the change of a password, and the last session."""
+"""Accounts for other features, changes of passwords, and the times of the last sessions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from edge.features.accounts.store.relations import forget_relations as forget_re
 class Reason(Enum):
     """Reasons to refuse an operation on an account."""
 
-    NOT_ALLOWED = "this password must not be changed"
+    NOT_ALLOWED = "an account can change only its own password, and only if it has one"
 
 
 class AccountError(ServiceError[Reason]):
@@ -33,10 +33,11 @@ class AccountError(ServiceError[Reason]):
 def change_password(
     context: Context, tx: Transaction, sender: Sender, name: str, keys: Iterable[Credentials]
 ) -> None:
-    """Replace the password of the account `name`, and log it; `keys` derive from the new one.
+    """Replace the password of the account `name`, and log the change.
 
-    Only a device that has a password may change it: a device that logs in by certificate alone was
-    provisioned without a password on purpose.
+    `keys` are derived from the new password.
+
+    A device that logs in by certificate alone has no password on purpose, and cannot set one.
 
     Raises:
         AccountError: `name` is not the sender's own account, or the account has no password.

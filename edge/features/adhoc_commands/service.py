@@ -17,8 +17,8 @@ _MAX_ID_LENGTH: Final = 64
 class Reason(Enum):
     """Reasons why a command cannot continue."""
 
-    UNKNOWN_ID = "this command has not been started"
-    EXPIRED = "the command was started too long ago"
+    UNKNOWN_ID = "this session has not started the command with this sessionid"
+    EXPIRED = "the command was started too long ago: start it again"
 
 
 class CommandError(ServiceError[Reason]):

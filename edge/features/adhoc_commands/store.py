@@ -35,7 +35,7 @@ def add(tx: Transaction, id: str, generation: int, node: str, most: int) -> None
 
 
 def find(tx: Transaction, id: str, generation: int) -> StartedCommand | None:
-    """Return the command that a session started with this id, or `None`."""
+    """Return the command that a session started under this id, or `None` if there is none."""
     row = tx.row(_FIND, (id, generation))
     return None if row is None else StartedCommand(*row)
 

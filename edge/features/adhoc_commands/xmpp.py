@@ -35,7 +35,10 @@ _CONDITIONS: Final = {
 
 
 class _Request(NamedTuple):
-    """A request about a command; `session` is the id under which it was started."""
+    """A request about a command.
+
+    `session` is the id under which the command was started, or `None` if the request starts it.
+    """
 
     command: AdHocCommand
     action: str
@@ -95,11 +98,11 @@ def _read(context: Context, stanza: Stanza) -> _Request:
     request = stanza.children[0]
     command = context.hooks.adhoc_commands.get(request.attrs.get("node", ""))
     if command is None:
-        raise wire.refusal("item-not-found", text="there is no such command")
+        raise wire.refusal("item-not-found", text="no command has this node")
     action = request.attrs.get("action", "execute")
     session = request.attrs.get("sessionid")
     if action not in wire.ACTIONS:
-        raise wire.refusal("bad-request", "malformed-action", "there is no such action")
+        raise wire.refusal("bad-request", "malformed-action", "the action is unknown")
     if action in ("prev", "next") or (session is None and action != "execute"):
         text = "the action is not allowed at this stage of the command"
         raise wire.refusal("bad-request", "bad-action", text)
@@ -122,7 +125,7 @@ def _stanza_error(error: CommandError) -> StanzaError:
 
 
 def discover(context: Context, stanza: Stanza) -> Work | None:
-    """Answer service discovery about commands (sections 2.2 and 2.3)."""
+    """Answer service discovery about commands (XEP-0050, sections 2.2 and 2.3)."""
     query = stanza.children[0]
     node = query.attrs.get("node")
     namespace = query.name[1:].partition("}")[0]

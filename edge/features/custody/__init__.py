@@ -1,1 +1,1 @@
-"""Custody: acknowledged and assured messages, as their receiver (XEP QoS)."""
+"""Custody: the receiving side of acknowledged and assured messages (XEP QoS)."""

@@ -1,6 +1,7 @@
 """The receiver's side of quality of service: which answer and effect each request has.
 
-A request is classified into a situation, and the table of its kind has one row for each situation.
+A request (`assured`, `deliver` or `acknowledged`) is classified into a situation. There is a table
+for each kind of request, with one row for each situation.
 Source: XEP QoS, "Use Cases" and "Security Considerations", with the project's protocol decisions.
 """
 
@@ -12,7 +13,7 @@ from typing import Final, NamedTuple
 
 
 class Reason(Enum):
-    """Reasons of custody to refuse a request."""
+    """Reasons for which custody refuses a request."""
 
     CONFLICT = "another body is held under this msgId"
     NOT_ALLOWED = "the sender may not send to this destination"
@@ -22,11 +23,11 @@ class Reason(Enum):
 
 
 REPEATED: Final = "repeated"
-"""The rule under which a request is logged that was answered before."""
+"""The rule under which a repeated request is logged, which was answered before."""
 
 
 class Situation(Enum):
-    """The state in which a request finds the receiver."""
+    """The state of the message and its destination when a request arrives."""
 
     __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
@@ -63,7 +64,7 @@ class Answer(Enum):
 
 
 class Decision(NamedTuple):
-    """One row: the answer, the effect, and the rule under which an event is logged, if any."""
+    """A row of a table: the answer, the effect, and the rule under which it is logged, if any."""
 
     answer: Answer | Reason
     effect: Effect
@@ -104,9 +105,10 @@ ACKNOWLEDGED: Final[Mapping[Situation, Decision]] = {
 def offer(
     *, held: bytes | None, digest: bytes, trusted: bool, destination: bool, room: bool
 ) -> Situation:
-    """Classify an `assured`.
+    """Classify an `assured`; `trusted`, `destination` and `room` are as in `acknowledge`.
 
-    `held` is the SHA-256 of the body held under the same key, `digest` that of the offered body.
+    `held` is the SHA-256 of the body held under the same key, or `None` if none is held. `digest`
+    is that of the offered body, which is read only when it is released.
     """
     if held is not None:
         return Situation.HELD_SAME if held == digest else Situation.HELD_OTHER
@@ -114,7 +116,14 @@ def offer(
 
 
 def acknowledge(*, trusted: bool, destination: bool, readable: bool, room: bool) -> Situation:
-    """Classify an `acknowledged`; an `assured` counts as readable, because it is read later."""
+    """Classify an `acknowledged`.
+
+    Args:
+        trusted: whether the sender may send to the destination.
+        destination: whether the destination exists.
+        readable: whether the destination can read the message.
+        room: whether no limit would be exceeded.
+    """
     if not trusted:
         return Situation.UNTRUSTED
     if not destination:
@@ -125,7 +134,11 @@ def acknowledge(*, trusted: bool, destination: bool, readable: bool, room: bool)
 
 
 def release(*, destination: bool, readable: bool, room: bool) -> Situation:
-    """Classify a `deliver` of a message that is held."""
+    """Classify a `deliver` of a message that is held.
+
+    `destination`: whether the destination exists and the sender may send to it. `readable` and
+    `room` are as in `acknowledge`.
+    """
     if not destination:
         return Situation.HELD_GONE
     if not room:
@@ -138,7 +151,7 @@ def may_inherit(*, connected: bool, exclusive: bool, since: float, began: float)
 
     Args:
         connected: whether the other session has a connection.
-        exclusive: whether only the other session may ask for its delivery.
+        exclusive: whether only the other session may ask for the message's delivery.
         since: when the message was taken into custody, in service seconds.
         began: when the session that asks began. A restarted device asks in a session that began
             later; a session that was there before belongs to another program of the account.

@@ -43,9 +43,10 @@ class CustodyError(ServiceError[Reason]):
 
 
 class Request(NamedTuple):
-    """A message that a sender hands over: its body, its size, and where it goes.
+    """A message that a sender hands over, and where it goes.
 
-    `parsed` is the body's tree, if it was built when the request was received.
+    `size` is the number of bytes charged for it. `msg_id` and `digest`, the body's SHA-256, are
+    empty in an `acknowledged`. `parsed` is the body's tree, if it is already built.
     """
 
     body: bytes
@@ -79,8 +80,8 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
     """Take a message into custody (XEP QoS, "Assured service").
 
     Raises:
-        CustodyError: the message is refused.
-        ServiceError: the destination refuses it, for its own reason.
+        CustodyError: custody refuses the message.
+        ServiceError: the destination refuses the message, for a reason of its own.
     """
     body, size, destination, to, msg_id, digest, parsed = request
     held, others = store.find_all(tx, sender.bare, sender.full, msg_id)
@@ -117,12 +118,14 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
 def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> None:
     """Deliver a held message and remove it from custody, in one transaction.
 
-    A message that the destination cannot read is kept as a dead letter; its sender is answered as
-    if it were delivered.
+    A message that the destination cannot read is kept as a dead letter, and its sender is answered
+    as if it were delivered. A message whose destination is gone or forbidden is also kept as a dead
+    letter, but this raises.
 
     Raises:
-        CustodyError: no message is held under this msgId, or there is no room for it now.
-        ServiceError: the destination refuses it, for its own reason.
+        CustodyError: no message is held under this msgId for the sender's session, there is no room
+            to deliver it now, or the sender may no longer send to the destination.
+        ServiceError: the destination refuses the message, for a reason of its own.
     """
     held = store.find(tx, sender.bare, sender.full, msg_id)
     if held is None:
@@ -162,8 +165,8 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Requ
     """Deliver a message at once, before it is acknowledged (XEP QoS, "Acknowledged service").
 
     Raises:
-        CustodyError: the message is refused.
-        ServiceError: the destination refuses it, for its own reason.
+        CustodyError: custody refuses the message.
+        ServiceError: the destination refuses the message, for a reason of its own.
     """
     body, size, destination, to, *_ = request
     message = Message(sender, to, body, size, 1)
@@ -187,10 +190,10 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Requ
 
 
 def expire(context: Context, tx: Transaction) -> None:
-    """Drop held messages whose sender never asked for delivery, and set the timer for the next."""
+    """Drop messages held for longer than `limits.held_ttl`; set the timer for the next expiry."""
     ttl = context.limits.held_ttl
     for held in store.expired(tx, ttl):
-        _drop(context, tx, held, "expired", "expired: its sender never asked for delivery")
+        _drop(context, tx, held, "expired", "expired: its sender did not release it in time")
     since = store.oldest_since(tx)
     if since is not None:
         tx.wake_at(since + ttl)
@@ -199,8 +202,9 @@ def expire(context: Context, tx: Transaction) -> None:
 def _find_elsewhere(
     context: Context, tx: Transaction, sender: Sender, msg_id: str
 ) -> HeldMessage | Situation:
-    """Take over the message of a msgId that is not held for the sender's session, if it may.
+    """Find a message that another session of the sender's account offered under this msgId.
 
+    Make it the message of the sender's session and return it, if that session may take it over.
     Otherwise, return the situation of the request.
     """
     key = sender.bare, sender.full, msg_id
@@ -223,9 +227,10 @@ def _find_elsewhere(
 def _take_over(
     context: Context, tx: Transaction, sender: Sender, others: Sequence[HeldMessage]
 ) -> HeldMessage | None:
-    """Make the sender's session that of the newest message that it may take over, if any.
+    """Move the newest of `others` that the sender's session may take over to it, and return that.
 
-    `others` are messages of one msgId, of other sessions of the account, oldest first.
+    `others` are messages of one msgId, of other sessions of the account, oldest first. Returns
+    `None` if the session may take over none of them.
     """
     session = sessions.find(tx, sender.full)
     if session is None or not context.has_accounts:
@@ -270,7 +275,7 @@ def _conclude(
     error: ServiceError[Any] | None = None,
     over: ExceededLimit | None = None,
 ) -> None:
-    """Log a decision that is not a plain success, and raise the error that answers it."""
+    """Log a decision that has a rule, and raise the error with which the request is answered."""
     answer, _effect, rule = decision
     if rule is None:
         return

@@ -1,13 +1,15 @@
 """The rows of custody: messages between `assured` and `deliver`, and the keys of released ones.
 
+A message belongs to a session: its sender, a full JID. Its source is the bare JID of the sender.
+
 The state is in memory, as an image of the rows (`Transaction.cache`): every function reads and
 changes the image, and the rows follow in one batch for each transaction. The limits of custody
-bound the image. It has the latest bodies, with their trees, up to `BODY_BYTES`.
+bound the image. The image has the latest bodies, with their trees, up to `BODY_BYTES`.
 
-A released key is a hash of the msgId and one of the sender, so that a msgId's other releasers are
-found. The latest keys of a source are in the image; earlier ones are in a ring of pages, in
-`released_pages`. The rows of the latest keys are written once every `RELEASED_ROWS` releases; until
-then the row of each released message stays, without its body. Two messages of one source with the
+A released key is a hash of the msgId and one of the sender, so that other sessions that released
+the same msgId can be found. The latest keys of a source are in the image; earlier ones are in a
+ring of pages, in `released_pages`. The rows of the latest keys are written once every
+`RELEASED_ROWS` releases; until then the row of each released message stays, without its body. Two messages of one source with the
 same hash are treated as one. This does not happen by chance, and a sender that provokes it harms
 only itself.
 """
@@ -27,12 +29,12 @@ from edge.engine.quota import EvictionCandidate, Usage, charge
 from edge.features.outbox import service as outbox
 
 EXPIRY_BATCH: Final = 256
-"""Messages that expire in one unit of work."""
+"""Maximum number of messages that expire in one unit of work."""
 
 KEY_BYTES: Final = 8
 
 MSG_ID_BYTES: Final = 5
-"""The part of a released key that is a hash of the msgId."""
+"""Bytes of a released key that are the hash of the msgId; the rest is the hash of the sender."""
 
 PAGE_KEYS: Final = 32
 
@@ -40,8 +42,8 @@ RELEASED_ROWS: Final = 256
 """Number of released messages at which their keys are written and their rows deleted."""
 
 BODY_BYTES: Final = 2 * 1024 * 1024
-"""Memory for bodies in the image. Messages are mostly delivered within a second; the bodies of
-those that wait are read from their rows."""
+"""Maximum bytes of bodies, with their trees, in the image. Most messages are delivered within a
+second; the bodies of those that wait are read from their rows."""
 
 PARSED_BYTES: Final = 8
 """Approximate bytes of memory that a body's tree takes for each byte of the body."""
@@ -89,11 +91,11 @@ class HeldMessage:
     Attributes:
         digest: SHA-256 of the body.
         since: when it was taken into custody, in service seconds.
-        size: its charge for the limits, in bytes.
-        recipient: the name of the account in whose outbox it has room, if any.
+        size: the bytes that it counts towards limits.
+        recipient: the name of the account in whose outbox room is reserved for it, if any.
         body: the message as it was received, or `None` if it is only in the row (`read_body`).
         parsed: the body's tree, if it was built when the message was received.
-        exclusive: whether only its session may ask for its delivery, because another session of the
+        exclusive: whether only its sender may ask for its delivery, because another session of the
             account has used its msgId since.
     """
 
@@ -131,10 +133,10 @@ class HeldMessage:
 
 
 class _Source:
-    """The messages of one source, oldest first, and their charge.
+    """The messages of one source, oldest first, and the bytes that they count towards limits.
 
     Attributes:
-        sender: the session that has offered all of them, or `None` if there may be several.
+        sender: the session to which all of them belong, or `None` if there can be several.
     """
 
     __slots__ = ("bytes", "messages", "sender")
@@ -149,8 +151,8 @@ class _LatestKeys:
     """The latest released keys of a source, and how many pages of earlier ones were written.
 
     Attributes:
-        generation: of the newest session that may have released a message. Sessions that ended
-            before the image was read are not known.
+        generation: the highest generation of the sessions that have released a message, or were
+            bound when the image was read. Sessions that had ended by then are not known.
     """
 
     __slots__ = ("generation", "keys", "pages")
@@ -166,10 +168,10 @@ class _Image:
 
     Attributes:
         messages: all messages by row, oldest first.
-        bytes: their charge.
+        bytes: the bytes that they count towards limits.
         latest: the latest released keys by source.
         changed: sources whose latest keys are not in their row yet.
-        released: the number of the last release.
+        released: the number of the last release; releases are numbered in their order.
         released_rows: the rows of released messages, whose keys are not written yet.
     """
 
@@ -235,7 +237,7 @@ class _Image:
         self._sort(self.sources[held.source])
 
     def move(self, held: HeldMessage, sender: str) -> None:
-        """Make another session of its source the sender of a message."""
+        """Make another session of the same source the sender of a message."""
         held.sender = sender
         source = self.sources[held.source]
         self._sort(source)
@@ -262,8 +264,8 @@ class _Image:
         """Undo the last `add_key`.
 
         Args:
-            is_new: its source had no latest keys before.
-            is_changed: its source was in `changed` before.
+            is_new: whether the source had no latest keys before.
+            is_changed: whether the source was in `changed` before.
         """
         latest = self.latest[source]
         latest.keys = latest.keys[:-KEY_BYTES]
@@ -322,7 +324,7 @@ def read_body(tx: Transaction, held: HeldMessage) -> bytes:
 
 
 def usage(tx: Transaction, source: str) -> tuple[Usage, Usage]:
-    """Return what one source holds, and what all sources hold together."""
+    """Return the usage of the messages in custody: of one source, and of all sources."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     of_source = image.sources.get(source)
     used = Usage() if of_source is None else Usage(len(of_source.messages), of_source.bytes)
@@ -341,15 +343,15 @@ def hold(
     parsed: Element | None = None,
     generation: int = 0,
 ) -> None:
-    """Take a message into custody; its key must not be held.
+    """Take a message into custody; no message may be held under its key yet.
 
-    The message is exclusive if a newer session of the source has released its msgId: it may be the
-    same message, offered by an earlier process of the device whose end was not noticed yet.
+    The message is exclusive if a newer session of the source has released the same msgId: it is
+    perhaps the same message, offered by an earlier process of the device that has ended unnoticed.
 
     Args:
-        recipient: the name of the account whose outbox has room reserved for the message.
+        recipient: the name of the account in whose outbox room is reserved for the message.
         parsed: the body's tree, if there is one.
-        generation: the session of the sender.
+        generation: the number of the sender's session.
     """
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     row = image.last_row = image.last_row + 1
@@ -381,13 +383,16 @@ def _undo_hold(image: _Image, held: HeldMessage, unwritten: _Unwritten) -> None:
 
 
 def move(tx: Transaction, held: HeldMessage, sender: str) -> None:
-    """Make another session of its source the sender of a message; the new key must not be held."""
+    """Make another session of the same source the sender of a message.
+
+    That session must not have a message of the same msgId.
+    """
     tx.run(_MOVE, (sender, held.row))
     _image(tx).move(held, sender)
 
 
 def exclude(tx: Transaction, held: HeldMessage) -> None:
-    """Record that only its own session may ask for the delivery of a message."""
+    """Record that only the sender of a message may ask for its delivery, no other session."""
     tx.run(_EXCLUDE, (held.row,))
     held.exclusive = True
 
@@ -400,8 +405,8 @@ def _exclude_others(tx: Transaction, held: HeldMessage) -> None:
 def release(tx: Transaction, held: HeldMessage, keys: int, generation: int = 0) -> None:
     """Remove a message that is delivered in this transaction, and remember its key.
 
-    At least the last `keys` keys of each source are remembered. `generation` is that of the
-    session that released it.
+    At least the last `keys` keys of each source are remembered. `generation` is the number of the
+    session that released the message.
     """
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     source = held.source
@@ -449,7 +454,7 @@ def _unreserve(tx: Transaction, held: HeldMessage) -> None:
 
 
 def oldest(tx: Transaction, source: str) -> Iterator[EvictionCandidate]:
-    """Yield the messages of a source, oldest first."""
+    """Yield the messages of a source as candidates for eviction, oldest first."""
     of_source = _image(tx).sources.get(source)
     for held in () if of_source is None else of_source.messages.values():
         yield EvictionCandidate(held.row, held.size, tx.now.service - held.since)
@@ -461,14 +466,14 @@ def get(tx: Transaction, row: int) -> HeldMessage:
 
 
 def expired(tx: Transaction, ttl: float) -> list[HeldMessage]:
-    """Return messages older than `ttl` service seconds, of the oldest `EXPIRY_BATCH`."""
+    """Return the messages older than `ttl` service seconds, at most the `EXPIRY_BATCH` oldest."""
     limit = tx.now.service - ttl
     oldest = islice(_image(tx).messages.values(), EXPIRY_BATCH)
     return [held for held in oldest if held.since <= limit]
 
 
 def oldest_since(tx: Transaction) -> float | None:
-    """Return the service second from which the oldest message of all has been held."""
+    """Return the service second at which the oldest message was taken into custody, or `None`."""
     oldest = next(iter(_image(tx).messages.values()), None)
     return None if oldest is None else oldest.since
 
@@ -485,12 +490,15 @@ def was_released(tx: Transaction, source: str, sender: str, msg_id: str) -> bool
 
 
 def releasers(tx: Transaction, source: str, msg_id: str) -> set[bytes]:
-    """Return the sessions that are remembered to have released a msgId, as `hash_sender` does."""
+    """Return the hashes (`hash_sender`) of the sessions remembered to have released a msgId."""
     return {key[MSG_ID_BYTES:] for key in _released_keys(tx, source, "", msg_id)}
 
 
 def _released_keys(tx: Transaction, source: str, sender: str, msg_id: str) -> set[bytes]:
-    """Return the remembered keys of a msgId, and that of an older version for this sender."""
+    """Return the remembered keys of a msgId, of all senders.
+
+    Keys that an older version wrote (`_whole_hash`) are found for `sender` only.
+    """
     latest = _image(tx).latest.get(source)
     if latest is None:
         return set()
@@ -515,13 +523,13 @@ def _forget_released(tx: Transaction, held: HeldMessage, least: int) -> None:
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:
-    """Age messages stored until service second `before` by `seconds`."""
+    """Add `seconds` to the age of all messages stored until service second `before`."""
     tx.run(_AGE, (seconds, before))
     tx.cache.pop(_IMAGE, None)
 
 
 def load(tx: Transaction) -> None:
-    """Read the image, if it is not in memory."""
+    """Read the rows into the image, if it is not in memory."""
     _image(tx)
 
 
@@ -580,12 +588,12 @@ def _key(sender: str, msg_id: str) -> bytes:
 
 @lru_cache(maxsize=1024)
 def hash_sender(sender: str) -> bytes:
-    """Return the part of a released key that is a hash of its session, a full JID."""
+    """Return the hash of a session's full JID, which is the second part of a released key."""
     return blake2b(sender.encode(), digest_size=KEY_BYTES - MSG_ID_BYTES).digest()
 
 
 def _whole_hash(sender: str, msg_id: str) -> bytes:
-    """Return the key of a released message as versions before 0010_exclusive_custody wrote it."""
+    """Return a released key in the form that was used before migration 0010_exclusive_custody."""
     return blake2b(f"{sender}\0{msg_id}".encode(), digest_size=KEY_BYTES).digest()
 
 

@@ -29,7 +29,7 @@ CONDITIONS: Final = {
 _RECEIVED: Final = {
     clark(name, "assured"): f"<received xmlns='{name}'".encode() for name in QOS_ALL
 }
-"""The beginning of the answer to each `<assured/>`."""
+"""The beginning of the answer to an `<assured/>`, by the name of that element."""
 
 _MESSAGES: Final = frozenset(clark(name, "message") for name in (CLIENT, *QOS_ALL))
 

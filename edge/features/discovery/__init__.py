@@ -1,1 +1,1 @@
-"""Service discovery: advertise the gateway's features, and find out those of device sessions."""
+"""Service discovery: advertise the gateway's features, and find out those of devices."""

@@ -26,20 +26,21 @@ from edge.features.messages import rules as routing
 MAX_QUERIES: Final = 5
 """Unanswered queries after which a session is considered to have no QoS support.
 
-With `limits.retry_after` doubling each time, this takes eight minutes.
+The first answer is expected after `limits.retry_after`, each further one after twice the time
+before: by default this takes eight minutes.
 """
 
 NO_QOS: Final = ""
-"""The namespace of a session without QoS support."""
+"""The value that replaces the QoS namespace for a session without QoS support."""
 
 
 Announced: TypeAlias = tuple[str, str, str]
 """The capabilities that a presence announces: hash function, node and verification string."""
 
 CAPS_NEEDED: Final = Event[[Context, Transaction, Session]]("capabilities needed")
-"""Hook event: a session is about to be queried for the first time.
+"""Hook event: the capabilities that a session announced are needed and not recorded yet.
 
-The hook calls `set_announced` with the capabilities that the session announced.
+The hook records them by `set_announced`.
 """
 
 
@@ -56,11 +57,11 @@ class InfoQuery(NamedTuple):
 
 
 def learn(context: Context, tx: Transaction, session: Session) -> None:
-    """Find out in which namespace a session supports QoS.
+    """Find out in which namespace a session supports QoS, and run the hooks that wait for this.
 
-    If a verified hash tells the namespace, it is recorded at once and the hooks for an available
-    session run. Otherwise the session is queried, unless an earlier query is unanswered; the hooks
-    run when it answers.
+    This happens at once if the session announced a verified hash, or has left `MAX_QUERIES` queries
+    unanswered. Otherwise it happens when the session answers a query, which is sent unless an
+    earlier one still awaits its answer.
     """
     query = store.find_query(tx, session.generation)
     if query is None:
@@ -115,7 +116,7 @@ def _send_query(
 
 
 def _set_qos(context: Context, tx: Transaction, generation: int, full: str, qos: str) -> None:
-    """Record a session's QoS namespace and run the hooks that wait for it."""
+    """Record a session's QoS namespace, and run the hooks that wait for this."""
     store.clear_due(tx, generation)
     sessions.set_qos(tx, generation, qos)
     _run_hooks(context, tx, generation, full)
@@ -134,7 +135,10 @@ def _run_hooks(context: Context, tx: Transaction, generation: int, full: str) ->
 
 
 def find_query(tx: Transaction, sender: Sender, epoch: str, number: int) -> CapsQuery | None:
-    """Return the query that a session answers, or `None` if no answer to this id is expected."""
+    """Return the query that a session answers, or `None` if no such answer is expected.
+
+    `epoch` and `number` are parts of the id of the query that the session's answer repeats.
+    """
     query = store.find_query(tx, sender.generation)
     if query is None or query.due is None or query.number != number:
         return None
@@ -149,10 +153,10 @@ def handle_answer(
     qos: str,
     verified_qos: str | None,
 ) -> None:
-    """Record the features of a session, and those of its announced hash if it matches them.
+    """Record the QoS namespace of a session and, if the answer matches it, of its announced hash.
 
     Args:
-        qos: the QoS namespace among its features, or `NO_QOS`.
+        qos: the QoS namespace among the features in the answer, or `NO_QOS`.
         verified_qos: the QoS namespace that the hash of the announced capabilities proves; `None`
             if the answer does not match the hash.
     """
@@ -163,7 +167,7 @@ def handle_answer(
 
 
 def handle_refusal(context: Context, tx: Transaction, sender: Sender, query: CapsQuery) -> None:
-    """Handle an error after which a query is not repeated.
+    """Handle an error with which a session refuses a query for good.
 
     If the query named the announced capabilities, query all features instead. Otherwise the session
     does not support service discovery and so has no QoS support.
@@ -179,7 +183,7 @@ def handle_refusal(context: Context, tx: Transaction, sender: Sender, query: Cap
 
 
 def on_timer(context: Context, tx: Transaction) -> None:
-    """Query sessions again that have not answered in time, if messages still wait for them.
+    """Query sessions again that have not answered in time, if their QoS support is still needed.
 
     A detached session gets more time.
     """

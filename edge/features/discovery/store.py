@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from edge.engine.database import Transaction
 
 BATCH_SIZE: Final = 64
-"""Maximum overdue queries that are handled in one unit of work."""
+"""Maximum number of overdue queries that are handled in one unit of work."""
 
 _FIND: Final = """
 SELECT number, hash, node, ver, by_node, times, due FROM temp.asked WHERE generation = ?
@@ -46,12 +46,13 @@ class CapsQuery(NamedTuple):
     """A disco#info query to a session, and the capabilities that the session had announced.
 
     Args:
+        number: a number that is a part of the query's id.
         hash: the hash function announced, or `None` if nothing was announced.
         node: the node announced, or `None`.
         ver: the verification string announced, or `None`.
         by_node: whether the query names the announced node.
         times: how often the query was sent.
-        due: the service second at which the answer is overdue, or `None` if none is expected.
+        due: the service second at which the answer is overdue; `None` if no answer is expected.
     """
 
     number: int
@@ -64,7 +65,7 @@ class CapsQuery(NamedTuple):
 
 
 def find_query(tx: Transaction, generation: int) -> CapsQuery | None:
-    """Return the query to a session, or `None`."""
+    """Return the query to a session, or `None` if nothing is recorded of the session."""
     row = tx.row(_FIND, (generation,))
     if row is None:
         return None
@@ -73,14 +74,16 @@ def find_query(tx: Transaction, generation: int) -> CapsQuery | None:
 
 
 def add_query(tx: Transaction, generation: int, hash_: str, node: str, ver: str) -> None:
-    """Record the capabilities that a session announced; all three are empty if it announced
-    none."""
+    """Record the capabilities that a session announced, before it is queried.
+
+    `hash_`, `node` and `ver` are empty if the session announced none.
+    """
     announced = (hash_ or None, node or None, ver or None)
     tx.run(_BEGIN, (generation, *announced, bool(hash_)))
 
 
 def mark_sent(tx: Transaction, generation: int, *, by_node: bool, due: float) -> None:
-    """Record that a query is sent, and the service second at which its answer is overdue."""
+    """Record that a query is sent; `due` is the service second at which its answer is overdue."""
     tx.run(_SENT, (by_node, due, generation))
     tx.wake_at(due)
 

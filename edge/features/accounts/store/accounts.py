@@ -18,9 +18,9 @@ from edge.errors import SetupError
 class Account(NamedTuple):
     """A provisioned device; `created`, `revoked` and `seen` are in ms since 1970 UTC.
 
-    `password`: whether it has one. `downgrade`: whether it receives plain messages in sessions
-    without QoS support. `seen`: when it last had a session; 0 while it has one, `None` if it never
-    had one.
+    `trusted`: whether it was added without `--no-trust`. `password`: whether it has a password.
+    `downgrade`: whether it receives plain messages in sessions without QoS support. `seen`: when it
+    last had a session; 0 while it has one, `None` if it never had one.
     """
 
     name: str
@@ -47,7 +47,7 @@ class AccountStatus(NamedTuple):
 
 
 class LoginAccount(NamedTuple):
-    """An account as a login needs it: `grant` is explained at `login_grant`."""
+    """The login grant (`login_grant`) of an account, and whether the account is revoked."""
 
     grant: int
     is_revoked: bool
@@ -111,7 +111,7 @@ SELECT
 _REMOVE: Final = "DELETE FROM accounts WHERE name = ?"
 
 MAX_CACHED: Final = 4096
-"""Maximum accounts whose status is cached."""
+"""Maximum number of accounts whose status is cached."""
 
 _CACHE: Final = "accounts"
 
@@ -133,7 +133,7 @@ def add(
 
 
 def credentials(tx: Transaction, name: str, mechanism: str) -> Credentials | None:
-    """Return the keys of a device for one SASL mechanism.
+    """Return the keys of a device's password for one SASL mechanism.
 
     Returns `None` if the device does not exist, is revoked, or has no password, so that a client
     cannot tell these cases apart.
@@ -143,9 +143,10 @@ def credentials(tx: Transaction, name: str, mechanism: str) -> Credentials | Non
 
 
 def set_credentials(tx: Transaction, name: str, credentials: Iterable[Credentials]) -> bool:
-    """Replace the keys of a device; return `False` if it does not exist or is revoked.
+    """Replace the keys of a device's password.
 
-    A revoked device gets no keys, because they would become valid when the device is restored.
+    Returns `False` if the device does not exist or is revoked. A revoked device gets no keys,
+    because they would become valid when the device is restored.
     """
     row = tx.row(_USABLE, (name,))
     if row is None:
@@ -191,16 +192,17 @@ def status(tx: Transaction, name: str) -> AccountStatus | None:
 
 
 def login_account(tx: Transaction, name: str) -> LoginAccount | None:
-    """Return the login grant of an account and whether it is revoked, or `None` without account."""
+    """Return an account's login grant and whether it is revoked; `None` if it does not exist."""
     row = tx.row(_LOGIN, (name,))
     return None if row is None else LoginAccount(row[0], bool(row[1]))
 
 
 def login_grant(tx: Transaction, name: str) -> int | None:
-    """Return the number that all logins of a device share.
+    """Return the login grant of a device: a random number that each session keeps from its login.
 
-    Returns `None` if the device does not exist or is revoked. The number changes when the device is
-    revoked, and when a new device takes the name, so that sessions from before can be ended.
+    Returns `None` if the device does not exist or is revoked. A session whose number differs is
+    ended. The number changes when the device is revoked, its logins are invalidated
+    (`invalidate_logins`), or a new device gets the same name.
     """
     row = tx.row(_GRANT, (name,))
     return None if row is None else int(row[0])
@@ -213,9 +215,10 @@ def invalidate_logins(tx: Transaction, name: str) -> None:
 
 
 def revoke(tx: Transaction, name: str) -> bool:
-    """Revoke a device and delete its password; return `False` if it was revoked already.
+    """Revoke a device and delete its password.
 
-    Its certificates are revoked by `certificates.revoke`.
+    Returns `False` if the device does not exist or was revoked before. Its certificates are revoked
+    by `certificates.revoke`.
     """
     row = tx.row(_REVOKE, (tx.now.wall, name))
     if row is None:
@@ -250,10 +253,10 @@ def set_downgrade(tx: Transaction, name: str, downgrade: bool) -> bool:
 def remove(tx: Transaction, name: str) -> PendingMessages:
     """Delete a device with its password, roster and offline messages.
 
-    Returns the numbers of messages that waited for it. Outbox messages stay without an account
-    until the gateway has informed their senders, and messages in custody stay. Other accounts keep
-    the device in their rosters until a device gets the same name (`roster.remove_from_all`).
-    Certificates are kept; revoke them first.
+    Returns the numbers of messages that waited for it. Its outbox messages stay, without an
+    account, until the gateway has informed their senders; messages in custody for it stay, too.
+    Other accounts keep the device in their rosters until a device gets the same name
+    (`roster.remove_from_all`). Certificates are kept; revoke them first.
     """
     pending = PendingMessages(*tx.row(_WAITED, (name,)))
     tx.run(_REMOVE, (name,))

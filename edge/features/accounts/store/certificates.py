@@ -18,10 +18,10 @@ RETENTION_MS: Final = 365 * DAY_MS
 """Milliseconds for which a certificate is kept in the table after it expired."""
 
 MAX_EXPIRING: Final = 100
-"""Maximum devices in one report of certificates that expire soon."""
+"""Maximum number of devices that `find_expiring` returns."""
 
 MAX_VALID: Final = 8
-"""Maximum valid certificates of one device: an old one, a new one, and some spare."""
+"""Maximum number of valid certificates of one device: an old one, a new one, and some spare."""
 
 _CRL: Final = "crl"
 """The key in `meta` of the number of the last certificate revocation list (CRL)."""
@@ -60,7 +60,7 @@ class RevokedCertificate(NamedTuple):
 
 
 class ExpiringDevice(NamedTuple):
-    """A device whose last certificate expires at `not_after` (ms since 1970 UTC)."""
+    """A device, and when the last of its certificates expires (ms since 1970 UTC)."""
 
     name: str
     not_after: int
@@ -121,7 +121,7 @@ def add(tx: Transaction, name: str, fingerprint: bytes, serial: str, not_after: 
     tx.run(_FORGET, (now - RETENTION_MS, name))
     if tx.row(_VALID, (name, now))[0] >= MAX_VALID:
         raise SetupError(
-            f"device {name!r} has {MAX_VALID} certificates already: revoke the old ones"
+            f"device {name!r} has {MAX_VALID} certificates already: revoke them with --revoke-old"
         )
     if tx.row(_ADD, (fingerprint, serial, now, not_after, name)) is None:
         raise SetupError(f"device {name!r} does not exist")
@@ -154,14 +154,15 @@ def list_all(tx: Transaction) -> list[Certificate]:
 
 
 def latest_expiry(tx: Transaction) -> dict[str, int]:
-    """Return the latest expiry time of the certificates of each device that has one."""
+    """Return, for each device with unrevoked certificates, when the last of these expires."""
     return dict(tx.rows(_LATEST))
 
 
 def find_expiring(tx: Transaction, now: int, days: int) -> list[ExpiringDevice]:
     """Return up to `MAX_EXPIRING` devices whose last certificate expires within `days` of `now`.
 
-    The earliest expiry comes first. A device that has a newer certificate is left out.
+    The last certificate of a device is the one that expires last. The earliest expiry comes first.
+    `now` is in ms since 1970 UTC. Devices whose last certificate has expired are left out.
     """
     rows = tx.rows(_EXPIRING, (now, now + days * DAY_MS, MAX_EXPIRING))
     return [ExpiringDevice(*row) for row in rows]
@@ -173,7 +174,10 @@ def list_revoked(tx: Transaction) -> list[RevokedCertificate]:
 
 
 def next_crl_number(tx: Transaction, least: int) -> int:
-    """Return the number of the next revocation list: above the last one, and at least `least`."""
+    """Return and store the number of the next certificate revocation list.
+
+    It is above the number of the last list, and at least `least`.
+    """
     number = max(int(meta.read_number(tx, _CRL)) + 1, least)
     meta.write(tx, _CRL, number)
     return number

@@ -12,10 +12,10 @@ from edge.engine import meta
 from edge.engine.database import Transaction
 
 ONLINE: Final = 0
-"""The value while an account has a session."""
+"""The value of `accounts.seen` while an account has a session."""
 
 _HEARTBEAT: Final = "seen"
-"""The key in `meta` of the last heartbeat, in ms since 1970 UTC."""
+"""The key in `meta` of the time of the last heartbeat, in ms since 1970 UTC."""
 
 _NOTE: Final = "INSERT OR REPLACE INTO temp.seen (account, wall) VALUES (?, ?)"
 _SAVE: Final = """
@@ -34,7 +34,10 @@ def note(tx: Transaction, account: str) -> None:
 
 
 def save(tx: Transaction) -> None:
-    """Store the noted times, in the transaction of a heartbeat, which is committed anyway."""
+    """Store the times that `note` noted.
+
+    Each heartbeat (a periodic event) does this, because its transaction is committed anyway.
+    """
     tx.run(_SAVE)
     tx.run(_FORGET)
     meta.write(tx, _HEARTBEAT, tx.now.wall)

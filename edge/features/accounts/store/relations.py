@@ -18,7 +18,7 @@ WHERE a.name = ? AND a.revoked IS NULL
 """
 
 MAX_CACHED: Final = 4096
-"""Maximum relations that are cached."""
+"""Maximum number of cached relations, each between a sender and an account."""
 
 _CACHE: Final = "relations"
 

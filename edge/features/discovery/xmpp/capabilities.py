@@ -41,7 +41,10 @@ def _read_announced(_context: Context, tx: Transaction, session: Session) -> Non
 
 
 def handle_answer(context: Context, stanza: Stanza) -> Work | bytes:
-    """Handle the answer of a queried session; relay a result or error that answers no query."""
+    """Handle a session's answer to a query; relay a result or error that is for another session.
+
+    An answer that is not expected, or not any more, is ignored.
+    """
     id = iq_ids.parse(stanza.attrs.get("id", ""))
     if id is None or not _is_to_gateway(context, stanza):
         return context.hooks.other_answer(context, stanza)
@@ -74,7 +77,10 @@ def _is_final(stanza: Stanza) -> bool:
 
 
 def _read_features(stanza: Stanza, query: CapsQuery) -> tuple[str, str | None]:
-    """Return the QoS namespace among a session's features, and the one that its hash proves."""
+    """Return the QoS namespace among a session's features, and the one that its hash proves.
+
+    Each is `NO_QOS` if there is none; the second is `None` if the hash proves nothing.
+    """
     element = next((child for child in stanza.children if child.name == _QUERY), None)
     info = caps.Info((), None) if element is None else caps.read(element.tree())
     verified = None

@@ -41,7 +41,7 @@ def server_info(context: Context, stanza: Stanza) -> Work:
 
 
 def server_items(context: Context, stanza: Stanza) -> Work:
-    """Answer disco#items with the publish-subscribe service."""
+    """Answer disco#items with the publish-subscribe service, which a component does not have."""
     _refuse_node(stanza)
     service = {"jid": addresses.pubsub_service(context.domain), "name": "Publish-Subscribe"}
     content = serialize.tag("item", service) if context.has_accounts else b""
@@ -61,7 +61,7 @@ def own_account_info(_context: Context, stanza: Stanza) -> Work:
 
 
 def account_query(context: Context, stanza: Stanza) -> Work:
-    """Answer a service discovery query to another account, if the sender may discover it."""
+    """Answer a service discovery query to another account, if the sender may reach the account."""
     query = stanza.children[0]
     namespace = query.name[1:].partition("}")[0]
     is_info = namespace == DISCO_INFO
