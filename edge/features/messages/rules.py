@@ -66,7 +66,7 @@ class BoundSession(Protocol):
 
     @property
     def available(self) -> bool:
-        """Return whether the session has sent initial presence."""
+        """Return whether the session has sent available presence, and no unavailable since."""
 
     @property
     def priority(self) -> int:
@@ -74,7 +74,7 @@ class BoundSession(Protocol):
 
     @property
     def detached(self) -> bool:
-        """Return whether the session lost its connection and may be resumed."""
+        """Return whether the session lost its connection and can be resumed."""
 
 
 R = TypeVar("R", bound=BoundSession)

@@ -28,7 +28,7 @@ from edge.features.messages.rules import MessageType, Outcome, Route
 from edge.xmpp.jid import Jid
 
 NOBODY_THERE: Final = "nobody_there"
-"""The event that is logged when a message is dropped because no session is available."""
+"""The event that is logged when a message is refused or dropped for lack of a session."""
 
 PAGE_SIZE: Final = 32
 """Maximum stored messages that a session is sent before it must acknowledge them.
@@ -37,25 +37,28 @@ This keeps a slow radio link busy for one round trip.
 """
 
 PAGE_DIVISOR: Final = 2
-"""A session's limit of unacknowledged stanzas, divided by this, is the maximum size of a page.
-
-A page is a number of stored messages, sent at once.
+"""A page of stored messages, which are sent at once, takes at most one part in this many of a
+session's limits of unacknowledged stanzas and bytes.
 """
 
 RETURNED_QUOTA_FACTOR: Final = 2
-"""Factor on an account's quota for messages that an ended session did not acknowledge.
+"""Factor by which an account's quota is larger for messages that an ended session did not
+acknowledge.
 
-Their senders may have disconnected, so they could not be informed of a refusal.
+If their senders have disconnected, nobody can be informed of a refusal.
 """
 
 
 class AccountMessage(NamedTuple):
-    """A message to an account, addressed and stamped with its sender.
+    """A message to an account.
 
     Args:
+        stanza: the message with the sender's full JID as `from`, and with `to`.
         sender: the full JID of the sender.
+        account: the name of the recipient's account.
+        storable: whether the message is worth storing (XEP-0160, section 3).
         delayed: whether the message already carries the time at which it was stored.
-        returned: whether a session received the message and ended without acknowledging it.
+        returned: whether the message was sent to a session that ended without acknowledging it.
     """
 
     stanza: bytes
@@ -68,7 +71,7 @@ class AccountMessage(NamedTuple):
 
 
 class DelayedMessage(NamedTuple):
-    """A message to store with the time at which it was received, in ms since 1970 UTC."""
+    """A message to store; `received` is when the gateway received it, in ms since 1970 UTC."""
 
     stanza: bytes
     sender: str
@@ -84,9 +87,10 @@ class RefusalReason(Enum):
 
 
 class Refusal(NamedTuple):
-    """The refusal of a message: the rule to log, the reason, and the limit.
+    """The refusal of a message.
 
-    Without a reason, the refusal is logged but the sender is not informed.
+    `rule` is the name of the event to log, `figure` the value of the limit of that name, if it is
+    one. If `reason` is `None`, the refusal is logged but the sender is not informed.
     """
 
     rule: str
@@ -164,7 +168,8 @@ def _store_or_refuse(context: Context, tx: Transaction, message: AccountMessage)
 def store(context: Context, tx: Transaction, message: AccountMessage) -> ExceededLimit | None:
     """Store a message for an existing account; return the limit that it exceeds, if any.
 
-    A message that a session returned may use the disk reserve because it was admitted before.
+    A message that an ended session did not acknowledge may use the disk reserve, because it was
+    admitted before.
     """
     account, sender = message.account, message.sender
     stanza = message.stanza
@@ -262,9 +267,9 @@ def expire(context: Context, tx: Transaction) -> None:
 def find_answerable_session(
     context: Context, tx: Transaction, sender: Sender, full: str
 ) -> Session | None:
-    """Return the session of a full JID, or `None` if the sender may not answer that session.
+    """Return the session of a full JID, if it is bound and the sender may answer it, or `None`.
 
-    An answer is a result or an error.
+    An answer is a result or an error. Whether the session has asked for one is not known.
     """
     session = sessions.find(tx, full)
     requester = None if session is None else sessions.sender(tx, session.generation)
@@ -279,7 +284,7 @@ class ReturnedMessages:
     """The messages that one ended session did not acknowledge, re-routed in order.
 
     Messages that are stored for the same accounts were sent later, so they are moved behind the
-    returned ones, except those that another session has already received.
+    re-routed ones, except those that have already been sent to another session.
     """
 
     def __init__(self, context: Context, tx: Transaction) -> None:
@@ -298,7 +303,7 @@ class ReturnedMessages:
         return deliver(self._context, self._tx, message, route)
 
     def finish(self) -> None:
-        """Restore the order of stored messages, and send these to available sessions."""
+        """Restore the order of stored messages, and send them to available sessions."""
         for account, last in self._stored_before.items():
             if 0 < last < offline.last_row(self._tx, account):
                 offline.move_to_end(self._tx, account, last)

@@ -14,13 +14,13 @@ from edge.engine.database import Transaction
 from edge.engine.quota import Usage
 
 RECEIPT: Final = "offline"
-"""The receipt kind of stored messages."""
+"""The kind of the receipts (`Receipt`) of stored messages."""
 
 ROW_OVERHEAD: Final = 64
 """Bytes charged to quotas for a row, in addition to its stanza and its sender."""
 
 BATCH_SIZE: Final = 256
-"""Maximum messages that expire in one unit of work."""
+"""Maximum number of messages that expire in one unit of work."""
 
 
 class StoredMessage(NamedTuple):
@@ -31,7 +31,7 @@ class StoredMessage(NamedTuple):
 
 
 class ExpiredMessage(NamedTuple):
-    """A message that expired: the full JID of its sender and the name of its account."""
+    """A message that expired: its sender's full JID and the name of its recipient's account."""
 
     sender: str
     account: str
@@ -108,7 +108,7 @@ def add(tx: Transaction, account: str, stanza: bytes, sender: str) -> None:
 
 
 def usage(tx: Transaction, account: str, sender: str) -> tuple[int, quota.WaitingUsage]:
-    """Return the number of messages that a sender has stored for an account, and the usage.
+    """Return how many messages of a sender are stored for an account, and all usage with a quota.
 
     The usage is that of the account, of the sender's bare JID, and in total.
     """

@@ -14,9 +14,9 @@ session is gone. If the device asks to wait with a message, first offers of late
 but messages that have been sent continue.
 
 The plan cannot deadlock. The earliest message of each source waits for no other message, so it is
-sent or waits for its own timer. A held message blocks others only until it is sent again or fails,
-which the number of attempts bounds. A device that has no room because of what it has received is
-still sent the releases of exactly these messages.
+sent or waits for its own timer. A message with which its device asked to wait blocks others only
+until it is sent again or fails, which the number of attempts bounds. A device that has no room
+because of what it has received is still sent the releases of exactly these messages.
 
 Source: XEP QoS, "Use Cases", as the project's protocol decisions complete it.
 """
@@ -83,7 +83,7 @@ class Action(Enum):
 
 
 class Transition(NamedTuple):
-    """One entry of the table."""
+    """An entry of `TABLE`: the next state, and what else to do."""
 
     state: State
     action: Action = Action.NONE
@@ -188,12 +188,12 @@ class Candidate(NamedTuple):
     A message that belongs to a session is a candidate while that session is bound.
 
     Args:
-        row: its number, which is its position.
-        source: the bare JID of its original sender.
-        in_flight: its stanza was sent and has not been answered.
-        held: the device asked to wait with it.
-        own: the input that sends it to the session to which it is addressed, if that session
-            accepts it; `None` for a message to the account.
+        row: its number; messages with lower numbers are older.
+        source: the key within which order is kept, as in `OutboxRow`.
+        in_flight: whether its stanza was sent and has not been answered.
+        held: whether the device asked to wait with it.
+        own: for a message to one session, if that session alone accepts messages: the input that
+            sends it (`SEND` or `SEND_PLAIN`). `None` for all other messages.
     """
 
     row: int
@@ -207,7 +207,10 @@ class Candidate(NamedTuple):
 
 
 def may_send_alone(one: Candidate, send: Input | None) -> bool:
-    """Return whether `plan` chooses the only message of an account."""
+    """Return whether `plan` would choose a message that is its account's only one.
+
+    `send` is as in `plan`.
+    """
     if one.in_flight or one.held:
         return False
     return one.state in BOUND or (one.own or send) is not None
@@ -221,8 +224,8 @@ def plan(candidates: Iterable[Candidate], send: Input | None, window: Usage) -> 
         send: `Input.SEND` if a session accepts QoS messages, `SEND_PLAIN` if one accepts plain
             messages instead, `None` if no session accepts any. A message that belongs to a
             session, or is addressed to one that accepts it, is sent in every case.
-        window: the most messages, in number and in bytes, that may be sent and unfinished. One
-            message is always allowed.
+        window: the maximum number and bytes of messages that are sent and unfinished. One message
+            is always allowed.
     """
     known = sorted(candidates, key=lambda one: (one.state == State.QUEUED, one.row))
     order = _Ordering(known)

@@ -49,14 +49,15 @@ WINDOW_DIVISOR: Final = 2
 unacknowledged bytes."""
 
 LOSSES_PER_ATTEMPT: Final = 10
-"""Sessions that may end while a message is unanswered, for each attempt that it has.
+"""Number of lost sessions, for each of `limits.retry_attempts`, after which a message that none of
+them answered is given up.
 
 A message that makes its device fail would otherwise end sessions forever.
 """
 
 
 class Reason(Enum):
-    """Reasons of the outbox to refuse a message."""
+    """Reasons for which the outbox refuses a message."""
 
     NO_ACCOUNT = "there is no such account"
 
@@ -112,8 +113,9 @@ class QosRequest(NamedTuple):
     Attributes:
         epoch: the epoch in which the row was written, a part of the ids.
         row: the number of the message, a part of the ids.
-        sender: the sender on the wire.
-        session: the full JID of the session.
+        sender: the address that the request and the message come from.
+        recipient: the address that the message is for.
+        session: the full JID of the session that the request is for.
         namespace: the QoS namespace of the session.
         body: the message; empty for `DELIVER`.
     """
@@ -158,10 +160,10 @@ class FailureReport(NamedTuple):
 ITEM_MESSAGE_ENDED: Final = Event[[Context, Transaction, OutboxRow, Input, State, DeliveryFailure]](
     "item message ended"
 )
-"""A message with an item of a queue is finished, or has lost its session at level 1.
+"""Hook event: a message with an item of a queue is finished, or has lost its session at level 1.
 
-The arguments are the row, which the hook removes from the outbox, the input, the state that it
-leads to, and why the message was not delivered, if it was not.
+The arguments are the row, which the hook removes from the outbox, the input and the state that it
+leads to, and the failure, which applies if the message was not delivered.
 """
 
 
@@ -169,7 +171,7 @@ leads to, and why the message was not delivered, if it was not.
 
 
 def enqueue(context: Context, tx: Transaction, account: str, message: OutgoingMessage) -> None:
-    """Append a message to an account's outbox, if it exists, and send what can be sent."""
+    """Append a message to the outbox of an account, if that exists, and send what can be sent."""
     row = outbox.new_row(tx, account, message)
     session = _idle_target(context, tx, row)
     step = None if session is None else rules.transition(row.qos, row.state, Input.SEND)
@@ -185,9 +187,10 @@ def enqueue(context: Context, tx: Transaction, account: str, message: OutgoingMe
 
 
 def _idle_target(context: Context, tx: Transaction, row: OutboxRow) -> Session | None:
-    """Return the session that a new message is sent to if it is the only one of its account.
+    """Return the session for a new message, if the message is the only one of its account.
 
-    `None` leaves the decision to `send_ready`, which would send the message to the same session.
+    `None` leaves the decision to `send_ready`. A returned session is the one that `send_ready`
+    would choose, too.
     """
     if row.session is not None or not outbox.is_idle(tx, row.recipient, row.source):
         return None
@@ -196,7 +199,7 @@ def _idle_target(context: Context, tx: Transaction, row: OutboxRow) -> Session |
 
 
 def add(context: Context, tx: Transaction, account: str, message: OutgoingMessage) -> int | None:
-    """Append a message to an account's outbox; return its number, or `None` without an account.
+    """Append a message to an account's outbox; return its number, `None` if there is no account.
 
     The caller then calls `send_ready`.
     """
@@ -212,9 +215,11 @@ def exceeded_limit(
     """Return the limit that one more message of a source to an account would exceed, if any.
 
     Args:
-        source: `None` for the publish-subscribe service. The limits for one source do not apply to
-            it, because it sends the notifications of all publishers. The part of the outbox that
-            is reserved for sources with few waiting messages stays free for such sources.
+        source: the sender's bare JID; `None` for the publish-subscribe service. The limits for one
+            source do not apply to this service, because it sends the notifications of all
+            publishers. The part of the outbox that is reserved for sources with few waiting
+            messages stays free for such sources.
+        size: the bytes that the message would count towards limits.
     """
     limits = context.limits
     of_source, usage = outbox.usage(tx, account, source or "")
@@ -384,7 +389,7 @@ def _apply(
     event: Input,
     failure: DeliveryFailure | None = None,
 ) -> None:
-    """Apply an input to a message; `failure` is reported if that ends it.
+    """Apply an input to a message; `failure` is reported if the message is then given up.
 
     A message with an item of a queue returns to the queue when it is finished or, at level 1, when
     its session is lost, so that another session can have the item.
@@ -453,7 +458,7 @@ def give_up(
 
 
 def add_dead_letter(context: Context, tx: Transaction, letter: DeadLetter) -> None:
-    """Store a message that could not be delivered for the operator, and log it."""
+    """Keep a message that could not be delivered as a dead letter, and log that."""
     dead_letters.add(tx, letter, Usage(context.limits.dead_messages, context.limits.dead_bytes))
 
 
@@ -468,8 +473,8 @@ def _report(
 ) -> None:
     """Report a failure to the sending session, or else to another session of its account.
 
-    The report is stored until it is acknowledged, as offline messages are. If that store is full,
-    it is only sent; if no session is bound either, the event and the dead letter remain.
+    The report is stored until it is acknowledged, as offline messages are. If it cannot be stored,
+    it is only sent; if no session is bound either, only the event and the dead letter remain.
     """
     own, account = sessions.find(tx, row.sender), row.source.partition("@")[0]
     session = own or routing.best_session(sessions.of_account(tx, row.source))
@@ -497,8 +502,8 @@ def _report(
 class Answer(NamedTuple):
     """A session's answer to a request.
 
-    `addressee` is the address to which the session sent the answer. It must be the author of the
-    requested message.
+    `epoch` and `row` are parts of the answered request's id. `addressee` is the address to which
+    the session sent the answer; it must be that from which the request came (`author`).
     """
 
     request: Request
@@ -510,7 +515,7 @@ class Answer(NamedTuple):
 
 
 def handle_answer(context: Context, tx: Transaction, sender: Sender, answer: Answer) -> bool:
-    """Apply a session's answer to a request; return `False` if it answers no request of ours.
+    """Apply a session's answer to a request; return `False` if the gateway sent no such request.
 
     A repeated answer changes nothing.
     """
@@ -533,9 +538,10 @@ def handle_answer(context: Context, tx: Transaction, sender: Sender, answer: Ans
 
 
 def _release(context: Context, tx: Transaction, row: OutboxRow, sender: Sender) -> bool:
-    """Release a message that a session has received, if it is the only one of its account.
+    """Release a message that a session has received, if the message is its account's only one.
 
-    The effect is that of `_apply` and `send_ready`, which return otherwise.
+    This has the effect of `_apply` and `send_ready` in less time. Returns `False`, and changes
+    nothing, if the caller has to call those.
     """
     session = sessions.find(tx, sender.full)
     step = rules.transition(row.qos, row.state, Input.RECEIVED)
@@ -554,8 +560,8 @@ def _release(context: Context, tx: Transaction, row: OutboxRow, sender: Sender) 
 def on_available(context: Context, tx: Transaction, sender: Sender) -> None:
     """Send a session the messages that wait for it.
 
-    Messages that it asked to wait with are sent at once, because it has just shown that it is
-    ready. As it may do so often, that counts as the same attempt.
+    Messages with which the session asked to wait are sent at once, because it has just shown that
+    it is ready. It can show this often, so sending them again does not count as another attempt.
     """
     if not outbox.has_messages(tx, sender.account):
         return
@@ -567,13 +573,19 @@ def on_available(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_caps_known(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Send a session that is not available the messages addressed to it alone."""
+    """Send a session whose QoS support became known the messages addressed to it alone.
+
+    The session is not eligible for its account's other messages.
+    """
     if outbox.has_messages(tx, sender.account):
         send_ready(context, tx, sender.account)
 
 
 def on_resumed(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Restart the timers of a session's answers, because unacknowledged stanzas are sent again."""
+    """Restart the timers of the answers that a resumed session owes.
+
+    The stanzas that the session has not acknowledged are sent again.
+    """
     if not outbox.has_messages(tx, sender.account):
         return
     for row in outbox.find_sent_to(tx, sender.account, sender.full):
@@ -609,7 +621,7 @@ def on_session_lost(
 def on_plain_acknowledged(
     context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]
 ) -> None:
-    """Finish messages that a session has acknowledged as plain stanzas."""
+    """Finish messages that were sent as plain messages, when a session has acknowledged them."""
     touched = []
     for number in rows:
         if (row := outbox.find(tx, number)) is not None and row.state == State.PLAIN:
@@ -688,7 +700,7 @@ def _handle_timer(context: Context, tx: Transaction, row: OutboxRow) -> None:
 
 
 def _can_repeat(session: Session, row: OutboxRow) -> bool:
-    """Return whether a request may be repeated; the session's presence or QoS may have changed."""
+    """Return whether a session can be sent a request again after its presence or QoS changed."""
     if row.state in BOUND:
         return session.qos is not None
     return bool(session.qos) and (is_eligible(session) or session.full == row.only_session)
@@ -708,6 +720,6 @@ def on_external_change(context: Context, tx: Transaction) -> None:
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine, also on a component: messages stored earlier still get older."""
+    """Register the hooks that a component needs, too: its outbox can have messages from earlier."""
     hooks.images.append(outbox.load)
     hooks.on_time_off.append(outbox.age)

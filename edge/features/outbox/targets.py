@@ -1,4 +1,4 @@
-"""Decide which bound sessions of an account may be sent a message, and with or without QoS.
+"""Decide which bound sessions of an account can be sent a message, and with or without QoS.
 
 A message for one session is sent to that session or waits; the session need not be available,
 because the sender addressed its full JID (RFC 6121, section 8.5.3). A message that a session has
@@ -27,8 +27,8 @@ class Targets(NamedTuple):
     Attributes:
         bound: all bound sessions.
         eligible: those that accept new messages for the account.
-        accepts_plain: sessions without QoS support accept plain messages.
-        send: how messages for no particular session are sent, `None` if no session accepts them.
+        accepts_plain: whether sessions without QoS support are sent plain messages.
+        send: how messages for no particular session are sent; `None` if no session accepts them.
         unknown: the sessions whose QoS support is unknown.
     """
 
@@ -41,8 +41,8 @@ class Targets(NamedTuple):
     def to_query(self, rows: Iterable[OutboxRow]) -> list[Session]:
         """Return the sessions whose QoS support must be queried before these rows can be sent.
 
-        If no session is known to accept messages, all eligible ones are queried; otherwise those
-        that a row is addressed to.
+        These are the connected ones to which a row is addressed and, if no session is known to
+        accept messages, all eligible ones.
         """
         if not self.unknown:
             return []
@@ -58,8 +58,9 @@ class Targets(NamedTuple):
     def target_of(self, row: OutboxRow) -> Session | None:
         """Return the session that a message is sent to, or `None` if it has to wait.
 
-        That is the session that has received it; else the one it is addressed to; else the one it
-        was last sent to, if that one still accepts it; else the most available one.
+        A message that a session has received goes to that session, and a message for one session to
+        that one. Any other message goes to the session that it was last sent to, if that session
+        still accepts it, or else to the most available session.
         """
         if row.state in BOUND:
             return _by_jid(self.bound, row.session)
@@ -80,8 +81,8 @@ class Targets(NamedTuple):
     def can_plan(self, row: OutboxRow) -> bool:
         """Return whether the planner considers a message that is not in flight.
 
-        It ignores a message for one session that was never sent and cannot be sent to that session
-        now.
+        The planner ignores a message for one session that was never sent and cannot be sent to that
+        session now.
         """
         was_sent = row.held or row.state in BOUND
         return was_sent or row.only_session is None or self.target_of(row) is not None

@@ -41,10 +41,10 @@ from edge.xmpp.namespaces import CLIENT, DELAY, QOS, STANZA_ERRORS, clark
 from edge.xmpp.stanza import Child, Stanza, parse_fragment, stamped, stamped_with
 
 MAX_ERROR_TEXT: Final = 200
-"""Characters kept of the text of a device's error."""
+"""Maximum number of characters that are kept of the text of a device's error."""
 
 _ID_KINDS: Final = {Request.ASSURED: "a", Request.ACKNOWLEDGED: "k", Request.DELIVER: "d"}
-"""The kind of id of each request (`iq_ids`)."""
+"""The kind (`iq_ids`) in the id of each request."""
 
 _REQUESTS: Final = {kind: request for request, kind in _ID_KINDS.items()}
 
@@ -194,7 +194,7 @@ class AccountDestination:
     def room_to_hold(
         self, context: Context, tx: Transaction, message: Message
     ) -> ExceededLimit | None:
-        """Return the limit of the outbox that the message would exceed."""
+        """Return the limit of the outbox that the message would exceed, if any."""
         sender, to = message.sender, message.to
         return service.exceeded_limit(context, tx, to.local, sender.bare, message.size)
 
@@ -205,14 +205,20 @@ class AccountDestination:
     def read(
         self, context: Context, body: bytes, _to: Jid, parsed: Element | None = None
     ) -> Contents:
-        """Check that the message carries no delay in the gateway's name; its device reads it."""
+        """Check that the message has no `<delay/>` from the gateway's domain.
+
+        The rest of the message is for the device to read.
+        """
         forged = _has_forged_delay(context, body, parsed)
-        return Contents([], "a delay in the gateway's name is not allowed" if forged else "")
+        return Contents([], "a <delay/> from the gateway is not allowed" if forged else "")
 
     def room_now(
         self, context: Context, tx: Transaction, message: Message, _contents: Contents
     ) -> ExceededLimit | None:
-        """Return the limit that the message would exceed, unless it was charged when offered."""
+        """Return the limit that the message would exceed, if any.
+
+        There is none if room was reserved for the message when it was offered.
+        """
         return None if message.since is not None else self.room_to_hold(context, tx, message)
 
     def deliver(
@@ -227,7 +233,7 @@ class AccountDestination:
 
 
 def _has_forged_delay(context: Context, body: bytes, parsed: Element | None) -> bool:
-    """Return whether a message carries a delay in the gateway's name (XEP-0203)."""
+    """Return whether a message has a `<delay/>` from the gateway's domain (XEP-0203)."""
     if b"delay" not in body and b"&#" not in body:
         return False
     try:

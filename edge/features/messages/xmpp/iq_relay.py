@@ -24,8 +24,8 @@ from edge.xmpp.stanza import Stanza, stamped
 def relay_request(context: Context, stanza: Stanza) -> Work:
     """Relay a get or a set to the session of a full JID.
 
-    The sender gets the same error if the session does not exist and if it may not be reached, so
-    that the error reveals nothing.
+    The sender gets the same error whether the session does not exist or the sender may not reach
+    it, so that the error reveals nothing.
     """
     address = jid.parse(stanza.attrs["to"])
 
@@ -45,9 +45,10 @@ def relay_request(context: Context, stanza: Stanza) -> Work:
 
 
 def relay_answer(context: Context, stanza: Stanza) -> Work | bytes:
-    """Relay a result or an error to the session that may have sent the request.
+    """Relay a result or an error to the session that it is addressed to.
 
-    A result or error that may not be sent to that session is ignored.
+    It is dropped if that session is not bound or may not send requests to the sender. Whether the
+    session has sent a request is not checked.
     """
     try:
         to = stanza.attrs.get("to")

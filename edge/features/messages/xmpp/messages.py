@@ -76,7 +76,7 @@ def handle(context: Context, stanza: Stanza) -> Work | bytes:
         refusal = answers.stanza_error(context, error)
         return b"" if is_error else _refused(context, stanza, "no_destination", refusal)
     if _has_forged_delay(context, stanza):
-        forged = StanzaError("not-acceptable", "a delay in the gateway's name is not allowed")
+        forged = StanzaError("not-acceptable", "a <delay/> from the gateway is not allowed")
         return b"" if is_error else _refused(context, stanza, "malformed", forged)
     return _to_account(context, stanza, kind, None if to is None else jid.parse(to))
 
@@ -142,7 +142,7 @@ def _refuse(
 
 
 def _has_forged_delay(context: Context, stanza: Stanza) -> bool:
-    """Return whether a message has a `<delay/>` in the gateway's name (XEP-0203, section 5).
+    """Return whether a message has a `<delay/>` from the gateway's domain (XEP-0203, section 5).
 
     A recipient would take it for the time at which the gateway stored the message.
     """

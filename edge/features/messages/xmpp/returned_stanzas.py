@@ -1,8 +1,9 @@
 """Re-route stanzas that a session did not receive and that are not stored in a table.
 
 A session can end without acknowledging its stanzas (XEP-0198, section 5), or stay bound and have no
-room for them. Messages are then routed again, or stored. Requests get an error. Results, errors and
-presence are dropped.
+room for them. Messages are then routed again, or stored; if that is impossible, their senders get
+an error. The senders of requests get an error. Results, errors and presence are dropped. Stanzas
+are XML whose `from` and `to` the gateway has set.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def _is_message(tree: Element) -> bool:
 
 
 def reroute_unacknowledged(context: Context, tx: Transaction, stanzas: Iterable[bytes]) -> None:
-    """Re-route the stanzas (raw, stamped) of one ended session, in order."""
+    """Re-route the stanzas that one ended session did not receive, in order."""
     returned = ReturnedMessages(context, tx)
     for stanza in stanzas:
         tree = parse_fragment(stanza)
@@ -89,7 +90,11 @@ def _account_message(
 
 
 def reject(tx: Transaction, stanza: bytes) -> None:
-    """Return an error for a stanza (raw, stamped) that cannot be stored for lack of room."""
+    """Send an error to the sender of a message or request that is lost because the disk is full.
+
+    `stanza` was for a session that has ended or has no room for it. Results, errors and presence
+    are dropped.
+    """
     tree = parse_fragment(stanza)
     if _is_request(tree):
         _send_error(tx, tree, StanzaError("recipient-unavailable"))
@@ -126,11 +131,12 @@ def _send_error(tx: Transaction, tree: Element, error: StanzaError) -> None:
 def reroute_overflow(
     context: Context, tx: Transaction, generation: int, stanzas: Iterable[bytes]
 ) -> None:
-    """Re-route stanzas (raw, stamped) for which a bound session has no room, in order.
+    """Re-route stanzas for which a bound session has no room, in order.
 
-    A message to the account is stored, and sent when the session has acknowledged the stanzas
-    before it. The sender of any other message, or of a request, gets an error. Later messages to
-    the account in this transaction are stored too, to keep the order.
+    If messages are stored, a chat or normal message to the account's bare JID is stored, and sent
+    when the session has acknowledged the stanzas before it. Such messages that this transaction has
+    sent to the session since are stored, too, to keep the order. The sender of any other message,
+    or of a request, gets an error.
     """
     recipient = sessions.sender(tx, generation)
     if recipient is None:

@@ -54,9 +54,10 @@ class DeadLetter(NamedTuple):
         sender: the full JID that sent it.
         msg_id: the msgId that the sender chose.
         destination: the JID to which it was sent.
+        body: the message as it was received.
         state: `REFUSED`, `FAILED` or `IN_DOUBT`.
         recipient: the name of the account to which it was sent, if any.
-        outbox: its outbox number, which is a part of its msgId on the wire.
+        outbox: its row number in the outbox, which is a part of the msgId that the device got.
         session: the full JID that received it, if any.
     """
 
@@ -143,7 +144,7 @@ def requeue(tx: Transaction, row: int, *, may_repeat: bool) -> int:
     found = find(tx, row)
     if found.recipient is None:
         raise SetupError(
-            f"dead letter {row} was sent to the gateway itself, which cannot read it: delete it"
+            f"dead letter {row} was not for a device, so it cannot be requeued: drop it"
         )
     sender, msg_id, content = found.sender, found.msg_id, body(tx, row)
     size = quota.charge(msg_id or "", content)

@@ -17,11 +17,11 @@ from edge.engine.quota import Usage
 from edge.features.outbox.rules import State
 
 BODY_BYTES: Final = 1024 * 1024
-"""Memory for bodies. Most messages are received within a second; the bodies of those that wait are
-read from their rows."""
+"""Maximum bytes of bodies in the image. Most messages are received within a second; the bodies of
+those that wait are read from their rows."""
 
 STALE_ENTRIES: Final = 64
-"""Outdated entries that a `_Timers` keeps at least before it removes them."""
+"""Minimum number of outdated entries at which `_Timers` removes them."""
 
 # Looking up a member of an Enum runs Python code.
 QUEUED: Final = State.QUEUED
@@ -40,9 +40,9 @@ class OutboxRow(NamedTuple):
         session: the full JID that it was last sent to.
         sends: the number of stanzas sent in this state since the last answer.
         attempts: the number of these stanzas that count as attempts.
-        held: the device asked to wait.
+        held: whether the device asked to wait with it.
         due: the service second of its timer.
-        bytes: the bytes charged for it.
+        bytes: the bytes that it counts towards limits.
         since: the service second at which it was added.
         only_session: the only full JID that may receive it, if it is for one session.
         queue_item: the item of a queue that it carries, if any.
@@ -84,9 +84,9 @@ class OutboxRow(NamedTuple):
 
 
 class _Timers:
-    """The rows of an image in the order of a moment of each.
+    """The rows of an image, ordered by the time that the function `moment` returns for each.
 
-    A row that is removed, or whose moment changes, leaves an outdated entry, which is skipped.
+    A row that is removed, or whose time changes, leaves an outdated entry, which is skipped.
     """
 
     __slots__ = ("_entries", "_moment", "_rows")
@@ -99,21 +99,21 @@ class _Timers:
         self._entries: list[tuple[float, int]] = []
 
     def add(self, moment: float, row: int) -> None:
-        """Add a row, or its new moment."""
+        """Add a row, or its new time."""
         heappush(self._entries, (moment, row))
         if len(self._entries) > 2 * len(self._rows) + STALE_ENTRIES:
             self._entries[:] = set(filter(self._is_current, self._entries))
             heapify(self._entries)
 
     def first(self) -> float | None:
-        """Return the earliest moment, or `None`."""
+        """Return the earliest time of a row, or `None` if no row has one."""
         entries = self._entries
         while entries and not self._is_current(entries[0]):
             heappop(entries)
         return entries[0][0] if entries else None
 
     def until(self, moment: float, count: int) -> list[OutboxRow]:
-        """Return up to `count` rows with moments until this one, the earliest first."""
+        """Return up to `count` rows whose time is `moment` or earlier, the earliest first."""
         entries = self._entries
         found: list[tuple[float, int]] = []
         while len(found) < count and entries and entries[0][0] <= moment:
@@ -131,7 +131,7 @@ class _Timers:
 
 
 class _Count:
-    """A number of messages, including those in custody, and their charge."""
+    """A number of messages, including those in custody, and their bytes towards limits."""
 
     __slots__ = ("bytes", "messages")
 
@@ -184,10 +184,10 @@ class OutboxImage:
         orphans: the numbers of the rows whose account was removed.
         accounts: the messages of each account by its name.
         messages: the number of messages, including those in custody.
-        bytes: the charge of these messages.
+        bytes: the bytes that these messages count towards limits.
         last_row: the last number that a row was given.
-        due: the rows with a timer, by its moment.
-        since: the rows by the moment at which they were added.
+        due: the rows with a timer, ordered by its service second.
+        since: the rows, ordered by the service second at which they were added.
     """
 
     __slots__ = (
@@ -209,7 +209,7 @@ class OutboxImage:
         self._body_bytes = 0
 
     def load(self, row: OutboxRow, *, is_orphan: bool) -> None:
-        """Add a row as it was read."""
+        """Add a row that was read from the table; an orphan is one whose account was removed."""
         if is_orphan:
             self.orphans.add(row.row)
         self.change(None, row)
@@ -272,7 +272,11 @@ class OutboxImage:
             outbox.sent[number] = new
 
     def count(self, account: str | None, source: str, messages: int, size: int) -> None:
-        """Add messages of a source to the counts of an account; negative numbers subtract."""
+        """Count messages of a source for an account; negative numbers subtract.
+
+        `account` is `None` if it was removed: then they count for the source and in total only.
+        `source` is the key of `OutboxRow.source`, `size` the bytes of all these messages.
+        """
         self.messages += messages
         self.bytes += size
         used = self._sources.get(source)
@@ -296,12 +300,12 @@ class OutboxImage:
             del self.accounts[account]
 
     def of_source(self, source: str) -> Usage:
-        """Return the usage of a source, including its held messages to accounts."""
+        """Return the usage of a source, including its messages to accounts that are in custody."""
         used = self._sources.get(source)
         return Usage() if used is None else Usage(used.messages, used.bytes)
 
     def keep_body(self, row: int, body: bytes) -> None:
-        """Keep the body of a row; drop the oldest ones beyond `BODY_BYTES`."""
+        """Keep the body of a row; drop the oldest bodies beyond `BODY_BYTES`."""
         self._bodies[row] = body
         self._body_bytes += len(body)
         while self._body_bytes > BODY_BYTES:

@@ -21,15 +21,15 @@ from edge.features.outbox.rules import BOUND, State
 from edge.features.outbox.store.image import QUEUED, OutboxImage, OutboxRow
 
 QOS_RECEIPT: Final = "outbox"
-"""The receipt kind of a row whose stanza has its own answer."""
+"""The kind (`Receipt`) of a row sent with QoS, which is in flight until the device answers it."""
 
 PLAIN_RECEIPT: Final = "outbox plain"
-"""The receipt kind of a row sent as a plain message, which ends when the session acknowledges
-it.
+"""The kind (`Receipt`) of a row sent as a plain message, which is in flight until the session
+acknowledges its stanza (XEP-0198).
 """
 
 BATCH_SIZE: Final = 32
-"""Most messages that time out or expire in one unit of work."""
+"""Maximum number of messages whose timers are handled, or that expire, in one unit of work."""
 
 
 class OutgoingMessage(NamedTuple):
@@ -39,7 +39,7 @@ class OutgoingMessage(NamedTuple):
         source: the key within which order is kept: the bare JID of the sender, or a subscription.
         sender: the full JID of the original sender.
         msg_id: the msgId that the sender chose.
-        size: the bytes charged for it.
+        size: the bytes that it counts towards limits.
         only_session: the only full JID that may receive it, if it is for one session.
         session: the full JID that is preferred to others.
         queue_item: the item of a queue that it carries, if any.
@@ -106,7 +106,7 @@ def has_messages(tx: Transaction, account: str) -> bool:
 
 
 def is_idle(tx: Transaction, account: str, source: str) -> bool:
-    """Return whether an account may be sent a message of a source and has no message yet."""
+    """Return whether an account has no messages, and neither it nor the source is revoked."""
     return not (
         has_messages(tx, account) or _is_revoked(tx, account) or _is_source_revoked(tx, source)
     )
@@ -124,12 +124,13 @@ def is_only_message(tx: Transaction, row: OutboxRow, generation: int) -> bool:
 
 
 def find_sendable(tx: Transaction, account: str, count: int) -> list[OutboxRow]:
-    """Return the messages of an account that may be sent.
+    """Return the messages of an account among which the planner chooses.
 
-    These are all messages that have been sent, and the first queued message of each source: at
-    least `count` sources without a sent message, if there are so many. If `count` messages have
-    been sent already, queued messages are not read. Messages that belong to a session that is not
-    bound, and all messages of a revoked account, are left out.
+    These are all messages that have been sent and, unless those are `count` or more, the oldest
+    queued message of each source. Only the oldest `2 * count` of the latter are returned, which is
+    enough for `count` sources without a sent message. Left out are messages of revoked sources that
+    have not been sent, messages that belong or are addressed to a session that is not bound, and
+    all messages if the account is revoked.
     """
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     outbox = image.accounts.get(account)
@@ -148,7 +149,7 @@ def find_sendable(tx: Transaction, account: str, count: int) -> list[OutboxRow]:
 
 
 def _head(tx: Transaction, image: OutboxImage, source: str, queue: Iterable[int]) -> int | None:
-    """Return the first message of a source that can be sent; none if its account is revoked."""
+    """Return a source's first message that can be sent; `None` if the source is revoked."""
     if _is_source_revoked(tx, source):
         return None
     for number in queue:
@@ -185,7 +186,7 @@ def is_session_bound(tx: Transaction, row: OutboxRow) -> bool:
 
 
 def find(tx: Transaction, row: int) -> OutboxRow | None:
-    """Return a message, or `None` if it is gone."""
+    """Return a message, or `None` if it is no longer in the outbox."""
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     return image.rows.get(row)
 
@@ -198,13 +199,13 @@ def body(tx: Transaction, row: int) -> bytes:
 
 
 def add(tx: Transaction, account: str, message: OutgoingMessage) -> int | None:
-    """Append a message to an account's outbox; return its number, or `None` without an account."""
+    """Append a message to an account's outbox; return its number, `None` if there is no account."""
     row = new_row(tx, account, message)
     return row.row if insert(tx, row, message.body) else None
 
 
 def new_row(tx: Transaction, account: str, message: OutgoingMessage) -> OutboxRow:
-    """Return the row of a new message, which `insert` adds."""
+    """Return the row of a new message, for the caller to add with `insert`."""
     source, sender, msg_id, qos, _body, size, only_session, session, queue_item = message
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     number = image.last_row = image.last_row + 1
@@ -229,7 +230,7 @@ def new_row(tx: Transaction, account: str, message: OutgoingMessage) -> OutboxRo
 
 
 def insert(tx: Transaction, row: OutboxRow, body: bytes) -> bool:
-    """Add a row, unless its account does not exist; return whether it does."""
+    """Add a row and return `True`; return `False` if its account does not exist."""
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     status = accounts.status(tx, row.recipient)
     if status is None:
@@ -289,14 +290,14 @@ def save(tx: Transaction, row: OutboxRow) -> None:
 
 
 def mark_sent(tx: Transaction, row: OutboxRow, generation: int) -> Receipt:
-    """Record that a message's stanza is sent to a session; return the receipt."""
+    """Record that a message's stanza is sent to a session; return the stanza's receipt."""
     receipt = _receipt(row.state, row.row)
     in_flight.begin(tx, receipt, generation)
     return receipt
 
 
 def clear_in_flight(tx: Transaction, row: OutboxRow) -> None:
-    """Record that no answer is expected any more."""
+    """Record that no answer to a message is expected any more."""
     in_flight.clear(tx, _receipt(row.state, row.row))
 
 
@@ -318,8 +319,8 @@ def remove(tx: Transaction, row: OutboxRow) -> None:
 def usage(tx: Transaction, account: str, source: str) -> tuple[int, WaitingUsage]:
     """Return how many messages of a source wait for an account, and all usage that quotas limit.
 
-    The usage is that of the account, of the source, and in total. Held messages to an account count
-    as well, although they are not in its outbox yet.
+    The usage is that of the account, of the source, and in total. Messages in custody that are for
+    an account are included, although they are not in its outbox yet.
     """
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     outbox, of_source = image.accounts.get(account), image.of_source(source)
@@ -331,18 +332,18 @@ def usage(tx: Transaction, account: str, source: str) -> tuple[int, WaitingUsage
 
 
 def total(tx: Transaction) -> Usage:
-    """Return the usage of all outboxes, including messages to accounts that are still held."""
+    """Return the usage of all outboxes, including messages for them that are in custody."""
     image = _image(tx)
     return Usage(image.messages, image.bytes)
 
 
 def reserve(tx: Transaction, account: str, source: str, size: int) -> None:
-    """Count a message that is taken into custody for an account."""
+    """Reserve room in an account's outbox for a message that is taken into custody."""
     _count(tx, account, source, 1, size)
 
 
 def unreserve(tx: Transaction, account: str, source: str, size: int) -> None:
-    """Stop counting a message that leaves custody."""
+    """Free the room that is reserved for a message that leaves custody."""
     _count(tx, account, source, -1, -size)
 
 
@@ -392,25 +393,25 @@ def oldest_since(tx: Transaction) -> float | None:
 
 
 def accounts_with_sessions(tx: Transaction) -> list[str]:
-    """Return the names of accounts that have a bound session and messages."""
+    """Return the names of accounts that have a bound session and messages in the outbox."""
     names = [str(account) for (account,) in tx.rows(_ACCOUNTS_WITH_SESSIONS)]
     return [name for name in names if has_messages(tx, name)]
 
 
 def is_downgrade_allowed(tx: Transaction, account: str) -> bool:
-    """Return whether an account accepts plain messages for sessions without QoS support."""
+    """Return whether an account accepts plain messages in sessions without QoS support."""
     status = accounts.status(tx, account)
     return status is not None and status.downgrade
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:
-    """Age messages stored until service second `before` by `seconds`."""
+    """Add `seconds` to the age of all messages stored until service second `before`."""
     tx.run(_AGE, (seconds, before))
     tx.cache.pop(_IMAGE, None)
 
 
 def load(tx: Transaction) -> None:
-    """Read the image, if it is not in memory."""
+    """Read the rows into the image, if it is not in memory."""
     _image(tx)
 
 

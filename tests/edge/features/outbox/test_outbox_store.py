@@ -187,7 +187,7 @@ def test_dead_letter_in_doubt_is_requeued_as_new_on_request(gateway: Gateway) ->
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"state": "refused", "recipient": None}, "dead letter 1 was sent to the gateway itself"),
+        ({"state": "refused", "recipient": None}, "dead letter 1 was not for a device"),
         ({"recipient": "gone"}, "device 'gone' of dead letter 1 does not exist"),
         ({"state": "in doubt", "qos": 1, "session": VALVE}, "add --may-repeat"),
         ({"state": "in doubt", "session": None}, "add --may-repeat"),
