@@ -17,8 +17,8 @@ _INTEGER: Final = re.compile(r"[ \t\r\n]*([+-]?[0-9]{1,3})[ \t\r\n]*")
 class Appearance(NamedTuple):
     """The effects of an available presence.
 
-    `initial`: the presence is the session's first, so contacts' presence is sent to the session.
-    `takes`: the session starts to receive the account's messages.
+    `initial`: whether the session was unavailable before, so contacts' presence is sent to it.
+    `takes`: whether the session starts to receive the account's messages.
     """
 
     initial: bool

@@ -85,7 +85,7 @@ STATES: Final[Mapping[RosterFields, SubscriptionState]] = {
 
 
 class Decision(NamedTuple):
-    """The effects of a stanza: next state, whether the stanza is passed on, automatic answer.
+    """The effects of a stanza: the next state, whether it is passed on, and the automatic answer.
 
     An outbound stanza is passed on to the contact, an inbound one to the account's sessions.
     """

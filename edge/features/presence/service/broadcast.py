@@ -14,15 +14,15 @@ from edge.features.presence.service.messages import SessionPresence, Unavailable
 
 
 def available_sessions(tx: Transaction, bare: str) -> list[Session]:
-    """Return the sessions of an account that have sent initial presence."""
+    """Return the available sessions of an account."""
     return [session for session in sessions.of_account(tx, bare) if session.available]
 
 
 def send_presence(context: Context, tx: Transaction, owner: str, subscriber: str) -> None:
     """Send the presence of the owner's sessions to the subscriber's sessions (section 3.1.5).
 
-    Subscriber sessions that may not see it are skipped. `owner` and `subscriber` are bare JIDs; if
-    one has no account here, nothing is sent.
+    Sessions of the subscriber that may not see this presence are skipped. `owner` and `subscriber`
+    are bare JIDs; if one has no account here, nothing is sent.
     """
     account = owner.partition("@")[0]
     for recipient in available_sessions(tx, subscriber):

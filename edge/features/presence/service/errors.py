@@ -15,7 +15,7 @@ class Reason(Enum):
     NOT_ALLOWED = "only the account itself may use its roster"
     NOT_LISTED = "the contact is not in the roster"
     ITEM_TOO_LARGE = "the contact is too large"
-    ROSTER_FULL = "the roster has no room for more contacts"
+    ROSTER_FULL = "the roster is full, or the contact has too many unanswered requests"
     DISK_FULL = "the gateway's disk is full"
     TOO_MANY_DIRECTED = "the session has sent directed presence to too many addresses"
 

@@ -32,15 +32,13 @@ from edge.xmpp import jid
 from edge.xmpp.jid import Jid
 
 PAGE_DIVISOR: Final = 8
-"""A session's limit of unacknowledged stanzas, divided by this, is the maximum size of a page.
-
-A page is the presence of several contacts, sent at once.
+"""A page of contacts' presence, which is sent at once, takes at most one part in this many of a
+session's limits of unacknowledged stanzas and bytes.
 """
 
 REQUESTS_DIVISOR: Final = 4
-"""A session's limit of unacknowledged stanzas, divided by this, limits pending requests.
-
-At most this number of subscription requests is sent at once.
+"""Pending subscription requests that are sent at once take at most one part in this many of a
+session's limits of unacknowledged stanzas and bytes.
 """
 
 PUBSUB_AVAILABLE: Final = Event[[Context, Transaction, Sender]]("available to pubsub")
@@ -187,7 +185,7 @@ def _send_initial(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def _fitting(requests: Iterable[bytes], room: int) -> Iterator[bytes]:
-    """Yield the first requests that fit; the others are sent when the first are answered."""
+    """Yield the first requests that fit into `room` bytes; a later initial presence gets others."""
     for request in requests:
         room -= len(request)
         if room < 0:
@@ -198,7 +196,7 @@ def _fitting(requests: Iterable[bytes], room: int) -> Iterator[bytes]:
 def _send_contacts(
     context: Context, tx: Transaction, sender: Sender, account: int, after: int
 ) -> None:
-    """Send a session the next page of contacts' presence: sessions after generation `after`."""
+    """Send a session the next page of contacts' presence, of generations above `after`."""
     while page := _page(context, tx, sender, account, after):
         after = page[-1].generation
         visible = [contact for contact in page if _may_see_contact(sender, contact)]
@@ -278,7 +276,7 @@ def probe(context: Context, tx: Transaction, sender: Sender, target: Jid) -> Non
 
 
 def _reached(tx: Transaction, target: Jid) -> list[Session]:
-    """Return the sessions that a presence to an address reaches (8.5.2.1.2 and 8.5.3.1)."""
+    """Return the sessions that directed presence reaches (sections 8.5.2.1.2 and 8.5.3.1)."""
     if target.resource:
         session = sessions.find(tx, target.full)
         return [] if session is None else [session]
@@ -288,7 +286,7 @@ def _reached(tx: Transaction, target: Jid) -> list[Session]:
 def direct_available(
     context: Context, tx: Transaction, sender: Sender, target: Jid, addressed_to: AddressedTo
 ) -> None:
-    """Send available presence to an address, and inform that address when the session ends.
+    """Send available presence to an address, which also learns when the session ends.
 
     Raises:
         PresenceError: the session has directed presence to too many addresses.
@@ -315,7 +313,7 @@ def direct_available(
 def direct_unavailable(
     tx: Transaction, sender: Sender, target: Jid, addressed_to: AddressedTo
 ) -> None:
-    """Send unavailable presence to the sessions at an address that may have seen the sender."""
+    """Send unavailable presence to those sessions at an address that were sent the sender's."""
     was_directed = target.full in presence.directed_targets(tx, sender.generation)
     recipients = {one.generation for one in _recipients(tx, sender)}
     presence.remove_directed(tx, sender.generation, target.full)

@@ -84,7 +84,8 @@ def put(context: Context, tx: Transaction, sender: Sender, own: Party, contact: 
     """Add or update a contact (sections 2.3 and 2.4).
 
     Raises:
-        PresenceError: the contact is the account itself or too large, or the roster is full.
+        PresenceError: the contact is the account itself or too large, or the roster or the disk is
+            full.
     """
     check_not_own(own, contact.jid)
     item = roster.find(tx, own.account, contact.jid)
@@ -122,7 +123,7 @@ def _exceeded_limit(context: Context, tx: Transaction, own: Party) -> ExceededLi
 
 
 def on_external_change(context: Context, tx: Transaction) -> None:
-    """Push the removal of contacts that another process (an operator's command) has removed."""
+    """Push the removal of contacts that an operator's command, another process, has removed."""
     for account, name, jid in roster.take_removed(tx):
         push(context, tx, Party(account, f"{name}@{context.domain}"), RosterItem(jid))
 

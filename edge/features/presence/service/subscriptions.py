@@ -49,8 +49,8 @@ def send(
         stanza: the raw stanza, stamped with both bare JIDs.
 
     Raises:
-        PresenceError: the contact is the account itself, or a roster is full; nothing was
-            changed.
+        PresenceError: the contact is the account itself, the sender may not use a roster, the
+            contact is too large, or a roster is full. Nothing was changed.
     """
     if contact.bare == sender.bare:
         raise PresenceError(Reason.OWN_SUBSCRIPTION)

@@ -11,9 +11,9 @@ from edge.engine import sessions
 from edge.engine.database import Transaction
 
 RECEIPT: Final = "presence"
-"""The receipt kind of a page of contacts' presence.
+"""The kind of the receipt (`Receipt`) of a page of contacts' presence.
 
-The row of the receipt is the last generation of the page.
+The receipt's `row` is the generation of the last session in the page.
 """
 
 _SHOW: Final = """
@@ -89,7 +89,7 @@ class ContactPresence(NamedTuple):
 
 
 def set_available(tx: Transaction, generation: int, presence: bytes, priority: int) -> None:
-    """Mark a session as available and store its presence broadcast.
+    """Record that a session is available, and store the presence that it broadcasts.
 
     After initial presence, the session is available to the publish-subscribe service again.
     """

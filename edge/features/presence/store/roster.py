@@ -89,7 +89,7 @@ class RosterItem(NamedTuple):
 
 
 def account_id(tx: Transaction, name: str) -> int | None:
-    """Return the row number of an account, even if it is revoked, or `None`."""
+    """Return an account's row number, even if it is revoked; `None` if it does not exist."""
     row = tx.row(_ACCOUNT, (name,))
     return None if row is None else int(row[0])
 
@@ -120,7 +120,7 @@ def pending_requests(tx: Transaction, account: int, count: int) -> list[bytes]:
 
 
 def count(tx: Transaction, account: int, *, listed: bool) -> int:
-    """Return the number of contacts in a roster, if `listed`, or of requests from other JIDs."""
+    """Return how many contacts a roster has or, without `listed`, requests of other JIDs."""
     return int(tx.row(_COUNT, (account, listed))[0])
 
 

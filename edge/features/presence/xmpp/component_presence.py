@@ -24,9 +24,9 @@ from edge.xmpp.stanza import Stanza
 _PRIORITY: Final = clark(CLIENT, "priority")
 
 _ANSWERS: Final = {"subscribe": ("subscribed", "subscribe"), "unsubscribe": (), "probe": ()}
-"""For each type of presence, the types that a trusted user is sent in answer.
+"""The types of presence that are answered, and what a trusted user is sent for each.
 
-The gateway's own presence is sent after these.
+The gateway's own presence follows. An `unsubscribe` is answered with `unsubscribed` only.
 """
 
 

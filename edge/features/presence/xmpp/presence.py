@@ -107,7 +107,7 @@ def _interpret(context: Context, stanza: Stanza) -> _Act:
     if kind in addresses.SERVICES and type_ != SubscriptionType.SUBSCRIBE.value:
         return lambda _tx, _sender: None
     if kind in (AddressKind.SERVICE, AddressKind.NODE):
-        raise StanzaError("service-unavailable", "the service accepts no presence")
+        raise StanzaError("service-unavailable", "this address accepts no presence subscriptions")
     raw, target = stanza.raw, jid.parse(to)
     if type_ in _SUBSCRIPTIONS:
         return _subscription(context, raw, _SUBSCRIPTIONS[type_], target)
@@ -128,7 +128,7 @@ def _interpret(context: Context, stanza: Stanza) -> _Act:
         ),
     }
     if type_ not in acts:
-        raise StanzaError("bad-request", "there is no such type of presence")
+        raise StanzaError("bad-request", "the type of the presence is unknown")
     return acts[type_]
 
 
