@@ -1,4 +1,4 @@
-"""Write events of messages and items to the event log, and send the gateway's events to people.
+"""Write events of messages and items to the event log, and notify people of events.
 
 A notification is a plain message, written in the transaction of its event. It causes no further
 notification. After `log.notify_most` notifications in a minute, further events are only counted,
@@ -28,7 +28,7 @@ from edge.features.messages.rules import MessageType
 from edge.features.messages.service import AccountMessage
 
 SPARE_ROOM: Final = 15
-"""Places that must stay free in a lane, for each event of a message beyond the first.
+"""Number of events for which a lane must keep room, for each event of a message beyond the first.
 
 A message with many events is refused earlier than one with few, so that senders of few events still
 find room. At most half the lane is kept free.
@@ -65,7 +65,8 @@ def exceeded_limit(
 ) -> ExceededLimit | None:
     """Return the limit that these events, with their lanes, would exceed, if any.
 
-    Without events, because a message is unreadable, the lane `system` needs room for one event.
+    If there are none, because the message is unreadable, the lane `system` needs room for the event
+    that reports this.
     """
     limit = context.limits.unsealed_events
     if len(found) <= 1:

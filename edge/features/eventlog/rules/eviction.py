@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 MIN_MEASURED: Final = 3600.0
-"""Seconds of measurement before the time until the backlog is full is estimated."""
+"""Minimum seconds of measurement for an estimate of the time until the backlog is full."""
 
 EVICTION_DIVISOR: Final = 64
 """Each eviction frees a fraction of the quota: 1 divided by this number.

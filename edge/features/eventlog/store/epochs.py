@@ -55,7 +55,8 @@ class Epoch(NamedTuple):
 def begin(tx: Transaction, reason: str) -> str:
     """Begin a new epoch and return its id (a ULID).
 
-    The sequence numbers of each lane restart from 1, so all earlier events must be sealed.
+    The sequence numbers of each lane restart from 1, so all earlier events must have been sealed or
+    deleted.
     """
     before = latest(tx, 1)
     epoch = _ulid(max(tx.now.wall, _time_of(before[0].epoch) + 1 if before else 0))

@@ -1,6 +1,6 @@
 """The table `dropped`: ranges of events that were deleted before they were sent.
 
-A range is kept until the central site knows of it. Segment headers of a lane declare the ranges of
+A range is kept until the centre knows of it. Segment headers of a lane declare the ranges of
 the current epoch. For an earlier epoch there may be no further header, so an event in the current
 epoch's system lane reports its ranges. If the segment with that event is lost too, another event
 has to report them.
@@ -18,7 +18,7 @@ MAX_RANGES: Final = 64
 
 All ranges are reported again in every epoch until acknowledged. At the limit, the last range is
 extended to include the new one. The events between the two were shipped or set aside, so the
-central site still counts them as received.
+centre still counts them as received.
 """
 
 
@@ -82,7 +82,7 @@ def report_all_again(tx: Transaction) -> None:
 
 
 def find_unreported(tx: Transaction) -> list[LostRange]:
-    """Return the ranges of earlier epochs that are not reported by an event."""
+    """Return the ranges of earlier epochs that no event has reported yet."""
     return [LostRange(*row) for row in tx.rows(_UNREPORTED, (meta.epoch(tx),))]
 
 
@@ -96,7 +96,7 @@ def delete_acknowledged(
 ) -> None:
     """Delete the ranges that the header or the events of an acknowledged segment report.
 
-    `declares` is the last sequence number that the segment's header declares as dropped.
+    `declares` is the last sequence number that the segment's header declares as lost, or `None`.
     """
     if declares is not None:
         tx.run(_DECLARED, (epoch, lane, declares))

@@ -1,9 +1,9 @@
 """The table `segments`: sealed segments, until the centre has them and for some time after.
 
-One transaction stores a segment and deletes its events. A segment waits until the central site
+One transaction stores a segment and deletes its events. A segment waits until the centre
 acknowledges its digest. Then it is kept as recent history, within a quota. When the backlog is
 full, the oldest waiting segments of the lane that exceeds its share most are deleted. The following
-segments of the lane declare the lost range until the central site acknowledges one of them.
+segments of the lane declare the lost range until the centre acknowledges one of them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Segment(NamedTuple):
 
 
 class NewSegment(NamedTuple):
-    """A segment to store, with the previous digest and the dropped ranges that it declares."""
+    """A segment to store, with the previous one's digest and the lost ranges that it declares."""
 
     epoch: str
     lane: str
@@ -66,7 +66,7 @@ class NewSegment(NamedTuple):
 
 
 class EvictedRange(NamedTuple):
-    """A range of sequence numbers whose segments were deleted before the central site got them."""
+    """A range of sequence numbers that was deleted before the centre had it; `bytes` were freed."""
 
     epoch: str
     lane: str
@@ -134,11 +134,14 @@ SELECT data FROM segments WHERE epoch = ? AND lane = ? AND last > ? ORDER BY fir
 _FREE: Final = "PRAGMA incremental_vacuum(256)"
 
 MAX_DROPPED_RANGES: Final = 256
-"""Maximum ranges that one header declares; the next header declares the rest."""
+"""Maximum number of lost ranges that a segment's header declares; the next declares the rest."""
 
 
 def draft(tx: Transaction, lane: str, count: int, max_bytes: int) -> SegmentDraft | None:
-    """Return the content of a lane's next segment, or `None` if no events wait."""
+    """Return the content of a lane's next segment, or `None` if the lane has no unsealed events.
+
+    It has at most `count` events, and at most `max_bytes` of them unless the first one is larger.
+    """
     sealed, previous = tx.row(_CHAIN, (lane,))
     found = events.read(tx, lane, sealed, count, max_bytes)
     if not found:
@@ -165,7 +168,7 @@ def seal(tx: Transaction, sealed: NewSegment) -> bool:
 
 
 def next_waiting(tx: Transaction, *, newest: bool = False) -> Segment | None:
-    """Return the oldest segment, or the newest, that is not acknowledged; `None` if none waits."""
+    """Return the oldest waiting segment, or with `newest` the newest; `None` if none waits."""
     row = tx.row(_NEWEST if newest else _OLDEST)
     return None if row is None else Segment(*row)
 
@@ -178,7 +181,7 @@ def lane_heads(tx: Transaction) -> list[LaneHead]:
 def digest_at(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
     """Return the digest of the segment that contains `seq`, or `None` if it is not known.
 
-    It is known for the segments in the table, and for the last number of each lane's last segment.
+    It is known for the segments in the table, and for the last number that was sealed in the lane.
     """
     sealed, previous = tx.row(_CHAIN, (lane,))
     if (epoch, seq) == (meta.epoch(tx), sealed):
@@ -188,7 +191,7 @@ def digest_at(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
 
 
 def acknowledge(tx: Transaction, digest: bytes, recent_bytes: int) -> None:
-    """Record that the central site has a segment.
+    """Record that the centre has a segment.
 
     At most `recent_bytes` of acknowledged segments are kept; the oldest are deleted.
     """
@@ -201,8 +204,8 @@ def acknowledge(tx: Transaction, digest: bytes, recent_bytes: int) -> None:
 def set_aside(tx: Transaction, digest: bytes, reason: str, max_bytes: int) -> LostRange | None:
     """Keep a segment without ever sending it again, and return its range.
 
-    Returns `None` if the segment was not waiting. At most `max_bytes` of such segments are kept;
-    the oldest are deleted.
+    Returns `None` if the segment was not waiting. At most `max_bytes` of segments that were set
+    aside are kept; the oldest are deleted.
     """
     marked = tx.row(_MARK, ("aside", reason, digest))
     _trim(tx, "aside", max_bytes)

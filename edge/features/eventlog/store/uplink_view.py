@@ -12,11 +12,11 @@ from edge.engine.database import Transaction
 SAMPLE_SIZES: Final = (200, 5_000)
 """Numbers of latest segments from which the rate of sealing is estimated.
 
-The second is used if the first so many segments were sealed in less than an hour.
+The second number is used if the latest segments of the first number span less than an hour.
 """
 
 MAX_ROWS: Final = 1000
-"""Maximum rows of each list in the view."""
+"""Maximum number of rows in each list of set-aside segments and of lost ranges."""
 
 _LAST_UPLOAD: Final = "uplink taken"
 _NOTICE: Final = "uplink told"
@@ -93,7 +93,7 @@ class SetAsideSegments(NamedTuple):
 
 
 class UndeclaredRange(NamedTuple):
-    """A lost range of sequence numbers that is not yet declared to the central site."""
+    """A lost range of sequence numbers; the centre has not acknowledged its declaration yet."""
 
     lane: str
     first: int
@@ -133,12 +133,12 @@ class SegmentRow(NamedTuple):
 
 
 def record_upload(tx: Transaction) -> None:
-    """Record that the central site has just acknowledged a segment."""
+    """Record that the centre has just acknowledged a segment."""
     meta.write(tx, _LAST_UPLOAD, float(tx.now.wall))
 
 
 def last_upload_time(tx: Transaction) -> int | None:
-    """Return when the central site last acknowledged a segment, in ms since 1970 UTC, or `None`."""
+    """Return when the centre last acknowledged a segment, in ms since 1970 UTC, or `None`."""
     return round(meta.read_number(tx, _LAST_UPLOAD)) or None
 
 
@@ -174,7 +174,7 @@ def set_aside_segments(tx: Transaction) -> list[SetAsideSegments]:
 
 
 def undeclared_ranges(tx: Transaction) -> list[UndeclaredRange]:
-    """Return the lost ranges of the current epoch that are not declared yet."""
+    """Return the lost ranges of the current epoch of which the centre does not know yet."""
     return [UndeclaredRange(*row) for row in tx.rows(_DROPPED, (MAX_ROWS,))]
 
 

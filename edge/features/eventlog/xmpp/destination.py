@@ -28,7 +28,7 @@ from edge.xmpp.errors import FragmentError
 from edge.xmpp.jid import Jid
 from edge.xmpp.stanza import parse_fragment
 
-NO_EVENTS: Final = "it has no log event, no sensor data and no JSON container"
+NO_EVENTS: Final = "the message has no log event, no sensor data and no JSON container"
 
 
 class EventLogDestination:

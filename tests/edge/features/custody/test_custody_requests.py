@@ -284,7 +284,7 @@ def test_unreadable_content_becomes_a_dead_letter(gateway: Gateway) -> None:
     assert gateway.count("SELECT count(*) FROM dead") == 1
     assert gateway.count("SELECT body FROM dead") == unreadable.encode()
     (event,) = gateway.events("system", "dead")
-    assert event.text == "it has no log event, no sensor data and no JSON container"
+    assert event.text == "the message has no log event, no sensor data and no JSON container"
     assert refusals(gateway) == [("unreadable", "pump1@gw.example", 1.0)]
 
 
