@@ -35,10 +35,7 @@ _CONDITIONS: Final = {
 
 
 class _Request(NamedTuple):
-    """A request about a command.
-
-    `session` is the id under which the command was started, or `None` if the request starts it.
-    """
+    """A request about a command; `session` is the id of the started command, `None` to start it."""
 
     command: AdHocCommand
     action: str

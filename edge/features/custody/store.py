@@ -383,10 +383,7 @@ def _undo_hold(image: _Image, held: HeldMessage, unwritten: _Unwritten) -> None:
 
 
 def move(tx: Transaction, held: HeldMessage, sender: str) -> None:
-    """Make another session of the same source the sender of a message.
-
-    That session must not have a message of the same msgId.
-    """
+    """Give a message to another session of its source, which must not have one of this msgId."""
     tx.run(_MOVE, (sender, held.row))
     _image(tx).move(held, sender)
 

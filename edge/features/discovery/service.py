@@ -135,10 +135,7 @@ def _run_hooks(context: Context, tx: Transaction, generation: int, full: str) ->
 
 
 def find_query(tx: Transaction, sender: Sender, epoch: str, number: int) -> CapsQuery | None:
-    """Return the query that a session answers, or `None` if no such answer is expected.
-
-    `epoch` and `number` are parts of the id of the query that the session's answer repeats.
-    """
+    """Return the query whose id has `epoch` and `number`; `None` if no answer to it is expected."""
     query = store.find_query(tx, sender.generation)
     if query is None or query.due is None or query.number != number:
         return None

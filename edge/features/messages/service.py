@@ -42,8 +42,7 @@ session's limits of unacknowledged stanzas and bytes.
 """
 
 RETURNED_QUOTA_FACTOR: Final = 2
-"""Factor by which an account's quota is larger for messages that an ended session did not
-acknowledge.
+"""Factor on an account's quota for messages that an ended session did not acknowledge.
 
 If their senders have disconnected, nobody can be informed of a refusal.
 """

@@ -207,10 +207,7 @@ class Candidate(NamedTuple):
 
 
 def may_send_alone(one: Candidate, send: Input | None) -> bool:
-    """Return whether `plan` would choose a message that is its account's only one.
-
-    `send` is as in `plan`.
-    """
+    """Return whether `plan` would choose `one` if it is the only message of its account."""
     if one.in_flight or one.held:
         return False
     return one.state in BOUND or (one.own or send) is not None

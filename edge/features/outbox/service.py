@@ -573,19 +573,13 @@ def on_available(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_caps_known(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Send a session whose QoS support became known the messages addressed to it alone.
-
-    The session is not eligible for its account's other messages.
-    """
+    """Send a session that is not available, once its QoS is known, the messages for it alone."""
     if outbox.has_messages(tx, sender.account):
         send_ready(context, tx, sender.account)
 
 
 def on_resumed(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Restart the timers of the answers that a resumed session owes.
-
-    The stanzas that the session has not acknowledged are sent again.
-    """
+    """Restart the timers of a resumed session's answers, because requests are sent to it again."""
     if not outbox.has_messages(tx, sender.account):
         return
     for row in outbox.find_sent_to(tx, sender.account, sender.full):

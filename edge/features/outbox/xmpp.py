@@ -205,20 +205,14 @@ class AccountDestination:
     def read(
         self, context: Context, body: bytes, _to: Jid, parsed: Element | None = None
     ) -> Contents:
-        """Check that the message has no `<delay/>` from the gateway's domain.
-
-        The rest of the message is for the device to read.
-        """
+        """Check that the message has no `<delay/>` from the gateway; the device reads the rest."""
         forged = _has_forged_delay(context, body, parsed)
         return Contents([], "a <delay/> from the gateway is not allowed" if forged else "")
 
     def room_now(
         self, context: Context, tx: Transaction, message: Message, _contents: Contents
     ) -> ExceededLimit | None:
-        """Return the limit that the message would exceed, if any.
-
-        There is none if room was reserved for the message when it was offered.
-        """
+        """Return the limit that the message would exceed, if no room is reserved for it yet."""
         return None if message.since is not None else self.room_to_hold(context, tx, message)
 
     def deliver(

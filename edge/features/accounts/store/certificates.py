@@ -174,10 +174,7 @@ def list_revoked(tx: Transaction) -> list[RevokedCertificate]:
 
 
 def next_crl_number(tx: Transaction, least: int) -> int:
-    """Return and store the number of the next certificate revocation list.
-
-    It is above the number of the last list, and at least `least`.
-    """
+    """Return and store the next revocation list's number: above the last, and at least `least`."""
     number = max(int(meta.read_number(tx, _CRL)) + 1, least)
     meta.write(tx, _CRL, number)
     return number

@@ -34,10 +34,7 @@ def note(tx: Transaction, account: str) -> None:
 
 
 def save(tx: Transaction) -> None:
-    """Store the times that `note` noted.
-
-    Each heartbeat (a periodic event) does this, because its transaction is committed anyway.
-    """
+    """Store the noted times; called with each heartbeat, whose transaction is committed anyway."""
     tx.run(_SAVE)
     tx.run(_FORGET)
     meta.write(tx, _HEARTBEAT, tx.now.wall)

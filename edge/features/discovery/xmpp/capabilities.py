@@ -41,10 +41,7 @@ def _read_announced(_context: Context, tx: Transaction, session: Session) -> Non
 
 
 def handle_answer(context: Context, stanza: Stanza) -> Work | bytes:
-    """Handle a session's answer to a query; relay a result or error that is for another session.
-
-    An answer that is not expected, or not any more, is ignored.
-    """
+    """Handle a session's answer to a query; relay a result or error that is for another session."""
     id = iq_ids.parse(stanza.attrs.get("id", ""))
     if id is None or not _is_to_gateway(context, stanza):
         return context.hooks.other_answer(context, stanza)

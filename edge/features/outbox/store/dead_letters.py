@@ -54,7 +54,6 @@ class DeadLetter(NamedTuple):
         sender: the full JID that sent it.
         msg_id: the msgId that the sender chose.
         destination: the JID to which it was sent.
-        body: the message as it was received.
         state: `REFUSED`, `FAILED` or `IN_DOUBT`.
         recipient: the name of the account to which it was sent, if any.
         outbox: its row number in the outbox, which is a part of the msgId that the device got.
@@ -162,7 +161,10 @@ def requeue(tx: Transaction, row: int, *, may_repeat: bool) -> int:
             f"dead letter {row} may have been delivered already; to send it again, add --may-repeat"
         )
     if number is None:
-        raise SetupError(f"device {found.recipient!r} of dead letter {row} does not exist")
+        raise SetupError(
+            f"device {found.recipient!r} of dead letter {row} does not exist: "
+            "add the device again, or drop the dead letter"
+        )
     tx.run(_DELETE, (row,))
     _log_operation(tx, "requeued", found, "Notice")
     return number
