@@ -30,7 +30,7 @@ _INTRODUCTION: Final = f"""\
 
 
 def render(domain: str, *listen: str) -> str:
-    """Return a configuration for `domain`; every other option has its default.
+    """Return the text of `fieldpost.toml` for `domain`; every other option has its default.
 
     If `listen` has addresses, they replace the default. Direct TLS then listens on the same hosts,
     on the next port (for port 0, on any free port).
@@ -50,7 +50,7 @@ def default(field: FieldInfo) -> object:
 
 
 def reasons(kind: type[Section]) -> dict[str, str]:
-    """Return the reason of each option of a section: the docstring below it, as one line.
+    """Return the reason of each option of a section by its name: the docstring, as one line.
 
     Python does not keep these docstrings, so they are read from the source.
     """

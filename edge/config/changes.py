@@ -16,7 +16,8 @@ from edge.config.load import SECTIONS, Config
 
 
 class Changes(NamedTuple):
-    """The options that differ, as `SECTION.NAME`: those that a reload applies, and the others."""
+    """The options that differ, as `SECTION.NAME`: those that a reload applies, and those that need
+    a restart."""
 
     reloadable: list[str]
     restart: list[str]

@@ -19,7 +19,7 @@ MAX_VALUE: Final = 60
 
 
 class Fault(NamedTuple):
-    """A fault in the file; `option` is `SECTION.NAME`, or empty if several options are at fault."""
+    """A fault in the file; `option` is `SECTION.NAME`, or empty if it is not in one option."""
 
     option: str
     text: str

@@ -34,7 +34,7 @@ class Limits(Section, frozen=True, kw_only=True):
     }
 
     sessions: Annotated[int, option("sessions", ge=1)] = 1000
-    """Maximum concurrent sessions. A TLS session costs 50 KiB."""
+    """Maximum concurrent sessions. A TLS session costs 50 KiB of memory."""
     sessions_per_account: Annotated[int, option("sessions", ge=1)] = 8
     """Maximum sessions of one account. A device needs one, a person a few."""
     sessions_per_address: Annotated[int, option("sessions", ge=1)] = 500
@@ -44,18 +44,19 @@ class Limits(Section, frozen=True, kw_only=True):
     """Maximum connections that have not logged in. They do not count as `sessions`, so they cannot
     displace devices."""
     unauthenticated_per_address: Annotated[int, option("connections", ge=1)] = 50
-    """Maximum connections that have not logged in from one IP address (IPv6: one /64)."""
+    """Maximum connections from one IP address (IPv6: one /64) that have not logged in."""
     handshakes: Annotated[int, option("handshakes", ge=1)] = 4
     """Maximum concurrent TLS handshakes, because each needs CPU time. A handshake that stalls is
     not counted any more after half a second."""
     authenticate_failures: Annotated[int, option("logins", ge=3)] = 20
-    """Failed logins from one address, or to one account, before throttling starts."""
+    """Failed logins from one address, or to one account, before throttling starts (see
+    `authenticate_again`)."""
     authenticate_again: Annotated[float, option("seconds", gt=0)] = 6.0
     """Minimum time between login attempts of an address or account that has failed
     `authenticate_failures` times."""
     authenticate_delay: Annotated[float, option("seconds", ge=0, le=2)] = 0.25
-    """Delay before a failed login is answered. It doubles with each failure, up to 16 times this
-    value."""
+    """Delay before a failed login is answered. It doubles with each further failure of the address
+    or account, up to 16 times this value."""
     authenticate_time: Annotated[float, option("seconds", gt=0)] = 30.0
     """Maximum time from connecting to the end of login. Slow radio links need many seconds."""
     stranger_stanza_bytes: Annotated[int, option("bytes", ge=10_000)] = 10 * KIB
@@ -71,40 +72,43 @@ class Limits(Section, frozen=True, kw_only=True):
     msgid_bytes: Annotated[int, option("bytes", ge=16)] = 256
     """Maximum length of the msgId of an assured message (quality of service 2)."""
     stanzas_per_second: Annotated[int, option("stanzas", ge=1)] = 100
-    """Sustained stanzas per second of one connection. Each assured message takes two. A faster
-    connection is read at this rate."""
+    """Stanzas per second that one connection can send continuously. Each assured message takes two.
+    The gateway reads a faster connection at this rate."""
     stanzas_at_once: Annotated[int, option("stanzas", ge=16)] = 500
     """Stanzas that one connection may send in a burst above `stanzas_per_second`."""
     bytes_per_second: Annotated[int, option("bytes", ge=KIB)] = 256 * KIB
-    """Sustained bytes per second of one connection. A faster connection is read at this rate."""
+    """Bytes per second that one connection can send continuously. The gateway reads a faster
+    connection at this rate."""
     bytes_at_once: Annotated[int, option("bytes", ge=64 * KIB)] = 512 * KIB
     """Bytes that one connection may send in a burst above `bytes_per_second`."""
     session_units: Annotated[int, option("stanzas", ge=1)] = 64
     """Stanzas of one session that may wait for a commit. Above this limit the session's socket is
     not read."""
     session_bytes: Annotated[int, option("bytes", ge=KIB)] = 64 * KIB
-    """Bytes of one session's stanzas that may wait for a commit. Decoded stanzas take ten times as
-    much memory."""
+    """Bytes of one session's stanzas that may wait for a commit. Above this limit the session's
+    socket is not read. Decoded stanzas take ten times as much memory."""
     waiting_units: Annotated[int, option("stanzas", ge=1)] = 4096
     """Stanzas of all sessions that may wait for a commit. Above this limit no socket is read."""
     waiting_bytes: Annotated[int, option("bytes", ge=MIB)] = 8 * MIB
     """Bytes of all sessions' stanzas that may wait for a commit. Above this limit no socket is
     read."""
     send_buffer: Annotated[int, option("bytes", ge=KIB)] = 64 * KIB
-    """Maximum unsent replies to one session. Above this limit the session's socket is not read."""
+    """Unsent bytes to one session above which the session's socket is not read."""
     stalled_time: Annotated[float, option("seconds", gt=0)] = 60.0
     """Time for which a peer may leave replies unread. After this time it is disconnected."""
     resume_time: Annotated[float, option("seconds", ge=0, le=3600)] = 300.0
-    """Time for which a disconnected session can be resumed (XEP-0198), and the longest wait for an
-    acknowledgement."""
+    """Time for which a disconnected session can be resumed (XEP-0198). A session whose peer does
+    not acknowledge for this time (at least `stalled_time`) is ended."""
     unacknowledged_stanzas: Annotated[int, option("stanzas", ge=16)] = 256
-    """Stanzas to one session that may be unacknowledged (XEP-0198). Above this limit the session
-    ends. Stanzas from other sessions may use half of this limit; those that do not fit are
-    re-routed."""
+    """Maximum unacknowledged stanzas (XEP-0198) of the gateway itself to one session. Above this
+    limit the session ends. Stanzas from other sessions have a separate limit, half of this; those
+    that do not fit are stored, or their senders get an error."""
     unacknowledged_bytes: Annotated[int, option("bytes", ge=64 * KIB)] = 128 * KIB
-    """Bytes of unacknowledged stanzas to one session. Above this limit the session ends."""
+    """Maximum bytes of unacknowledged stanzas of the gateway itself to one session. Above this
+    limit the session ends. Stanzas from other sessions have a separate limit, half of this."""
     unacknowledged_total_bytes: Annotated[int, option("bytes", ge=64 * KIB)] = 16 * MIB
-    """Bytes of unacknowledged stanzas to all sessions. They are kept in memory."""
+    """Bytes of unacknowledged stanzas to all sessions, which are kept in memory. Above this limit
+    the session with the most of them ends."""
     roster_items: Annotated[int, option("contacts", ge=1, le=1000)] = 200
     """Maximum contacts in the roster of one account."""
     presence_bytes: Annotated[int, option("bytes", ge=KIB)] = 4 * KIB
@@ -124,20 +128,20 @@ class Limits(Section, frozen=True, kw_only=True):
     offline_total_bytes: Annotated[int, option("bytes", ge=10_000)] = 16 * MIB
     """Maximum bytes of plain messages stored for all accounts."""
     offline_messages_per_source: Annotated[int, option("messages", ge=1)] = 256
-    """Maximum stored plain messages from one sending account."""
+    """Maximum stored plain messages from one sending account, to all accounts."""
     offline_bytes_per_source: Annotated[int, option("bytes", ge=10_000)] = MIB
-    """Maximum bytes of stored plain messages from one sending account."""
+    """Maximum bytes of stored plain messages from one sending account, to all accounts."""
     offline_ttl: Annotated[float, option("seconds of service", gt=0)] = 7 * DAY
-    """Time for which a plain message is stored."""
+    """Time for which a plain message is stored. After this time it is deleted."""
     held_messages: Annotated[int, option("messages", ge=8)] = 8192
-    """Maximum held messages from all sources. An assured message is held from its offer until its
-    sender asks for its delivery (`deliver`)."""
+    """Maximum held messages from all accounts together. An assured message is held from its offer
+    until its sender asks for its delivery (`deliver`)."""
     held_bytes: Annotated[int, option("bytes", ge=64 * KIB)] = 32 * MIB
-    """Maximum bytes of held messages from all sources, including their msgIds."""
+    """Maximum bytes of held messages from all accounts together, including their msgIds."""
     held_messages_per_source: Annotated[int, option("messages", ge=1)] = 32
-    """Maximum held messages from one account. Firmware has few messages in flight."""
+    """Maximum held messages from one sending account. Firmware has few messages in flight."""
     held_bytes_per_source: Annotated[int, option("bytes", ge=KIB)] = 128 * KIB
-    """Maximum bytes of held messages from one account, including their msgIds."""
+    """Maximum bytes of held messages from one sending account, including their msgIds."""
     held_ttl: Annotated[float, option("seconds of service", gt=0)] = 7 * DAY
     """Time for which a held message waits for its sender's `deliver`. After this time it is
     deleted. The default allows for a device that is offline for a weekend."""
@@ -145,12 +149,12 @@ class Limits(Section, frozen=True, kw_only=True):
     """Age above which a held message is deleted to make room for a new one of the same account, if
     that account has reached `held_messages_per_source` or `held_bytes_per_source`."""
     released_keys: Annotated[int, option("keys", ge=1)] = 256
-    """Keys of delivered messages that are kept for each account, so that a repeated `deliver` is
-    recognised. Above this limit the oldest keys are deleted."""
+    """Number of delivered assured messages of each sending account that are remembered by their
+    keys (sender and msgId), so that a repeated `deliver` is recognised. Older keys are deleted."""
     outbox_messages: Annotated[int, option("messages", ge=8)] = 8192
-    """Maximum guaranteed messages (quality of service 1 and 2) waiting for all devices."""
+    """Maximum guaranteed messages (quality of service 1 and 2) that wait for devices, in total."""
     outbox_bytes: Annotated[int, option("bytes", ge=64 * KIB)] = 32 * MIB
-    """Maximum bytes of guaranteed messages waiting for all devices."""
+    """Maximum bytes of guaranteed messages that wait for devices, in total."""
     outbox_messages_per_account: Annotated[int, option("messages", ge=8)] = 256
     """Maximum guaranteed messages waiting for one account. This is enough for a typical device that
     is offline for a day."""
@@ -159,15 +163,16 @@ class Limits(Section, frozen=True, kw_only=True):
     outbox_messages_per_source: Annotated[int, option("messages", ge=1)] = 512
     """Maximum waiting guaranteed messages from one sending account, to all devices."""
     outbox_bytes_per_source: Annotated[int, option("bytes", ge=10_000)] = 2 * MIB
-    """Maximum bytes of waiting guaranteed messages from one sending account."""
+    """Maximum bytes of waiting guaranteed messages from one sending account, to all devices."""
     outbox_ttl: Annotated[float, option("seconds of service", gt=0)] = 7 * DAY
     """Time for which a guaranteed message waits for its device. After this time it becomes a dead
     letter."""
     outbox_window: Annotated[int, option("messages", ge=1)] = 8
-    """Maximum guaranteed messages in flight to one account. Firmware has little memory."""
+    """Maximum guaranteed messages that are sent to one account and not answered yet. Firmware has
+    little memory."""
     retry_after: Annotated[float, option("seconds of service", gt=0)] = 15.0
     """Time after which a message is sent again to a device that is online but does not answer. The
-    time doubles with each attempt."""
+    time doubles with each attempt, up to `retry_most`."""
     retry_most: Annotated[float, option("seconds of service", gt=0)] = HOUR
     """Longest time between two attempts to deliver a message."""
     retry_attempts: Annotated[int, option("attempts", ge=1)] = 10
@@ -175,9 +180,9 @@ class Limits(Section, frozen=True, kw_only=True):
     message becomes a dead letter."""
     dead_messages: Annotated[int, option("messages", ge=1)] = 1000
     """Maximum dead letters (undeliverable messages) kept for the operator. Above this limit the
-    oldest dead letter of the source with the most dead letters is deleted."""
+    oldest dead letter of the sender with the most dead letters is deleted."""
     dead_bytes: Annotated[int, option("bytes", ge=64 * KIB)] = 16 * MIB
-    """Maximum bytes of dead letters kept for the operator."""
+    """Maximum bytes of dead letters (undeliverable messages) kept for the operator."""
     nodes: Annotated[int, option("nodes", ge=1)] = 1000
     """Maximum publish-subscribe nodes."""
     nodes_per_account: Annotated[int, option("nodes", ge=1)] = 200
@@ -197,10 +202,10 @@ class Limits(Section, frozen=True, kw_only=True):
     items_per_node: Annotated[int, option("items", ge=1)] = 10_000
     """Maximum items stored in one node, and the highest `pubsub#max_items` a node may have."""
     queue_items: Annotated[int, option("items", ge=2)] = 200_000
-    """Maximum items in all queues: waiting, assigned and dead. Shared subscriptions may use half of
-    this limit."""
+    """Maximum items in all queues, in any state. Shared subscriptions may use half of this
+    limit."""
     queue_bytes: Annotated[int, option("bytes", ge=64 * KIB)] = 256 * MIB
-    """Maximum bytes of items in all queues."""
+    """Maximum bytes of items in all queues. Shared subscriptions may use half of this limit."""
     items_per_queue: Annotated[int, option("items", ge=1)] = 100_000
     """Maximum items in one queue."""
     queue_bytes_per_queue: Annotated[int, option("bytes", ge=64 * KIB)] = 128 * MIB
@@ -208,27 +213,31 @@ class Limits(Section, frozen=True, kw_only=True):
     queue_requests: Annotated[int, option("items", ge=1)] = 100
     """Maximum items that one member of a queue may work on at once."""
     notifications_per_account: Annotated[int, option("messages", ge=8)] = 256
-    """Notifications of deleted and unlocked items that may wait for the workers of one account.
+    """Maximum notifications of deleted and unlocked items that wait for the workers of one account.
     Above this limit the oldest is dropped and logged."""
     commands: Annotated[int, option("commands", ge=1)] = 4
     """Maximum unfinished ad-hoc commands (XEP-0050) of one session. Above this limit the oldest is
     cancelled."""
     command_time: Annotated[float, option("seconds of service", gt=0)] = 600.0
-    """Time for which an ad-hoc command waits for its form. After this time it is cancelled."""
+    """Time for which an ad-hoc command (XEP-0050) waits for its completed form. After this time it
+    is cancelled."""
     refusal_window: Annotated[float, option("seconds of service", gt=0)] = 60.0
-    """Interval in which refusals of one source by one rule are combined into one event."""
+    """Interval in which the refusals of one source (account or IP address) for one reason are
+    combined into one event. Only the first refusal is logged at once."""
     refusal_sources: Annotated[int, option("sources", ge=1)] = 1000
-    """Maximum sources whose refusals are reported separately in one interval. All further sources
-    are reported as `other`."""
+    """Maximum pairs of source and reason whose refusals are logged separately in one
+    `refusal_window`. A source is an account or an IP address; all further refusals have the source
+    `other`."""
     unsealed_events: Annotated[int, option("events", ge=100)] = 20_000
     """Events of one lane (readings, logs or system) that may wait to be sealed into a segment.
     Above this limit, messages that add events to the lane are refused with an error of type
     `wait`."""
     backlog_bytes: Annotated[int, option("bytes", ge=MIB)] = 256 * MIB
-    """Maximum bytes of segments waiting for the centre. A reading takes about 8 bytes in a large
-    segment, so a small plant has room for months."""
+    """Maximum bytes of segments waiting for the centre. Above this limit the oldest segments of the
+    lane (readings, logs or system) furthest above its share are deleted and reported as lost. A
+    reading takes about 8 bytes in a large segment, so a small plant has room for months."""
     recent_bytes: Annotated[int, option("bytes", ge=0)] = 4 * MIB
-    """Bytes of acknowledged segments that are kept for `fieldpost events`."""
+    """Bytes of segments that the centre has received and that are kept for `fieldpost events`."""
     database_bytes: Annotated[int, option("bytes", ge=8 * MIB)] = 1024 * MIB
     """Maximum size of the database on disk, including its write-ahead log."""
     database_reserve: Annotated[int, option("bytes", ge=MIB)] = 64 * MIB
@@ -236,4 +245,4 @@ class Limits(Section, frozen=True, kw_only=True):
     accepted can still be delivered."""
     wal_bytes: Annotated[int, option("bytes", ge=MIB)] = 64 * MIB
     """Maximum size of the write-ahead log, which grows while another process reads the database.
-    Above this limit new messages wait."""
+    Above this limit new messages are refused with an error of type `wait`."""

@@ -24,7 +24,7 @@ LAST_PORT: Final = 65_535
 MIN_BANDWIDTH: Final = 2_048
 """Minimum upload rate in bytes per second: twice the minimum that the receiver accepts."""
 LARGEST: Final = 10**15
-"""Maximum of a numeric option; sums of such numbers fit into the 64-bit integers of SQLite."""
+"""Maximum of a numeric option, so that sums of options fit into the 64-bit integers of SQLite."""
 
 SECTIONS: Final[dict[str, type[Section]]] = {
     "gateway": Gateway,
@@ -67,17 +67,17 @@ class Config(Section, frozen=True, kw_only=True):
 
     @property
     def listen(self) -> tuple[Address, ...]:
-        """Return the addresses for devices that use STARTTLS or TLS from the first byte."""
+        """Return the addresses on which devices use STARTTLS or TLS from the first byte."""
         return parse_addresses(self.xmpp.listen, "xmpp.listen: ")
 
     @property
     def listen_tls(self) -> tuple[Address, ...]:
-        """Return the addresses for devices that use TLS from the first byte."""
+        """Return the addresses on which devices must use TLS from the first byte."""
         return parse_addresses(self.xmpp.listen_tls, "xmpp.listen_tls: ")
 
     @property
     def component(self) -> Address | None:
-        """Return the server to attach to, or `None` if the gateway is not a component."""
+        """Return the XMPP server to attach to, or `None` if the gateway is not a component."""
         return (
             parse_address(self.xmpp.component, "xmpp.component: ") if self.xmpp.component else None
         )
@@ -137,7 +137,7 @@ def read_tables(text: bytes) -> dict[str, Any]:
 
 
 def find_conflicts(config: Config) -> Iterator[ConfigError]:
-    """Yield an error for each combination of valid options that is not allowed."""
+    """Yield an error for each disallowed value or combination of values, whose types are right."""
     for check in _CHECKS:
         try:
             check(config)
@@ -177,7 +177,8 @@ def _check_fronts(config: Config) -> None:
     xmpp = config.xmpp
     if not xmpp.require_tls and not all(_is_loopback(address.host) for address in config.listen):
         raise ConfigError(
-            "xmpp.require_tls = false is allowed only if xmpp.listen is a loopback address"
+            "xmpp.require_tls = false is allowed only if each address in xmpp.listen is a loopback"
+            " address"
         )
     if not config.listen and not config.listen_tls and config.component is None:
         raise ConfigError(
@@ -188,7 +189,10 @@ def _check_fronts(config: Config) -> None:
     if config.component is not None and (config.listen or config.listen_tls):
         raise ConfigError("if xmpp.component is set, xmpp.listen and xmpp.listen_tls must be empty")
     for domain in xmpp.trusted_domains:
-        check_domain(domain)
+        try:
+            check_domain(domain)
+        except ConfigError as error:
+            raise ConfigError(f"xmpp.trusted_domains: {error}") from None
 
 
 def _check_uplink(config: Config) -> None:
@@ -240,7 +244,9 @@ def _check_notify(config: Config) -> None:
         if config.component is None and host != domain:
             raise ConfigError(f"log.notify: {jid!r} is not an account of this gateway (@{domain})")
         if config.component is not None and host == domain:
-            raise ConfigError(f"log.notify: {jid!r}: a component has no accounts of its own")
+            raise ConfigError(
+                f"log.notify: {jid!r}: a component has no accounts; name one of another domain"
+            )
         try:
             check_domain(host)
         except ConfigError as error:
@@ -255,7 +261,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _check_room(config: Config) -> None:
-    """Check that the database has room for the maximum that all limits allow."""
+    """Check that the database has room even if all stores of messages and segments are full."""
     limits = config.limits
     names = (
         "held_bytes",
@@ -270,7 +276,8 @@ def _check_room(config: Config) -> None:
     if needed > limits.database_bytes:
         raise ConfigError(
             f"limits.database_bytes is {limits.database_bytes}, but {', '.join(names)} and"
-            f" {REJECTED_SEGMENT_BYTES} bytes for rejected segments need {needed}"
+            f" {REJECTED_SEGMENT_BYTES} bytes for rejected segments need {needed}; raise it, or"
+            " lower these"
         )
 
 
@@ -296,7 +303,7 @@ _CHECKS: Final[tuple[Callable[[Config], object], ...]] = (
 
 
 def check_domain(domain: str) -> str:
-    """Return `domain` unchanged; raises `ConfigError` unless it has lower-case ASCII labels."""
+    """Return `domain` unchanged; raises `ConfigError` unless all labels are lower-case ASCII."""
     label = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
     if len(domain) > 253 or not re.fullmatch(rf"{label}(\.{label})*", domain):
         raise ConfigError(

@@ -22,7 +22,7 @@ TUNE_THESE: Final = "Tune these"
 
 
 def option(unit: str = "", *, restart: bool = False, **bounds: Any) -> Meta:
-    """Describe an option: its unit, and the bounds that msgspec checks.
+    """Describe an option: its unit, and the bounds that msgspec checks (arguments of its `Meta`).
 
     With `restart`, a reload does not change the option of a running gateway.
     """
@@ -62,20 +62,22 @@ class Xmpp(Section, frozen=True, kw_only=True):
     """HOST:PORT of an XMPP server to attach to as a component (XEP-0114). If it is set, `listen`
     and `listen_tls` must be empty."""
     component_secret: Annotated[str, option(restart=True)] = ""
-    """File with the secret of the component, relative to the gateway's folder."""
+    """File that contains the secret with which the gateway logs in at the server in `component`,
+    relative to the gateway's folder."""
     trusted_domains: Annotated[list[str], option(restart=True)] = field(default_factory=list)
-    """Domains whose users may all send log events and readings to this gateway if it is a
-    component. Users added with `fieldpost device add` need no entry here."""
+    """If the gateway is a component: XMPP domains whose users may all send log events and readings
+    to it. Users added with `fieldpost device add` need no entry here."""
     trust: Annotated[Literal["site", "roster"], option(restart=True)] = "site"
     """Senders from which a device accepts messages: "site" is every device of this gateway,
     "roster" only the contacts in the device's roster."""
     offline: Annotated[Literal["store", "refuse"], option(restart=True)] = "store"
-    """Plain messages to an offline device: "store" keeps them, "refuse" returns them."""
+    """What happens to a plain message to an offline device: "store" keeps it, "refuse" returns an
+    error to its sender."""
     certificate_days: Annotated[int, option("days", ge=1, le=3650)] = 365
-    """Validity of a new device certificate."""
+    """Validity of a new device certificate, from its creation."""
     require_tls: Annotated[bool, option(restart=True)] = True
-    """Require TLS before login. Set it to false only for benchmarks on a loopback address; PLAIN
-    stays forbidden without TLS."""
+    """Require TLS before login. Set it to false only for benchmarks on a loopback address; the SASL
+    mechanism PLAIN stays forbidden without TLS."""
 
 
 class Uplink(Section, frozen=True, kw_only=True):
@@ -85,10 +87,10 @@ class Uplink(Section, frozen=True, kw_only=True):
 
     enrolment: Annotated[str, option()] = ""
     """Enrolment file that `fieldpost-fleet gateway add` wrote for this gateway, relative to the
-    gateway's folder. Without it segments are stored on the gateway and not uploaded."""
+    gateway's folder. Without it and without `folder`, segments stay on the gateway."""
     folder: Annotated[str, option()] = ""
-    """Folder that receives segments instead of an upload, as a path or file:///PATH, for example on
-    a mounted share or a USB stick. The folder must exist and contain a file named
+    """Folder into which segments are written in place of an upload, as a path or file:///PATH, for
+    example on a mounted share or a USB stick. The folder must exist and contain a file named
     `fieldpost-segments`. `enrolment` must be empty."""
     topics: Annotated[list[str], option(max_length=100)] = field(default_factory=list)
     """Topic filters of the nodes whose items are also sent to the centre, such as "plant/+/temp" or
@@ -101,26 +103,30 @@ class Uplink(Section, frozen=True, kw_only=True):
     urgent_level: Annotated[
         Literal["Notice", "Warning", "Error", "Critical", "Alert", "Emergency", "never"], option()
     ] = "Error"
-    """Lowest level of an urgent event. On an idle link an urgent event is sealed into a segment
-    after `urgent_age` instead of `segment_age`. One of Notice, Warning, Error, Critical, Alert,
-    Emergency, never."""
+    """Lowest level of an urgent event. If no other segment waits to be sent, an urgent event is
+    sealed into a segment after `urgent_age` instead of `segment_age`. One of Notice, Warning,
+    Error, Critical, Alert, Emergency, never."""
     urgent_age: Annotated[float, option("seconds", ge=1, le=300)] = 10.0
-    """Age at which an event of `urgent_level` or above is sealed into a segment on an idle link.
-    Urgent events cause at most one segment in this time."""
+    """Age at which an event of `urgent_level` or above is sealed into a segment if no other segment
+    waits to be sent. Urgent events cause at most one segment of each lane in this time."""
     segment_events: Annotated[int, option("events", ge=1, le=65_536)] = 2000
     """Maximum events of a segment. A segment with this many events is sealed: it is closed and
     ready for upload."""
     segment_age: Annotated[float, option("seconds", gt=0, le=86_400)] = 300.0
-    """Maximum time from a segment's first event until it is sealed. With a short time the centre
-    receives events sooner; with a long time the events compress better."""
+    """Maximum time from a segment's first event until it is sealed (closed and ready for upload).
+    With a short time the centre receives events sooner; with a long time the events compress
+    better."""
     segment_bytes: Annotated[int, option("bytes", ge=64 * KIB, le=4 * MIB)] = MIB
-    """Size before compression at which a segment is sealed, even if it has fewer than
-    `segment_events` events."""
+    """Size before compression at which a segment is sealed (closed and ready for upload), even if
+    it has fewer than `segment_events` events."""
     readings_share: Annotated[float, option("fraction", gt=0, lt=1)] = 0.6
-    """Share of `limits.backlog_bytes` that sensor readings keep when the backlog is full."""
+    """Share of `limits.backlog_bytes` that is guaranteed to sensor readings when the backlog is
+    full. Together with `logs_share` it must be less than 1; the gateway's own events get the
+    rest."""
     logs_share: Annotated[float, option("fraction", gt=0, lt=1)] = 0.2
-    """Share of `limits.backlog_bytes` that log events of devices keep when the backlog is full. The
-    rest is for the gateway's own events."""
+    """Share of `limits.backlog_bytes` that is guaranteed to log events of devices when the backlog
+    is full. Together with `readings_share` it must be less than 1; the gateway's own events get the
+    rest."""
     heartbeat: Annotated[float, option("seconds", ge=1, le=60, restart=True)] = 60.0
     """Interval of the heartbeat events from which the centre computes outages."""
 
@@ -154,8 +160,8 @@ class Log(Section, frozen=True, kw_only=True):
     """Lowest level of an event that is sent to the accounts in `notify`. One of Informational,
     Notice, Warning, Error, Critical, Alert, Emergency."""
     notify_most: Annotated[int, option("events", ge=1, le=1000)] = 30
-    """Maximum notifications per minute to the accounts in `notify`. Further events are counted, and
-    one notification reports their number."""
+    """Maximum events per minute of which the accounts in `notify` are notified. Further events are
+    counted, and one notification reports their number."""
 
 
 class Pubsub(Section, frozen=True, kw_only=True):
@@ -167,7 +173,7 @@ class Pubsub(Section, frozen=True, kw_only=True):
     """Topic filters of the nodes that the first publication creates, such as "meters/+/energy" or
     "site/#". Other nodes must be created by a request."""
     shares: Annotated[bool, option()] = True
-    """Allow shared subscriptions ($share:NAME:FILTER), which divide items among workers."""
+    """Allow shared subscriptions ($share:NAME:FILTER), which divide items among their members."""
 
 
 class Flash(Section, frozen=True, kw_only=True):
@@ -176,10 +182,12 @@ class Flash(Section, frozen=True, kw_only=True):
     headings = {"endurance_bytes": SET_THESE, "bytes_per_day": TUNE_THESE}
 
     endurance_bytes: Annotated[int, option("bytes", ge=0)] = 0
-    """Rated write endurance of the card (TBW). 0 means unknown: 500 times its size is assumed."""
+    """Rated write endurance of the card (TBW), from which `fieldpost doctor` estimates its life. 0
+    means unknown: 500 times the size of the card is assumed."""
     bytes_per_day: Annotated[int, option("bytes", ge=0)] = 4 * 1024 * MIB
-    """Daily write budget. Above it commits are batched: several share one write. 0 disables
-    batching."""
+    """Write budget of the card for one day. It is compared with the average rate of about the last
+    hour, extrapolated to a day. Above the budget, commits are delayed and share writes: the delay
+    grows to `commit_wait` at twice the budget. 0 disables this."""
     commit_wait: Annotated[float, option("seconds", ge=0, le=1)] = 0.05
-    """Maximum delay of a commit while commits are batched. Acknowledgements are delayed by the same
-    time."""
+    """Maximum delay of a commit while the rate of writes is above `bytes_per_day`. Acknowledgements
+    are delayed by the same time."""
