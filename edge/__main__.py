@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def run_options(arguments: Sequence[str], environment: Mapping[str, str]) -> RunOptions | None:
-    """Return the options if the arguments are `run` with valid options, each with its value."""
+    """Return the options if the arguments are `run` with valid options, otherwise `None`."""
     if arguments[:1] != ["run"]:
         return None
     from edge.journal import DEFAULT_LEVEL, FORMATS, LEVEL_NAMES

@@ -63,10 +63,11 @@ if TYPE_CHECKING:  # slixmpp's streams take memory, and only a component needs t
     from edge.web.status_snapshot import Sources
 
 STOP_TIME: Final = 5.0
-"""Seconds for sessions to receive their last bytes at the stop."""
+"""Seconds that sessions have to receive their last bytes when the gateway stops."""
 
 LAST_UPLOAD_TIME: Final = 5.0
-"""Seconds for the uplink to ship the last segments at the stop; the rest follows the next start."""
+"""Seconds that the uplink has to ship the last segments when the gateway stops. The next run ships
+the rest."""
 
 GC_THRESHOLD: Final = 20_000
 """New objects until a garbage collection. Python's default is 700, which a dozen stanzas create;
@@ -78,8 +79,8 @@ the handling of a message, in which the event loop and the database's thread wai
 several times."""
 
 SPARE_DESCRIPTORS: Final = 64
-"""File descriptors beside the sessions': database, uplink, listener, connections to be refused. A
-gateway without sessions has about twenty."""
+"""File descriptors for all but connections of devices: database, uplink, listener, and connections
+that are refused. A gateway without sessions has about twenty."""
 
 TIMER_RETRY: Final = 60.0
 """Seconds until the timer hooks are tried again after the store failed."""
@@ -88,8 +89,8 @@ TIMER_RETRY: Final = 60.0
 def run(folder: Path, journal: Journal) -> None:
     """Run the gateway of `folder` until it is stopped.
 
-    Prints the line that names every listening address. Exits with status 1 after an error, whose
-    reason is in the journal.
+    Prints the `ready` line, which names every listening address. Exits with status 1 after an
+    error, whose reason is in the journal.
     """
     try:
         with report_as_line(folder):
@@ -113,13 +114,15 @@ def _print(line: str) -> None:
 
 
 def _raise_descriptors(sessions: int, unauthenticated: int) -> None:
-    """Raise the limit of open files to its maximum; raises `ConfigError` if that is too low."""
+    """Raise this process's limit of open files to its hard limit; raises `ConfigError` if that is
+    too low for so many connections."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = sessions + unauthenticated + SPARE_DESCRIPTORS
     if hard != resource.RLIM_INFINITY and needed > hard:
         raise ConfigError(
             f"limits.sessions: {sessions} sessions need {needed} file descriptors, but this process"
-            f" may open only {hard}; raise LimitNOFILE (`ulimit -Hn`) or lower the limit"
+            f" can open only {hard}; lower limits.sessions, or raise LimitNOFILE of the service"
+            " (`ulimit -Hn` without systemd)"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -136,7 +139,7 @@ def _lock_folder(folder: Path) -> Iterator[None]:
 
 
 class _ReloadedParts(NamedTuple):
-    """The parts that a reload changes."""
+    """The parts of the gateway that a reload can change."""
 
     store: Store
     router: Router
@@ -168,7 +171,10 @@ class App:
         self._reloads: set[asyncio.Task[ReloadReport]] = set()
 
     async def serve(self, ready: Callable[[str], None]) -> None:
-        """Start, wait for a signal or a failure, stop; raises the failure."""
+        """Start, wait for a signal or a failure, stop; raises the failure.
+
+        `ready` is called with the `ready` line when all parts have started.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
@@ -197,7 +203,7 @@ class App:
             self._warn(f"reloaded, but a restart is needed to change {', '.join(report.restart)}")
 
     def _start_reload(self, reloader: Reloader) -> asyncio.Task[ReloadReport]:
-        """Begin a reload, which a lost connection of its requester does not cancel."""
+        """Begin a reload, which continues even if the connection of its requester is lost."""
         task = asyncio.get_running_loop().create_task(reloader.reload(), name="reload")
         task.add_done_callback(self._on_task_done)
         task.add_done_callback(self._reloads.discard)
@@ -323,7 +329,7 @@ class App:
     def _create_front(
         self, store: Store, router: Router, refusals: RefusalCounters
     ) -> Listener | Component:
-        """Create the client listener or the component; it connects to the store when it starts."""
+        """Create the listener for devices or, if configured, the component, without starting it."""
         settings = self._settings
         if settings.component is None:
             return Listener(self._folder, settings, store, router, refusals)
@@ -355,7 +361,7 @@ class App:
         return addresses
 
     def _observe_commits(self, store: Store, router: Router, web: StatusPage) -> None:
-        """Set what runs before each commit: events are kept for the page, and people notified."""
+        """Set what runs before each commit: keep events for the status page, and notify people."""
         settings = self._settings
         observers: list[Callable[[Transaction], None]] = []
         if settings.web.listen:
@@ -452,7 +458,7 @@ class App:
     def _run_task(
         self, stack: AsyncExitStack, work: Coroutine[None, None, None], name: str
     ) -> None:
-        """Run a task until the stop; if it fails, the gateway stops."""
+        """Run a task until the gateway stops; if the task fails, the gateway stops."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         task.add_done_callback(self._on_task_done)
 

@@ -1,4 +1,4 @@
-"""Periodic tasks of a running gateway: heartbeats, queue depths, changes, certificates."""
+"""Periodic tasks of a running gateway: heartbeats, queue depths, external changes, certificates."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ CERTIFICATE_INTERVAL: Final = 24 * 3600.0
 """Seconds between two checks of the certificates, which last for months."""
 
 EXPIRY_WARNING_DAYS: Final = 30
-"""Days before the end of a device's certificate from which an event is logged every day."""
+"""Days before a device's certificate expires from which an event is logged every day."""
 
 DEPTH_INTERVAL: Final = 300.0
-"""Seconds between two events of a queue's depth. The centre reports a queue as stuck after half an
-hour, which is six events."""
+"""Seconds between two events with a queue's depth. The centre reports a queue as stuck after half
+an hour, which is six events."""
 
 _LOGGED_KEY: Final = "certificates_told"
-"""The key in `meta` of the last log of expiring certificates, in ms since 1970 UTC."""
+"""The key in `meta` of the time of the last log of expiring certificates, in ms since 1970 UTC."""
 
 _OPTIONS: Final = {
     "connections": "unauthenticated",
     "authentication_limit": "authenticate_failures",
 }
-"""The option of a rule whose limit has another name than the rule."""
+"""The options in `[limits]` of the rules of refusals that are not named after their option."""
 
 
 def _limit_of(limits: Limits, rule: str) -> int | None:
@@ -69,7 +69,7 @@ class HeartbeatSources(NamedTuple):
     """The sources of heartbeats and of the closing event.
 
     Attributes:
-        counters: refusals that are not logged elsewhere.
+        counters: refusals that are counted in memory until a heartbeat logs them.
         run: this run, whose service seconds are saved.
         meter: measures the bytes written to the flash card.
     """
@@ -82,11 +82,11 @@ class HeartbeatSources(NamedTuple):
 
 
 async def write_heartbeat(beats: HeartbeatSources, event: NewEvent) -> None:
-    """Write a heartbeat or the closing event, with counted events, service seconds, flash wear and
-    the times at which accounts were last connected.
+    """Write `event`, a heartbeat or the closing event, and in the same transaction counted events,
+    service seconds, flash wear and the times at which accounts were last connected.
 
-    A heartbeat logs counted events that are due, if the database has room. The closing event logs
-    all counted events and refusals. Raises `StoreError`.
+    With a heartbeat, counted events that are due are logged, if the database has room; with the
+    closing event, all counted events and refusals. Raises `StoreError`.
     """
     store, counters, run, limits, meter = beats
     counts, sources, written = counters.take(), counters.take_sources(), meter.measure()

@@ -22,7 +22,7 @@ def report_as_line(folder: Path | None) -> Iterator[None]:
     """Raise errors of a command as `CommandError`; exit with status 1 if the reader of its output
     is gone.
 
-    If the user does not own the gateway's folder, the line says so, as that is the likely cause.
+    If the user does not own the gateway's `folder`, the line says so, as that is the likely cause.
     """
     try:
         yield
@@ -37,7 +37,7 @@ def report_as_line(folder: Path | None) -> Iterator[None]:
 
 
 def to_terminal(line: str) -> str:
-    """Make a line safe to print, whatever devices have written into it."""
+    """Escape unprintable characters in a line, which can contain text from devices."""
     return printable(line, sys.stdout.encoding)
 
 

@@ -21,7 +21,7 @@ class ConfigError(FieldpostError):
 
 
 class SetupError(FieldpostError):
-    """The gateway's folder is not what the command needs."""
+    """The gateway's folder, or something in it, is not in the state that the command needs."""
 
 
 class StoreError(FieldpostError):
@@ -29,7 +29,7 @@ class StoreError(FieldpostError):
 
 
 class StoreFull(StoreError):
-    """The disk is full, or the database has its configured size; `rule` names which."""
+    """The disk or the database is full; `rule` is `disk` or the option of the reached limit."""
 
     def __init__(self, text: str, rule: str = "disk") -> None:
         super().__init__(text)
@@ -37,7 +37,7 @@ class StoreFull(StoreError):
 
 
 class StoreBusy(StoreError):
-    """Another process held the database for longer than the busy time-out."""
+    """Another process held the database's lock for longer than `database.BUSY_TIMEOUT`."""
 
 
 class UnitFault(StoreError):
@@ -55,7 +55,7 @@ class ServiceError(Exception, Generic[R]):
     answered (`Hooks.error_mapping`).
 
     Attributes:
-        reason: why, as a member of the feature's enum.
+        reason: why the request is refused, as a member of the feature's enum.
         text: details for people, perhaps empty.
     """
 

@@ -27,8 +27,8 @@ LEVEL_NAMES: Final = tuple(level.lower() for level in LEVELS)
 FORMATS: Final = ("text", "json")
 
 MAX_TEXT: Final = 500
-"""Maximum characters of an event's line in text, and of each of its texts in JSON. A line then fits
-into 4 KiB, which any writable pipe has room for."""
+"""Maximum characters of an event's line in the format `text`, and of each string of an event in the
+format `json`. A line then fits into 4 KiB, which any writable pipe has room for."""
 
 _to_json: Final = msgspec.json.Encoder().encode
 
@@ -52,7 +52,7 @@ class Journal:
         self._dropped = 0
 
     def log_events(self, found: Iterable[NewEvent]) -> None:
-        """Write the events that have the chosen level."""
+        """Write the events that have at least the chosen level."""
         for event in found:
             level = event.level or INFORMATIONAL
             if RANKS[level] < self._rank:
@@ -68,7 +68,7 @@ class Journal:
             self._write_plain("Warning", _clip(text))
 
     def fail(self, text: str) -> None:
-        """Write why the gateway ends, whatever the chosen level; `text` is safe to print."""
+        """Write why the gateway ends, whatever the chosen level; `text` must be safe to print."""
         if self._is_json or self._has_priorities:
             self._write_plain("Error", text)
         else:
@@ -77,7 +77,7 @@ class Journal:
     def log_fault(self, context: dict[str, Any]) -> None:
         """Write an unexpected exception with its traceback.
 
-        `context` is that of `loop.call_exception_handler`.
+        `context` is what the event loop passes to its exception handler.
         """
         text, error = str(context.get("message", "")), context.get("exception")
         trace = "" if error is None else "".join(traceback.format_exception(error))

@@ -49,7 +49,7 @@ class Reloader:
 
     Args:
         settings: the configuration in use, which is changed in place.
-        parts: the parts that have to prepare a change.
+        parts: prepare the changes of the parts of the gateway, in this order.
         on_reloaded: called after a reload with the bytes of the file.
     """
 
@@ -69,8 +69,8 @@ class Reloader:
         self._lock = asyncio.Lock()
 
     async def reload(self) -> ReloadReport:
-        """Reload the configuration; report the changed options, or the faults that prevent a
-        change."""
+        """Reload the configuration; return the changed options, or the faults because of which
+        nothing was changed."""
         async with self._lock:
             try:
                 text = load.read(self._folder)
@@ -84,7 +84,10 @@ class Reloader:
         found, target = changes.compare(self._settings, new), changes.merge(self._settings, new)
         for conflict in load.find_conflicts(target):
             restart = ", ".join(found.restart)
-            raise ConfigError(f"{conflict}; to change {restart} as well, restart the gateway")
+            raise ConfigError(
+                f"{restart} can change only at a restart, and the other options conflict with the"
+                f" values in use: {conflict}; restart the gateway to apply all changes"
+            )
         prepared: list[Change] = []
         try:
             for part in self._parts:

@@ -69,7 +69,10 @@ class StatusPage:
                 await task
 
     async def prepare_reload(self, target: Config) -> Change:
-        """Listen on the new address if it has changed; raises `ConfigError`."""
+        """Listen on the new address, if the address changes, and return the change.
+
+        Raises `ConfigError`.
+        """
         if target.web.listen == self._settings.web.listen:
             return Change(self._update_names)
         if not target.web.listen:
@@ -99,7 +102,7 @@ class StatusPage:
         self._reader = None  # it misses events from now on
 
     def _server_on(self, port: int) -> Server | None:
-        """Return the running server if it uses the same port, even with another host."""
+        """Return the running server if it uses `port`, whatever its host; otherwise `None`."""
         used = self._settings.web.listen
         return self._server if used and port and parse_address(used).port == port else None
 

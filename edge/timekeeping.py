@@ -32,17 +32,17 @@ CHECK_INTERVAL: Final = 5.0
 """Seconds between two checks of the wall clock; a check reads two clocks and writes nothing."""
 
 RETRY_INTERVAL: Final = 60.0
-"""Seconds after a failure until `settle_time_off` tries again."""
+"""Seconds after a failure of the store until `settle_time_off` tries again."""
 
 FIRST_SAVE: Final = 1.0
-"""Seconds from a start to the first save; the interval doubles until heartbeats save the time. So
-a gateway that is switched off again and again counts at least a third of the time it was on."""
+"""Seconds from a start to the first save of the service seconds. The interval doubles until
+heartbeats save them. So a gateway that is switched off again and again counts at least a third of
+the time for which it was on."""
 
 
 def resume_time(path: Path, at: ClockReading) -> Start:
-    """Return the start of a run: the service seconds from which it continues, and the time off.
-
-    The time off is the time for which the gateway was off.
+    """Return the start of a run: the service seconds from which it continues, and the time for
+    which the gateway was off. `at` is read at the start.
 
     This also migrates the database; raises as `database.connect` does.
     """
@@ -74,7 +74,10 @@ def start_event(start: Start, heartbeat: float) -> NewEvent:
 def tasks(
     store: Store, clock: Clock, start: Start, heartbeat: float, hooks: Sequence[TimeOffHook]
 ) -> list[tuple[str, Coroutine[None, None, None]]]:
-    """Return (name, coroutine) of the tasks that keep time, beside heartbeats."""
+    """Return (name, coroutine) of the tasks that keep time between heartbeats.
+
+    `heartbeat` is the seconds between two heartbeats; `hooks` age rows (`settle_time_off`).
+    """
     found = [
         ("first saves", save_often_at_start(store, clock.run, heartbeat)),
         ("clock", watch_wall_clock(store, clock, clock())),
