@@ -27,7 +27,8 @@ and hand messages over; no other row concerns the operator.
 
 `site`: if `[xmpp] trust` is "site"; with "roster", a device receives only from its roster.
 Everybody may ask the gateway for service discovery, version, time and ping. Requests to a missing
-account are refused with the same words as all others. What is not in the table is refused. Source:
+account are refused with the same error as all refused requests. What is not in the table is
+refused. Source:
 docs/reference/protocol.md, "Trust"; RFC 6121, sections 2.1.5, 3.1 and 4; XEP-0030,
 section 8; XEP-0198, section 5.
 """
@@ -118,7 +119,7 @@ def role_of(sender: Sender, trusted_domains: Collection[str] = ()) -> Role:
 
 
 def is_in_trusted_domain(bare: str, trusted_domains: Collection[str]) -> bool:
-    """Return whether a normalised bare JID names a user of a trusted domain, not the domain."""
+    """Return whether a normalised bare JID is a user at a trusted domain, not the domain itself."""
     local, at, domain = bare.rpartition("@")
     return bool(local and at) and domain in trusted_domains
 
@@ -127,10 +128,11 @@ def relation(*, own: bool, exists: bool, listed: bool, subscription: str) -> Rel
     """Return the relation of an account to a sender.
 
     Args:
+        own: whether the account is the sender's own.
         exists: whether the account exists and is not revoked.
         listed: whether the account's roster has the sender; an unanswered subscription request does
             not count.
-        subscription: the subscription in that roster entry (RFC 6121, section 2.1.2.5).
+        subscription: the subscription in that roster item (RFC 6121, section 2.1.2.5).
     """
     if not exists:
         return Relation.NOBODY
@@ -212,7 +214,7 @@ def may_change_password(sender: Sender, relation: Relation, *, password: bool) -
     """Return whether a sender may change an account's password (XEP-0077, section 3.3).
 
     `password` is whether the account has a password. An account without a password can only log in
-    by certificate; only the operator can change that.
+    by certificate; only the operator can give it a password.
     """
     return password and role_of(sender) in _WITH_ACCOUNT and relation is Relation.OWN
 

@@ -47,6 +47,8 @@ def service_work(
 ) -> Work:
     """Return a unit of work that answers a request to the publish-subscribe service.
 
+    A sender that may not use the gateway's services gets the error `forbidden`.
+
     Args:
         act: performs the request and returns the payload of the result, if it has one; raises
             `ServiceError` or `StanzaError` to refuse the request.

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from edge.engine.service_time import STEP, ClockReading, Now, Run
 
 SYNC_CHECK: Final = 1.0
-"""Seconds between two checks whether the wall clock is synchronised; setting the clock causes
-another check at once."""
+"""Seconds between two checks whether the wall clock is synchronised. If the clock is set, it is
+checked at once."""
 
 
 _TIMEX_BYTES: Final = 256
@@ -56,7 +56,7 @@ def _adjtimex() -> Callable[[ctypes.Array[ctypes.c_char]], int] | None:
 
 
 class MachineClocks(NamedTuple):
-    """The sources of clock readings; tests replace them."""
+    """The functions that read the machine's clocks; tests replace them."""
 
     uptime: Callable[[], float] = uptime
     wall: Callable[[], int] = wall

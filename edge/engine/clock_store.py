@@ -36,8 +36,8 @@ def save(tx: Transaction, state: SavedTime) -> None:
 def save_progress(tx: Transaction, run: Run, *, clean: bool = False) -> None:
     """Save the service seconds that a run has reached; `clean` is true when the run ends cleanly.
 
-    If the time for which the gateway was off is still unknown, rows are not aged by it yet, so this
-    writes little.
+    This writes little: if the time for which the gateway was off has just become known, it leaves
+    the aging of rows to `settle_time_off`.
     """
     state = load(tx)
     now = tx.now if state.before is None else tx.now._replace(synchronised=False)

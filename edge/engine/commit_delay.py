@@ -1,9 +1,9 @@
-"""Rules for how long commits are delayed, by the rate of recent writes to the flash card.
+"""Rules for how long commits are delayed, depending on the recent rate of writes to the card.
 
 Each commit writes a few pages, however little it changes; units of work that share a commit share
-that cost. Within the daily write budget, commits are not delayed. Above the budget the delay grows
-in proportion, up to its maximum at twice the budget. Because a longer delay reduces the rate of
-writes, the delay settles between 0 and the maximum.
+that cost. The average rate, extrapolated to a day, is compared with the daily budget. Within the
+budget, commits are not delayed. Above it the delay grows in proportion, up to its maximum at twice
+the budget. Because a longer delay reduces the rate of writes, the delay settles in between.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def updated_average(average: float, rate: float, seconds: float) -> float:
 
     Args:
         average: the previous average, in bytes a second.
-        rate: the rate since then, in bytes a second.
+        rate: the rate since the previous average was computed, in bytes a second.
+        seconds: the time since then.
     """
     return average + (rate - average) * -math.expm1(-max(seconds, 0.0) / HOUR)
 

@@ -88,7 +88,7 @@ class CommitWindow:
 
     @property
     def serves_one(self) -> bool:
-        """Return whether groups have hardly more than one unit, as with a single peer."""
+        """Return whether groups have fewer than `SINGLE` units on average, as with one peer."""
         return 0 < self._average_units < SINGLE
 
     def wake(self) -> None:
@@ -96,13 +96,13 @@ class CommitWindow:
         self._filled.set()
 
     def wake_if_complete(self) -> None:
-        """End the wait if the group is complete or has a unit of each peer."""
+        """End the wait if the group is complete or has as many units as the wait is for."""
         if self._is_full() or self._units() >= self._wanted:
             self._filled.set()
 
     async def wait(self) -> None:
-        """Wait for more units: on a fast disk and within the budget, one iteration of the event
-        loop."""
+        """Wait for more units before a commit. On a fast disk and within the write budget, the wait
+        is one iteration of the event loop at most."""
         if not self.serves_one:
             await asyncio.sleep(0.0)
             if self.is_slow:

@@ -49,7 +49,7 @@ _NOTE_MIGRATED: Final = """
 INSERT INTO meta (key, value) VALUES ('{key}', {version})
 ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE value = 0;
 """
-"""Records the previous version until a start logs the migration."""
+"""Statement that stores the version before a migration, until a start logs the migration."""
 
 _BROKEN: Final = (
     sqlite3.SQLITE_IOERR,
@@ -61,15 +61,20 @@ _BROKEN: Final = (
 
 
 class Receipt(NamedTuple):
-    """The row that a stanza was made from; the row stays until the peer has received the stanza."""
+    """The kind and number of the row that a stanza was made from.
+
+    While the row is in flight (`in_flight`), the hooks of its kind run when the peer acknowledges
+    the stanza, or when its session ends. They run even if the row was deleted meanwhile.
+    """
 
     kind: str
     row: int
 
 
 AWAITS_ANSWER: Final = Receipt("", 0)
-"""The receipt of a stanza whose row waits for an application's answer: no hook runs when the stanza
-is acknowledged or lost."""
+"""The receipt of a stanza whose row waits for the answer of the peer's application. No hook runs
+when the stanza is acknowledged (XEP-0198). If the session ends without the answer, the hooks for
+rows in flight run (`Hooks.on_unacknowledged`)."""
 
 
 class Send(NamedTuple):
@@ -95,7 +100,7 @@ class Transaction:
     Attributes:
         now: the moment of the transaction.
         due: the service second that the timer is set to, if any.
-        sends: the stanzas to send.
+        sends: the stanzas that the current unit sends.
         memo: caches of stores that end with the transaction.
         cache: caches of stores that last until a rollback or a change by another process.
     """
@@ -175,10 +180,10 @@ class Transaction:
     def unwritten(
         self, key: str, create: Callable[[], T], write: Callable[[Transaction], None]
     ) -> T:
-        """Return the changes of an image that are not in its rows yet: the object in `memo`.
+        """Return the changes of an image that are not in its rows yet: the object `memo[key]`.
 
-        `create` makes the object. Before the next statement or the commit, `write` removes it from
-        `memo` and writes the changes.
+        `create` makes the object if there is none. Before the next statement or the commit, `write`
+        removes it from `memo` and writes the changes.
         """
         found: T | None = self.memo.get(key)
         if found is None:
@@ -220,12 +225,12 @@ class Transaction:
         """Send a stanza to a session when this transaction commits.
 
         With a `receipt`, hooks of its kind run when the peer has received the stanza, or when the
-        session ends before that.
+        session ends before that (see `Receipt`).
         """
         self.sends.append(Send(generation, stanza, receipt))
 
     def take_sends(self) -> Sequence[Send]:
-        """Return the stanzas of the current unit, and begin the next unit."""
+        """End the current unit, and return the stanzas that it sends."""
         self._undo.clear()
         sends = self.sends
         if not sends:
@@ -235,7 +240,7 @@ class Transaction:
         return sends
 
     def withdraw_sends(self, generation: int) -> list[Send]:
-        """Remove and return stanzas that earlier units of this transaction sent to a session."""
+        """Remove and return the stanzas to a session from earlier units of this transaction."""
         found = []
         for sends in self._earlier:
             withdrawn = [send for send in sends if send.generation == generation]
@@ -310,12 +315,13 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
 
 def connect_guard(path: Path) -> sqlite3.Connection:
-    """Open a connection that only holds the write lock; it does not wait for other processes."""
+    """Open a connection that only holds the write lock, for `space.SpaceGuard`, without waiting for
+    other processes."""
     return sqlite3.connect(path, timeout=0, isolation_level=None)
 
 
 def _existing(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sqlite3.Connection:
-    """Open a database that `create` made, and refuse an empty file, which would be migrated."""
+    """Open a database that `create` made; refuse an empty file, which `migrate` would fill."""
     if not path.exists():
         raise SetupError(f"{path} does not exist; create it with `fieldpost init`")
     try:
@@ -396,7 +402,7 @@ def schema_version(tx: Transaction) -> int:
 
 def integrity_errors(connection: sqlite3.Connection, max_errors: int, *, deep: bool) -> list[str]:
     """Return errors in a database's structure, at most `max_errors`; with `deep`, check every index
-    entry, too."""
+    entry and foreign key, too."""
     check = "integrity_check" if deep else "quick_check"
     found = [row[0] for row in connection.execute(f"PRAGMA {check}({max_errors})")]
     if deep:
@@ -409,7 +415,10 @@ def integrity_errors(connection: sqlite3.Connection, max_errors: int, *, deep: b
 def transaction(
     connection: sqlite3.Connection, now: Now, begin: str = "BEGIN IMMEDIATE"
 ) -> Iterator[Transaction]:
-    """Run one transaction on a connection, and commit at the end of the block."""
+    """Run one transaction on a connection, and commit at the end of the block.
+
+    `begin` is the statement that begins it.
+    """
     try:
         connection.execute(begin)
         tx = Transaction(connection, now)

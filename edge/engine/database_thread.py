@@ -51,9 +51,9 @@ class DatabaseThread:
     async def call_first(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function as `call` does, but block the event loop until the function has begun.
 
-        For a function that soon waits for the disk: the loop continues during that wait. With
-        `call`, the function would begin only when the loop has nothing to do and releases the
-        interpreter's lock.
+        It suits a function that soon waits for the disk, because the loop continues during that
+        wait. With `call`, the function would begin only when the loop has nothing to do and
+        releases the interpreter's lock.
         """
 
         def begin() -> T:

@@ -28,7 +28,8 @@ class NoDestination:
     def acceptance(
         self, context: Context, _tx: Transaction, sender: Sender, _to: Jid
     ) -> Acceptance:
-        """Return the error, and whether the sender is trusted; others are not sent the error."""
+        """Return whether the sender may use services, and the error; only such a sender is sent
+        it."""
         return Acceptance(access.may_use_services(sender, context.trusted_domains), self._error)
 
     def room_to_hold(
@@ -62,8 +63,8 @@ class NoDestination:
 def find(context: Context, to: str | None) -> tuple[Destination, Jid]:
     """Return the destination of messages to an address, and the parsed address.
 
-    A missing address stands for the gateway's own. If the address takes no messages, the
-    destination refuses them.
+    `None` stands for the gateway's own address. If the address takes no messages, the destination
+    refuses them.
     """
     if to is None or to == context.domain:
         return context.hooks.destinations[_GATEWAY], jid.parse(context.domain)
@@ -91,7 +92,7 @@ UNREADABLE: Final = "unreadable"
 
 
 class Rejection(NamedTuple):
-    """A rejection of a message by its destination: the rule to log, and the details for the sender.
+    """The rejection of a message: the rule under which it is logged, and details for the sender.
 
     Attributes:
         error: the destination's error, if the rule is `NO_DESTINATION`.

@@ -3,8 +3,8 @@
 A session begins and ends without a row on the disk, and a device with a bad link reconnects every
 minute; an event each time would cost a commit each time. So such events are counted in a temporary
 table, and logged in the heartbeat's transaction, which is committed anyway: at most one event in
-`LOG_INTERVAL` for each source and kind, with the count and the age of the last occurrence. Counts
-that were not logged are lost when the process ends.
+`LOG_INTERVAL` for each counter, with the count and the age of the last occurrence. Counts that were
+not logged are lost if the process is killed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOG_INTERVAL: Final = 900.0
 """Minimum service seconds between two events of one counter."""
 
 MAX_COUNTERS: Final = 1000
-"""Maximum counters (rows of a table in memory); further sources are counted as `other`."""
+"""Maximum counters (rows of a table in memory). Above it, new sources are counted as `other`."""
 
 _COUNT: Final = """
 UPDATE temp.folded SET count = count + 1, last = ?
@@ -65,7 +65,7 @@ def count(
 
 
 def log_counts(tx: Transaction, *, everything: bool = False) -> None:
-    """Log the counters that were not logged within `LOG_INTERVAL`; all if `everything` is true."""
+    """Log the counters that were not logged within `LOG_INTERVAL`; with `everything`, log all."""
     now = tx.now.service
     for row, kind, name, source, topic, tags, count, last in tx.rows(_DUE, (now, everything)):
         if not count:

@@ -1,4 +1,4 @@
-"""Decode the payloads of messages and items into events, by the features' decoders."""
+"""Decode the payloads of messages and items into events with the decoders of the features."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edge.engine.events import NewEvent
 from edge.engine.hooks import Contents, Context, UnreadablePayload
 
 MAX_REASON: Final = 200
-"""Characters kept of the reason why a payload is unreadable."""
+"""Maximum characters of the reason why a payload is unreadable; the rest is cut off."""
 
 MAX_EVENTS: Final = 1000
 """Maximum events of one message or item, because a few bytes of JSON make one event. A message with

@@ -23,11 +23,11 @@ SYSTEM: Final = "system"
 LANES: Final = (READINGS, LOGS, SYSTEM)
 
 EVENT_OVERHEAD: Final = 48
-"""Bytes that an event takes beside its texts: numbers, times, and its row."""
+"""Bytes that an event is counted with beside its texts: for numbers, times, and its row."""
 
 MAX_SYSTEM_EVENTS: Final = 50_000
-"""Maximum unsealed events in the lane `system`, the gateway's own events: a month of heartbeats. If
-the lane cannot be sealed, further events are counted and not written."""
+"""Maximum unsealed events in the lane `system`, which has the gateway's own events: a month of
+heartbeats. Above it, because the lane cannot be sealed, events are counted and not written."""
 
 _URGENT: Final = "urgent levels"
 _UNWRITTEN: Final = "events unwritten"
@@ -140,7 +140,7 @@ class _Lane:
             tx.run(_INSERT, (*numbers, *times, urgent, self.total, _pack(found)))
 
     def take_back(self, size: int, urgent: int | None) -> None:
-        """Undo the last append, of an event of `size` bytes."""
+        """Undo the last append: of an event of `size` bytes, when the attribute was `urgent`."""
         del self.unwritten[-1:]
         self.last -= 1
         self.total -= size
@@ -153,9 +153,9 @@ _unpack: Final = msgspec.msgpack.Decoder(list[NewEvent]).decode
 
 
 def append(tx: Transaction, lane: str, event: NewEvent) -> int | None:
-    """Append an event to a lane, stamped with the transaction's time.
+    """Append an event to a lane, with the transaction's time.
 
-    Return its number, or `None` if there was no room for it.
+    Return its number, or `None` if it was not written because the lane `system` is full.
     """
     counters = _lanes(tx)[lane]
     if lane != SYSTEM:
@@ -179,7 +179,10 @@ def append_received(
     qos: int | None,
     latency_ms: int | None,
 ) -> None:
-    """Append an event of a message or an item, completed by the arguments, to a lane of devices."""
+    """Append a decoded event of a message or an item to a lane of devices.
+
+    The arguments after `event` replace its fields of the same names.
+    """
     kind, _source, _topic, name, value, unit, level, text, _qos, _latency, tags = event
     complete = (kind, source, topic, name, value, unit, level, text, qos, latency_ms, tags)
     _append(tx, _lanes(tx)[lane], complete)
@@ -201,14 +204,14 @@ def _append(tx: Transaction, lane: _Lane, event: _Fields) -> int:
 def logged(tx: Transaction) -> Sequence[tuple[int, NewEvent]]:
     """Return (number, event) of the gateway's own events that `take_logged` would return.
 
-    Events that are logged later are added to the same sequence.
+    If there are any, events that are logged later are added to the same sequence.
     """
     found: Sequence[tuple[int, NewEvent]] = tx.memo.get("logged", ())
     return found
 
 
 def take_logged(tx: Transaction) -> list[tuple[int, NewEvent]]:
-    """Return (number, event) of the gateway's own events since the last call."""
+    """Return, and forget, (number, event) of the gateway's own events in this transaction."""
     found: list[tuple[int, NewEvent]] = tx.memo.pop("logged", [])
     return found
 
@@ -248,7 +251,7 @@ def _urgent(tx: Transaction) -> frozenset[str]:
 def delete_sealed(tx: Transaction, lane: str, last: int) -> None:
     """Delete the events of a lane up to the number `last`, because they are sealed or lost.
 
-    A row that ends with a later event stays.
+    A row stays if it also has a later event.
     """
     end, total, data = tx.row(_CONTAINING, (lane, last))
     later = _unpack(data)[last - end :] if end > last else ()
@@ -297,7 +300,7 @@ def lane_status(tx: Transaction) -> list[LaneStatus]:
 
 
 def read(tx: Transaction, lane: str, after: int, count: int, max_bytes: int) -> list[StoredEvent]:
-    """Return events of a lane with numbers above `after`, at most `count`.
+    """Return at most `count` events of a lane, in order, with numbers above `after`.
 
     Together they have at most `max_bytes`, but the first is always returned.
     """

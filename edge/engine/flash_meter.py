@@ -45,10 +45,10 @@ def kernel_counters(path: Path = Path("/proc/self/io")) -> KernelCounters:
 
 
 class WriteMeter:
-    """Counts the bytes written since the last log of counts, and averages the rate of an hour.
+    """Counts the bytes written since the counts were last logged, and averages the rate of writes.
 
     Attributes:
-        average: bytes a second.
+        average: the moving average of the rate over an hour, in bytes a second.
         read_counters: reads the kernel's counters.
     """
 
@@ -79,7 +79,7 @@ class WriteMeter:
         )
 
     def mark_logged(self, counts: WriteCounts) -> None:
-        """Subtract logged counts from the counters, and adapt the delay of commits."""
+        """Subtract counts, which were logged, from the counters, and adapt the delay of commits."""
         self._at += counts.seconds
         self._commits += counts.commits
         written, given = self._last

@@ -18,7 +18,7 @@ KEPT_DAYS: Final = 400
 """Days that are kept (20 KiB), so that a day can be compared with the same day a year before."""
 
 _LOGGED_KEY: Final = "wear_told"
-"""The key in `meta` of the last day that was logged."""
+"""The key in `meta` of the last day that was logged, in days since 1970 UTC."""
 
 _ADD: Final = """
 INSERT INTO wear (day, seconds, written, pages, commits) VALUES (?, ?, ?, ?, ?)
@@ -38,12 +38,12 @@ SELECT day, seconds, written, pages, commits FROM wear ORDER BY day DESC LIMIT ?
 
 
 class WriteCounts(NamedTuple):
-    """The amounts written in a period of service seconds.
+    """The amounts that the process wrote in a period.
 
     Attributes:
         seconds: the length of the period.
-        written: bytes written by the whole process.
-        pages: pages written by the database's thread.
+        written: bytes written to disks.
+        pages: pages passed to write calls, nearly all of them by SQLite.
         commits: commits that changed rows.
     """
 
@@ -64,9 +64,9 @@ class DailyWear(NamedTuple):
 
 
 def add(tx: Transaction, counts: WriteCounts, max_bytes: int) -> None:
-    """Add counts to the current day, and log the days that have ended since.
+    """Add counts to the current day, and log the days that have ended since the last call.
 
-    `max_bytes` is the largest size of the database.
+    `max_bytes` is `limits.database_bytes`, which the events of the days contain.
     """
     today = tx.now.wall // DAY_MS
     tx.run(_ADD, (today, *counts))

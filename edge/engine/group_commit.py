@@ -4,10 +4,10 @@ A unit is a synchronous function of a transaction. It has no other side effects,
 again. Units run in the order of submission. The transaction of a group begins, and its units run,
 on the event loop. On a fast disk, the loop commits it, too: to hand the COMMIT to a thread, and to
 share the interpreter's lock with it, takes longer than the disk. On a slow disk (`SLOW_COMMIT`),
-COMMIT runs on the database's thread. Meanwhile the loop reads, and runs units of the next group in
-memory, as long as they need only images of rows (`Transaction`), which include the changes of the
-committing group. The first unit that needs a statement is undone, and waits with all that follow it
-until the commit is done.
+COMMIT runs on the database's thread. Meanwhile the loop reads from connections and runs units of
+the next group in memory, as long as they need only images of rows (`Transaction`), which include
+the changes of the committing group. The first unit that needs a statement is undone; it and all
+units after it wait until the commit is done.
 
 A unit that may wait for the disk, because it reads many rows or rows that were not used recently,
 is submitted as `heavy`. A group with such a unit runs on the database's thread as a whole, and
@@ -49,7 +49,7 @@ RECLAIM_INTERVAL: Final = 5.0
 """Seconds between two calls of `SpaceGuard.reclaim`."""
 
 READ_TIME: Final = 5.0
-"""Maximum seconds of a query, which is then interrupted: the WAL grows while it runs."""
+"""Seconds after which a query is interrupted, because the WAL can grow while it runs."""
 
 READ_STEPS: Final = 10_000
 """SQLite instructions between two checks of the time that a query has taken."""
@@ -59,7 +59,8 @@ NOTHING: Final[Sequence[Send]] = ()
 CLOSED: Final = "the database is closed"
 
 _LOADED: Final = "images are loaded"
-"""A key of the caches that is missing after they were dropped."""
+"""The key of the caches that is set when the images are loaded, and missing after they were
+dropped."""
 
 
 class UnitLimits(NamedTuple):
@@ -73,7 +74,7 @@ class GroupLimits(NamedTuple):
     """The limits at which no further unit joins a group.
 
     Attributes:
-        units: larger groups gain nothing and delay the answers.
+        units: number of units; larger groups gain nothing and delay the answers.
         bytes: bytes of the units, because a few large messages take as long as many small ones.
         send_bytes: bytes of the stanzas to send. One presence of an account with many contacts
             becomes hundreds of stanzas, which are in memory until they are sent.
@@ -114,7 +115,7 @@ class _Group:
 
     Attributes:
         limits: the limits at which the group is full.
-        left: units that are left to another group.
+        left: units that were taken out of this group, for a later group.
         size: memory that the units take, in bytes.
         sent: bytes of the stanzas that they send.
     """
@@ -137,7 +138,7 @@ class _Group:
 
     @property
     def is_heavy(self) -> bool:
-        """Return whether one of its units may wait for the disk."""
+        """Return whether a unit that has not run yet may wait for the disk."""
         return any(unit.heavy for unit in self.units[self.done :])
 
     def add(self, unit: _Unit) -> None:
@@ -148,8 +149,8 @@ class _Group:
     def run_in_memory(self, unit: _Unit) -> bool:
         """Run a unit in memory and add it to the group; return whether that was possible.
 
-        A unit that needs a statement or fails is undone. It runs again in the transaction, where
-        its error is handled.
+        A unit that needs a statement or fails is undone. It runs again in a transaction, where its
+        error is handled.
         """
         try:
             self._run(unit)
@@ -160,7 +161,8 @@ class _Group:
         return True
 
     def run(self) -> None:
-        """Run the units that have not run, and leave those that have no room to another group."""
+        """Run the units that have not run; leave the rest to a later group when `send_bytes` is
+        reached."""
         for unit in self.units[self.done :]:
             if self.sent >= self.limits.send_bytes:
                 break
@@ -168,7 +170,7 @@ class _Group:
         self.leave_from(self.done)
 
     def leave_from(self, done: int) -> None:
-        """Leave the units after the first `done` to another group."""
+        """Leave the units after the first `done` to a later group."""
         self.left[:0] = self.units[done:]
         del self.units[done:]
 
@@ -192,7 +194,7 @@ class Store:
     Attributes:
         commits: transactions since the start.
         writes: transactions since the start that changed rows.
-        full: whether no more units should be submitted until `on_room` is called.
+        full: whether too many units wait; then no more should be submitted before `on_room`.
         group_limits: the limits of groups that begin from now on.
         reclaim_interval: seconds between two calls of `SpaceGuard.reclaim`.
         on_room: called when more units may be submitted again after `full`.
@@ -204,7 +206,7 @@ class Store:
         on_logged: called with the gateway's own events after their commit.
         on_broken: called when the database can no longer be trusted.
         before_commit: runs in each transaction after its units.
-        load_images: reads the large images, on the database's thread, after they were dropped.
+        load_images: reads the large images, on the database's thread, if they are not loaded.
     """
 
     def __init__(
@@ -258,7 +260,10 @@ class Store:
         bounds: UnitLimits,
         max_bytes: int | None = None,
     ) -> Store:
-        """Open the database at `path`; raises `SetupError` as `database.connect` does."""
+        """Open the database at `path`; raises what `database.connect` raises.
+
+        `bounds` limits the waiting units, `max_bytes` the database and its WAL together.
+        """
         guard = SpaceGuard(path, max_bytes)
         writer = await DatabaseThread.start(guard.connect)
         try:
@@ -269,13 +274,16 @@ class Store:
         return cls(writer, reader, clock, bounds, guard)
 
     def set_limits(self, bounds: UnitLimits, max_bytes: int) -> None:
-        """Change the limits of the units and the WAL; call `space.set_max_bytes` before."""
+        """Change the limits that were given to `open`, except for the size of the database file.
+
+        A unit of work must have changed that by `space.set_max_bytes` before.
+        """
         self._bounds = bounds
         self._guard.set_max_bytes(max_bytes)
 
     @property
     def waiting(self) -> UnitLimits:
-        """The number of waiting units, and their bytes."""
+        """The number of units that are not in a transaction yet, and the bytes of all units."""
         behind = 0 if self._behind is None else len(self._behind.units)
         return UnitLimits(len(self._waiting) + behind, self._size)
 
@@ -342,7 +350,7 @@ class Store:
         return await self._reader.call(self._query, query)
 
     async def close(self) -> None:
-        """Commit the waiting units, then close the database."""
+        """Commit the waiting units, then close both connections."""
         self._closing = True
         self.commit_window.wake()
         self._wake.set()
@@ -427,7 +435,7 @@ class Store:
             self._call(self.on_sends, unit.sends)
 
     def _next_group(self) -> _Group:
-        """Return the group of units that have run in memory, and the units that follow them."""
+        """Return the next group: the units that have run in memory, then waiting units."""
         group, self._behind = self._behind, None
         if group is None:
             group = self._new_group()
@@ -442,7 +450,10 @@ class Store:
         return Transaction(None, self._clock(), self._cache)
 
     async def _run_here(self, group: _Group) -> float | None:
-        """Run a group whose transaction has begun, and commit it; on a slow disk, on the thread."""
+        """Run a group whose transaction has begun; commit it here or, on a slow disk, on the thread.
+
+        Return the service second that the timer is set to, if any.
+        """
         connection = self._writer.raw
         changes = connection.total_changes
         try:
@@ -470,7 +481,7 @@ class Store:
         return group.tx.due
 
     def _begin_here(self, group: _Group) -> bool:
-        """Begin the transaction of a group; return False if it has to run on the thread.
+        """Begin the transaction of a group; return False if the group has to run on the thread.
 
         It has to if a unit is heavy, if beginning would wait for the disk or another process, or if
         the images were dropped, because reading them again takes long.
@@ -529,7 +540,10 @@ class Store:
             return query(tx)
 
     def _run_and_commit(self, group: _Group) -> float | None:
-        """Run a group in a transaction; if that fails, return the result of `_recover`."""
+        """Run a group in a transaction and commit it; if that fails, run its units one by one.
+
+        Return the service second that the timer is set to, if any.
+        """
         try:
             return self._run_in_transaction(group)
         except Exception as error:
@@ -550,7 +564,7 @@ class Store:
         return group.tx.due
 
     def _recover(self, group: _Group, error: Exception) -> float | None:
-        """Roll back a transaction that failed, and run each of its units in its own.
+        """Roll back a transaction that failed, and run each of its units in a separate one.
 
         Return the service second that the timer is set to, if any.
         """
