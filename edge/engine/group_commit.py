@@ -283,7 +283,7 @@ class Store:
 
     @property
     def waiting(self) -> UnitLimits:
-        """The number of units that are not in a transaction yet, and the bytes of all units."""
+        """The number of units that wait for a transaction, and the bytes of unanswered units."""
         behind = 0 if self._behind is None else len(self._behind.units)
         return UnitLimits(len(self._waiting) + behind, self._size)
 
@@ -450,7 +450,7 @@ class Store:
         return Transaction(None, self._clock(), self._cache)
 
     async def _run_here(self, group: _Group) -> float | None:
-        """Run a group whose transaction has begun; commit it here or, on a slow disk, on the thread.
+        """Run a group whose transaction has begun, and commit it; on a slow disk, on the thread.
 
         Return the service second that the timer is set to, if any.
         """

@@ -71,7 +71,7 @@ class Context(NamedTuple):
         tx.send(generation, self.encode(message), receipt)
 
     def encode(self, message: object) -> bytes:
-        """Encode a message by the encoder of its type (`Hooks.encode`)."""
+        """Encode a message with the encoder of its type (`Hooks.encode`)."""
         return self.hooks.encoders[type(message)](self, message)
 
 
@@ -98,7 +98,7 @@ AnswerHandler: TypeAlias = "Callable[[Context, Stanza], Work | bytes]"
 """A handler of iqs of type result or error."""
 
 DiscoHandler: TypeAlias = "Callable[[Context, Stanza], Work | None]"
-"""Answers service discovery queries about the nodes that its feature serves; returns `None` for
+"""Answers service discovery queries about the nodes that its feature serves. Returns `None` for
 other nodes."""
 
 SessionHook: TypeAlias = Callable[[Context, Transaction, Sender], None]
@@ -108,7 +108,7 @@ TimerHook: TypeAlias = Callable[[Context, Transaction], None]
 """Runs for the whole gateway, not for one session."""
 
 ReceiptHook: TypeAlias = Callable[[Context, Transaction, Sender | None, Sequence[int]], None]
-"""Handles rows whose stanzas a session has acknowledged, or did not receive before it ended.
+"""Handles rows, given by number, when a session has received their stanzas or has ended.
 
 The sender is `None` if the session has ended.
 """
@@ -132,10 +132,10 @@ UnacknowledgedHook: TypeAlias = Callable[[Context, Transaction, Iterable[bytes]]
 """Re-routes, in order, stanzas that no row stores and that an ended session did not receive."""
 
 OverflowHook: TypeAlias = Callable[[Context, Transaction, int, Sequence[bytes]], None]
-"""Re-routes stanzas, in order, for which the session of a generation has no room."""
+"""Re-routes, in order, stanzas for which a session, given by its generation, has no room."""
 
 RejectionHook: TypeAlias = Callable[[Transaction, bytes], None]
-"""Returns an error to the sender of a stanza that cannot be delivered for lack of room."""
+"""Sends an error to the sender of a stanza that can be neither delivered nor stored."""
 
 
 class UnreadablePayload(Exception):
@@ -178,7 +178,8 @@ class PublishedItem(NamedTuple):
 class Contents(NamedTuple):
     """The contents that a destination read from a message: events, or an item, perhaps with events.
 
-    `unreadable` is the reason why the message cannot be read, or empty.
+    `events` are pairs of a lane and an event. `unreadable` is the reason why the message cannot be
+    read, or empty.
     """
 
     events: list[tuple[str, NewEvent]]
@@ -218,7 +219,7 @@ class Destination(Protocol):
     """Receives the messages to one kind of address, at any level of quality of service."""
 
     def acceptance(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Acceptance:
-        """Return whether the sender may hand messages over, and whether the address exists."""
+        """Return whether the sender may hand messages over, and whether the address takes them."""
 
     def room_to_hold(
         self, context: Context, tx: Transaction, message: Message
@@ -267,7 +268,7 @@ class RegistrationError(FieldpostError):
 class Hooks:
     """The registry of all features' hooks, filled once at start.
 
-    A feature adds to the attributes; the engine, and the features that run hooks, read them.
+    Features add to the attributes. The engine, and the features that run hooks, read them.
     Functions in a list run in the order of their modules' names.
 
     Attributes:
@@ -280,20 +281,21 @@ class Hooks:
     server_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
     """Handlers of iqs to the gateway's own address, or without an address, by type and payload."""
     own_account_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
-    """Handlers of iqs to the sender's own account."""
+    """Handlers of iqs to the sender's own account, by type and payload."""
     account_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
-    """Handlers of iqs to the bare JID of another account."""
+    """Handlers of iqs to the bare JID of another account, by type and payload."""
     any_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
-    """Handlers of iqs to any address but a session's; they check the address."""
+    """Handlers of iqs to any address but a session's, by type and payload; they check the
+    address."""
     pubsub_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
-    """Handlers of iqs to the publish-subscribe service."""
+    """Handlers of iqs to the publish-subscribe service, by type and payload."""
     pubsub_requests: dict[tuple[str, str], Handler] = field(default_factory=dict)
-    """Handlers of requests of publish-subscribe, by type and element in `<pubsub/>`."""
+    """Handlers of publish-subscribe requests, by type of the iq and element in `<pubsub/>`."""
     stanza_handlers: dict[str, Handler] = field(default_factory=dict)
-    """Handlers of every `message`, every `presence`, and each `iq` of type get or set to a
-    session; see also `other_iq_answer`."""
+    """Handlers of stanzas by kind: `message`, `presence`, `iq` (of type get or set, to a session)
+    and `answer` (`other_iq_answer`)."""
     iq_answers: dict[str, Handler] = field(default_factory=dict)
-    """Handlers of answers to the gateway's own iqs, by their kind (`iq_ids`)."""
+    """Handlers of answers to the gateway's own iqs, by the kind in the iq's id (`iq_ids`)."""
     other_answer: AnswerHandler = field(default=lambda _context, _stanza: b"")
     event_payloads: dict[str, PayloadDecoder] = field(default_factory=dict)
     """Decoders of message payloads for the event log, by the payload's name in Clark notation."""
@@ -303,27 +305,30 @@ class Hooks:
     encoders: dict[type[Any], Encoder] = field(default_factory=dict)
     error_mappings: dict[type[Any], Callable[[Any], StanzaError]] = field(default_factory=dict)
     on_acknowledged: dict[str, ReceiptHook] = field(default_factory=dict)
-    """By kind of row (`Receipt`): run when peers have received the stanzas of such rows."""
+    """By kind of row (`Receipt`): run when a session has received the stanzas of such rows, but not
+    if they await an answer (`AWAITS_ANSWER`)."""
     on_unacknowledged: dict[str, ReceiptHook] = field(default_factory=dict)
-    """By kind of row: run when a session ends without having received the stanzas of such rows."""
+    """By kind of row (`Receipt`): run when a session ends, for such rows in flight to it: their
+    stanza was not received, or received and not answered (`AWAITS_ANSWER`)."""
 
     # What a feature advertises
     advertised: tuple[str, ...] = ()
     pubsub_advertised: tuple[str, ...] = ()
     pubsub_disco: list[DiscoHandler] = field(default_factory=list)
-    """Answer service discovery about some nodes of the publish-subscribe service."""
+    """Answer service discovery queries about some nodes of the publish-subscribe service."""
     stream_features: list[StreamFeature] = field(default_factory=list)
 
     # When a feature runs
     on_session_bound: list[SessionHook] = field(default_factory=list)
-    """Run when a session is bound; it cannot be sent anything yet."""
+    """Run when a session is bound. Nothing can be sent to the session yet."""
     on_available: list[SessionHook] = field(default_factory=list)
-    """Run when a session becomes, or is again, eligible for its account's messages."""
+    """Run when a session becomes eligible for its account's messages (available, with a priority of
+    0 or above), and when the capabilities of an eligible session become known."""
     on_unavailable: list[SessionHook] = field(default_factory=list)
     """Run when a session has sent unavailable presence."""
     on_caps_known: list[SessionHook] = field(default_factory=list)
-    """Run when the entity capabilities of a session become known, if it is not eligible for its
-    account's messages."""
+    """Run when the entity capabilities of a session that is not eligible for its account's messages
+    (`on_available`) become known."""
     on_detached: list[SessionHook] = field(default_factory=list)
     """Run when a session has lost its connection and can be resumed."""
     on_resumed: list[SessionHook] = field(default_factory=list)
@@ -331,7 +336,7 @@ class Hooks:
     on_session_end: list[SessionHook] = field(default_factory=list)
     """Run when a session ends, for any reason; after `on_session_lost` and `on_shutdown`."""
     on_session_lost: list[SessionHook] = field(default_factory=list)
-    """Run when a session ends while the gateway goes on."""
+    """Run when a session ends while the gateway continues to run."""
     on_shutdown: list[SessionHook] = field(default_factory=list)
     """Run when a session ends because the gateway stops."""
     on_timer: list[TimerHook] = field(default_factory=list)
@@ -343,14 +348,15 @@ class Hooks:
     on_external_change: list[TimerHook] = field(default_factory=list)
     """Run when another process has changed the database."""
     on_time_off: list[TimeOffHook] = field(default_factory=list)
-    """Run when the time that the gateway was switched off has become known late. Rows that wait
-    for days are aged by it; rows that wait for an hour at most are not."""
+    """Run when the time for which the gateway was off becomes known only after the start. Rows that
+    wait for days are aged by it; rows that wait for an hour at most are not."""
     on_unacknowledged_stanzas: list[UnacknowledgedHook] = field(default_factory=list)
     """Run when a session ends without having received stanzas that no row stores."""
     on_overflow: list[OverflowHook] = field(default_factory=list)
-    """Run when a session has no room for stanzas."""
+    """Run when a session has no room for stanzas of other sessions."""
     on_rejected_stanza: list[RejectionHook] = field(default_factory=list)
-    """Run for each stanza of an ended session that is refused for lack of room."""
+    """Run for each stanza that a session did not receive or has no room for, if the database failed
+    to store it."""
     _events: dict[Event[Any], list[Callable[..., None]]] = field(default_factory=dict)
 
     def add(self, table: dict[K, V], key: K, value: V) -> None:
@@ -366,7 +372,7 @@ class Hooks:
         self.other_answer = handler
 
     def adhoc_command(self, command: AdHocCommand) -> None:
-        """Offer an ad-hoc command of the publish-subscribe service."""
+        """Register an ad-hoc command, which the publish-subscribe service offers."""
         self.add(self.adhoc_commands, command.node, command)
 
     def encode(self, message_type: type[V], encoder: Callable[[Context, V], bytes]) -> None:

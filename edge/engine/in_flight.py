@@ -1,8 +1,9 @@
-"""Rows whose stanza was sent to a session that has not acknowledged it yet.
+"""Rows in flight: a session was sent their stanza, and has not acknowledged or answered it yet.
 
-The table is temporary: after a restart no row is in flight, and unacknowledged stanzas are sent
-again. Each kind of row belongs to one feature. The rows are also in memory, as an image of the
-table (`Transaction.cache`); the limits on unacknowledged stanzas bound its size.
+Some rows need an acknowledgement (XEP-0198), others an answer (`AWAITS_ANSWER`). The table is
+temporary: after a restart no row is in flight, and unacknowledged stanzas are sent again. Each kind
+of row belongs to one feature. The rows are also in memory, as an image of the table
+(`Transaction.cache`); the limits on unacknowledged stanzas bound its size.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ _Row: TypeAlias = tuple[str, int]
 """The kind and number of a row."""
 
 _Unwritten: TypeAlias = dict[tuple[str, int, int], bool]
-"""The rows of the table (kind, number, generation) by which the image differs from it: true if
-added, false if removed."""
+"""The rows (kind, number, generation) of the image that are not in the table yet (true), and those
+of the table that are not in the image any more (false)."""
 
 
 class _Image:
     """The image of the table in memory.
 
     Attributes:
-        rows: the generations of the sessions that a row's stanza was sent to.
-        sessions: the rows whose stanzas were sent to a session, by its generation.
+        rows: by row, the generations of the sessions to which it is in flight.
+        sessions: by the generation of a session, the rows in flight to it.
     """
 
     __slots__ = ("rows", "sessions")
@@ -67,7 +68,7 @@ def begin(tx: Transaction, receipt: Receipt, generation: int) -> None:
 
 
 def end(tx: Transaction, receipt: Receipt, generation: int) -> bool:
-    """Record that a session has received a row's stanza; return whether it was in flight to it."""
+    """Record that a session has received a row's stanza; return whether the row was in flight."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     if generation not in image.rows.get(receipt, ()):
         return False
@@ -76,26 +77,26 @@ def end(tx: Transaction, receipt: Receipt, generation: int) -> bool:
 
 
 def is_in_flight(tx: Transaction, row: _Row) -> bool:
-    """Return whether a row's stanza was sent to a session that has not acknowledged it."""
+    """Return whether a row is in flight to any session."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     return row in image.rows
 
 
 def generations(tx: Transaction, row: _Row) -> tuple[int, ...]:
-    """Return the generations of the sessions that have not acknowledged a row's stanza."""
+    """Return the generations of the sessions to which a row is in flight."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     return image.rows.get(row, ())
 
 
 def clear(tx: Transaction, row: _Row) -> None:
-    """Stop tracking a row."""
+    """Record that a row is no longer in flight to any session."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     for generation in image.rows.get(row, ()):
         _change(tx, image, row, generation, add=False)
 
 
 def forget_kind(tx: Transaction, kind: str, generation: int) -> None:
-    """Stop tracking a session's rows of one kind."""
+    """Record that no row of one kind is in flight to a session any more."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     for row in tuple(image.sessions.get(generation, ())):
         if row[0] == kind:
@@ -103,7 +104,7 @@ def forget_kind(tx: Transaction, kind: str, generation: int) -> None:
 
 
 def take_unacknowledged(tx: Transaction, generation: int) -> list[tuple[str, int]]:
-    """Remove and return (kind, row) of everything that a session has not acknowledged."""
+    """Remove and return (kind, number) of the rows in flight to a session."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     found = sorted(image.sessions.get(generation, ()))
     for row in found:

@@ -38,7 +38,7 @@ SELECT max(
 
 
 def epoch(tx: Transaction) -> str:
-    """Return the epoch; the row is read once."""
+    """Return the current epoch, which is read from its row only once."""
     found: str | None = tx.cache.get(EPOCH)
     if found is None:
         found = tx.cache[EPOCH] = read_text(tx, EPOCH)

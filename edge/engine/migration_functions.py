@@ -1,4 +1,4 @@
-"""SQL functions for migrations. Later versions must not change their results."""
+"""SQL functions that migrations call. Later versions must not change what they return."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Rules for how much a source or an account may store, and which messages are evicted for room.
 
-A message is charged with the bytes of its body and its key. One part in `RESERVED_SHARE` of each
-total is kept for sources with few messages, so that those who fill the total cannot shut out the
-others. Source: XEP QoS, "Memory attacks", 2 and 3.
+A source is the sender of messages (a bare JID). A message is charged with the bytes of its body and
+its key. One part in `RESERVED_SHARE` of each total is kept for sources with few messages, so that
+those who fill the total cannot shut out the others. Source: XEP QoS, "Memory attacks", 2 and 3.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edge.config.limits import Limits
 RESERVED_SHARE: Final = 8
 
 FEW_MESSAGES: Final = 4
-"""Number of messages below which a source may use the reserved share."""
+"""Number of messages of a source below which it may use the reserved share of a total."""
 
 ROW_OVERHEAD: Final = 64
 """Bytes that a stored message is charged with beside its body and its key."""
@@ -59,7 +59,7 @@ class EvictionPlan(NamedTuple):
 
 
 FITS: Final = EvictionPlan(None)
-"""There is room, and nothing is evicted."""
+"""The decision if there is room, so that nothing is evicted."""
 
 
 def plan_eviction(
@@ -78,6 +78,7 @@ def plan_eviction(
 
     Args:
         size: the charge of the message, in bytes.
+        source, total: the held messages of the source, and of all sources.
         oldest: yields the messages of the source, oldest first; called only if needed.
         grace: the age in seconds below which a message is not evicted.
     """
@@ -139,10 +140,11 @@ class LimitNames(NamedTuple):
 
 
 OFFLINE_LIMITS: Final = LimitNames("offline_{}", "offline_{}_per_source", "offline_total_{}")
-"""The limits of plain messages to accounts without a session (XEP-0160); new ones are refused."""
+"""The limits of plain messages stored for offline accounts (XEP-0160); above them, messages are
+refused."""
 
 OUTBOX_LIMITS: Final = LimitNames("outbox_{}_per_account", "outbox_{}_per_source", "outbox_{}")
-"""The limits of messages with quality of service that wait in an account's outbox."""
+"""The limits of guaranteed messages that wait in an account's outbox."""
 
 
 def exceeded_waiting_limit(
@@ -155,7 +157,7 @@ def exceeded_waiting_limit(
 
     Args:
         size: the charge of the message, in bytes.
-        mine: the messages of its source that wait for this account.
+        mine: the number of messages of its source that wait for this account.
     """
     return (
         _exceeded(names.source, size, waiting.source, limits.source)
@@ -165,7 +167,7 @@ def exceeded_waiting_limit(
 
 
 def _share_of(source: Usage, total: Usage) -> Usage:
-    """Return the part of a total that is open to a source: all of it, if it has few messages."""
+    """Return the part of `total` that a source may use; the whole if it has few messages."""
     if source.messages < FEW_MESSAGES:
         return total
     messages, room = total

@@ -1,6 +1,7 @@
 """Log refusals as events: at most one event per time window for each source and rule.
 
-The first refusal of a window is logged at once. Later refusals are counted in a row of a table, and
+A source is a bare JID or an IP address. A rule is the name of a limit or of another reason. The
+first refusal of a window is logged at once. Later refusals are counted in a row of a table, and
 logged when the window is over. The table is bounded: beyond its limit, refusals count for the
 source `other`. Some frequent events that are no refusals are counted in the same way. A rule may
 have details (`with_details`); beyond the table's limit they are dropped. Source: XEP QoS, "Memory
@@ -24,16 +25,16 @@ from edge.engine.hooks import Context
 OTHER_SOURCE: Final = "other"
 
 REPEATED: Final = "repeated"
-"""The rule name for a request that is repeated after its answer."""
+"""The rule name under which a request is counted that is repeated after its answer."""
 
 CHANGED: Final = "password_changed"
-"""The rule name for a change of the password by a device."""
+"""The rule name under which a change of its password by a device is counted."""
 
 _OTHER_EVENTS: Final = {
     CHANGED: NewEvent("device", name="password", level="Notice"),
     REPEATED: NewEvent("message", name=REPEATED, value=1.0, level="Informational"),
 }
-"""The events of rules that are no refusals; the value is that of a single occurrence."""
+"""The events of the rules that refuse nothing; the values are those of a single occurrence."""
 
 BATCH: Final = 256
 """Maximum windows that are closed in one unit of work."""
@@ -57,24 +58,24 @@ _from_json: Final = msgspec.json.Decoder(tuple[str, dict[str, str]]).decode
 
 
 def with_details(rule: str, text: str, tags: Mapping[str, str]) -> str:
-    """Return a rule name with the text and tags of its events, to count these separately."""
+    """Return a rule name with a text and tags, which get separate counts and events."""
     return f"{rule} {_to_json((text, tags)).decode()}"
 
 
 def without_details(rule: str) -> str:
-    """Return the name of a rule that may have details."""
+    """Return the name of a rule without its details, if it has any."""
     return rule.partition(" ")[0]
 
 
 def log(
     context: Context, tx: Transaction, sender: Sender, rule: str, limit: int | None = None
 ) -> None:
-    """Log that `rule` refused a request of the sender; `limit` is the exceeded limit, if any."""
+    """Log that `rule`, perhaps with the value `limit`, refused a request of the sender."""
     log_source(context, tx, sender.bare, rule, limit)
 
 
 def log_if_room(context: Context, tx: Transaction, sender: Sender, rule: str) -> None:
-    """Log an allowed request, unless the database is full.
+    """Log an allowed request under `rule`, unless the database is full.
 
     If the event found no room, the request itself would be undone.
     """
@@ -85,7 +86,7 @@ def log_if_room(context: Context, tx: Transaction, sender: Sender, rule: str) ->
 def log_source(
     context: Context, tx: Transaction, source: str, rule: str, limit: int | None = None
 ) -> None:
-    """Log that `rule` refused a request of a source, a bare JID."""
+    """Log that `rule`, perhaps with the value `limit`, refused a request of a source."""
     count(tx, context.limits, source, rule, limit)
 
 
@@ -97,9 +98,9 @@ def count(
     limit: int | None = None,
     times: int = 1,
 ) -> None:
-    """Count refusals, and log them at once if they are the first of their window.
+    """Count `times` refusals, and log them at once if they are the first of their window.
 
-    `limit` is the exceeded limit, if any.
+    `limit` is the value of the exceeded limit, if any.
     """
     if tx.row(_COUNT, (times, limit, source, rule)) is not None:
         return
@@ -115,7 +116,7 @@ def count(
 def close_due_windows(tx: Transaction, window: float) -> None:
     """Log the refusals of the windows that are over, and set the timer for the next window's end.
 
-    A window without refusals is closed; the others start anew.
+    A window without refusals is closed; after others, a new one of `window` service seconds begins.
     """
     for source, rule, times, limit in tx.rows(_OVER, (tx.now.service, BATCH)):
         if times:
@@ -136,7 +137,10 @@ def close_all_windows(tx: Transaction) -> None:
 
 
 def event(source: str, rule: str, times: int, limit: int | None) -> NewEvent:
-    """Return the event of refusals by a rule."""
+    """Return the event for `times` refusals by a rule, or occurrences if the rule refuses nothing.
+
+    `limit` is the value of the exceeded limit, if any.
+    """
     other = _OTHER_EVENTS.get(rule)
     if other is not None:
         return other._replace(source=source, value=float(times) if times > 1 else other.value)

@@ -55,7 +55,7 @@ class Router:
         self.stream_features = b"".join(make(self.context) for make in hooks.stream_features)
 
     def route(self, stanza: Stanza, full: str) -> Work | OffloadedWork | bytes:
-        """Return the work that a stanza of the session `full` asks for, or its answer."""
+        """Return the work for a stanza, or its answer; `full` is the full JID of its session."""
         self.stanzas += 1
         try:
             return self._find(stanza, full)(self.context, stanza)
@@ -109,7 +109,7 @@ class Router:
         return hooks.account_iqs.get(key)
 
     def load_images(self, tx: Transaction) -> None:
-        """Read the images that may have many rows."""
+        """Read the images that can have many rows, if they are not in memory."""
         in_flight.load(tx)
         for load in self.context.hooks.images:
             load(tx)
@@ -125,7 +125,10 @@ def _ignore(_context: Context, _stanza: Stanza) -> bytes:
 
 
 def refusal(stanza: Stanza, error: StanzaError, full: str) -> bytes:
-    """Return the error stanza that answers a stanza; errors, results and presence get none."""
+    """Return the error stanza that answers a stanza to `full`, its sender, or nothing.
+
+    Errors, results and presence are not answered.
+    """
     if stanza.attrs.get("type") in ("error", "result"):
         return b""
     from_ = stanza.attrs.get("to")

@@ -16,7 +16,7 @@ _CACHE: Final = "row numbers"
 def take(tx: Transaction, table: str) -> int:
     """Return the number of a new row of a table with AUTOINCREMENT.
 
-    All rows of the table are inserted with such numbers.
+    All rows of the table must be inserted with such numbers.
     """
     last: dict[str, int] = tx.cache.setdefault(_CACHE, {})
     found = last.get(table)

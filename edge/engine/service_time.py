@@ -9,10 +9,10 @@ exactly; across boots it is taken from the wall clock, if that was synchronised 
     the same boot        (not asked)         from the machine uptime
     another boot         yes                 from the wall clock: service seconds jump at the start
     another boot         not yet             unknown: stored rows are aged when it becomes known
-    any, never synchronised before           unknown, never counted
+    another boot, never synchronised before  unknown, never counted
 
-Rows that are stored between such a start and the first trusted moment are not aged by the time off.
-Setting the wall clock while the gateway runs moves no deadline.
+A time off that becomes known later ages only the rows that were stored before the start. Setting
+the wall clock while the gateway runs moves no deadline.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class ClockReading(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run of the gateway: the id of its boot, and service seconds minus machine uptime."""
+    """A run of the gateway: the boot's id, and in `lead` its service seconds minus the machine
+    uptime."""
 
     boot: str
     lead: float
@@ -69,7 +70,7 @@ class SavedTime(NamedTuple):
     """The saved state of the clock.
 
     Attributes:
-        service: service seconds.
+        service: the service second at which it was saved.
         boot: the boot's id, empty if nothing was saved yet.
         uptime: the machine uptime, in seconds.
         trusted: the last moment at which the wall clock was synchronised.
@@ -102,7 +103,7 @@ class Start(NamedTuple):
     Attributes:
         saved: the state of the clock from which the run continues.
         off: the seconds for which the gateway was off, since the last recorded moment of the
-            previous run; 0 if unknown, and not counted if implausible.
+            previous run; 0 if unknown. An implausible time off is not counted.
         known: how `off` is known, or why it is unknown.
         previous: how the previous run ended: `clean`, `unclean` or `unknown`.
     """
@@ -125,13 +126,14 @@ class TimeOff(NamedTuple):
 
 
 def start_run(saved: SavedTime, reached: float, at: ClockReading) -> Start:
-    """Return the service second from which a run continues, and the time off.
+    """Return the start of a run: the state from which it continues, and the time off.
 
     The time off is the time for which no gateway ran.
 
     Args:
         saved: the state that the previous run saved last.
         reached: the latest service second in other rows, or 0.
+        at: the reading of the clocks at the start.
     """
     reached = max(saved.service, reached)
     service, off = reached, 0.0
@@ -155,10 +157,10 @@ def start_run(saved: SavedTime, reached: float, at: ClockReading) -> Start:
 
 
 def advance(saved: SavedTime, run: Run, now: Now) -> tuple[SavedTime, TimeOff | None]:
-    """Return the state to save at this moment, and the time off if it has become known.
+    """Return the state to save at the moment `now`, and the time off if it has become known.
 
-    The caller ages rows by this time in the transaction that saves the state, so that they are
-    aged once.
+    The caller must age rows by the time off in the transaction that saves the state, so that they
+    are aged once.
     """
     here = saved._replace(
         service=now.service, boot=run.boot, uptime=now.service - run.lead, clean=False
@@ -192,5 +194,6 @@ def _known(off: float) -> TimeOffSource:
 
 
 def _off(trusted: TrustedMoment, service: float, wall: int) -> float:
-    """Return the seconds since a trusted moment that service seconds lack, at least 0."""
+    """Return the seconds since a trusted moment that the service seconds do not include yet, at
+    least 0."""
     return max(0.0, (wall - trusted.wall) / 1000 - (service - trusted.service))

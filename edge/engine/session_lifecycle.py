@@ -1,7 +1,7 @@
 """The life of a session as units of work: bind, detach, resume, acknowledge, end.
 
-Each runs the hooks of the features (`Hooks.on_session_bound` and the following). Rows whose stanzas
-a session never acknowledged are passed to their features; stanzas that no row stores are re-routed.
+Each runs the hooks of the features (`Hooks.on_session_bound` and the following). When a session
+ends, its rows in flight are passed to their features, and its other undelivered stanzas re-routed.
 The begin and end of sessions of the gateway's own accounts are counted for the event log
 (`event_counters`); resumptions are not counted, and neither are the ends of sessions at the
 gateway's stop, which its closing event implies. Source: XEP-0198, sections 4 and 5; RFC 6120,
@@ -46,7 +46,8 @@ class SessionLifecycle:
         full: str,
         grant: int | None = None,
     ) -> int | None:
-        """Bind a session; end the session that it replaces, and return its generation.
+        """Bind a session. End the session that it replaces, if any, and return the generation of
+        the replaced session.
 
         `grant` is the account's grant at log-in (`accounts.grant`), if the account is the gateway's
         own.
@@ -67,7 +68,7 @@ class SessionLifecycle:
         self._run_session_hooks(tx, generation, self._hooks.on_detached)
 
     def resume(self, tx: Transaction, generation: int) -> bool:
-        """Record that a session has a connection again; return false if it has ended."""
+        """Record that a session has a connection again; return false if the session has ended."""
         sessions.set_detached(tx, generation, False)
         return self._run_session_hooks(tx, generation, self._hooks.on_resumed)
 
@@ -101,8 +102,8 @@ class SessionLifecycle:
         """End a session and re-route only stanzas that rows store.
 
         Return the stanzas without a row that earlier units of this transaction have sent to the
-        session. These are not sent; the caller re-routes them after the stanzas that were sent
-        before.
+        session. These are not sent any more; the caller has to re-route them after the stanzas that
+        were sent before.
         """
         rows = self._end(tx, generation, reason)
         self._run_receipt_hooks(self._hooks.on_unacknowledged, tx, None, rows)
@@ -115,13 +116,13 @@ class SessionLifecycle:
         return len(stanzas)
 
     def reject(self, tx: Transaction, stanzas: Iterable[bytes]) -> None:
-        """Send errors to the senders of stanzas that were neither delivered nor stored."""
+        """Send errors to the senders of stanzas that can be neither delivered nor stored."""
         for stanza in stanzas:
             for hook in self._hooks.on_rejected_stanza:
                 hook(tx, stanza)
 
     def _end(self, tx: Transaction, generation: int, reason: str) -> list[tuple[str, int]]:
-        """End a session and return the rows that it has not acknowledged."""
+        """End a session and return its rows in flight, as (kind, number)."""
         sender = sessions.sender(tx, generation)
         if sender is not None:
             for hook in (*self._before_end, *self._hooks.on_session_end):
@@ -134,7 +135,7 @@ class SessionLifecycle:
     def _run_session_hooks(
         self, tx: Transaction, generation: int, hooks: Iterable[SessionHook]
     ) -> bool:
-        """Run hooks for a session; return false if it has ended."""
+        """Run hooks for a session; return false if the session has ended."""
         sender = sessions.sender(tx, generation)
         if sender is None:
             return False

@@ -5,7 +5,7 @@ The tables are temporary (`temporary_tables`), because sessions end with the pro
 generation is its number. Units of a session that was replaced find no row, and do nothing.
 
 The sessions of an account are cached in memory once they are read; every writer of these rows
-outside this module calls `forget_cached`.
+outside this module must call `forget_cached`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 
 COMPONENT_LINK: Final = 0
-"""The generation number for stanzas that a component sends to JIDs without a session."""
+"""The generation with which a component sends stanzas to JIDs that have no session here."""
 
 _BIND: Final = """
 INSERT INTO temp.sessions (generation, full, bare, account, grant, since)
@@ -64,8 +64,8 @@ class Session(NamedTuple):
         presence: the last presence that it broadcast, as XML.
         interested: whether it has requested the roster.
         detached: whether it lost its connection and can be resumed.
-        qos: the namespace of quality of service that it supports; empty if it supports none, `None`
-            while that is not known.
+        qos: the XML namespace of the quality of service that it supports; empty if it supports
+            none, `None` while that is not known.
         pubsub_unavailable: whether it is unavailable to the publish-subscribe service, whatever
             presence it broadcast.
         since: when it was bound, in service seconds.
@@ -93,8 +93,8 @@ def bind(
 ) -> None:
     """Insert a session; its full JID must be free.
 
-    `grant` is the account's grant at log-in (`accounts.grant`), or `None` if the log-in was to
-    another server.
+    `grant` is the account's grant at log-in (`accounts.grant`), or `None` if the session logged in
+    to another server, of which the gateway is a component.
     """
     tx.run(_BIND, (generation, full, bare, account, grant, tx.now.service))
     tx.cache.get(_SESSIONS, {}).pop(bare, None)
@@ -128,7 +128,7 @@ def set_detached(tx: Transaction, generation: int, detached: bool) -> None:
 
 
 def set_qos(tx: Transaction, generation: int, namespace: str | None) -> None:
-    """Set the namespace of quality of service that a session supports (see `Session.qos`)."""
+    """Set the XML namespace of the quality of service that a session supports (`Session.qos`)."""
     tx.run(_QOS, (namespace, generation))
     forget_cached(tx, generation)
 

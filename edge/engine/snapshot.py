@@ -26,9 +26,9 @@ _CHECK: Final = "PRAGMA quick_check(1)"
 
 
 def copy(source: Path, target: Path, now: Now, mark: Callable[[Transaction], T]) -> T:
-    """Copy the database to the new file `target`, check it, and return what `mark` returns.
+    """Copy the database to the new file `target`, check the copy, and return what `mark` returns.
 
-    `mark` runs in a transaction of the copy. The copy reads one state of the source, because writes
+    `mark` runs in a transaction of the copy. Copying reads one state of the source, because writes
     of the gateway would otherwise restart the copy again and again. The WAL grows meanwhile, and
     above `limits.wal_bytes` new messages are refused. Raises `FieldpostError`.
     """

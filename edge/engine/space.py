@@ -22,16 +22,16 @@ from edge.engine.space_rules import WAL_SHARE, SpaceLimits, SpaceUsage
 from edge.errors import StoreBroken, StoreFull
 
 FREE_PAGES: Final = 1024
-"""Free pages that the file keeps, 4 MiB, so that it does not grow and shrink all the time."""
+"""Free pages that the database file keeps, 4 MiB, so that it does not always grow and shrink."""
 
 VACUUM_PAGES: Final = 256
-"""Pages that are freed at once, 1 MiB: each is moved, and units of work wait meanwhile."""
+"""Maximum pages that are freed at once, 1 MiB: SQLite moves pages, and units of work must wait."""
 
 WAL_MARGIN: Final = 512 * 1024
 """Bytes that one more transaction may add to the WAL, approximately."""
 
 UNBOUNDED: Final = 2**62
-"""The free space of a database that is not in a file."""
+"""Bytes that stand for no limit, such as the free space of a database that is not in a file."""
 
 _ROOM: Final = "room"
 _LIMITS: Final = "limits of room"
@@ -89,7 +89,7 @@ def _exceeded_beside_reserved(
 
 
 def set_max_bytes(tx: Transaction, max_bytes: int) -> None:
-    """Change the limit of the database of this connection."""
+    """Change the limit of the database file on this connection (`database.limit_pages`)."""
     tx.run(database.limit_pages(max_bytes))
 
 
@@ -141,7 +141,7 @@ class SpaceGuard:
         self._limit = self._max_bytes = max_bytes
 
     def connect(self) -> sqlite3.Connection:
-        """Open the connection that writes; it waits for other processes in `begin` only."""
+        """Open the connection that writes; only `begin` makes it wait for other processes."""
         connection = database.connect(self._path, self._limit)
         connection.execute(_NO_WAIT)
         return connection
@@ -164,9 +164,9 @@ class SpaceGuard:
             connection.execute(_NO_WAIT)
 
     def begin_now(self, connection: sqlite3.Connection) -> bool:
-        """Begin a transaction; return False, without one, if that has to wait or fails.
+        """Begin a transaction; return False, without a transaction, if it has to wait or fails.
 
-        Then `begin` waits, or raises the error, on the database's thread.
+        In that case call `begin` on the database's thread, which waits or raises the error.
         """
         try:
             if not self._has_room(connection):
@@ -177,7 +177,7 @@ class SpaceGuard:
         return True
 
     def end(self) -> None:
-        """Allow writing again after the transaction."""
+        """Release the write lock that `begin` took to prevent writes in a transaction."""
         if self._guard is not None:
             guard, self._guard = self._guard, None
             guard.close()
@@ -185,7 +185,7 @@ class SpaceGuard:
     def explain_failure(
         self, connection: sqlite3.Connection, error: BaseException
     ) -> StoreFull | None:
-        """Return a `StoreFull` if a transaction failed for lack of room; it is rolled back.
+        """Return a `StoreFull` if a transaction, already rolled back, failed for lack of room.
 
         If the disk is full, a checkpoint moves the WAL's pages into the database, so that the WAL
         starts again in the space that it has, and smaller transactions find room.

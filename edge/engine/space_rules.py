@@ -1,7 +1,8 @@
 """Rules for whether the database has room for a new message: in its size, its WAL and on the disk.
 
 When the database is full, stored messages must still be delivered and deleted, and both take pages.
-So new messages are refused before SQLite would refuse writes; the difference is the reserve.
+So new messages are refused before SQLite would refuse writes; the difference is the reserve
+(`limits.database_reserve`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ class SpaceUsage(NamedTuple):
     """The space that the database takes, in bytes.
 
     Attributes:
-        live: pages in use.
-        free: pages that were freed and are used again.
+        live: pages of the database file in use.
+        free: its free pages, which are used before the file grows.
         disk: free space on the disk.
     """
 
@@ -31,7 +32,7 @@ class SpaceUsage(NamedTuple):
 
 
 class SpaceLimits(NamedTuple):
-    """The most space that the database may take, in bytes."""
+    """The options `database_bytes`, `database_reserve` and `wal_bytes` of `[limits]`, in bytes."""
 
     database: int
     reserve: int

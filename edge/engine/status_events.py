@@ -1,4 +1,4 @@
-"""Log events about the database itself: its migration, and the begin and end of a lack of room."""
+"""Log events about the database itself: its migration, and that it is full or has room again."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 
 ROOM: Final = 1024 * 1024
-"""Bytes of free room from which the database is no longer full. Without this margin, messages that
-come and go at the limit would log an event each time."""
+"""Bytes of free room with which a full database counts as no longer full. Without this margin,
+messages that come and go at the limit would cause an event each time."""
 
 _FULL: Final = "SELECT since FROM temp.fullness"
 _BEGIN: Final = "INSERT INTO temp.fullness (one, since) VALUES (1, ?)"

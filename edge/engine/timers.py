@@ -12,14 +12,14 @@ from edge.engine.hooks import Context
 from edge.engine.service_time import Now
 
 LONGEST_WAIT: Final = 60.0
-"""Maximum seconds of one wait of the event loop, whose timers stop while the machine is suspended;
+"""Maximum seconds of one wait. The event loop's timers stop while the machine is suspended, but
 service seconds do not."""
 
 
 def run(context: Context, tx: Transaction) -> None:
     """Perform the due tasks of the engine and the features, and set the timer for the next task.
 
-    The rest of a large batch is due again at once.
+    A task with too much work for one unit of work does a part, and sets the timer to fire at once.
     """
     refusals.close_due_windows(tx, context.limits.refusal_window)
     for hook in context.hooks.on_timer:

@@ -13,7 +13,7 @@ from edge.engine.database import Transaction
 
 
 class LimitUsage(NamedTuple):
-    """The usage of a limit; if it applies to each source or account, the largest and its owner."""
+    """The usage of a limit; for a limit of each source, account or lane, the largest and whose."""
 
     value: int
     of: str | None = None
@@ -26,6 +26,7 @@ class WaitingCounts(NamedTuple):
         held: messages in custody, before their `deliver`.
         outbox: messages in outboxes.
         offline: plain messages for accounts without a session.
+        dead: dead letters.
         in_doubt: dead letters that may have been delivered.
         events_unsealed: events that are not in a segment yet.
         segments: segments that the centre has not acknowledged.
@@ -117,7 +118,7 @@ SELECT a.name, count(*) FROM notifications AS w JOIN accounts AS a ON a.id = w.a
 GROUP BY w.account
 """,
 }
-"""Statements that return (owner, value of the first option, value of the second)."""
+"""By one or two options, the statement for their usage: rows of (owner, one value per option)."""
 
 _HELD_BY_SOURCE: Final = "SELECT source, count(*) FROM held GROUP BY source"
 _OUTBOX_BY_ACCOUNT: Final = """
@@ -138,7 +139,7 @@ SELECT coalesce(sum((
 
 
 def limits(tx: Transaction) -> dict[str, LimitUsage]:
-    """Return the usage of each option of `[limits]` that limits rows, by name."""
+    """Return the usage of each option of `[limits]` that limits stored rows, by its name."""
     found = {"refusal_sources": LimitUsage(_count(tx, _REFUSALS))}
     for names, sql in _TOTALS.items():
         found.update(zip(names, map(LimitUsage, tx.row(sql)), strict=True))
@@ -166,7 +167,7 @@ def waiting(tx: Transaction) -> WaitingCounts:
 
 
 def waiting_by_account(tx: Transaction) -> AccountCounts:
-    """Return the numbers of messages in custody, in outboxes and in offline storage."""
+    """Return the numbers of messages in custody, in outboxes and in offline storage, by account."""
     statements = (_HELD_BY_SOURCE, _OUTBOX_BY_ACCOUNT, _OFFLINE_BY_ACCOUNT)
     return AccountCounts(*(dict(tx.rows(sql)) for sql in statements))
 

@@ -1,4 +1,4 @@
-"""The gateway's database as the backlog of `sync.uplink`, and the facts for segment headers."""
+"""The gateway's database as the backlog of `sync.uplink`, and the gateway's state for segments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EVICTED: Final = "backlog-full"
 """Reason of a range that was dropped because the backlog was full."""
 
 NOT_SEALED: Final = "not-sealed"
-"""Reason of a range that was dropped because its epoch ended before it could be sealed."""
+"""Reason of a range that was dropped because its epoch ended and it could not be sealed."""
 
 _POSITIVE: Final = frozenset({"shipping", "certificate-renewed"})
 """Names of notices that report a success."""
@@ -61,7 +61,7 @@ class StoreBacklog:
         """Refuse to log any further event, so that the closing event is the last.
 
         Segments can still be sealed, even one or two per lane above the quota. A segment that the
-        centre rejects now is rejected again in the next run.
+        centre rejects from now on is not set aside; it is sent and rejected again in the next run.
         """
         self._closed = True
 
@@ -184,7 +184,8 @@ def begin_epoch(tx: Transaction, config: Config, state: GatewayState, reason: st
 def _seal_all(
     tx: Transaction, config: Config, state: GatewayState, lane: str
 ) -> list[segments.EvictedRange]:
-    """Seal all events of a lane; return the range that no segment can hold, if there is one."""
+    """Seal all events of a lane. If a segment cannot be encoded, delete the events that are left;
+    return their range."""
     uplink = config.uplink
     while draft := _draft(tx, lane, uplink.segment_events, uplink.segment_bytes):
         header = build_header(config.gateway.domain, draft, state)
@@ -241,10 +242,10 @@ def set_aside(tx: Transaction, digest: bytes, reason: str) -> None:
 
 
 def _log_lost(tx: Transaction, lost: Sequence[segments.EvictedRange], reason: str) -> None:
-    """Log the ranges just lost, and all ranges of earlier epochs that are not reported yet.
+    """Log the ranges in `lost`, and all lost ranges of earlier epochs that are not reported yet.
 
     Each range of the current epoch has a separate event. For an earlier epoch, one event has the
-    whole lost range of a lane; its value is the number of events that were lost just now.
+    whole lost range of a lane; its value is the number of events in `lost` of that lane.
     """
     epoch = meta.epoch(tx)
     counts: Counter[tuple[str, str]] = Counter()
@@ -282,7 +283,7 @@ def _log(
 
 
 class GatewayFacts:
-    """The source of the gateway's state for the headers of segments.
+    """The facts about the gateway that the headers of segments contain.
 
     Attributes:
         config_hash: SHA-256 of the configuration in use.

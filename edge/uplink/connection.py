@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # imported with the first uplink: without one it takes no mem
 
 
 class _Key(NamedTuple):
-    """The configuration of a transport and its uploader; `enrolment` is the content of the file."""
+    """The settings of a transport and its uploader; `enrolment` is the content of the file."""
 
     folder: str
     enrolment: bytes
@@ -55,7 +55,7 @@ class UplinkConnection:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Start to upload segments; raises `ConfigError`."""
+        """Start to upload segments, if an uplink is configured; raises `ConfigError`."""
         key = _key(self._folder, self._settings)
         self._use(key, self._build(self._settings))
 
@@ -77,7 +77,7 @@ class UplinkConnection:
             await configured.transport.close()
 
     async def prepare_reload(self, target: Config) -> Change:
-        """Create the transport of another configuration; raises `ConfigError`.
+        """Create the transport for the new configuration `target`; raises `ConfigError`.
 
         If the configuration of the uplink has not changed, the uploads continue.
         """
@@ -121,7 +121,7 @@ class UplinkConnection:
 
 
 def _key(folder: Path, settings: Config) -> _Key | None:
-    """Return the present configuration, or `None` if the enrolment cannot be read."""
+    """Return the key of a configuration, or `None` if the enrolment cannot be read."""
     uplink = settings.uplink
     try:
         content = read_regular(folder / uplink.enrolment) if uplink.enrolment else b""

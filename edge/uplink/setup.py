@@ -24,8 +24,8 @@ async def begin_epoch_if_needed(
 ) -> None:
     """Begin a new epoch if the database is a copy or runs on another board or card.
 
-    This must run before any event is written. A plain copy on the same card looks like the
-    original; only the centre can detect it. Raises `StoreError`.
+    This must run before any event is written. A copy that `fieldpost backup` did not make looks
+    like the original on the same card; only the centre can detect it. Raises `StoreError`.
     """
     found = await asyncio.to_thread(hardware.read, folder)
     state = await facts.state()
@@ -45,8 +45,8 @@ async def begin_epoch_if_needed(
 async def seal_and_stop(beats: HeartbeatSources, sealer: Sealer, backlog: StoreBacklog) -> None:
     """Seal all events, log the closing event as the last one, and seal it.
 
-    If the full backlog evicts segments, that is logged before the closing event. Raises
-    `StoreError` and `BacklogUnavailable`.
+    If segments are evicted because the backlog is full, that is logged before the closing event.
+    Raises `StoreError` and `BacklogUnavailable`.
     """
     await sealer.flush()
     backlog.close()
