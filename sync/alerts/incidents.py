@@ -1,8 +1,8 @@
 """Incidents: periods in which a subject has a problem, each with an alert at its start and end.
 
-Pure. A subject is a gateway, queue, limit or sensor. If it fails repeatedly, the intervals between
-its alerts grow. The alert of a problem that is known from delayed segments is delayed, because the
-problem may have ended meanwhile.
+Pure. A subject is a gateway, queue, limit or sensor, the fleet, or the ingest. If it fails
+repeatedly, the intervals between its alerts grow. An alert about a problem that is known from
+delayed segments is delayed, because the problem may have ended meanwhile.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from sync.alerts.rules import AllClear, Kind, Problem, Subject, Verdict, format_
 from sync.alerts.state import DAY_MS
 
 REPEAT_MS: Final = 3_600_000
-"""Shortest time in ms between two alerts of a subject. It doubles each time, to `MAX_REPEAT_MS`."""
+"""Minimum time in ms from the first alert of a subject to the second. The minimum doubles with each
+further alert, up to `MAX_REPEAT_MS`."""
 
 MAX_REPEAT_MS: Final = DAY_MS
-"""Longest time in ms between two alerts of a subject that fails repeatedly: once a day."""
+"""Greatest minimum time in ms between two alerts of a subject that fails repeatedly: a day."""
 
 CALM_MS: Final = 2 * MAX_REPEAT_MS
 """Time in ms without an alert after which a subject no longer counts as failing repeatedly."""
 
 HOLD_MS: Final = 3_600_000
-"""Delay in ms of an alert whose problem is known from delayed segments: within this time, the rest
-of a day's backlog arrives. Alerts of a gateway whose clock is far behind are delayed, too."""
+"""Delay in ms of an alert about a problem that is known from delayed segments: within this time,
+the rest of a day's backlog arrives. Segments seem delayed, too, if a gateway's clock is behind."""
 
 FORGET_MS: Final = 30 * DAY_MS
 """Time in ms without new data after which a subject is no longer monitored, and its alert ends."""
@@ -46,7 +47,7 @@ class Alert(msgspec.Struct, frozen=True):
 
     `since` and `until` are by the gateway's clock; for the kinds `silent` and `ingest_behind`, by
     the centre's. `id` is the same for start and end of an incident, and for repeated deliveries.
-    `held` counts the incidents of this subject without an alert since its last alert.
+    `held` counts this subject's problems that ended without an alert since its last alert.
     """
 
     id: str
@@ -77,11 +78,12 @@ class Incident(
 ):
     """The incident of a subject, active while `since` (ms) is set.
 
-    `noticed_day` is the day (ms) of the last problem. `pending_since` is when a problem without
-    alert was noticed, and `suppressed` whether its alert was left out because of a recent alert.
+    `noticed_day` is the start of the day on which the problem was last noticed. `pending_since` is
+    when a problem without an alert was noticed, `suppressed` whether that alert waits because the
+    last one is recent, `suppressed_count` the number of problems that ended in this state.
     `raised_at` is the time of the last alert, `min_interval` the minimum time from it to the next
-    alert, `ended_at` the latest end of the last incident; all in ms. `fixed_id` is the id of an
-    active incident whose `since` was changed after its alert, else empty.
+    alert, `ended_at` when the last incident had ended; all times in ms. `fixed_id` is the id of an
+    active incident whose `since` was changed after its alert; otherwise it is empty.
     """
 
     kind: Kind
@@ -114,11 +116,11 @@ class IncidentTracker:
         return [each for _, each in sorted(self._incidents.items())]
 
     def active(self) -> dict[Subject, int]:
-        """Map the subjects of active incidents to when they began (ms since 1970 UTC)."""
+        """Return when each active incident began (ms since 1970 UTC), by subject."""
         return {key: each.since for key, each in self._incidents.items() if each.since is not None}
 
     def cap_times(self, now: int) -> None:
-        """Move times after `now` to `now`, because the centre's clock was set back.
+        """Set times after `now` to `now`, in case the centre's clock was set back.
 
         Otherwise pending alerts would wait until the clock has reached these times again. An active
         incident keeps its id.
@@ -135,7 +137,7 @@ class IncidentTracker:
                     each.since = now
 
     def update(self, verdicts: Iterable[Verdict], now: int) -> list[Alert]:
-        """Return the alerts that the verdicts cause at `now` (ms since 1970 UTC), in order."""
+        """Apply verdicts at `now` (ms since 1970 UTC); return the alerts that they cause."""
         alerts: list[Alert] = []
         for verdict in verdicts:
             if isinstance(verdict, Problem):

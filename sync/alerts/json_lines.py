@@ -22,7 +22,7 @@ MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 """Size in bytes at which the file is rotated: some 25,000 alerts."""
 
 ROTATED_FILES: Final = 4
-"""Rotated files that are kept; `FILE.1` is the newest."""
+"""Number of rotated files that are kept: `FILE.1`, the newest, to `FILE.4`."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class JsonLinesOutput:
     max_file_bytes: int = MAX_FILE_BYTES
 
     def write(self, alerts: Sequence[Alert]) -> None:
-        """Write a line for each alert. Raises OSError, after which some lines may be written."""
+        """Write a line for each alert. Raises OSError; some lines may have been written then."""
         data = b"".join(map(_line, alerts))
         if not data:
             return

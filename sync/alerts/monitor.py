@@ -44,7 +44,7 @@ the service manager notices."""
 class AlertMonitor:
     """Monitors the fleet in `folder`; `clock` returns seconds since 1970 UTC.
 
-    Use it while `StateStore.locked` is held.
+    Use it only while the lock of `store` is held (`StateStore.locked`).
     """
 
     folder: FleetFolder
@@ -96,10 +96,10 @@ class AlertMonitor:
         return alerts
 
     def _update_state(self, now: int) -> tuple[FleetState, bool]:
-        """Read what is new; after a failure, start again from the saved state.
+        """Read the new batches of the tables; return the state, and whether it changed.
 
-        If the centre's clock was set back, the tables are read again, because facts that looked
-        too old while it was ahead were deleted.
+        After a failure, the next call continues from the saved state. If the centre's clock was set
+        back, the tables are read again: while it was ahead, facts that looked too old were deleted.
         """
         if self._state is not None and is_ahead_of(self._state, now):
             self._state = None
@@ -112,7 +112,10 @@ class AlertMonitor:
         return state, changed
 
     async def deliver(self, stopping: Callable[[], bool] = lambda: False) -> None:
-        """Send queued alerts to the webhook; stop if it fails. Raises OSError."""
+        """Send queued alerts to the webhook until one fails or `stopping` returns True.
+
+        Raises OSError when the journal cannot be saved.
+        """
         if self.webhook is None:
             return
         if await self.webhook.deliver(self._journal.webhook_queue, stopping):
@@ -155,11 +158,13 @@ class AlertMonitor:
         return record is not None and record.revoked is not None
 
     def _warn_unmonitored(self, state: FleetState) -> None:
-        """Log once per run that subjects or gateways exceed the limits and are not monitored."""
+        """Log, once for each gateway and once for the fleet, that something is not monitored."""
         counts = {name: each.unmonitored for name, each in state.gateways.items()}
         counts[""] = state.unmonitored
         for gateway, events in sorted(counts.items()):
             if events and gateway not in self._warned:
-                text = "some queues, sensors or gateways exceed the limits and are not monitored"
+                text = "queues, limits or sensors are not monitored: too many, or too long names"
+                if not gateway:
+                    text = "some gateways are not monitored: there are too many"
                 log_event(WARNING, "limit", text=text, gateway=gateway, events=events)
                 self._warned.add(gateway)

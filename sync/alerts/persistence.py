@@ -19,17 +19,19 @@ from sync.common.durable_files import locked, make_folders, replace_file
 from sync.common.errors import FleetError
 
 VERSION: Final = 1
-"""Version of both files. A state of another version is discarded and read from the tables again."""
+"""Version of both files. A state of another version is discarded, and the tables are read again; a
+journal of another version is an error."""
 
 FOLDER: Final = "alerts"
 """The folder of the files, below the folder of the tables."""
 
 MAX_WEBHOOK_QUEUE: Final = 1_000
-"""Most alerts that wait for the webhook. The oldest ones beyond it are discarded and counted."""
+"""Maximum number of alerts that wait for the webhook. If more wait, the oldest are discarded and
+counted."""
 
 MAX_OUTPUT_QUEUE: Final = 10_000
-"""Most alerts that wait to be written: one round may have an alert for each gateway, and more. The
-oldest ones beyond it are discarded and counted."""
+"""Maximum number of alerts that wait to be written to the output: one round can raise an alert for
+each gateway, and more. If more wait, the oldest are discarded and counted."""
 
 
 class _StateFile(msgspec.Struct, rename={"state": "seen"}):
@@ -57,7 +59,7 @@ class AlertJournal(
     dropped: int = 0
 
     def enqueue(self, alerts: list[Alert], *, webhook: bool) -> int:
-        """Enqueue alerts for the output and, if used, the webhook; return how many were dropped."""
+        """Enqueue alerts for the output and, if `webhook`, for it; return how many were dropped."""
         dropped = _push(self.output_queue, alerts, MAX_OUTPUT_QUEUE)
         if webhook:
             dropped += _push(self.webhook_queue, alerts, MAX_WEBHOOK_QUEUE)

@@ -1,7 +1,8 @@
 """The alert rules, which find problems in the fleet's state. Pure.
 
-They use the thresholds of the reports. Whether a gateway is silent is judged by the centre's clock,
-all else by the gateway's clock, so that an offline gateway causes no other alerts.
+They use the thresholds of the reports. Whether a gateway is silent, or the ingest is behind, is
+judged by the centre's clock, all else by the gateway's clock, so that an offline gateway causes no
+other alerts.
 """
 
 from __future__ import annotations
@@ -65,11 +66,14 @@ NEW_GATEWAY_TIMEOUT_S: Final = 3_600.0
 them. At the usual interval there are enough after half an hour."""
 
 MAX_TIMEOUT_S: Final = 30 * 86_400.0
-"""Longest silence timeout in seconds, after which a gateway is no longer monitored."""
+"""Longest silence timeout in seconds. A gateway without data for longer is no longer monitored."""
 
 
 class Subject(NamedTuple):
-    """The kind of a problem, its gateway ("" for the centre), and its queue, limit or sensor."""
+    """What can have a problem: the problem's kind, the gateway ("" for the centre), and a name.
+
+    The name is that of the queue, limit, sensor or silent gateway; `fleet`; or `ingest`.
+    """
 
     kind: Kind
     gateway: str
@@ -81,7 +85,7 @@ INGEST_BEHIND: Final = Subject("ingest_behind", "", "ingest")
 
 
 class Problem(NamedTuple):
-    """A problem that began at `since` and was still known at `until` (ms since 1970 UTC).
+    """A problem that began at `since` and lasted at least until `until` (ms since 1970 UTC).
 
     If `late`, it is known from delayed segments, and may have ended meanwhile.
     """
@@ -112,12 +116,12 @@ def problem(key: Subject, since: int, until: int, text: str, *, late: bool = Fal
 
 
 def format_time(ms: int) -> str:
-    """Format a time for people, in seconds, with `UTC`."""
+    """Format a time (ms since 1970 UTC) for people, to the second, with `UTC`."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def format_iso(ms: int) -> str:
-    """Format a time for programs: ISO 8601, UTC, in milliseconds."""
+    """Format a time (ms since 1970 UTC) for programs: ISO 8601, UTC, to the millisecond."""
     return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds")
 
 
@@ -133,7 +137,7 @@ def format_duration(ms: float) -> str:
 
 
 def judge_events(state: FleetState, active: Mapping[Subject, int]) -> Iterator[Verdict]:
-    """Judge each queue, limit and sensor. `active` maps active alerts to when they began (ms)."""
+    """Judge each queue, limit and sensor. `active` has the start (ms) of each active alert."""
     for name, gateway in sorted(state.gateways.items()):
         for queue, depths in sorted(gateway.queues.items()):
             yield from judge_queue(Subject("queue_stuck", name, queue), gateway, depths)
@@ -149,13 +153,13 @@ def judge_events(state: FleetState, active: Mapping[Subject, int]) -> Iterator[V
 def judge_queue(
     key: Subject, gateway: GatewayState, depths: Sequence[QueueDepth]
 ) -> Iterator[Verdict]:
-    """Judge whether a queue is stuck: items wait, and none was delivered for `STUCK_S` seconds.
+    """Judge whether a queue is stuck: none of its items was delivered for `STUCK_S` seconds.
 
-    There is no verdict while items wait for a shorter time.
+    Delayed items do not count. There is no verdict if the time without deliveries is shorter.
     """
     last = depths[-1]
     if not last.stalled:
-        text = f"Items are delivered again, or none is due; items: {last.depth}."
+        text = f"Items are delivered again, or only delayed ones are left; items: {last.depth}."
         yield AllClear(key, last.time, text)
         return
     since = _stuck_since(depths)
@@ -169,10 +173,10 @@ def judge_queue(
 
 
 def _stuck_since(depths: Sequence[QueueDepth]) -> int | None:
-    """Return when a stuck queue stalled; None if it is not stuck.
+    """Return since when (ms) a stuck queue has delivered nothing; None if it is not stuck.
 
-    Between two events that are too far apart nothing is known, so that the later one counts as
-    the start.
+    If two events are too far apart, nothing is known about the time between them, and the later one
+    counts as the start.
     """
     begin: int | None = None
     stuck: int | None = None
@@ -191,7 +195,7 @@ def _stuck_since(depths: Sequence[QueueDepth]) -> int | None:
 
 
 def judge_refusals(key: Subject, gateway: GatewayState, counts: RefusalCounts) -> Iterator[Verdict]:
-    """Judge whether this or the previous hour has far more refusals than the worst hour of a day.
+    """Judge whether this or the previous hour has far more refusals than a usual day's worst hour.
 
     The usual worst hour is known after a whole day; before that, there is no problem.
     """
@@ -218,7 +222,7 @@ def judge_refusals(key: Subject, gateway: GatewayState, counts: RefusalCounts) -
 
 
 def _usual_worst_hour(gateway: GatewayState, counts: RefusalCounts, hour: int) -> int | None:
-    """Return the median of the worst hours of the previous days; None if no day is known."""
+    """Return the median of the greatest hourly counts of previous days; None if none is known."""
     days = [day for day in gateway.days if day < hour // 24]
     worst = dict.fromkeys(days, 0)
     for each, count in counts.hours.items():
@@ -229,7 +233,7 @@ def _usual_worst_hour(gateway: GatewayState, counts: RefusalCounts, hour: int) -
 
 
 class KnownUntil(NamedTuple):
-    """The time until which a gateway's readings are complete; `late` if known with a delay."""
+    """Time until which a gateway's readings are complete; `late` if delayed segments show it."""
 
     time: int
     late: bool
@@ -238,8 +242,9 @@ class KnownUntil(NamedTuple):
 def known_until(gateway: GatewayState) -> KnownUntil | None:
     """Return the time until which a gateway's readings are complete.
 
-    That is the last reading, or the last system event less the time within which the gateway
-    should have shipped further readings. While readings arrive late, it is the last reading.
+    That is the time of the last reading or, if that is later, the time of the last system event
+    minus the silence timeout, within which the gateway would have shipped further readings. While
+    readings arrive late, it is always the time of the last reading.
     """
     segments = (*gateway.system_segments, *gateway.reading_segments)
     newest = max((each.arrived for each in segments), default=0)
@@ -255,9 +260,10 @@ def known_until(gateway: GatewayState) -> KnownUntil | None:
 
 
 def _readings_resumed(gateway: GatewayState) -> int:
-    """Return when segments of readings resumed after the last gap, in ms; 0 without a gap.
+    """Return when (ms) readings resumed after the last gap in their numbers; 0 without a gap.
 
-    That is when the segment was sealed, or its arrival if a fast clock dates its sealing later.
+    That is when the segment after the gap was sealed, or its arrival if that is earlier, because
+    the gateway's clock is fast.
     """
     sealed = [
         min(after.sealed, after.arrived)
@@ -276,8 +282,9 @@ def judge_sensor(
     resumed: int,
     active_since: int | None,
 ) -> Iterator[Verdict]:
-    """Judge whether a sensor is silent for much longer than its usual interval, up to `until`.
+    """Judge whether a sensor was silent for much longer than its usual interval at `until`.
 
+    `resumed` is when readings resumed after a gap, `active_since` when an active alert began (ms).
     There is no verdict if the usual interval is not known yet, or if readings of the silent time
     may be missing. An active alert ends only with a new reading.
     """
@@ -357,10 +364,10 @@ def judge_silence(
 ) -> Iterator[Verdict]:
     """Judge each gateway, the fleet and the ingest at `now`.
 
-    `landing` has the waiting segments by gateway. `active` maps active alerts to when they began
-    (ms); a gateway with an alert stays silent until its next arrival. If several gateways are
-    overdue and nothing has arrived since, the centre is the probable cause, and there is one alert
-    for the fleet. When arrivals resume after that, the timeout of each gateway starts again.
+    `landing` has the waiting segments by gateway. `active` has the start (ms) of each active
+    alert; a gateway with an alert stays silent until its next arrival. If several gateways are
+    overdue and nothing arrives from the others either, the centre is the probable cause, and there
+    is one alert for the fleet. When segments arrive again, the timeout of each gateway starts anew.
     """
     presences = dict(_presences(state, landing, now, is_revoked))
     newest = max((each.last_arrival for each in presences.values()), default=now)
@@ -378,7 +385,7 @@ def judge_silence(
         elif key not in alerted:
             (overdue if now - last > each.timeout else present).append((key, each.last_arrival))
     for key, last in present:
-        yield AllClear(key, last, f"Segments arrive again since {format_time(last)}.")
+        yield AllClear(key, last, f"Segments arrive again; the last one at {format_time(last)}.")
     yield from _judge_fleet(overdue, len(present), newest, now)
     yield from _judge_ingest(landing, now)
 
@@ -405,9 +412,10 @@ def _presences(
 def _receiving_since(
     state: FleetState, landing: Mapping[str, LandingBacklog], expected: Sequence[_Presence]
 ) -> int:
-    """Return since when the centre receives segments without a pause.
+    """Return since when (ms) the centre has received segments without a pause.
 
-    A pause is a time without arrivals longer than the timeout of half of the expected gateways.
+    A pause is a time without arrivals that is longer than the median timeout of the gateways in
+    `expected`, which have no active alert.
     """
     timeout = median_low([each.timeout for each in expected if not each.stopped] or [0])
     minutes = set(state.arrival_minutes).union(*(each.minutes for each in landing.values()))
@@ -430,10 +438,11 @@ def _silent(key: Subject, last_arrival: int, now: int) -> Verdict:
 def _judge_fleet(
     overdue: Sequence[tuple[Subject, int]], present: int, newest: int, now: int
 ) -> Iterator[Verdict]:
-    """Judge the gateways that are overdue while nothing arrived from any other gateway.
+    """Judge the `overdue` gateways; nothing has arrived from any gateway since `newest` (ms).
 
-    If several gateways are overdue, and at least as many as are not, the fleet is silent. If all
-    gateways are overdue, each is silent. Otherwise no gateway is judged before the next arrivals.
+    `present` is the number of gateways that are not overdue. If several are overdue, and at least
+    as many as are present, the fleet is silent. If the only gateway is overdue, it is silent.
+    Otherwise the overdue gateways are not judged before the next arrival.
     """
     if len(overdue) > 1 and len(overdue) >= present:
         text = (

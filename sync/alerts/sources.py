@@ -30,10 +30,11 @@ from sync.tables.delta import EVENTS, SEGMENTS, FleetTables, Snapshot
 from sync.tables.storage import File, Storage
 
 HISTORY_DAYS: Final = 8
-"""Days of the tables that are read without a saved state: today, and a week as the baseline."""
+"""Number of days of the tables that are read if there is no saved state: today, and a week as the
+baseline."""
 
 MAX_ROWS: Final = 16_384
-"""Most rows of a Parquet file that are converted to objects at once, to limit memory."""
+"""Maximum number of rows of a Parquet file converted to objects at once, to limit memory."""
 
 _LANES: Final = pa.array(["system", "readings"])
 _TIME_COLUMNS: Final = ("time", "arrived", "sealed_at")
@@ -46,8 +47,8 @@ _SEGMENT_COLUMNS: Final = (
 def scan_landing(segments: Storage, now: int) -> dict[str, LandingBacklog]:
     """Return the segments that wait at `now` (ms since 1970 UTC), by gateway. Raises OSError.
 
-    Files are not opened, only those of a gateway that seems silent: its clean stop may be in a
-    waiting segment.
+    Only the files of a gateway that seems silent are opened, because a waiting segment may contain
+    its clean stop.
     """
     files: dict[str, list[File]] = {}
     for path, file in waiting_files(segments).items():
@@ -91,12 +92,12 @@ def _identity(path: str) -> Identity | None:
 def read_batches(
     tables: FleetTables, state: FleetState | None, now: int
 ) -> tuple[FleetState, bool]:
-    """Read the rows of all new batches; return the state, and whether it changed.
+    """Add the rows of all new batches to the state; return it, and whether it changed.
 
     The files are those that the tables' log lists, without those written by maintenance. Without a
-    state to continue from, or if the log or a file is gone, the last `HISTORY_DAYS` are read. This
-    changes nothing and needs no lease. Raises OSError and FleetError when the tables cannot be
-    read.
+    state to continue from, or if the log or a file is gone, the last `HISTORY_DAYS` are read. The
+    tables are not changed, and no lease is needed. Raises OSError and FleetError when the tables
+    cannot be read.
     """
     snapshot = tables.snapshot()
     versions = _versions(snapshot)
@@ -137,7 +138,7 @@ def _versions(snapshot: Snapshot) -> dict[str, int]:
 
 
 def read_segments(state: FleetState, files: Iterable[str], since: int = 0) -> None:
-    """Add the rows of the table `segments` that arrived from `since` on (ms since 1970 UTC).
+    """Add to the state the rows of `segments` that arrived at `since` (ms since 1970 UTC) or later.
 
     Raises OSError when a file is missing or damaged, as `read_events` does.
     """
@@ -152,7 +153,7 @@ def read_segments(state: FleetState, files: Iterable[str], since: int = 0) -> No
 
 
 def read_events(state: FleetState, files: Iterable[str]) -> None:
-    """Add rows of the table `events`; the segments of their gateways must be added before."""
+    """Add rows of the table `events` to the state. Add the segments of their gateways first."""
     for row in _rows(
         files, Event._fields, lambda batch: batch.filter(pc.is_in(batch["lane"], value_set=_LANES))
     ):

@@ -15,36 +15,39 @@ import msgspec
 from sync.reports.shared.thresholds import BACKLOG_S, CLOCK_STEPPED, LIFE_EVENTS, RESET_EVENTS
 
 MAX_GATEWAYS: Final = 5_000
-"""Most gateways that are monitored, with some 10 kB of memory each."""
+"""Maximum number of gateways that are monitored, with some 10 kB of memory each."""
 
 MAX_QUEUES: Final = 128
-"""Most queues of a gateway that are monitored. A gateway reports 65 of its queues at a time."""
+"""Maximum number of monitored queues of a gateway. A gateway reports 65 of its queues at a time."""
 
-MAX_RULES: Final = 64
-"""Most limits of a gateway whose refusals are counted. A gateway has some thirty limits."""
+MAX_LIMITS: Final = 64
+"""Maximum number of limits of a gateway whose refusals are counted. A gateway has some thirty."""
 
 MAX_SENSORS: Final = 1_024
-"""Most sensors of a gateway that are monitored, because a device may invent names."""
+"""Maximum number of monitored sensors of a gateway: a device can invent any number of names."""
 
 MAX_NAME: Final = 512
 """Longest name of a queue, limit or sensor that is monitored, in characters."""
 
 MAX_DEPTHS: Final = 64
-"""Last depth events kept of a queue: five hours. A queue counts as stuck after half an hour."""
+"""Number of depth events kept of a queue: those of the last five hours. A queue counts as stuck
+after half an hour."""
 
 MAX_SEGMENTS: Final = 32
-"""Last segments kept of a lane: two and a half hours at the usual interval."""
+"""Number of the last segments kept of a lane: at the usual interval, two and a half hours."""
 
 MAX_READINGS: Final = 16
-"""Last times of readings kept of a sensor. Their median interval tolerates seven outliers."""
+"""Number of the last readings of a sensor whose times are kept. Their median interval tolerates
+seven outliers."""
 
 MAX_DAYS: Final = 9
-"""Days (UTC) of refusals kept: today, and the eight days before as the baseline."""
+"""Number of days (UTC) whose refusals are kept: today, and eight days before it as the baseline."""
 
 MAX_ARRIVAL_MINUTES: Final = 1_440
-"""Last minutes with arrivals of the fleet that are kept: at most one day."""
+"""Number of minutes with arrivals from any gateway that are kept, the last ones: a day or more."""
 
 LATE_MS: Final = round(1000 * BACKLOG_S)
+"""Time in ms from sealing to arrival after which a segment counts as delayed."""
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
@@ -101,7 +104,7 @@ class Heartbeat(NamedTuple):
 class QueueDepth(NamedTuple):
     """A depth event of a queue.
 
-    `stalled` is true if items wait for delivery and none was delivered since the previous event.
+    `stalled` is true if not all items are delayed and none was delivered since the previous event.
     """
 
     epoch: str
@@ -113,7 +116,9 @@ class QueueDepth(NamedTuple):
 
 
 class RefusalCounts(msgspec.Struct):
-    """The refusals because of one limit by hour since 1970, and the last refusal and its source."""
+    """The refusals because of one limit: counts by hour since 1970, and position and source of the
+    last one.
+    """
 
     hours: dict[int, int]
     last: EventPosition
@@ -144,10 +149,11 @@ class GatewayState(
 ):
     """The facts about a gateway.
 
-    `last_arrival` is its last arrival in the tables. `last_event` is its last event in the system
-    lane, `last_reading` the last one in the readings lane, `last_reset` the last of `RESET_EVENTS`,
-    before which no silence is measured. `last_late` is when a delayed segment of readings last
-    arrived. `unmonitored` counts events of queues, limits and sensors that are not monitored.
+    `last_arrival` is when its last segment in the tables arrived (ms), `last_late` when its last
+    delayed segment of readings arrived (ms). `last_event` is its last event in the system lane,
+    `last_reading` the last one in the readings lane, `last_reset` the last of `RESET_EVENTS`,
+    before which no silence is measured. `days` are the days since 1970 with system events.
+    `unmonitored` counts events of queues, limits and sensors that are not monitored.
     """
 
     last_arrival: int = 0
@@ -198,7 +204,7 @@ def insert_bounded(items: list[_Item], item: _Item, limit: int) -> None:
 
 
 def add_arrival(state: FleetState, gateway: str, arrived: int) -> GatewayState | None:
-    """Note an arrival of a gateway; return its state, None beyond `MAX_GATEWAYS`."""
+    """Note an arrival of a gateway; return its state, or None if `MAX_GATEWAYS` are monitored."""
     insert_bounded(state.arrival_minutes, arrived // MINUTE_MS, MAX_ARRIVAL_MINUTES)
     if gateway not in state.gateways and len(state.gateways) >= MAX_GATEWAYS:
         state.unmonitored += 1
@@ -209,7 +215,7 @@ def add_arrival(state: FleetState, gateway: str, arrived: int) -> GatewayState |
 
 
 def add_segment(gateway: GatewayState, lane: str, segment: Segment) -> None:
-    """Add an accepted segment, which is delayed if it arrived `LATE_MS` after it was sealed."""
+    """Add an accepted segment of `lane`; it is ignored if that is `logs`."""
     if lane == "system":
         insert_bounded(gateway.system_segments, segment, MAX_SEGMENTS)
     elif lane == "readings":
@@ -219,7 +225,7 @@ def add_segment(gateway: GatewayState, lane: str, segment: Segment) -> None:
 
 
 def add_event(gateway: GatewayState, event: Event) -> None:
-    """Add an event of the lanes `system` and `readings`.
+    """Add an event of the lane `system` or `readings`.
 
     An event dated after its arrival gets the time of its arrival, so that a fast clock hides
     nothing.
@@ -260,7 +266,7 @@ def _add_day(gateway: GatewayState, day: int) -> None:
 
 
 def _add_refusal(gateway: GatewayState, name: str, event: Event, position: EventPosition) -> None:
-    if not _is_monitored(gateway, gateway.refusals, name, MAX_RULES):
+    if not _is_monitored(gateway, gateway.refusals, name, MAX_LIMITS):
         return
     new = RefusalCounts({}, position, event.source or "")
     counts = gateway.refusals.setdefault(name, new)
@@ -310,7 +316,7 @@ def _number(tags: Mapping[str, str], name: str) -> int:
 
 
 def is_ahead_of(state: FleetState, now: int) -> bool:
-    """Return whether an arrival is an hour after `now`, because the centre's clock was set back."""
+    """Return whether an arrival is over an hour after `now`: the centre's clock was set back."""
     return bool(state.arrival_minutes) and state.arrival_minutes[-1] * MINUTE_MS > now + HOUR_MS
 
 
@@ -326,8 +332,8 @@ def cap_times(state: FleetState, now: int) -> None:
 def forget(state: FleetState, now: int, after: int) -> None:
     """Delete gateways, and their queues, limits and sensors, without new data for `after` ms.
 
-    For queues, limits and sensors that time ends with their gateway's last event, so that a gateway
-    that is offline keeps them.
+    For queues, limits and sensors, that time is measured back from their gateway's last event, so
+    that an offline gateway keeps them.
     """
     state.gateways = {
         name: each for name, each in state.gateways.items() if each.last_arrival >= now - after

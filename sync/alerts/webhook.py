@@ -28,10 +28,10 @@ TIMEOUT_S: Final = 10.0
 """Timeout of one request in seconds."""
 
 MAX_ROUND_S: Final = 30.0
-"""Seconds after which a call sends no further alert, so that the rules are evaluated again."""
+"""Seconds after which `Webhook.deliver` sends no further alert, so that the next round starts."""
 
 MAX_REJECTIONS: Final = 5
-"""Rejections of one alert after which it is discarded, so that it does not block all others."""
+"""Number of rejections after which an alert is discarded, so that it does not block all others."""
 
 _REJECTIONS: Final = (400, 413, 415, 422)
 
@@ -48,7 +48,7 @@ def check_url(url: str, token: str = "") -> str:
     except ValueError:
         host, parts = "", urlsplit("")
     if host and token and parts.username is not None:
-        msg = "the webhook's URL contains a user, so a token cannot be sent as well; remove one"
+        msg = "the webhook's URL cannot contain a user if a token is set; remove one of the two"
         raise FleetError(msg)
     if parts.scheme == "https" and host:
         return url
@@ -109,7 +109,7 @@ class Webhook:
         if status in _REJECTIONS:
             self.rejections += 1
             if self.rejections >= MAX_REJECTIONS:
-                text = f"the webhook rejected an alert with status {status}; it is discarded"
+                text = f"the webhook rejects an alert with status {status}; the alert is discarded"
                 log_event(ERROR, "webhook", text=text, id=alert.id)
                 self.failures = self.rejections = 0
                 return True

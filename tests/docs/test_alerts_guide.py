@@ -60,7 +60,7 @@ def test_the_table_of_thresholds_is_the_codes() -> None:
         "days of history learnt at the start": HISTORY_DAYS,
         "sensors of a gateway": state.MAX_SENSORS,
         "queues of a gateway": state.MAX_QUEUES,
-        "rules of a gateway": state.MAX_RULES,
+        "limits of a gateway": state.MAX_LIMITS,
         "gateways": state.MAX_GATEWAYS,
     }
 

@@ -264,7 +264,7 @@ def test_silent_sensor_recovers_only_with_a_reading() -> None:
 def test_subjects_beyond_the_limits_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "MAX_SENSORS", 3)
     monkeypatch.setattr(bounds, "MAX_QUEUES", 2)
-    monkeypatch.setattr(bounds, "MAX_RULES", 1)
+    monkeypatch.setattr(bounds, "MAX_LIMITS", 1)
     monkeypatch.setattr(bounds, "MAX_GATEWAYS", 1)
     state, site = FleetState(), GatewayEvents()
     told(state, site, "readings", [(NOON + at, reading_event(f"s{at}")) for at in range(5)])
