@@ -21,10 +21,10 @@ _ARCHIVED: Final = ("accepted", "duplicate")
 _SEGMENTS: Final = ".seg"
 
 _NAME_DIGITS: Final = 16
-"""Hexadecimal digits of a file's SHA-256 in its name in the quarantine: 64 bits identify it."""
+"""Number of digits of a file's SHA-256 in its name in the quarantine: 64 bits identify the file."""
 
 THREADS: Final = 8
-"""Concurrent moves: each waits for an fsync or an object store."""
+"""Number of concurrent moves: each waits for an fsync or an object store."""
 
 
 class IngestedFile(NamedTuple):
@@ -36,7 +36,7 @@ class IngestedFile(NamedTuple):
 
 
 def waiting_files(segments: Storage) -> dict[str, File]:
-    """Return the segments that wait to be read, by path."""
+    """Return the files that wait for the ingest, in the landing or set aside, by path."""
     return {
         file.path: file for folder in (LANDING, ASIDE) for file in segments.files(folder, _SEGMENTS)
     }
@@ -70,10 +70,10 @@ def _archive_lane(segments: Storage, files: Iterable[IngestedFile]) -> None:
 
 
 def _targets(file: IngestedFile) -> list[str]:
-    """Return the places for a file, best first.
+    """Return the paths to which a file can be moved, best first.
 
-    A name in the quarantine contains digits of the file's digest; the name of a file set aside
-    already has them.
+    A name in the quarantine contains digits of the file's SHA-256; the name of a file that the
+    receiver set aside already has them.
     """
     relative = _relative(file)
     digits = f".{file.sha256[:_NAME_DIGITS]}"

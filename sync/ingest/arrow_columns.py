@@ -23,12 +23,12 @@ from sync.segment.typed_arrays import CODES, FLOATS, INTEGERS
 from sync.tables.arrow_schemas import TAGS, TIME
 
 MAX_TEXT: Final = 32 * 1024 * 1024
-"""Most bytes of text in all rows of a column, or in all tags, to limit a worker's memory: a segment
-can contain a long text once for 65,536 rows. A segment with more is refused. A gateway seals at
-4 MiB of characters."""
+"""Maximum bytes of text in all rows of a column, or in all tags, to limit a worker's memory: a
+segment can store a long text once for 65,536 rows. A segment with more is refused. A gateway seals
+a segment at 4 MiB of characters."""
 
 _ALWAYS_FITS: Final = MAX_TEXT // 4
-"""Characters that never need more bytes than `MAX_TEXT`."""
+"""Number of characters that never need more than `MAX_TEXT` bytes."""
 
 _EXACT: Final = 2**53
 """Integers up to here are exact as floats, so that dividing them rounds only once."""
@@ -136,7 +136,7 @@ def _no_tags(rows: int) -> pa.Array:
 
 
 def _require_small(texts: Sequence[str]) -> None:
-    """Raise SegmentError for too much text, before an array with it is created."""
+    """Raise SegmentError if the texts are too long together, before an array of them is created."""
     size = sum(map(len, texts))
     if _ALWAYS_FITS < size <= MAX_TEXT:
         size = sum(len(text.encode()) for text in texts)

@@ -59,7 +59,7 @@ def _judge(rows: Iterable[Row], snapshot: Snapshot) -> list[Row]:
 
 
 def _result(row: Row, verdict: Verdict | None) -> Row:
-    """Combine a decoded row with the verdict; files that were set aside have none."""
+    """Return the result for a row, as columns. A file that was set aside has no verdict: a fork."""
     if row["reason"] is not None:
         return {"fate": "bad"}
     if verdict is None:
@@ -72,10 +72,10 @@ def _result(row: Row, verdict: Verdict | None) -> Row:
 def _write_events(
     files: BatchFiles, rows: Iterable[Row], events: int, storage: Storage
 ) -> list[AddAction]:
-    """Write the events of accepted files; return the actions that add them.
+    """Write the events of accepted files, `events` in number; return the actions that add them.
 
-    The part files contain the events of all files that could be read. If the ledger refused one
-    of these, the accepted files are decoded once more.
+    Decoding has made part files with the events of all files that could be read. If the ledger
+    refused one of these files, the accepted ones are decoded once more.
     """
     accepted = {row["path"]: row["sha256"] for row in rows if row["fate"] == ACCEPTED}
     if not accepted:
@@ -88,11 +88,11 @@ def _write_events(
 def _part_files(
     decoded: Iterable[Mapping[str, Any]], accepted: Mapping[str, str], events: int
 ) -> Iterator[PartFile]:
-    """Yield the part files, with those of one task at a time in memory.
+    """Assemble the part files from `decoded` rows, with those of one Spark task in memory.
 
-    Raises FleetError unless the files that were read include those in `accepted`, with these
-    SHA-256, and the part files have `events` events. All rows of a task come from one run of it,
-    even if Spark has repeated the task.
+    Raises FleetError unless all files in `accepted` were read with the SHA-256 given there, and the
+    part files have `events` events. All rows of a task come from one run of it, even if Spark has
+    repeated the task.
     """
     read: dict[str, str] = {}
     pieces: list[bytes] = []
@@ -106,7 +106,8 @@ def _part_files(
             yield PartFile(row["day"], row["events"], b"".join(pieces))
             pieces = []
     if events or not accepted.items() <= read.items():
-        raise FleetError("a segment changed while it was ingested; nothing was committed")
+        msg = "a segment changed while it was ingested; nothing was committed; ingest again"
+        raise FleetError(msg)
 
 
 def _counts(rows: Iterable[Row]) -> Counts:

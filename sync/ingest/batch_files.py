@@ -34,7 +34,7 @@ _FILE: Final = pa.schema(
         ("content", pa.binary()),
     ]
 )
-"""The columns of Spark's file source."""
+"""The columns of Spark's data source `binaryFile`."""
 
 
 class LocalFiles:
@@ -54,9 +54,9 @@ class LocalFiles:
         return rows
 
     def pieces(self, chosen: Collection[str] | None) -> Iterator[dict[str, Any]]:
-        """Yield the columns `PIECES` of the rows of `DECODED`.
+        """Yield the columns `PIECES` of the decoded rows, which contain the part files.
 
-        With `chosen`, only the files with these paths are decoded, once more.
+        With `chosen`, only the files with these paths are included; they are decoded once more.
         """
         decoded = self._decoded if chosen is None else decode_files(self._read(chosen))
         for batch in decoded:
@@ -67,7 +67,7 @@ class LocalFiles:
         self._decoded = []
 
     def _read(self, chosen: Collection[str] | None) -> Iterator[pa.RecordBatch]:
-        """Yield a row of Spark's file source for each file."""
+        """Yield a row with the columns `_FILE` for each file, or for those with `chosen` paths."""
         for file in self._files:
             if chosen is None or file.path in chosen:
                 with suppress(FileNotFoundError):
@@ -93,7 +93,7 @@ class SparkFiles:
         self._decoded = self._decode(self._paths).persist(StorageLevel.DISK_ONLY)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Decode the files. Raises FleetError if Spark has left out a file."""
+        """Do the same as `LocalFiles.rows`. Raises FleetError if Spark has left out a file."""
         files = self._decoded.where(F.col("path").isNotNull()).select(*arrow_schemas.FILES.names)
         rows = [self._relative(row) for row in files.toArrow().to_pylist()]
         read = {row["path"] for row in rows}
@@ -105,7 +105,7 @@ class SparkFiles:
         return rows + self._empty.rows()
 
     def pieces(self, chosen: Collection[str] | None) -> Iterator[dict[str, Any]]:
-        """Yield the pieces of part files one by one."""
+        """Yield the same as `LocalFiles.pieces`, row by row from Spark."""
         decoded = self._decoded if chosen is None else self._decode(list(chosen))
         for row in decoded.select(*PIECES).toLocalIterator():
             yield self._relative(row.asDict())
@@ -115,7 +115,7 @@ class SparkFiles:
         self._decoded.unpersist()
 
     def _decode(self, paths: Sequence[str]) -> DataFrame:
-        """Decode files. Spark skips files that vanish after this call, not earlier."""
+        """Decode the files that exist now. Spark skips those that vanish after this call itself."""
         source = self._spark.read.format("binaryFile").schema(from_arrow_schema(_FILE))
         names = [tables.escape_glob(self._segments.uri(path)) for path in paths]
         try:
@@ -133,4 +133,4 @@ class SparkFiles:
 
 
 BatchFiles = LocalFiles | SparkFiles
-"""The files of a batch that still exist. The decoded rows are kept until they are closed."""
+"""The files of a batch that still exist. The decoded rows are kept until `close` is called."""

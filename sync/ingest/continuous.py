@@ -28,12 +28,12 @@ EVERY_S: Final = 60.0
 two minutes."""
 
 MIN_PAUSE_S: Final = 1.0
-"""Least seconds for which the lease is free between two runs. Maintenance tries more often to take
-the lease."""
+"""Minimum seconds for which the lease is free between two runs. Maintenance tries to take the lease
+more often than that."""
 
 LOG_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of the log that are kept when it is truncated: more than 20,000 lines, some days. They are
-in memory for a moment."""
+"""Size in bytes from which the log is truncated, and number of its last bytes that are kept: more
+than 20,000 lines, some days. They are in memory for a moment."""
 
 _STDERR: Final = 2
 
@@ -50,10 +50,10 @@ def run_continuously(
 ) -> None:
     """Ingest every `every_s` seconds until `control.stopping` is set.
 
-    `session` starts Spark; it is called only if too many files wait for this process alone (see
-    `ingest_waiting`). `on_run` gets the result of each run. While maintenance holds the lease, runs
-    are skipped. `log` is the file to which stderr is written, None if it is not a file; it is
-    truncated at `LOG_BYTES`. Raises FleetError if a run fails.
+    `session` starts Spark; it is called only if too many files wait to ingest them without Spark
+    (see `ingest_waiting`). `on_run` gets the result of each run. While maintenance holds the lease,
+    runs are skipped. `log` is the file to which stderr is written, None if stderr is not a file; it
+    is truncated at `LOG_BYTES`. Raises FleetError if a run fails.
     """
     while not control.stopping.is_set():
         began = time.monotonic()
@@ -67,10 +67,10 @@ def run_continuously(
 def truncate_log(log: Path, most: int = LOG_BYTES) -> None:
     """Truncate stderr, a file that was opened as `log`, if it has more than `most` bytes.
 
-    The last `most` bytes are kept in `log`.1. The file is not renamed, because the JVM appends to
-    it too. It is accessed by its descriptor, because another process may have replaced `log`. Lines
-    written between copying and truncating are lost. If the copy fails, all lines are lost, and the
-    truncated log says so. Raises OSError if the file cannot be truncated.
+    The last `most` bytes are copied to a file with the suffix `.1`. The log is not renamed, because
+    the JVM appends to it too. It is accessed by its descriptor, because another process may have
+    replaced `log`. Lines written between copying and truncating are lost. If copying fails, all
+    lines are lost, and the truncated log says so. Raises OSError if the log cannot be truncated.
     """
     if os.fstat(_STDERR).st_size <= most:
         return

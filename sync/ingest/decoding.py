@@ -22,12 +22,12 @@ from sync.tables.arrow_schemas import DECODED, EVENTS, FILES
 from sync.tables.part_files import PartFile, PartFiles
 
 MAX_DAYS: Final = 32
-"""Most days (UTC) with events of one segment, because each day becomes a file. A segment with more
-days is refused. It is sealed within minutes; if the clock was set, it covers two or three days."""
+"""Maximum number of days (UTC) with events of one segment, because each day becomes a file. A
+segment with more is refused. It usually covers minutes, or two or three days if the clock was set."""
 
 PIECE_BYTES: Final = 1024 * 1024
-"""Bytes of a piece of a part file: Spark pickles rows for the driver, and copies each five
-times."""
+"""Size in bytes of the pieces of a part file: Spark pickles rows for the driver, and copies each
+row five times."""
 
 _COPIED: Final = [each.name for each in fields(SegmentHeader) if each.name in FILES.names]
 """Fields of the header that are columns of the table `segments`, some in another form."""
@@ -70,7 +70,7 @@ def _pieces(parts: Iterable[PartFile]) -> Iterator[pa.RecordBatch]:
 
 
 def _decoded(content: bytes, arrived: int) -> tuple[dict[str, Any], dict[str, pa.RecordBatch]]:
-    """Decode a file: the columns of its row, and its events by their day in UTC."""
+    """Decode a file; return the columns of its row, and its events by their day in UTC."""
     if len(content) > MAX_FILE:
         return {"reason": "size", "detail": f"more than {MAX_FILE} bytes"}, {}
     try:

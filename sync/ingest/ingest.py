@@ -1,8 +1,8 @@
 """Ingest landed segments into the tables, exactly once.
 
-Two layers make it exactly once: the receiver creates each file exclusively; and the ledger of
-segments, to which each batch is committed under an application transaction, records what is in the
-tables.
+Two things make it exactly once: the receiver never replaces a landed file, and the ledger records
+which segments are in the tables. Each batch is committed to both tables under one number (an
+application transaction of Delta Lake), so that two processes cannot commit the same batch.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ CLEANED_EVERY: Final = 100
 
 HERE_FILES: Final = BATCH_FILES
 HERE_BYTES: Final = TASK_BYTES
-"""Most files, and most bytes of files, that are ingested without Spark: as much as one Spark task
-would ingest, in less time than Spark needs to start."""
+"""Maximum number of files (`HERE_FILES`), and of their bytes together (`HERE_BYTES`), that are
+ingested without Spark: as much as one Spark task would ingest, in less time than Spark needs to
+start."""
 
 STEPS: Final = ("began", "judged", "written", "events", "committed", "ended", "filed")
 """The steps of an ingest in order; all up to `committed` are taken once for each batch. At `events`
-the batch is in the table `events`, and not yet in `segments`."""
+the batch is in the table `events`, and not yet in `segments`. At `filed`, its files are moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def ingest_waiting(
     batch_files: int = BATCH_FILES,
     here_files: int = HERE_FILES,
 ) -> IngestResult:
-    """Ingest all waiting files, `batch_files` at a time, and move them to the archive.
+    """Ingest all waiting files, `batch_files` at a time, and move them out of the landing.
 
     `session` starts Spark. It is not called if all storage is on local disks and at most
     `here_files` files wait, with at most `HERE_BYTES` in total: this process ingests these itself.
@@ -120,7 +121,7 @@ def _require_text(paths: Iterable[str]) -> None:
 
 
 def _move_committed(segments: Storage, fleet: FleetTables) -> None:
-    """Move committed files out of the landing."""
+    """Move committed files to archive or quarantine; sometimes remove old commits from the logs."""
     unarchived = fleet.unarchived()
     if unarchived:
         snapshot = fleet.snapshot()

@@ -18,13 +18,14 @@ from sync.segment.cbor_guard import load_map
 from sync.segment.frame import MAGIC
 
 READ: Final = 17 * 1024 * 1024
-"""Bytes of a file that are read: more than a segment may have, so that oversize is detected."""
+"""Maximum bytes of a file that are read: more than a segment can have, so that a too large file is
+recognised."""
 
 SHOWN_BYTES: Final = 64
-"""First bytes of a file that are shown: magic, version and the beginning of the header."""
+"""Number of first bytes of a file that are shown: magic, version and the start of the header."""
 
 SHOWN_TEXT: Final = 200
-"""Characters of a header field that are shown."""
+"""Maximum number of characters of a header field that are shown."""
 
 _PREFIX: Final = struct.Struct(">4sBBH")
 

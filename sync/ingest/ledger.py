@@ -32,7 +32,7 @@ _ENDS: Final = ("first_seq", "last_seq")
 class Claim(NamedTuple):
     """A segment as its header describes it; the fields are columns of the ledger.
 
-    `digest` and `previous` are SHA-256 in hexadecimal.
+    `digest` (of this segment) and `previous` (of its predecessor) are SHA-256 in hexadecimal.
     """
 
     gateway: str
@@ -76,7 +76,7 @@ class _Lane:
         return Verdict("accepted")
 
     def _overlapping(self, claim: Claim) -> Claim | None:
-        """Return an accepted claim that shares a number with `claim`, at best an equal one."""
+        """Return an accepted claim that shares a number with `claim`; one equal to it, if known."""
         same = self._by_start.get(claim.first_seq)
         if same == claim:
             return same
@@ -88,7 +88,7 @@ class _Lane:
 
 
 def judge(claims: Iterable[Claim], known: Iterable[Claim]) -> list[Verdict]:
-    """Judge each claim against the `known` claims and the accepted ones of those before it.
+    """Judge each claim against the `known` claims and the claims accepted before it.
 
     `known` has at least all accepted claims that share a number or a predecessor with a claim.
     """
@@ -106,10 +106,10 @@ def judge(claims: Iterable[Claim], known: Iterable[Claim]) -> list[Verdict]:
 
 
 def related_claims(ledger: Snapshot, offered: Sequence[Claim]) -> set[Claim]:
-    """Return the accepted claims that may share a number or a predecessor with an `offered` claim.
+    """Return the accepted claims that can share a number or a predecessor with an `offered` claim.
 
-    A segment has at most `MAX_EVENTS` and so touches at most two spans of that length; joining on
-    equal spans replaces a join on ranges.
+    A segment has at most `MAX_EVENTS` events, so its numbers touch at most two spans of that
+    length; joining on equal spans replaces a join on ranges.
     """
     claims = pa.Table.from_pylist([each._asdict() for each in offered])
     spans = pa.concat_tables(_with_span(claims, end).select(_SPAN) for end in _ENDS)

@@ -22,7 +22,7 @@ from sync.tables.locations import ARCHIVE, LANDING, QUARANTINE, FleetStorage
 from sync.tables.storage import time_of
 
 READMITTED: Final = "readmitted"
-"""The folder of the landing for files without a valid segment name."""
+"""The folder in the landing for re-admitted files whose header does not give them a valid name."""
 
 FORK: Final = "fork"
 
@@ -105,7 +105,7 @@ class Quarantine:
         self._places.segments.remove(f"{QUARANTINE}/{file.path}")
 
     def _candidates(self, name: str) -> Iterator[Path]:
-        """Yield the paths that `name` may mean, the most probable first."""
+        """Yield the paths that `name` can mean, the most probable first."""
         if not Path(name).is_absolute():
             with contextlib.suppress(ValueError):
                 yield (self._root / unescape(name)).resolve()
@@ -134,7 +134,7 @@ class Quarantine:
         return target
 
     def _epoch_advice(self, inspection: FileInspection) -> str:
-        """Return a note if the gateway of a fork has begun a new epoch, which it does by itself."""
+        """Return a note: the gateway of a fork has begun a new epoch, or will begin one by itself."""
         if inspection.identity is not None:
             gateway, epoch = inspection.identity.gateway, inspection.identity.epoch
             fleet = self._root.parent
