@@ -23,7 +23,7 @@ from sync.tables.part_files import PartFile, PartFiles
 
 MAX_DAYS: Final = 32
 """Maximum number of days (UTC) with events of one segment, because each day becomes a file. A
-segment with more is refused. It usually covers minutes, or two or three days if the clock was set."""
+segment with more is refused. It usually has one or two, or three if the clock was set."""
 
 PIECE_BYTES: Final = 1024 * 1024
 """Size in bytes of the pieces of a part file: Spark pickles rows for the driver, and copies each

@@ -38,7 +38,7 @@ start."""
 
 STEPS: Final = ("began", "judged", "written", "events", "committed", "ended", "filed")
 """The steps of an ingest in order; all up to `committed` are taken once for each batch. At `events`
-the batch is in the table `events`, and not yet in `segments`. At `filed`, its files are moved."""
+the batch is in the table `events`, and not yet in `segments`. At `filed`, the files are moved."""
 
 
 @dataclass(frozen=True, slots=True)

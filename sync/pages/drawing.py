@@ -33,16 +33,16 @@ ROW: Final = 0.23
 """Height in inches of the row of a gateway, sensor or queue."""
 
 NAME: Final = 20
-"""Most characters of a name in a plot; a longer name is shortened."""
+"""Maximum number of characters of a name in a plot; a longer name is shortened."""
 
 _PAIR: Final = 14
-"""Most characters of each of two names in one label."""
+"""Maximum number of characters of each name in a label of two: a gateway and a queue or sensor."""
 
 _LETTER: Final = 0.078
 """Greatest width of a letter, in inches."""
 
 _FIGURES: Final = 9
-"""Characters for which a plot without names has room at the left: numbers and their unit."""
+"""Number of characters for which a plot without names has room at the left: figures and unit."""
 
 _LEGEND: Final = 0.2
 """Height in inches of a line of the legend."""
@@ -70,8 +70,8 @@ SERIES: Final = ((FIRST, "-", "o"), (SECOND, "--", "s"), (THIRD, ":", "^"), (WRO
 
 _FIRST_S: Final = -62_135_596_800
 _LAST_S: Final = 253_402_300_799
-"""The first and last second of the years 1 to 9999, since 1970. Python's dates have no other years,
-but a gateway may send any time."""
+"""`_FIRST_S` and `_LAST_S` are the first and last second, since 1970, of the years 1 to 9999.
+Python's dates have no other years, but a gateway can send any time."""
 
 _DAY_S: Final = 86_400
 
@@ -83,10 +83,10 @@ _STEPS_S: Final = (
     *(3_600, 7_200, 10_800, 21_600, 43_200),
     *(86_400 * days for days in (1, 2, 4, 7, 14, 28, 56, 112, 224, 448, 896, 1_792, 3_584)),
 )
-"""Seconds between two ticks of a time axis."""
+"""Possible intervals between two ticks of a time axis, in seconds."""
 
 _TICKS: Final = 4
-"""Most labelled times on an axis: dates are long, and names may take half of the width."""
+"""Maximum number of labelled times on an axis: dates are long, and names can fill half the width."""
 
 _YEAR_S: Final = 300 * 86_400
 """Length of a time axis in seconds from which the labels of its ticks include the year."""
@@ -162,14 +162,15 @@ def paired(gateway: str, name: str) -> str:
 def omitted(number: int) -> str:
     """Return a sentence about `number` values outside the plotted period; "" for 0."""
     return (
-        f" Not shown, because a wrong clock dates it outside this period: {formats.count(number)}."
+        " Values not shown, because a wrong clock dates them outside this period: "
+        f"{formats.count(number)}."
         if number
         else ""
     )
 
 
 def place(seconds: float) -> float:
-    """Return a time's place on the axis, which matplotlib counts in days since 1970."""
+    """Convert seconds since 1970 to days since 1970, in which matplotlib counts on a time axis."""
     return seconds / 86_400
 
 
@@ -185,7 +186,7 @@ def label_numbers(axis: Axis) -> None:
 
 
 def set_reach(axes: Axes, linear: float, low: float, high: float) -> None:
-    """Limit a horizontal axis, linear up to `linear` and logarithmic above, to `low` and `high`.
+    """Limit a horizontal axis to `low` and `high`; it is linear up to `linear`, then logarithmic.
 
     There is room for markers at both ends. If there are values above zero, the axis reaches at
     least to `linear`, and likewise below zero, so that an axis of small values has plain ticks.
@@ -196,7 +197,7 @@ def set_reach(axes: Axes, linear: float, low: float, high: float) -> None:
 
 
 def label_times(axes: Axes, zone: tzinfo = UTC) -> None:
-    """Label the horizontal axis with a few times of `zone`, and with its days below."""
+    """Label the horizontal axis with a few times in `zone`, and below with its first and last day."""
     axes.margins(x=0.01)
     left, right = (min(max(at * 86_400, _FIRST_S), _LAST_S) for at in axes.get_xlim())
     right = max(right, left + _MIN_SPAN_S)
@@ -249,7 +250,7 @@ def legend(figure: Figure, handles: Sequence[Artist], columns: int = 4) -> None:
 def svg(figure: Figure, name: str, title: str, description: str) -> str:
     """Return the figure as SVG for a page in which no other plot has this `name`.
 
-    `title` and `description` are its text alternative. It has no date and no metadata.
+    `title` and `description` are the plot's text alternative. The SVG has no date and no metadata.
     """
     target = io.StringIO()
     with mpl.rc_context(_STYLE | {"svg.hashsalt": f"fieldpost-{name}"}), warnings.catch_warnings():
@@ -274,8 +275,9 @@ def svg(figure: Figure, name: str, title: str, description: str) -> str:
 def _adapted(tag: str, name: str, used: set[str]) -> str:
     """Adapt a tag to the page: its colours and font, unique ids, and shorter paths.
 
-    Paths are rounded to hundredths of a point, which no screen resolves. Unused ids are removed;
-    the others are prefixed with the plot's name, because a page has many plots.
+    Paths are rounded to hundredths of a point, which no screen resolves. Ids that are not
+    in `used` are removed; the others are prefixed with the plot's name, because a page has many
+    plots.
     """
     tag = re.sub(r' d="[^"]*"', lambda path: _rounded(path[0]), tag)
     tag = re.sub(r"font-family: [^;]*; ", "", tag)

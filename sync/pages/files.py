@@ -24,7 +24,7 @@ from sync.reports.shared.registry import REPORTS
 from sync.reports.shared.report import Table
 
 VERSION: Final = 1
-"""Version of report.json: it increases when a name changes its meaning or is removed."""
+"""Version of report.json: it increases when a field changes its meaning or is removed."""
 
 READABLE: Final = 0o644
 """The files' permissions, readable by all users: they contain no key and no message."""

@@ -18,10 +18,10 @@ from sync.reports.shared.report import Problem
 from sync.reports.shared.window import AHEAD_S
 
 SHOWN: Final = 60
-"""Gateways that are listed without unfolding, those with problems first."""
+"""Number of gateways that are listed without unfolding, those with problems first."""
 
 FOLDED: Final = 2_000
-"""Further gateways in the folded part of the list; the tables have all gateways."""
+"""Maximum number of gateways in the folded part of the list; the tables have all gateways."""
 
 SUMMED: Final = (
     "expected",
@@ -47,7 +47,10 @@ _STATE: Final = next(column for column in AVAILABILITY.columns if column.name ==
 
 
 class Line(NamedTuple):
-    """A gateway in the list. `wrong` and `notices` count its problems."""
+    """A gateway in the list. `wrong` and `notices` count its problems by weight.
+
+    `ran` is the share of the time in which it ran, `ago` the time since `last_seen`, all as text.
+    """
 
     gateway: str
     page: str
@@ -109,7 +112,7 @@ def totals(findings: Findings) -> dict[str, Any]:
 
 
 def verdict(problems: Iterable[Problem], events: int) -> tuple[str, str]:
-    """Return the page's first sentence, and its class: `empty`, `wrong`, `notice` or `good`."""
+    """Return the class (`empty`, `wrong`, `notice` or `good`) and the text of a page's first line."""
     counts = Counter(problem.weight for problem in problems)
     notices = f"; {formats.plural(counts['notice'], 'notice')}" if counts["notice"] else ""
     if not events:
@@ -121,7 +124,7 @@ def verdict(problems: Iterable[Problem], events: int) -> tuple[str, str]:
 
 
 def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str, str]) -> Overview:
-    """List the gateways in `pages` by the number of their problems, then by name."""
+    """List the gateways in `pages` (name to path) by the number of their problems, then by name."""
     counts = Counter((problem.gateway, problem.weight) for problem in problems)
     unexplained: Counter[str] = Counter()
     for row in findings["completeness"]:
@@ -156,7 +159,7 @@ def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str
 
 
 def _seen(row: Row) -> datetime | None:
-    """Return when a gateway was last seen by its clock, or None if its arrivals contradict that."""
+    """Return when a gateway was last seen by its own clock; None if its last arrival belies that."""
     seen, arrived = row.get("last_seen"), row.get("last_arrival")
     if seen is None or arrived is None:
         return seen
@@ -180,7 +183,7 @@ def summary(findings: Findings) -> str:
 
 
 def tiles(findings: Findings, sums: Mapping[str, Any]) -> list[Figure]:
-    """Return the fleet's numbers: gateways by state, events, and the counts that must be zero."""
+    """Return the fleet's figures: gateways by state, and the `sums` that `totals` has returned."""
     states = Counter(row["state"] for row in findings["availability"])
     trends = fleet_trends(findings)
     share = formats.percentage(_running_share(findings))
@@ -204,7 +207,7 @@ def tiles(findings: Findings, sums: Mapping[str, Any]) -> list[Figure]:
 
 
 def _running_share(findings: Findings) -> float | None:
-    """Return the share of the known time in which the gateways ran, as `availability` does."""
+    """Return the share of the known time in which gateways ran, as in the report `availability`."""
     known, ran = 0.0, 0.0
     for row in findings["availability"]:
         ran += row["running_s"] or 0.0
@@ -213,7 +216,7 @@ def _running_share(findings: Findings) -> float | None:
 
 
 def facts(own: Findings) -> list[Figure]:
-    """Return the main values of the gateway of these findings."""
+    """Return the main values of a gateway, of which `own` has the findings."""
     known: list[Figure] = []
     trends = figure_trends(own["trends"], own)
     for row in only_plausible(own)["availability"]:

@@ -29,10 +29,10 @@ PAGES: Final = "gateways"
 """The folder of the gateways' pages, beside the fleet's page."""
 
 SHOWN: Final = 6
-"""Problems of a group that are shown without unfolding."""
+"""Number of problems of a group that are shown without unfolding."""
 
 FOLDED: Final = 200
-"""Further problems in the folded part of a group; report.json has all problems."""
+"""Maximum number of problems in the folded part of a group; report.json has all problems."""
 
 TERMS: Final = {
     "custody": "The gateway's responsibility for a message that it has accepted, until it is "
@@ -68,8 +68,8 @@ _CONTROL: Final = re.compile(f"[{re.escape(''.join(map(chr, _CONTROLS)))}]")
 class Group(NamedTuple):
     """Problems with the same weight, kind and remedy.
 
-    `title` is the problem in a few words, with the number of gateways if there are several. `rest`
-    unfolds, and `left` counts the problems that only report.json has.
+    `title` is the problem in a few words, with the number of gateways if there are several. `shown`
+    is visible, `rest` unfolds, and `left` counts the problems that only report.json has.
     """
 
     weight: str
@@ -106,9 +106,9 @@ def fleet_page(findings: Findings, cached: CachedPlots = _NONE) -> str:
 def gateway_pages(
     findings: Findings, cached: Callable[[str], CachedPlots] = lambda _: _NONE
 ) -> Iterator[tuple[str, str]]:
-    """Render the page of each gateway, in the order of their names; yields file names and pages.
+    """Yield the file name and the content of the page of each gateway, sorted by gateway.
 
-    `cached` returns the plots of the page that is replaced, by its file name.
+    `cached` returns the plots of the previous page with the file name that it is given.
     """
     each = by_gateway(findings)
     names = ["", *each, ""]

@@ -1,4 +1,4 @@
-"""Rows without values that only a wrong clock can have: for plots, problems and the overview."""
+"""Remove values that only a wrong clock can have, for plots, problems and the overview."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sync.reports.shared.registry import REPORTS
 
 
 def only_plausible(findings: Findings) -> Findings:
-    """Replace values that are not plausible by None in the tables of all reports."""
+    """Return the findings with None in place of values that are not plausible."""
     tables = dict(findings.tables)
     for report in REPORTS:
         columns = [each for each in report.table.columns if each.is_limited]

@@ -50,16 +50,16 @@ from sync.reports.shared.thresholds import FORECAST_D
 from sync.reports.shared.window import Window, window
 
 ROWS: Final = 20
-"""Most rows of a plot: a phone has no room for more."""
+"""Maximum number of rows of a plot: a phone has no room for more."""
 
 GATEWAYS: Final = 30
-"""Most gateways in the plot of availability."""
+"""Maximum number of gateways in the plot of availability."""
 
 QUEUES: Final = len(SERIES)
-"""Most queues in the plot of depths, one for each style of a line."""
+"""Maximum number of queues in the plot of depths: one for each style of line in `SERIES`."""
 
 MIN_SENSORS: Final = 6
-"""Number of sensors that are drawn even if none is silent."""
+"""Number of sensors that are drawn even if none is silent for half of its limit."""
 
 _PERCENTILES: Final = ("p50", "p95", "p99", "max")
 _ITEMS: Final = (
@@ -74,7 +74,7 @@ _STATES: Final = {
     "outage": (WRONG, 0.62, "////"),
     "unknown": (UNKNOWN, 0.62, "xxxx"),
 }
-"""Colour, height (of a row) and hatching of each state; each of the three identifies the state."""
+"""Colour, height (1: a row) and hatching of each state; each of the three identifies the state."""
 
 _LANES: Final = {"readings": (FIRST, ""), "logs": (SECOND, "////"), "system": (THIRD, "----")}
 
@@ -86,7 +86,7 @@ def latency_plot(delivery: Rows) -> str:
 
 
 def lag_plot(lag: Rows) -> str:
-    """Draw the upstream lag by gateway, p50 to maximum, for synchronised clocks."""
+    """Draw the time from event to arrival by gateway, p50 to maximum, for synchronised clocks."""
     rows = [row for row in lag if row["clock"]]
     return _percentiles(rows, "s", "seconds", 1, ("lag-plot", "Upstream lag"))
 
@@ -274,7 +274,10 @@ def forecast_plot(growth: Rows) -> str:
 
 
 def running_plot(stretches: Rows, seen: Window | None, zone: tzinfo = UTC) -> str:
-    """Draw when each gateway ran, was stopped or failed in the period `seen`; "" without it."""
+    """Draw the states of each gateway over the period `seen`; return "" if `seen` is None.
+
+    A row of `stretches` is a time in which a gateway's state (see `_STATES`) did not change.
+    """
     if seen is None:
         return ""
     shown = [row for row in stretches if seen.contains(row["begin"], row["end"])]
@@ -356,7 +359,7 @@ def activity_plot(activity: Rows, zone: tzinfo = UTC) -> str:
 
 
 def depth_plot(depths: Rows, seen: Window | None, zone: tzinfo = UTC) -> str:
-    """Draw the depth of the deepest queues in the period `seen`; "" without it."""
+    """Draw the depths of the deepest queues over the period `seen`; return "" if `seen` is None."""
     if seen is None:
         return ""
     shown = [row for row in depths if seen.contains(row["at"], row["at"])]
@@ -492,7 +495,7 @@ def _is_of_one_gateway(rows: Rows) -> bool:
 
 
 def _names(rows: Rows, name: str, *, alone: bool = True) -> list[str]:
-    """Return the labels of rows, with the gateway's name unless they are of one gateway alone."""
+    """Return labels of rows from the column `name`, with the gateway's name unless `alone`."""
     if alone:
         return [shortened(row[name]) for row in rows]
     return [paired(row["gateway"], row[name]) for row in rows]
@@ -507,7 +510,7 @@ def _sensor(row: Row) -> str:
 
 
 def period(rows: Rows, begin: str, end: str, now: float) -> Window | None:
-    """Return the period to show of rows with these columns, as of `now`; None without rows."""
+    """Return the period to show of rows from column `begin` to `end`, as of `now`; None if no rows."""
     return window(((row[begin], row[end]) for row in rows), now)
 
 

@@ -18,16 +18,16 @@ from sync.reports.shared.registry import REPORTS
 from sync.reports.shared.report import Report, Table
 
 FLEET_ROWS: Final = 50
-"""Most rows of a table on the fleet's page; the CSV has all."""
+"""Maximum number of rows of a table on the fleet's page; the CSV has all."""
 
 GATEWAY_ROWS: Final = 200
-"""Most rows of a table on a gateway's page: more than on the fleet's, to show details."""
+"""Maximum number of rows of a table on a gateway's page: more than on the fleet's, for details."""
 
 UNFOLDED: Final = 12
-"""Rows up to which a table without a plot is not folded."""
+"""Number of rows up to which a table without plots is shown unfolded."""
 
 SPARKLINES: Final = 48
-"""Most sensors that are drawn as small plots on a gateway's page."""
+"""Maximum number of sensors that are drawn as small plots on a gateway's page."""
 
 _FLEET_COLUMNS: Final = ("gateway", "gateways", "which")
 """Columns that a gateway's own page leaves out."""

@@ -19,10 +19,10 @@ UNREMARKABLE: Final = ("", NONE, SAME)
 """Trends that are left out where there is little room."""
 
 LARGE: Final = 100
-"""Smallest earlier count whose change is given in per cent."""
+"""Smallest count in the earlier period from which the change is given in per cent."""
 
 _NEW: Final = ("segments", "missing", "unexplained", "duplicates", "forks", "bad_segments")
-"""Figures that count from a gateway's first event on: their trend is the count of the period."""
+"""Totals since a gateway's first event: their trend is what each of the two periods added."""
 
 _STATES: Final = ("running", "stopped", "silent", "unknown")
 
@@ -47,7 +47,7 @@ def note(findings: Findings) -> str:
 
 
 def fleet_trends(findings: Findings) -> Mapping[str, str]:
-    """Describe the trend of each figure and of each state, by name; {} if there is no period."""
+    """Describe the trend of each figure and state, by name; {} if the report is of all days."""
     rows = findings["trends"]
     texts = figure_trends(rows, findings)
     if not texts:
@@ -60,7 +60,7 @@ def fleet_trends(findings: Findings) -> Mapping[str, str]:
 
 
 def figure_trends(rows: Rows, findings: Findings) -> dict[str, str]:
-    """Describe the trend of each figure of these gateways, by name; {} if there is no period."""
+    """Describe the trend of each figure of these gateways, by name; {} for a report of all days."""
     if periods_of(findings.since, findings.as_of) is None:
         return {}
     if not _is_covered(rows, findings):
@@ -79,7 +79,10 @@ def figure_trends(rows: Rows, findings: Findings) -> dict[str, str]:
 
 
 def running_share(rows: Rows, suffix: str = "") -> float | None:
-    """Return the share of the judged time in which gateways ran; None if none is judged."""
+    """Return the share of the judged time in which gateways ran; None if no time is judged.
+
+    `suffix` is `_before` for the earlier period.
+    """
     judged = sum(row[f"judged_s{suffix}"] for row in rows)
     return sum(row[f"running_s{suffix}"] for row in rows) / judged if judged else None
 

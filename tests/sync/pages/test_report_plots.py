@@ -149,7 +149,7 @@ def test_a_plot_leaves_out_times_of_wrong_clocks() -> None:
     ]
     drawn = running([*wrong, stretch], BEGIN + 9_000)
     assert "2025-11-21, UTC" in drawn
-    assert "Not shown, because a wrong clock dates it outside this period: 2." in drawn
+    assert "because a wrong clock dates them outside this period: 2." in drawn
     depth = FLEET["queue_depths"][0]
     told = depths([depth, depth | {"at": depth["at"] - years}], NOW)
     assert "dates it outside this period: 1." in told
