@@ -86,7 +86,7 @@ _STEPS_S: Final = (
 """Possible intervals between two ticks of a time axis, in seconds."""
 
 _TICKS: Final = 4
-"""Maximum number of labelled times on an axis: dates are long, and names can fill half the width."""
+"""Maximum number of labelled times on an axis: dates are long, and names can take half the room."""
 
 _YEAR_S: Final = 300 * 86_400
 """Length of a time axis in seconds from which the labels of its ticks include the year."""
@@ -197,7 +197,7 @@ def set_reach(axes: Axes, linear: float, low: float, high: float) -> None:
 
 
 def label_times(axes: Axes, zone: tzinfo = UTC) -> None:
-    """Label the horizontal axis with a few times in `zone`, and below with its first and last day."""
+    """Label the horizontal axis with a few times in `zone` and, below, its first and last day."""
     axes.margins(x=0.01)
     left, right = (min(max(at * 86_400, _FIRST_S), _LAST_S) for at in axes.get_xlim())
     right = max(right, left + _MIN_SPAN_S)

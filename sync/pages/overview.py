@@ -112,7 +112,7 @@ def totals(findings: Findings) -> dict[str, Any]:
 
 
 def verdict(problems: Iterable[Problem], events: int) -> tuple[str, str]:
-    """Return the class (`empty`, `wrong`, `notice` or `good`) and the text of a page's first line."""
+    """Return class (`empty`, `wrong`, `notice` or `good`) and text of the page's first sentence."""
     counts = Counter(problem.weight for problem in problems)
     notices = f"; {formats.plural(counts['notice'], 'notice')}" if counts["notice"] else ""
     if not events:
@@ -159,7 +159,7 @@ def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str
 
 
 def _seen(row: Row) -> datetime | None:
-    """Return when a gateway was last seen by its own clock; None if its last arrival belies that."""
+    """Return when a gateway was last seen by its own clock; None if the last arrival refutes it."""
     seen, arrived = row.get("last_seen"), row.get("last_arrival")
     if seen is None or arrived is None:
         return seen

@@ -510,7 +510,7 @@ def _sensor(row: Row) -> str:
 
 
 def period(rows: Rows, begin: str, end: str, now: float) -> Window | None:
-    """Return the period to show of rows from column `begin` to `end`, as of `now`; None if no rows."""
+    """Return the period to show, as of `now`, of rows with columns `begin` and `end`, if any."""
     return window(((row[begin], row[end]) for row in rows), now)
 
 

@@ -30,7 +30,7 @@ class Authenticator:
     proxy: ReverseProxy | None
 
     async def authenticate(self, request: web.Request) -> str:
-        """Return the name of the gateway that sent the request. A token precedes a certificate.
+        """Return the gateway that sent the request. With a token, a certificate is ignored.
 
         An unknown gateway, a wrong token and a revoked certificate get the same answer, so that
         names cannot be probed. Raises HttpError, and FleetError when a record is damaged.

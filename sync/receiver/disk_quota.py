@@ -15,8 +15,9 @@ from sync.common.fleet_folder import FleetFolder
 class DiskQuota:
     """The free space of a fleet folder.
 
-    `reserve` bytes of its file system stay free. The landing may hold `landing_quota` bytes (None:
-    no limit): the bytes found by the last `measure`, those landed since then, and those reserved.
+    `reserve` bytes of its file system stay free. `landing_quota` limits the bytes in the landing
+    (None: no limit): those found by the last `measure`, those landed since then, and those reserved
+    for bodies that are being received.
     """
 
     def __init__(self, folder: FleetFolder, reserve: int, landing_quota: int | None = None) -> None:
@@ -40,13 +41,16 @@ class DiskQuota:
     def require(self, size: int) -> None:
         """Raise OSError (ENOSPC or EDQUOT) unless there is room for `size` more bytes."""
         if self.free() - size < self._reserve:
-            text = f"only the reserve of {self._reserve} bytes is free on the disk; free some space"
+            text = (
+                f"the disk has no room for {size} bytes above the reserve of {self._reserve}; "
+                "free some space"
+            )
             raise OSError(errno.ENOSPC, text, str(self._landing))
         if (
             self._landing_quota is not None
             and self._used + self._reserved + size > self._landing_quota
         ):
-            text = f"the landing holds its quota of {self._landing_quota} bytes; run the ingest"
+            text = f"the landing's quota of {self._landing_quota} bytes is used up; run the ingest"
             raise OSError(errno.EDQUOT, text, str(self._landing))
 
     def reserve(self, size: int) -> None:

@@ -20,7 +20,7 @@ from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder, is_enrollable
 
 TOKEN_CHARACTERS: Final = 128
-"""Longest token that is looked up, in characters. Issued tokens have 43."""
+"""Length in characters of the longest token that is looked up. Issued tokens have 43."""
 
 RECORD_BYTES: Final = 16 * 1024
 """Largest record that is read, in bytes. Records have some 300."""
@@ -64,7 +64,10 @@ class GatewayRegistry:
         self._indexed_ns = -1
 
     def get(self, gateway: str) -> GatewayRecord | None:
-        """Return the record of `gateway`; None if it was never enrolled. Raises FleetError."""
+        """Return the record of `gateway`; None if it was never enrolled.
+
+        Raises FleetError when the name cannot be enrolled or the record is damaged.
+        """
         return _read(self._path(gateway))
 
     def survey(self) -> Survey:

@@ -37,7 +37,7 @@ from sync.receiver.uploads import (
 from sync.segment import Identity, SegmentError, parse_identity
 
 _authenticated_gateway: Final = ContextVar("authenticated_gateway", default="")
-"""The gateway whose request the current task handles, once it is authenticated."""
+"""The gateway whose request the current task handles; empty until that is authenticated."""
 
 DAY_S: Final = 24 * 3600.0
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -94,7 +94,7 @@ class HttpApi:
 
     @web.middleware
     async def _answer_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer each exception with its HTTP error; count and log the request."""
+        """Answer a handler's exception with an HTTP error; count the request, and log the error."""
         self._authenticator.request_received(request)
         _authenticated_gateway.set("")
         try:
@@ -183,7 +183,9 @@ class HttpApi:
         gateway = await self._authorized_gateway(request)
         length = request.content_length
         if length is None or length > MAX_REQUEST_BYTES:
-            text = f"Content-Length is missing or larger than {MAX_REQUEST_BYTES} bytes"
+            text = "Content-Length is required"
+            if length is not None:
+                text = f"the signing request is larger than {MAX_REQUEST_BYTES} bytes"
             raise HttpError(413, "size", text)
         self._limit_rate(self._certificate_rate, gateway, 1, "certificates")
         with self._uploads.slot(gateway):
@@ -207,7 +209,8 @@ class HttpApi:
         gateway = await self._authenticator.authenticate(request)
         _authenticated_gateway.set(gateway)
         if gateway != request.match_info["gateway"]:
-            raise HttpError(403, "gateway", "a gateway may access its own segments only")
+            text = "the path names another gateway than the one that sent the request"
+            raise HttpError(403, "gateway", text)
         self._metrics.record_arrival(gateway)
         self._limit_rate(self._request_rate, gateway, 1, "requests")
         return gateway

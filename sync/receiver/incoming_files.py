@@ -1,8 +1,8 @@
 """Files of uploads in progress and of interrupted ones, each written by one holder at a time.
 
-Several receivers and imports may share the fleet folder. A writer holds an flock on its file, which
-ends with its process; a file without a lock was left by a dead process. All calls block: run them
-in a thread.
+Several receivers and imports can share the fleet folder. A holder has an flock on its file, which
+is released when the holder's process ends; a file without a lock was left by a dead process. All
+calls block: run them in a thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PARTIAL_FOLDER: Final = "partial"
 """The folder of interrupted uploads below `incoming/`."""
 
 _LOCK_ATTEMPTS: Final = 8
-"""Attempts to lock a file that is removed between its opening and its lock."""
+"""Number of attempts to lock a file that is removed between its opening and its lock."""
 
 
 class OffsetError(Exception):
@@ -38,15 +38,15 @@ class OffsetError(Exception):
 
 
 class UploadInProgressError(Exception):
-    """Another request, of this receiver or of another receiver, is writing this upload."""
+    """Another request, of this or another receiver, is writing this upload or too many others."""
 
 
 class IncomingFile:
-    """A body being received. As a context manager, it removes the file when it closes.
+    """The file of a body that is being received. Closing removes it unless it is `kept`.
 
-    Continues after the `start` bytes that the file already holds; 0 starts anew. If `kept`, the
-    file stays after closing, unless it is empty or a write failed. Raises BlockingIOError when
-    another process or request holds the file, OffsetError when its size is not `start`.
+    Writing continues after the `start` bytes that the file already has; 0 starts anew. An empty
+    file is never kept, nor one after a failed write. Raises BlockingIOError when another process or
+    request holds the file, OffsetError when its size is not `start`.
     """
 
     def __init__(self, path: Path, *, kept: bool = False, start: int = 0) -> None:
@@ -103,7 +103,7 @@ class IncomingFile:
             os.fsync(self._open())
 
     def close(self) -> None:
-        """Close the file after a write in progress, and remove it unless it is kept. Idempotent.
+        """Wait for a write in progress, close the file, and remove it unless `kept`. Idempotent.
 
         It is removed while it is locked, so that no holder opens a file that became a segment.
         """
@@ -131,7 +131,7 @@ class IncomingFile:
 
 
 class PartialUploads:
-    """Interrupted uploads below `incoming/partial/GATEWAY/`, named by the SHA-256 of the body."""
+    """Resumable uploads, in progress or interrupted, in `incoming/partial/GATEWAY/SHA256.part`."""
 
     def __init__(self, folder: FleetFolder, limits: ReceiverLimits) -> None:
         self._root = folder.incoming / PARTIAL_FOLDER
@@ -147,8 +147,9 @@ class PartialUploads:
     def open(self, gateway: str, body_sha256: bytes, start: int) -> IncomingFile:
         """Open an upload at byte `start`; 0 discards what is stored.
 
-        Its content is kept when it closes, until `Landing.adopt` takes the file. Raises OffsetError
-        when `start` is not the stored size, UploadInProgressError when another request writes it.
+        The file stays when it is closed, unless `Landing.adopt` has taken it. Raises OffsetError
+        when `start` is not the stored size, UploadInProgressError when another request writes the
+        file, or when uploads in progress use up `partials_per_gateway`.
         """
         path = self._path(gateway, body_sha256)
         if start and not path.exists():
@@ -170,7 +171,10 @@ class PartialUploads:
         return [_age_and_size(path)[1] for path in self._root.glob(f"*/*{PART_SUFFIX}")]
 
     def _make_room(self, path: Path) -> None:
-        """Remove the gateway's oldest uploads, so that `path` does not exceed the limit."""
+        """Remove the gateway's oldest interrupted uploads, so that `path` is within the limit.
+
+        Raises UploadInProgressError if too many of them are in progress.
+        """
         path.parent.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         others = [each for each in path.parent.glob(f"*{PART_SUFFIX}") if each != path]
         excess = len(others) + 1 - self._limits.partials_per_gateway

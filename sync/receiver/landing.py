@@ -39,11 +39,12 @@ from sync.uplink.interfaces import HighWatermark
 DIGEST_BYTES: Final = 32
 
 MAX_SYNCED: Final = 1_024
-"""Most segments that are remembered as durable, so that they need no further fsync, in less than
-1 KiB each. A gateway queries the last segments of three lanes: this is enough for 300 gateways."""
+"""Maximum number of segments remembered as durable, which need no further fsync, in less than 1 KiB
+each. A gateway queries the last segments of three lanes: this is enough for 300 gateways."""
 
 _MAX_MOVES: Final = 8
-"""Attempts to find a segment that the ingest moves meanwhile. It is moved once: two are enough."""
+"""Number of attempts to land a segment while the ingest moves the stored one of the same name. That
+is moved once, so two attempts are enough."""
 
 _FILE_NAME: Final = re.compile(
     r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})" + re.escape(SUFFIX), re.ASCII
@@ -61,7 +62,8 @@ class Outcome(Enum):
 class LandingResult(NamedTuple):
     """The outcome for a segment, and its digest (32 bytes).
 
-    `aside` is the path of a conflicting segment; None if it was not kept because of the limits.
+    `aside` is the path to which a conflicting segment was set aside; None if the limits prevented
+    it, or if there is no conflict.
     """
 
     outcome: Outcome
@@ -163,7 +165,7 @@ class Landing:
         SegmentError when `gateway` or `epoch` is not valid.
         """
         if not is_gateway(gateway) or not is_epoch(epoch):
-            raise SegmentError("identity", "the path must name a GATEWAY and an EPOCH")
+            raise SegmentError("identity", "the gateway or the epoch in the path is not valid")
         found = {}
         for lane in LANES:
             newest = self._newest(gateway, epoch, lane)
@@ -173,7 +175,7 @@ class Landing:
         return found
 
     def _newest(self, gateway: str, epoch: str, lane: str) -> Identity | None:
-        """Return the last segment of a lane. The archive is read last: segments move there."""
+        """Return the last segment of a lane, if any. Read the archive last: segments move there."""
         ranges = (
             (last, -first)
             for root in (self._folder.landing, self._folder.archive)
@@ -186,8 +188,8 @@ class Landing:
         """Try once to land; return None if the existing segment moved to the archive meanwhile.
 
         The archive is checked after the link was tried, because a segment that the ingest moved
-        before the link is in the archive by then, and the archive's segment counts. The ingest may
-        even move the segment that was just linked; then the ingest makes it durable.
+        before the link is in the archive by then, and the archive's segment counts. Even the
+        segment that was just linked can be there already; then the ingest has made it durable.
         """
         path = self._folder.landing / relative
         archived = self._folder.archive / relative
@@ -256,7 +258,7 @@ def _compare(path: Path, incoming: IncomingFile) -> Outcome:
 
 
 def _read_digest(path: Path) -> bytes:
-    """Read the digest at the end of a segment; pad one that the disk truncated with zeros."""
+    """Read the digest at the end of a segment, padded with zeros if the disk truncated the file."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - DIGEST_BYTES))
         return file.read(DIGEST_BYTES).ljust(DIGEST_BYTES, b"\0")

@@ -14,44 +14,48 @@ from sync.segment.limits import MAX_FILE
 class ReceiverLimits:
     """Limits of one receiver. `fieldpost-fleet serve` uses the defaults; tests tighten them.
 
-    Requests beyond a limit get an HTTP error, most with `Retry-After`; connections are closed.
+    Requests beyond a limit get an HTTP error, most with `Retry-After`; connections beyond one are
+    closed.
     """
 
     body_bytes: int = MAX_FILE
     """Largest body, in bytes: no segment is larger."""
 
     uploads: int = 32
-    """Most concurrent uploads. Each holds a file and a buffer; more would only share the disk."""
+    """Maximum number of concurrent uploads. Each holds a file and a buffer; more would only share
+    the disk."""
 
     uploads_per_gateway: int = 4
-    """Most concurrent uploads of one gateway. It sends one; others are on broken connections."""
+    """Maximum number of concurrent uploads of one gateway. It sends one at a time; any others are
+    on broken connections."""
 
     connections: int = 1_024
-    """Most connections, including idle ones and those in their TLS handshake: ten for each gateway
-    of a fleet of one hundred."""
+    """Maximum number of connections, including idle ones and those in their TLS handshake: ten for
+    each gateway of a fleet of one hundred."""
 
     connections_per_gateway: int = 16
-    """Most connections of one gateway. A gateway uses one; earlier connections whose link is gone
-    stay for `idle_timeout_s`. Beyond the limit, the connection that was idle longest is closed."""
+    """Maximum number of connections of one gateway. A gateway uses one; earlier connections whose
+    link is gone stay for `idle_timeout_s`. A further connection closes the one that was idle
+    longest."""
 
     unauthenticated: int = 512
-    """Most unauthenticated connections, including those in their TLS handshake: half of all, so
-    that unauthenticated peers cannot exclude enrolled gateways."""
+    """Maximum number of unauthenticated connections, including those in their TLS handshake: half
+    of `connections`, so that unauthenticated peers cannot exclude enrolled gateways."""
 
     unauthenticated_per_address: int = 64
-    """Most unauthenticated connections of one IPv4 address or one IPv6 /64 network. All gateways of
-    a site may share an address, and each is authenticated after one request."""
+    """Maximum number of unauthenticated connections of one IPv4 address or one IPv6 /64 network.
+    All gateways of a site can share an address, and each is authenticated after one request."""
 
     connections_per_address_s: float = 10.0
-    """New connections per second of one address, averaged over `rate_window_s`. One hundred
-    gateways of a site may reconnect at once; a TLS handshake costs some ms of CPU time."""
+    """Maximum new connections per second of one address, averaged over `rate_window_s`. One hundred
+    gateways of a site can reconnect at once; a TLS handshake costs some ms of CPU time."""
 
     first_request_timeout_s: float = 30.0
     """Seconds from accept to the end of the first request's headers: the TLS handshake, two more
     round trips of a satellite link, and retransmissions."""
 
     header_fields: int = 48
-    """Most header fields of a request. A gateway sends ten; proxies add some."""
+    """Maximum number of header fields of a request. A gateway sends ten; proxies add some."""
 
     header_line_bytes: int = 4_096
     """Longest header line, in bytes. The longest path has 400 bytes and a token has 50 bytes.
@@ -62,16 +66,16 @@ class ReceiverLimits:
     bytes."""
 
     log_lines_per_s: float = 1.0
-    """Log lines per second about refusals of one kind, averaged over `rate_window_s`, so that
-    clients cannot fill a disk. Further lines are suppressed, and the next line has their number."""
+    """Maximum log lines per second about refusals of one kind, averaged over `rate_window_s`, so
+    that clients cannot fill a disk. Further lines are suppressed; the next one counts them."""
 
     accept_retry_s: float = 1.0
     """Seconds before the next accept after the system refused one, for example because no file
     descriptor was free. Some connections end in this time."""
 
     buffer_bytes: int = 256 * 1024
-    """Bytes of an upload that are buffered before a write, so that threads switch rarely. All
-    uploads together buffer at most 8 MiB."""
+    """Bytes of an upload that are buffered before they are written, so that threads switch
+    rarely. All uploads together buffer at most 8 MiB."""
 
     stall_timeout_s: float = 30.0
     """Maximum seconds without a byte of the body. Pauses of a mobile link are shorter."""
@@ -99,14 +103,14 @@ class ReceiverLimits:
     """Seconds in which the rest of a refused body is read, so that its sender sees the answer."""
 
     drain_timeout_s: float = 10.0
-    """Seconds for uploads in progress when the receiver stops. Service managers wait longer, and an
-    upload that is cut off was not acknowledged."""
+    """Seconds that uploads in progress get to finish when the receiver stops. Service managers wait
+    longer, and an upload that is cut off was not acknowledged."""
 
     close_timeout_s: float = 1.0
     """Seconds in which the last answers are sent after draining. Then connections are closed."""
 
     renewal_interval_s: float = 24 * 3600.0
-    """Seconds between two checks of the certificate's expiry, which is months away."""
+    """Seconds between two checks of the receiver's certificate, whose expiry is months away."""
 
     retry_after_s: int = 5
     """`Retry-After` in seconds when the receiver is busy. Some uploads finish in this time."""
@@ -115,26 +119,27 @@ class ReceiverLimits:
     """`Retry-After` in seconds when the disk or the landing is full. A person has to act."""
 
     requests_per_s: float = 100.0
-    """Requests per second of one gateway, averaged over `rate_window_s`: two for each segment of a
-    backlog at the speed of a fast disk. Only a gateway that repeats its requests is slowed down."""
+    """Maximum requests per second of one gateway, averaged over `rate_window_s`: two for each
+    segment of a backlog sent at the speed of a fast disk. Only a gateway that repeats requests is
+    slowed down."""
 
     bytes_per_s: float = 16 * 1024 * 1024
-    """Bytes per second of one gateway, averaged over `rate_window_s`: more than its link has, and a
-    fraction of the centre's. Option `serve --rate`."""
+    """Maximum bytes per second of one gateway, averaged over `rate_window_s`: more than its link
+    can carry, and a fraction of what the centre's can. Option `serve --rate`."""
 
     rate_window_s: float = 60.0
     """Seconds over which rate limits are averaged. A gateway that was offline sends in a burst."""
 
     certificates_per_day: int = 10
-    """Most certificates issued to one gateway in a day. A gateway needs one a year; a gateway that
-    loses each certificate must not keep the certificate authority busy."""
+    """Maximum number of certificates issued to one gateway in a day. A gateway needs one a year;
+    one that loses each certificate must not keep the certificate authority busy."""
 
     reserve_bytes: int = 512 * 1024 * 1024
     """Bytes of the disk that stay free. The ingest needs them to move segments into the tables.
     Option `serve --reserve`."""
 
     landing_quota_bytes: int | None = None
-    """Bytes that the landing may hold; None for the whole disk. With a quota, a stopped ingest is
+    """Maximum bytes in the landing; None for the whole disk. With a quota, a stopped ingest is
     noticed early. Option `serve --landing-cap`."""
 
     quota_interval_s: float = 60.0
@@ -142,8 +147,8 @@ class ReceiverLimits:
     space as often; measuring 100,000 files takes a second."""
 
     partials_per_gateway: int = 4
-    """Most interrupted uploads kept for one gateway: as many as it may send at once, of 64 MiB at
-    most in total. The oldest is removed for a new one."""
+    """Maximum number of partial uploads kept for one gateway: `uploads_per_gateway`, with at most
+    64 MiB in total. The oldest interrupted one is removed for a new one."""
 
     partial_max_age_s: float = 24 * 3600.0
     """Seconds for which an interrupted upload is kept. A gateway whose link is back resumes within
@@ -160,8 +165,8 @@ class ReceiverLimits:
     this number keeps a disk busy."""
 
     aside_files: int = 16
-    """Most conflicting segments kept for one gateway: enough to find the cause. Further ones are
-    discarded."""
+    """Maximum number of conflicting segments kept for one gateway: enough to find the cause.
+    Further ones are discarded."""
 
     aside_bytes: int = 64 * 1024 * 1024
-    """Most bytes of conflicting segments kept for one gateway: four of the largest segments."""
+    """Maximum bytes of conflicting segments kept for one gateway: four of the largest segments."""

@@ -170,7 +170,7 @@ class ConnectionRegistry:
         return connection is not None and not connection.authenticated
 
     def authenticated(self, transport: asyncio.BaseTransport | None, gateway: str) -> None:
-        """Assign the connection to `gateway`; if it has too many, close the one idle longest."""
+        """Assign the connection to `gateway`; if that has too many, close the one idle longest."""
         connection = self._find(transport)
         if connection is None or self._behind_proxy:
             return

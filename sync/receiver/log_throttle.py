@@ -13,11 +13,11 @@ from sync.receiver.metrics import Metrics
 from sync.receiver.rate_limit import RateLimiter
 
 _MAX_KINDS: Final = 1_024
-"""Most kinds of line whose suppressed lines are counted; of further kinds, they are not counted."""
+"""Maximum number of kinds of line whose suppressed lines are counted; of others, they are not."""
 
 
 class LogThrottle:
-    """Writes `lines_per_s` lines of each kind, averaged over `window_s` seconds."""
+    """Writes at most `lines_per_s` lines of each kind, averaged over `window_s` seconds."""
 
     def __init__(self, lines_per_s: float, window_s: float) -> None:
         self._rate_limiter = RateLimiter(lines_per_s, window_s)

@@ -81,7 +81,7 @@ class MonitoringPages:
 
 @contextlib.asynccontextmanager
 async def serve_monitoring(pages: MonitoringPages, listener: socket.socket) -> AsyncIterator[None]:
-    """Serve the pages at `listener` while the context lasts, and close it."""
+    """Serve the pages at the socket `listener` while the context lasts; then close the socket."""
     runner = web.AppRunner(pages.application(), access_log=None)
     await runner.setup()
     try:

@@ -25,17 +25,17 @@ from sync.tables.locations import ASIDE, LANDING
 from sync.tables.storage import LocalStorage
 
 REPORT_EVERY_S: Final = 900.0
-"""Least seconds between two reports: each starts Spark, which takes some seconds of both cores."""
+"""Minimum seconds between two reports: each starts Spark, which needs some seconds of two cores."""
 
 STOP_S: Final = 10.0
-"""Seconds until an ingest that was terminated is killed: a service manager waits longer."""
+"""Seconds from SIGTERM to SIGKILL for an ingest that must stop: service managers wait longer."""
 
 COMMAND: Final = (sys.executable, "-m", "sync.cli", "ingest")
 
 
 @dataclass(frozen=True, slots=True)
 class IngestPlan:
-    """Seconds between two checks for waiting segments, and the folder of the report, if any."""
+    """Seconds between checks for waiting segments, the report's folder, if any, and the command."""
 
     every_s: float
     report: Path | None = None

@@ -31,7 +31,7 @@ RENEW_DAYS: Final = 180
 """Days before the expiry of the receiver's certificate from which it is renewed."""
 
 MAX_NAMES: Final = 64
-"""Most names in the receiver's certificate, because every handshake carries all of them."""
+"""Maximum number of names in the receiver's certificate: every handshake carries all of them."""
 
 
 class IssuedCertificate(NamedTuple):

@@ -44,7 +44,8 @@ class ReverseProxy:
     def client_address(self, request: web.Request) -> str | None:
         """Return the address of the proxy's client.
 
-        That is the last one of `X-Forwarded-For`, because the proxy appended it itself.
+        That is the last one of `X-Forwarded-For`, because the proxy appended it itself. If it is
+        missing or not valid, return the proxy's own address.
         """
         forwarded = ",".join(request.headers.getall(FORWARDED_HEADER, ()))
         try:
@@ -55,8 +56,8 @@ class ReverseProxy:
     def client_certificate(self, request: web.Request) -> bytes | None:
         """Return the certificate (PEM) that the proxy's client presented; None if it has none.
 
-        A request with more than one `certificate_header` has none, because the client may have sent
-        one of them.
+        A request with more than one `certificate_header` counts as one without a certificate,
+        because the client can have sent one of them.
         """
         if self.certificate_header is None:
             return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _MAX_BUCKETS: Final = 1_024
-"""Buckets in memory before the full ones are discarded; a full bucket carries no information."""
+"""Number of buckets from which full ones are discarded: a new bucket is full, too."""
 
 
 @dataclass(slots=True)

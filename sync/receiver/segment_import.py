@@ -101,7 +101,7 @@ def import_file(
             return ImportResult(path, ImportOutcome.BAD, error.reason, error.text)
         gateway = verified.identity.gateway
         if not is_accepted(gateway):
-            text = f"{gateway} is not enrolled"
+            text = f"{gateway} is not enrolled, or was revoked"
             return ImportResult(path, ImportOutcome.BAD, "gateway", text)
         return _result(path, landing.land(verified, incoming))
 

@@ -64,9 +64,9 @@ async def running_receiver(
 ) -> AsyncIterator[tuple[str, int]]:
     """Receive segments while the context lasts; yield the listening address.
 
-    Gateways connect over TLS with the given certificate, or through a proxy. Metrics are served at
-    the listening socket `metrics_socket`, if given. At the end, new requests are refused, requests
-    in progress may finish within `limits.drain_timeout_s`, and all sockets are closed. Raises
+    `frontend` is the certificate for TLS, or the proxy through which gateways connect. Metrics are
+    served at the listening socket `metrics_socket`, if given. At the end, new requests are refused,
+    requests in progress get `limits.drain_timeout_s` to finish, and all sockets are closed. Raises
     FleetError.
     """
     client_ca = Authority(folder.pki).ca
@@ -144,9 +144,10 @@ def _clean(landing: Landing, partials: PartialUploads) -> None:
 async def repeat_in_background(
     job: Callable[[], object], every_s: float, event: str
 ) -> AsyncIterator[None]:
-    """Call `job` in a thread now, and every `every_s` seconds while the context lasts.
+    """Call `job` in a thread once, then every `every_s` seconds while the context lasts.
 
-    A failure of the first call is raised; later ones are logged as `event`.
+    A failure of the first call is raised; FleetError and OSError of later ones are logged as
+    `event`.
     """
     await asyncio.to_thread(job)
     task = asyncio.create_task(_repeat(job, every_s, event))
@@ -227,9 +228,9 @@ async def serve(
     """Receive segments until SIGTERM or SIGINT, then stop cleanly.
 
     With `ingest`, segments are also loaded into the tables. `on_ready` is called with the listening
-    addresses by name, and systemd is notified. The certificate of the centre's own authority is
-    renewed while the receiver runs. Raises FleetError when it cannot start, OSError when systemd's
-    notification socket is missing.
+    addresses by name, and systemd is notified. A certificate that the centre's own authority issued
+    is renewed while the receiver runs. Raises FleetError when the receiver cannot start, OSError
+    when systemd's notification socket is missing.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

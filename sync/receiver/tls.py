@@ -47,7 +47,10 @@ class ReloadingCertificate:
         try:
             context.load_cert_chain(self._files.certificate, self._files.key)
         except ssl.SSLError as error:
-            msg = f"{self._files.certificate} and {self._files.key} do not match: {error.reason}"
+            msg = (
+                f"{self._files.certificate} and {self._files.key} are not a certificate "
+                f"and its key in PEM, or do not match: {error.reason}"
+            )
             raise FleetError(msg) from error
         context.load_verify_locations(self._client_ca)
         context.verify_mode = ssl.CERT_OPTIONAL
@@ -72,13 +75,13 @@ class ReloadingCertificate:
 
 
 def ensure_own_certificate(folder: FleetFolder) -> CertificateFiles:
-    """Renew the certificate of the fleet's authority if it expires soon; return its files."""
+    """Renew the fleet's own server certificate if it expires soon; return its files."""
     with folder.locked():
         Authority(folder.pki).ensure((), dt.datetime.now(dt.UTC))
     return own_certificate_files(folder)
 
 
 def own_certificate_files(folder: FleetFolder) -> CertificateFiles:
-    """Return the certificate files of the fleet's authority, even if they do not exist."""
+    """Return the files of the fleet's own server certificate, even if they do not exist."""
     authority = Authority(folder.pki)
     return CertificateFiles(authority.server, authority.server_key)

@@ -1,4 +1,4 @@
-"""Receive the bodies of uploads: headers, concurrency, minimum throughput and resumption."""
+"""Receive uploads: parse headers, limit concurrency, require a minimum throughput, and resume."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _RANGE: Final = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", r
 
 
 class UploadHeaders(NamedTuple):
-    """The SHA-256 (32 bytes) of a whole body, the size of the part that is sent, and its offset."""
+    """The SHA-256 (32 bytes) of the whole body, and size and offset of the part that is sent."""
 
     body_sha256: bytes
     length: int
@@ -42,7 +42,8 @@ class UploadHeaders(NamedTuple):
 def parse_upload_headers(request: web.Request, max_bytes: int) -> UploadHeaders:
     """Read the headers of a PUT whose whole body has at most `max_bytes` bytes.
 
-    `Content-Range` must name the rest of the body up to its end (RFC 9110, 14.4). Raises HttpError.
+    `Content-Range` of a resumed upload must name the rest of the body (RFC 9110, 14.4). Raises
+    HttpError.
     """
     length = request.content_length
     if length is None:
@@ -57,7 +58,7 @@ def parse_upload_headers(request: web.Request, max_bytes: int) -> UploadHeaders:
 
 
 def parse_body_sha256(request: web.Request) -> bytes | None:
-    """Return the SHA-256 of the whole body, None if the header is absent. Raises HttpError."""
+    """Return the SHA-256 that a header gives for the whole body, if any. Raises HttpError."""
     text = request.headers.get(SHA256_HEADER)
     if text is None:
         return None
@@ -80,7 +81,7 @@ def _parse_start(text: str | None, length: int) -> int:
 class MinThroughput:
     """Checks that at least `rate` bytes per second arrive in each window of `window_s` seconds.
 
-    A window ends when data arrives after its time, so a stalled upload needs a separate timeout.
+    A window ends with the first data after `window_s`, so a stalled upload needs its own timeout.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class Uploads:
 
     @property
     def count(self) -> int:
-        """The number of uploads in progress."""
+        """The number of uploads in progress, and of other requests that occupy a slot."""
         return self._slots.total()
 
     @property
@@ -171,11 +172,11 @@ class Uploads:
                 self._drained.set()
 
     def unavailable(self, reason: str, text: str) -> HttpError:
-        """Return the error (503) for a request that may be repeated soon."""
+        """Return the error (503) for a request that the client can repeat soon."""
         return HttpError(503, reason, text, self._limits.retry_after_s)
 
     async def received_bytes(self, gateway: str, body_sha256: bytes) -> int:
-        """Return how many bytes of an interrupted upload are stored; abort its old connection."""
+        """Abort the old connection of an upload, if any; return how many bytes of it are stored."""
         await self._end_previous_sender(gateway, body_sha256)
         return await self._in_thread(self._partials.size, gateway, body_sha256)
 
@@ -200,7 +201,7 @@ class Uploads:
     def _sender(
         self, request: web.Request, key: tuple[str, bytes], incoming: IncomingFile
     ) -> Iterator[None]:
-        """Register the connection, so that the same sender can take over on another one."""
+        """Register the connection, so that a new one of its sender can take over the upload."""
         if not incoming.kept:
             yield
             return
@@ -232,7 +233,7 @@ class Uploads:
     async def _end_previous_sender(self, gateway: str, body_sha256: bytes) -> None:
         """Abort the connection that sends this body, because its sender uses a new one.
 
-        Usually the old connection's link is gone, and it would occupy the file until it stalls.
+        Usually the old connection's link is gone, and it would occupy the file until its timeout.
         """
         sender = self._senders.get((gateway, body_sha256))
         if sender is not None:
