@@ -153,7 +153,7 @@ def judge_events(state: FleetState, active: Mapping[Subject, int]) -> Iterator[V
 def judge_queue(
     key: Subject, gateway: GatewayState, depths: Sequence[QueueDepth]
 ) -> Iterator[Verdict]:
-    """Judge whether a queue is stuck: none of its items was delivered for `STUCK_S` seconds.
+    """Judge whether a queue is stuck: it has items, and none was delivered for `STUCK_S` seconds.
 
     Delayed items do not count. There is no verdict if the time without deliveries is shorter.
     """
@@ -282,7 +282,7 @@ def judge_sensor(
     resumed: int,
     active_since: int | None,
 ) -> Iterator[Verdict]:
-    """Judge whether a sensor was silent for much longer than its usual interval at `until`.
+    """Judge whether a sensor had, at `until`, been silent for much longer than its usual interval.
 
     `resumed` is when readings resumed after a gap, `active_since` when an active alert began (ms).
     There is no verdict if the usual interval is not known yet, or if readings of the silent time

@@ -138,7 +138,7 @@ def _versions(snapshot: Snapshot) -> dict[str, int]:
 
 
 def read_segments(state: FleetState, files: Iterable[str], since: int = 0) -> None:
-    """Add to the state the rows of `segments` that arrived at `since` (ms since 1970 UTC) or later.
+    """Add rows of the table `segments` that arrived at `since` (ms since 1970 UTC) or later.
 
     Raises OSError when a file is missing or damaged, as `read_events` does.
     """

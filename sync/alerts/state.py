@@ -116,9 +116,7 @@ class QueueDepth(NamedTuple):
 
 
 class RefusalCounts(msgspec.Struct):
-    """The refusals because of one limit: counts by hour since 1970, and position and source of the
-    last one.
-    """
+    """Refusals because of one limit: counts by hour since 1970, the last one, and its source."""
 
     hours: dict[int, int]
     last: EventPosition

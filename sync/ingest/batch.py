@@ -59,7 +59,7 @@ def _judge(rows: Iterable[Row], snapshot: Snapshot) -> list[Row]:
 
 
 def _result(row: Row, verdict: Verdict | None) -> Row:
-    """Return the result for a row, as columns. A file that was set aside has no verdict: a fork."""
+    """Return the columns of a row's result. A file that was set aside (no verdict) is a fork."""
     if row["reason"] is not None:
         return {"fate": "bad"}
     if verdict is None:

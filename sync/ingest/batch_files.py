@@ -115,7 +115,7 @@ class SparkFiles:
         self._decoded.unpersist()
 
     def _decode(self, paths: Sequence[str]) -> DataFrame:
-        """Decode the files that exist now. Spark skips those that vanish after this call itself."""
+        """Decode the files that exist at this call; Spark itself skips those that vanish later."""
         source = self._spark.read.format("binaryFile").schema(from_arrow_schema(_FILE))
         names = [tables.escape_glob(self._segments.uri(path)) for path in paths]
         try:

@@ -22,8 +22,8 @@ from sync.tables.arrow_schemas import DECODED, EVENTS, FILES
 from sync.tables.part_files import PartFile, PartFiles
 
 MAX_DAYS: Final = 32
-"""Maximum number of days (UTC) with events of one segment, because each day becomes a file. A
-segment with more is refused. It usually has one or two, or three if the clock was set."""
+"""Maximum number of days (UTC) with events of one segment: each day becomes a file, and a segment
+with more is refused. A usual one covers minutes; if the clock was set, two or three days."""
 
 PIECE_BYTES: Final = 1024 * 1024
 """Size in bytes of the pieces of a part file: Spark pickles rows for the driver, and copies each

@@ -18,8 +18,8 @@ from sync.segment.cbor_guard import load_map
 from sync.segment.frame import MAGIC
 
 READ: Final = 17 * 1024 * 1024
-"""Maximum bytes of a file that are read: more than a segment can have, so that a too large file is
-recognised."""
+"""Maximum bytes of a file that are read: more than a segment can have, so that a file that is
+too large is recognised."""
 
 SHOWN_BYTES: Final = 64
 """Number of first bytes of a file that are shown: magic, version and the start of the header."""

@@ -275,9 +275,8 @@ def svg(figure: Figure, name: str, title: str, description: str) -> str:
 def _adapted(tag: str, name: str, used: set[str]) -> str:
     """Adapt a tag to the page: its colours and font, unique ids, and shorter paths.
 
-    Paths are rounded to hundredths of a point, which no screen resolves. Ids that are not
-    in `used` are removed; the others are prefixed with the plot's name, because a page has many
-    plots.
+    Paths are rounded to hundredths of a point, which no screen resolves. Ids that are not in
+    `used` are removed; the others get the plot's name as prefix, because a page has many plots.
     """
     tag = re.sub(r' d="[^"]*"', lambda path: _rounded(path[0]), tag)
     tag = re.sub(r"font-family: [^;]*; ", "", tag)

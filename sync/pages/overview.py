@@ -159,7 +159,7 @@ def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str
 
 
 def _seen(row: Row) -> datetime | None:
-    """Return when a gateway was last seen by its own clock; None if the last arrival refutes it."""
+    """Return when a gateway was last seen by its clock; None if the last arrival contradicts it."""
     seen, arrived = row.get("last_seen"), row.get("last_arrival")
     if seen is None or arrived is None:
         return seen

@@ -22,7 +22,7 @@ LARGE: Final = 100
 """Smallest count in the earlier period from which the change is given in per cent."""
 
 _NEW: Final = ("segments", "missing", "unexplained", "duplicates", "forks", "bad_segments")
-"""Totals since a gateway's first event: their trend is what each of the two periods added."""
+"""Figures that are totals since a gateway's first event: the trend is what each period added."""
 
 _STATES: Final = ("running", "stopped", "silent", "unknown")
 
