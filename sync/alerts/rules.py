@@ -70,9 +70,9 @@ MAX_TIMEOUT_S: Final = 30 * 86_400.0
 
 
 class Subject(NamedTuple):
-    """What can have a problem: the problem's kind, the gateway ("" for the centre), and a name.
+    """The kind of a problem, its gateway ("" for the centre), and the name of what has the problem.
 
-    The name is that of the queue, limit, sensor or silent gateway; `fleet`; or `ingest`.
+    That is a queue, limit, sensor or silent gateway, or the `fleet` or `ingest` of the centre.
     """
 
     kind: Kind
