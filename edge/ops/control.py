@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
@@ -58,6 +58,7 @@ most a thousand sessions of at most 3 KiB, usually of 50 bytes. The answer to `S
 """
 
 _READ: Final = 64 * 1024
+_CLOSED: Final = "the gateway closed the connection, because it is busy or stopping"
 _PERFORMED: Final = "; it may have performed the request: check that before you try again"
 
 
@@ -100,7 +101,7 @@ class ConnectedSession(Struct, frozen=True, kw_only=True):
     unacknowledged: int = 0
 
 
-class ReloadReport(Struct, frozen=True, kw_only=True):
+class ReloadReport(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The result of a reload: the changed options, those that need a restart, and the faults.
 
     If there are faults, nothing was changed.
@@ -198,19 +199,22 @@ def listening(
 
     Raises:
         RequestRefused: a filter is invalid, or there are too many listeners.
-        SetupError: the gateway is not running, has stopped, has too many connections, or has
-            closed the connection because the items were read too slowly.
+        SetupError: the gateway is not running, does not answer, has another version, or has closed
+            the connection: it stops, has too many connections, or the items were read too slowly.
     """
     with ExitStack() as stack:
         client = stack.enter_context(socket.socket(socket.AF_UNIX))
         client.settimeout(TIMEOUT)
+        lines = stack.enter_context(client.makefile("rb"))
         try:
-            client.connect(stack.enter_context(short_path(folder)))
-            client.sendall(msgspec.json.encode(Listen(filters)) + b"\n")
+            with suppress(BrokenPipeError, ConnectionResetError):  # the answer is then not complete
+                client.connect(stack.enter_context(short_path(folder)))
+                client.sendall(msgspec.json.encode(Listen(filters)) + b"\n")
+            _read_answer(folder, lines)
         except (FileNotFoundError, ConnectionRefusedError):
             raise _not_running(folder) from None
-        lines = stack.enter_context(client.makefile("rb"))
-        _read_answer(folder, lines)
+        except TimeoutError:
+            raise SetupError(_silence(folder, TIMEOUT)) from None
         client.settimeout(idle)
         yield _items(folder, lines)
 
@@ -226,13 +230,12 @@ def _items(folder: Path, lines: BinaryIO) -> Iterator[ItemReport]:
 
 
 def _read_answer(folder: Path, lines: BinaryIO) -> Answer:
-    line = lines.readline()
-    if not line.endswith(b"\n"):
-        raise SetupError(
-            f"{folder / SOCKET}: the gateway closed the connection, because it is busy or stopping,"
-            " or because items were read too slowly; try again"
-        )
-    answer = msgspec.json.decode(line, type=Answer)
+    """Read and decode a line; raise `TimeoutError` if none arrives in time."""
+    line = b""
+    with suppress(ConnectionResetError):
+        line = lines.readline()
+    closed = f"{_CLOSED}, or because items were read too slowly; try again"
+    answer = _decode(folder, line, Answer, closed)
     if answer.error:
         raise RequestRefused(answer.error)
     return answer
@@ -240,6 +243,10 @@ def _read_answer(folder: Path, lines: BinaryIO) -> Answer:
 
 def _not_running(folder: Path) -> SetupError:
     return SetupError(f"the gateway in {folder} is not running; start it with `fieldpost run`")
+
+
+def _silence(folder: Path, timeout: float) -> str:
+    return f"{folder / SOCKET}: the gateway has not answered for {timeout:g} s"
 
 
 def _query(
@@ -250,7 +257,7 @@ def _query(
     `changes` is whether repeating the request could do harm. Then errors without an answer say
     that the request may have been performed.
     """
-    place = folder / SOCKET
+    advice = _PERFORMED if changes else "; try again"
     try:
         with short_path(folder) as path, socket.socket(socket.AF_UNIX) as client:
             line = _exchange(client, path, request, time.monotonic() + timeout)
@@ -259,24 +266,25 @@ def _query(
     except (BrokenPipeError, ConnectionResetError):  # too many other clients
         line = b""
     except TimeoutError:
-        text = f"{place}: the gateway has not answered for {timeout:g} s"
-        raise SetupError(f"{text}{_PERFORMED if changes else ''}") from None
+        raise SetupError(f"{_silence(folder, timeout)}{advice}") from None
     except OSError as error:
-        raise SetupError(f"{place} cannot be queried: {error.strerror or error}") from None
-    try:
-        return msgspec.json.decode(line, type=type)
-    except msgspec.DecodeError:
-        raise SetupError(f"{place}: {_problem(line, changes=changes)}") from None
+        text = f"{folder / SOCKET} cannot be queried: {error.strerror or error}"
+        raise SetupError(text) from None
+    return _decode(folder, line, type, f"{_CLOSED}{advice}")
 
 
-def _problem(line: bytes, *, changes: bool) -> str:
-    """Return why `line` is not the answer to a request, and what to do."""
+def _decode(folder: Path, line: bytes, type: type[T], closed: str) -> T:
+    """Decode an answer; raise `SetupError` if that fails, with `closed` if it is not complete."""
     if not line.endswith(b"\n"):
-        remedy = _PERFORMED if changes else "; try again"
-        return f"the gateway closed the connection, because it is busy or stopping{remedy}"
-    if line == DATABASE_ERROR:
-        return "the gateway cannot read its database; see `fieldpost doctor`"
-    return "the gateway has another version than this command; restart the gateway"
+        problem = closed
+    elif line == DATABASE_ERROR:
+        problem = "the gateway cannot read its database; see `fieldpost doctor`"
+    else:
+        try:
+            return msgspec.json.decode(line, type=type)
+        except msgspec.DecodeError:
+            problem = "the gateway has another version than this command; restart the gateway"
+    raise SetupError(f"{folder / SOCKET}: {problem}")
 
 
 def _exchange(client: socket.socket, path: str, request: bytes, deadline: float) -> bytes:

@@ -285,3 +285,29 @@ def test_silent_gateway_times_out(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"has not answered for 0\.05 s"):
         control.process_status(tmp_path, timeout=0.05)
     thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (b"", "busy or stopping, or because items were read too slowly; try again"),
+        (b"nonsense\n", "has another version than this command; restart"),
+        (None, r"has not answered for 0\.05 s"),
+    ],
+)
+def test_a_listener_without_an_answer_is_told_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | None, problem: str
+) -> None:
+    if answer is None:
+        monkeypatch.setattr(control, "TIMEOUT", 0.05)
+    thread = answering(tmp_path, answer)
+    with pytest.raises(SetupError, match=problem), control.listening(tmp_path, ["#"]):
+        pass
+    thread.join()
+
+
+def test_a_refused_reload_is_no_success(tmp_path: Path) -> None:
+    thread = answering(tmp_path, b'{"error":"unknown request"}\n')
+    with pytest.raises(SetupError, match="has another version"):
+        control.reload(tmp_path)
+    thread.join()
