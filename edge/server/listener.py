@@ -33,7 +33,7 @@ IDLE_TIME: Final = 30.0
 freed."""
 
 RETRY_INTERVAL: Final = 5.0
-"""Seconds between attempts to find revoked accounts after a store error."""
+"""Seconds between attempts to handle changes of another process, after a store error."""
 
 
 class Listener:
@@ -56,6 +56,7 @@ class Listener:
         self._servers: list[asyncio.Server] = []
         self._context: ServerContext | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._change_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> list[tuple[str, Address]]:
         """Listen and return the bound addresses; raises `ConfigError` if one cannot be bound."""
@@ -107,21 +108,28 @@ class Listener:
 
     def _on_external_change(self) -> None:
         """Handle changes of the database by another process: end the sessions of revoked accounts,
-        and run the features' hooks."""
-        self._end_revoked_sessions()
-        self._store.submit(self._router.run_external_change, lambda _outcome: None, heavy=True)
+        and run the features' hooks. What fails is repeated every `RETRY_INTERVAL`."""
 
-    def _end_revoked_sessions(self) -> None:
-        def answer(outcome: list[int] | StoreError) -> None:
+        def repeat_failed(outcome: object) -> None:
             if isinstance(outcome, StoreError):
                 self._refusals.add(refusal_rule(outcome))
+                self._cancel_change_timer()
                 loop = asyncio.get_running_loop()
-                loop.call_later(RETRY_INTERVAL, self._end_revoked_sessions)
-                return
-            for generation in outcome:
-                self._registry.end(generation, "not-authorized", "the account was revoked")
+                self._change_timer = loop.call_later(RETRY_INTERVAL, self._on_external_change)
 
-        self._store.submit(sessions.unprovisioned, answer, heavy=True)
+        def end_sessions(outcome: list[int] | StoreError) -> None:
+            repeat_failed(outcome)
+            if not isinstance(outcome, StoreError):
+                for generation in outcome:
+                    self._registry.end(generation, "not-authorized", "the account was revoked")
+
+        self._cancel_change_timer()
+        self._store.submit(sessions.unprovisioned, end_sessions, heavy=True)
+        self._store.submit(self._router.run_external_change, repeat_failed, heavy=True)
+
+    def _cancel_change_timer(self) -> None:
+        if self._change_timer is not None:
+            self._change_timer.cancel()
 
     def prepare_reload(self) -> Callable[[], None]:
         """Check the certificates and load them again; return a function that puts them into use.
@@ -194,6 +202,7 @@ class Listener:
             server.close()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
+        self._cancel_change_timer()
         if self._context is not None:
             self._context.lifecycle.stop()
         self._registry.end_all("system-shutdown")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from edge.server import listener, session_teardown
 from edge.server.refusal_counters import Refusal
 from tests.helpers.gateway import PASSWORD
 from tests.helpers.in_process import in_process
-from tests.helpers.xmpp import CLIENT, SM, Client, condition
+from tests.helpers.xmpp import CLIENT, SM, WAIT_S, Client, condition
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 SHORT = 0.05
@@ -228,3 +229,24 @@ async def test_a_revoked_session_ends_although_the_store_was_busy(
             with pytest.raises(StoreBusy):
                 await front.store.run(lambda _tx: None)
         assert await client.closed() == "not-authorized"
+
+
+async def test_changes_of_another_process_are_handled_although_the_store_was_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
+    monkeypatch.setattr(listener, "RETRY_INTERVAL", SHORT)
+    async with in_process(tmp_path, "cam1") as front:
+        for _ in range(2):  # the first transaction counts as a change
+            await front.store.run(lambda _tx: None)
+        handled = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        front.router.context.hooks.on_external_change.append(
+            lambda _context, _tx: loop.call_soon_threadsafe(handled.set)
+        )
+        with front.locked():
+            front.store.on_changed()
+            with pytest.raises(StoreBusy):
+                await front.store.run(lambda _tx: None)
+        assert not handled.is_set()
+        await asyncio.wait_for(handled.wait(), WAIT_S)
