@@ -65,13 +65,14 @@ TABLE: Final = Table(
 )
 """A sensor whose readings are numbers (`source` and `sensor` as in the report `sensors`).
 
-`state`: `flat`, `anomalous` or `ok`. `constant`: all its readings were equal; such a sensor is
-never flat. The `flat_` columns describe its longest flat line, if it has one: the first and the
-last reading of it, the number of readings, and the value. `hours` is the number of hours with
-readings, `anomalous_hours` the number of them with an unusual median. Of the worst of these: its
-beginning, its median, the `usual` median, the robust `z`, and its `basis`, which is `hour` (the
-sensor at that hour of other days), `all` (the sensor at any hour) or `type` (sensors of the same
-name and unit in that hour)."""
+`state`: `flat`, `anomalous` or `ok`. `constant`: all its readings of the last `WINDOW_D` days were
+equal; such a sensor is never flat. The `flat_` columns describe its longest flat line, if it has
+one: the first and the last reading of it, the number of readings, and the value. `hours` is the
+number of hours with readings, `anomalous_hours` the number of them with an unusual median. The
+worst of these began at `worst_at`; its median `worst_value` differs from the `usual` median by `z`
+robust standard deviations. `basis` says where the usual median is from: `hour` (the sensor at that
+hour of other days), `all` (the sensor at any hour) or `type` (sensors of the same name and unit in
+that hour)."""
 
 HOURS: Final = schema(
     gateway=TEXT,
@@ -97,14 +98,15 @@ HOURS: Final = schema(
 """A sensor and an hour (UTC, by the gateway's clock) with readings that are numbers: how many,
 their sum, the lowest, the highest, the median, the first and the last.
 
-The hour began with the value `head`, in `head_readings` readings up to `head_until`, and ended
-with the value `tail`, since `tail_since`: flat lines of more than an hour are assembled from
-these. Medians of hours are compared and never merged. Two rows of one hour count as two hours."""
+The hour began with the value `head`, in `head_readings` readings up to `head_until`, and ended with
+the value `tail`, since `tail_since`: flat lines of more than an hour are assembled from these.
+Medians of hours are compared and never merged. If an hour has two rows, because retention has
+removed some of its events, it counts as two hours."""
 
 SERIES: Final = schema(
     gateway=TEXT, source=TEXT, sensor=TEXT, at=REAL, mean=REAL, low=REAL, high=REAL
 )
-"""The readings of a sensor in the hour that begins at `at`, in seconds since 1970."""
+"""The mean, lowest and highest reading of a sensor in the hour from `at` (seconds since 1970)."""
 
 FLAT_READINGS: Final = 30
 """Minimum readings of a flat line: fewer may be equal by chance."""
@@ -113,53 +115,57 @@ FLAT_S: Final = 21_600.0
 """Minimum seconds of a flat line: a calm night is flat for a while."""
 
 VARIES: Final = 0.5
-"""Minimum share of a sensor's other hours, at the same hours of the day, in which its value varied:
-otherwise it is no flat line, because the sensor often rests, like a lamp at night."""
+"""Minimum share of a sensor's hours outside a flat line, at the same hours of the day, in which its
+value varied. A sensor that varied in fewer often rests, like a lamp at night."""
 
 MIN_COMPARED: Final = 6
-"""Minimum number of other hours at the same hours of the day for a flat line."""
+"""Minimum number of hours outside a flat line, at the same hours of the day, to judge it."""
 
 WINDOW_D: Final = 28
-"""Latest days that are evaluated: usual values change with the season."""
+"""Number of latest days that are evaluated: usual values change with the season."""
 
 UNUSUAL_Z: Final = 6.0
-"""Robust standard deviations beyond which an hour is unusual: of a hundred thousand hours of noise,
-none is beyond."""
+"""Robust standard deviations from the usual value beyond which the median of an hour is unusual: in
+a hundred thousand hours of noise, no median is."""
 
 SIGMA: Final = 1.4826
-"""Median absolute deviations in a standard deviation of a normal distribution."""
+"""The ratio of the standard deviation of a normal distribution to its median absolute deviation."""
 
 MEAN_SIGMA: Final = 1.2533
-"""Mean absolute deviations in a standard deviation; used if more than half of the hours are
-equal."""
+"""The ratio of the standard deviation of a normal distribution to its mean absolute deviation. It
+is used if the median absolute deviation is zero, because more than half of the hours are equal."""
 
 MIN_DAYS: Final = 4
-"""Minimum days with readings at an hour of the day, to compare it with that hour of other days."""
+"""Minimum number of days with readings at an hour of the day to compare this hour on all of them."""
 
 MIN_HOURS: Final = 24
-"""Minimum hours with readings of a sensor, to compare an hour with all of them."""
+"""Minimum number of hours with readings of a sensor to compare an hour with all of them."""
 
 MIN_PEERS: Final = 3
-"""Minimum sensors of a type whose median difference is subtracted from that of each sensor."""
+"""Minimum number of sensors of a type (name and unit) with readings in an hour to subtract the
+median of their differences from their usual values, which is no anomaly of a single one."""
 
 MIN_TYPE: Final = 20
-"""Minimum sensors of a type whose median is the usual value of a sensor without a history."""
+"""Minimum number of sensors of a type with readings in an hour to take their median as the usual
+value of those with fewer than `MIN_HOURS` hours."""
 
 RARE: Final = 0.05
-"""Greatest share of the sensors of a type that can be unusual at a time: if more differ, they are
-another sort of sensor with the same name, such as freezers among rooms."""
+"""Greatest share of unusual sensors among those that are compared with their type in an hour. If it
+is exceeded, none counts as unusual: they are another sort of sensor with the same name, such as
+freezers among rooms."""
 
 PLOTTED_SENSORS: Final = 12
-"""Most sensors of a gateway that are plotted, the first by name: a page has no room for more."""
+"""Maximum number of plotted sensors of a gateway, the first by name: a page has no room for more.
+"""
 
 PLOTTED_S: Final = 7 * 86_400.0
-"""Seconds before a gateway's last hour that are plotted."""
+"""Seconds that are plotted, up to the end of a gateway's last hour with readings."""
 
 _UNIT: Final = (*SENSOR, "unit")
 
 
 def hours(events: DataFrame) -> DataFrame:
-    """Compute the rows of `HOURS`, by `day`."""
+    """Compute the rows of `HOURS` for each `day`."""
     numbers = readings(events).where(F.col("value").isNotNull())
     timed = numbers.withColumns(
         {
@@ -192,7 +198,7 @@ def hours(events: DataFrame) -> DataFrame:
 
 
 def anomalies(hours: DataFrame) -> DataFrame:
-    """Compute the rows of `TABLE` from `HOURS`, flat and anomalous sensors first."""
+    """Compute the rows of `TABLE` from rows of `HOURS`, flat and anomalous sensors first."""
     latest = F.lit(hours.agg(F.max("day")).collect()[0][0])
     recent = hours.where(F.col("day") > F.date_sub(latest, WINDOW_D))
     known = recent.groupBy(*_UNIT).agg(
@@ -244,9 +250,9 @@ def _flat_lines(hours: DataFrame) -> DataFrame:
 
 
 def _constant_lines(hours: DataFrame) -> DataFrame:
-    """Assemble the lines of one value that touch the beginning or the end of an hour.
+    """Join the heads and tails of hours to lines: consecutive readings of one value.
 
-    The head of an hour with one value is the whole hour.
+    An hour with only one value is a head without a tail.
     """
     head = F.struct(
         F.lit(0).alias("place"),
@@ -298,8 +304,9 @@ def unusual_hours(hours: DataFrame) -> DataFrame:
 def _compared(hours: DataFrame) -> DataFrame:
     """Add the `usual` value of each hour, its `basis`, and the differences `raw` and `off`.
 
-    `raw` is the difference from `usual`; `off` is `raw` less the median `raw` of the sensors of the
-    type in that hour, if there are `MIN_PEERS` of them.
+    `raw` is the difference from `usual`. `off` is `raw` less the median `raw` of the sensors of the
+    type in that hour; if these are fewer than `MIN_PEERS`, or `basis` is `type`, it is `raw`. Hours
+    without a basis are left out.
     """
     own, at_hour = Window.partitionBy(*_UNIT), Window.partitionBy(*_UNIT, F.hour("hour"))
     peers = Window.partitionBy("name", "unit", "hour")
@@ -322,11 +329,11 @@ def _compared(hours: DataFrame) -> DataFrame:
 
 
 def _judged(compared: DataFrame) -> DataFrame:
-    """Add `z`: zero if the difference is within the sensor's range in an hour, or is not rare.
+    """Add `z`: zero if the difference is within the usual range of an hour's readings, or not rare.
 
-    It is computed from `raw` or from `off`, whichever is closer to the usual value. So an hour in
+    `z` is computed from `raw` and from `off`, and the value closer to zero is taken. So an hour in
     which all sensors of a type change is not unusual for one of them, and neither is an hour in
-    which one does not follow the others.
+    which one does not follow the others. See `RARE` for what is rare.
     """
     own = Window.partitionBy(*_UNIT)
     peers = Window.partitionBy("name", "unit", "hour", F.col("basis") == "type")
@@ -347,10 +354,10 @@ def _judged(compared: DataFrame) -> DataFrame:
 
 
 def _z(column: str) -> Column:
-    """Return how many robust standard deviations a difference is.
+    """Return the difference in a column (`raw` or `off`) as a number of robust standard deviations.
 
-    The deviation is never less than the smallest `step` between two medians of the sensor, which is
-    its resolution.
+    Unless `basis` is `type`, the deviation is never less than `step`, the smallest difference of
+    two medians of the sensor, which is its resolution.
     """
     own, at_hour = Window.partitionBy(*_UNIT), Window.partitionBy(*_UNIT, F.hour("hour"))
     peers = Window.partitionBy("name", "unit", "hour", F.col("basis") == "type")
@@ -365,7 +372,7 @@ def _z(column: str) -> Column:
 
 
 def sensor_series(hours: DataFrame) -> DataFrame:
-    """Compute the rows of `SERIES` from `HOURS`: a few sensors of each gateway, the latest days."""
+    """Compute the rows of `SERIES` from `HOURS`: `PLOTTED_SENSORS` a gateway, `PLOTTED_S` long."""
     of_gateway = Window.partitionBy("gateway")
     placed = hours.withColumns(
         {

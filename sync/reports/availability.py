@@ -54,16 +54,16 @@ TABLE: Final = Table(
         column.number("clock_steps", "Clock changes"),
     ),
 )
-"""`state`: `running`, `stopped` (cleanly), `silent` (nothing arrives) or `unknown` (no heartbeat
-ever arrived). Shares are of 1; `running_share` ignores unknown time. Durations are in seconds, to
-the millisecond. `silent_after_s` is the time without an arrival that counts as a silence of this
-gateway."""
+"""`state`: `running`, `stopped` (cleanly), `silent` (nothing has arrived for `silent_after_s`) or
+`unknown` (no heartbeat ever arrived). Shares are from 0 to 1; `running_share` ignores unknown time.
+Durations are in seconds, to the millisecond. `silent_after_s` is the time without an arrival after
+which this gateway is silent."""
 
 STRETCHES: Final = schema(gateway=TEXT, begin=REAL, end=REAL, state=TEXT)
-"""A period of one state, in seconds since 1970; see `heartbeats.SPANS`."""
+"""A period in which a gateway had one `state` of `heartbeats.SPANS`, in seconds since 1970."""
 
 MAX_STRETCHES: Final = 5_000
-"""Latest periods that are plotted: more would each be narrower than a pixel."""
+"""Maximum number of plotted periods, the latest ones: more would each be narrower than a pixel."""
 
 
 def availability(
@@ -75,9 +75,9 @@ def availability(
 ) -> DataFrame:
     """Compute a row of `TABLE` for each gateway as of `as_of`, in the order of their names.
 
-    `life` has rows of `heartbeats.RUNS`, `spans` of `heartbeats.SPANS`, cut off at the day `since`
-    (UTC) if it is given. Durations, shares and counts then start at that day; the
-    state, and first and last times, do not.
+    `life` has the rows of `heartbeats.RUNS` of all days, `spans` the rows of `heartbeats.SPANS`
+    from the day `since` (UTC) on. Durations, shares and counts are from that day on, too; states,
+    first and last times are of all days. If `since` is None, everything is of all days.
     """
     reachable = _reachable(segments, as_of, since)
     rows = merged(("gateway",), reachable, _lives(life, since), _durations(spans))
@@ -163,8 +163,8 @@ def _reachable(segments: DataFrame, as_of: datetime, since: date | None) -> Data
 def silence_limits(segments: DataFrame) -> DataFrame:
     """Derive `silent_after_s` from how often each gateway seals its system lane.
 
-    The interval is measured in service seconds, which neither time switched off nor clock changes
-    affect. A gateway with too few known segments has no row.
+    The intervals between segments are measured in service seconds, which neither time switched off
+    nor clock changes affect. A gateway with fewer than `MIN_SEALINGS` intervals has no row.
     """
     order = Window.partitionBy("gateway", "epoch").orderBy("first_seq")
     sealed = segments.where((F.col("fate") == "accepted") & (F.col("lane") == "system"))
@@ -181,9 +181,9 @@ def silence_limits(segments: DataFrame) -> DataFrame:
 
 
 def stretches(spans: DataFrame) -> DataFrame:
-    """Compute the latest rows of `STRETCHES`: consecutive spans of one state, joined.
+    """Compute the latest rows of `STRETCHES`: join consecutive spans that have the same state.
 
-    Leaves out the state `clock`, whose length is not known.
+    Leaves out spans with the state `clock`, whose lengths are not known.
     """
     order = Window.partitionBy("gateway").orderBy("begin", "end")
     known = spans.where(F.col("state") != "clock")

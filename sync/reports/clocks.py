@@ -35,7 +35,8 @@ PLAUSIBLE_PPM: Final = (-100_000.0, 100_000.0)
 repeatedly seems to be."""
 
 MAX_DAY_S: Final = 90_000.0
-"""Seconds for which a clock can be unsynchronised on one day, one that was set back by an hour."""
+"""Highest plausible number of seconds without synchronisation on one day: 25 hours, if the clock was
+set back by an hour."""
 
 TABLE: Final = Table(
     order=120,
@@ -77,60 +78,64 @@ TABLE: Final = Table(
 """A gateway's clock. `state` is the first that applies of `stepping`, `unsynchronised`, `drifting`,
 `skewed`, `ok`.
 
-`skew_s`: if positive, the seconds that the clock is ahead of the centre's at least; if negative,
-the seconds that it is behind at most, because they include the time on the way. `drift_ppm`: by
-how many parts per million it runs faster than the gateway's service seconds, `gain_ppm` than the
-centre's clock; null if too little is known. `steps`: how often it was set, by `step_sum_s`
+`skew_s`: if positive, the clock is ahead of the centre's by at least this many seconds; if
+negative, it is behind by at most this many, because they include the time on the way. `drift_ppm`:
+parts per million by which it runs faster than the gateway's service seconds; `gain_ppm`: the same
+for the centre's clock; null if too little is known. `steps`: how often it was set, by `step_sum_s`
 seconds in total (absolute) and by `step_max_s` at most (signed), last at `last_step`; `odd_steps`:
-how many steps did not make it synchronised. `synchronised`: whether it was at the last heartbeat.
-`unsynchronised_share`: of the heartbeats, the share with an unsynchronised clock, which represents
-`unsynchronised_s` seconds in total, and `worst_day_s` seconds on the worst day."""
+how many steps did not make it synchronised. `synchronised`: whether it was so at the last
+heartbeat. `unsynchronised_share`: of the heartbeats, the share with an unsynchronised clock, which
+represents `unsynchronised_s` seconds in total, and `worst_day_s` seconds on the worst day."""
 
 AHEAD_S: Final = 5.0
-"""Seconds that a clock may be ahead: a segment cannot arrive before it is sealed, and file systems
-and time servers differ by less."""
+"""Seconds ahead of the centre's clock beyond which a clock is `skewed`: a segment cannot arrive
+before it is sealed, and file systems and time servers differ by less."""
 
 BEHIND_S: Final = 120.0
-"""Seconds that a clock may appear to be behind: a steady stream over a slow link takes less."""
+"""Seconds behind the centre's clock beyond which a clock is `skewed`: over a slow link that keeps
+up, segments are on the way for less."""
 
 DRIFT_PPM: Final = 100.0
-"""Parts per million that a clock may be fast or slow (8.6 s a day): quartz clocks are within 20 to
-50, synchronised clocks within less."""
+"""Parts per million (8.6 s a day) beyond which a fast or slow clock is `drifting`: quartz clocks
+are within 20 to 50, synchronised clocks within less."""
 
 BIG_STEP_S: Final = 10.0
-"""Seconds from which one odd step is enough for the state `stepping`."""
+"""Seconds by which one odd step (see `SETTLE_S`) must set a clock to make its state `stepping`."""
 
 ODD_STEPS: Final = 3
-"""Number of smaller odd steps for the state `stepping`: time daemons step once, and then slew."""
+"""Number of odd steps (see `SETTLE_S`) of any size that make a clock's state `stepping`: time
+daemons step once, and then slew."""
 
 SETTLE_S: Final = 600.0
-"""Seconds after a step within which a time service that set the clock reports it synchronised."""
+"""Seconds after a step within which a time service that set the clock reports it synchronised. A
+step is odd if the clock is not synchronised in this time."""
 
 UNSYNCHRONISED_S: Final = 3_600.0
-"""Seconds of a day for which a clock may be unsynchronised: finding time servers after a start
-takes minutes."""
+"""Seconds without synchronisation on one day beyond which a clock is `unsynchronised`: finding time
+servers after a start takes minutes."""
 
 RECENT_S: Final = 10_800.0
-"""Seconds before the last arrival whose segments show the present offset: enough for some dozens of
-segments, and short enough that a corrected clock is soon seen as right."""
+"""Seconds before a gateway's last arrival in which the segments for `skew_s` arrived: enough for
+some dozens of segments, and short enough that a corrected clock is soon seen as right."""
 
 STEADY_S: Final = 5.0
-"""Seconds by which the interval between two arrivals may differ from the interval between their
-sealings: if it differs by more, a segment waited in a backlog."""
+"""Greatest difference in seconds between the interval of two arrivals and that of their sealings.
+If it is greater, one of the segments waited in a backlog."""
 
 MIN_STEADY: Final = 12
-"""Minimum steady segments for an offset: those of an hour."""
+"""Minimum number of segments, none from a backlog, to compute `skew_s`: those of an hour."""
 
 HOUR_S: Final = 3_600.0
-"""Service seconds that are represented by one segment, the fastest, when drift is measured."""
+"""Length of an hour in seconds. One segment represents each hour: the first one in `drift_ppm`, the
+fastest one in `gain_ppm` and `OFFSETS`."""
 
 APART_H: Final = 6
-"""Hours between two segments whose offsets are compared: over six hours a second on the way makes
-46 ppm, and the median of many is taken."""
+"""Hours between the two segments that `gain_ppm` compares: over six hours, a second on the way
+makes 46 ppm, and the median of many comparisons is taken."""
 
 MIN_SLOPES: Final = 18
-"""Slopes that must be known before their median is used: one step falsifies `APART_H` of them,
-which must be few."""
+"""Minimum number of slopes (drift or gain between two segments) to use their median: one step of
+the clock falsifies `APART_H` of them, which must be a minority."""
 
 DAYS: Final = schema(
     gateway=TEXT,
@@ -145,19 +150,20 @@ DAYS: Final = schema(
     last_step=TIME,
     last=schema(epoch=TEXT, seq=INTEGER, clock=FLAG),
 )
-"""Of a gateway and a day: the heartbeats, how many of them had an unsynchronised clock, the seconds
-between two, and the last one; the steps of the clock."""
+"""Of a gateway and a day: the number of heartbeats, how many of them had an unsynchronised clock,
+the seconds between two, and the `last` one; the clock's steps, as in `TABLE`; `big_steps` are the
+odd ones of at least `BIG_STEP_S`."""
 
 OFFSETS: Final = schema(gateway=TEXT, at=REAL, skew_s=REAL)
 """Least seconds by which a clock was ahead of the centre's in the hour from `at` (seconds since
 1970), computed from the fastest segment of the hour."""
 
 PLOTTED_S: Final = 7 * 86_400.0
-"""Seconds before a gateway's last hour that are plotted."""
+"""Seconds that are plotted, up to the end of the hour of a gateway's last arrival."""
 
 
 def days(events: DataFrame) -> DataFrame:
-    """Compute the rows of `DAYS`, by `day`."""
+    """Compute the rows of `DAYS` for each `day`."""
     rows = events.where(
         is_system_event("system", "heartbeat", "clock_stepped", "clock_synchronised")
     )
@@ -186,7 +192,7 @@ def days(events: DataFrame) -> DataFrame:
 
 
 def clocks(days: DataFrame, segments: DataFrame) -> DataFrame:
-    """Compute a row of `TABLE` for each gateway in `days` (of `DAYS`) or in `segments`."""
+    """Compute a row of `TABLE` for each gateway in `days` (rows of `DAYS`) or in `segments`."""
     sent = segments.where(F.col("fate") == "accepted").select(
         "gateway",
         "boot",
@@ -225,7 +231,10 @@ def _by_gateway(days: DataFrame) -> DataFrame:
 
 
 def _steady(sent: DataFrame) -> DataFrame:
-    """Select the segments that arrived at the pace at which they were sealed; add their `ahead`."""
+    """Select the segments that did not wait in a backlog (`STEADY_S`).
+
+    Add `ahead`: seconds by which the sealing is later than the arrival, negative if earlier.
+    """
     order = Window.partitionBy("gateway", "boot").orderBy("service", "came")
     apart = F.col("came") - F.lag("came").over(order)
     sealed = F.col("service") - F.lag("service").over(order)
@@ -247,7 +256,7 @@ def _skew(sent: DataFrame) -> DataFrame:
 def _drift(sent: DataFrame) -> DataFrame:
     """Compute the median drift against service seconds, from hour to hour of a boot.
 
-    For clocks that were unsynchronised for long enough, only that time counts, because
+    If a clock was unsynchronised for long enough, only its unsynchronised time counts, because
     synchronisation hides the drift.
     """
     order = Window.partitionBy("gateway", "boot").orderBy("hour")
@@ -303,7 +312,7 @@ def clock_offsets(segments: DataFrame) -> DataFrame:
 _REMEDIES: Final = {
     "stepping": (
         "clock_step",
-        "Do not rely on times and durations around these moments. Find out what sets the clock: "
+        "Do not rely on times and durations around these steps. Find out what sets the clock: "
         "two time services at once, or a clock chip with an empty battery.",
     ),
     "unsynchronised": (
@@ -318,8 +327,8 @@ _REMEDIES: Final = {
     ),
     "drifting": (
         "clock_drift",
-        "Give the gateway a time server that it can reach, or a better clock chip: its error grows "
-        "every day.",
+        "Give the gateway a time server that it can reach, or a better clock chip: its clock's "
+        "error grows every day.",
     ),
 }
 

@@ -59,12 +59,13 @@ TABLE: Final = Table(
         column.time("since", "Last event"),
     ),
 )
-"""`state` of the epoch: `closed` (its last event, at `since`, is a clean stop), `open` (the last
-event was at `since`) or `torn` (open, and a later epoch has begun). `expected` counts from 1 to the
-last number that arrived; `missing` of these did not arrive, `declared` of the missing were dropped.
-`duplicates` are events that are in the tables more than once; `repeated_segments` were recognised
-and left out. `forks` contradict accepted segments; `chain_breaks` follow an accepted segment
-without carrying its digest."""
+"""`state` of the epoch: `closed` (its last event, at `since`, is a clean stop), `open` (the lane's
+last event was at `since`) or `torn` (open, and a later epoch has begun). `expected` counts from 1
+to the last number that arrived or was dropped; `missing` of these did not arrive, and the gateway
+reports `declared` of the missing as dropped; the others are `unexplained`. `duplicates` are events
+that are in the tables more than once; `repeated_segments` were recognised and left out. `forks`
+contradict accepted segments; `chain_breaks` follow an accepted segment without carrying its
+digest."""
 
 DROPPED: Final = schema(gateway=TEXT, epoch=TEXT, lane=TEXT, first_seq=INTEGER, last_seq=INTEGER)
 """Sequence numbers that a gateway reports as dropped by an event `uplink/evicted` or
@@ -72,11 +73,11 @@ DROPPED: Final = schema(gateway=TEXT, epoch=TEXT, lane=TEXT, first_seq=INTEGER, 
 segment of that lane."""
 
 FIRST_PREVIOUS: Final = "00" * 32
-"""The digest of the predecessor in the first segment of a lane."""
+"""What the first segment of a lane carries in place of the digest of a segment before it."""
 
 
 def dropped(events: DataFrame) -> DataFrame:
-    """Compute the rows of `DROPPED`, by `day`."""
+    """Compute the rows of `DROPPED` for each `day`."""
     rows = events.where(is_system_event("uplink", "evicted", "set_aside")).select(
         "day",
         "gateway",
@@ -211,7 +212,7 @@ def _with_state(rows: DataFrame, numbers: DataFrame) -> DataFrame:
 
 
 class _Finding(NamedTuple):
-    """The problem to report if a column of a lane is not zero; `what` has a place for the count."""
+    """The problem to report if a column of a lane is not zero; `what` has `{}` for the count."""
 
     weight: Weight
     kind: str

@@ -43,7 +43,7 @@ stay exact."""
 
 
 def histogram(events: DataFrame) -> DataFrame:
-    """Compute the rows of `HISTOGRAM`, by `day`."""
+    """Compute the rows of `HISTOGRAM` for each `day`."""
     timed = events.where(F.col("qos").isNotNull() & F.col("latency_ms").isNotNull())
     rows = timed.groupBy("day", "gateway", "qos", "latency_ms")
     return rows.agg(F.count(F.lit(1)).alias("events"))

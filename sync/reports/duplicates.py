@@ -41,27 +41,29 @@ TABLE: Final = Table(
     ),
     empty="Nothing was sent again.",
 )
-"""`what`: `offers` of the device `source` that its gateway already had, or `segments` of the lane
-`source` that the centre already had. `times` is their number. `since` and `until` are the first
-and the last time: of offers by the gateway's clock, of segments by their arrival."""
+"""`what`: `offers`, messages that a device offered again, or `segments` that arrived again.
+`source`: for offers the device, for segments their lane. `times`: the number of repetitions.
+`since` and `until`: the first and the last one; offers by the gateway's clock, segments by their
+arrival."""
 
 OFFERS: Final = schema(gateway=TEXT, source=TEXT, times=INTEGER, since=TIME, until=TIME)
 
 MANY_OFFERS: Final = 100
-"""Number of repeated offers of a device that is a problem: some are made on any link."""
+"""Number of repeated offers from which a device is a problem: a few are made on any link."""
 
 
 def offers(events: DataFrame) -> DataFrame:
-    """Compute the rows of `OFFERS`, by `day`."""
+    """Compute the rows of `OFFERS` for each `day`."""
     repeated = events.where(is_system_event("message", REPEATED))
     rows = repeated.withColumn("times", occurrences())
     return rows.groupBy("day", "gateway", "source").agg(*times_since_until("time", "time"))
 
 
 def duplicates(daily: DataFrame, segments: DataFrame, since: date | None = None) -> DataFrame:
-    """Compute a row of `TABLE` for each gateway and source, offers before segments.
+    """Compute a row of `TABLE` for each device that repeated offers and each lane with repetitions.
 
-    `daily` has rows of `OFFERS`. Segments that arrived before the day `since` (UTC) are left out.
+    `daily` has rows of `OFFERS`. The rows of a gateway are together, those of devices first.
+    Segments that arrived before the day `since` (UTC) are left out.
     """
     again = segments.where(F.col("fate") == "duplicate")
     if since is not None:
@@ -77,7 +79,7 @@ def duplicates(daily: DataFrame, segments: DataFrame, since: date | None = None)
 
 
 def problems(findings: Findings) -> Iterator[Problem]:
-    """Find devices that repeat many offers; repeated segments are no problem."""
+    """Find devices that repeat `MANY_OFFERS` or more; repeated segments are no problem."""
     for row in findings["duplicates"]:
         if row["what"] == "offers" and row["times"] >= MANY_OFFERS:
             yield Problem(

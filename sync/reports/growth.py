@@ -47,34 +47,35 @@ TABLE: Final = Table(
     ),
 )
 """A gateway. `state`: `full` (it dropped events in its last `EVICTED_H` hours, or has reached its
-limit), `soon` (that is less than `SOON_D` days away) or `ok`.
+limit), `soon` (it certainly grows, and reaches its limit in less than `SOON_D` days) or `ok`.
 
 `shipped_day` and `events_day`: bytes of segments and events a day, medians of `days` whole days.
-`disk_used`: bytes of its folder, as last reported. `trend_day`: bytes by which that grows in a day,
-with the bounds of its interval. `cap`: bytes that the folder may take, and who says so (`cap_from`:
-`gateway`, `operator`, or `default`, the limit of a gateway that is not configured otherwise).
-`days_left` until the limit, with the bounds of its interval; null if the folder does not grow.
-`evicted`: events that were dropped, last at `last_evicted`."""
+`disk_used`: bytes of its folder, as last reported. `trend_day`: bytes by which the folder grows in
+a day, with the bounds of its 90 % interval. `cap`: the limit for `disk_used` in bytes. `cap_from`:
+who set it: the `operator`, the `gateway` (the limit of its database), or `default`, that of a
+gateway that is not configured otherwise. `days_left`: days until the limit, with the bounds of the
+90 % interval; null if the folder does not grow. `evicted`: events that were dropped, last at
+`last_evicted`."""
 
 SOON_D: Final = 30.0
-"""Days until storage is full below which it is a problem: visits are planned by the month."""
+"""Days from now: storage that is full before then is a problem. Visits are planned by the month."""
 
 EVICTED_H: Final = 24.0
-"""Hours before a gateway's last event in which a dropped event means that it is full now."""
+"""Hours before a gateway's last event: if it dropped events in them, its storage counts as full."""
 
 DEFAULT_CAP: Final = 1_073_741_824
-"""Bytes that a gateway's database may take if no quota is known: the default of `[limits]
-database_bytes`, by far the largest part of the folder."""
+"""Limit in bytes of a gateway's folder if none is known: the default of `[limits] database_bytes`.
+The database is by far the largest part of the folder."""
 
 TREND_D: Final = 30
-"""Days that determine the trend."""
+"""Number of latest days that determine the trend of a folder's size."""
 
 POINT_S: Final = 21_600.0
-"""Seconds of a period whose greatest size is one point of the trend: a short history has enough
-points, and one of `TREND_D` days has 120."""
+"""Seconds of a period. The greatest size of a gateway's folder in each period is one point of the
+trend: so a short history has enough points, and one of `TREND_D` days has 120."""
 
 MIN_POINTS: Final = 6
-"""Minimum points of a trend: with fewer, its interval would be useless."""
+"""Minimum number of points (see `POINT_S`) of a trend: its interval is useless with fewer."""
 
 INTERVAL_Z: Final = 1.645
 """The quantile of the normal distribution for an interval of 90 %."""
@@ -82,12 +83,12 @@ INTERVAL_Z: Final = 1.645
 DAYS: Final = schema(
     gateway=TEXT, events=INTEGER, evicted=INTEGER, last_evicted=TIME, last=TIME, cap=INTEGER
 )
-"""Of a gateway and a day: the number of events; of dropped events, and when the last were dropped;
-the last event; the limit, if reported."""
+"""Of a gateway and a day: the number of events; the number of dropped events, and the time of the
+last drop; the time of the last event; the maximum size of its database in bytes, if reported."""
 
 
 def days(events: DataFrame) -> DataFrame:
-    """Compute the rows of `DAYS`, by `day`; `cap` is the tag `cap` of the event `system/wear`."""
+    """Compute the rows of `DAYS` for each `day`; `cap` is that tag of the event `system/wear`."""
     dropped = is_system_event("uplink", "evicted")
     wear = is_system_event("system", "wear")
     return events.groupBy("day", "gateway").agg(
@@ -102,7 +103,7 @@ def days(events: DataFrame) -> DataFrame:
 def growth(days: DataFrame, segments: DataFrame, cap: int | None = None) -> DataFrame:
     """Compute a row of `TABLE` for each gateway that has accepted segments.
 
-    `days` has rows of `DAYS`. `cap` is the operator's limit of a gateway's folder, in bytes.
+    `days` has rows of `DAYS`. `cap` is the operator's limit of each gateway's folder, in bytes.
     """
     sent = segments.where(F.col("fate") == "accepted")
     rows = _shipped(sent)
@@ -138,7 +139,10 @@ def _state() -> Column:
 
 
 def _median_day(rows: DataFrame, column: str, name: str) -> DataFrame:
-    """Compute the median of a column over a gateway's days, if possible without first and last."""
+    """Compute the median of a column over a gateway's days, and how many `days` were whole.
+
+    The first and the last day are not whole, and count only if there are no others.
+    """
     of_gateway = Window.partitionBy("gateway")
     inner = (F.col("day") > F.col("first")) & (F.col("day") < F.col("end"))
     bounds = rows.withColumns(
@@ -150,7 +154,7 @@ def _median_day(rows: DataFrame, column: str, name: str) -> DataFrame:
 
 
 def _shipped(sent: DataFrame) -> DataFrame:
-    """Compute the bytes that are sent on an ordinary day, and the present size of the folder."""
+    """Compute the bytes that are sent on a median day, and the last reported size of the folder."""
     day = F.to_date("sealed_at").alias("day")
     sizes = sent.groupBy("gateway", day).agg(F.sum("size").alias("size"))
     place = F.struct("epoch", "service_seconds", "disk_used", "sealed_at")
@@ -160,7 +164,7 @@ def _shipped(sent: DataFrame) -> DataFrame:
 
 
 def _recorded(days: DataFrame) -> DataFrame:
-    """Compute the events of an ordinary day, dropped events, and the limit that was reported."""
+    """Compute the events of a median day, dropped events, and the last limit that was reported."""
     by_day = days.groupBy("gateway", "day").agg(F.sum("events").alias("events"))
     sums = days.groupBy("gateway").agg(
         F.sum("evicted").alias("evicted"),
@@ -174,7 +178,7 @@ def _recorded(days: DataFrame) -> DataFrame:
 
 
 def _trend(sent: DataFrame) -> DataFrame:
-    """Compute the growth of the folder in bytes a day, and its interval.
+    """Compute the growth of the folder in bytes a day, and its 90 % interval.
 
     The trend is the median of the slopes between any two points (Theil and Sen), and the interval
     is derived from Kendall's tau: single peaks change little, and no distribution is assumed.
@@ -209,7 +213,7 @@ def _trend(sent: DataFrame) -> DataFrame:
 
 
 def _slope(place: Column) -> Column:
-    """Return the slope at a place in the sorted list of slopes."""
+    """Return the slope at an index of the sorted `slopes`; the first or last one beyond them."""
     last = F.size("slopes") - 1
     return F.get("slopes", F.least(F.greatest(place.cast("int"), F.lit(0)), last))
 

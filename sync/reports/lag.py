@@ -43,8 +43,8 @@ synchronised. Percentiles are values that occurred, by nearest rank, and at most
 the exact ones; the maximum is exact."""
 
 RESOLUTION: Final = 0.02
-"""Relative difference below which two lags may count as one: a day of a gateway is then some
-hundred rows, while milliseconds would make nearly one row for each event."""
+"""Relative width of the steps in which lags are counted: a day of a gateway is then some hundred
+rows, while steps of a millisecond would make nearly one row for each event."""
 
 BACKLOG_S: Final = 7_200.0
 """Seconds of median lag beyond which a link does not keep up. An outage of the link delays less
@@ -52,11 +52,11 @@ than half of the events, and a clock that is off by an hour causes no more than 
 
 HISTOGRAM: Final = schema(gateway=TEXT, clock=FLAG, step=INTEGER, lag_ms=INTEGER, events=INTEGER)
 """Number of events with a lag within a step, and the greatest of these lags in milliseconds. Steps
-are as wide as `RESOLUTION`; those of negative lags are negative."""
+are as wide as `RESOLUTION`; steps of negative lags have negative numbers."""
 
 
 def histogram(events: DataFrame) -> DataFrame:
-    """Compute the rows of `HISTOGRAM`, by `day`."""
+    """Compute the rows of `HISTOGRAM` for each `day`."""
     lag_ms = F.unix_millis("arrived") - F.unix_millis("time")
     timed = events.select("day", "gateway", "clock", lag_ms.alias("lag_ms"))
     length = F.log1p(F.abs("lag_ms").cast("double")) / math.log1p(RESOLUTION)
@@ -66,7 +66,7 @@ def histogram(events: DataFrame) -> DataFrame:
 
 
 def lag(daily: DataFrame) -> DataFrame:
-    """Compute a row of `TABLE` for each gateway and clock state in `daily` (of `HISTOGRAM`)."""
+    """Compute a row of `TABLE` for each gateway and clock state in rows of `HISTOGRAM`."""
     steps = daily.groupBy("gateway", "clock", "step").agg(
         F.max("lag_ms").alias("lag_ms"), F.sum("events").alias("events")
     )
@@ -75,7 +75,7 @@ def lag(daily: DataFrame) -> DataFrame:
 
 
 def problems(findings: Findings) -> Iterator[Problem]:
-    """Find gateways most of whose events arrive late, by synchronised clocks."""
+    """Find gateways whose median lag is above `BACKLOG_S`, by synchronised clocks."""
     for row in findings["lag"]:
         if row["clock"] and (row["p50_s"] or 0) > BACKLOG_S:
             yield Problem(

@@ -37,16 +37,16 @@ TABLE: Final = Table(
     ),
     empty="All messages were delivered, and no limit refused anything.",
 )
-"""Number of times that a gateway reported a `message` (`dead`, `expired`, `evicted`, ...) or a
-refusal by a `limit` (the rule's name), and the first and the last time. The value of an event of
-kind `limit` is its number of refusals."""
+"""`kind` is `message` (a message was not delivered; `name` is `dead`, `expired`, `evicted`, ...) or
+`limit` (requests were refused; `name` is the limit). `times`: the number of events; for limits the
+number of refusals, the sum of the events' values. `since` and `until`: first and last event."""
 
 REPEATED: Final = "repeated"
-"""The name of `message` events that report no loss; they are part of `duplicates`."""
+"""The name of `message` events for repeated offers: no loss, and in the report `duplicates`."""
 
 
 def daily_notices(events: DataFrame) -> DataFrame:
-    """Compute the rows of `TABLE`, by `day`."""
+    """Compute the rows of `TABLE` for each `day`."""
     system = events.where((F.col("lane") == "system") & F.col("kind").isin("message", "limit"))
     times = F.when(F.col("kind") == "limit", occurrences()).otherwise(1)
     rows = system.where(F.col("name") != REPEATED).withColumn("times", times)

@@ -38,15 +38,15 @@ TABLE: Final = Table(
     ),
     empty="No outage is known.",
 )
-"""From the last life event before the outage to the first one after it, by the gateway's clock;
-`ended` is `restarted` or `went_on` (see `heartbeats.SPANS`)."""
+"""An outage: `begin` is the last life event before it, `end` the first one after it, both by the
+gateway's clock; `ended` is `restarted` or `went_on` (see `heartbeats.SPANS`)."""
 
 ROWS: Final = 1_000
 """Maximum number of listed outages, the latest ones: more usually have one cause."""
 
 
 def outages(spans: DataFrame) -> DataFrame:
-    """Compute a row of `TABLE` for the latest outages of `heartbeats.SPANS`, latest first."""
+    """Compute the rows of `TABLE` from `spans` (rows of `heartbeats.SPANS`), latest first."""
     rows = spans.where(F.col("state") == "outage").select(
         "gateway",
         F.timestamp_seconds("begin").alias("begin"),

@@ -36,17 +36,17 @@ TABLE: Final = Table(
     ),
     empty="All files that were read were accepted.",
 )
-"""The path from which the file was read, and why it was not accepted. `size` is in bytes."""
+"""A file that was not accepted: its path when it was read, its size in bytes, and the reason."""
 
 FILES: Final = schema(fate=TEXT, files=INTEGER)
-"""Number of files of the landing that were `accepted`, are `bad`, or are a `fork`."""
+"""Number of files that were `accepted`, and that are still refused as `bad` (invalid) or `fork`."""
 
 ROWS: Final = 1_000
 """Maximum number of listed files, the latest ones: more usually have one cause."""
 
 
 def quarantine(segments: DataFrame) -> DataFrame:
-    """Compute a row of `TABLE` for each file that was not accepted: the latest, latest first."""
+    """Compute a row of `TABLE` for each of the last `ROWS` refused files, latest first."""
     return conform(refused(segments), TABLE.schema).orderBy(F.desc("arrived"), "path").limit(ROWS)
 
 
@@ -58,7 +58,7 @@ def files_by_fate(segments: DataFrame) -> DataFrame:
 
 
 def gateways_of(row: Row) -> list[str]:
-    """Return the gateway in whose folder the file was, if it is the folder of a gateway."""
+    """Return the gateway after which the file's folder is named; an empty list if there is none."""
     parts = row["path"].split("/")
     return [parts[1]] if len(parts) > 2 and is_gateway(parts[1]) else []
 
@@ -72,9 +72,9 @@ def problems(findings: Findings) -> Iterator[Problem]:
                 "bad_segment",
                 "",
                 "landing",
-                f"{plural(row['files'], 'file')} could not be read.",
+                f"Invalid segments: {plural(row['files'], 'file')}.",
                 "`fieldpost-fleet quarantine list` shows why each file was refused. A gateway does "
-                "not send its segment again by itself: check whether events are missing.",
+                "not send a refused segment again by itself: check whether events are missing.",
             )
 
 

@@ -37,9 +37,9 @@ TABLE: Final = Table(
     order=70,
     title="Queues",
     about=(
-        "What waits in each queue, as its gateway last reported it, and what was counted over all "
-        "time. A queue is stuck if items wait and none has been delivered for half an hour. Dead "
-        "items are those that no worker could process."
+        "What waits in each queue, as its gateway last reported it, and what was counted in the "
+        "days of this report. A queue is stuck if items wait and none has been delivered for half "
+        "an hour. Dead items are those that no worker could process."
     ),
     columns=(
         column.text("gateway", "Gateway"),
@@ -71,13 +71,14 @@ TABLE: Final = Table(
 """A queue: a node, or a shared subscription (`$share:NAME:FILTER`).
 
 `state`: `stuck`, since `since` (items wait and none was delivered for `STUCK_S`), `ok` (it holds
-items), `idle` (it holds none), `unknown` (its depth was never reported). As of the last report, at
-`last_told`: `depth` (items that are not dead), of these `ready`, `locked` and `delayed`; `dead`
-items; `oldest_s`, the age in seconds of the oldest item that is not delayed; `members`. Over all
-time: `depth_max`; `delivered`, `redelivered`, `timeouts` (expired locks); `dead_items` (items that
-became dead, by events); items that people `purged`, `unlocked`, `requeued`. `stuck` counts the
-periods in which it was stuck, including the present one; `recovered` of them ended with a delivery
-or an empty queue; `longest_stuck_s` is the longest in seconds."""
+items), `idle` (it holds none), `unknown` (its depth was never reported). By the gateway's last
+report on the queue, at `last_told`: `depth` (items that are not dead), of these `ready`, `locked`
+and `delayed`; `dead` items; `oldest_s`, the age in seconds of the oldest item that is not delayed;
+`members`. Over the days that were asked for: `depth_max`; `delivered`, `redelivered`, `timeouts`
+(expired locks); `dead_items` (items that became dead, by events); items that people `purged`,
+`unlocked`, `requeued`. `stuck` counts the periods in which it was stuck, including the present one;
+`recovered` of them ended with a delivery or an empty queue; `longest_stuck_s` is the longest in
+seconds."""
 
 RUNS: Final = schema(
     gateway=TEXT,
@@ -100,9 +101,9 @@ RUNS: Final = schema(
     redelivered=INTEGER,
     timeouts=INTEGER,
 )
-"""Consecutive depth events of a queue that agree whether it is `stalled`: items wait and none
-was delivered. Sums and the greatest depth cover all these events; the state of the queue is that
-of the last. A queue has at most 288 rows a day, because it has so many depth events."""
+"""Consecutive depth events of a queue that agree whether it is `stalled`: items wait and none was
+delivered since the event before. Sums and `depth_max` cover all these events; the other numbers are
+those of the last. A queue has at most 288 rows a day, because it has so many depth events."""
 
 DONE: Final = schema(
     gateway=TEXT,
@@ -115,10 +116,10 @@ DONE: Final = schema(
 """Number of items of a queue that became dead, and that people purged, unlocked and requeued."""
 
 DEPTHS: Final = schema(gateway=TEXT, queue=TEXT, at=REAL, depth=REAL)
-"""Number of items in a queue at a time, in seconds since 1970."""
+"""Number of items (`depth`) in a queue at the time `at`, in seconds since 1970."""
 
 MAX_DEPTHS: Final = 5_000
-"""Latest depths that are plotted: more than a plot has room for."""
+"""Maximum number of plotted depths, the latest ones: more than a plot has room for."""
 
 _STATE: Final = ("depth", "ready", "locked", "delayed", "dead", "oldest_s", "members")
 _SUMS: Final = ("delivered", "redelivered", "timeouts")
@@ -128,11 +129,11 @@ _COUNTS: Final = {
     "unlocked": ("queue/unlocked",),
     "requeued": ("queue/requeued",),
 }
-"""Columns of `DONE`, and the events whose items each counts."""
+"""The columns of `DONE`, and the events (`kind/name`) whose numbers of items each adds up."""
 
 
 def runs(events: DataFrame) -> DataFrame:
-    """Compute the rows of `RUNS`, by `day`."""
+    """Compute the rows of `RUNS` for each `day`."""
     of_queue = ("day", "gateway", "queue", "epoch")
     order = Window.partitionBy(*of_queue).orderBy("seq")
     depths = _depth_events(events)
@@ -166,13 +167,17 @@ def _depth_events(events: DataFrame) -> DataFrame:
 
 
 def _continues(order: WindowSpec, begin: str, end: str) -> Column:
-    """Return whether the run before continues."""
+    """Return whether a row continues the run of the row before it.
+
+    Both must agree on `stalled`, and at most `DEPTH_GAP_S` must lie between the column `end` of the
+    row before and the column `begin` of this row.
+    """
     apart = F.col(begin) - F.lag(end).over(order)
     return (F.lag("stalled").over(order) == F.col("stalled")) & apart.between(0, DEPTH_GAP_S)
 
 
 def done(events: DataFrame) -> DataFrame:
-    """Compute the rows of `DONE`, by `day`."""
+    """Compute the rows of `DONE` for each `day`."""
     event = F.concat_ws("/", "kind", "name")
     known = event.isin(*chain.from_iterable(_COUNTS.values()))
     rows = events.where((F.col("lane") == "system") & known)
@@ -185,7 +190,7 @@ def done(events: DataFrame) -> DataFrame:
 
 
 def queues(runs: DataFrame, done: DataFrame) -> DataFrame:
-    """Compute a row of `TABLE` for each queue of `runs` (of `RUNS`) or `done` (of `DONE`)."""
+    """Compute a row of `TABLE` for each queue in rows of `RUNS` or of `DONE`."""
     of_queue = ("gateway", "queue")
     interventions = done.groupBy(*of_queue).agg(*(F.sum(name).alias(name) for name in _COUNTS))
     stuck = (
@@ -218,7 +223,10 @@ def queues(runs: DataFrame, done: DataFrame) -> DataFrame:
 
 
 def _periods(runs: DataFrame) -> DataFrame:
-    """Join the runs of adjacent days; add whether a period was `stuck` and is `over`."""
+    """Join runs that continue on the next day to periods; add whether each was `stuck`, and `over`.
+
+    A period is over if the queue was not stalled in a later one.
+    """
     order = Window.partitionBy("gateway", "queue").orderBy("epoch", "first_seq")
     timed = runs.withColumns({"begin": seconds("begin"), "end": seconds("end")})
     periods = numbered(timed, _continues(order, "begin", "end"), order, "period")
@@ -236,7 +244,7 @@ def _periods(runs: DataFrame) -> DataFrame:
 
 
 def queue_depths(runs: DataFrame) -> DataFrame:
-    """Compute the rows of `DEPTHS` from `RUNS`: the greatest and the last depth of each run."""
+    """Compute the rows of `DEPTHS`: a run's greatest depth at its begin, its last at its end."""
     ends = F.array(
         F.struct(seconds("begin").alias("at"), F.col("depth_max").alias("depth")),
         F.struct(seconds("end").alias("at"), F.col("depth").alias("depth")),

@@ -43,26 +43,26 @@ TABLE: Final = Table(
     ),
     empty="No limit has refused anything.",
 )
-"""A source (null if the gateways do not know it) and a rule.
+"""A source that was refused (null if the gateways do not know it), and the rule that refused it.
 
 `times` is the number of refusals, reported first at `since` and last at `until` by the gateways'
 clocks; `gateways` is how many reported them, and `which` names the `NAMED` with most, separated by
 commas. `latest` is the greater count of the last two days (UTC), the last of which is not over;
 `usual` is the median count of the days before (null if there are none). `surge`: `latest` is far
-above it."""
+above `usual`."""
 
 NAMED: Final = 5
-"""Gateways that a row names: more are only counted."""
+"""Maximum number of gateways that a row names; the others are only counted."""
 
 ROWS: Final = 1_000
-"""Sources and rules that are listed, those with most refusals: an attacker may invent names."""
+"""Maximum number of rows, those with most refusals: an attacker can invent any number of names."""
 
 DAYS: Final = schema(gateway=TEXT, source=TEXT, rule=TEXT, times=INTEGER, since=TIME, until=TIME)
-"""The refusals of a day. A row without a rule only says that there are events of that day."""
+"""The refusals of a day. A row without a rule counts none: it shows that the day has events."""
 
 
 def days(events: DataFrame) -> DataFrame:
-    """Compute the rows of `DAYS`, by `day`."""
+    """Compute the rows of `DAYS` for each `day`."""
     refused = is_system_event("limit")
     rule = F.when(refused, F.coalesce("name", F.lit("")))
     rows = events.groupBy(
@@ -76,7 +76,7 @@ def days(events: DataFrame) -> DataFrame:
 
 
 def refusals(days: DataFrame, as_of: datetime) -> DataFrame:
-    """Compute the rows of `TABLE` from `days` (of `DAYS`), surges first, then by count."""
+    """Compute the rows of `TABLE` from `days` (rows of `DAYS`), surges first, then by count."""
     refused = days.where(F.col("rule").isNotNull())
     rows = merged(("source", "rule"), _by_gateway(refused), _by_day(refused, as_of))
     recent = as_of.date() - timedelta(days=1)
@@ -113,7 +113,7 @@ def _by_day(refused: DataFrame, as_of: datetime) -> DataFrame:
 
 
 def _median() -> Column:
-    """Return the median of `earlier` over all `known` days; days without refusals are zero."""
+    """Return the median of `earlier` over all `known` days; days without refusals count as zero."""
     none = F.array_repeat(F.lit(0).cast("long"), (F.col("known") - F.size("earlier")).cast("int"))
     counts = F.concat(none, F.col("earlier"))
     middle = (F.col("known") / 2).cast("int")
@@ -128,7 +128,7 @@ def gateways_of(row: Row) -> list[str]:
 
 
 def problems(findings: Findings) -> Iterator[Problem]:
-    """Find refusals, by source and rule: a surge is wrong, others are worth knowing."""
+    """Find refusals, by source and rule: the weight of a surge is `wrong`, of others `notice`."""
     for row in findings["refusals"]:
         gateway = row["which"] if row["gateways"] == 1 else ""
         who = row["source"] or "an unknown source"
@@ -136,7 +136,7 @@ def problems(findings: Findings) -> Iterator[Problem]:
         what = f"Refused by the limit {row['rule']}: {count(row['times'])}"
         if row["surge"]:
             what += (
-                f", {count(row['latest'])} of them on the latest day; usual are "
+                f", {count(row['latest'])} of them on one day; usual are "
                 f"{decimal(row['usual'])} a day"
             )
         yield Problem(

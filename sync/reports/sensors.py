@@ -38,8 +38,8 @@ TABLE: Final = Table(
     about=(
         "A sensor is silent if nothing has arrived from it for longer than its limit: several "
         "times its usual interval, and at least a quarter of an hour. Time is measured by the "
-        "gateway's clock, and not before the gateway's last start. A sensor is unknown while "
-        "newer readings still have to arrive."
+        "gateway's clock, and not before the gateway's last start. A sensor is unknown until its "
+        "usual interval is known, and while too little of its silence can be judged."
     ),
     columns=(
         column.text("gateway", "Gateway"),
@@ -56,22 +56,26 @@ TABLE: Final = Table(
     empty="No sensor has sent a reading.",
 )
 """A sensor: its device (`source`, a bare JID), and its topic, node and name (`sensor`, separated by
-spaces).
+spaces). All times are by the gateway's clock.
 
-`state`: `silent` (no reading for more than `limit_s`); `unknown` (it has no limit yet, or there was
-no reading for more than `limit_s`, but too little of that time can be judged); `ok` otherwise.
-`interval_s` is the median of the seconds between two readings (null if too few are known),
-`silence_s` the time from the `last` reading to `told_until`, both by the gateway's clock."""
+`told_until`: the gateway's last event that arrived, or its last reading while a backlog arrives.
+`silence_s`: seconds from the sensor's `last` reading to `told_until`. Of these, only the seconds
+after the gateway's last start or clock change, and after the last gap in its readings, can be
+judged. `interval_s`: median seconds between two readings; `limit_s`: seconds without a reading
+after which the sensor is silent; both null if too few intervals are known. `state`: `silent` (more
+than `limit_s` can be judged), `unknown` (`limit_s` is null, or only `silence_s` is more than it),
+or `ok`."""
 
 STEPS: Final = 8
-"""Buckets for each doubling of an interval: they are 9 % wide, and the median is as exact, or exact
-if all intervals of its bucket are equal. From a second to a day there are 131 buckets."""
+"""Number of buckets for each doubling of an interval. A bucket is 9 % wide, so the median is off by
+at most this, and exact if all intervals of its bucket are equal. From a second to a day there are
+131 buckets."""
 
 PLACE: Final = schema(epoch=TEXT, seq=INTEGER, at=REAL)
 """An event's place in its lane, and its time in seconds since 1970."""
 
 BUCKET: Final = schema(step=IntegerType(), intervals=INTEGER, total_s=REAL)
-"""Number of intervals of one length (see `STEPS`), and their sum."""
+"""Number of intervals whose lengths are in the bucket `step` (see `STEPS`), and their sum."""
 
 DAYS: Final = schema(
     gateway=TEXT,
@@ -82,14 +86,14 @@ DAYS: Final = schema(
     last=PLACE,
     buckets=ArrayType(BUCKET),
 )
-"""The readings of a sensor: how many, the first, the last, and the intervals between them."""
+"""A sensor's readings of a day: how many, the first, the last, and the intervals between them."""
 
 LIVES: Final = schema(gateway=TEXT, last=PLACE, reset=PLACE, last_reading=PLACE)
-"""The last event of a gateway's system lane, the last of `RESET_EVENTS`, and the last reading."""
+"""The last event of a gateway's system lane, its last of `RESET_EVENTS`, and its last reading."""
 
 
 def days(events: DataFrame) -> DataFrame:
-    """Compute the rows of `DAYS`, by `day`."""
+    """Compute the rows of `DAYS` for each `day`."""
     by = ("day", *SENSOR)
     order = Window.partitionBy(*by, "epoch").orderBy("seq")
     at = readings(events).withColumn("at", seconds("time"))
@@ -115,13 +119,13 @@ def days(events: DataFrame) -> DataFrame:
 
 
 def _step() -> Column:
-    """Return the bucket of the seconds in `gap`; null if they are no interval."""
+    """Return the bucket (see `STEPS`) of the seconds in `gap`; null below `MIN_INTERVAL_S`."""
     length = F.log2(F.when(F.col("gap") >= MIN_INTERVAL_S, F.col("gap")))
     return F.floor(length * STEPS).cast("int")
 
 
 def lives(events: DataFrame) -> DataFrame:
-    """Compute the rows of `LIVES`, by `day`."""
+    """Compute the rows of `LIVES` for each `day`."""
     place = F.struct("epoch", "seq", seconds("time").alias("at"))
     system = F.col("lane") == "system"
     reset = is_system_event("system", *RESET_EVENTS)
@@ -171,7 +175,7 @@ def sensors(days: DataFrame, lives: DataFrame, segments: DataFrame) -> DataFrame
 
 
 def _usual_interval(days: DataFrame) -> DataFrame:
-    """Compute the median interval in seconds of sensors with at least `MIN_INTERVALS`."""
+    """Compute `interval_s` of each sensor with at least `MIN_INTERVALS` intervals."""
     order = Window.partitionBy(*SENSOR).orderBy("first")
     between = days.withColumn("gap", F.col("first.at") - F.lag("last.at").over(order))
     overnight = F.struct(
@@ -193,7 +197,10 @@ def _usual_interval(days: DataFrame) -> DataFrame:
 
 
 def _known_until(lives: DataFrame, segments: DataFrame) -> DataFrame:
-    """Compute until when a gateway's readings have arrived, and since when they can be judged."""
+    """Compute `until`, the time to which a gateway's readings are known (see `TABLE`).
+
+    Only the time after `reset` and after `resumed` can be judged.
+    """
     place = lives.groupBy("gateway").agg(
         F.max("last").alias("last"),
         F.max("reset").alias("reset"),
@@ -210,7 +217,7 @@ def _known_until(lives: DataFrame, segments: DataFrame) -> DataFrame:
 
 
 def _backlog(segments: DataFrame) -> DataFrame:
-    """Compute whether readings still arrive `late`, and when they `resumed` after the last gap."""
+    """Compute whether readings arrive `late` (a backlog), and when they `resumed` after a gap."""
     accepted = segments.where(F.col("fate") == "accepted")
     order = Window.partitionBy("gateway", "epoch", "lane").orderBy("first_seq")
     before = F.coalesce(F.lag("last_seq").over(order), F.lit(0))

@@ -33,23 +33,23 @@ COUNTS: Final = schema(
     gateway=TEXT, lane=TEXT, kind=TEXT, begin=INTEGER, step_s=INTEGER, events=INTEGER
 )
 """Number of a gateway's events in the `step_s` seconds from `begin` (seconds since 1970).
-The step suits the time over which the gateway's events of that day are spread."""
+The step suits the time over which the gateway's events of one day are spread."""
 
 ACTIVITY: Final = schema(gateway=TEXT, begin=INTEGER, lane=TEXT, step_s=INTEGER, events=INTEGER)
 """Number of a gateway's events in the `step_s` seconds from `begin` (seconds since 1970);
 all rows have the same step."""
 
 STEPS_S: Final = (1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800, 2_592_000)
-"""Lengths of time, in seconds, by which events are counted."""
+"""The possible lengths, in seconds, of the steps of time in which events are counted."""
 
 BARS: Final = 96
-"""Steps of a plot, at most, as far as `STEPS_S` allow."""
+"""Maximum number of steps in a plot, unless even the longest of `STEPS_S` makes more."""
 
 _DAY_S: Final = 86_400
 
 
 def counts(events: DataFrame) -> DataFrame:
-    """Compute the rows of `COUNTS`, by `day`."""
+    """Compute the rows of `COUNTS` for each `day`."""
     at = F.unix_seconds("time")
     spread = events.groupBy("day", "gateway").agg((F.max(at) - F.min(at)).alias("span"))
     steps = spread.select("day", "gateway", _step(F.col("span")).alias("step_s"))
@@ -61,7 +61,7 @@ def counts(events: DataFrame) -> DataFrame:
 
 
 def _step(span: Column) -> Column:
-    """Choose a step as `step_for` does."""
+    """Return the step for a column of seconds, chosen as in `step_for`."""
     chosen = F.lit(STEPS_S[-1])
     for step in reversed(STEPS_S):
         chosen = F.when(span / step <= BARS, step).otherwise(chosen)
@@ -69,7 +69,10 @@ def _step(span: Column) -> Column:
 
 
 def step_for(span_s: float) -> int:
-    """Choose the shortest of `STEPS_S` that divides `span_s` seconds into at most `BARS`."""
+    """Choose the shortest of `STEPS_S` that makes at most `BARS` steps of `span_s` seconds.
+
+    Return the longest one if none does.
+    """
     return next((step for step in STEPS_S if span_s / step <= BARS), STEPS_S[-1])
 
 
@@ -80,7 +83,7 @@ def totals(daily: DataFrame) -> DataFrame:
 
 
 class Period(NamedTuple):
-    """The period that a plot of activity shows, by the first and the last `begin`, and its step."""
+    """The period of a plot of activity: the first and last `begin` of `COUNTS`, and the step."""
 
     begin: int
     end: int

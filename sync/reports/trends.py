@@ -56,21 +56,21 @@ TABLE: Final = Table(
     ),
     empty="No comparison: the report is of all days.",
 )
-"""A gateway, or none for files that name no gateway. Each figure has a column for the period, and
-one that ends in `_before`.
+"""A gateway; null for files that name no gateway. Each figure has a column for the period of the
+report, and one for the period before it, which ends in `_before`.
 
-`known_since`: the first time by a clock that was right, the centre's or a synchronised one; the
-earlier period can be compared if it begins after it. `state_before`: the state
-(of `availability`) when the period began. `events` happened in the period, and `segments` arrived
-in it. `missing`, `unexplained` and `duplicates` are events, by the day of the next number that
-arrived. `forks` and `bad_segments` are refused files that arrived in it. `outages` are those that
-overlap it; `running_s` of the `judged_s` seconds (running, stopped or in an outage) the gateway
-ran."""
+`known_since`: the gateway's first arrival by the centre's clock, or first life event by a
+synchronised clock, whichever is earlier. The two periods can be compared if the earlier one begins
+after that. `state_before`: the state (of `availability`) when the period began. `events` happened
+in the period, and `segments` arrived in it. `missing`, `unexplained` and `duplicates` are events,
+by the day of the next number that arrived. `forks` and `bad_segments` are refused files that
+arrived in it. `outages` are those that overlap it; `running_s` of the `judged_s` seconds (running,
+stopped or in an outage) the gateway ran."""
 
 
 class Periods(NamedTuple):
-    """The beginnings of the report's period and of the equally long period `before` it, in seconds
-    since 1970.
+    """When the report's period begins, and when the equally long period `before` it begins, in
+    seconds since 1970.
     """
 
     before: float
@@ -109,7 +109,7 @@ def trends(context: ReportContext) -> DataFrame:
 
 
 def _sums(figure: str, at: Column, periods: Periods, amount: Column) -> list[Column]:
-    """Sum up `amount` where the time `at`, in seconds since 1970, is in each of the periods."""
+    """Return the sum of `amount` in each period, by the time `at` of a row (seconds since 1970)."""
     before = (at >= periods.before) & (at < periods.begin)
     return [
         F.sum(F.when(at >= periods.begin, amount)).alias(figure),
@@ -120,7 +120,7 @@ def _sums(figure: str, at: Column, periods: Periods, amount: Column) -> list[Col
 def _states(life: DataFrame, segments: DataFrame, since: date) -> DataFrame:
     """Compute the state of each gateway when the day `since` (UTC) began, as `availability` does.
 
-    It is null for a gateway that is not known to have existed.
+    The state is null if nothing of the gateway was known then. Also computes `known_since`.
     """
     begin = F.lit(since).cast("timestamp")
     lived = life.groupBy("gateway").agg(
@@ -162,10 +162,11 @@ def _files(segments: DataFrame, periods: Periods) -> DataFrame:
 
 
 def _gaps(ranges: DataFrame, figure: str, periods: Periods) -> DataFrame:
-    """Count the numbers that no range has, by the day of the next range with a day.
+    """Count, as `figure`, the numbers that no range has, by the day of the next range with a day.
 
-    `ranges` has `LANE`, `first_seq`, `last_seq`, `day` and `rows`, which are null for numbers that
-    were dropped. Of the numbers that arrived, those that arrived again count as `duplicates`.
+    `ranges` has `LANE`, `first_seq`, `last_seq`, `day` and `rows`; the last two are null for
+    numbers that were dropped. If `figure` is `missing`, numbers that arrived again count as
+    `duplicates`.
     """
     order = Window.partitionBy(*LANE).orderBy("first_seq", "last_seq")
     until = F.max("last_seq").over(order.rowsBetween(Window.unboundedPreceding, -1))

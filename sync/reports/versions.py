@@ -53,9 +53,9 @@ was seen first and last, by synchronised clocks if there were any; for how many 
 ran; `events` recorded under it and `errors` (of level Error and above), as `per_thousand` events
 and as `per_day` of a gateway.
 
-`before` is the version that was seen before it. `compared` gateways ran both; `higher` of them
-have more errors a day than before. `ratio` is the errors a day of these gateways, new to old.
-`worse` is the judgement; `caution` says that there is too little data for one."""
+`before` is the version that most of its gateways ran before it. `compared` gateways ran both;
+`higher` of them have more errors a day than before. `ratio` is the errors a day of the compared
+gateways, new to old. `worse` is the judgement; `caution` says that it rests on too little data."""
 
 WORSE_RATIO: Final = 2.0
 """Minimum ratio of a worse version's errors a day to those of the version before: a smaller
@@ -65,19 +65,20 @@ MIN_ERRORS: Final = 10
 """Minimum errors of a worse version, however few the version before had."""
 
 SIGMAS: Final = 4.0
-"""Standard deviations by which the errors of a worse version exceed those predicted by the earlier
-rate, as Poisson counts. Errors come in groups, so that the usual two or three are not enough."""
+"""Minimum number of standard deviations, of Poisson counts, by which a worse version has more
+errors than the earlier rate predicts. Errors come in groups, so the usual two or three are not
+enough."""
 
 MIN_HIGHER: Final = 0.5
-"""Share of the compared gateways that must have more errors a day: one broken device is not the
-version's fault."""
+"""Minimum share of the compared gateways with more errors a day under a worse version: one broken
+device is not the version's fault."""
 
 MIN_EXPOSURE_D: Final = 1.0
-"""Gateway days under each of the two versions below which the judgement needs caution."""
+"""Minimum gateway days under each of the two versions for a judgement without `caution`."""
 
 MIN_RATE_D: Final = 1 / 24
-"""Gateway days under a version below which its errors a day are unknown: one error in a second is
-not 86,400 errors a day."""
+"""Minimum gateway days under a version to compute its errors a day: one error in a second is not
+86,400 errors a day."""
 
 UNKNOWN: Final = "unknown"
 """The version of events before any start or segment named one."""
@@ -93,13 +94,13 @@ DAYS: Final = schema(
     known_end=TIME,
     span_s=REAL,
 )
-"""Events from a start that names a version to the next start: in `span_s` seconds, from `begin` to
-`end`. The version is null before the first start of the day, and continues from the day before.
-`known_begin` and `known_end` are the first and the last event with a synchronised clock."""
+"""Events of a day under one version, which a start of the gateway names: in `span_s` seconds, from
+`begin` to `end`. Before the first such start of the day, the version is null: that of the day
+before. `known_begin` and `known_end` are the first and the last event with a synchronised clock."""
 
 
 def days(events: DataFrame) -> DataFrame:
-    """Compute the rows of `DAYS`, by `day`."""
+    """Compute the rows of `DAYS` for each `day`."""
     named = F.when(is_system_event("system", "start"), text_tag("version"))
     start = F.when(named.isNotNull(), F.struct("time", named.alias("version")))
     so_far = Window.partitionBy("day", "gateway").orderBy("time")
@@ -116,7 +117,7 @@ def days(events: DataFrame) -> DataFrame:
 
 
 def versions(days: DataFrame, segments: DataFrame) -> DataFrame:
-    """Compute a row of `TABLE` for each version in `days` (of `DAYS`), the latest first."""
+    """Compute a row of `TABLE` for each version in `days` (rows of `DAYS`), the latest first."""
     ran = _by_gateway(days, segments)
     rows = ran.groupBy("version").agg(
         F.count("gateway").alias("gateways"),
@@ -147,7 +148,7 @@ def versions(days: DataFrame, segments: DataFrame) -> DataFrame:
 
 
 def _by_gateway(days: DataFrame, segments: DataFrame) -> DataFrame:
-    """Sum up what each gateway recorded under each version, and which version ran `before`."""
+    """Sum up what each gateway recorded under each version, and add the version `before` it."""
     sent = segments.where(F.col("fate") == "accepted").groupBy("gateway")
     place = F.struct("epoch", "service_seconds", "software")
     headers = sent.agg(
@@ -171,7 +172,7 @@ def _by_gateway(days: DataFrame, segments: DataFrame) -> DataFrame:
 
 
 def _compared(ran: DataFrame, rows: DataFrame) -> DataFrame:
-    """Sum up errors and days, under both, of gateways that ran a version and the one before it."""
+    """Sum up errors and days under a version and the one before it, of gateways that ran both."""
     new = ran.select(
         "gateway", "version", F.col("errors").alias("new"), F.col("days").alias("new_days")
     )
@@ -193,7 +194,7 @@ def _compared(ran: DataFrame, rows: DataFrame) -> DataFrame:
 
 
 def _worse() -> Column:
-    """Return whether a version is worse, by square roots of counts: their deviation is constant."""
+    """Return whether a version is worse: square roots of counts have a constant deviation."""
     exposed = F.col("new_days") / F.col("old_days")
     distance = F.sqrt(F.col("new") + 0.375) - F.sqrt((F.col("old") + 0.375) * exposed)
     deviations = distance * 2 / F.sqrt(exposed + 1)
@@ -209,7 +210,7 @@ _DAY_S: Final = 86_400.0
 
 
 def problems(findings: Findings) -> Iterator[Problem]:
-    """Find versions with more errors than the one before, which concern no single gateway."""
+    """Find versions with more errors than the one before; these problems name no gateway."""
     for row in findings["versions"]:
         if row["worse"]:
             often = f"{decimal(row['ratio'])} times" if row["ratio"] is not None else "many times"
