@@ -35,8 +35,8 @@ PLAUSIBLE_PPM: Final = (-100_000.0, 100_000.0)
 repeatedly seems to be."""
 
 MAX_DAY_S: Final = 90_000.0
-"""Highest plausible number of seconds without synchronisation on one day: 25 hours, if the clock was
-set back by an hour."""
+"""Highest plausible number of seconds without synchronisation on one day: 25 hours, if the clock
+was set back by an hour."""
 
 TABLE: Final = Table(
     order=120,

@@ -12,11 +12,11 @@ from sync.reports.shared.report import Report, ReportContext
 from sync.tables.partitions import without_repartitioning
 
 CONCURRENCY: Final = 4
-"""Reports that are computed at once: most are small, and much of their time is planning."""
+"""Maximum number of reports computed at once: most are small, and mostly need planning."""
 
 
 def collect(context: ReportContext, reports: Iterable[Report] = REPORTS) -> Findings:
-    """Compute `reports` and their series; the context has all of `summaries_of(reports)`."""
+    """Compute `reports` and their series; the context must have all of `summaries_of(reports)`."""
     with without_repartitioning(context.summaries.spark), ThreadPoolExecutor(CONCURRENCY) as pool:
         parts = [part for report in reports for part in report.parts]
         rows = pool.map(lambda part: part.compute(context).toArrow().to_pylist(), parts)

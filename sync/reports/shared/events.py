@@ -34,7 +34,7 @@ def tag(name: str) -> Column:
 
 
 def occurrences() -> Column:
-    """Return how often something happened by an event's value: once if it is not a valid count."""
+    """Return an event's value as a number of occurrences; 1 if the value is not a valid count."""
     return F.coalesce(count_of(F.col("value")), F.lit(1))
 
 

@@ -41,7 +41,7 @@ class Findings:
         return self.tables.get(name, [])
 
     def moment(self, value: datetime | None) -> str:
-        """Format a time for a sentence, with its zone; None becomes `an unknown time`."""
+        """Format a time for a sentence, with its zone; None or implausible: `an unknown time`."""
         if value is None or not is_plausible_time(value, self.as_of):
             return "an unknown time"
         return formats.named_moment(value, self.zone)

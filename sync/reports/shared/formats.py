@@ -17,7 +17,7 @@ from sync.reports.shared.thresholds import FORECAST_D
 ABSENT = "–"  # noqa: RUF001 - an en dash is meant
 UNKNOWN = "unknown"
 EXPONENT_FROM = 1e15
-"""Floats from here on are written with an exponent."""
+"""Floats from this number on are written with an exponent."""
 
 _NARROW_SPACE = "\u202f"
 _SECONDS = "%Y-%m-%d %H:%M:%S"
@@ -42,7 +42,7 @@ def decimal(value: float | None) -> str:
 
 
 def percentage(share: float | None) -> str:
-    """Format a share of 1 in per cent, rounded down."""
+    """Format a share (0 to 1) in per cent, rounded down."""
     return ABSENT if share is None else f"{math.floor(round(share * 10_000, 6)) / 100:.2f} %"
 
 
@@ -102,7 +102,7 @@ def milliseconds(value: float | None) -> str:
 
 
 def days(value: float | None) -> str:
-    """Format the days of a forecast, rounded down; more than `FORECAST_D` are not counted."""
+    """Format the days of a forecast, rounded down; more than `FORECAST_D` as `over 400 d`."""
     if value is None:
         return ABSENT
     return f"over {FORECAST_D} d" if value > FORECAST_D else f"{count(math.floor(value))} d"

@@ -43,7 +43,7 @@ def seconds(time: str) -> Column:
 
 
 def times_since_until(first: str = "since", last: str = "until") -> list[Column]:
-    """Add up `times`, with the earliest `first` as `since` and the latest `last` as `until`."""
+    """Return aggregates: sum of `times`; earliest `first` as `since`; latest `last` as `until`."""
     return [
         F.sum("times").alias("times"),
         F.min(first).alias("since"),
@@ -64,7 +64,7 @@ def numbered(rows: DataFrame, continues: Column, order: WindowSpec, name: str) -
 def merged(by: tuple[str, ...], *parts: DataFrame) -> DataFrame:
     """Return one row for each key `by` of any part, with the columns of all parts.
 
-    A part has at most one row of a key, and no other column of another part.
+    Each part must have at most one row for a key; two parts may share only the columns of the key.
     """
     rows = union(*parts)
     others = [name for name in rows.columns if name not in by]
@@ -77,8 +77,8 @@ def percentiles(
 ) -> DataFrame:
     """Compute `events`, p50, p95, p99 and max of each group from a histogram.
 
-    `histogram` has the columns of `by`, `value` and `events`. The resulting columns end in
-    `suffix`; values are divided by `divisor`. Percentiles are by nearest rank.
+    `histogram` has the columns that `by` and `value` name, and `events`. The resulting columns end
+    in `suffix`; values are divided by `divisor`. Percentiles are by nearest rank.
     """
     sums = histogram.groupBy(*by, value).agg(F.sum("events").alias("events"))
     group = Window.partitionBy(*by)

@@ -38,10 +38,10 @@ RUNS: Final = schema(
     clock=FLAG,
     interval=REAL,
 )
-"""Life events (starts, heartbeats, stops) of a day that follow each other in time, with no event of
-the system lane missing between them: the gateway ran from `begin` to `end` (seconds since 1970). A
-start or a clock step begins a run, a stop ends one. `interval` is the heartbeat interval in seconds
-that was sent last."""
+"""Life events (starts, heartbeats, stops) and clock steps of a day that follow each other in time,
+with no event of the system lane missing between them: the gateway ran from `begin` to `end`
+(seconds since 1970). A start or a clock step begins a run, a stop ends one. `interval` is the
+heartbeat interval in seconds that was sent last."""
 
 SPANS: Final = schema(gateway=TEXT, begin=REAL, end=REAL, state=TEXT, ended=TEXT)
 """A run, or the time between two runs, in seconds since 1970. `state`: `running`, `stopped`,
@@ -73,7 +73,7 @@ def runs(events: DataFrame) -> DataFrame:
 
 
 def _life_events(events: DataFrame) -> DataFrame:
-    """Select the life events; `place` counts the events of their lane that arrived."""
+    """Select life events and clock steps; `place` numbers the lane's events that arrived."""
     order = Window.partitionBy("day", "gateway", "epoch").orderBy("seq")
     system = events.where(F.col("lane") == "system").withColumn("place", F.row_number().over(order))
     is_life = (F.col("kind") == "system") & F.col("name").isin(*LIFE_EVENTS, CLOCK_STEPPED)
@@ -126,7 +126,7 @@ def spans(life: DataFrame, numbers: DataFrame) -> DataFrame:
 
 
 def _with_complete_since(life: DataFrame, numbers: DataFrame) -> DataFrame:
-    """Add `complete_since`: the number from which on all events of the system lane arrived."""
+    """Add `complete_since`: from this number to the run, all events of the system lane arrived."""
     arrived = lanes.merge_ranges(numbers.where(F.col("lane") == "system"))
     begins = arrived.select("gateway", "epoch", "first_seq", F.col("first_seq").alias("arrived"))
     order = Window.partitionBy("gateway", "epoch").orderBy("first_seq", F.col("arrived").isNull())

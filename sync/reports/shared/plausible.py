@@ -20,5 +20,5 @@ and a clock that is not set is usually wrong by years."""
 
 
 def is_plausible_time(time: datetime, as_of: datetime) -> bool:
-    """Return whether a report as of `as_of` may show a time of a gateway's clock."""
+    """Return whether a time of a gateway's clock can be right in a report as of `as_of`."""
     return EARLIEST <= time <= as_of + timedelta(seconds=AHEAD_S)

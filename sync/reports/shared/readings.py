@@ -14,7 +14,7 @@ SENSOR: Final = ("gateway", "source", "sensor")
 topic, node and name as far as it has them, separated by spaces."""
 
 ROWS: Final = 5_000
-"""Most sensors in a report, those with problems first: a device may invent any number of names."""
+"""Maximum number of sensors in a report, those with problems first: a device can invent names."""
 
 
 def readings(events: DataFrame) -> DataFrame:

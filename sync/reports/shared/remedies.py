@@ -7,7 +7,7 @@ from typing import Final
 SILENT: Final = (
     "Check the gateway's power and network link. At the gateway, `fieldpost status` shows whether "
     "it runs, and `fieldpost uplink status` shows why it does not send. It keeps its events and "
-    "sends them when it is back."
+    "sends them when it reaches the centre again."
 )
 
 QUEUE_STUCK: Final = (
@@ -16,8 +16,9 @@ QUEUE_STUCK: Final = (
 )
 
 REFUSALS: Final = (
-    "Check what the device sends: too much, too large, or something it may not send. If it is "
-    "right, raise the limit; `fieldpost status` at the gateway shows how far each limit is used."
+    "Check what the device sends: too much, too large, or something that it must not send. If the "
+    "device is right, raise the limit; `fieldpost status` at the gateway shows how far each limit "
+    "is used."
 )
 
 SENSOR_SILENT: Final = (

@@ -51,7 +51,7 @@ class ReportContext(NamedTuple):
         return coalesced(self.segments_table).where(gateway.isin(*self.gateways))
 
     def restricted_to_past(self) -> ReportContext:
-        """Leave out days after `as_of`, and segments that arrived after it.
+        """Return a context without days after `as_of`, and segments that arrived after it.
 
         Events that arrived later but happened on an earlier day stay, because the summaries of a
         day do not record when its events arrived.
@@ -91,7 +91,7 @@ class Table(NamedTuple):
 class Series(NamedTuple):
     """Rows that a plot is drawn from, and that are in no table and no file.
 
-    `summaries` are all that `compute` reads from its context.
+    `summaries` names every summary that `compute` reads from its context.
     """
 
     name: str
@@ -141,9 +141,9 @@ class Report:
     """A report: a table of the fleet's page and of the page of each gateway that has rows in it.
 
     `name` is the name of its CSV file and its key in report.json. `compute` returns the rows of
-    `table`, in the order in which they are shown, few enough to be collected; `summaries` are all
-    that it reads from its context. `problems` judges the computed rows, and returns problems of
-    `problem_kinds`. `gateways_of` names the gateways whose pages show a row.
+    `table`, in the order in which they are shown, few enough to be collected; `summaries` names
+    every summary that it reads from its context. `problems` judges the computed rows, and returns
+    problems of `problem_kinds`. `gateways_of` names the gateways whose pages show a row.
     """
 
     name: str

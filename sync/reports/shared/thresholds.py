@@ -8,12 +8,12 @@ HEARTBEAT_S: Final = 60.0
 """Seconds between two heartbeats, if a gateway's heartbeats do not say otherwise."""
 
 SEAL_S: Final = 300.0
-"""Seconds after which a gateway seals its events into a segment: heartbeats make it send at least
-this often."""
+"""Seconds, by default, after which a gateway seals its events into a segment. As it records
+heartbeats, it always has events to seal, so it sends at least this often."""
 
 MISSED_INTERVALS: Final = 2.5
-"""Intervals without a heartbeat or a segment that make an outage or a silence. One may be late, and
-a second may be lost when the clock is set; a third is no coincidence."""
+"""Number of intervals without a heartbeat (or a segment) that is an outage (or a silence). One may
+be late, and a second may be lost when the clock is set; a third is no coincidence."""
 
 SILENCE_S: Final = SEAL_S * MISSED_INTERVALS
 """Seconds without an arrival after which a gateway was not reachable. A gateway that seals less
@@ -44,21 +44,22 @@ DEPTH_GAP_S: Final = DEPTH_EVENT_S * MISSED_INTERVALS
 gateway was off, or events are missing."""
 
 FORECAST_D: Final = 400
-"""Most days of a forecast that are shown: a trend of some weeks does not extend further."""
+"""Maximum number of days that a forecast shows: a trend of some weeks does not extend further."""
 
 SURGE_FACTOR: Final = 5.0
-"""Times the usual daily count from which refusals are a surge. Twice or three times as many is
-common with anything that people or weather drive."""
+"""A day with more than this many times the usual number of refusals is a surge. Two or three times
+as many are common with anything that people or weather drive."""
 
 SURGE_MIN: Final = 20
 """Refusals a day below which there is no surge: a device may be misconfigured for a minute."""
 
 SILENT_INTERVALS: Final = 5.0
-"""Median intervals for which a sensor may be silent: radio links lose two or three in a row."""
+"""Number of median intervals without a reading after which a sensor is silent: radio links lose two
+or three readings in a row."""
 
 MIN_SILENCE_S: Final = 900.0
-"""Seconds for which any sensor may be silent: a device that restarts or is updated takes minutes,
-and readings are up to `SEAL_S` behind other events."""
+"""Minimum seconds without a reading after which any sensor is silent: a device that restarts or is
+updated takes minutes, and readings are up to `SEAL_S` behind other events."""
 
 MIN_INTERVALS: Final = 5
 """Intervals between readings that must be known before their median is used."""

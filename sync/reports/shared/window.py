@@ -12,11 +12,11 @@ AHEAD_S: Final = 86_400.0
 """Seconds after now that are still shown: a wrong time zone puts a clock ahead by hours."""
 
 GAP_S: Final = 30 * 86_400.0
-"""Seconds without data after which older data may be left out."""
+"""Minimum seconds without data: the data before such a gap can be left out (see `GAP_FACTOR`)."""
 
 GAP_FACTOR: Final = 3.0
-"""A gap must also be this many times as long as the period after it: a month without data belongs
-to a year of it, but years without data do not belong to a week of it."""
+"""The data before a gap are left out if the gap is this many times as long as the period after it:
+a plot of a year can contain a month without data, but a plot of a week no years without data."""
 
 
 class Window(NamedTuple):
