@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 TIME: Final = pa.timestamp("us", tz="UTC")
-"""The only unit of time that Spark accepts from Arrow."""
+"""The type of times: microseconds, the only unit that Spark accepts from Arrow."""
 
 TAGS: Final = pa.map_(pa.string(), pa.string())
 """The tags of an event."""
@@ -89,7 +89,7 @@ FILE_COLUMNS: Final = (
     Column("firmware", _TEXT, "operating system of the gateway", null=_UNREADABLE),
     Column("software", _TEXT, "version of Fieldpost", null=_UNREADABLE),
     Column("config_hash", _TEXT, "SHA-256 of the configuration, hexadecimal", null=_UNREADABLE),
-    Column("disk_used", _LONG, "size of the gateway's database", "bytes", _UNREADABLE),
+    Column("disk_used", _LONG, "size of the gateway's folder", "bytes", _UNREADABLE),
     Column(
         "dropped",
         pa.list_(_RANGE),
@@ -122,5 +122,6 @@ SEGMENTS: Final = _schema(SEGMENT_COLUMNS)
 DECODED: Final = pa.schema(
     [*FILES, ("day", pa.string()), ("events", pa.int64()), ("content", pa.binary())]
 )
-"""A row for each file, in the columns of `FILES`, or for each piece of a part file, in the other
-columns. The pieces of a part file are consecutive; the last piece has its number of events."""
+"""What a worker returns: a row for each file, in the columns of `FILES`, or for each piece of a
+part file, in the other columns. The pieces of a part file are consecutive; the last piece has the
+number of events of the part file."""

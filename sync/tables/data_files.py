@@ -20,7 +20,7 @@ from sync.tables.part_files import PartFile, to_parquet
 from sync.tables.storage import Storage
 
 PREFIX: Final = 32
-"""Characters of a column's smallest and largest text that the log has: enough to skip files."""
+"""Maximum characters of a column's smallest and largest text in the log: enough to skip files."""
 
 _LAST: Final = "\U0010ffff"
 _MS: Final = timedelta(milliseconds=1)
@@ -47,7 +47,7 @@ def create_segments_file(storage: Storage, rows: Iterable[Mapping[str, Any]]) ->
 
 
 def add_action(path: str, content: bytes, day: str | None = None) -> AddAction:
-    """Return the action that adds a new file, with its path below the table, for `day` if given."""
+    """Return the action that adds the file `path` (below the table), in the partition `day`."""
     return AddAction(
         path=path,
         size=len(content),
@@ -88,7 +88,7 @@ def _statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
 
 
 def _lower(value: Any) -> Any:
-    """Return a lower bound for JSON: texts have at most `PREFIX` characters, times milliseconds."""
+    """Return a lower bound for JSON: a text cut to `PREFIX` characters, a time to milliseconds."""
     if isinstance(value, str):
         return value[:PREFIX]
     return _text(value) if isinstance(value, datetime) else value

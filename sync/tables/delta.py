@@ -41,7 +41,8 @@ from sync.tables.storage import LocalStorage, Storage
 
 EVENTS: Final = "events"
 SEGMENTS: Final = "segments"
-"""The names of the tables and of their folders below the tables' folder."""
+"""`EVENTS` and `SEGMENTS`: the names of the tables, and of their folders below the tables'
+folder."""
 
 DAY: Final = arrow_schemas.DAY.name
 """The column by which `events` is partitioned: the event's day in UTC."""
@@ -54,8 +55,8 @@ ARCHIVED: Final = "archived"
 files have all left the landing."""
 
 RETIRED: Final = "retired"
-"""`retired/DAY` are application transactions of `events` whose versions are the numbers of rows of
-that day that retention has removed. They stay when old commits are removed from the log."""
+"""The application transaction `retired/DAY` of `events` has as its version the number of rows of
+that day that retention has removed. It stays when old commits are removed from the log."""
 
 KEPT_DAYS: Final = 7
 """Days for which a file that was removed from a table is kept, for readers that still use it."""
@@ -200,10 +201,13 @@ class Snapshot:
 
 
 class FleetTables:
-    """The tables in a storage. Callers of methods that write hold the lease, which saves work."""
+    """The tables in a storage.
+
+    Callers of methods that write should hold the lease, so that no work is done twice.
+    """
 
     def __init__(self, storage: Storage, segments: Storage | None = None) -> None:
-        """Open the tables in `storage`; the archive in `segments` shows whether they are lost.
+        """Open the tables in `storage`; `segments` has the archive, which shows if tables are lost.
 
         Raises FleetError for a path that delta-rs cannot read, or would decode as percent-encoded.
         """
@@ -211,8 +215,8 @@ class FleetTables:
         self._archive = segments
         if isinstance(storage, LocalStorage) and _UNUSABLE.search(str(storage.root)):
             msg = (
-                f"{storage.root} cannot have tables, because its path has `%` and two digits or is "
-                "not UTF-8"
+                f"{storage.root} cannot have tables, because its path has `%` before two "
+                "hexadecimal digits, or is not UTF-8; rename or move the folder"
             )
             raise FleetError(msg)
 
@@ -280,18 +284,18 @@ class FleetTables:
                     raise
 
     def unarchived(self) -> int:
-        """Return the number of the last batches whose files may still be in the landing."""
+        """Return how many of the last batches can still have files in the landing."""
         with delta_errors(self.storage):
             segments = self.open(SEGMENTS)
             return _version_of(segments, INGEST) - _version_of(segments, ARCHIVED)
 
     def mark_archived(self, number: int) -> None:
-        """Record that the files of all batches up to `number` have left the landing."""
+        """Record that the files of all batches up to the batch `number` have left the landing."""
         with self.journaled(SEGMENTS):
             self.append(self.existing(SEGMENTS), SEGMENTS, [], [Transaction(ARCHIVED, number)], {})
 
     def clean_log(self, name: str) -> None:
-        """Remove old commits from the log whose content is in a durable checkpoint."""
+        """Remove from a table's log the old commits whose content is in a durable checkpoint."""
         with delta_errors(self.storage):
             self.existing(name).cleanup_metadata()
 
@@ -330,7 +334,8 @@ class FleetTables:
         """Open `segments` and `events`. Raises FleetError unless they are whole and match.
 
         `events` is opened last, because it is committed first: so it is never behind `segments`. If
-        it is ahead, `segments` is opened once more, and may then be at most one batch behind.
+        it is more than one batch ahead, another process may have committed meanwhile: the batch of
+        `segments` is read once more, and must then be at most one behind.
         """
         self._require_whole_logs()
         segments, events = self.open(SEGMENTS), self.open(EVENTS)
@@ -344,7 +349,10 @@ class FleetTables:
             )
             raise FleetError(msg)
         if not last and self._is_lost():
-            msg = f"the tables in {self.storage.uri()} are lost: the archive has segments; {GUIDE}"
+            msg = (
+                f"the tables in {self.storage.uri()} are lost: the archive has segments, and they "
+                f"have none; {GUIDE}"
+            )
             raise FleetError(msg)
         return segments, events
 
@@ -356,11 +364,11 @@ class FleetTables:
         for name in SCHEMAS:
             for file in self.storage.files(f"{name}/_delta_log", ".json"):
                 if not file.size:
-                    msg = f"{self.storage.uri(file.path)} is empty; {GUIDE}"
+                    msg = f"the commit {self.storage.uri(file.path)} is empty; {GUIDE}"
                     raise FleetError(msg)
 
     def _is_lost(self) -> bool:
-        """Return whether the archive has segments of lost tables that are not in the landing."""
+        """Return whether the tables are empty, and the landing lacks segments of the archive."""
         if self._archive is None:
             return False
         archived, waiting = (
@@ -370,7 +378,7 @@ class FleetTables:
         return not archived <= waiting and not self._batch_of_segments()
 
     def _require_files(self, segments: AddAction, *events: AddAction) -> None:
-        """Raise FileNotFoundError if a file is gone, as after a long suspension of this process."""
+        """Raise FileNotFoundError if a file is gone, deleted while this process was suspended."""
         for path in (f"{SEGMENTS}/{segments.path}", *(f"{EVENTS}/{each.path}" for each in events)):
             if not self.storage.exists(path):
                 msg = f"{self.storage.uri(path)} is gone; nothing was committed; ingest again"
@@ -397,7 +405,7 @@ class FleetTables:
             if info.get("batch") == number and "segments_file" in info:
                 break
         else:
-            msg = f"no commit of {self.storage.uri(EVENTS)} has the batch {number}"
+            msg = f"no commit of {self.storage.uri(EVENTS)} has the batch {number}; {GUIDE}"
             raise FleetError(msg)
         file = AddAction(**info["segments_file"])
         self._require_files(file)
@@ -413,7 +421,7 @@ class FleetTables:
         transactions: Sequence[Transaction],
         details: Mapping[str, Any],
     ) -> None:
-        """Commit `actions` to the open version of a table. Raises LeaseError if this conflicts."""
+        """Commit `actions` after the open version of a table. Raises LeaseError on a conflict."""
         if table is None:
             msg = f"there is no table {self.storage.uri(name)}"
             raise FleetError(msg)

@@ -27,7 +27,7 @@ _ERRORS: Final[dict[str, type[OSError]]] = {
 def storage_at(spark: SparkSession | None, uri: str) -> Storage:
     """Open the storage at `uri`: a plain path or `file:` as a local folder, others through Hadoop.
 
-    A local folder needs no Spark. Raises FleetError if there is no such file system.
+    A local folder needs no Spark. Raises FleetError if there is no such file system, or no `spark`.
     """
     if is_local(uri):
         path = uri.removeprefix("file:")
@@ -136,7 +136,7 @@ class HadoopStorage:
 
 @contextlib.contextmanager
 def _java_errors(name: str) -> Iterator[None]:
-    """Translate Java exceptions to Python's."""
+    """Raise a Java exception in the block as an OSError whose text begins with `name`."""
     try:
         yield
     except Py4JJavaError as error:

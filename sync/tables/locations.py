@@ -15,7 +15,8 @@ LANDING: Final = "landing"
 ASIDE: Final = "aside"
 ARCHIVE: Final = "archive"
 QUARANTINE: Final = "quarantine"
-"""The names of the folders of segments; see `sync.common.fleet_folder.FleetFolder`."""
+"""`LANDING` to `QUARANTINE`: the names of the folders of segments; see
+`sync.common.fleet_folder.FleetFolder`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,14 @@ class FleetStorage:
 
 @dataclass(frozen=True, slots=True)
 class StorageOptions:
-    """The storage options of a command: a fleet folder, or URIs instead of its parts."""
+    """The storage options of a command: a fleet folder, or URIs of the landing and the tables."""
 
     folder: Path | None
     landing: str | None
     tables: str | None
 
     def check(self) -> None:
-        """Raise FleetError unless the options name a landing, tables, and a valid fleet folder."""
+        """Raise FleetError unless they name a valid fleet folder, or a landing and tables."""
         if not (self.landing and self.tables):
             self._own().require()
         if self.landing and PurePosixPath(self.landing).name != LANDING:
@@ -54,7 +55,7 @@ class StorageOptions:
         return all(is_local(uri) for uri in (self.landing, self.tables) if uri)
 
     def log(self, name: str) -> Path | None:
-        """Return the file for Spark's messages; None without a fleet folder."""
+        """Return the path of the file `name` for Spark's messages; None without a fleet folder."""
         return self.folder / "tables" / name if self.folder else None
 
     def open(self, storage_at: Callable[[str], Storage]) -> FleetStorage:

@@ -2,8 +2,8 @@
 
 Before a commit, a journal is written that names the tables and their versions. After a power cut,
 `repair` removes damaged commits after these versions, and checkpoints, which can be written again.
-Nothing depends on these commits: the journal is removed when they are durable, and only then is a
-segment moved out of the landing, or an old file deleted.
+Nothing depends on removed commits: a segment is moved out of the landing, or an old file deleted,
+only when the commits are durable and the journal is removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LAST: Final = "_last_checkpoint"
 
 @contextlib.contextmanager
 def journaled(storage: LocalStorage, names: Sequence[str]) -> Iterator[Callable[[str], None]]:
-    """Make the block's commits to the tables `names` durable; first repair these if necessary.
+    """Make the block's commits to the tables `names` durable; first repair tables if necessary.
 
     Yields a function that makes the commits to one table durable at once. If the block raises, the
     journal stays.
@@ -94,7 +94,7 @@ def _additions(commit: Path) -> list[dict[str, Any]]:
 
 
 def _newer(log: Path, version: int) -> list[Path]:
-    """List the commits and checkpoints after a version, and the name of the last checkpoint."""
+    """List the commits and checkpoints after a version, and the file that names the checkpoint."""
     if not log.exists():
         return []
     found = [path for path in log.iterdir() if _number(path) > version]

@@ -41,7 +41,7 @@ COMMIT_EVERY: Final = timedelta(minutes=1)
 this time is repeated."""
 
 AHEAD: Final = timedelta(days=1)
-"""Time by which a gateway's day may begin before the centre's, because of time zones."""
+"""Time by which a gateway's day can begin before the centre's, because of time zones."""
 
 _WRITER: Final = WriterProperties(compression="ZSTD", compression_level=3)
 
@@ -70,9 +70,10 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
-    """The data that was removed, or would be in a dry run: days of events with rows, and files.
+    """The data that was removed, or that would be removed without `dry_run`.
 
-    `replaced` are files of the tables that no version needs.
+    `days` maps days of events to their numbers of rows. `replaced` are files of the tables that no
+    version needs.
     """
 
     days: dict[str, int]
@@ -101,10 +102,11 @@ def compact(
     target: int = TARGET,
     wait_s: float = LEASE_WAIT_S,
 ) -> CompactionResult:
-    """Merge small files of the days that `days` selects, and of the table `segments`.
+    """Merge small files of the days that `days` selects, and, if `segments`, of that table.
 
-    `days` is an operator (`=` or `<=`) and a day (`YYYY-MM-DD`). Files that were replaced more than
-    `KEPT_DAYS` days ago are deleted. No row changes.
+    `days` is an operator (`=` or `<=`) and a day (`YYYY-MM-DD`); `target` is the size of a merged
+    file in bytes. Files that were replaced more than `KEPT_DAYS` days ago are deleted. No row
+    changes.
     """
     with leased(tables, wait_s):
         done = [_optimize(tables, EVENTS, target, [(DAY, *days)])]
@@ -135,7 +137,8 @@ def _optimize(
 def vacuum(tables: FleetTables, *, dry_run: bool = False) -> list[str]:
     """Delete files that no version of the last `KEPT_DAYS` days needs, and old commits.
 
-    Returns the paths of deleted files below the tables' folder. The caller holds the lease.
+    Returns the paths of the files below the tables' folder; a dry run deletes nothing. The caller
+    must hold the lease.
     """
     removed = []
     for name in (EVENTS, SEGMENTS):
@@ -163,7 +166,8 @@ def retain(
 ) -> RetentionResult:
     """Remove the data that is older than `keep` allows at `now`; with `dry_run`, only list it.
 
-    `summarise` is called before events are removed, so that the reports' summaries outlive them.
+    `places` has the tables and the folders of segments. `summarise` is called before events are
+    removed, so that the reports' summaries outlive them.
     """
     at = now.timestamp()
     tables = FleetTables(places.tables, places.segments)
@@ -241,7 +245,7 @@ def old_quarantine(segments: Storage, now: float, keep: int) -> list[File]:
 
 
 def _last(path: str) -> tuple[int, str]:
-    """Return the last number in a segment's name; -1 for other names."""
+    """Return a key for sorting: the last number in a segment's name (else -1), and the path."""
     last = PurePosixPath(path).stem.rpartition("-")[2]
     return (int(last) if last.isdecimal() and last.isascii() else -1, path)
 

@@ -31,17 +31,18 @@ DRIVER_MEMORY: Final = "1g"
 """Heap of the Spark driver: enough for 2,000 ordinary segments and the sort buffers of a report."""
 
 BATCH_FILES: Final = 2_000
-"""Most files in a batch: the driver holds a row for each, and a crash repeats one batch."""
+"""Maximum number of files in a batch: the driver holds a row for each; a crash repeats a batch."""
 
 SHUFFLE_PARTITIONS: Final = 8
 """Partitions after a shuffle: a fleet's tables are small, Spark's default 200 is for larger ones.
 """
 
 ARROW_RECORDS: Final = 64
-"""Files in one Arrow batch to a worker: 1 GiB at worst, if all have the maximum of 16 MiB."""
+"""Maximum number of files in an Arrow batch to a worker: 1 GiB if each has its maximum of 16
+MiB."""
 
 ARROW_BYTES: Final = "64m"
-"""Bytes in one Arrow batch to a worker; the smaller of the two limits applies."""
+"""Maximum bytes in an Arrow batch to a worker. `ARROW_RECORDS` applies if it is reached first."""
 
 OPEN_COST: Final = 8 * 1024
 """Bytes that Spark adds to the size of each file when it distributes files to tasks: the size of
@@ -49,8 +50,8 @@ one or two ordinary segments. With Spark's default of 4 MiB, a task takes only 8
 a file of them; with this value, a batch of ordinary segments has one task for each core."""
 
 TASK_BYTES: Final = 32 * 1024 * 1024
-"""Most bytes of segments that one task of an ingest takes. The task's part files, about as large,
-are in the driver's heap in several copies."""
+"""Maximum bytes of segments that one task of an ingest takes. The task's part files, about as
+large, are in the driver's heap in several copies."""
 
 LISTING_TASKS: Final = 32
 """Tasks that list the files of a batch: by default, each file is listed by a separate task, and for
@@ -62,13 +63,13 @@ each of two tasks has at least 54 MB, each of four 27 MB. A sort that takes all 
 window functions before it in the same task fail."""
 
 LISTED_LOCALLY: Final = 2 * BATCH_FILES
-"""Most paths that the driver lists itself if they are on its disk: for the files of a batch, this
-takes a quarter of the time of listing them in tasks."""
+"""Maximum number of paths on the driver's disk that the driver lists itself: for the files of a
+batch, this takes a quarter of the time of listing them in tasks."""
 
 QUICK_EVENTS: Final = 1_000_000
-"""Events up to which a session is set up to start and plan fast, not to compute fast. The number of
-new events determines the JVM's settings, the number of all events Spark's settings, because a
-report reads the stored summaries of all events."""
+"""Number of events up to which a session is set up to start and plan fast, not to compute fast. The
+number of new events determines the JVM's settings, the number of all events Spark's settings,
+because a report reads the stored summaries of all events."""
 
 QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 """JVM options for the simplest compiler and garbage collector: with the defaults, half of the
@@ -130,7 +131,7 @@ def settings(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def submitted_settings() -> dict[str, str]:
-    """Return the settings that apply wherever Spark runs, over those of `spark-submit`.
+    """Return the settings that apply wherever Spark runs; they override those of `spark-submit`.
 
     Files are renamed when the job ends, not after each task, so that a repeated task leaves nothing
     behind. Unions do not report their partitioning: in Spark 4.1 to 4.3, they would give wrong rows
@@ -269,7 +270,7 @@ def spark_errors(log: Path | None) -> Iterator[None]:
     """Raise errors of Spark in the block as a FleetError of one line; write messages to `log`.
 
     What the JVM and its workers write to stderr goes to `log`, and so do stack traces of errors.
-    The log is overwritten, so it has one run. If `log` is None, nothing is redirected.
+    The log is overwritten, so it has the messages of one run. If it is None, nothing is redirected.
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -290,7 +291,7 @@ def spark_errors(log: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def configured(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Apply settings to the session within the block."""
+    """Apply the settings `wanted` within the block, and restore the previous ones after it."""
     before = {name: str(spark.conf.get(name)) for name in wanted}
     for name, value in wanted.items():
         spark.conf.set(name, value)
@@ -356,9 +357,9 @@ def _stderr_into(log: Path | None) -> Iterator[None]:
 
 
 def summarise_error(error: BaseException) -> str:
-    """Return the first cause of an error that has a message, in one line of at most 300 characters.
+    """Return the first line of an error's text, or its type without a text; at most 300 characters.
 
-    For an error of the JVM, this is its innermost cause; the rest of its trace is in the log.
+    For an error of the JVM, it is the text of the innermost cause.
     """
     if isinstance(error, OSError):
         return os_error(error)[:300]

@@ -21,7 +21,7 @@ from sync.common.errors import LeaseError
 from sync.segment.limits import MAX_TIME, MIN_TIME
 
 LEASE: Final = "lease"
-"""The file of the lease, below the root."""
+"""The file of the lease (see `Storage.lease`), below the root."""
 
 _SCHEME: Final = "file:"
 
@@ -56,9 +56,9 @@ class Storage(Protocol):
         ...
 
     def files(self, folder: str = "", suffix: str = "") -> Iterator[File]:
-        """List the files below `folder`, at any depth, whose names end in `suffix`, if it exists.
+        """List the files at any depth below `folder` whose names end in `suffix`.
 
-        Files that are removed meanwhile are skipped.
+        A folder that does not exist has none. Files that are removed meanwhile are skipped.
         """
         ...
 
@@ -81,8 +81,8 @@ class Storage(Protocol):
         """Move files to their targets; return the files whose target has different content.
 
         Those stay. A file whose target has the same content counts as moved; absent files are
-        skipped. A reader that looks at the target after the source finds the file at any time. May
-        be interrupted anywhere and repeated.
+        skipped. A reader that looks first at the source, then at the target, always finds the file.
+        The call can be interrupted anywhere and repeated.
         """
         ...
 
@@ -91,14 +91,14 @@ class Storage(Protocol):
         ...
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        """Make files durable that Spark wrote. Raises FileNotFoundError if one is missing."""
+        """Make existing files durable. Raises FileNotFoundError if one is missing."""
         ...
 
     def lease(self, wait_s: float = 0.0) -> AbstractContextManager[None]:
         """Hold the lease within the block, so that two processes do not do the same work.
 
         Raises LeaseError if another process holds it for longer than `wait_s` seconds.
-        The lease is no guarantee: only storage on local disks has one.
+        It does not guarantee this: only storage on local disks has a lease; others do nothing here.
         """
         ...
 
@@ -187,7 +187,7 @@ class LocalStorage:
             fsync_folder(folder)
 
     def lease(self, wait_s: float = 0.0) -> AbstractContextManager[None]:
-        busy = LeaseError(f"another ingest is at work on {self.root}; wait until it ends")
+        busy = LeaseError(f"another command is at work on {self.root}; wait until it ends")
         return locked(self.root / LEASE, busy, wait_s)
 
 
@@ -198,7 +198,7 @@ def _unless_absent(error: OSError) -> None:
 
 
 def _linked(source: Path, target: Path) -> bool | None:
-    """Link a file; return False if the target has different content, None if it is absent."""
+    """Link a file; return False if the target has different content, None if `source` is absent."""
     try:
         try:
             os.link(source, target)

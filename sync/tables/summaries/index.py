@@ -20,7 +20,7 @@ FOLDER: Final = "summaries"
 """The folder of summaries below the tables' folder: `ATTEMPT/NAME/of=DAY/FILE`."""
 
 GRACE_S: Final = 3_600
-"""Seconds for which replaced files are kept: a report that began before may read them for minutes.
+"""Seconds for which replaced files are kept: a report that began before can read them for minutes.
 """
 
 ORPHAN_S: Final = 86_400
@@ -46,7 +46,10 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The files with the rows of a key, below the tables' folder: none if there are no rows."""
+    """The files with the rows of a key, below the tables' folder: none if there are no rows.
+
+    `attempt` names their folder; `kept_at` is when they became valid, in seconds since 1970.
+    """
 
     attempt: str
     files: tuple[str, ...]

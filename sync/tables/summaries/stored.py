@@ -38,17 +38,17 @@ from sync.tables.summaries.summary import Summary
 from sync.tables.tables import DAY, escape_glob, read_event_files
 
 AT_ONCE: Final = 4
-"""Summaries that are computed concurrently: most are small, and much of their time is planning."""
+"""Maximum number of summaries computed concurrently: most are small, and mostly need planning."""
 
 PART: Final = 4 * 1024 * 1024
 """Bytes of files whose events make one partition, some hundred thousand events."""
 
 _OF: Final = "of"
-"""The column by which files are divided: the day again, which stays a column of the rows too."""
+"""The column by which files are partitioned: a copy of `day`, which itself stays in the files."""
 
 
 class DayCount(NamedTuple):
-    """Counts of days that were reused, that were computed, and that are lost.
+    """Counts of days whose summaries were reused, were computed, or are lost.
 
     A day is lost if retention removed its events before one of the summaries was computed in its
     present form.
@@ -61,7 +61,7 @@ class DayCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredSummaries:
-    """The summaries as of one moment. `days` counts how each day was obtained."""
+    """The summaries as of one moment. `days` counts days by how their summaries were obtained."""
 
     spark: SparkSession
     tables: Storage
@@ -69,7 +69,7 @@ class StoredSummaries:
     _files: Mapping[str, Mapping[str, tuple[str, ...]]]
 
     def rows(self, summary: Summary, since: date | None = None) -> DataFrame:
-        """Return `summary.schema` and `day` of all days, or of those from `since` (UTC) on."""
+        """Return a summary's rows, with `day`, of all days or of those from `since` (UTC) on."""
         schema = StructType([*summary.schema.fields, DAY])
         first = since.isoformat() if since else ""
         by_day = self._files[summary.name]
@@ -94,9 +94,9 @@ def summarise(
 ) -> StoredSummaries:
     """Bring `summaries` up to date with the events of `snapshot`, and return them.
 
-    Writes to the tables' storage only if events have changed. With `past`, the snapshot is not the
-    latest, and no summary is removed. Raises OSError if a file cannot be written; summaries stored
-    before stay valid.
+    Writes to the tables' storage only if a summary is out of date. `past` says that the snapshot is
+    not the latest: then no summary is removed. Raises OSError if a file cannot be written;
+    summaries stored before stay valid.
     """
     storage = snapshot.storage
     index = read_index(storage)
@@ -130,7 +130,7 @@ def events_to_summarise(snapshot: Snapshot, summaries: Sequence[Summary]) -> int
 def _wanted(
     summaries: Sequence[Summary], snapshot: Snapshot, index: Index
 ) -> dict[str, dict[Key, tuple[str, ...]]]:
-    """Return all keys of each summary, with the files to compute each from: none if retired."""
+    """Return all keys of each summary, with the files of their events: none if they are retired."""
     stored: dict[tuple[str, str, str], list[str]] = {}
     for key in index:
         stored.setdefault((key.name, key.shape, key.day), []).append(key.content)
@@ -154,7 +154,7 @@ def _stale(wanted: Mapping[Key, tuple[str, ...]], index: Index) -> dict[Key, tup
 
 
 def _found(wanted: Iterable[Key], index: Index) -> dict[str, tuple[str, ...]]:
-    """Return the files of each day that have rows."""
+    """Return the stored files of the wanted rows, by day."""
     found: dict[str, tuple[str, ...]] = {}
     for key in wanted:
         if key in index:
@@ -164,7 +164,10 @@ def _found(wanted: Iterable[Key], index: Index) -> dict[str, tuple[str, ...]]:
 
 @contextmanager
 def _divided(events: DataFrame, parts: int) -> Iterator[DataFrame]:
-    """Read the events once for all summaries, sorted, those of a day and a gateway together."""
+    """Yield the events, read once for all summaries, sorted, in the number `parts` of partitions.
+
+    All events of a day and a gateway are in one partition.
+    """
     divided = events.repartition(parts, DAY.name, "gateway") if parts > 1 else events.coalesce(1)
     divided = divided.sortWithinPartitions(DAY.name, "gateway", "epoch", "lane", "seq")
     divided.persist()

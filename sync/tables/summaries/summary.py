@@ -15,8 +15,8 @@ class Summary:
     """Rows of `schema` for each day, computed from that day's events alone.
 
     `compute` takes events of some days (`EVENTS` and `DAY` of `sync.tables.tables`) and returns the
-    columns of `schema` and `day`. No row may depend on events of another day, so `day` must be in
-    each `groupBy` and window. `name` is unique among all summaries and is the name of a folder.
+    columns of `schema` and `day`. A row must not depend on events of another day, so `day` must be
+    in each `groupBy` and window. `name` is unique among all summaries and is the name of a folder.
     Raise `version` when the computation changes: stored rows are then computed again, as they are
     for another schema.
 

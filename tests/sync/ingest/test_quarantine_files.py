@@ -206,7 +206,7 @@ def test_nothing_is_readmitted_during_an_ingest_or_after_an_interrupted_one(
     path = put(fleet.quarantine / "x.seg", b"spoiled")
     committer = Committer(fleet.tables)
     with committer.tables.lease():
-        assert "another ingest is at work" in quarantine(fleet, "readmit", "x.seg").stderr
+        assert "another command is at work" in quarantine(fleet, "readmit", "x.seg").stderr
     committer.tables.commit(*committer.begin([]))
     assert "was interrupted" in quarantine(fleet, "readmit", "x.seg").stderr
     assert path.exists()

@@ -224,5 +224,5 @@ def test_abandoned_files_are_removed_after_a_week(none: Tables) -> None:
 
 
 def test_maintenance_waits_for_the_lease(none: Tables) -> None:
-    with none.tables.lease(), pytest.raises(FleetError, match="another ingest is at work"):
+    with none.tables.lease(), pytest.raises(FleetError, match="another command is at work"):
         none.compact()
