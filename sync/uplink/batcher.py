@@ -15,14 +15,14 @@ class BatchLimits:
     """The limits at which a segment is sealed."""
 
     events: int = 2_000
-    """Most events in a segment. More would save little: an event takes 7.3 bytes in a segment of
-    2,000 events, and 8.4 bytes in one of 500."""
+    """Maximum number of events in a segment. More would save little: an event takes 7.3 bytes in a
+    segment of 2,000 events, and 8.4 bytes in one of 500."""
 
     seconds: float = 300.0
     """Longest time in seconds from the writing of an event to its sealing."""
 
     bytes: int = 1024 * 1024
-    """Most bytes of events in a segment before compression, to limit its upload time and memory."""
+    """Maximum bytes of a segment's events, uncompressed, to limit its upload time and memory."""
 
     urgent: float = 10.0
     """Longest time in seconds from the writing of an urgent event to its sealing, if no segment
@@ -44,7 +44,7 @@ class BatchLimits:
 def seal_time(
     state: LaneState, limits: BatchLimits, now: float, *, idle: bool = False
 ) -> float | None:
-    """Return the service second at which a lane is sealed, or checked again; None if it is empty.
+    """Return the service second to seal a lane or to check it again; None if no event is unsealed.
 
     Urgent events are sealed early only if the link is `idle`: no other segment waits to be sent.
     """

@@ -36,11 +36,11 @@ def compare_epochs(
     digests: Mapping[str, bytes | None],
     conflicting: Collection[str] = (),
 ) -> EpochVerdict:
-    """Compare the high watermarks of an epoch's lanes.
+    """Compare the gateway's high watermarks (`ours`) of an epoch with the centre's (`theirs`).
 
     `digests` maps each lane to the digest (32 bytes) of the gateway's segment that contains the
     centre's last sequence number; None if the gateway has deleted that segment. None counts as a
-    difference only in the lanes `conflicting`, which had a segment in conflict.
+    difference only in the lanes `conflicting`, in which the centre had a different segment.
     """
     for lane, mark in theirs.items():
         if lane not in ours or mark.last > ours[lane].last:

@@ -43,7 +43,7 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errn
 """Errors of file systems without hard links, such as FAT on a stick and some shares."""
 
 _NO_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF})
-"""Errors of file systems that cannot fsync a folder; an fsync of its files includes it there."""
+"""Errors of file systems that cannot fsync a folder: an fsync of a file includes it there."""
 
 
 class FolderTransport:

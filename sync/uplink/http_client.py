@@ -106,7 +106,8 @@ async def throttled_pieces(
 class Request:
     """An HTTP request; `path` begins with a slash.
 
-    If `resend`, the body is sent again when the persistent connection turns out to be closed.
+    If `resend`, the body is sent again when the persistent connection turns out to be closed,
+    unless the bandwidth is limited.
     """
 
     method: str
@@ -117,7 +118,7 @@ class Request:
 
 
 class HttpClient:
-    """Sends requests to the centre of an enrolment. `clock` and `sleep` pace limited bodies."""
+    """Sends requests to the centre of an enrolment. `clock` and `sleep` limit the bandwidth."""
 
     def __init__(
         self,
@@ -240,7 +241,7 @@ def client_tls_context(enrolment: Enrolment) -> ssl.SSLContext:
         try:
             _load_certificate(context, enrolment.certificate, enrolment.key)
         except ssl.SSLError as error:
-            text = f"`certificate` and `key` do not match: {error.reason}"
+            text = f"`certificate` and `key` do not match, or one is invalid: {error.reason}"
             raise EnrolmentError(text) from None
     return context
 

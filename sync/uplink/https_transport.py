@@ -30,11 +30,12 @@ MIN_RESUMABLE_BYTES: Final = 64 * 1024
 """Smallest body in bytes that is resumed. To send a smaller one again costs less than a query."""
 
 _MAX_RESUMES: Final = 3
-"""Attempts to resume one segment at an offset that the centre names; then it is sent whole."""
+"""Maximum attempts to resume a segment at the offset that the centre names before it is sent whole.
+"""
 
 _MAX_INTERRUPTED: Final = 8
-"""Last interrupted segments that are remembered, so that they are resumed: old and new segments are
-sent alternately, so several can be interrupted."""
+"""Maximum number of interrupted segments that are remembered, to be resumed: old and new segments
+are sent alternately, so several can be interrupted."""
 
 _NOT_SUPPORTED: Final = (404, 405, 501)
 """Status codes of a centre whose version does not know a request."""
@@ -128,7 +129,7 @@ class HttpsTransport:
     async def _query_offset(
         self, waiting: WaitingSegment, headers: Mapping[str, str]
     ) -> int | Outcome:
-        """Return how many bytes of a body the centre has, or the outcome if it has all or fails."""
+        """Return how many bytes of a body the centre has; the outcome if it has all or fails."""
         response = await self._client.send(Request("HEAD", _path(waiting), headers))
         if isinstance(response, TemporaryFailure):
             return response

@@ -101,13 +101,13 @@ class Backlog(Protocol):
         ...
 
     async def high_watermarks(self) -> Mapping[str, HighWatermark]:
-        """Return the high watermark of each lane of the current epoch, also of empty lanes."""
+        """Return each lane's high watermark in the current epoch; `last` is 0 without a segment."""
         ...
 
     async def begin_epoch(self, reason: str) -> str:
         """Seal all events of the current epoch and begin a new one, in one transaction.
 
-        `reason` is a keyword. Return the new epoch.
+        `reason` is a keyword (`EpochVerdict`). Return the new epoch.
         """
         ...
 

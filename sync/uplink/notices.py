@@ -8,7 +8,7 @@ from typing import Final
 from sync.uplink.interfaces import BacklogUnavailable, Notice, SendNotice
 
 _MAX_QUEUED: Final = 16
-"""Most queued notices; the oldest ones beyond this number are discarded."""
+"""Maximum number of queued notices; when there are more, the oldest ones are discarded."""
 
 
 class NoticeQueue:

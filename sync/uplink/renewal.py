@@ -90,7 +90,10 @@ class CertificateRenewal:
             await self._sleep(CHECK_INTERVAL_S)
 
     async def _check(self) -> None:
-        """Renew the certificate if it is due. Authenticate by token if it has expired."""
+        """Renew the certificate if it is due.
+
+        If it has expired, authenticate by the enrolment's token, if there is one.
+        """
         period = await asyncio.to_thread(validity_of, self._enrolment.certificate)
         now = self._now()
         if not is_due(period, now):

@@ -53,7 +53,7 @@ Outcome = Acknowledgement | Conflict | Rejection | AccessDenial | TemporaryFailu
 
 
 class Response(NamedTuple):
-    """The relevant parts of an HTTP response; `body` is its beginning.
+    """The relevant parts of an HTTP response; `body` is the beginning of its body.
 
     `digest` and `offset` are the headers X-Fieldpost-Digest and X-Fieldpost-Offset.
     """
@@ -70,7 +70,7 @@ def put_outcome(response: Response) -> Outcome:
     """Return the outcome of a PUT.
 
     A segment is given up (`Rejection`, `Conflict`) only if the body is the centre's JSON object
-    with a reason: a proxy may answer 400 to every request, which is a temporary failure.
+    with a reason: a proxy can answer 400 to every request, which is a temporary failure.
     """
     status = response.status
     body = parse_json_object(response.body)

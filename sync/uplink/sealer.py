@@ -145,7 +145,7 @@ class Sealer:
         return min(max(0.0, due - now), self._limits.seconds)
 
     async def _seal(self, lane: str) -> int:
-        """Seal one segment of a lane; return the number of its events, 0 if there is none."""
+        """Seal one segment of a lane; return the number of its events, 0 if none was sealed."""
         limits = self._limits
         draft = await self._backlog.draft(lane, limits.events, limits.bytes)
         if draft is None:
@@ -167,4 +167,4 @@ class Sealer:
         was_blocked = lane in self._blocked_until
         self._blocked_until[lane] = self._clock() + self._limits.seconds
         if not was_blocked:
-            await self._notices.send("lane-stuck", f"events of {lane} cannot be sealed: {text}")
+            await self._notices.send("lane-stuck", f"the lane {lane} cannot be sealed: {text}")

@@ -33,12 +33,12 @@ from sync.uplink.wakeup import Wakeup
 _IDLE_CHECK_S: Final = 300.0  # seconds before an empty backlog is checked again without a wakeup
 
 MIN_EPOCH_INTERVAL_S: Final = 3600.0
-"""Seconds between two epochs that are begun because of the centre's answers. Each epoch costs both
+"""Minimum seconds between two epochs begun because of the centre's answers. Each epoch costs both
 sides memory, and a centre that contradicts repeatedly must not cause many."""
 
 _NEW_EPOCH_TEXT: Final = {
     EpochVerdict.AHEAD: "the centre has later events of this epoch than this gateway, probably "
-    "because its database was restored; a new epoch begins",
+    "because the gateway's database was restored; a new epoch begins",
     EpochVerdict.DIFFERS: "the centre has different segments of this epoch, probably from a copy "
     "of this gateway; a new epoch begins",
 }
@@ -96,7 +96,7 @@ class Uploader:
                 await self._wakeup.pause(delay)
 
     async def _step(self) -> float | None:
-        """Send one segment; return the seconds to wait then, None if none waits."""
+        """Send one segment; return the seconds to wait then, None if there was no segment."""
         try:
             await self._notices.flush()
             if not self._compared:

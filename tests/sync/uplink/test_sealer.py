@@ -167,7 +167,7 @@ async def test_unencodable_event_blocks_its_own_lane_only(backlog: SqliteBacklog
         nap = await setup.wait()
         assert setup.ranges() == [("readings", 1, 10)]
         assert setup.notices.names() == ["lane-stuck"]
-        assert "events of logs cannot be sealed: a quality of service" in setup.notices.all[0].text
+        assert "the lane logs cannot be sealed: a quality of service" in setup.notices.all[0].text
         assert nap.seconds == 60
         setup.now += 60
         nap.end()
