@@ -136,7 +136,7 @@ MEAN_SIGMA: Final = 1.2533
 is used if the median absolute deviation is zero, because more than half of the hours are equal."""
 
 MIN_DAYS: Final = 4
-"""Minimum number of days with readings at an hour of the day to compare this hour on all days."""
+"""Minimum days with readings at an hour of the day, to compare the hour of one with the others."""
 
 MIN_HOURS: Final = 24
 """Minimum number of hours with readings of a sensor to compare an hour with all of them."""
