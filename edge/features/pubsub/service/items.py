@@ -40,7 +40,7 @@ class ItemPage(NamedTuple):
         publishers: for each item, the bare JID that it names as its publisher, or `None`.
         start: the index of the page's first item among the node's items, from 0; 0 if items were
             requested by ItemID.
-        total: the number of the node's items; if items were requested by ItemID, of the page's.
+        total: the number of the node's items, or of those requested by ItemID that exist.
     """
 
     node: Node
@@ -83,8 +83,8 @@ def retrieve(
     if not node.config.persist_items:
         raise PubsubError(Reason.NOT_PERSISTENT)
     if ids:
-        found = _items_by_id(tx, node, ids, max_bytes)
-        start, total = 0, len(found)
+        found, total = _items_by_id(tx, node, ids, max_bytes)
+        start = 0
     else:
         found = _page(tx, node, page, max_bytes)
         start = items.count_before(tx, node.id, found[0].position) if found else 0
@@ -93,19 +93,23 @@ def retrieve(
     return ItemPage(node, found, publishers, start, total)
 
 
-def _items_by_id(tx: Transaction, node: Node, ids: Sequence[str], max_bytes: int) -> list[Item]:
+def _items_by_id(
+    tx: Transaction, node: Node, ids: Sequence[str], max_bytes: int
+) -> tuple[list[Item], int]:
+    """Return the first items that have room in `max_bytes`, at least one, and how many exist."""
     found: list[Item] = []
+    total = 0
     for id in dict.fromkeys(ids):
-        item = items.get(tx, node.id, id)
-        if item is None:
-            continue
-        max_bytes -= item.size
-        if found and max_bytes < 0:
-            break
-        found.append(item)
+        if max_bytes < 0:  # do not read what has no room
+            total += items.position(tx, node.id, id) is not None
+        elif item := items.get(tx, node.id, id):
+            total += 1
+            max_bytes -= item.size
+            if not found or max_bytes >= 0:
+                found.append(item)
     if not found:
         raise PubsubError(Reason.ITEM_NOT_FOUND)
-    return found
+    return found, total
 
 
 def _page(tx: Transaction, node: Node, page: PageRequest, max_bytes: int) -> list[Item]:
