@@ -90,7 +90,7 @@ def _account_message(
 
 
 def reject(tx: Transaction, stanza: bytes) -> None:
-    """Send an error to the sender of a message or request that is lost because the disk is full.
+    """Send an error to the sender of a message or request that is lost because it cannot be stored.
 
     `stanza` was for a session that has ended or has no room for it. Results, errors and presence
     are dropped.
@@ -99,7 +99,7 @@ def reject(tx: Transaction, stanza: bytes) -> None:
     if _is_request(tree):
         _send_error(tx, tree, StanzaError("recipient-unavailable"))
     elif _is_message(tree):
-        _send_error(tx, tree, StanzaError("resource-constraint", "the gateway's disk is full"))
+        _send_error(tx, tree, StanzaError("resource-constraint", "the gateway cannot store it now"))
 
 
 def _refuse(
