@@ -42,9 +42,14 @@ def of_run(lines: Iterable[str], run: str) -> Iterator[tuple[str, int]]:
     """Return (the device's full JID, tag `n`) of each event that devices sent in the run `run`.
 
     Raises:
-        ValueError: a line is not a JSON object, or its tag `n` is not a number.
+        ValueError: a line is not a JSON object, or an event of the run is incomplete.
     """
     for row in events(lines):
         tags = row.get("tags") or {}
         if row.get("kind") == "log" and row.get("name") == EVENT and tags.get("run") == run:
-            yield str(row["source"]), int(tags["n"])
+            source, number = row.get("source"), str(tags.get("n"))
+            if source is None or not number.isdecimal():
+                raise ValueError(
+                    f"the event {row.get('seq')} has no source, or no number in its tag n"
+                )
+            yield str(source), int(number)

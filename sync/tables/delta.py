@@ -271,7 +271,7 @@ class FleetTables:
         number = snapshot.batch + 1
         transactions = [Transaction(INGEST, number)]
         details = {"batch": number, **asdict(batch.counts)}
-        self._require_files(batch.segments, *batch.events)
+        self._require_files(batch)
         addition = {"segments_file": asdict(batch.segments)}
         with self.journaled(EVENTS, SEGMENTS) as make_durable:
             self.append(snapshot.events, EVENTS, batch.events, transactions, details | addition)
@@ -377,9 +377,10 @@ class FleetTables:
         )
         return not archived <= waiting and not self._batch_of_segments()
 
-    def _require_files(self, segments: AddAction, *events: AddAction) -> None:
+    def _require_files(self, batch: Batch) -> None:
         """Raise FileNotFoundError if a file is gone, deleted while this process was suspended."""
-        for path in (f"{SEGMENTS}/{segments.path}", *(f"{EVENTS}/{each.path}" for each in events)):
+        events = (f"{EVENTS}/{each.path}" for each in batch.events)
+        for path in (f"{SEGMENTS}/{batch.segments.path}", *events):
             if not self.storage.exists(path):
                 msg = f"{self.storage.uri(path)} is gone; nothing was committed; ingest again"
                 raise FileNotFoundError(msg)
@@ -408,7 +409,10 @@ class FleetTables:
             msg = f"no commit of {self.storage.uri(EVENTS)} has the batch {number}; {GUIDE}"
             raise FleetError(msg)
         file = AddAction(**info["segments_file"])
-        self._require_files(file)
+        path = f"{SEGMENTS}/{file.path}"
+        if not self.storage.exists(path):
+            msg = f"{self.storage.uri(path)} of an unfinished batch is gone; {GUIDE}"
+            raise FleetError(msg)
         with self.journaled(SEGMENTS):
             details = {name: info[name] for name in ("batch", *asdict(Counts()))}
             self.append(segments, SEGMENTS, [file], [Transaction(INGEST, number)], details)

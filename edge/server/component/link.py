@@ -172,12 +172,12 @@ class Link(ComponentXMPP):
             self.end(f"the server sent invalid data: {error}")
 
     def pause_writing(self) -> None:
-        """Tell the dispatcher that the server does not read; close the link if that lasts."""
+        """Inform the dispatcher that the server does not read; close the link if that lasts."""
         self._stalled = self.loop.call_later(self._limits.stalled_time, self.end, _UNREAD)
         self._dispatcher.set_writable(False)
 
     def resume_writing(self) -> None:
-        """Tell the dispatcher that the server reads again."""
+        """Inform the dispatcher that the server reads again."""
         self._cancel_stall()
         self._dispatcher.set_writable(True)
 

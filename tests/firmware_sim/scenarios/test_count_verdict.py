@@ -89,6 +89,14 @@ def test_only_events_of_the_run_are_read() -> None:
     assert list(gateway_log.of_run(lines, "r")) == [("a@gw/fw", 7), ("b@gw/fw", 7)]
 
 
+@pytest.mark.parametrize(
+    "fields", [{"source": None}, {"tags": {"run": "r"}}, {"tags": {"run": "r", "n": "x"}}]
+)
+def test_an_incomplete_event_of_the_run_is_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="has no source, or no number"):
+        list(gateway_log.of_run([_event(**fields)], "r"))
+
+
 @pytest.mark.parametrize("line", ["{", "[1]", "no"])
 def test_invalid_line_is_reported_by_number(line: str) -> None:
     with pytest.raises(ValueError, match="line 2"):

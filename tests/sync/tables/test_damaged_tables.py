@@ -90,7 +90,7 @@ def test_a_batch_is_not_completed_without_its_file(committer: Committer) -> None
     with pytest.raises(Cut):
         committer.tables.commit(snapshot, batch, cut)
     (committer.root / SEGMENTS / batch.segments.path).unlink()
-    with pytest.raises(FileNotFoundError, match="is gone; nothing was committed"):
+    with pytest.raises(FleetError, match="of an unfinished batch is gone; see docs"):
         committer.tables.recover()
     assert numbers(committer.tables.snapshot()) == [1, 2, 3]
 
