@@ -97,8 +97,9 @@ class Limits(Section, frozen=True, kw_only=True):
     stalled_time: Annotated[float, option("seconds", gt=0)] = 60.0
     """Time for which a peer may leave replies unread. After this time it is disconnected."""
     resume_time: Annotated[float, option("seconds", ge=0, le=3600)] = 300.0
-    """Time for which a disconnected session can be resumed (XEP-0198). A session whose peer does
-    not acknowledge for this time (at least `stalled_time`) is ended."""
+    """Time for which a disconnected session can be resumed (XEP-0198). A connected session ends
+    if its peer does not answer a request for an acknowledgement within this time, or within
+    `stalled_time` if that is longer."""
     unacknowledged_stanzas: Annotated[int, option("stanzas", ge=16)] = 256
     """Maximum unacknowledged stanzas (XEP-0198) of the gateway itself to one session. Above this
     limit the session ends. Stanzas from other sessions have a separate limit, half of this; those
@@ -182,7 +183,8 @@ class Limits(Section, frozen=True, kw_only=True):
     """Maximum dead letters (undeliverable messages) kept for the operator. Above this limit the
     oldest dead letter of the sender with the most dead letters is deleted."""
     dead_bytes: Annotated[int, option("bytes", ge=64 * KIB)] = 16 * MIB
-    """Maximum bytes of dead letters (undeliverable messages) kept for the operator."""
+    """Maximum bytes of dead letters (undeliverable messages) kept for the operator. Above this
+    limit the oldest dead letter of the sender with the most dead letters is deleted."""
     nodes: Annotated[int, option("nodes", ge=1)] = 1000
     """Maximum publish-subscribe nodes."""
     nodes_per_account: Annotated[int, option("nodes", ge=1)] = 200
@@ -192,7 +194,7 @@ class Limits(Section, frozen=True, kw_only=True):
     affiliations: Annotated[int, option("accounts", ge=1)] = 200
     """Maximum accounts with an affiliation to one node."""
     subscriptions: Annotated[int, option("subscriptions", ge=1)] = 10_000
-    """Maximum subscriptions to nodes and topic filters."""
+    """Maximum subscriptions of all accounts to nodes and topic filters."""
     subscriptions_per_account: Annotated[int, option("subscriptions", ge=1)] = 100
     """Maximum subscriptions of one account."""
     items: Annotated[int, option("items", ge=1)] = 50_000

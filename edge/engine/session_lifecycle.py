@@ -99,11 +99,11 @@ class SessionLifecycle:
     def end_without_stanzas(
         self, tx: Transaction, generation: int, reason: str = UNKNOWN_REASON
     ) -> list[bytes]:
-        """End a session and re-route only stanzas that rows store.
+        """End a session, and re-route only those of its stanzas that are stored in a table.
 
-        Return the stanzas without a row that earlier units of this transaction have sent to the
-        session. These are not sent any more; the caller has to re-route them after the stanzas that
-        were sent before.
+        Return the stanzas that are not stored and that earlier units of this transaction have
+        queued for the session. They are not sent any more: the caller re-routes or rejects them,
+        after the older stanzas that it holds itself.
         """
         rows = self._end(tx, generation, reason)
         self._run_receipt_hooks(self._hooks.on_unacknowledged, tx, None, rows)

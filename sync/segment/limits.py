@@ -48,8 +48,8 @@ MAX_DECIMALS: Final = 6
 """Maximum number of decimals of values encoded as integers; with more, a float is as small."""
 
 MAX_SEQ: Final = 2**63 - 1
-"""Largest sequence number, and largest number of bytes: both are signed 64-bit integers, as in SQL
-and Parquet."""
+"""Largest sequence number, and largest value of integers without a limit of their own, such as the
+bytes of disk in use: SQL and Parquet have signed 64-bit integers."""
 
 MIN_TIME: Final = -62_135_596_800_000
 """Milliseconds since 1970: the start of the year 1, the earliest common to date libraries."""

@@ -1,4 +1,4 @@
-"""The storage of the segments and the storage of the tables, in a fleet folder or by URI."""
+"""Find the storage of the segments and of the tables: in a fleet folder, or by URI."""
 
 from __future__ import annotations
 

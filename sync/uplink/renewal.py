@@ -43,7 +43,7 @@ class Certifier(Protocol):
     """A transport that obtains and uses certificates: `HttpsTransport`."""
 
     async def certify(self, request: bytes) -> bytes | Outcome:
-        """Obtain a certificate for a signing request (both PEM)."""
+        """Obtain a certificate for a signing request (both PEM); return why not if that fails."""
         ...
 
     def use(self, enrolment: Enrolment) -> None:
@@ -176,4 +176,4 @@ def check_renewed(enrolment: Enrolment, now: float) -> None:
     if enrolment.gateway not in names.get_values_for_type(x509.DNSName):
         raise ValueError("it names another gateway")
     if is_due(validity_of(enrolment.certificate), now):
-        raise ValueError("it expires too soon")
+        raise ValueError("it is about to expire: is the clock right?")

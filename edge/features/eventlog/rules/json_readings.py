@@ -245,7 +245,8 @@ def _format_time(seconds: float) -> str:
     try:
         moment = _UNIX_EPOCH + timedelta(seconds=seconds)
     except OverflowError:
-        raise InvalidJson(f"{_format_number(seconds)} s is after the year 9999") from None
+        text = f"the time {_format_number(seconds)} (seconds since 1970) is after the year 9999"
+        raise InvalidJson(text) from None
     return moment.isoformat().replace("+00:00", "Z")
 
 
