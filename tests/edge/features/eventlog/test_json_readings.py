@@ -176,8 +176,8 @@ def test_senml_sum_and_update_time_are_tags() -> None:
         ('{"bn": "a", "t": 5}', "'a' must have exactly one value"),
         ('{"n": "a", "bv": 1e308, "v": 1e308}', "'v' of a record plus its base value is too large"),
         ('{"n": "a", "bt": 1e308, "t": 1e308, "v": 1}', "'t' of a record plus its base"),
-        ('{"n": "a", "t": 1e300, "v": 1}', "the time 1e+300 (seconds since 1970) is after the year 9999"),
-        ('{"n": "a", "t": 253402300800, "v": 1}', "the time 253402300800 (seconds since 1970) is after the year 9999"),
+        ('{"n": "a", "t": 1e300, "v": 1}', "the time 1e+300 (seconds since 1970) is after"),
+        ('{"n": "a", "t": 253402300800, "v": 1}', "the time 253402300800 (seconds since 1970)"),
     ],
 )  # fmt: skip
 def test_invalid_senml_record_refuses_the_pack(record: str, reason: str) -> None:
