@@ -89,7 +89,7 @@ def _stored(folder: Path, settings: Config, route: Route, now: int) -> Iterator[
 
 
 def process(status: Status) -> Iterator[Finding]:
-    """Check whether the gateway is running, and whether it uses the limits in the configuration."""
+    """Check whether the gateway is running, and with the limits that `fieldpost.toml` has now."""
     if status.state == RUNNING:
         yield Finding("gateway", OK, f"the gateway is running, fieldpost {status.version}")
     elif status.state == NO_ANSWER:

@@ -133,7 +133,7 @@ class Link(ComponentXMPP):
             self.transport.abort()
 
     async def close(self, patience: float) -> None:
-        """End the stream; waits at most `patience` seconds for the output and the server's end."""
+        """End the stream and the connection; unsent output is dropped after `patience` seconds."""
         if self.transport is None:
             return
         self.transport.write(self.stream_footer.encode())

@@ -42,8 +42,8 @@ UNREADABLE: Final = "unreadable"
 """Name of the refusal of an item whose payload cannot be decoded into events."""
 
 UNFIT: Final = "unfit"
-"""Name of the refusal of an item that was sent in a message and that the node's configuration
-forbids."""
+"""Rule in the event log for a refused item that a message, not a request, published: the node's
+configuration requires another payload type, or a payload."""
 
 NOTIFICATION_OVERHEAD: Final = 512
 """Approximate size of a notification without its payload, in bytes."""
