@@ -343,7 +343,7 @@ class Connection(asyncio.BufferedProtocol):
     # TLS
 
     def expect_direct_tls(self) -> None:
-        """Send nothing until TLS has begun, because the client's first byte begins it."""
+        """Wait for the client's first message, which begins TLS; send nothing before."""
         self._direct = self._handshaking = True
         self._login = None
 

@@ -53,7 +53,7 @@ def state_reader(
     The uptime in this state begins when `state_reader` is called.
 
     Args:
-        used: returns the present use of limits, by option name.
+        used: returns how much of each limit is in use, by the name of the limit's option.
     """
     started = asyncio.get_running_loop().time()
     build = build_kind()

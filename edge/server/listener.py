@@ -33,7 +33,7 @@ IDLE_TIME: Final = 30.0
 freed."""
 
 RETRY_INTERVAL: Final = 5.0
-"""Seconds between attempts to handle changes of another process, after a store error."""
+"""Seconds after which the handling of changes by another process is repeated if it failed."""
 
 
 class Listener:
@@ -108,7 +108,7 @@ class Listener:
 
     def _on_external_change(self) -> None:
         """Handle changes of the database by another process: end the sessions of revoked accounts,
-        and run the features' hooks. What fails is repeated every `RETRY_INTERVAL`."""
+        and run the features' hooks. If either fails, both are repeated after `RETRY_INTERVAL`."""
 
         def repeat_failed(outcome: object) -> None:
             if isinstance(outcome, StoreError):
@@ -144,10 +144,10 @@ class Listener:
         return any(server.is_serving() for server in self._servers)
 
     def used(self) -> dict[str, int]:
-        """Return the present use of limits, by option name.
+        """Return how much of each limit is in use, by the name of the limit's option.
 
-        For a limit on each session, return the use of the session that uses most. `paused` is the
-        number of connections that their rate limit pauses.
+        A limit on each session has the value of the session that uses most of it. `paused` is the
+        number of connections that are paused by their rate limit.
         """
         context, registry = self._context, self._registry
         if context is None:

@@ -23,9 +23,9 @@ from edge.config.limits import Limits
 K = TypeVar("K")
 
 KEYS: Final = 1000
-"""Maximum remembered addresses, accounts, and pairs of them: some 0.5 MB. The least recently used
-is removed. To have an account's failures forgotten, an attacker must fail to log in to as many
-other accounts, with `limits.authenticate_failures` attempts at once from each address."""
+"""Maximum remembered addresses, and as many accounts and pairs of both: some 0.5 MB. The least
+recently used is removed. To have an account's failures forgotten, an attacker must fail to log in
+to as many other accounts; each address has only `limits.authenticate_failures` attempts at once."""
 
 DOUBLINGS: Final = 4
 """Maximum number of doublings of the delay of a failure: up to 16 times the first delay."""
@@ -35,7 +35,7 @@ IPV6_SITE: Final = 64
 
 
 class _Level(NamedTuple):
-    """The level of a bucket, in failures, at a time, in seconds."""
+    """The level of a bucket (in failures) and the time at which it had this level (in seconds)."""
 
     failures: float
     at: float
@@ -68,7 +68,7 @@ class LoginThrottle:
     """The recent failures of logins, in leaky buckets.
 
     Args:
-        keys: maximum number of remembered addresses, of accounts, and of pairs of them.
+        keys: maximum remembered addresses, and as many accounts and pairs of both.
     """
 
     def __init__(self, limits: Limits, keys: int = KEYS) -> None:
@@ -100,7 +100,7 @@ class LoginThrottle:
         return float(self._limits.authenticate_delay * 2 ** min(math.ceil(level), DOUBLINGS))
 
     def add_success(self, address: str, account: str, now: float) -> None:
-        """Record a successful login, and remove the failures of this address and account."""
+        """Record a successful login, and remove the failures of this pair from the buckets."""
         pair = (address, account)
         failures = self._pairs.level(pair, now)
         self._addresses.add(address, -failures, now)

@@ -1,8 +1,8 @@
 """The operator's requests over the control socket to change something or to listen to nodes.
 
-A listener gets each item that is published to a node whose name matches, after the commit of its
-publication. A listener has no subscription and no session, and a listener that reads too slowly is
-disconnected, so it delays no other work.
+A listener gets each item that is published to a node whose name matches one of its filters, after
+the publication is committed. A listener has no subscription and no session, and a listener that
+reads too slowly is disconnected, so it delays no other work.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class OperatorRequests:
 
     Args:
         context: the gateway's context; listeners are registered with its hooks.
-        store: the gateway's store, whose `on_sends` its server or component has set already.
+        store: the gateway's store; the server or component must have set its `on_sends`.
     """
 
     def __init__(self, context: Context, store: Store) -> None:
@@ -133,7 +133,7 @@ class OperatorRequests:
                 tx.send(number, line)
 
     def _deliver(self, sends: Sequence[Send]) -> None:
-        """Pass the lines for listeners to them, and all stanzas to the sessions."""
+        """Pass the stanzas to the sessions, and the published items to their listeners."""
         self._deliver_to_sessions([one for one in sends if one.generation >= 0])
         for number, line, _receipt in sends:
             if (listener := self._listeners.get(number)) is not None:

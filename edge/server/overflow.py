@@ -91,7 +91,7 @@ class Overflow:
         self._session.count_unacknowledged(size)
 
     def _return_stanzas(self) -> None:
-        """Store or refuse the stanzas, including those added before the unit of work runs."""
+        """Store or refuse all stanzas to be returned, also those added before the unit runs."""
         stanzas, lifecycle = self._returning, self._context.lifecycle
         generation = self._session.generation
 
@@ -107,7 +107,7 @@ class Overflow:
 
     def _refuse_stanzas(self) -> None:
         """Send errors to the stanzas' senders, which needs no room on the disk; if that fails, too,
-        count the stanzas."""
+        count the stanzas as refused."""
         stanzas, lifecycle = list(self._returning), self._context.lifecycle
 
         def answer(outcome: StoreError | None) -> None:

@@ -82,7 +82,7 @@ class ReadRateLimiter:
 
     @property
     def last_input(self) -> float:
-        """The event loop's time of the last input or, if later, of the last check in a pause."""
+        """The event loop's time of the last input, or of a later check of the limit."""
         return self._buckets.at
 
     def count_bytes(self, count: int) -> None:

@@ -20,9 +20,9 @@ from edge.engine.refusals import OTHER_SOURCE
 from edge.errors import StoreError
 
 SOURCES: Final = 200
-"""Maximum distinct pairs of source and rule between two heartbeats; the others count as `other`.
-This is a part of `limits.refusal_sources`, so that unauthenticated peers leave room for
-accounts."""
+"""Maximum distinct pairs of source and rule between two heartbeats; further ones get the source
+`other`. By default, these are a fifth of `limits.refusal_sources`, so that unauthenticated peers
+leave room for accounts."""
 
 
 LOGIN_KINDS: Final = 32
@@ -31,21 +31,21 @@ separately in one `limits.refusal_window`; further ones are logged without detai
 limited because peers choose the names; it is above 1 because a whole site can share one address."""
 
 LOGINS_AT_ONCE: Final = (8, 32)
-"""Maximum failed logins of one source, and of all, that are logged at once in one
+"""Maximum failed logins, of one source and of all, that are logged immediately within one
 `limits.refusal_window`. Each takes a commit, which wears the flash card; further ones are logged
 with the next heartbeat."""
 
 
 class Refusal(NamedTuple):
-    """The source (a bare JID, or an address as `login_throttle.source_of` returns it) and the rule
-    of a refusal, perhaps with details."""
+    """The source of a refusal (a bare JID, or an address as `login_throttle.source_of` returns it)
+    and its rule, which may be followed by details (`refusals.with_details`)."""
 
     source: str
     rule: str
 
 
 class RefusalCounters:
-    """The number of refusals by rule since the last heartbeat."""
+    """The number of refusals by rule, and by source if there is one, since the last heartbeat."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -64,12 +64,12 @@ class RefusalCounters:
         self._sources[refusal] += times
 
     def take(self) -> Counter[str]:
-        """Return the counts without a source, and reset them."""
+        """Return and reset the counts, by rule, of refusals without a source."""
         counts, self._counts = self._counts, Counter()
         return counts
 
     def take_sources(self) -> Counter[Refusal]:
-        """Return the counts by source, and reset them."""
+        """Return and reset the counts, by source and rule, of refusals with a source."""
         sources, self._sources = self._sources, Counter()
         return sources
 
@@ -120,7 +120,7 @@ class RefusalLog:
         now: float,
         limit: int | None = None,
     ) -> None:
-        """Log a failed login at once if it is the first of its kind in `limits.refusal_window`
+        """Log a failed login immediately if it is the first of its kind in `limits.refusal_window`
         seconds and few were logged (`LOGINS_AT_ONCE`); otherwise count it.
 
         If the store cannot log it now, it is counted and written to the journal. `tags` are the
@@ -147,7 +147,7 @@ class RefusalLog:
         )
 
     def _recent_kinds(self, now: float) -> list[str]:
-        """Return the source of each kind of failed logins in the last `limits.refusal_window`."""
+        """Return the sources of the last `limits.refusal_window`, once per kind of failed login."""
         window = self._context.limits.refusal_window
         return [
             source

@@ -232,7 +232,7 @@ class Registry:
         return session.bare
 
     def replace(self, generation: int) -> None:
-        """End the session `generation`, whose row a new session with its full JID has replaced."""
+        """End session `generation`: in the store, a new one with its full JID has replaced it."""
         if (session := self._sessions.get(generation)) is not None:
             session.replace()
 

@@ -27,8 +27,8 @@ class BufferSize(NamedTuple):
         return BufferSize(self.stanzas // divisor, self.bytes // divisor)
 
     def has_room(self, used: BufferSize, size: int) -> bool:
-        """Return whether a stanza of `size` bytes fits if `used` is taken; the first stanza always
-        fits."""
+        """Return whether a stanza of `size` bytes fits in addition to `used`; the first stanza
+        always fits."""
         if not used.stanzas:
             return True
         return used.stanzas < self.stanzas and used.bytes + size <= self.bytes

@@ -24,7 +24,7 @@ CHECK_INTERVAL: Final = 1.0
 
 RESERVED: Final = 4
 """Divisor of `limits.unacknowledged_total_bytes` that gives the part reserved for the gateway's
-answers and for stanzas that rows store."""
+answers and for stanzas that are stored in the database."""
 
 
 class Flushable(Protocol):
@@ -51,7 +51,7 @@ class ServerContext:
         returning_bytes: bytes of stanzas of ended sessions that wait to be routed again.
         buffer: the read buffer of all connections.
         envelopes: the parser of plain envelopes of all connections.
-        hashing: the thread that hashes passwords and prepares offloaded work.
+        hashing: the thread that hashes passwords and prepares `OffloadedWork`.
     """
 
     def __init__(

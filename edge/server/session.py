@@ -7,9 +7,9 @@ loses its connection waits to be resumed.
 Sent stanzas are kept until the peer has them, within limits. With stream management, that is until
 they are acknowledged, also while there is no connection; without stream management, until they have
 left the write buffers. A stanza of another session that does not fit is returned (`overflow`), and
-the session continues, so that no session can end another. A session whose own answers exceed a
-limit is ended, because a dropped answer would be lost. Stanzas that database rows store always fit,
-because the outbox limits them.
+the session continues, so that no session can end another. If the gateway's own stanzas exceed a
+limit, the session is ended, because a dropped stanza would be lost. Stanzas that are stored in the
+database always fit, because the outbox limits them.
 
 When a session ends, its undelivered stanzas go back to the store (`session_teardown`).
 """
@@ -42,9 +42,9 @@ ID_BYTES: Final = 24
 """Random bytes of the id by which a session is resumed: 192 bits cannot be guessed."""
 
 OWN_BACKLOG: Final = 4
-"""Maximum bytes of the gateway's own unsent stanzas, in units of `limits.send_buffer`. Answers
-alone stay within one unit, because beyond it the gateway does not read the peer's requests; its
-other stanzas have only this limit."""
+"""Maximum unsent bytes of the gateway's own stanzas if there is no stream management, in units of
+`limits.send_buffer`. Answers to requests do not count: with one unit of unsent bytes, the gateway
+reads no more requests."""
 
 
 class SessionConnection(Protocol):
@@ -112,12 +112,12 @@ class SessionRegistry(Protocol):
 
 
 class Session:
-    """A session: its stanzas in flight, its unacknowledged stanzas, and its life.
+    """A session: its stanzas in flight, its unacknowledged stanzas, its resumption and its end.
 
     Args:
         generation: the session's number in the store.
         account: the account's local part.
-        source: the source address that it counts for, as `login_throttle.source_of` returns it.
+        source: its source address, for the limits, as `login_throttle.source_of` returns it.
 
     Attributes:
         connection: its connection, or None while it waits to be resumed.
@@ -238,7 +238,7 @@ class Session:
         self._complete(stanza, stanza.size, outcome)
 
     def _answer_in_order(self, answer: bytes) -> None:
-        """Send an answer that needs no work, after the answers to earlier stanzas."""
+        """Send an answer that needs no unit of work, after the answers to earlier stanzas."""
         if self.in_flight == 0:
             self._count_handled()
             self.answer(answer)
@@ -376,7 +376,7 @@ class Session:
 
     @property
     def all_unacknowledged_stanzas(self) -> int:
-        """Number of unacknowledged stanzas of the gateway, of other sessions, and from rows."""
+        """Number of all unacknowledged stanzas, also of other sessions and from the database."""
         return 0 if self.management is None else len(self.management.unacknowledged)
 
     @property
@@ -409,8 +409,8 @@ class Session:
         self._remove_sent(connection)
 
     def check_peer(self) -> bool:
-        """Check that the peer reads and acknowledges, and retry to record delivered rows in the
-        store; return whether another check is needed."""
+        """Check that the peer reads and acknowledges, and retry to record deliveries in the store;
+        return whether another check is needed."""
         if self.ended:
             return False
         if self._confirmations:
@@ -473,7 +473,7 @@ class Session:
             self._overflow.send_kept()
 
     def _confirm(self, receipts: list[Receipt]) -> None:
-        """Record in the store that rows were delivered; retry later if that fails."""
+        """Record in the store that stored stanzas were delivered; retry later if that fails."""
 
         def answer(outcome: StoreError | None) -> None:
             if outcome is not None:
@@ -696,7 +696,7 @@ class Session:
         self._teardown.start()
 
     def _undelivered(self) -> list[bytes]:
-        """Return the stanzas that no row stores and that the peer has possibly not received."""
+        """Return the stanzas that the peer may lack and that are not stored in the database."""
         stanzas = self._writes.unstored()
         if self.management is not None:
             stanzas += [

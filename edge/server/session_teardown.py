@@ -2,8 +2,8 @@
 
 The session is removed and its undelivered stanzas are routed again, in order, in one unit of work.
 If the disk is full, the session is removed first, so that no more stanzas are sent to it. Its
-stanzas then wait in memory for room on the disk, for `RETRIES` attempts, and within a limit on the
-bytes of all sessions. After that, their senders get errors.
+stanzas then wait in memory for room on the disk. Their senders get errors after `RETRIES` attempts,
+or if the waiting stanzas of all sessions together have too many bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SessionTeardown:
     """The removal of one session.
 
     Args:
-        stanzas: the undelivered stanzas that no row stores, in order.
+        stanzas: the undelivered stanzas that are not stored in the database, in order.
         end_reason: the reason of the session's end, for the event log.
     """
 

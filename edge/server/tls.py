@@ -149,8 +149,8 @@ class TlsServer:
         Args:
             plain: the connection's transport.
             hello: with direct TLS, the client's first message, which was read before.
-            on_distrust: called with a rule and the reason if one side refuses the certificate of
-                the other: `authentication` if it is the client's, `tls` if it is the gateway's.
+            on_distrust: called with a rule of refusals and the reason if a certificate is refused;
+                the rule is `authentication` for the client's and `tls` for the gateway's.
         """
         async with self._slots:
             self.active_handshakes += 1
@@ -204,7 +204,7 @@ def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:
 
 
 def _feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:
-    """Pass data that was read before TLS began, as a transport would."""
+    """Pass `data`, read before TLS began, to the protocol, as a transport would."""
     while data and isinstance(protocol, asyncio.BufferedProtocol):
         buffer = memoryview(protocol.get_buffer(len(data)))
         size = min(len(buffer), len(data))

@@ -14,8 +14,8 @@ from edge.config.limits import Limits
 T = TypeVar("T")
 
 MIN_AGE: Final = 5.0
-"""Seconds for which a connection is replaced only if its address then still has at least as many
-connections as the address of the new one. A login takes less, also over a slow radio link."""
+"""Seconds in which a connection can log in, also over a slow radio link. A younger connection is
+replaced only if its address has at least two more connections than that of the new one."""
 
 
 class UnauthenticatedConnections(Generic[T]):

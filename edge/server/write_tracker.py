@@ -16,15 +16,15 @@ STANZA_OVERHEAD: Final = 128
 
 
 class Relayed(NamedTuple):
-    """The token of a stanza of another session: its sender, a bare JID as written, and its size in
-    bytes, which count towards the sender's share (`send_share`)."""
+    """The token of a stanza of another session: the stanza's sender (a bare JID as written) and its
+    size in bytes, to be counted in the sender's share (`send_share`)."""
 
     sender: bytes
     size: int
 
 
 Token: TypeAlias = Receipt | Relayed | None
-"""The origin of a sent stanza: a stored row, another session, or (None) the gateway itself."""
+"""The origin of a sent stanza: the database, another session, or (None) the gateway itself."""
 
 
 class PendingWrite(NamedTuple):
@@ -81,7 +81,7 @@ class WriteTracker:
         return tokens
 
     def unstored(self) -> list[bytes]:
-        """Return the stanzas that no row stores, in order."""
+        """Return the stanzas that are not stored in the database, in order."""
         return [write.stanza for write in self._pending() if not isinstance(write.token, Receipt)]
 
     def take_all(self) -> list[PendingWrite]:

@@ -23,8 +23,8 @@ ONE_STAGE: Final = serialize.tag("actions", {"execute": "complete"}, serialize.t
 allowed."""
 
 TABLE_CHARACTERS: Final = 16 * 1024
-"""Maximum characters in the table of an answer, so that the answer fits into any stream; further
-rows are left out."""
+"""Maximum characters in the table of an answer, so that the answer is not too large for a client;
+further rows are left out."""
 
 
 def answer(node: str, session: str, status: str, content: bytes = b"") -> bytes:

@@ -3,11 +3,11 @@
 These iqs contain a message or an item, or are short answers: `<received/>` or an empty result.
 
 An envelope is plain if it is written in the form that serialisers use: no whitespace between tags
-or around `=`, one kind of quotes, ASCII without references in the attributes of its own elements,
-and no comment, CDATA section or processing instruction anywhere. Its tags without the
-attributes' values are its skeleton. A skeleton is checked once; later envelopes with the same
-skeleton are split at the quotes. The body is parsed once, by one parser for all streams, and its
-tree is kept as `Child.parsed`.
+or around `=`, one kind of quotes, ASCII without references in the attributes of the iq and its
+child, and no comment, CDATA section or processing instruction anywhere. The start tags of the iq
+and its child, without the attributes' values, are its skeleton. A skeleton is checked once; later
+envelopes with the same skeleton are split at the quotes. The body is parsed once, by one parser for
+all streams, and its tree is kept as `Child.parsed`.
 
 Bytes that are not a plain, valid envelope are left to `StreamParser`. An accepted envelope yields
 the same stanza as `StreamParser` would.
@@ -71,14 +71,14 @@ _UNUSUAL: Final = bytes(byte for byte in range(256) if byte == 0x26 or not 0x20 
 
 
 class _Skeleton:
-    """A form of envelope: its tags without the attributes' values.
+    """A form of envelope: the start tags of the iq and its child without the attributes' values.
 
     Attributes:
         names: the names of the iq's attributes, in order.
         child_names: the names of its child's attributes, in order.
         tokens: the number of parts into which the quotes divide the tags.
         declares: whether the iq declares a namespace.
-        child: the iq's possible children, in Clark notation, by their namespace.
+        child: the possible names of its child in Clark notation, by the child's namespace.
         tail: the end tags of the body and of the elements around it; empty if there is no body.
     """
 

@@ -99,7 +99,7 @@ class StanzaError(WireError):
         condition: one of `STANZA_CONDITIONS`.
         type: one of `STANZA_TYPES`; by default the one recommended for the condition.
         application: an application-specific condition, as bytes of XML (RFC 6120, section 8.3.4).
-        echo: repeat the payload of the refused iq before the error.
+        echo: whether to repeat the payload of the refused iq before the error.
         instead: bytes of XML to send in place of that payload.
     """
 

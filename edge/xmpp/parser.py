@@ -61,8 +61,8 @@ _NO_STANZA = Stanza("", {}, _NO_BYTES)
 
 
 class ParseError(StreamError):
-    """The stream has a fault; `items` were complete before the fault, in the same call of
-    `feed`."""
+    """A fault of the stream; `items` are those that the same call of `feed` completed before the
+    fault."""
 
     def __init__(self, condition: str, text: str, items: list[Item]) -> None:
         super().__init__(condition, text)

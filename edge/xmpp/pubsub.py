@@ -42,7 +42,7 @@ def publish_result(node: str, content: bytes) -> bytes:
 
 @lru_cache(maxsize=256)
 def _around(outer: str, xmlns: str, name: str, node: str) -> tuple[bytes, bytes]:
-    """Return the bytes before and after the content of a node's element within `outer`."""
+    """Return the bytes before and after the content of an element `name` within `outer`."""
     inner = serialize.tag(name, {"node": node}, b"\0")
     before, _mark, after = serialize.tag(outer, content=inner, xmlns=xmlns).partition(b"\0")
     return before, after

@@ -47,7 +47,7 @@ class Page(NamedTuple):
 
 
 def read(query: Element, most: int = PAGE) -> Request | None:
-    """Return the request in a query for a page of at most `most` entries; None if there is none.
+    """Return the page request in a query, limited to `most` entries; None if there is none.
 
     Raises:
         StanzaError: `bad-request`: the request is malformed or contradicts itself.

@@ -48,8 +48,8 @@ def subelements(element: Child) -> list[Child]:
 
 
 def _only_child(element: Child) -> Child | None:
-    """Return the only child of an element, read from `Child.parsed`; `None` if that is not set or
-    does not determine the bytes of the child and the grandchild."""
+    """Return the only child of an element, built from `Child.parsed`; `None` if that is not set
+    or does not show where the bytes of the child and the grandchild begin and end."""
     tree = element.parsed
     if tree is None or len(tree) != 1 or tree.text or len(tree[0]) > 1:
         return None
@@ -71,7 +71,7 @@ def _only_child(element: Child) -> Child | None:
 
 
 def _stop(raw: bytes, start: int, end: int) -> int:
-    """Return the `_stop` (see `Child`) of an element's only child: the position of its end tag, or
-    `end` if it has none. The child begins at `start`; the element's content ends at `end`."""
+    """Return the offset of the end tag of an element's only child, or `end` if the child has none.
+    The child begins at `start`; the element's content ends at `end`."""
     last = raw.rindex(b"<", start, end)
     return last if raw.startswith(b"</", last) else end

@@ -17,8 +17,8 @@ class TreeParser:
 
     Each element is parsed as a child of one root, followed by an empty element (`_PROBE`), which is
     the root's second child only if the bytes before it are one complete element. (If those bytes
-    begin a second element, that is the second child, and has children.) The builder refers to the
-    last element of each depth until another element is opened at that depth.
+    begin a second element, that is the second child, and has children.) Parts of earlier
+    trees stay in memory, because the builder keeps the last element of each depth.
 
     Args:
         namespace: the default namespace around the elements; "" is none.

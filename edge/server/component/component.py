@@ -78,7 +78,7 @@ class Component:
         self._link = Link(self._domain, settings.limits, self._dispatcher)
 
     async def start(self) -> list[tuple[str, Address]]:
-        """Connect to the server, however long that takes; return its address, for `ready`.
+        """Connect to the server, however long that takes; return its address, for the `ready` line.
 
         Raises:
             ConfigError: the secret cannot be read, or is empty.
@@ -101,7 +101,7 @@ class Component:
         return [("component", self._address)]
 
     def prepare_reload(self) -> Callable[[], None]:
-        """Check that the secret can be read, and return a function without effect, because each new
+        """Check that the secret can be read; return a function that does nothing, because each new
         link reads the secret again. Raises `ConfigError`."""
         self._read_secret()
         return lambda: None
@@ -112,7 +112,7 @@ class Component:
         return self._first_attached.is_set() and not self._reported
 
     def used(self) -> dict[str, int]:
-        """Return the present use of limits, by option name."""
+        """Return how much of each limit is in use, by the name of the limit's option."""
         return self._dispatcher.used()
 
     def connected_sessions(self, _wall: int) -> list[ConnectedSession]:

@@ -1,6 +1,6 @@
 """Dispatch of a component link's stanzas to the router and the store, and of answers to the link.
 
-Each full JID that sends a stanza over the link gets a session, as a device does that logs in here.
+Each full JID that sends a stanza over the link gets a session, like a device that logs in.
 While too many stanzas wait for the store, or the server does not read, the link is not read.
 """
 
@@ -86,7 +86,7 @@ class Dispatcher:
             self._link.set_reading(False)
 
     def receive(self, items: list[Item]) -> None:
-        """Handle items that came over the link."""
+        """Handle the stanzas that came over the link; other items are ignored."""
         self._items += items
         self._process()
 
@@ -129,7 +129,7 @@ class Dispatcher:
         )
 
     def used(self) -> dict[str, int]:
-        """Return the present use of limits, by option name."""
+        """Return how much of each limit is in use, by the name of the limit's option."""
         waiting = self._store.waiting
         return {
             "sessions": len(self._peers),

@@ -127,13 +127,13 @@ class Link(ComponentXMPP):
                 self.transport.pause_reading()
 
     def end(self, reason: str) -> None:
-        """Close the link at once; `wait_lost` returns the reason, or an earlier one."""
+        """Close the link at once; `wait_lost` returns the first reason that was recorded."""
         self._reason = self._reason or reason
         if self.transport is not None:
             self.transport.abort()
 
     async def close(self, patience: float) -> None:
-        """End the stream and the connection; unsent output is dropped after `patience` seconds."""
+        """End the stream; close when the output is sent, or after `patience` seconds."""
         if self.transport is None:
             return
         self.transport.write(self.stream_footer.encode())
@@ -243,7 +243,7 @@ class Link(ComponentXMPP):
             self._dispatcher.receive(found)
 
     def _to_client_namespace(self, stanza: Stanza) -> list[Item]:
-        """Parse a stanza that declares the component namespace itself again, in the client
+        """Return a stanza that itself declares the component namespace, parsed again in the client
         namespace."""
         raw = stanza.raw
         first = TAG.match(raw)

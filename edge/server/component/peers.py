@@ -27,7 +27,7 @@ class Peer:
 
 class Peers:
     """The peers: at most `limits.sessions`, of which `limits.unauthenticated` may be untrusted.
-    With peers that have stanzas in flight, there can be more."""
+    There can be more while some have stanzas in flight, because these are not removed."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

@@ -27,11 +27,11 @@ ACK: Final = clark(SM, "a")
 WRAP: Final = 2**32
 """The counters wrap around at this value (XEP-0198, section 4)."""
 REQUEST_STANZAS: Final = 8
-"""Number of stanzas, sent since the last request for acknowledgement, that makes another due: half
-of the lowest possible `limits.unacknowledged_stanzas`."""
+"""Number of stanzas after which the next request for acknowledgement is due: half of the lowest
+possible `limits.unacknowledged_stanzas`."""
 REQUEST_BYTES: Final = 8 * 1024
-"""Number of bytes, sent since the last request for acknowledgement, that makes another due: some
-seconds of a slow radio link."""
+"""Number of bytes after which the next request for acknowledgement is due: some seconds of a slow
+radio link."""
 MAX_ID: Final = 128
 """Maximum characters of the id in a request to resume; the gateway's ids have fewer."""
 

@@ -204,7 +204,7 @@ class Negotiation:
             return []
         if event in FROM_PEER:
             return self._refuse(event)
-        raise UsageError(f"{event.value} in state {before.value}")
+        raise UsageError(f"{event.value} is not allowed in state {before.value}")
 
     def _refuse(self, event: Input) -> list[Action]:
         """End the stream because the peer sent an item that the state does not allow."""
@@ -225,7 +225,7 @@ class Negotiation:
         return self._end(b"")
 
     def _end(self, last: bytes) -> list[Action]:
-        """Send our stream header if it is not sent yet, the last bytes and the stream's end, and
+        """Send the stream header if it was not sent yet, then `last` and the stream's end, and
         close; during a TLS handshake, only close, because nothing can be sent."""
         handshaking = self.state is State.STARTING_TLS
         self.state = State.CLOSED
