@@ -55,7 +55,7 @@ class AddressError(ServiceError[AddressReason]):
 
 
 def classify(domain: str, to: str | None, own: str) -> AddressKind:
-    """Return the kind of the address `to` of a stanza from the bare JID `own`.
+    """Return the kind of `to`, the address of a stanza that the account `own` (a bare JID) sends.
 
     A stanza without `to` is for the sender's own account.
 

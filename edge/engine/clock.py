@@ -64,8 +64,8 @@ class MachineClocks(NamedTuple):
     boot: Callable[[], str] = boot_id
 
     def read(self) -> ClockReading:
-        """Read the state of synchronisation first, because it may change meanwhile, then the
-        clocks."""
+        """Read whether the wall clock is synchronised, and then the clocks. In this order, a time
+        that was wrong is never taken for a synchronised one."""
         synchronised = self.synchronised()
         return ClockReading(self.boot(), self.uptime(), self.wall(), synchronised)
 

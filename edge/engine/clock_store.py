@@ -22,7 +22,7 @@ _decode: Final = msgspec.json.Decoder(SavedTime).decode
 
 
 def load(tx: Transaction) -> SavedTime:
-    """Return the saved state of the clock; an older database has only service seconds."""
+    """Return the saved state of the clock; if an older version saved it, only `service` is set."""
     text = meta.find_text(tx, _KEY)
     return SavedTime(meta.read_number(tx, meta.SERVICE)) if text is None else _decode(text)
 
@@ -36,8 +36,8 @@ def save(tx: Transaction, state: SavedTime) -> None:
 def save_progress(tx: Transaction, run: Run, *, clean: bool = False) -> None:
     """Save the service seconds that a run has reached; `clean` is true when the run ends cleanly.
 
-    This writes little: if the time for which the gateway was off has just become known, it leaves
-    the aging of rows to `settle_time_off`.
+    This writes little: even if it has just become known for how long the gateway was off, only
+    `settle_time_off` adds that time to the age of stored rows.
     """
     state = load(tx)
     now = tx.now if state.before is None else tx.now._replace(synchronised=False)
@@ -46,7 +46,7 @@ def save_progress(tx: Transaction, run: Run, *, clean: bool = False) -> None:
 
 
 def settle_time_off(tx: Transaction, run: Run, hooks: Iterable[TimeOffHook]) -> bool:
-    """Age stored rows by the time for which the gateway was off, once it is known; log an event.
+    """Add the time for which the gateway was off to the age of stored rows, and log it.
 
     Return false while this time is unknown, because the wall clock is not synchronised. This may
     write many rows.

@@ -81,8 +81,8 @@ class CommitWindow:
     def is_slow(self) -> bool:
         """Return whether the disk is slow.
 
-        Times on the thread include waits for the interpreter's lock, so a disk whose commits take
-        nearly `SLOW_COMMIT` counts as slow for longer.
+        Once a thread runs COMMIT, the measured times include waits for the interpreter's lock, so a
+        disk whose commits take nearly `SLOW_COMMIT` may stay slow.
         """
         return self._average_time > SLOW_COMMIT
 
@@ -96,7 +96,7 @@ class CommitWindow:
         self._filled.set()
 
     def wake_if_complete(self) -> None:
-        """End the wait if the group is complete or has as many units as the wait is for."""
+        """End the wait if the group is complete or as many units wait as `_wait_until` wants."""
         if self._is_full() or self._units() >= self._wanted:
             self._filled.set()
 
@@ -121,7 +121,7 @@ class CommitWindow:
             await self._wait_until(time.monotonic() + self._average_time * WAIT_SHARE, self._peers)
 
     async def _wait_until(self, moment: float, wanted: float) -> None:
-        """Wait until a moment, or until the group is complete or has as many units as `wanted`."""
+        """Wait until a moment, until the group is complete, or until `wanted` units wait."""
         self._filled.clear()
         left = moment - time.monotonic()
         if left > 0 and not self._is_full() and self._units() < wanted:

@@ -101,8 +101,8 @@ class Transaction:
         now: the moment of the transaction.
         due: the service second that the timer is set to, if any.
         sends: the stanzas that the current unit sends.
-        memo: caches of stores that end with the transaction.
-        cache: caches of stores that last until a rollback or a change by another process.
+        memo: what stores cache until the end of the transaction.
+        cache: what stores cache until a rollback or a change by another process.
     """
 
     __slots__ = (

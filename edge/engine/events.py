@@ -23,11 +23,11 @@ SYSTEM: Final = "system"
 LANES: Final = (READINGS, LOGS, SYSTEM)
 
 EVENT_OVERHEAD: Final = 48
-"""Bytes that an event is counted with beside its texts: for numbers, times, and its row."""
+"""Bytes counted for each event in addition to its texts: for numbers, times, and its row."""
 
 MAX_SYSTEM_EVENTS: Final = 50_000
 """Maximum unsealed events in the lane `system`, which has the gateway's own events: a month of
-heartbeats. Above it, because the lane cannot be sealed, events are counted and not written."""
+heartbeats. If the lane cannot be sealed and reaches it, further events are only counted."""
 
 _URGENT: Final = "urgent levels"
 _UNWRITTEN: Final = "events unwritten"
@@ -140,7 +140,7 @@ class _Lane:
             tx.run(_INSERT, (*numbers, *times, urgent, self.total, _pack(found)))
 
     def take_back(self, size: int, urgent: int | None) -> None:
-        """Undo the last append: of an event of `size` bytes, when the attribute was `urgent`."""
+        """Undo the last append, of an event of `size` bytes; `urgent` was the attribute before."""
         del self.unwritten[-1:]
         self.last -= 1
         self.total -= size
@@ -202,9 +202,9 @@ def _append(tx: Transaction, lane: _Lane, event: _Fields) -> int:
 
 
 def logged(tx: Transaction) -> Sequence[tuple[int, NewEvent]]:
-    """Return (number, event) of the gateway's own events that `take_logged` would return.
+    """Return (number, event) of the gateway's own events in this transaction, and keep them.
 
-    If there are any, events that are logged later are added to the same sequence.
+    If it is not empty, the sequence grows when further events are logged.
     """
     found: Sequence[tuple[int, NewEvent]] = tx.memo.get("logged", ())
     return found

@@ -79,7 +79,7 @@ class WriteMeter:
         )
 
     def mark_logged(self, counts: WriteCounts) -> None:
-        """Subtract counts, which were logged, from the counters, and adapt the delay of commits."""
+        """Subtract the logged `counts` from the counters, and adapt the delay of commits."""
         self._at += counts.seconds
         self._commits += counts.commits
         written, given = self._last

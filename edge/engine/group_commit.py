@@ -59,8 +59,7 @@ NOTHING: Final[Sequence[Send]] = ()
 CLOSED: Final = "the database is closed"
 
 _LOADED: Final = "images are loaded"
-"""The key of the caches that is set when the images are loaded, and missing after they were
-dropped."""
+"""The key that `Transaction.cache` has from the loading of the images until they are dropped."""
 
 
 class UnitLimits(NamedTuple):

@@ -76,7 +76,7 @@ class Context(NamedTuple):
 
 
 Work: TypeAlias = Callable[[Transaction, Sender], bytes]
-"""A unit of work for a session that still exists; returns the stanza to answer with, or nothing."""
+"""A unit of work for a session that still exists; returns the answer stanza, or empty bytes."""
 
 
 class OffloadedWork(NamedTuple):
@@ -105,19 +105,20 @@ SessionHook: TypeAlias = Callable[[Context, Transaction, Sender], None]
 """Runs when the state of a session changes, while its row exists."""
 
 TimerHook: TypeAlias = Callable[[Context, Transaction], None]
-"""Runs for the whole gateway, not for one session."""
+"""Runs for the whole gateway, not one session (`Hooks.on_timer`, `Hooks.on_external_change`)."""
 
 ReceiptHook: TypeAlias = Callable[[Context, Transaction, Sender | None, Sequence[int]], None]
 """Handles rows, given by number, when a session has received their stanzas or has ended.
 
-The sender is `None` if the session has ended.
+The `Sender` is that of the session, or `None` if it has ended.
 """
 
 ImageHook: TypeAlias = Callable[[Transaction], None]
 """Reads rows into their image (`Transaction.cache`), if they are not in memory."""
 
 TimeOffHook: TypeAlias = Callable[[Transaction, float, float], None]
-"""Ages the rows stored until a service second by a number of seconds."""
+"""Called as `(tx, before, seconds)`; adds `seconds` to the age of rows stored until the service
+second `before`."""
 
 StreamFeature: TypeAlias = Callable[[Context], bytes]
 """Returns one element for the features of an authenticated stream (RFC 6120, section 4.3.2)."""
@@ -129,7 +130,7 @@ Encoder: TypeAlias = Callable[[Context, Any], bytes]
 """Encodes a message of one type as the stanza that a session is sent."""
 
 UnacknowledgedHook: TypeAlias = Callable[[Context, Transaction, Iterable[bytes]], None]
-"""Re-routes, in order, stanzas that no row stores and that an ended session did not receive."""
+"""Re-routes, in order, stanzas that an ended session did not receive and that no table stores."""
 
 OverflowHook: TypeAlias = Callable[[Context, Transaction, int, Sequence[bytes]], None]
 """Re-routes, in order, stanzas for which a session, given by its generation, has no room."""
@@ -348,10 +349,10 @@ class Hooks:
     on_external_change: list[TimerHook] = field(default_factory=list)
     """Run when another process has changed the database."""
     on_time_off: list[TimeOffHook] = field(default_factory=list)
-    """Run when the time for which the gateway was off becomes known only after the start. Rows that
-    wait for days are aged by it; rows that wait for an hour at most are not."""
+    """Run when the time for which the gateway was off becomes known only after the start. It is
+    added to the age of rows that wait for days, not of rows that wait for an hour at most."""
     on_unacknowledged_stanzas: list[UnacknowledgedHook] = field(default_factory=list)
-    """Run when a session ends without having received stanzas that no row stores."""
+    """Run when a session ends, with the stanzas that it has not received and no table stores."""
     on_overflow: list[OverflowHook] = field(default_factory=list)
     """Run when a session has no room for stanzas of other sessions."""
     on_rejected_stanza: list[RejectionHook] = field(default_factory=list)

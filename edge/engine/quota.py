@@ -1,7 +1,7 @@
 """Rules for how much a source or an account may store, and which messages are evicted for room.
 
 A source is the sender of messages (a bare JID). A message is charged with the bytes of its body and
-its key. One part in `RESERVED_SHARE` of each total is kept for sources with few messages, so that
+its key. A part of each total (1 / `RESERVED_SHARE`) is kept for sources with few messages, so that
 those who fill the total cannot shut out the others. Source: XEP QoS, "Memory attacks", 2 and 3.
 """
 
@@ -112,7 +112,7 @@ def plan_eviction(
 
 
 def _exceeded(name: str, size: int, used: Usage, limit: Usage) -> ExceededLimit | None:
-    """Return the limit that one more message would exceed; `{}` in `name` stands for the unit."""
+    """Return the limit that one more message would exceed; `name` is as in `LimitNames`."""
     if used.messages + 1 > limit.messages:
         return ExceededLimit(name.format("messages"), limit.messages)
     if used.bytes + size > limit.bytes:

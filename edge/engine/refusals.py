@@ -25,16 +25,16 @@ from edge.engine.hooks import Context
 OTHER_SOURCE: Final = "other"
 
 REPEATED: Final = "repeated"
-"""The rule name under which a request is counted that is repeated after its answer."""
+"""The rule name under which requests are counted that a peer repeats after their answer."""
 
 CHANGED: Final = "password_changed"
-"""The rule name under which a change of its password by a device is counted."""
+"""The rule name under which password changes by devices are counted."""
 
 _OTHER_EVENTS: Final = {
     CHANGED: NewEvent("device", name="password", level="Notice"),
     REPEATED: NewEvent("message", name=REPEATED, value=1.0, level="Informational"),
 }
-"""The events of the rules that refuse nothing; the values are those of a single occurrence."""
+"""For each rule that refuses nothing, the event that is logged for a single occurrence."""
 
 BATCH: Final = 256
 """Maximum windows that are closed in one unit of work."""
@@ -58,7 +58,7 @@ _from_json: Final = msgspec.json.Decoder(tuple[str, dict[str, str]]).decode
 
 
 def with_details(rule: str, text: str, tags: Mapping[str, str]) -> str:
-    """Return a rule name with a text and tags, which get separate counts and events."""
+    """Return a rule name that includes `text` and `tags`, so that these are counted separately."""
     return f"{rule} {_to_json((text, tags)).decode()}"
 
 
@@ -116,7 +116,7 @@ def count(
 def close_due_windows(tx: Transaction, window: float) -> None:
     """Log the refusals of the windows that are over, and set the timer for the next window's end.
 
-    A window without refusals is closed; after others, a new one of `window` service seconds begins.
+    If a window counted refusals, a new one of `window` service seconds follows; otherwise none.
     """
     for source, rule, times, limit in tx.rows(_OVER, (tx.now.service, BATCH)):
         if times:

@@ -125,9 +125,9 @@ def _ignore(_context: Context, _stanza: Stanza) -> bytes:
 
 
 def refusal(stanza: Stanza, error: StanzaError, full: str) -> bytes:
-    """Return the error stanza that answers a stanza to `full`, its sender, or nothing.
+    """Return the error stanza that answers `stanza`, addressed to its sender `full` (a full JID).
 
-    Errors, results and presence are not answered.
+    Return empty bytes for errors, results and presence, which are not answered.
     """
     if stanza.attrs.get("type") in ("error", "result"):
         return b""

@@ -8,11 +8,11 @@ exactly; across boots it is taken from the wall clock, if that was synchronised 
     start in             synchronised now    time off
     the same boot        (not asked)         from the machine uptime
     another boot         yes                 from the wall clock: service seconds jump at the start
-    another boot         not yet             unknown: stored rows are aged when it becomes known
+    another boot         not yet             unknown; when known, added to the age of stored rows
     another boot, never synchronised before  unknown, never counted
 
-A time off that becomes known later ages only the rows that were stored before the start. Setting
-the wall clock while the gateway runs moves no deadline.
+A time off that becomes known later is added only to the age of rows that were stored before the
+start. Setting the wall clock while the gateway runs moves no deadline.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ DAY_MS: Final = 24 * 3600 * 1000
 
 STEP: Final = 0.5
 """Minimum seconds by which the wall clock must move against the machine uptime to count as set.
-Time daemons slew smaller differences (systemd-timesyncd up to 0.4 s), which moves both clocks; and
-two clocks of a busy machine are read some milliseconds apart."""
+Time daemons correct smaller differences (systemd-timesyncd up to 0.4 s) by a change of the speed of
+both clocks; and a busy machine reads the two clocks some milliseconds apart."""
 
 MAX_TIME_OFF: Final = 5 * 365 * 86_400.0
 """Maximum seconds that a gateway can have been switched off; a longer time off is implausible and
@@ -74,8 +74,8 @@ class SavedTime(NamedTuple):
         boot: the boot's id, empty if nothing was saved yet.
         uptime: the machine uptime, in seconds.
         trusted: the last moment at which the wall clock was synchronised.
-        before: set while the time for which the gateway was off is unknown; rows stored until this
-            service second are aged by that time as soon as it is known.
+        before: set while the time for which the gateway was off is unknown; that time is
+            added to the age of rows stored until this service second, once it is known.
         clean: whether the run ended cleanly.
     """
 
@@ -117,7 +117,7 @@ class Start(NamedTuple):
 class TimeOff(NamedTuple):
     """The time for which the gateway was off, if it became known only after the start.
 
-    Rows stored before `before` are aged by `seconds`.
+    `seconds` are added to the age of rows stored before `before`.
     """
 
     before: float
@@ -159,8 +159,8 @@ def start_run(saved: SavedTime, reached: float, at: ClockReading) -> Start:
 def advance(saved: SavedTime, run: Run, now: Now) -> tuple[SavedTime, TimeOff | None]:
     """Return the state to save at the moment `now`, and the time off if it has become known.
 
-    The caller must age rows by the time off in the transaction that saves the state, so that they
-    are aged once.
+    The caller must add the time off to the age of rows in the transaction that saves the state, so
+    that it is added once.
     """
     here = saved._replace(
         service=now.service, boot=run.boot, uptime=now.service - run.lead, clean=False

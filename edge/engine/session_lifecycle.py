@@ -49,8 +49,8 @@ class SessionLifecycle:
         """Bind a session. End the session that it replaces, if any, and return the generation of
         the replaced session.
 
-        `grant` is the account's grant at log-in (`accounts.grant`), if the account is the gateway's
-        own.
+        `grant` is the account's login grant (`accounts.login_grant`), if the account is the
+        gateway's own.
         """
         replaced = sessions.find_generation(tx, full)
         if replaced is not None:
@@ -87,8 +87,8 @@ class SessionLifecycle:
     ) -> None:
         """End a session and re-route the stanzas that its peer has not received.
 
-        `unacknowledged` are the stanzas that no row stores, in order. Stanzas that earlier units of
-        this transaction have sent to the session follow them.
+        `unacknowledged` are the ones that are stored in no table, in order. Stanzas that
+        earlier units of this transaction have sent to the session are re-routed after them.
         """
         rows = self._end(tx, generation, reason)
         rest = _withdraw_unstored(tx, generation)

@@ -93,8 +93,8 @@ def bind(
 ) -> None:
     """Insert a session; its full JID must be free.
 
-    `grant` is the account's grant at log-in (`accounts.grant`), or `None` if the session logged in
-    to another server, of which the gateway is a component.
+    `grant` is the account's login grant (`accounts.login_grant`), or `None` if the session logged
+    in to another server, of which the gateway is a component.
     """
     tx.run(_BIND, (generation, full, bare, account, grant, tx.now.service))
     tx.cache.get(_SESSIONS, {}).pop(bare, None)
@@ -115,7 +115,7 @@ def remove(tx: Transaction, generation: int) -> None:
 
 
 def forget_cached(tx: Transaction, generation: int) -> None:
-    """Drop the cached sessions of a session's account, because its row changes in this unit."""
+    """Drop the cached sessions of a session's account, because this unit changes the session."""
     row = tx.row(_BARE, (generation,))
     if row is not None:
         tx.cache.get(_SESSIONS, {}).pop(row[0], None)

@@ -13,7 +13,8 @@ from edge.engine.database import Transaction
 
 
 class LimitUsage(NamedTuple):
-    """The usage of a limit; for a limit of each source, account or lane, the largest and whose."""
+    """The usage of a limit. If each source, account or lane has this limit, `value` is the largest
+    usage, and `of` names whose it is."""
 
     value: int
     of: str | None = None
