@@ -43,7 +43,7 @@ CERTIFICATE_INTERVAL: Final = 24 * 3600.0
 """Seconds between two checks of the certificates, which last for months."""
 
 EXPIRY_WARNING_DAYS: Final = 30
-"""Days before a device's certificate expires from which an event is logged every day."""
+"""Days before the expiry of a device's certificate in which an event is logged once a day."""
 
 DEPTH_INTERVAL: Final = 300.0
 """Seconds between two events with a queue's depth. The centre reports a queue as stuck after half
@@ -56,7 +56,7 @@ _OPTIONS: Final = {
     "connections": "unauthenticated",
     "authentication_limit": "authenticate_failures",
 }
-"""The options in `[limits]` of the rules of refusals that are not named after their option."""
+"""The option in `[limits]` of each refusal rule whose name is not the name of its option."""
 
 
 def _limit_of(limits: Limits, rule: str) -> int | None:
@@ -82,8 +82,8 @@ class HeartbeatSources(NamedTuple):
 
 
 async def write_heartbeat(beats: HeartbeatSources, event: NewEvent) -> None:
-    """Write `event`, a heartbeat or the closing event, and in the same transaction counted events,
-    service seconds, flash wear and the times at which accounts were last connected.
+    """Write `event` (a heartbeat or the closing event). In the same transaction, write counted
+    events, service seconds, flash wear and the times at which accounts were last connected.
 
     With a heartbeat, counted events that are due are logged, if the database has room; with the
     closing event, all counted events and refusals. Raises `StoreError`.

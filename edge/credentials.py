@@ -78,8 +78,8 @@ def verify(password: str, credentials: Credentials) -> bool:
 
 
 def decoy(username: str, secret: bytes, mechanism: str = "SCRAM-SHA-256") -> Credentials:
-    """Return credentials for a name without an account, so that a login does not show that there is
-    none.
+    """Return credentials for a name without an account, so that a failed login does not reveal
+    that there is none.
 
     The credentials are always the same for a name, and no password matches them.
 

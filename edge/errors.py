@@ -51,8 +51,8 @@ class StoreBroken(StoreError):
 class ServiceError(Exception, Generic[R]):
     """A service refuses a request.
 
-    Each feature has a subclass with its own reasons, and its `xmpp` registers how these are
-    answered (`Hooks.error_mapping`).
+    Each feature has a subclass with its own reasons. The feature's `xmpp` module registers the
+    stanza error for each (`Hooks.error_mapping`).
 
     Attributes:
         reason: why the request is refused, as a member of the feature's enum.

@@ -50,7 +50,7 @@ class Reloader:
     Args:
         settings: the configuration in use, which is changed in place.
         parts: prepare the changes of the parts of the gateway, in this order.
-        on_reloaded: called after a reload with the bytes of the file.
+        on_reloaded: called after a reload, with the bytes of `fieldpost.toml`.
     """
 
     def __init__(

@@ -76,7 +76,7 @@ def tasks(
 ) -> list[tuple[str, Coroutine[None, None, None]]]:
     """Return (name, coroutine) of the tasks that keep time between heartbeats.
 
-    `heartbeat` is the seconds between two heartbeats; `hooks` age rows (`settle_time_off`).
+    `heartbeat` is the seconds between two heartbeats; `hooks` are for `settle_time_off`.
     """
     found = [
         ("first saves", save_often_at_start(store, clock.run, heartbeat)),
@@ -128,8 +128,8 @@ async def settle_time_off(
     hooks: Sequence[TimeOffHook],
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Age stored rows by the time for which the gateway was off, if that was unknown at the start,
-    as soon as the wall clock is synchronised."""
+    """If it was unknown at the start for how long the gateway was off, add this time to the age of
+    stored rows as soon as the wall clock is synchronised."""
     while True:
         wait = CHECK_INTERVAL
         if clock().synchronised:

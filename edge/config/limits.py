@@ -215,7 +215,7 @@ class Limits(Section, frozen=True, kw_only=True):
     queue_requests: Annotated[int, option("items", ge=1)] = 100
     """Maximum items that one member of a queue may work on at once."""
     notifications_per_account: Annotated[int, option("messages", ge=8)] = 256
-    """Maximum notifications of deleted and unlocked items that wait for the workers of one account.
+    """Maximum waiting notifications to the workers of one account about deleted or unlocked items.
     Above this limit the oldest is dropped and logged."""
     commands: Annotated[int, option("commands", ge=1)] = 4
     """Maximum unfinished ad-hoc commands (XEP-0050) of one session. Above this limit the oldest is
@@ -239,7 +239,7 @@ class Limits(Section, frozen=True, kw_only=True):
     lane (readings, logs or system) furthest above its share are deleted and reported as lost. A
     reading takes about 8 bytes in a large segment, so a small plant has room for months."""
     recent_bytes: Annotated[int, option("bytes", ge=0)] = 4 * MIB
-    """Bytes of segments that the centre has received and that are kept for `fieldpost events`."""
+    """Maximum bytes of segments kept for `fieldpost events` after the centre has received them."""
     database_bytes: Annotated[int, option("bytes", ge=8 * MIB)] = 1024 * MIB
     """Maximum size of the database on disk, including its write-ahead log."""
     database_reserve: Annotated[int, option("bytes", ge=MIB)] = 64 * MIB

@@ -137,7 +137,7 @@ def read_tables(text: bytes) -> dict[str, Any]:
 
 
 def find_conflicts(config: Config) -> Iterator[ConfigError]:
-    """Yield an error for each disallowed value or combination of values, whose types are right."""
+    """Yield an error for each forbidden value or combination of values; all types are valid."""
     for check in _CHECKS:
         try:
             check(config)
@@ -198,7 +198,7 @@ def _check_fronts(config: Config) -> None:
 def _check_uplink(config: Config) -> None:
     uplink = config.uplink
     if uplink.folder and uplink.enrolment:
-        raise ConfigError("uplink.folder and uplink.enrolment are both set; empty one of them")
+        raise ConfigError("uplink.folder and uplink.enrolment are both set; set only one")
     if 0 < uplink.bandwidth < MIN_BANDWIDTH:
         raise ConfigError(
             f"uplink.bandwidth: it must be 0 or at least {MIN_BANDWIDTH}; slower uploads time out"
@@ -245,7 +245,7 @@ def _check_notify(config: Config) -> None:
             raise ConfigError(f"log.notify: {jid!r} is not an account of this gateway (@{domain})")
         if config.component is not None and host == domain:
             raise ConfigError(
-                f"log.notify: {jid!r}: a component has no accounts; name one of another domain"
+                f"log.notify: {jid!r}: a component has no accounts; name one at another domain"
             )
         try:
             check_domain(host)

@@ -36,10 +36,10 @@ from sync.uplink.sealer import build_header
 T = TypeVar("T")
 
 EVICTED: Final = "backlog-full"
-"""Reason of a range that was dropped because the backlog was full."""
+"""Reason of the loss of a range of events: it was dropped because the backlog was full."""
 
 NOT_SEALED: Final = "not-sealed"
-"""Reason of a range that was dropped because its epoch ended and it could not be sealed."""
+"""Reason of the loss of a range of events: its epoch ended, and it could not be sealed."""
 
 _POSITIVE: Final = frozenset({"shipping", "certificate-renewed"})
 """Names of notices that report a success."""
@@ -70,7 +70,7 @@ class StoreBacklog:
         return await self._read(lambda tx: [LaneState(*lane) for lane in events.lane_status(tx)])
 
     async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:
-        """Return the content of a lane's next segment, within the limits, or `None`."""
+        """Return the content of a lane's next segment; `None` if it has no unsealed events."""
         return await self._read(lambda tx: _draft(tx, lane, max_events, max_bytes))
 
     async def seal(self, draft: Draft, data: bytes, digest: bytes) -> bool:
@@ -244,8 +244,8 @@ def set_aside(tx: Transaction, digest: bytes, reason: str) -> None:
 def _log_lost(tx: Transaction, lost: Sequence[segments.EvictedRange], reason: str) -> None:
     """Log the ranges in `lost`, and all lost ranges of earlier epochs that are not reported yet.
 
-    Each range of the current epoch has a separate event. For an earlier epoch, one event has the
-    whole lost range of a lane; its value is the number of events in `lost` of that lane.
+    Each range of the current epoch has a separate event. For each lane of an earlier epoch, one
+    event names the whole lost range; its value counts only the lost events of the lane in `lost`.
     """
     epoch = meta.epoch(tx)
     counts: Counter[tuple[str, str]] = Counter()

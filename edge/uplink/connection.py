@@ -121,7 +121,7 @@ class UplinkConnection:
 
 
 def _key(folder: Path, settings: Config) -> _Key | None:
-    """Return the key of a configuration, or `None` if the enrolment cannot be read."""
+    """Return the uplink settings of a configuration; `None` if the enrolment cannot be read."""
     uplink = settings.uplink
     try:
         content = read_regular(folder / uplink.enrolment) if uplink.enrolment else b""
