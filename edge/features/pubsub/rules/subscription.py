@@ -69,10 +69,10 @@ class InvalidSubscriptionOption(ValueError):
 class SubscriptionOptions(NamedTuple):
     """Options of a subscription.
 
-    `deliver` is whether notifications are sent. `qos` is the quality of service of the messages.
+    `deliver` is whether notifications are sent. `qos` is that of notifications or a share's items.
     If `presence` is true, the subscription ends with the subscriber's session. `requests` is the
     maximum number of items that a member of a queue or share is assigned at a time, `None` if not
-    set. `policy` is that of the share and the same for all its members, `None` if not set.
+    set. `policy` is the share's policy, the same for all its members, `None` if not set.
     """
 
     deliver: bool = True

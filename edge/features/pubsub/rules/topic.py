@@ -195,7 +195,7 @@ class Trie(Generic[T]):
             del path[-1].children[level]
 
     def match(self, name: str) -> list[T]:
-        """Return the values of all filters that match a name; values of several filters repeat."""
+        """Return the values of all filters that match a name; a value can occur several times."""
         levels = name.split("/")
         found: list[T] = []
         front = [self._root]

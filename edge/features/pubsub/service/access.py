@@ -72,7 +72,7 @@ def may_discover(
 def may_cache_access(node: Node) -> bool:
     """Return whether the results of access checks at a node can be cached.
 
-    They cannot be cached if the access model depends on rosters or the node does not exist yet.
+    They cannot if the access model depends on rosters, or if a publication will create the node.
     """
     return node.id != NEW_NODE and node.config.access_model not in _ROSTER_MODELS
 
@@ -123,8 +123,8 @@ def _may_subscribe(
 def _is_in_roster(
     context: Context, tx: Transaction, node: Node, bare: str, affiliation: Affiliation
 ) -> bool:
-    """Return whether an owner's roster admits a bare JID; false if it has another affiliation than
-    `none`."""
+    """Return whether an owner's roster admits a bare JID whose affiliation is `none`; false for all
+    other affiliations and if the access model does not depend on rosters."""
     model = node.config.access_model
     if affiliation is not Affiliation.NONE or model not in _ROSTER_MODELS:
         return False

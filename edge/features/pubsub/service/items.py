@@ -96,7 +96,8 @@ def retrieve(
 def _items_by_id(
     tx: Transaction, node: Node, ids: Sequence[str], max_bytes: int
 ) -> tuple[list[Item], int]:
-    """Return the first items that have room in `max_bytes`, at least one, and how many exist."""
+    """Return the first of the requested items, as many as fit into `max_bytes` but at least one,
+    and how many of the requested items exist; raises `PubsubError` if none exists."""
     found: list[Item] = []
     total = 0
     for id in dict.fromkeys(ids):

@@ -208,8 +208,8 @@ def _remove_items(context: Context, tx: Transaction, node: Node) -> int:
 
 
 def _announce(context: Context, tx: Transaction, node: Node, event: NodeEvent) -> None:
-    """Send an event of a node to its plain subscriptions and to the members of its queue, if the
-    node's configuration enables that."""
+    """Notify the subscribers of a node, including the members of its queue, of an event, if the
+    node's configuration enables notifications of such events."""
     announce(context, tx, node, event)
     queue = queue_registry.of_node(tx, node.id)
     if queue is not None and is_notified(node.config, event):

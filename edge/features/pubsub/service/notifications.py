@@ -1,10 +1,10 @@
 """Notify subscribers of events at a node (XEP-0060, sections 7.1.2, 7.2 and 8.2 to 8.5).
 
-Each plain subscription gets one notification. If a JID has several subscriptions that match, each
-notification has the SubID of its subscription. At QoS 0 a notification is a plain message. At QoS 1
-and 2 it waits in the outbox of the subscriber's account, and is kept in order with the others of
-its subscription. A subscription to a filter gets only events of nodes that the subscriber may
-access; access is checked for each notification, so that a withdrawn right has effect at once.
+Each plain subscription (to a node or filter, not to a queue or share) gets one notification. If
+several subscriptions of a JID match, each notification has a SubID. At QoS 0 a notification is a
+plain message. At QoS 1 and 2 it waits in the outbox of the subscriber's account, and is kept in
+order with the others of its subscription. A subscription to a filter gets only events of nodes that
+the subscriber may access; access is checked each time, so a withdrawn right has effect at once.
 """
 
 from __future__ import annotations
@@ -275,8 +275,8 @@ def _outbox_source(context: Context, subscription: Subscription) -> str:
 def drop_waiting(context: Context, tx: Transaction, subscription: Subscription) -> None:
     """Drop the waiting notifications of a subscription that has ended, and log their number.
 
-    Notifications in flight are kept until they are acknowledged. If the subscription was bound to
-    its session, only notifications that the session has already received are kept.
+    Notifications in flight are kept until they are acknowledged. If the subscription has the option
+    `presence`, only those at QoS 2 that its session has received but not completed are kept.
     """
     dropped = 0
     for row in outbox.find_by_source(tx, _outbox_source(context, subscription)):

@@ -42,8 +42,8 @@ UNREADABLE: Final = "unreadable"
 """Name of the refusal of an item whose payload cannot be decoded into events."""
 
 UNFIT: Final = "unfit"
-"""Rule in the event log for a refused item that a message, not a request, published: the node's
-configuration requires another payload type, or a payload."""
+"""Name of the refusal of an item that the node's configuration forbids; logged only if the
+item was sent in a message, because a request to publish it gets an error instead."""
 
 NOTIFICATION_OVERHEAD: Final = 512
 """Approximate size of a notification without its payload, in bytes."""
@@ -94,7 +94,8 @@ class Publication(NamedTuple):
 
 
 def publish(context: Context, tx: Transaction, sender: Sender, request: Publication) -> None:
-    """Publish an item; a refusal raises `PubsubError` and changes nothing, but it can be logged."""
+    """Publish an item. A refusal raises `PubsubError` and publishes nothing; it is logged if the
+    payload is unreadable, a limit would be exceeded, or a worker has locked the item."""
     node = find_target(context, tx, sender, request.node, request.preconditions)
     fault = find_fault(request.shape, node.config)
     if fault is not None:

@@ -145,7 +145,7 @@ def _columns(tx: Transaction, target: Target) -> tuple[int | None, str | None, s
 def get_own(
     tx: Transaction, sender: Sender, target: Target, jid: str, subid: str | None
 ) -> Subscription:
-    """Return the subscription of a JID of the sender to a target; a `subid` of `None` matches any.
+    """Return the subscription of the sender's `jid` to a target; a `subid` of `None` matches any.
 
     Raises:
         PubsubError: the JID belongs to another account or is not subscribed, or the SubID is wrong.
@@ -535,7 +535,7 @@ def on_timer(context: Context, tx: Transaction) -> None:
 
 
 def on_external_change(context: Context, tx: Transaction) -> None:
-    """End the shares that have no members because another process removed their accounts."""
+    """End the shares that have lost all members because another process removed accounts."""
     for queue in subscriptions.shares_without_members(tx):
         membership.end_share(tx, queue)
         subscriptions.invalidate_filters(tx)

@@ -21,7 +21,7 @@ from edge.engine.quota import Usage
 from edge.features.pubsub.store import nodes
 
 OVERHEAD: Final = 64
-"""Bytes charged for an item in addition to its payload, ItemID and publisher."""
+"""Bytes that count towards the limits for an item besides its payload, ItemID and publisher."""
 
 CACHED_ITEMS: Final = 64
 """A node's ItemIDs are cached only if the node has at most this many items."""
@@ -123,7 +123,7 @@ _NEXT_EXPIRY: Final = "SELECT min(expires) FROM main.items WHERE expires IS NOT 
 
 
 def charge(item_id: str, publisher: str, payload: bytes) -> int:
-    """Return the bytes charged for storing an item."""
+    """Return the bytes charged for an item: those that count towards the limits."""
     return len(item_id.encode()) + len(publisher.encode()) + len(payload) + OVERHEAD
 
 
@@ -144,7 +144,7 @@ def put(
         payload: the payload; empty if there is none.
         size: the bytes charged for the item (`charge`).
         expires: the service second at which the item expires; `None` if it does not expire.
-        excess: the least number of items to remove: the replaced item, if any, and then the
+        excess: how many items to remove, counting the replaced item, if any; the others are the
             oldest ones. A replaced item is removed even if `excess` is 0 or less.
     """
     known = _known(tx, node_id)

@@ -83,6 +83,6 @@ def stanza_error(error: PubsubError, instead: bytes = b"") -> StanzaError:
 
 
 def affiliations_refused(error: AffiliationsRefused) -> StanzaError:
-    """Return the stanza error for a refused change of affiliations, with the present ones (section
-    8.9.2.4)."""
+    """Return the stanza error for a refused change of affiliations, with the present
+    affiliations (section 8.9.2.4)."""
     return stanza_error(error, affiliations_element(error.node, error.current))

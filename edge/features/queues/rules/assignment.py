@@ -78,8 +78,8 @@ def assign(
     """Assign items to members; items for which no member has room are left out.
 
     Args:
-        members: the connected members. For n items under the least-loaded policy, none of which has
-            `avoid`, the n + 1 least loaded members with room suffice.
+        members: the connected members. If the policy is least-loaded and no item has `avoid`, the
+            n + 1 least loaded members with room are enough for n items.
         favourite: under the sticky policy, the subscription that gets all items while it is
             connected.
         slot_owners: under the hash policy, the subscription that has locked items of a slot, by

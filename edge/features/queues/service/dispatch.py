@@ -34,8 +34,8 @@ PAGES: Final = 8
 """Maximum number of pages of items that one unit of work assigns; the next unit continues."""
 
 LOOKAHEAD: Final = 128
-"""Maximum number of ready items to examine if the first ones wait for certain members. If all of
-these were given back by members, the same members can get them again."""
+"""Maximum number of ready items to examine if the first ones wait for particular members. If this
+many were given back and none can be assigned, they can return to the members that had them."""
 
 PER_SLOT: Final = 8
 """Maximum number of items of one slot (of publishers, under the hash policy) in a page."""
@@ -200,8 +200,8 @@ def _assign_page(context: Context, tx: Transaction, queue: Queue, page: _Page) -
 
 
 def _assign_behind(context: Context, tx: Transaction, queue: Queue) -> int:
-    """Assign ready items, except items that were given back and items of nodes to which no member
-    with room may subscribe; return the number of items."""
+    """Assign the ready items to whose nodes a member with room may subscribe, except items that
+    were given back; return the number of assigned items."""
     blocked_nodes: set[str] = set()
     assigned = 0
     for item in queue_items.next_ready(tx, queue.id, LOOKAHEAD):

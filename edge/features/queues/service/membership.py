@@ -32,8 +32,8 @@ ORPHAN_BATCHES: Final = 160
 batch has `BATCH` items."""
 
 _QOS_1_LOSSES: Final = {Input.FINAL_ERROR: Loss.REFUSED, Input.SESSION_LOST: Loss.CONNECTION}
-"""Loss of an item at QoS 1, by the outbox input that ended its message; after all other inputs the
-loss is `TIMEOUT`."""
+"""Loss of an item at QoS 1, by the outbox `Input` that ended the item's message; after all other
+inputs the loss is `TIMEOUT`."""
 
 _IN_DOUBT: Final = (State.RELEASED, State.PLAIN)
 """States in which a message at QoS 2 was possibly delivered, but the member has not confirmed
@@ -44,7 +44,7 @@ that."""
 
 
 def join(context: Context, tx: Transaction, subscription: Subscription) -> None:
-    """Add a subscription to the members of its queue, or update it, and assign items to it."""
+    """Add a subscription, or its changed options, to its queue's members; assign items to it."""
     queue_members.add_subscription(tx, subscription.id, context.limits.unacknowledged_bytes)
     if subscription.queue is not None:
         notifications.flush_jid(tx, subscription.jid)
@@ -67,9 +67,9 @@ def leave(context: Context, tx: Transaction, subscription: Subscription, loss: L
 
 
 def _loss_of(tx: Transaction, item: Item, loss: Loss) -> Loss:
-    """Return the loss to record for one item of a subscription that ends with the loss `loss`.
+    """Return the loss of one item of a subscription that ends for the reason `loss`.
 
-    If a session was lost but another session, from before a restart, has the item, the loss is
+    If the reason is `CONNECTION`, but the item's session has been away since a restart, the loss is
     `UNAVAILABLE`: that session may return and must be notified that it no longer has the item.
     """
     if loss is not Loss.CONNECTION or item.holder is None:
@@ -163,7 +163,7 @@ def on_ready(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_detached(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Assign ready items to other members of a detached session's queues; its own items stay."""
+    """Assign items to other members when a resumable session disconnects; it keeps its own."""
     dispatch_all(context, tx, queue_members.queues_of(tx, sender.generation))
 
 
@@ -179,7 +179,7 @@ def on_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Take back the items of queue nodes from a session that ended."""
+    """Take back the items of queue nodes from a session that ends while the gateway runs."""
     touched = queue_members.queues_of(tx, sender.generation)
     queue_members.remove_session(tx, sender.generation)
     touched += _take_node_items(context, tx, sender, Loss.CONNECTION)
@@ -187,7 +187,8 @@ def on_session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_session_end(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Take back a session's items of shared subscriptions, except those sent to it at QoS 2."""
+    """Take back the items of shared subscriptions, except those sent at QoS 2, from a session that
+    ends for any reason."""
     queue_members.remove_session(tx, sender.generation)
     items = queue_items.reassignable(tx, sender.full)
     dispatch_all(context, tx, _take_share_items(context, tx, items, Loss.CONNECTION))
@@ -266,7 +267,7 @@ def on_message_ended(
 
     Args:
         row: the message; it is removed from the outbox.
-        event: the input that ended the message or, at QoS 1, separated it from its session.
+        event: the outbox `Input` that ended the message or, at QoS 1, took it from its session.
         state: the new state of the message.
         failure: why the message was not delivered; ignored if it was.
     """
@@ -295,7 +296,8 @@ def on_message_ended(
 
 
 def on_timer(context: Context, tx: Transaction) -> None:
-    """Handle lock timeouts, ends of delays and times to live, full outboxes, and notifications."""
+    """Handle ended locks, delays and times to live, and waiting notifications; then assign items,
+    also to members whose outbox was full."""
     _take_back_after_restart(context, tx)
     notifications.on_timer(context, tx)  # before an item is assigned again
     timed_out, expired = queue_items.lock_timeouts(tx), queue_items.expired(tx)
@@ -341,7 +343,7 @@ def on_external_change(context: Context, tx: Transaction) -> None:
 
 
 def register(hooks: Hooks) -> None:
-    """Register the aging of stored items and notifications, which runs even if the gateway is a
-    component and serves no queues."""
+    """Register the hooks that add the time for which the gateway was off to the age of stored items
+    and notifications. They run even if the gateway is a component and serves no queues."""
     hooks.on_time_off.append(queue_items.age)
     hooks.on_time_off.append(stored_notifications.age)

@@ -97,10 +97,10 @@ def dead_letter(context: Context, tx: Transaction, item: Item, reason: str) -> N
 def handle_loss(
     context: Context, tx: Transaction, item: Item, loss: Loss, qos: int | None = None
 ) -> None:
-    """Make a locked item that a member lost ready or dead, or keep it locked: see `transitions`.
+    """Make a locked item ready or dead, or keep it locked, because its member has lost it.
 
-    After a loss in `NOTIFIED`, the worker of a queue node is notified. The caller must dispatch the
-    queue afterwards.
+    The rules are in `transitions`. After a loss in `NOTIFIED`, the worker of a queue node is
+    notified. The caller must dispatch the queue afterwards.
 
     Args:
         qos: the QoS at which an item of a shared subscription was sent; `None` if unknown.

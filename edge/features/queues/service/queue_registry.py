@@ -32,7 +32,7 @@ ITEM_LOCKED: Final = "item_locked"
 """Name of the refusal of an item because a worker has locked the item with the same ItemID."""
 
 _NO_QUEUE: Final = 0
-"""Queue number that no queue has."""
+"""Queue number that no queue has, to look up only the usage of all queues together."""
 
 
 # Queues of nodes

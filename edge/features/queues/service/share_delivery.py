@@ -30,8 +30,8 @@ from edge.features.queues.store.queue_items import Item
 from edge.features.queues.store.queues import Queue
 
 QOS_0: Final = "share"
-"""Kind of the receipts of messages that deliver items at QoS 0. The item's row, whose number the
-receipt has, was deleted when the message was sent."""
+"""Kind (`Receipt`) of the row of an item that was sent at QoS 0. The row itself is deleted when the
+item is sent; the receipt keeps its number until the session acknowledges the item or ends."""
 
 
 def deliver(

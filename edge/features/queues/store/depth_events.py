@@ -28,8 +28,8 @@ class Depth(NamedTuple):
     """Depth of one queue; if `queue` is 0, of a removed queue or of several queues together.
 
     `topic` is the node's name or the shared subscription, and `items` is the number of items in any
-    state. `oldest` is the service second at which the first ready or the first locked item (by row
-    number) was published or last requeued, whichever is earlier; `None` if there is neither.
+    state. `oldest` is a service second: the earlier of the times at which the first ready item and
+    the first locked item (by row number) were published or last requeued; `None` if neither exists.
     """
 
     queue: int

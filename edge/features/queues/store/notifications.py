@@ -15,8 +15,7 @@ from edge.engine.database import Transaction
 from edge.features.accounts import service as accounts
 
 KIND: Final = "notification"
-"""Kind of the receipts of stanzas that notify a worker; such a receipt has the row number of the
-notification."""
+"""Kind (`Receipt`) of the row of a notification."""
 
 BATCH: Final = 256
 """Maximum number of notifications that one unit of work expires."""
@@ -116,7 +115,7 @@ def waiting(tx: Transaction, account: str, jid: str) -> list[tuple[int, bytes]]:
 
 
 def sessions_with_waiting(tx: Transaction) -> list[int]:
-    """Return the generations of connected sessions with waiting notifications."""
+    """Return the generations (numbers) of connected sessions with waiting notifications."""
     if tx.row(_ANY) is None:
         return []
     return [generation for (generation,) in tx.rows(_SESSIONS)]
@@ -144,7 +143,7 @@ def expire(tx: Transaction, ttl: float) -> list[str]:
 
 
 def oldest(tx: Transaction) -> float | None:
-    """Return the service second at which the oldest notification was stored, `None` without one."""
+    """Return the service second at which the oldest notification was stored, if there is one."""
     (first,) = tx.row(_OLDEST)
     return None if first is None else float(first)
 

@@ -21,7 +21,7 @@ from edge.features.queues.store import queues
 from edge.features.queues.store.queues import CACHED_QUEUES, Queue
 
 OVERHEAD: Final = 128
-"""Bytes charged for an item in addition to its payload, ItemID and publisher."""
+"""Bytes that count towards the limits for an item besides its payload, ItemID and publisher."""
 
 BATCH: Final = 64
 """Maximum number of items that timers or a restart change in one unit of work."""
