@@ -100,8 +100,8 @@ their sum, the lowest, the highest, the median, the first and the last.
 
 The hour began with the value `head`, in `head_readings` readings up to `head_until`, and ended with
 the value `tail`, since `tail_since`: flat lines of more than an hour are assembled from these.
-Medians of hours are compared and never merged. If an hour has two rows, because retention has
-removed some of its events, it counts as two hours."""
+Medians cannot be merged: if an hour has two rows, because retention has removed some of its
+events, it counts as two hours."""
 
 SERIES: Final = schema(
     gateway=TEXT, source=TEXT, sensor=TEXT, at=REAL, mean=REAL, low=REAL, high=REAL
@@ -115,11 +115,11 @@ FLAT_S: Final = 21_600.0
 """Minimum seconds of a flat line: a calm night is flat for a while."""
 
 VARIES: Final = 0.5
-"""Minimum share of a sensor's hours outside a flat line, at the same hours of the day, in which its
-value varied. A sensor that varied in fewer often rests, like a lamp at night."""
+"""A flat line counts only if the sensor's value varied in at least this share of its other hours at
+the same times of day: if it varied in fewer, it often rests then, like a lamp at night."""
 
 MIN_COMPARED: Final = 6
-"""Minimum number of hours outside a flat line, at the same hours of the day, to judge it."""
+"""Minimum number of hours that a flat line is compared with (see `VARIES`), to judge it."""
 
 WINDOW_D: Final = 28
 """Number of latest days that are evaluated: usual values change with the season."""
@@ -136,18 +136,19 @@ MEAN_SIGMA: Final = 1.2533
 is used if the median absolute deviation is zero, because more than half of the hours are equal."""
 
 MIN_DAYS: Final = 4
-"""Minimum days with readings at an hour of the day, to compare the hour of one with the others."""
+"""Minimum number of a sensor's hours with readings at one hour of the day (such as 9:00 to 10:00),
+to take their median as the usual value at that hour of the day."""
 
 MIN_HOURS: Final = 24
-"""Minimum number of hours with readings of a sensor to compare an hour with all of them."""
+"""Minimum number of a sensor's hours with readings, to take their median as the usual value."""
 
 MIN_PEERS: Final = 3
-"""Minimum number of sensors of a type (name and unit) with readings in an hour to subtract the
-median of their differences from their usual values, which is no anomaly of a single one."""
+"""Minimum number of sensors of a type (name and unit) with readings in an hour, to determine by how
+much they all differ from their usual values: this common difference is no anomaly of a sensor."""
 
 MIN_TYPE: Final = 20
-"""Minimum number of sensors of a type with readings in an hour to take their median as the usual
-value of those with fewer than `MIN_HOURS` hours."""
+"""Minimum number of sensors of a type with readings in an hour, to take their median as the usual
+value of a sensor whose own hours are too few (see `MIN_DAYS` and `MIN_HOURS`)."""
 
 RARE: Final = 0.05
 """Greatest share of unusual sensors among those that are compared with their type in an hour. If it
@@ -250,7 +251,7 @@ def _flat_lines(hours: DataFrame) -> DataFrame:
 
 
 def _constant_lines(hours: DataFrame) -> DataFrame:
-    """Join the heads and tails of hours to lines: consecutive readings of one value.
+    """Assemble lines (consecutive readings of one value) from the heads and tails of hours.
 
     An hour with only one value is a head without a tail.
     """
@@ -304,8 +305,8 @@ def unusual_hours(hours: DataFrame) -> DataFrame:
 def _compared(hours: DataFrame) -> DataFrame:
     """Add the `usual` value of each hour, its `basis`, and the differences `raw` and `off`.
 
-    `raw` is the difference from `usual`. `off` is `raw` less the median `raw` of the sensors of the
-    type in that hour; if these are fewer than `MIN_PEERS`, or `basis` is `type`, it is `raw`. Hours
+    `raw` is the hour's median minus `usual`. `off` is `raw` minus the median `raw` of the type's
+    sensors in that hour, or `raw` if there are fewer than `MIN_PEERS` or `basis` is `type`. Hours
     without a basis are left out.
     """
     own, at_hour = Window.partitionBy(*_UNIT), Window.partitionBy(*_UNIT, F.hour("hour"))
@@ -329,11 +330,11 @@ def _compared(hours: DataFrame) -> DataFrame:
 
 
 def _judged(compared: DataFrame) -> DataFrame:
-    """Add `z`: zero if the difference is within the usual range of an hour's readings, or not rare.
+    """Add `z`, the difference of each hour from the usual value, in robust standard deviations.
 
-    `z` is computed from `raw` and from `off`, and the value closer to zero is taken. So an hour in
-    which all sensors of a type change is not unusual for one of them, and neither is an hour in
-    which one does not follow the others. See `RARE` for what is rare.
+    `z` is computed from `raw` and from `off`, and the value closer to zero is taken: an hour is not
+    unusual if all sensors of the type changed alike, or if the sensor kept its own usual value. `z`
+    is zero if the difference is within the usual range of readings in an hour, or is not `RARE`.
     """
     own = Window.partitionBy(*_UNIT)
     peers = Window.partitionBy("name", "unit", "hour", F.col("basis") == "type")
@@ -356,8 +357,8 @@ def _judged(compared: DataFrame) -> DataFrame:
 def _z(column: str) -> Column:
     """Return the difference in a column (`raw` or `off`) as a number of robust standard deviations.
 
-    Unless `basis` is `type`, the deviation is never less than `step`, the smallest difference of
-    two medians of the sensor, which is its resolution.
+    Unless `basis` is `type`, the standard deviation is taken to be at least `step`, the smallest
+    difference between two of the sensor's medians, because that is the sensor's resolution.
     """
     own, at_hour = Window.partitionBy(*_UNIT), Window.partitionBy(*_UNIT, F.hour("hour"))
     peers = Window.partitionBy("name", "unit", "hour", F.col("basis") == "type")
@@ -372,7 +373,7 @@ def _z(column: str) -> Column:
 
 
 def sensor_series(hours: DataFrame) -> DataFrame:
-    """Compute the rows of `SERIES` from `HOURS`: `PLOTTED_SENSORS` a gateway, `PLOTTED_S` long."""
+    """Compute the rows of `SERIES` from `HOURS`, limited by `PLOTTED_SENSORS` and `PLOTTED_S`."""
     of_gateway = Window.partitionBy("gateway")
     placed = hours.withColumns(
         {

@@ -80,8 +80,8 @@ TABLE: Final = Table(
 
 `skew_s`: if positive, the clock is ahead of the centre's by at least this many seconds; if
 negative, it is behind by at most this many, because they include the time on the way. `drift_ppm`:
-parts per million by which it runs faster than the gateway's service seconds; `gain_ppm`: the same
-for the centre's clock; null if too little is known. `steps`: how often it was set, by `step_sum_s`
+parts per million by which it runs faster than the gateway's service seconds; `gain_ppm`: faster
+than the centre's clock; null if too little is known. `steps`: how often it was set, by `step_sum_s`
 seconds in total (absolute) and by `step_max_s` at most (signed), last at `last_step`; `odd_steps`:
 how many steps did not make it synchronised. `synchronised`: whether it was so at the last
 heartbeat. `unsynchronised_share`: of the heartbeats, the share with an unsynchronised clock, which
@@ -115,12 +115,12 @@ UNSYNCHRONISED_S: Final = 3_600.0
 servers after a start takes minutes."""
 
 RECENT_S: Final = 10_800.0
-"""Seconds before a gateway's last arrival in which the segments for `skew_s` arrived: enough for
-some dozens of segments, and short enough that a corrected clock is soon seen as right."""
+"""Seconds up to a gateway's last arrival. The segments that arrived in them determine `skew_s`:
+some dozens, and recent enough that a corrected clock is soon seen as right."""
 
 STEADY_S: Final = 5.0
-"""Greatest difference in seconds between the interval of two arrivals and that of their sealings.
-If it is greater, one of the segments waited in a backlog."""
+"""Seconds by which the time from one segment's arrival to the next may differ from the time between
+their sealings. If it differs by more, one of the segments waited in a backlog."""
 
 MIN_STEADY: Final = 12
 """Minimum number of segments, none from a backlog, to compute `skew_s`: those of an hour."""
@@ -151,12 +151,12 @@ DAYS: Final = schema(
     last=schema(epoch=TEXT, seq=INTEGER, clock=FLAG),
 )
 """Of a gateway and a day: the number of heartbeats, how many of them had an unsynchronised clock,
-the seconds between two, and the `last` one; the clock's steps, as in `TABLE`; `big_steps` are the
-odd ones of at least `BIG_STEP_S`."""
+the seconds between two, and the `last` heartbeat; the clock's steps, as in `TABLE`; `big_steps` are
+the odd ones of at least `BIG_STEP_S`."""
 
 OFFSETS: Final = schema(gateway=TEXT, at=REAL, skew_s=REAL)
-"""Least seconds by which a clock was ahead of the centre's in the hour from `at` (seconds since
-1970), computed from the fastest segment of the hour."""
+"""Lower bound of the seconds by which a clock was ahead of the centre's in the hour from `at`
+(seconds since 1970), computed from the fastest segment of the hour."""
 
 PLOTTED_S: Final = 7 * 86_400.0
 """Seconds that are plotted, up to the end of the hour of a gateway's last arrival."""
@@ -243,7 +243,7 @@ def _steady(sent: DataFrame) -> DataFrame:
 
 
 def _skew(sent: DataFrame) -> DataFrame:
-    """Compute the least seconds by which each gateway's clock is ahead of the centre's."""
+    """Compute `skew_s`, a lower bound of how far each clock is ahead of the centre's."""
     latest = F.max("came").over(Window.partitionBy("gateway"))
     recent = _steady(sent).withColumn("latest", latest)
     known = recent.where(F.col("latest") - F.col("came") <= RECENT_S).groupBy("gateway")
@@ -256,7 +256,7 @@ def _skew(sent: DataFrame) -> DataFrame:
 def _drift(sent: DataFrame) -> DataFrame:
     """Compute the median drift against service seconds, from hour to hour of a boot.
 
-    If a clock was unsynchronised for long enough, only its unsynchronised time counts, because
+    If a clock has at least `MIN_SLOPES` slopes from unsynchronised time, only these count, because
     synchronisation hides the drift.
     """
     order = Window.partitionBy("gateway", "boot").orderBy("hour")

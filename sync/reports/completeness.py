@@ -266,7 +266,7 @@ _RENUMBERED: Final = (
 
 
 def problems(findings: Findings) -> Iterator[Problem]:
-    """Find counts that should be zero, and epochs that ended without a clean stop."""
+    """Find counts that should be zero and are not, and epochs that ended without a clean stop."""
     rows = findings["completeness"]
     torn = set()
     newest: dict[str, str] = {}

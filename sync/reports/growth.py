@@ -52,8 +52,8 @@ limit), `soon` (it certainly grows, and reaches its limit in less than `SOON_D` 
 `shipped_day` and `events_day`: bytes of segments and events a day, medians of `days` whole days.
 `disk_used`: bytes of its folder, as last reported. `trend_day`: bytes by which the folder grows in
 a day, with the bounds of its 90 % interval. `cap`: the limit for `disk_used` in bytes. `cap_from`:
-who set it: the `operator`, the `gateway` (the limit of its database), or `default`, that of a
-gateway that is not configured otherwise. `days_left`: days until the limit, with the bounds of the
+who set it: the `operator`, the `gateway` (the limit of its database), or `default` if none is known
+(`DEFAULT_CAP`). `days_left`: days until the limit, with the bounds of the
 90 % interval; null if the folder does not grow. `evicted`: events that were dropped, last at
 `last_evicted`."""
 
@@ -71,7 +71,7 @@ TREND_D: Final = 30
 """Number of latest days that determine the trend of a folder's size."""
 
 POINT_S: Final = 21_600.0
-"""Seconds of a period. The greatest size of a gateway's folder in each period is one point of the
+"""Length of a period in seconds. The greatest size of a folder in each period is one point of the
 trend: so a short history has enough points, and one of `TREND_D` days has 120."""
 
 MIN_POINTS: Final = 6
@@ -88,7 +88,7 @@ last drop; the time of the last event; the maximum size of its database in bytes
 
 
 def days(events: DataFrame) -> DataFrame:
-    """Compute the rows of `DAYS` for each `day`; `cap` is that tag of the event `system/wear`."""
+    """Compute the rows of `DAYS` for each `day`; `cap` is from the tag `cap` of `system/wear`."""
     dropped = is_system_event("uplink", "evicted")
     wear = is_system_event("system", "wear")
     return events.groupBy("day", "gateway").agg(
@@ -213,7 +213,7 @@ def _trend(sent: DataFrame) -> DataFrame:
 
 
 def _slope(place: Column) -> Column:
-    """Return the slope at an index of the sorted `slopes`; the first or last one beyond them."""
+    """Return the slope at index `place` of the sorted `slopes`; the nearest if out of range."""
     last = F.size("slopes") - 1
     return F.get("slopes", F.least(F.greatest(place.cast("int"), F.lit(0)), last))
 

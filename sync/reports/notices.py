@@ -42,7 +42,7 @@ TABLE: Final = Table(
 number of refusals, the sum of the events' values. `since` and `until`: first and last event."""
 
 REPEATED: Final = "repeated"
-"""The name of `message` events for repeated offers: no loss, and in the report `duplicates`."""
+"""The name of `message` events for repeated offers: the report `duplicates` counts these."""
 
 
 def daily_notices(events: DataFrame) -> DataFrame:

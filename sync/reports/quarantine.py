@@ -39,7 +39,7 @@ TABLE: Final = Table(
 """A file that was not accepted: its path when it was read, its size in bytes, and the reason."""
 
 FILES: Final = schema(fate=TEXT, files=INTEGER)
-"""Number of files that were `accepted`, and that are still refused as `bad` (invalid) or `fork`."""
+"""Number of files by result: `accepted`, or still refused as `bad` (invalid) or as `fork`."""
 
 ROWS: Final = 1_000
 """Maximum number of listed files, the latest ones: more usually have one cause."""

@@ -75,7 +75,7 @@ items), `idle` (it holds none), `unknown` (its depth was never reported). By the
 report on the queue, at `last_told`: `depth` (items that are not dead), of these `ready`, `locked`
 and `delayed`; `dead` items; `oldest_s`, the age in seconds of the oldest item that is not delayed;
 `members`. Over the days that were asked for: `depth_max`; `delivered`, `redelivered`, `timeouts`
-(expired locks); `dead_items` (items that became dead, by events); items that people `purged`,
+(expired locks); `dead_items` (items that became dead); items that people `purged`,
 `unlocked`, `requeued`. `stuck` counts the periods in which it was stuck, including the present one;
 `recovered` of them ended with a delivery or an empty queue; `longest_stuck_s` is the longest in
 seconds."""
@@ -103,7 +103,7 @@ RUNS: Final = schema(
 )
 """Consecutive depth events of a queue that agree whether it is `stalled`: items wait and none was
 delivered since the event before. Sums and `depth_max` cover all these events; the other numbers are
-those of the last. A queue has at most 288 rows a day, because it has so many depth events."""
+those of the last event. A queue has at most 288 depth events, and so at most 288 rows, a day."""
 
 DONE: Final = schema(
     gateway=TEXT,

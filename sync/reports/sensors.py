@@ -58,13 +58,13 @@ TABLE: Final = Table(
 """A sensor: its device (`source`, a bare JID), and its topic, node and name (`sensor`, separated by
 spaces). All times are by the gateway's clock.
 
-`told_until`: the gateway's last event that arrived, or its last reading while a backlog arrives.
-`silence_s`: seconds from the sensor's `last` reading to `told_until`. Of these, only the seconds
-after the gateway's last start or clock change, and after the last gap in its readings, can be
-judged. `interval_s`: median seconds between two readings; `limit_s`: seconds without a reading
-after which the sensor is silent; both null if too few intervals are known. `state`: `silent` (more
-than `limit_s` can be judged), `unknown` (`limit_s` is null, or only `silence_s` is more than it),
-or `ok`."""
+`told_until`: the time of the gateway's last event that arrived or, while a backlog arrives, of its
+last reading. `silence_s`: seconds from the sensor's `last` reading to `told_until`. Of these, only
+the seconds after the gateway's last start or clock change, and after the last gap in the gateway's
+lane of readings, can be judged. `interval_s`: median seconds between two readings; `limit_s`:
+seconds without a reading after which the sensor is silent; both null if too few intervals are
+known. `state`: `silent` (more than `limit_s` can be judged), `unknown` (`limit_s` is null, or only
+`silence_s` is more than it), or `ok`."""
 
 STEPS: Final = 8
 """Number of buckets for each doubling of an interval. A bucket is 9 % wide, so the median is off by
@@ -217,7 +217,7 @@ def _known_until(lives: DataFrame, segments: DataFrame) -> DataFrame:
 
 
 def _backlog(segments: DataFrame) -> DataFrame:
-    """Compute whether readings arrive `late` (a backlog), and when they `resumed` after a gap."""
+    """Compute whether a gateway's readings arrive `late`, and when they `resumed` after a gap."""
     accepted = segments.where(F.col("fate") == "accepted")
     order = Window.partitionBy("gateway", "epoch", "lane").orderBy("first_seq")
     before = F.coalesce(F.lag("last_seq").over(order), F.lit(0))

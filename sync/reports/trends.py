@@ -64,8 +64,8 @@ synchronised clock, whichever is earlier. The two periods can be compared if the
 after that. `state_before`: the state (of `availability`) when the period began. `events` happened
 in the period, and `segments` arrived in it. `missing`, `unexplained` and `duplicates` are events,
 by the day of the next number that arrived. `forks` and `bad_segments` are refused files that
-arrived in it. `outages` are those that overlap it; `running_s` of the `judged_s` seconds (running,
-stopped or in an outage) the gateway ran."""
+arrived in it. `outages` are those that overlap it. `judged_s`: seconds in which the state is known
+(running, stopped or outage); `running_s`: those in which the gateway ran."""
 
 
 class Periods(NamedTuple):
@@ -162,7 +162,7 @@ def _files(segments: DataFrame, periods: Periods) -> DataFrame:
 
 
 def _gaps(ranges: DataFrame, figure: str, periods: Periods) -> DataFrame:
-    """Count, as `figure`, the numbers that no range has, by the day of the next range with a day.
+    """Count, as `figure`, the numbers that are in no range, by the `day` of the next arrived range.
 
     `ranges` has `LANE`, `first_seq`, `last_seq`, `day` and `rows`; the last two are null for
     numbers that were dropped. If `figure` is `missing`, numbers that arrived again count as

@@ -94,9 +94,10 @@ DAYS: Final = schema(
     known_end=TIME,
     span_s=REAL,
 )
-"""Events of a day under one version, which a start of the gateway names: in `span_s` seconds, from
-`begin` to `end`. Before the first such start of the day, the version is null: that of the day
-before. `known_begin` and `known_end` are the first and the last event with a synchronised clock."""
+"""Events of a gateway on one day under one version, from the first at `begin` to the last at `end`,
+`span_s` seconds later. A start names the version; before the first start of the day it is null:
+the version of the day before. `known_begin` and `known_end` are the times of the first and the last
+event with a synchronised clock."""
 
 
 def days(events: DataFrame) -> DataFrame:
@@ -194,7 +195,7 @@ def _compared(ran: DataFrame, rows: DataFrame) -> DataFrame:
 
 
 def _worse() -> Column:
-    """Return whether a version is worse: square roots of counts have a constant deviation."""
+    """Return whether a version is worse; square roots make the deviations of counts constant."""
     exposed = F.col("new_days") / F.col("old_days")
     distance = F.sqrt(F.col("new") + 0.375) - F.sqrt((F.col("old") + 0.375) * exposed)
     deviations = distance * 2 / F.sqrt(exposed + 1)

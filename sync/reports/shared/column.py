@@ -19,7 +19,7 @@ Kind = Literal["text", "long", "number", "alarm", "time", "state", "flag"]
 may wrap."""
 
 Mark = Literal["good", "calm", "wrong"]
-"""The mark of a state. A state without a mark is shown as unknown."""
+"""The mark of a state; `calm`: neither good nor wrong. A state without one is shown as unknown."""
 
 
 class Column(NamedTuple):

@@ -109,14 +109,14 @@ def days(value: float | None) -> str:
 
 
 def moment(value: datetime | None, zone: tzinfo = UTC) -> str:
-    """Format a time to the second, followed by the zone's abbreviation unless that is UTC."""
+    """Format a time to the second, followed by the zone's abbreviation unless the zone is UTC."""
     if value is None:
         return ABSENT
     return f"{value.astimezone(UTC):{_SECONDS}}" if zone is UTC else named_moment(value, zone)
 
 
 def named_moment(value: datetime, zone: tzinfo = UTC) -> str:
-    """Format a time to the second, followed by the zone's abbreviation at that time."""
+    """Format a time to the second, always followed by the zone's abbreviation at that time."""
     local = value.astimezone(zone)
     name = local.strftime("%Z")
     return f"{local:{_SECONDS}} {name if name.isalpha() else f'UTC{name}'}"

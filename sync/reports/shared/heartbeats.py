@@ -126,7 +126,7 @@ def spans(life: DataFrame, numbers: DataFrame) -> DataFrame:
 
 
 def _with_complete_since(life: DataFrame, numbers: DataFrame) -> DataFrame:
-    """Add `complete_since`: from this number to the run, all events of the system lane arrived."""
+    """Add `complete_since`: all events of the system lane from this number to the run arrived."""
     arrived = lanes.merge_ranges(numbers.where(F.col("lane") == "system"))
     begins = arrived.select("gateway", "epoch", "first_seq", F.col("first_seq").alias("arrived"))
     order = Window.partitionBy("gateway", "epoch").orderBy("first_seq", F.col("arrived").isNull())

@@ -58,14 +58,14 @@ SILENT_INTERVALS: Final = 5.0
 or three readings in a row."""
 
 MIN_SILENCE_S: Final = 900.0
-"""Minimum seconds without a reading after which any sensor is silent: a device that restarts or is
-updated takes minutes, and readings are up to `SEAL_S` behind other events."""
+"""Seconds without a reading before which no sensor is silent: a device that restarts or is updated
+takes minutes, and readings are up to `SEAL_S` behind other events."""
 
 MIN_INTERVALS: Final = 5
 """Intervals between readings that must be known before their median is used."""
 
 MIN_INTERVAL_S: Final = 1.0
-"""Seconds between two readings below which they belong together and make no interval."""
+"""Shortest interval, in seconds, that counts: readings that are closer belong together."""
 
 BACKLOG_S: Final = SEAL_S * MISSED_INTERVALS
 """Seconds from sealing to arrival beyond which a segment waited in a backlog."""
