@@ -44,7 +44,7 @@ class BatchLimits:
 def seal_time(
     state: LaneState, limits: BatchLimits, now: float, *, idle: bool = False
 ) -> float | None:
-    """Return the service second to seal a lane or to check it again; None if no event is unsealed.
+    """Return the service second at which to seal or re-check a lane; None if all events are sealed.
 
     Urgent events are sealed early only if the link is `idle`: no other segment waits to be sent.
     """

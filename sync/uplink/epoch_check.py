@@ -36,7 +36,7 @@ def compare_epochs(
     digests: Mapping[str, bytes | None],
     conflicting: Collection[str] = (),
 ) -> EpochVerdict:
-    """Compare the gateway's high watermarks (`ours`) of an epoch with the centre's (`theirs`).
+    """Compare each lane's last number and digest at the gateway (`ours`) and the centre (`theirs`).
 
     `digests` maps each lane to the digest (32 bytes) of the gateway's segment that contains the
     centre's last sequence number; None if the gateway has deleted that segment. None counts as a

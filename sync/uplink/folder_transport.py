@@ -43,7 +43,7 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errn
 """Errors of file systems without hard links, such as FAT on a stick and some shares."""
 
 _NO_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF})
-"""Errors of file systems that cannot fsync a folder: an fsync of a file includes it there."""
+"""Errors of file systems that cannot fsync a folder: there, an fsync of a file is sufficient."""
 
 
 class FolderTransport:
@@ -64,7 +64,7 @@ class FolderTransport:
     async def high_watermarks(
         self, gateway: str, epoch: str
     ) -> Mapping[str, HighWatermark] | Outcome:
-        """Return the high watermark of each lane of an epoch in the folder."""
+        """Return the last number and digest of each lane of an epoch in the folder."""
         return await self._run(lambda: self._high_watermarks(gateway, epoch))
 
     async def close(self) -> None:
@@ -137,7 +137,7 @@ def parse_folder(text: str, base: Path) -> Path:
 
 
 def _high_watermark(root: Path, lane: Path) -> HighWatermark | None:
-    """Return the high watermark of a lane's last valid segment; skip files that are cut off."""
+    """Return the number and digest of a lane's last valid segment; skip truncated files."""
     segments = []
     for path in lane.glob(f"*{SUFFIX}"):
         try:

@@ -118,7 +118,7 @@ class Request:
 
 
 class HttpClient:
-    """Sends requests to the centre of an enrolment. `clock` and `sleep` limit the bandwidth."""
+    """Sends requests to an enrolment's centre. The bandwidth limit uses `clock` and `sleep`."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class HttpClient:
             return read
 
     def _data(self, request: Request) -> io.BytesIO | AsyncIterator[bytes] | None:
-        """Return the body for aiohttp, which never resends an iterator."""
+        """Return the body: an iterator, which aiohttp never resends, or else a `BytesIO`."""
         if not request.body:
             return None
         if request.resend and not self._bandwidth.rate:

@@ -76,7 +76,7 @@ class HttpsTransport:
     async def high_watermarks(
         self, gateway: str, epoch: str
     ) -> Mapping[str, HighWatermark] | Outcome:
-        """Query the centre's high watermark of each lane of an epoch."""
+        """Query the centre's last number and digest of each lane of an epoch."""
         request = Request("GET", f"/v1/gateways/{gateway}/epochs/{epoch}")
         response = await self._client.send(request)
         if isinstance(response, TemporaryFailure):
@@ -129,7 +129,7 @@ class HttpsTransport:
     async def _query_offset(
         self, waiting: WaitingSegment, headers: Mapping[str, str]
     ) -> int | Outcome:
-        """Return how many bytes of a body the centre has; the outcome if it has all or fails."""
+        """Return how many bytes the centre has; the outcome if it has all or the query fails."""
         response = await self._client.send(Request("HEAD", _path(waiting), headers))
         if isinstance(response, TemporaryFailure):
             return response

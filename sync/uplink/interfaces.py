@@ -63,7 +63,7 @@ class SendOrder(Enum):
 class BacklogUnavailable(Exception):
     """The store cannot be used now (full disk, shutdown); the operation is retried later.
 
-    Its text is sent as a notice. Any other exception of a `Backlog` is a defect and ends the task.
+    Its text is sent as a notice. Any other exception is a defect and ends the calling task.
     """
 
 
@@ -101,7 +101,7 @@ class Backlog(Protocol):
         ...
 
     async def high_watermarks(self) -> Mapping[str, HighWatermark]:
-        """Return each lane's high watermark in the current epoch; `last` is 0 without a segment."""
+        """Return each lane's last sealed number (0 if none) and digest in the current epoch."""
         ...
 
     async def begin_epoch(self, reason: str) -> str:
@@ -151,7 +151,7 @@ class Transport(Protocol):
     async def high_watermarks(
         self, gateway: str, epoch: str
     ) -> Mapping[str, HighWatermark] | Outcome:
-        """Return the centre's high watermark of each lane of an epoch, within a bounded time.
+        """Return the centre's last number and digest of each lane of an epoch, in a bounded time.
 
         Return the outcome if the query fails: `Rejection` if the centre does not support it.
         """

@@ -43,7 +43,7 @@ class Certifier(Protocol):
     """A transport that obtains and uses certificates: `HttpsTransport`."""
 
     async def certify(self, request: bytes) -> bytes | Outcome:
-        """Obtain a certificate for a signing request (both PEM); return why not if that fails."""
+        """Obtain a certificate for a signing request (both PEM); return the outcome if it fails."""
         ...
 
     def use(self, enrolment: Enrolment) -> None:
