@@ -297,10 +297,10 @@ class Connection:
 
         Args:
             text: the stanza.
-            most: limit of the write buffer before the call, in bytes.
+            most: most bytes that may be in the write buffer before the stanza is added.
 
         Raises:
-            NotSent: there is no session, or the write buffer is above the limit.
+            NotSent: there is no session, or the write buffer has more than `most` bytes.
         """
         transport = self._client.transport
         if not self.bound or transport is None:

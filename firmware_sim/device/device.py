@@ -42,7 +42,7 @@ from firmware_sim.device.subscriptions import Subscriptions
 from firmware_sim.errors import ConnectionFailed, DeviceStopped, MessageRefused, NotSent
 
 BACKLOG: Final = 256
-"""Maximum number of received messages that wait for `messages`; then the device stops reading."""
+"""Maximum number of messages queued for `Device.messages`; then the device stops reading."""
 
 _DEFAULTS: Final = (SendPolicy(), OutboxLimits(), ReconnectPolicy())
 _LEVELS: Final = {0: "at most once", 1: "acknowledged", 2: "assured"}

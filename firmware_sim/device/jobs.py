@@ -96,7 +96,7 @@ class JobCounter(Enum):
 
 
 class JobRecord(NamedTuple):
-    """A remembered item, with the numbers of times that its work was finished and committed."""
+    """A remembered item: its work was finished `runs` times and committed `commits` times."""
 
     item: str
     state: JobState

@@ -22,7 +22,7 @@ class SendPolicy:
     window_bytes: int = 64 * 1024
     """Maximum bytes in flight: half of the 128 KiB that a gateway holds for one sender."""
     silence: float = 60.0
-    """Seconds without any answer after which a missing answer causes a reconnection."""
+    """Seconds without any answer after which a request that times out causes a reconnection."""
     unsent_bytes: int = 64 * 1024
     """Bytes in the write buffer above which messages of level 0 are refused: as `window_bytes`."""
 
@@ -48,9 +48,9 @@ class InboxLimits:
     """Capacity of the inbox. A source is the bare JID of a sender."""
 
     messages: int = 256
-    """Maximum number of held (not yet released) messages: eight sources at their limit."""
+    """Maximum number of held (not yet released) messages: 8 sources with `source_messages` each."""
     bytes: int = 1024 * 1024
-    """Maximum bytes of held messages, including their keys: eight sources at their limit."""
+    """Maximum bytes of held messages, including their keys: 8 sources with `source_bytes` each."""
     source_messages: int = 32
     """Maximum number of held messages of one source: the same as a gateway's limit."""
     source_bytes: int = 128 * 1024
@@ -58,9 +58,9 @@ class InboxLimits:
     held_s: int = 7 * 24 * 3600
     """Seconds of operation after which an unreleased message is dropped when room is needed."""
     keep_source: int = 256
-    """Number of released keys to remember for one source, to answer a repeated `deliver`."""
+    """Number of released messages of one source to remember, to answer a repeated `deliver`."""
     keep: int = 1_024
-    """Number of released keys to remember for all sources: four sources at their limit."""
+    """Number of released messages of all sources to remember: 4 with `keep_source` each."""
     msg_id_bytes: int = 256
     """Maximum bytes of one msgId: the same as a gateway's limit."""
     unsent_bytes: int = 256 * 1024

@@ -154,7 +154,7 @@ class ReceiverLoop:
     def _deliver(
         self, incoming: IncomingStanza, key: Key | None, move: Transition, failed: Transition
     ) -> _Result:
-        """Deliver a message to the application; if it raises, undo its changes and use `failed`."""
+        """Deliver a message; return the reply of `move` or, if `on_message` raises, of `failed`."""
         try:
             with self._inbox.attempt():
                 text = incoming.text if key is None else self._inbox.release(key)

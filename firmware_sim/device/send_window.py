@@ -203,14 +203,14 @@ def _is_due(entry: MessageInFlight, now: float) -> bool:
 
 
 def _stays_held(entry: MessageInFlight) -> bool:
-    """Return whether an error of type `wait` delays a released message, which stays delayed."""
+    """Return whether a delay by an error of type `wait` persists: it does if `deliver` was sent."""
     return entry.held and entry.message.state is State.RELEASED
 
 
 def _allows_delivery_after(entry: MessageInFlight) -> bool:
-    """Return whether later messages can be delivered.
+    """Return whether the delivery of later messages may be requested before this one ends.
 
-    They can if this one's delivery was requested and is not delayed, or if its offer is delayed.
+    It may if this one's delivery was requested and is not delayed, or if its offer is delayed.
     """
     if entry.message.state is State.RELEASED:
         return entry.answer_pending and not entry.held

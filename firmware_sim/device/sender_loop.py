@@ -151,7 +151,7 @@ class SenderLoop:
     def suspend(self) -> None:
         """Suspend sending until `resume`, because the connection of a resumable session is lost.
 
-        Requests in flight still expect their answers.
+        The answers to requests in flight are still expected.
         """
         self._channel = None
         self._window.online = False

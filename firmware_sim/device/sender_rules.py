@@ -27,7 +27,7 @@ class Level(IntEnum):
 
 
 class State(Enum):
-    """The state of a message; the values are stored in the outbox and shown in verdicts."""
+    """The state of a message; the values are stored in the outbox and printed by the simulator."""
 
     QUEUED = "queued"
     OFFERED = "offered"
