@@ -1,4 +1,4 @@
-"""Accounts for other features, changes of passwords, and the times of the last sessions."""
+"""Change passwords, record last sessions, and give other features access to the accounts."""
 
 from __future__ import annotations
 

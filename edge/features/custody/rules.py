@@ -23,7 +23,7 @@ class Reason(Enum):
 
 
 REPEATED: Final = "repeated"
-"""The rule under which a repeated request is logged, which was answered before."""
+"""The rule (`refusals`) that logs a request which repeats one that was answered before."""
 
 
 class Situation(Enum):
@@ -64,7 +64,7 @@ class Answer(Enum):
 
 
 class Decision(NamedTuple):
-    """A row of a table: the answer, the effect, and the rule under which it is logged, if any."""
+    """A row of a table: the answer, the effect, and the rule that logs the request, if any."""
 
     answer: Answer | Reason
     effect: Effect
@@ -107,8 +107,8 @@ def offer(
 ) -> Situation:
     """Classify an `assured`; `trusted`, `destination` and `room` are as in `acknowledge`.
 
-    `held` is the SHA-256 of the body held under the same key, or `None` if none is held. `digest`
-    is that of the offered body, which is read only when it is released.
+    `held` is the SHA-256 of the body that is held for the sender under this msgId, or `None`.
+    `digest` is that of the offered body, which the destination reads only at its release.
     """
     if held is not None:
         return Situation.HELD_SAME if held == digest else Situation.HELD_OTHER
@@ -163,8 +163,8 @@ def missing(*, released: bool, elsewhere: bool) -> Situation:
     """Classify a `deliver` of a message that is not held for the sender's session.
 
     Args:
-        released: whether this session has released it, or another one without a connection.
-        elsewhere: whether another session with a connection holds it or has released it.
+        released: whether this session, or one that has no connection now, has released it.
+        elsewhere: whether it is held for, or was released by, another session that is connected.
     """
     if released:
         return Situation.RELEASED

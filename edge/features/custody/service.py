@@ -120,7 +120,7 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
 
     A message that the destination cannot read is kept as a dead letter, and its sender is answered
     as if it were delivered. A message whose destination is gone or forbidden is also kept as a dead
-    letter, but this raises.
+    letter, but its sender gets an error.
 
     Raises:
         CustodyError: no message is held under this msgId for the sender's session, there is no room
@@ -227,7 +227,7 @@ def _find_elsewhere(
 def _take_over(
     context: Context, tx: Transaction, sender: Sender, others: Sequence[HeldMessage]
 ) -> HeldMessage | None:
-    """Move the newest of `others` that the sender's session may take over to it, and return that.
+    """Give the sender's session the newest of `others` that it may take over; return this message.
 
     `others` are messages of one msgId, of other sessions of the account, oldest first. Returns
     `None` if the session may take over none of them.
@@ -275,7 +275,7 @@ def _conclude(
     error: ServiceError[Any] | None = None,
     over: ExceededLimit | None = None,
 ) -> None:
-    """Log a decision that has a rule, and raise the error with which the request is answered."""
+    """Log the request if the decision has a rule; then raise the error that answers it, if any."""
     answer, _effect, rule = decision
     if rule is None:
         return

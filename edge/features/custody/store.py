@@ -39,7 +39,7 @@ MSG_ID_BYTES: Final = 5
 PAGE_KEYS: Final = 32
 
 RELEASED_ROWS: Final = 256
-"""Number of released messages at which their keys are written and their rows deleted."""
+"""Number of releases after which the keys are written together and the messages' rows deleted."""
 
 BODY_BYTES: Final = 2 * 1024 * 1024
 """Maximum bytes of bodies, with their trees, in the image. Most messages are delivered within a
@@ -151,8 +151,8 @@ class _LatestKeys:
     """The latest released keys of a source, and how many pages of earlier ones were written.
 
     Attributes:
-        generation: the highest generation of the sessions that have released a message, or were
-            bound when the image was read. Sessions that had ended by then are not known.
+        generation: the highest number of those sessions of the source that were bound when the
+            image was read, or have released a message since.
     """
 
     __slots__ = ("generation", "keys", "pages")
@@ -282,7 +282,7 @@ class _Unwritten:
     Attributes:
         new: the values of new rows.
         released: (number of the release, row) of each released message.
-        keys: the least number of released keys of a source to remember.
+        keys: how many released keys of each source must at least be remembered.
     """
 
     __slots__ = ("keys", "new", "released")
@@ -434,9 +434,9 @@ def _undo_release(
 def remove(tx: Transaction, held: HeldMessage, keys: int) -> None:
     """Remove a message that is not delivered.
 
-    Its msgId is forgotten too, if a session of the source has released an earlier message of the
-    same msgId: a late `deliver` must not be answered as if this message had been delivered. All
-    other keys among the last `keys` released keys of each source stay remembered.
+    If sessions of the source have released earlier messages of the same msgId, these releases are
+    forgotten: a late `deliver` must not be answered as if this message had been delivered. `keys`
+    is as in `release`.
     """
     _exclude_others(tx, held)
     _forget_released(tx, held, keys)

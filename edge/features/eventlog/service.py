@@ -28,7 +28,7 @@ from edge.features.messages.rules import MessageType
 from edge.features.messages.service import AccountMessage
 
 SPARE_ROOM: Final = 15
-"""Number of events for which a lane must keep room, for each event of a message beyond the first.
+"""Spare room, in events, that a lane must have for each event of a message after the first.
 
 A message with many events is refused earlier than one with few, so that senders of few events still
 find room. At most half the lane is kept free.
@@ -63,10 +63,10 @@ def exceeded_limit_unread(context: Context, tx: Transaction) -> ExceededLimit | 
 def exceeded_limit(
     context: Context, tx: Transaction, found: Sequence[tuple[str, NewEvent]]
 ) -> ExceededLimit | None:
-    """Return the limit that these events, with their lanes, would exceed, if any.
+    """Return the limit that the events of a message would exceed, if any.
 
-    If there are none, because the message is unreadable, the lane `system` needs room for the event
-    that reports this.
+    `found` has the events with their lanes. If it is empty, because the message is unreadable, the
+    lane `system` needs room for the event that reports this.
     """
     limit = context.limits.unsealed_events
     if len(found) <= 1:

@@ -37,14 +37,14 @@ This keeps a slow radio link busy for one round trip.
 """
 
 PAGE_DIVISOR: Final = 2
-"""A page of stored messages, which are sent at once, takes at most one part in this many of a
-session's limits of unacknowledged stanzas and bytes.
+"""A page of stored messages, which are sent at once, takes at most a session's limits of
+unacknowledged stanzas and bytes, divided by this number.
 """
 
 RETURNED_QUOTA_FACTOR: Final = 2
-"""Factor on an account's quota for messages that an ended session did not acknowledge.
+"""Factor on an account's quota when a message that an ended session did not acknowledge is stored.
 
-If their senders have disconnected, nobody can be informed of a refusal.
+Its sender may have disconnected; then nobody can be informed of a refusal.
 """
 
 
@@ -88,8 +88,8 @@ class RefusalReason(Enum):
 class Refusal(NamedTuple):
     """The refusal of a message.
 
-    `rule` is the name of the event to log, `figure` the value of the limit of that name, if it is
-    one. If `reason` is `None`, the refusal is logged but the sender is not informed.
+    `rule` is the name of the event to log. If this is the name of a limit, `figure` is its value.
+    If `reason` is `None`, the refusal is logged but the sender is not informed.
     """
 
     rule: str
@@ -239,7 +239,7 @@ def acknowledge(
 def return_unacknowledged(
     context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]
 ) -> None:
-    """Send stored messages that an ended session did not acknowledge to another session, if any."""
+    """Send another session, if any, the stored messages that an ended one did not acknowledge."""
     tx.wake_at(tx.now.service)  # some may have expired while the session had them
     for account in offline.find_accounts(tx, rows):
         flush_to_best(context, tx, account)
@@ -282,8 +282,8 @@ def find_answerable_session(
 class ReturnedMessages:
     """The messages that one ended session did not acknowledge, re-routed in order.
 
-    Messages that are stored for the same accounts were sent later, so they are moved behind the
-    re-routed ones, except those that have already been sent to another session.
+    Messages that are already stored for the same accounts are newer, so they are moved behind the
+    re-routed ones, unless they have been sent to another session.
     """
 
     def __init__(self, context: Context, tx: Transaction) -> None:

@@ -108,9 +108,9 @@ def add(tx: Transaction, account: str, stanza: bytes, sender: str) -> None:
 
 
 def usage(tx: Transaction, account: str, sender: str) -> tuple[int, quota.WaitingUsage]:
-    """Return how many messages of a sender are stored for an account, and all usage with a quota.
+    """Return the number of a sender's messages stored for an account, and the usage under quotas.
 
-    The usage is that of the account, of the sender's bare JID, and in total.
+    The latter is the usage of the account, of the sender's bare JID, and of all accounts.
     """
     messages, size, mine = tx.row(_OF_SOURCE, (account, _bare(sender)))
     of_account = Usage(*tx.row(_OF_ACCOUNT, (account,)))
@@ -127,7 +127,7 @@ def has_messages(tx: Transaction, account: str) -> bool:
 
 
 def is_delivering(tx: Transaction, account: str) -> bool:
-    """Return whether a session has stored messages of the account that it has not acknowledged."""
+    """Return whether stored messages of the account were sent and are not acknowledged yet."""
     return tx.row(_WITH_A_SESSION, (account,)) is not None
 
 

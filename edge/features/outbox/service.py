@@ -45,12 +45,12 @@ from edge.features.outbox.targets import Targets, find_targets, is_eligible
 from sync.common import backoff
 
 WINDOW_DIVISOR: Final = 2
-"""Unfinished messages of an account use at most one part in this many of a session's limit of
-unacknowledged bytes."""
+"""Unfinished messages of an account use at most a session's limit of unacknowledged bytes, divided
+by this number."""
 
 LOSSES_PER_ATTEMPT: Final = 10
-"""Number of lost sessions, for each of `limits.retry_attempts`, after which a message that none of
-them answered is given up.
+"""A message is given up when so many sessions have ended without answering it: this number times
+`limits.retry_attempts`.
 
 A message that makes its device fail would otherwise end sessions forever.
 """
@@ -143,8 +143,8 @@ class FailureReport(NamedTuple):
     """A report to the sender of a message that could not be delivered.
 
     Attributes:
-        to: the session that receives the report, or the original sender.
-        in_doubt: the message may have been delivered.
+        to: the session that receives the report; if none is bound, the sender of the message.
+        in_doubt: whether the message may have been delivered.
         stored: when the report is stored, in ms since 1970 UTC; `None` if it is sent at once.
     """
 
@@ -573,13 +573,13 @@ def on_available(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_caps_known(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Send a session that is not available, once its QoS is known, the messages for it alone."""
+    """Send the messages for this session alone, because its QoS support has just become known."""
     if outbox.has_messages(tx, sender.account):
         send_ready(context, tx, sender.account)
 
 
 def on_resumed(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Restart the timers of a resumed session's answers, because requests are sent to it again."""
+    """Restart the timers of unanswered requests, which are sent again to the resumed session."""
     if not outbox.has_messages(tx, sender.account):
         return
     for row in outbox.find_sent_to(tx, sender.account, sender.full):
@@ -714,6 +714,6 @@ def on_external_change(context: Context, tx: Transaction) -> None:
 
 
 def register(hooks: Hooks) -> None:
-    """Register the hooks that a component needs, too: its outbox can have messages from earlier."""
+    """Register the hooks for the outbox table, which can have rows even on a component gateway."""
     hooks.images.append(outbox.load)
     hooks.on_time_off.append(outbox.age)

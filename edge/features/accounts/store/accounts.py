@@ -18,7 +18,7 @@ from edge.errors import SetupError
 class Account(NamedTuple):
     """A provisioned device; `created`, `revoked` and `seen` are in ms since 1970 UTC.
 
-    `trusted`: whether it was added without `--no-trust`. `password`: whether it has a password.
+    `trusted`: false if it was added with `--no-trust`. `password`: whether it has a password.
     `downgrade`: whether it receives plain messages in sessions without QoS support. `seen`: when it
     last had a session; 0 while it has one, `None` if it never had one.
     """
@@ -54,7 +54,7 @@ class LoginAccount(NamedTuple):
 
 
 class PendingMessages(NamedTuple):
-    """The number of messages that waited for a removed device, in each table."""
+    """The numbers of messages that waited for a removed device, by the place where they waited."""
 
     offline: int
     outbox: int
@@ -62,7 +62,7 @@ class PendingMessages(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Return the number of messages in all tables."""
+        """Return the number of messages in all these places."""
         return self.offline + self.outbox + self.held
 
 

@@ -74,9 +74,9 @@ def _is_final(stanza: Stanza) -> bool:
 
 
 def _read_features(stanza: Stanza, query: CapsQuery) -> tuple[str, str | None]:
-    """Return the QoS namespace among a session's features, and the one that its hash proves.
+    """Return the QoS namespace among the features in an answer, and the one that the hash proves.
 
-    Each is `NO_QOS` if there is none; the second is `None` if the hash proves nothing.
+    Each is `NO_QOS` if there is none; the second is `None` if the answer does not match the hash.
     """
     element = next((child for child in stanza.children if child.name == _QUERY), None)
     info = caps.Info((), None) if element is None else caps.read(element.tree())

@@ -41,7 +41,7 @@ def server_info(context: Context, stanza: Stanza) -> Work:
 
 
 def server_items(context: Context, stanza: Stanza) -> Work:
-    """Answer disco#items with the publish-subscribe service, which a component does not have."""
+    """Answer disco#items with the publish-subscribe service or, on a component, with no items."""
     _refuse_node(stanza)
     service = {"jid": addresses.pubsub_service(context.domain), "name": "Publish-Subscribe"}
     content = serialize.tag("item", service) if context.has_accounts else b""

@@ -32,7 +32,7 @@ def new_epoch_reason(copied: bool, known: Hardware, found: Hardware) -> NewEpoch
     """Return why a new epoch must begin, or `None` if the current one continues.
 
     Args:
-        copied: whether the database is the copy of a backup.
+        copied: whether the database was restored from a backup and not used since.
         known: the hardware recorded in the database.
         found: the hardware that the gateway runs on now.
     """

@@ -1,7 +1,7 @@
 """The table `epochs`: the epochs of this database, and the reason for which each began.
 
-Sequence numbers begin with 1 in each epoch. The id of a request from the gateway to a device
-contains the epoch in which the row of the requested message was written.
+Sequence numbers begin with 1 in each epoch. The id of a request that delivers a message of the
+outbox contains the epoch in which that message's row was written.
 """
 
 from __future__ import annotations

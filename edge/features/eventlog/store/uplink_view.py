@@ -10,9 +10,9 @@ from edge.engine import meta
 from edge.engine.database import Transaction
 
 SAMPLE_SIZES: Final = (200, 5_000)
-"""Numbers of latest segments from which the rate of sealing is estimated.
+"""Sizes, in segments, of the two samples from which the rate of sealing is estimated.
 
-The second number is used if the latest segments of the first number span less than an hour.
+The second sample is used if the first yields no rate, as when it spans less than an hour.
 """
 
 MAX_ROWS: Final = 1000

@@ -31,7 +31,7 @@ _CAUSED_BY_SOURCE: Final = frozenset({"limit", "message"})
 """Kinds of events that are caused by the event's source rather than by the gateway."""
 
 _MAX_LONG_DIGITS: Final = 18
-"""Digits that every `xs:long` can hold."""
+"""Number of digits that an `xs:long` can always hold."""
 
 
 def _encode(context: Context, notification: EventNotification) -> bytes:

@@ -95,7 +95,7 @@ def _number(kind: str, name: str, value: str) -> float:
 
 
 def decode_json(container: Element) -> list[tuple[str, NewEvent]]:
-    """Decode `<json/>` into one event per reading; raise `UnreadablePayload` for other content."""
+    """Decode `<json/>` into one event per reading; raise `UnreadablePayload` if it is invalid."""
     if len(container):
         raise UnreadablePayload("invalid JSON container: it has child elements")
     try:

@@ -135,8 +135,8 @@ def reroute_overflow(
 
     If messages are stored, a chat or normal message to the account's bare JID is stored, and sent
     when the session has acknowledged the stanzas before it. Such messages that this transaction has
-    sent to the session since are stored, too, to keep the order. The sender of any other message,
-    or of a request, gets an error.
+    sent to the session after these stanzas are stored, too, to keep the order. The sender of any
+    other message, or of a request, gets an error.
     """
     recipient = sessions.sender(tx, generation)
     if recipient is None:

@@ -300,7 +300,7 @@ class OutboxImage:
             del self.accounts[account]
 
     def of_source(self, source: str) -> Usage:
-        """Return the usage of a source, including its messages to accounts that are in custody."""
+        """Return the usage of a source, including its messages in custody that are for accounts."""
         used = self._sources.get(source)
         return Usage() if used is None else Usage(used.messages, used.bytes)
 

@@ -88,8 +88,9 @@ class _Unwritten:
     """The changes of a transaction that are not in the rows yet.
 
     Attributes:
-        rows: each changed row as it is in the table, and as it is now; `None` if it is not there.
-        new: the account's row and the body of each new row.
+        rows: each changed row as it is in the table (`None` if it is not) and as it is now (`None`
+            if it was removed).
+        new: for each new row, the row number of its account, and its body.
     """
 
     __slots__ = ("new", "rows")
@@ -126,11 +127,10 @@ def is_only_message(tx: Transaction, row: OutboxRow, generation: int) -> bool:
 def find_sendable(tx: Transaction, account: str, count: int) -> list[OutboxRow]:
     """Return the messages of an account among which the planner chooses.
 
-    These are all messages that have been sent and, unless those are `count` or more, the oldest
-    queued message of each source. Only the oldest `2 * count` of the latter are returned, which is
-    enough for `count` sources without a sent message. Left out are messages of revoked sources that
-    have not been sent, messages that belong or are addressed to a session that is not bound, and
-    all messages if the account is revoked.
+    These are all sent messages and, if there are fewer than `count`, the oldest queued message of
+    each source. The latter are limited to the oldest `2 * count`, so that at least `count` are from
+    sources without a sent message. Left out are queued messages of revoked sources, messages that
+    belong or are addressed to a session that is not bound, and all if the account is revoked.
     """
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     outbox = image.accounts.get(account)
@@ -317,10 +317,10 @@ def remove(tx: Transaction, row: OutboxRow) -> None:
 
 
 def usage(tx: Transaction, account: str, source: str) -> tuple[int, WaitingUsage]:
-    """Return how many messages of a source wait for an account, and all usage that quotas limit.
+    """Return the number of a source's messages waiting for an account, and the usage under quotas.
 
-    The usage is that of the account, of the source, and in total. Messages in custody that are for
-    an account are included, although they are not in its outbox yet.
+    The latter is the usage of the account, of the source, and of all outboxes. Messages in custody
+    for an account are included, although they are not in its outbox yet.
     """
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     outbox, of_source = image.accounts.get(account), image.of_source(source)
@@ -371,7 +371,7 @@ def find_orphans(tx: Transaction) -> list[OutboxRow]:
 
 
 def find_sent_to(tx: Transaction, account: str, session: str) -> list[OutboxRow]:
-    """Return the messages sent to a session of an account that have a running timer."""
+    """Return the messages that were sent to a session of an account and whose timer is running."""
     outbox = _image(tx).accounts.get(account)
     sent = () if outbox is None else tuple(outbox.sent.values())
     return [row for row in sent if row.session == session and row.due is not None]

@@ -32,13 +32,13 @@ from edge.xmpp import jid
 from edge.xmpp.jid import Jid
 
 PAGE_DIVISOR: Final = 8
-"""A page of contacts' presence, which is sent at once, takes at most one part in this many of a
-session's limits of unacknowledged stanzas and bytes.
+"""A page of contacts' presence, which is sent at once, takes at most a session's limits of
+unacknowledged stanzas and bytes, divided by this number.
 """
 
 REQUESTS_DIVISOR: Final = 4
-"""Pending subscription requests that are sent at once take at most one part in this many of a
-session's limits of unacknowledged stanzas and bytes.
+"""Pending subscription requests that are sent at once take at most a session's limits of
+unacknowledged stanzas and bytes, divided by this number.
 """
 
 PUBSUB_AVAILABLE: Final = Event[[Context, Transaction, Sender]]("available to pubsub")
@@ -123,7 +123,7 @@ def _may_see(tx: Transaction, sender: Sender, recipient: Recipient) -> bool:
 def _send_all(
     tx: Transaction, addressed_to: AddressedTo, recipients: Iterable[tuple[int, str]]
 ) -> None:
-    """Send a presence to sessions, each at the address by which it knows the sender."""
+    """Send a presence to sessions, given as pairs of a generation and the JID for the address."""
     for generation, to in recipients:
         tx.send(generation, addressed_to(to))
 
@@ -185,7 +185,7 @@ def _send_initial(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def _fitting(requests: Iterable[bytes], room: int) -> Iterator[bytes]:
-    """Yield the first requests that fit into `room` bytes; a later initial presence gets others."""
+    """Yield the first requests that fit into `room` bytes; later initial presence gets the rest."""
     for request in requests:
         room -= len(request)
         if room < 0:
@@ -313,7 +313,7 @@ def direct_available(
 def direct_unavailable(
     tx: Transaction, sender: Sender, target: Jid, addressed_to: AddressedTo
 ) -> None:
-    """Send unavailable presence to those sessions at an address that were sent the sender's."""
+    """Send unavailable presence to the sessions at an address that had got available presence."""
     was_directed = target.full in presence.directed_targets(tx, sender.generation)
     recipients = {one.generation for one in _recipients(tx, sender)}
     presence.remove_directed(tx, sender.generation, target.full)

@@ -58,9 +58,9 @@ def find_contact(tx: Transaction, name: str, jid: str) -> RosterItem | None:
 
 
 def own_roster(tx: Transaction, sender: Sender, relation: Relation) -> Party:
-    """Return the sender's account; `relation` is the sender's relation to the roster's account.
+    """Return the sender's account; raise `PresenceError` if it may not use the requested roster.
 
-    Raises `PresenceError` if the sender may not use the roster.
+    `relation` is the sender's relation to the account that has this roster.
     """
     own = find_party(tx, sender.bare, sender.account)
     if own is None or not access.may_use_roster(sender, relation):
@@ -123,7 +123,7 @@ def _exceeded_limit(context: Context, tx: Transaction, own: Party) -> ExceededLi
 
 
 def on_external_change(context: Context, tx: Transaction) -> None:
-    """Push the removal of contacts that an operator's command, another process, has removed."""
+    """Push the removal of contacts that an operator's command has removed in another process."""
     for account, name, jid in roster.take_removed(tx):
         push(context, tx, Party(account, f"{name}@{context.domain}"), RosterItem(jid))
 

@@ -166,7 +166,7 @@ def _apply_inbound(
 
 
 def _forward(tx: Transaction, bare: str, kind: SubscriptionType, stanza: bytes) -> None:
-    """Send a request to all available sessions; other stanzas to those that know the roster."""
+    """Send a request to available sessions, any other stanza to those that requested the roster."""
     is_request = kind is SubscriptionType.SUBSCRIBE
     for session in sessions.of_account(tx, bare):
         if session.available if is_request else session.interested:
@@ -200,7 +200,7 @@ def _check_room(
 ) -> None:
     """Raise `PresenceError` if a roster has no room for the item that the stanza adds.
 
-    A roster may have as many pending requests as contacts.
+    The limit of contacts also applies, separately, to pending requests.
     """
     limit = context.limits.roster_items
     item = roster.find(tx, own.account, jid)

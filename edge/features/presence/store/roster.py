@@ -74,7 +74,7 @@ class RosterItem(NamedTuple):
     groups: tuple[str, ...] = ()
 
     def with_state(self, state: SubscriptionState, request: bytes) -> RosterItem:
-        """Return the item in another state; keep `request` while that state awaits an answer."""
+        """Return the item in a new state; keep the first request received, if one is pending."""
         waits = FIELDS[state].pending
         kept = self.request or request if waits else None
         return self._replace(listed=self.listed or is_listed(state), state=state, request=kept)
@@ -120,7 +120,7 @@ def pending_requests(tx: Transaction, account: int, count: int) -> list[bytes]:
 
 
 def count(tx: Transaction, account: int, *, listed: bool) -> int:
-    """Return how many contacts a roster has or, without `listed`, requests of other JIDs."""
+    """Count the contacts of a roster or, without `listed`, the pending requests of other JIDs."""
     return int(tx.row(_COUNT, (account, listed))[0])
 
 
