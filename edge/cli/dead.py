@@ -48,7 +48,7 @@ def list_(folder: Path, as_json: bool, all_: bool) -> None:
 @folder_option
 @json_option("Print one JSON object; the time in ms since 1970 UTC.")
 def show(number: int, folder: Path, as_json: bool) -> None:
-    """Print the undeliverable message with the number ID, and its body."""
+    """Print undeliverable message ID and its body."""
     message, body = ops.show(folder, number)
     text = body.decode("utf-8", "backslashreplace")
     if as_json:

@@ -260,7 +260,7 @@ def _rows(found: DeviceStatus, now: int) -> Iterator[tuple[str, ...]]:
 
 
 def _session(session: ConnectedSession, now: int) -> tuple[str, ...]:
-    """Return the table cells of a session: those of `_HEADER` that do not describe its device."""
+    """Return the table cells that describe a session, in the order of `_HEADER`."""
     return (
         device_status.DETACHED if session.detached else device_status.ONLINE,
         _NONE if session.since is None else _time(session.since),

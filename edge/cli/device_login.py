@@ -19,9 +19,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 class Login(NamedTuple):
-    """The data for a login as a device; if `host` is empty, the JID's domain is the host.
+    """The login of a device, as arguments for the clients of `firmware_sim.device`.
 
-    The fields are arguments of the clients of `firmware_sim.device`.
+    If `host` is empty, the host is the domain of the JID.
     """
 
     jid: str
@@ -82,7 +82,7 @@ def read_login(
     port: int | None,
     direct_tls: bool,
 ) -> Login | None:
-    """Return the login as a device that the options describe, or `None` for the operator.
+    """Return the device login given by the options, or `None` to act as the operator.
 
     A JID without a resource gets a random one, so that no session of the device is replaced.
 
@@ -93,7 +93,7 @@ def read_login(
     """
     if jid is None:
         if any((password_stdin, password_file, certificate, key, ca, host, port, direct_tls)):
-            raise click.UsageError("options for a log-in over the network need --as JID")
+            raise click.UsageError("login options such as --password-file need --as JID")
         return None
     bare, _, resource = jid.partition("/")
     _check(jid, ca, certificate, key, password_stdin, password_file)
@@ -123,7 +123,7 @@ def _check(
     if ca is None:
         raise click.UsageError("--as needs --ca FILE, the CA certificate of the gateway")
     if (certificate is None) != (key is None):
-        raise click.UsageError("--certificate and --key belong together")
+        raise click.UsageError("--certificate and --key must be given together")
     if (certificate is not None) + password_stdin + (password_file is not None) != 1:
         raise click.UsageError(
             "--as needs exactly one of --password-stdin, --password-file and --certificate"

@@ -24,7 +24,7 @@ POLL_S: Final = 1.0
 
 
 class Output:
-    """A printer of at most `count` messages and items (`None`: any number) from `what`."""
+    """A printer of at most `count` messages and items (`None`: all); `what` names their source."""
 
     def __init__(self, what: str, count: int | None, as_json: bool) -> None:
         self.has_begun = False

@@ -86,7 +86,7 @@ async def send(
             try:
                 await device.flush(timeout)
             except TimeoutError:
-                kept = "" if outbox is None else f", and {outbox} keeps it for the next attempt"
+                kept = "" if outbox is None else f", and {outbox} keeps the message for a retry"
                 found = device.last_wait or "the message may have been delivered nevertheless"
                 raise NetworkError(
                     f"not confirmed in {timeout:g} s: {found}{kept}"
@@ -103,12 +103,12 @@ async def publish(
     options: Mapping[str, str],
     timeout: float,  # noqa: ASYNC109
 ) -> None:
-    """Publish the payloads of messages as items of a queue, by requests with publish options.
+    """Publish the payload of each message as an item of a queue, with the same publish options.
 
     Args:
         node: the name of the queue node.
         messages: texts of `<message/>` with one element each.
-        options: publish options, by registered name.
+        options: publish options, by registered name such as `pubsub#queue_ttl`.
         timeout: seconds for connecting, and then for each answer.
 
     Raises:
@@ -138,7 +138,7 @@ async def listen(
     timeout: float,  # noqa: ASYNC109
     idle: float | None,
 ) -> None:
-    """Receive items of `targets`; if there are none, receive messages to the device.
+    """Receive items of `targets`; without targets, receive the messages to the device.
 
     Args:
         targets: names of nodes, filters or shares.
@@ -246,9 +246,9 @@ async def _first_success(
     client: _Client,
     timeout: float,  # noqa: ASYNC109
 ) -> None:
-    """Wait until `success` ends.
+    """Wait until `success` ends, for at most `timeout` seconds.
 
-    Raises `NetworkError` if an attempt to connect fails before, or after `timeout` seconds.
+    Raises `NetworkError` when this time is over, or as soon as an attempt to connect fails.
     """
     succeeded, failed = asyncio.create_task(success), asyncio.create_task(_failure(client))
     try:

@@ -26,8 +26,8 @@ def status(folder: Path, as_json: bool) -> None:
     """Print the status of the gateway.
 
     This includes the waiting messages, items, events and segments, and the use of each limit. If
-    the gateway is not running, values that only the process knows are shown as `-`. For a limit per
-    source or account, the one that uses most is shown.
+    the gateway is not running, values that only the process knows are shown as `-`. If a limit
+    applies to each source, account, node or lane, the largest use is shown, and whose it is.
     """
     found = ops.read(folder)
     lines = _lines(found)

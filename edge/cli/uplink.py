@@ -143,7 +143,7 @@ def _facts(found: UplinkStatus, route: Route) -> list[tuple[str, str]]:
 
 
 def _notice(found: UplinkStatus) -> str:
-    """Format the last notice; a later upload is mentioned, because it resolved the problem."""
+    """Format the uplink's last notice; if an upload followed, add that the problem is resolved."""
     notice = found.last_notice
     if notice is None:
         return _NONE

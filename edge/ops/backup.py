@@ -117,8 +117,8 @@ def restore(place: Path, folder: Path) -> Manifest:
             )
         if not snapshot.check(temporary / database.FILE_NAME, current_time.now(), epochs.is_copy):
             raise SetupError(
-                f"{place} is not an unchanged backup: its {database.FILE_NAME} is not a copy that"
-                " `fieldpost backup` made"
+                f"{place} is damaged or was changed: `fieldpost backup` did not write its"
+                f" {database.FILE_NAME}"
             )
         for path in (temporary, *(path for path in temporary.rglob("*") if path.is_dir())):
             fsync_folder(path)
@@ -155,7 +155,7 @@ def _inside(folder: Path, name: str) -> Path:
 
 
 def _below(folder: Path) -> list[Path]:
-    """Return the files of keys and certificates, except temporary ones."""
+    """Return all files in the folders of keys and certificates, except temporary ones."""
     found = [path for name in _FOLDERS for path in sorted((folder / name).rglob("*"))]
     return [
         path

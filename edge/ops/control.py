@@ -67,7 +67,7 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
 
     `build` is "compiled" or "pure" (`build_kind`), `service` the service time in seconds, `uptime`
     the process uptime in seconds, `boot` the kernel's id of the boot. `limits` are the values in
-    force, by option; `used` is the use of the limits that the process counts.
+    force, by option; `used` is the use of each limit that the process itself counts.
     """
 
     version: str
@@ -123,7 +123,7 @@ class QueueAttendance(Struct, frozen=True, kw_only=True):
 def short_path(folder: Path) -> Iterator[str]:
     """Yield a path of at most 107 bytes, the kernel's maximum, to the control socket.
 
-    The path does not depend on the length of the folder's path, and is valid inside the block.
+    It is this short even if the folder's path is long, and is valid only inside the block.
     Raises `OSError` if there is no such folder.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -254,8 +254,8 @@ def _query(
 ) -> T | None:
     """Send a request and return its answer, or `None` if the gateway is not running.
 
-    `changes` is whether repeating the request could do harm. Then errors without an answer say
-    that the request may have been performed.
+    `changes` is whether repeating the request could do harm. If so and no answer arrives, the text
+    of the error says that the request may have been performed.
     """
     advice = _PERFORMED if changes else "; try again"
     try:
@@ -274,7 +274,7 @@ def _query(
 
 
 def _decode(folder: Path, line: bytes, type: type[T], closed: str) -> T:
-    """Decode an answer; raise `SetupError` if that fails, with `closed` if it is not complete."""
+    """Decode an answer; raise `SetupError` if it is invalid, with the text `closed` if cut off."""
     if not line.endswith(b"\n"):
         problem = closed
     elif line == DATABASE_ERROR:

@@ -19,7 +19,7 @@ IN_DOUBT_HELP: Final = (
 
 
 def list_all(folder: Path) -> Iterator[StoredDeadLetter]:
-    """Yield all dead letters, oldest first, as `read_pages` reads them."""
+    """Yield all dead letters, oldest first, in several transactions (see `read_pages`)."""
     return read_pages(folder, 0, dead_letters.list_page, lambda message: message.row)
 
 

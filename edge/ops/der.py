@@ -24,7 +24,7 @@ _END: Final = "-----END CERTIFICATE-----"
 
 
 class CertificateFields(NamedTuple):
-    """The names of a certificate in DER, and its dates in ms since 1970 UTC."""
+    """The issuer and subject of a certificate, in DER, and its dates in ms since 1970 UTC."""
 
     issuer: bytes
     subject: bytes

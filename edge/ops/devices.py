@@ -34,7 +34,10 @@ _SERVER_LOGINS: Final = (
     "the gateway is a component (xmpp.component); manage passwords and certificates on its server"
 )
 
-_NO_DELIVERY: Final = "the gateway is a component (xmpp.component); its server delivers messages"
+_NO_DELIVERY: Final = (
+    "downgrade cannot be set, because the gateway is a component (xmpp.component): its server"
+    " delivers messages"
+)
 
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 
@@ -74,11 +77,11 @@ def add(
 ) -> NewDevice:
     """Add a device.
 
-    If `password` is `None`, one is generated, unless the device gets a `certificate`. Passwords are
-    not stored. `downgrade` is explained at `device_status.Device`. If the gateway is a component,
-    `name` is the bare JID of a user of its server, and neither password nor certificate may be
-    given. Raises `SetupError` if the name is invalid or exists, the password is invalid, or the CA
-    cannot sign.
+    If `password` is `None`, one is generated, unless the device gets a `certificate`. Messages from
+    a device that is not `trusted` are refused. `downgrade` is explained at `device_status.Device`.
+    If the gateway is a component, `name` is the bare JID of a user of its server, and neither
+    password nor certificate may be given. Raises `SetupError` if the name is invalid or exists, the
+    password is invalid, or the CA cannot sign.
     """
     settings = load.load(folder)
     _check_name(settings, name)

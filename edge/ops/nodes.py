@@ -25,10 +25,10 @@ _PREFIX: Final = "pubsub#"
 
 
 class NodeSummary(NamedTuple):
-    """A node; `items` and `bytes` count its stored items, or the items in its queue.
+    """A node; `items` and `bytes` count its stored items or, for a queue node, its queue's items.
 
-    `subscribers` counts the subscriptions to the node, but not those to filters; these
-    subscriptions are the members of a queue node.
+    `subscribers` counts the subscriptions to the node itself, not those to filters that match it.
+    For a queue node, this is the number of its members.
     """
 
     name: str
@@ -40,7 +40,7 @@ class NodeSummary(NamedTuple):
 
 
 def list_all(folder: Path) -> Iterator[NodeSummary]:
-    """Yield all nodes, ordered by name, as `read_pages` reads them."""
+    """Yield all nodes, ordered by name, in several transactions (see `read_pages`)."""
     return read_pages(folder, "", _page, lambda node: node.name)
 
 

@@ -56,7 +56,7 @@ _UNREACHABLE: Final = {
     NO_DESTINATION: "there is no such account, or it is revoked",
     NOBODY_THERE: "it has no available session, and the message is not stored",
 }
-"""The error text for each rule that can refuse a plain message; other rules are limits."""
+"""Error texts for refused plain messages, by rule. A rule that is not listed is a limit."""
 
 
 def check_filters(filters: list[str]) -> tuple[str, ...]:
@@ -144,7 +144,7 @@ def _hand_over(context: Context, tx: Transaction, request: SendMessage, body: by
 
 
 def _publish(context: Context, tx: Transaction, request: SendMessage, body: bytes) -> None:
-    """Publish the item in a message with the request's options, which the message cannot carry."""
+    """Publish the item that is in the message `body`, with the publish options of the request."""
     destination, to = destinations.find(context, request.to)
     contents = destination.read(context, body, to)
     if contents.item is None:

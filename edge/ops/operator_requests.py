@@ -15,8 +15,8 @@ from edge.errors import FieldpostError
 class SendMessage(Struct, frozen=True, tag="send"):
     """A request to send a message, the text of a `<message/>`, at QoS level 0, 1 or 2.
 
-    `to` is the recipient's address. If there are publish `options`, by registered name, it must be
-    the address of a queue node.
+    `to` is the recipient's address. It must be that of a queue node if there are publish `options`
+    (by registered name, such as `pubsub#queue_ttl`).
     """
 
     to: str

@@ -107,7 +107,7 @@ def read_item(xml: str) -> Item:
     """Read the item in a message: its only element, or an `<item/>` with a payload.
 
     Raises:
-        PayloadError: the message does not contain one element.
+        PayloadError: the message does not contain exactly one element.
     """
     found, id = list(_parse(xml)), ""
     if len(found) == 1 and found[0].tag == _ITEM:

@@ -56,7 +56,7 @@ def find(tx: Transaction, name: str) -> Overview:
 
 
 def all_queues(folder: Path) -> Iterator[Overview]:
-    """Yield all queues, the oldest first, as `read_pages` reads them."""
+    """Yield all queues, oldest first, in several transactions (see `read_pages`)."""
     return read_pages(folder, 0, overview.page, lambda queue: queue.id)
 
 
@@ -128,7 +128,7 @@ def _in_batches(
 
 
 def get(folder: Path, name: str) -> Overview:
-    """Return a queue with its counts; raises `SetupError` if there is no queue of this name."""
+    """Return the queue named `name`, as `find` does, in a transaction of its own."""
     with reading(folder) as tx:
         return find(tx, name)
 

@@ -54,8 +54,8 @@ PROCESS_LIMITS: Final = frozenset(
 class Limit(NamedTuple):
     """An option of `[limits]` and its use.
 
-    `counted` is false for options that have no use, such as times and sizes of one stanza. `used`
-    is `None` for them, and if the use is unknown because the gateway does not answer.
+    `counted` is false if there is no use to count, as for times and the size of one stanza. Then
+    `used` is `None`, as it is if the use is unknown because the gateway does not answer.
     """
 
     name: str

@@ -51,9 +51,9 @@ _MARK_FOLDER: Final = "mount the folder and mark it, see docs/how-to/ship-to-the
 class Route(NamedTuple):
     """The configured route to the centre.
 
-    `target` is the URL or the folder (empty: none), `problem` the reason why it cannot be used, and
-    `remedy` what to do about the problem. The begin and the end of the certificate's validity are
-    in ms since 1970 UTC.
+    `target` is the URL or the folder (the enrolment file if that cannot be used; empty without a
+    route), `problem` why the route cannot be used, and `remedy` what to do about it. The begin and
+    the end of the certificate's validity are in ms since 1970 UTC.
     """
 
     target: str
@@ -85,7 +85,7 @@ class Epoch(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """The state of a lane: see `LaneStatus` of the event log's store.
+    """The state of a lane; the fields not explained here are those of `uplink_view.LaneStatus`.
 
     `oldest` is when the oldest waiting segment was sealed (ms since 1970 UTC). `share` is the part
     of the backlog, in bytes, that is guaranteed to the lane.
@@ -104,8 +104,8 @@ class Lane(NamedTuple):
 class UplinkStatus(NamedTuple):
     """The state of the uplink.
 
-    `rejected` are segments that the centre rejected for good, `lost` the dropped ranges of events
-    that the centre does not know yet. `last_upload` is in ms since 1970 UTC. `quota` is the maximum
+    `rejected` are segments that the centre rejected for good, `lost` the ranges of dropped events
+    of which it has not been told yet. `last_upload` is in ms since 1970 UTC. `quota` is the maximum
     size of the backlog in bytes. `hours_until_full` is the time in which the backlog becomes full
     if nothing is uploaded; it is `None` until the rate was measured for an hour.
     """
@@ -187,7 +187,7 @@ def route(folder: Path, settings: Config) -> Route:
 
 
 def probe(route: Route, epoch: str) -> CentreAnswer | None:
-    """Query what the centre has of `epoch`; return `None` if no usable centre is configured."""
+    """Check access by a query about `epoch`; return `None` if no usable centre is configured."""
     if route.enrolment is None or route.problem is not None:
         return None
     return asyncio.run(_probe(route.enrolment, epoch))

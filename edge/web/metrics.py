@@ -57,8 +57,8 @@ def _process_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[F
         [(labels(state=state), count) for state, count in status.waiting._asdict().items()],
     )
     meaning = (
-        "Used part of a limit from [limits], in the unit of the option; for a limit per"
-        " source, of the source that uses most."
+        "Used part of a limit from [limits], in the unit of the option; for a limit of"
+        " each source, account, node or lane, the largest use."
     )
     yield Family("limit_used", GAUGE, meaning, _limits(snapshot, allowed=False))
     meaning = "Value of a limit from [limits], in the unit of the option."

@@ -110,7 +110,7 @@ def unsealed(
 
 
 def backlog(found: UplinkStatus, target: str, now: int) -> Iterator[Finding]:
-    """Check the size of the backlog and the time since the last upload."""
+    """Check the size of the backlog and, if there is a `target`, the time since the last upload."""
     waiting = sum(lane.bytes for lane in found.lanes)
     text = f"the backlog uses {size(waiting)} of {size(found.quota)}"
     if target and waiting:
@@ -132,7 +132,7 @@ def backlog(found: UplinkStatus, target: str, now: int) -> Iterator[Finding]:
         yield Finding("backlog", NOTICE, text, "see the reason in `fieldpost uplink status`")
     if found.lost:
         ranges = plural(len(found.lost), "range of events was", "ranges of events were")
-        text = f"{ranges} dropped, which the centre does not know yet"
+        text = f"{ranges} dropped, and the centre has not been told yet"
         yield Finding("backlog", NOTICE, text, "see `fieldpost uplink status`")
 
 

@@ -44,7 +44,7 @@ def fieldpost(*words: object, text: str = "") -> Result:
         (["listen"], "by --dir, or a device by --as"),
         (["listen", "--dir", "d"], "name a NODE or FILTER"),
         (["listen", "--take", "q", "node", "--dir", "d"], "cannot be used together"),
-        (["listen", "--as", "a@gw.example", "--ca", "c", "--key", "k"], "belong together"),
+        (["listen", "--as", "a@gw.example", "--ca", "c", "--key", "k"], "given together"),
         (["node", "create", "n", "--set", "title", "--dir", "d"], "is not OPTION=VALUE"),
     ],
 )
