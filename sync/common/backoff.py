@@ -38,8 +38,8 @@ class Backoff:
     """Longest wait in seconds; after an outage, a client reconnects within this time."""
 
     denied: float = 60.0
-    """Upper bound of the first wait after a refused login, in seconds. Only a person can correct
-    the cause, so that it is higher than after other failures."""
+    """Upper bound of the first wait after a refused login, in seconds. It is higher than after
+    other failures, because only a person can correct the cause."""
 
     def __post_init__(self) -> None:
         """Raise ValueError unless 0 < `least` <= `denied` <= `most`."""
@@ -47,7 +47,7 @@ class Backoff:
             raise ValueError("the bounds must be 0 < least <= denied <= most")
 
     def delay(self, failures: int, chance: float) -> float:
-        """Return the seconds to wait after `failures` failures in a row (see `delay`)."""
+        """Return the seconds to wait after `failures` failures in a row, except refused logins."""
         return delay(failures, chance, self.least, self.most)
 
     def delay_denied(self, failures: int, chance: float) -> float:

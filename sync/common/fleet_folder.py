@@ -68,7 +68,7 @@ class FleetFolder:
     gateways: Path = field(init=False)
     """The enrolment record of each gateway."""
     incoming: Path = field(init=False)
-    """Incomplete uploads, in a folder for each kind of process that receives segments."""
+    """Unfinished files, in folders for uploads, resumable uploads and imports."""
     landing: Path = field(init=False)
     """Segments that were acknowledged to their gateways and are not in the tables yet."""
     aside: Path = field(init=False)

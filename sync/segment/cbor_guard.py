@@ -101,7 +101,7 @@ def _head(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def _items(major: int, argument: int) -> tuple[int, set[bytes] | None]:
-    """Return the number of items in a container, and an empty set of keys for a map, else None."""
+    """Return the number of items in a container and, for a map, an empty set for its keys."""
     if major == _MAP:
         return 2 * argument, set()
     if major == _ARRAY:

@@ -51,7 +51,7 @@ def decode(data: bytes) -> Segment:
 def decode_columns(
     data: bytes, readers: Mapping[str, Reader] | None = None
 ) -> tuple[SegmentHeader, dict[str, Any]]:
-    """Return a segment's header, and for each field of `Event`, in its order, the list of values.
+    """Return a segment's header, and a dict from each field of `Event`, in order, to its values.
 
     Absent values are None; tags are a dict for each event, possibly empty. `readers` replaces
     `READERS` to decode columns to other types than lists. Raises `SegmentError`.

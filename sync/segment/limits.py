@@ -52,7 +52,7 @@ MAX_SEQ: Final = 2**63 - 1
 bytes of disk in use: SQL and Parquet have signed 64-bit integers."""
 
 MIN_TIME: Final = -62_135_596_800_000
-"""Milliseconds since 1970: the start of the year 1, the earliest common to date libraries."""
+"""Milliseconds since 1970: the start of the year 1, the earliest that all date libraries know."""
 
 MAX_TIME: Final = 253_402_300_799_999
-"""Milliseconds since 1970: the end of the year 9999, the latest common to date libraries."""
+"""Milliseconds since 1970: the end of the year 9999, the latest that all date libraries know."""

@@ -78,12 +78,11 @@ class SegmentHeader:
     """A segment's header: its identity, and the state of the gateway when the segment was sealed.
 
     `previous` is the digest of the preceding segment of the lane and epoch (32 bytes; zeros for the
-    first).
-    `boot` identifies the gateway's run. `sealed_at` is milliseconds since 1970 UTC by the gateway's
-    clock, `clock` whether this clock was synchronised, `service_seconds` the gateway's service
-    time. `firmware` and `software` are the versions of the operating system and of Fieldpost.
-    `config_hash` is the hash of the configuration, `disk_used` the size of the gateway's folder in
-    bytes. `dropped` are the ranges that the lane lost since its preceding segment.
+    first). `boot` is the kernel's id of the boot. `sealed_at` is milliseconds since 1970 UTC by the
+    gateway's clock, `clock` whether this clock was synchronised, `service_seconds` the gateway's
+    service time. `firmware` and `software` are the versions of the operating system and of
+    Fieldpost. `config_hash` is the hash of the configuration, `disk_used` the size of the gateway's
+    folder in bytes. `dropped` are the ranges that the lane lost since its preceding segment.
     """
 
     gateway: str

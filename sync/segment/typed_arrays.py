@@ -76,9 +76,9 @@ def smallest_type(numbers: Sequence[int]) -> int:
 def unpack_array(
     item: Any, tags: Sequence[int], least: int, most: int | None = None
 ) -> tuple[Any, ...]:
-    """Decode a typed array of `least` to `most` numbers that has a CBOR tag in `tags`.
+    """Decode a typed array whose CBOR tag is in `tags`.
 
-    `most` is `least` by default.
+    It must have `least` to `most` numbers; `most` is `least` by default.
 
     Raises `SegmentError` with the reason `column`.
     """

@@ -168,7 +168,7 @@ def _check(gateway: str, url: str) -> None:
 def _refuse_to_overwrite(
     fleet: FleetFolder, gateway: str, out: Path | None, *, renew: bool
 ) -> None:
-    """Raise FleetError, unless `renew`, if the gateway is enrolled or the file `out` exists."""
+    """Unless `renew`, raise FleetError if the gateway is enrolled or the file `out` exists."""
     from sync.receiver.gateways import GatewayRegistry, already_enrolled
 
     if renew:
@@ -181,9 +181,9 @@ def _refuse_to_overwrite(
 
 
 def _prepare_certificates(fleet: FleetFolder, hosts: tuple[str, ...], ca: Path | None) -> str:
-    """Issue the receiver's certificate for `hosts`; return the authority that the gateway trusts.
+    """Issue the receiver's certificate for `hosts`; return the CA for the gateway to trust, in PEM.
 
-    This is the content of the PEM file `ca`, or the centre's own authority if `ca` is None.
+    This is the content of the file `ca`, or the centre's own CA certificate if `ca` is None.
     """
     from sync.receiver.pki import Authority
 

@@ -65,7 +65,7 @@ def show(file: str, folder: Path, *, as_json: bool) -> None:
 @fleet_dir
 @click.option("--reason", help="Re-admit all files that were refused for this reason.")
 def readmit(files: tuple[str, ...], folder: Path, *, reason: str | None) -> None:
-    """Move FILES back, so that the next ingest examines them again.
+    """Move FILES back to the landing, so that the next ingest examines them again.
 
     Exit status 1 if a file could not be moved.
     """
