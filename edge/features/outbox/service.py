@@ -294,7 +294,7 @@ def _plan(
 
 def _candidate(row: OutboxRow, targets: Targets, in_flight: bool) -> Candidate:
     own = None
-    if row.only_session is not None and targets.send is None:
+    if row.only_session is not None:
         session = targets.target_of(row)
         own = None if session is None else targets.input_for(session)
     return Candidate(row.row, row.source, row.qos, row.state, row.bytes, in_flight, row.held, own)

@@ -170,7 +170,7 @@ LINES = st.lists(
         bytes=st.integers(1, 50_000),
         in_flight=st.booleans(),
         held=st.booleans(),
-        own=st.sampled_from([None, Input.SEND]),
+        own=st.sampled_from([None, Input.SEND, Input.SEND_PLAIN]),
     ),
     max_size=12,
     unique_by=lambda found: found.row,
