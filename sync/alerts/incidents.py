@@ -27,8 +27,8 @@ CALM_MS: Final = 2 * MAX_REPEAT_MS
 """Time in ms without an alert after which a subject no longer counts as failing repeatedly."""
 
 HOLD_MS: Final = 3_600_000
-"""Delay in ms of an alert about a problem that is known from delayed segments: within this time,
-the rest of a day's backlog arrives. Segments seem delayed, too, if a gateway's clock is behind."""
+"""Delay in ms of an alert about a problem that is known from delayed segments: the rest of a day's
+backlog arrives in this time. Segments of a gateway whose clock is behind seem delayed, too."""
 
 FORGET_MS: Final = 30 * DAY_MS
 """Time in ms without new data after which a subject is no longer monitored, and its alert ends."""
@@ -47,7 +47,7 @@ class Alert(msgspec.Struct, frozen=True):
 
     `since` and `until` are by the gateway's clock; for the kinds `silent` and `ingest_behind`, by
     the centre's. `id` is the same for start and end of an incident, and for repeated deliveries.
-    `held` counts this subject's problems that ended without an alert since its last alert.
+    `held` counts the problems of this subject that ended without an alert after its last one.
     """
 
     id: str
@@ -79,11 +79,12 @@ class Incident(
     """The incident of a subject, active while `since` (ms) is set.
 
     `noticed_day` is the start of the day on which the problem was last noticed. `pending_since` is
-    when a problem without an alert was noticed, `suppressed` whether that alert waits because the
-    last one is recent, `suppressed_count` the number of problems that ended in this state.
-    `raised_at` is the time of the last alert, `min_interval` the minimum time from it to the next
-    alert, `ended_at` when the last incident had ended; all times in ms. `fixed_id` is the id of an
-    active incident whose `since` was changed after its alert; otherwise it is empty.
+    when a problem without an alert was noticed; `suppressed` is true if its alert waits because the
+    last one is recent. `suppressed_count` is the number of problems, after the last alert, that
+    ended while their alert waited. `raised_at` is the time of the last alert, `min_interval` the
+    minimum time from it to the next one, `ended_at` the end of the previous incident; all times are
+    in ms. `fixed_id` is the id of an active incident whose `since` was changed after its alert;
+    otherwise it is empty.
     """
 
     kind: Kind

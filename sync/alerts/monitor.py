@@ -99,7 +99,7 @@ class AlertMonitor:
         """Read the new batches of the tables; return the state, and whether it changed.
 
         After a failure, the next call continues from the saved state. If the centre's clock was set
-        back, the tables are read again: while it was ahead, facts that looked too old were deleted.
+        back, the tables are read again: a clock that is ahead makes facts look too old to be kept.
         """
         if self._state is not None and is_ahead_of(self._state, now):
             self._state = None
@@ -124,7 +124,7 @@ class AlertMonitor:
     async def run(self, stopping: asyncio.Event, interval_s: float = INTERVAL_S) -> None:
         """Check and deliver every `interval_s` seconds until `stopping` is set.
 
-        Raises the exception of the last of `MAX_FAILURES` failed rounds in a row.
+        After `MAX_FAILURES` failed rounds in a row, raises the exception of the last one.
         """
         failures = 0
         while not stopping.is_set():
@@ -163,7 +163,7 @@ class AlertMonitor:
         counts[""] = state.unmonitored
         for gateway, events in sorted(counts.items()):
             if events and gateway not in self._warned:
-                text = "queues, limits or sensors are not monitored: too many, or too long names"
+                text = "too many queues, limits or sensors, or too long names: some are not monitored"
                 if not gateway:
                     text = "some gateways are not monitored: there are too many"
                 log_event(WARNING, "limit", text=text, gateway=gateway, events=events)

@@ -59,7 +59,7 @@ class AlertJournal(
     dropped: int = 0
 
     def enqueue(self, alerts: list[Alert], *, webhook: bool) -> int:
-        """Enqueue alerts for the output and, if `webhook`, for it; return how many were dropped."""
+        """Queue alerts for output and, if `webhook`, for sending; return how many were dropped."""
         dropped = _push(self.output_queue, alerts, MAX_OUTPUT_QUEUE)
         if webhook:
             dropped += _push(self.webhook_queue, alerts, MAX_WEBHOOK_QUEUE)

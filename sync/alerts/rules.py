@@ -62,17 +62,17 @@ INGEST_BEHIND_S: Final = 900.0
 two minutes, and maintenance may lock the tables for some minutes."""
 
 NEW_GATEWAY_TIMEOUT_S: Final = 3_600.0
-"""Shortest silence timeout in seconds of a gateway with too few segments to know how often it seals
-them. At the usual interval there are enough after half an hour."""
+"""Minimum silence timeout in seconds while a gateway has too few segments to show how often it
+seals them. At the usual interval there are enough after half an hour."""
 
 MAX_TIMEOUT_S: Final = 30 * 86_400.0
-"""Longest silence timeout in seconds. A gateway without data for longer is no longer monitored."""
+"""Maximum silence timeout in seconds. A gateway without data for longer is no longer monitored."""
 
 
 class Subject(NamedTuple):
     """The kind of a problem, its gateway ("" for the centre), and the name of what has the problem.
 
-    That is a queue, limit, sensor or silent gateway, or the `fleet` or `ingest` of the centre.
+    The name is that of a queue, limit, sensor or silent gateway, or `fleet` or `ingest`.
     """
 
     kind: Kind
@@ -175,8 +175,8 @@ def judge_queue(
 def _stuck_since(depths: Sequence[QueueDepth]) -> int | None:
     """Return since when (ms) a stuck queue has delivered nothing; None if it is not stuck.
 
-    If two events are too far apart, nothing is known about the time between them, and the later one
-    counts as the start.
+    If two depth events are too far apart, nothing is known about the time between them: the time
+    without deliveries then begins at the later one.
     """
     begin: int | None = None
     stuck: int | None = None
@@ -214,8 +214,8 @@ def judge_refusals(key: Subject, gateway: GatewayState, counts: RefusalCounts) -
         since -= 1
     source = f" from {counts.source}" if counts.source else ""
     text = (
-        f"{latest} refusals because of {key.subject} in an hour; usual are {usual} in the worst "
-        f"hour of a day. The last one was{source} at {format_time(counts.last.time)}."
+        f"{latest} refusals because of {key.subject} in an hour; the worst hour of a usual day has "
+        f"{usual}. The last one was{source} at {format_time(counts.last.time)}."
     )
     late = _is_late(gateway.system_segments, gateway.last_event)
     yield problem(key, since * HOUR_MS, counts.last.time, text, late=late)
@@ -233,7 +233,7 @@ def _usual_worst_hour(gateway: GatewayState, counts: RefusalCounts, hour: int) -
 
 
 class KnownUntil(NamedTuple):
-    """Time until which a gateway's readings are complete; `late` if delayed segments show it."""
+    """Time until which a gateway's readings are complete; `late` if a late segment shows it."""
 
     time: int
     late: bool
@@ -242,9 +242,9 @@ class KnownUntil(NamedTuple):
 def known_until(gateway: GatewayState) -> KnownUntil | None:
     """Return the time until which a gateway's readings are complete.
 
-    That is the time of the last reading or, if that is later, the time of the last system event
-    minus the silence timeout, within which the gateway would have shipped further readings. While
-    readings arrive late, it is always the time of the last reading.
+    That is the later of two times: the last reading, and the last system event minus the silence
+    timeout, because readings from before then would have arrived before that event. While readings
+    arrive late, only the last reading counts.
     """
     segments = (*gateway.system_segments, *gateway.reading_segments)
     newest = max((each.arrived for each in segments), default=0)
@@ -260,10 +260,9 @@ def known_until(gateway: GatewayState) -> KnownUntil | None:
 
 
 def _readings_resumed(gateway: GatewayState) -> int:
-    """Return when (ms) readings resumed after the last gap in their numbers; 0 without a gap.
+    """Return when (ms) readings resumed after the last gap in their sequence numbers; else 0.
 
-    That is when the segment after the gap was sealed, or its arrival if that is earlier, because
-    the gateway's clock is fast.
+    That is when the segment after the gap was sealed or, if the gateway's clock is fast, arrived.
     """
     sealed = [
         min(after.sealed, after.arrived)
@@ -297,8 +296,8 @@ def judge_sensor(
     reset = gateway.last_reset.time if gateway.last_reset else 0
     if until.time - max(last, reset, resumed) > limit:
         text = (
-            f"No reading since {format_time(last)}, as known at {format_time(until.time)}; the "
-            f"usual interval is {format_duration(1000 * usual)}."
+            f"No reading from {format_time(last)} to {format_time(until.time)}; the usual "
+            f"interval is {format_duration(1000 * usual)}."
         )
         yield problem(key, last, until.time, text, late=until.late)
     elif until.time - last <= limit and active_since != last:

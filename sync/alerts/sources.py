@@ -47,8 +47,7 @@ _SEGMENT_COLUMNS: Final = (
 def scan_landing(segments: Storage, now: int) -> dict[str, LandingBacklog]:
     """Return the segments that wait at `now` (ms since 1970 UTC), by gateway. Raises OSError.
 
-    Only the files of a gateway that seems silent are opened, because a waiting segment may contain
-    its clean stop.
+    Files are opened only if their gateway seems silent, to find out whether it stopped cleanly.
     """
     files: dict[str, list[File]] = {}
     for path, file in waiting_files(segments).items():
@@ -94,8 +93,8 @@ def read_batches(
 ) -> tuple[FleetState, bool]:
     """Add the rows of all new batches to the state; return it, and whether it changed.
 
-    The files are those that the tables' log lists, without those written by maintenance. Without a
-    state to continue from, or if the log or a file is gone, the last `HISTORY_DAYS` are read. The
+    The tables' log names the new files; those that maintenance wrote are skipped. Without a state
+    to continue from, or if a log entry or a file is gone, the last `HISTORY_DAYS` are read. The
     tables are not changed, and no lease is needed. Raises OSError and FleetError when the tables
     cannot be read.
     """
@@ -153,7 +152,7 @@ def read_segments(state: FleetState, files: Iterable[str], since: int = 0) -> No
 
 
 def read_events(state: FleetState, files: Iterable[str]) -> None:
-    """Add rows of the table `events` to the state. Add the segments of their gateways first."""
+    """Add rows of the table `events` to the state, if `read_segments` has added their gateway."""
     for row in _rows(
         files, Event._fields, lambda batch: batch.filter(pc.is_in(batch["lane"], value_set=_LANES))
     ):

@@ -74,7 +74,7 @@ class Event(NamedTuple):
 class Segment(NamedTuple):
     """An accepted segment of a lane, with its first and last sequence number.
 
-    `sealed` and `arrived` are in ms since 1970 UTC; `service` is the service second of sealing.
+    `sealed` and `arrived` are in ms since 1970 UTC; `service` is `sealed` in service seconds.
     """
 
     epoch: str
@@ -94,7 +94,7 @@ class EventPosition(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """A system event that shows that the gateway runs or, by `name`, that it stopped cleanly."""
+    """A system event of a running gateway or, if `name` is `stop`, of its clean stop."""
 
     epoch: str
     seq: int
@@ -116,7 +116,7 @@ class QueueDepth(NamedTuple):
 
 
 class RefusalCounts(msgspec.Struct):
-    """Refusals because of one limit: counts by hour since 1970, the last one, and its source."""
+    """Refusals because of one limit: counts by hour since 1970, last refusal, and its source."""
 
     hours: dict[int, int]
     last: EventPosition
@@ -178,8 +178,8 @@ class FleetState(
 ):
     """The facts about the fleet.
 
-    `arrival_minutes` are the minutes since 1970 in which something arrived, `versions` the
-    versions of the tables that are included. `unmonitored` counts arrivals of gateways that are not
+    `arrival_minutes` are the minutes since 1970 in which something arrived. `versions` has, by
+    table, the last version that was read. `unmonitored` counts arrivals of gateways that are not
     monitored.
     """
 

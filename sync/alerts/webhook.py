@@ -39,7 +39,7 @@ _REJECTIONS: Final = (400, 413, 415, 422)
 def check_url(url: str, token: str = "") -> str:
     """Return the URL if it is allowed: HTTPS, or HTTP within this machine.
 
-    It may contain a user only without a `token`, because both use the same header. Raises
+    With a `token`, the URL must not contain a user name, because both use the same header. Raises
     FleetError, whose text does not repeat the URL, because it may contain a secret.
     """
     try:
@@ -48,7 +48,7 @@ def check_url(url: str, token: str = "") -> str:
     except ValueError:
         host, parts = "", urlsplit("")
     if host and token and parts.username is not None:
-        msg = "the webhook's URL cannot contain a user if a token is set; remove one of the two"
+        msg = "the webhook's URL cannot contain a user name if a token is set; remove one of them"
         raise FleetError(msg)
     if parts.scheme == "https" and host:
         return url
@@ -80,7 +80,7 @@ class Webhook:
     ) -> int:
         """Send queued alerts; remove those that were sent or discarded and return how many.
 
-        Stops at the first failure; until the wait after it is over, further calls send nothing.
+        Stops at the first failure. Further calls send nothing until it is time to try again.
         Failures of the network or the receiver are logged, not raised.
         """
         began = self.clock()

@@ -143,7 +143,7 @@ def test_refusals_surge_above_the_usual() -> None:
     surge = found[REFUSALS]
     assert isinstance(surge, Problem)
     assert (surge.since, surge.until) == (NOON, NOON + MINUTE)
-    assert "in an hour; usual are 3 in the worst" in surge.text
+    assert "in an hour; the worst hour of a usual day has 3." in surge.text
     assert "x@gw.example" in surge.text
     quiet = told(state, site, "system", [(NOON + 2 * HOUR, heartbeat_event())])[REFUSALS]
     assert isinstance(quiet, AllClear)
