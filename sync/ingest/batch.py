@@ -59,7 +59,7 @@ def _judge(rows: Iterable[Row], snapshot: Snapshot) -> list[Row]:
 
 
 def _result(row: Row, verdict: Verdict | None) -> Row:
-    """Return the columns of a row's result. A file that was set aside (no verdict) is a fork."""
+    """Return the columns with a file's result: a file without a verdict was set aside as a fork."""
     if row["reason"] is not None:
         return {"fate": "bad"}
     if verdict is None:
@@ -88,7 +88,7 @@ def _write_events(
 def _part_files(
     decoded: Iterable[Mapping[str, Any]], accepted: Mapping[str, str], events: int
 ) -> Iterator[PartFile]:
-    """Assemble the part files from `decoded` rows, with those of one Spark task in memory.
+    """Assemble the part files from `decoded` rows; hold those of one Spark task in memory.
 
     Raises FleetError unless all files in `accepted` were read with the SHA-256 given there, and the
     part files have `events` events. All rows of a task come from one run of it, even if Spark has

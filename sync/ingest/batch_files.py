@@ -128,7 +128,7 @@ class SparkFiles:
         return files.mapInArrow(decode_files, tables.DECODED)
 
     def _relative(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return a row with the path below the fleet folder instead of Spark's URI, if any."""
+        """Replace Spark's URI, if a row has one, with the path below the fleet folder."""
         return row | {"path": row["path"] and self._segments.relative(row["path"])}
 
 

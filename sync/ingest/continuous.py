@@ -50,8 +50,8 @@ def run_continuously(
 ) -> None:
     """Ingest every `every_s` seconds until `control.stopping` is set.
 
-    `session` starts Spark; it is called only if too many files wait to ingest them without Spark
-    (see `ingest_waiting`). `on_run` gets the result of each run. While maintenance holds the lease,
+    `session` starts Spark; it is called only if more files wait than `ingest_waiting` ingests
+    without Spark. `on_run` gets the result of each run. While maintenance holds the lease,
     runs are skipped. `log` is the file to which stderr is written, None if stderr is not a file; it
     is truncated at `LOG_BYTES`. Raises FleetError if a run fails.
     """

@@ -43,8 +43,7 @@ the batch is in the table `events`, and not yet in `segments`. At `filed`, the f
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """The result of an ingest: the number of committed `batches`, and `counts`: of all these
-    batches, the number of files by outcome, and of events written."""
+    """The result of an ingest: the number of committed batches, and the sum of their counts."""
 
     batches: int
     counts: Counts

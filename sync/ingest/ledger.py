@@ -76,7 +76,7 @@ class _Lane:
         return Verdict("accepted")
 
     def _overlapping(self, claim: Claim) -> Claim | None:
-        """Return an accepted claim that shares a number with `claim`; one equal to it, if known."""
+        """Return the accepted claim that equals `claim`, else one that shares a number with it."""
         same = self._by_start.get(claim.first_seq)
         if same == claim:
             return same
@@ -108,8 +108,8 @@ def judge(claims: Iterable[Claim], known: Iterable[Claim]) -> list[Verdict]:
 def related_claims(ledger: Snapshot, offered: Sequence[Claim]) -> set[Claim]:
     """Return the accepted claims that can share a number or a predecessor with an `offered` claim.
 
-    A segment has at most `MAX_EVENTS` events, so its numbers touch at most two spans of that
-    length; joining on equal spans replaces a join on ranges.
+    The numbers are divided into spans of `MAX_EVENTS`: a segment touches at most two. Claims that
+    share a number also share a span, and a join on equal spans is faster than one on ranges.
     """
     claims = pa.Table.from_pylist([each._asdict() for each in offered])
     spans = pa.concat_tables(_with_span(claims, end).select(_SPAN) for end in _ENDS)

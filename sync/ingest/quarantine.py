@@ -134,7 +134,7 @@ class Quarantine:
         return target
 
     def _epoch_advice(self, inspection: FileInspection) -> str:
-        """Return a note: the gateway of a fork has begun a new epoch, or does so by itself."""
+        """Return a note on a fork's gateway: it has begun a new epoch, or will do so by itself."""
         if inspection.identity is not None:
             gateway, epoch = inspection.identity.gateway, inspection.identity.epoch
             fleet = self._root.parent
