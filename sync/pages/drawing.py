@@ -226,7 +226,7 @@ def _wall(seconds: float) -> datetime:
 
 
 def _ahead_s(seconds: float, zone: tzinfo) -> float:
-    """Return the seconds by which a zone is ahead of UTC at a time since 1970."""
+    """Return how many seconds a zone is ahead of UTC at the time `seconds` since 1970."""
     inside = min(max(seconds, _FIRST_S + _DAY_S), _LAST_S - _DAY_S)
     ahead = datetime.fromtimestamp(inside, UTC).astimezone(zone).utcoffset()
     return ahead.total_seconds() if ahead else 0.0

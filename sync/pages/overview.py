@@ -159,7 +159,7 @@ def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str
 
 
 def _seen(row: Row) -> datetime | None:
-    """Return when a gateway was last seen by its clock; None if the last arrival contradicts it."""
+    """Return `last_seen` (by the gateway's clock), or None if the last arrival contradicts it."""
     seen, arrived = row.get("last_seen"), row.get("last_arrival")
     if seen is None or arrived is None:
         return seen
@@ -207,7 +207,7 @@ def tiles(findings: Findings, sums: Mapping[str, Any]) -> list[Figure]:
 
 
 def _running_share(findings: Findings) -> float | None:
-    """Return the share of the known time in which gateways ran, as in the report `availability`."""
+    """Return the share of the time with known state in which gateways ran, as in `availability`."""
     known, ran = 0.0, 0.0
     for row in findings["availability"]:
         ran += row["running_s"] or 0.0
@@ -216,7 +216,7 @@ def _running_share(findings: Findings) -> float | None:
 
 
 def facts(own: Findings) -> list[Figure]:
-    """Return the main values of a gateway, of which `own` has the findings."""
+    """Return the main values of the gateway whose findings are `own`."""
     known: list[Figure] = []
     trends = figure_trends(own["trends"], own)
     for row in only_plausible(own)["availability"]:

@@ -59,7 +59,7 @@ QUEUES: Final = len(SERIES)
 """Maximum number of queues in the plot of depths: one for each style of line in `SERIES`."""
 
 MIN_SENSORS: Final = 6
-"""Number of sensors that are drawn even if none is silent for half of its limit."""
+"""Number of sensors that are always drawn; others only if silent for over half of their limit."""
 
 _PERCENTILES: Final = ("p50", "p95", "p99", "max")
 _ITEMS: Final = (
@@ -318,7 +318,7 @@ def _running_description(bad: dict[str, float], shown: int) -> str:
     text = f"{shown} of {len(bad)} gateways; {whole} of them without an outage or unknown time."
     worst = max(sorted(bad), key=lambda gateway: bad[gateway])
     if bad[worst]:
-        text += f" Longest in outages or unknown: {worst}, {formats.duration(bad[worst])}."
+        text += f" Most outages and unknown time: {worst}, {formats.duration(bad[worst])}."
     return text
 
 
@@ -495,7 +495,7 @@ def _is_of_one_gateway(rows: Rows) -> bool:
 
 
 def _names(rows: Rows, name: str, *, alone: bool = True) -> list[str]:
-    """Return labels of rows from the column `name`, with the gateway's name unless `alone`."""
+    """Return labels of rows: their column `name`, after the gateway's name unless `alone`."""
     if alone:
         return [shortened(row[name]) for row in rows]
     return [paired(row["gateway"], row[name]) for row in rows]
@@ -510,7 +510,7 @@ def _sensor(row: Row) -> str:
 
 
 def period(rows: Rows, begin: str, end: str, now: float) -> Window | None:
-    """Return the period to show, as of `now`, of rows with columns `begin` and `end`, if any."""
+    """Choose the period to show, as of `now`, from columns `begin` and `end` (see `window`)."""
     return window(((row[begin], row[end]) for row in rows), now)
 
 

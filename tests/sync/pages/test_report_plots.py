@@ -165,7 +165,7 @@ def test_the_plot_of_many_gateways_shows_the_worst() -> None:
     assert "gw059" in svg
     assert "gw058" not in svg
     assert "30 of 60 gateways; 59 of them without" in svg
-    assert "Longest in outages or unknown: gw059, 2 min 39 s." in svg
+    assert "Most outages and unknown time: gw059, 2 min 39 s." in svg
 
 
 @pytest.mark.parametrize(
