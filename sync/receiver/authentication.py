@@ -49,7 +49,7 @@ class Authenticator:
         return gateway
 
     def request_received(self, request: web.Request) -> None:
-        """Note that the headers of a request are complete."""
+        """Cancel the time limit of the connection's first request: its headers are complete."""
         self.connections.request_received(request.transport)
 
     def is_last_answer(self, request: web.BaseRequest, status: int) -> bool:

@@ -67,7 +67,7 @@ class DiskQuota:
 
 
 def _size(folder: str) -> int:
-    """Return the bytes of all files below a folder; files moved meanwhile may be missed."""
+    """Return the total bytes of all files below a folder; files moved meanwhile may be missed."""
     total = 0
     try:
         with os.scandir(folder) as entries:

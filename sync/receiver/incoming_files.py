@@ -38,7 +38,7 @@ class OffsetError(Exception):
 
 
 class UploadInProgressError(Exception):
-    """Another request, of this or another receiver, is writing this upload or too many others."""
+    """Another request writes this upload, or its gateway has too many uploads in progress."""
 
 
 class IncomingFile:
@@ -138,7 +138,7 @@ class PartialUploads:
         self._limits = limits
 
     def size(self, gateway: str, body_sha256: bytes) -> int:
-        """Return the stored bytes of an upload; 0 if there are none."""
+        """Return how many bytes of an upload are stored."""
         try:
             return self._path(gateway, body_sha256).stat().st_size
         except FileNotFoundError:
@@ -167,7 +167,7 @@ class PartialUploads:
         return sum(remove_abandoned(path, before) for path in self._root.glob(f"*/*{PART_SUFFIX}"))
 
     def sizes(self) -> list[int]:
-        """Return the bytes of each partial upload, including those in progress."""
+        """Return the size in bytes of each partial upload, including those in progress."""
         return [_age_and_size(path)[1] for path in self._root.glob(f"*/*{PART_SUFFIX}")]
 
     def _make_room(self, path: Path) -> None:
@@ -229,7 +229,7 @@ def _open_locked(path: Path) -> int:
 
 
 def _age_and_size(path: Path) -> tuple[float, int]:
-    """Return when a file was last written (seconds since 1970) and its bytes; zeros if missing."""
+    """Return the time of the last write (seconds since 1970), and the size; zeros if missing."""
     try:
         status = path.stat()
     except FileNotFoundError:

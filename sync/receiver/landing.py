@@ -43,8 +43,8 @@ MAX_SYNCED: Final = 1_024
 each. A gateway queries the last segments of three lanes: this is enough for 300 gateways."""
 
 _MAX_MOVES: Final = 8
-"""Number of attempts to land a segment while the ingest moves the stored one of the same name. That
-is moved once, so two attempts are enough."""
+"""Number of attempts to land a segment. One fails if the ingest moves the stored segment of the
+same name meanwhile. It moves a segment once, so two attempts are enough."""
 
 _FILE_NAME: Final = re.compile(
     r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})" + re.escape(SUFFIX), re.ASCII
@@ -187,9 +187,9 @@ class Landing:
     def _link(self, relative: str, incoming: IncomingFile) -> Outcome | None:
         """Try once to land; return None if the existing segment moved to the archive meanwhile.
 
-        The archive is checked after the link was tried, because a segment that the ingest moved
-        before the link is in the archive by then, and the archive's segment counts. Even the
-        segment that was just linked can be there already; then the ingest has made it durable.
+        The archive is checked after the link was tried: if the ingest has moved a segment of this
+        name away, so that the link succeeds, that segment is in the archive and takes precedence.
+        If it is the one that was just linked, the ingest has made it durable.
         """
         path = self._folder.landing / relative
         archived = self._folder.archive / relative

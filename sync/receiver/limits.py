@@ -125,7 +125,7 @@ class ReceiverLimits:
 
     bytes_per_s: float = 16 * 1024 * 1024
     """Maximum bytes per second of one gateway, averaged over `rate_window_s`: more than its link
-    can carry, and a fraction of what the centre's can. Option `serve --rate`."""
+    can carry, and a fraction of what the centre's link can. Option `serve --rate`."""
 
     rate_window_s: float = 60.0
     """Seconds over which rate limits are averaged. A gateway that was offline sends in a burst."""
@@ -147,8 +147,8 @@ class ReceiverLimits:
     space as often; measuring 100,000 files takes a second."""
 
     partials_per_gateway: int = 4
-    """Maximum number of partial uploads kept for one gateway: `uploads_per_gateway`, with at most
-    64 MiB in total. The oldest interrupted one is removed for a new one."""
+    """Maximum number of partial uploads kept for one gateway: as many as `uploads_per_gateway`, of
+    at most 64 MiB in total. The oldest interrupted one is removed for a new one."""
 
     partial_max_age_s: float = 24 * 3600.0
     """Seconds for which an interrupted upload is kept. A gateway whose link is back resumes within

@@ -159,7 +159,7 @@ class ConnectionRegistry:
         self._remove_from_owner(connection)
 
     def request_received(self, transport: asyncio.BaseTransport | None) -> None:
-        """Note that the headers of a request are complete."""
+        """Cancel the time limit of the connection's first request: its headers are complete."""
         connection = self._find(transport)
         if connection is not None:
             connection.request_received()

@@ -13,7 +13,7 @@ from sync.receiver.metrics import Metrics
 from sync.receiver.rate_limit import RateLimiter
 
 _MAX_KINDS: Final = 1_024
-"""Maximum number of kinds of line whose suppressed lines are counted; of others, they are not."""
+"""Maximum number of kinds of line whose suppressed lines are counted; further kinds are not."""
 
 
 class LogThrottle:
@@ -37,7 +37,7 @@ class LogThrottle:
 
 
 class HttpErrorLog(logging.LoggerAdapter[logging.Logger]):
-    """The logger given to aiohttp's server: counts and throttles malformed requests.
+    """The logger of aiohttp's server: counts malformed requests, and throttles lines about them.
 
     aiohttp logs a stack trace for each request that is not valid HTTP. This class logs one line
     instead, at a limited rate; other errors are logged unchanged.

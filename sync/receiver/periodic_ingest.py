@@ -35,7 +35,7 @@ COMMAND: Final = (sys.executable, "-m", "sync.cli", "ingest")
 
 @dataclass(frozen=True, slots=True)
 class IngestPlan:
-    """Seconds between checks for waiting segments, the report's folder, if any, and the command."""
+    """Seconds between checks for segments, folder of the report if wanted, and ingest command."""
 
     every_s: float
     report: Path | None = None

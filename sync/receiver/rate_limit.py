@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _MAX_BUCKETS: Final = 1_024
-"""Number of buckets from which full ones are discarded: a new bucket is full, too."""
+"""Number of buckets at which full ones are discarded; a later request gets a new, full one."""
 
 
 @dataclass(slots=True)
