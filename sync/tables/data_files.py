@@ -20,7 +20,8 @@ from sync.tables.part_files import PartFile, to_parquet
 from sync.tables.storage import Storage
 
 PREFIX: Final = 32
-"""Maximum characters of a column's smallest and largest text in the log: enough to skip files."""
+"""Maximum characters of the bounds of a text column that the log has for each file: enough to skip
+files."""
 
 _LAST: Final = "\U0010ffff"
 _MS: Final = timedelta(milliseconds=1)

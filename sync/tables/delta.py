@@ -368,7 +368,7 @@ class FleetTables:
                     raise FleetError(msg)
 
     def _is_lost(self) -> bool:
-        """Return whether the tables are empty, and the landing lacks segments of the archive."""
+        """Return whether the tables are empty, but the archive has segments the landing lacks."""
         if self._archive is None:
             return False
         archived, waiting = (

@@ -63,7 +63,7 @@ def _candidates(environ: Mapping[str, str], launchers: Path) -> Iterator[tuple[s
 
 
 def _home_of(java: Path, launchers: Path) -> Path:
-    """Return the home of a `java` in PATH; of a new launcher if the file is not `bin/java`."""
+    """Return the JAVA_HOME of a `java` in PATH: that of a new launcher unless it is `bin/java`."""
     real = java.resolve()
     if real.name == "java" and real.parent.name == "bin":
         return real.parent.parent

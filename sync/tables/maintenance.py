@@ -41,14 +41,14 @@ COMMIT_EVERY: Final = timedelta(minutes=1)
 this time is repeated."""
 
 AHEAD: Final = timedelta(days=1)
-"""Time by which a gateway's day can begin before the centre's, because of time zones."""
+"""Time from now after which a day counts as in the future: a wrong time zone explains less."""
 
 _WRITER: Final = WriterProperties(compression="ZSTD", compression_level=3)
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """The result of a compaction: days of events that changed, files replaced, and files written.
+    """Numbers of days whose event files changed, of files replaced, and of files written.
 
     The files of `segments` are counted, too. `removed` counts old files that were deleted.
     """
@@ -72,8 +72,7 @@ class RetentionPolicy:
 class RetentionResult:
     """The data that was removed, or that would be removed without `dry_run`.
 
-    `days` maps days of events to their numbers of rows. `replaced` are files of the tables that no
-    version needs.
+    `days` maps days of events to their numbers of rows. `replaced` are the files from `vacuum`.
     """
 
     days: dict[str, int]
@@ -102,7 +101,7 @@ def compact(
     target: int = TARGET,
     wait_s: float = LEASE_WAIT_S,
 ) -> CompactionResult:
-    """Merge small files of the days that `days` selects, and, if `segments`, of that table.
+    """Merge small files of the chosen days and, if `segments`, of the whole table `segments`.
 
     `days` is an operator (`=` or `<=`) and a day (`YYYY-MM-DD`); `target` is the size of a merged
     file in bytes. Files that were replaced more than `KEPT_DAYS` days ago are deleted. No row

@@ -30,7 +30,7 @@ division of a single partition before a join that Spark wrongly estimates as lar
 
 
 def size_of(rows: DataFrame) -> int:
-    """Return Spark's estimate of the size in bytes of all sources of `rows`; of files, their sizes.
+    """Return Spark's estimate of the bytes of all sources of `rows`: for files, their actual size.
 
     Files that are read twice count twice; sources that are not files count as huge.
     """

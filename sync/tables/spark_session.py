@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # commands that only need the limits here start without pyspa
     from pyspark.sql import SparkSession
 
 ANSI: Final = "spark.sql.ansi.enabled"
-"""The option that makes an overflow an error in Spark, as it is by default."""
+"""The option that makes an overflow an error in Spark; it is true by default."""
 
 DRIVER_MEMORY: Final = "1g"
 """Heap of the Spark driver: enough for 2,000 ordinary segments and the sort buffers of a report."""

@@ -98,7 +98,7 @@ class Storage(Protocol):
         """Hold the lease within the block, so that two processes do not do the same work.
 
         Raises LeaseError if another process holds it for longer than `wait_s` seconds.
-        It does not guarantee this: only storage on local disks has a lease; others do nothing here.
+        Only storage on local disks has a lease; elsewhere, this does nothing.
         """
         ...
 

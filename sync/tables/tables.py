@@ -31,7 +31,7 @@ DECODED: Final = from_arrow_schema(arrow_schemas.DECODED)
 """The rows that workers return (`sync.ingest.decoding`)."""
 
 DAY: Final = StructField("day", DateType())
-"""The column with the event's day in UTC, by which the table is partitioned."""
+"""The column with the event's day in UTC, by which `events` is partitioned."""
 
 ACCEPTED: Final = "accepted"
 

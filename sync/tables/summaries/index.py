@@ -65,11 +65,11 @@ def content_of(first: int, end: int) -> str:
 
 
 def retired_contents(stored: Iterable[str], retired: int) -> list[str]:
-    """Return the contents of the first `retired` rows of a day, which retention has removed.
+    """Return the contents that divide the first `retired` rows of a day, removed by retention.
 
-    Each retention leaves the summaries of the rows that it removes; `stored` are the contents whose
-    summaries are stored for the day. If a summary is missing, the last content of the result is not
-    in `stored`.
+    Each retention stores a summary of the rows that it removes. `stored` are the contents of the
+    day's stored summaries. If the summary of some rows is missing, the last content that is
+    returned covers these and all later retired rows, and is not in `stored`.
     """
     ends: dict[int, int] = {}
     for content in stored:

@@ -38,7 +38,7 @@ from sync.tables.summaries.summary import Summary
 from sync.tables.tables import DAY, escape_glob, read_event_files
 
 AT_ONCE: Final = 4
-"""Maximum number of summaries computed concurrently: most are small, and mostly need planning."""
+"""Maximum number of summaries computed concurrently: most are small, and planning takes longest."""
 
 PART: Final = 4 * 1024 * 1024
 """Bytes of files whose events make one partition, some hundred thousand events."""
@@ -130,7 +130,7 @@ def events_to_summarise(snapshot: Snapshot, summaries: Sequence[Summary]) -> int
 def _wanted(
     summaries: Sequence[Summary], snapshot: Snapshot, index: Index
 ) -> dict[str, dict[Key, tuple[str, ...]]]:
-    """Return all keys of each summary, with the files of their events: none if they are retired."""
+    """Return all keys of each summary, with the files of their events; none for retired events."""
     stored: dict[tuple[str, str, str], list[str]] = {}
     for key in index:
         stored.setdefault((key.name, key.shape, key.day), []).append(key.content)
