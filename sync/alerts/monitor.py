@@ -163,7 +163,7 @@ class AlertMonitor:
         counts[""] = state.unmonitored
         for gateway, events in sorted(counts.items()):
             if events and gateway not in self._warned:
-                text = "too many queues, limits or sensors, or too long names: some are not monitored"
+                text = "too many queues, limits or sensors, or too long names; some cause no alerts"
                 if not gateway:
                     text = "some gateways are not monitored: there are too many"
                 log_event(WARNING, "limit", text=text, gateway=gateway, events=events)
