@@ -9,6 +9,7 @@ import pytest
 
 from edge.engine import database
 from edge.engine.database import Transaction
+from edge.engine.hooks import Context
 from edge.errors import StoreBusy
 from edge.ops import devices
 from edge.server import listener, session_teardown
@@ -241,9 +242,11 @@ async def test_changes_of_another_process_are_handled_although_the_store_was_bus
             await front.store.run(lambda _tx: None)
         handled = asyncio.Event()
         loop = asyncio.get_running_loop()
-        front.router.context.hooks.on_external_change.append(
-            lambda _context, _tx: loop.call_soon_threadsafe(handled.set)
-        )
+
+        def handle(_context: Context, _tx: Transaction) -> None:
+            loop.call_soon_threadsafe(handled.set)
+
+        front.router.context.hooks.on_external_change.append(handle)
         with front.locked():
             front.store.on_changed()
             with pytest.raises(StoreBusy):
