@@ -96,7 +96,7 @@ class Actor:
             await self._link.stop()
 
     async def steady(self) -> Device:
-        """Wait until the device is not restarting, and return it; raise the error if it failed."""
+        """Wait until the device is not restarting, and return it; raise the error if that fails."""
         await self._running.wait()
         if self._error is not None:
             raise self._error
@@ -168,5 +168,5 @@ def waiting(counts: Mapping[State, int]) -> int:
 
 
 def taken(device: Device) -> int:
-    """Return the number of messages that a device's outbox has accepted since it was created."""
+    """Return the number of messages that a device's outbox has accepted since its creation."""
     return sum(device.counts().values())

@@ -220,7 +220,7 @@ def _finish_count(
 @_state
 @json_option()
 def custody_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
-    """Send messages between devices at all levels, cause faults, and check each message.
+    """Send messages of all QoS levels between devices, cause faults, and check each message.
 
     Creates its own gateway, and kills and restarts it. One in twenty devices never connects, and
     one in twenty reads slowly. A fault is a failure of a link or of a device.
@@ -409,7 +409,7 @@ def _progress_printer() -> ShowProgress:
 
 
 def _faults(faults: Counter[Any], errors: Counter[str] | None = None) -> dict[str, float]:
-    """Return the number of faults of each kind, and of offline devices for each error."""
+    """Return the number of faults of each kind, and of offline devices by their last error."""
     found = dict(sorted((fault.value, count) for fault, count in faults.items()))
     return found | {f"offline: {e}": count for e, count in (errors or Counter()).most_common()}
 

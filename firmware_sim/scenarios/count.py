@@ -52,7 +52,7 @@ class CountSettings:
 
 @dataclass(frozen=True, slots=True)
 class CountResult:
-    """Counts of a run's faults, and of the last errors of devices with undelivered messages."""
+    """Counts of faults by kind, and of offline devices with pending messages by last error."""
 
     faults: Counter[Fault]
     errors: Counter[str]

@@ -19,7 +19,7 @@ SHOWN: Final = 20
 
 
 def fault_lines(faults: Mapping[str, Sequence[str]], *, exact: bool) -> list[str]:
-    """Format the faults by kind, up to `SHOWN` of each, and `exact`, which is the verdict."""
+    """Format the faults by kind, up to `SHOWN` of each, and the verdict (`exact` or not)."""
     lines = []
     for name, rows in faults.items():
         lines += [f"{name}: {len(rows)}", *(f"  {row}" for row in list(rows)[:SHOWN])]
@@ -96,13 +96,12 @@ class Verdict:
 
 
 def judge(planned: int, believed: Mapping[Key, State], logged: Iterable[Key] | None) -> Verdict:
-    """Compare the devices' states of messages with the gateway's event log.
+    """Compare the states of messages in the devices' outboxes with the gateway's event log.
 
     Args:
         planned: number of messages that the run was to send.
         believed: the state of each sent message according to its device.
-        logged: the events of the run in the gateway's event log, with repetitions; None without a
-            log.
+        logged: the events of the run in the event log, with repetitions; None if there is no log.
     """
     times = Counter(logged or ())
     states = Counter(believed.values())

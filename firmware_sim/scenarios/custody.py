@@ -1,4 +1,4 @@
-"""The scenario `custody`: devices send each other messages at all levels, with many faults.
+"""The scenario `custody`: devices send each other messages of all QoS levels, with faults.
 
 Links lose and delay data, and reset and half-close connections. Devices restart; some read slowly,
 some never connect. The gateway is killed and restarted. `custody_plan` decides the messages,
@@ -53,8 +53,7 @@ _VALVE: Final = Actuator()
 
 @dataclass(frozen=True, slots=True)
 class CustodySettings:
-    """Settings of a run: `devices` devices send `messages` messages in total over `seconds`
-    seconds.
+    """Settings of a run: in `seconds` seconds, `devices` devices send `messages` in total.
 
     `faults` is the fraction of messages with a fault. The gateway is killed `kills` times.
     `patience` is the maximum number of further seconds for deliveries.
@@ -161,7 +160,7 @@ class _Sender:
                 return
 
     async def _send_sure(self, number: int, body: str, to: str, level: int) -> None:
-        """Send until the outbox has the message; after a restart, check whether it has."""
+        """Retry until the outbox has the message; after a device's restart, first look for it."""
         unsure = False
         while True:
             device = await self.actor.steady()

@@ -1,6 +1,7 @@
 """Plan a custody run from a seed: the sender, level and recipient of each message.
 
-A message is identified by its source (the sender's full JID) and its number there, from 1.
+A message is identified by its source (the sender's full JID) and its number among
+this sender's messages, from 1.
 """
 
 from __future__ import annotations

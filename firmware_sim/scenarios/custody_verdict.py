@@ -26,7 +26,7 @@ GATEWAY: Final = ""
 
 
 class Execution(NamedTuple):
-    """Executions of the message `key` at one place: a device's name, or `GATEWAY`."""
+    """The executions of the message `key` by `where`, which is a device's name or `GATEWAY`."""
 
     key: Key
     where: str
@@ -193,7 +193,7 @@ def _faults(
 
 
 def _disordered(plan: Mapping[Key, PlannedMessage], ran: Iterable[Execution]) -> Iterable[str]:
-    """Return messages first executed after one that the same sender sent later to that account."""
+    """Describe messages executed only after a later message from that sender to that recipient."""
     seen: set[Key] = set()
     last: dict[tuple[str, str], int] = {}
     for key, where, _ in ran:

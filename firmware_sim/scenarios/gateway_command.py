@@ -1,6 +1,6 @@
 """Run the command `fieldpost` as an operator would, and return its output.
 
-The simulator uses the command, because it shares no code with the gateway.
+The simulator shares no code with the gateway, so it uses this command.
 """
 
 from __future__ import annotations

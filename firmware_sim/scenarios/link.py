@@ -36,7 +36,7 @@ class _Route:
             writer.transport.abort()
 
     def end(self, *, requests: bool, answers: bool) -> None:
-        """Half-close (FIN) the direction to (`requests`) or from (`answers`) the gateway."""
+        """Send a FIN to the gateway (`requests`), to the device (`answers`), or to both."""
         if requests and self.up:
             self.up = False
             _end(self.far)
@@ -95,14 +95,13 @@ class FaultyLink:
             route.cut(reset=reset)
 
     def lose(self, *, requests: bool = False, answers: bool = False) -> None:
-        """Lose all data of the open connections to (`requests`) or from (`answers`) the gateway."""
+        """Discard further data of open connections: `requests` to, `answers` from the gateway."""
         for route in self._routes:
             route.up = route.up and not requests
             route.down = route.down and not answers
 
     def half_close(self, *, requests: bool = False, answers: bool = False) -> None:
-        """Half-close each connection: send a FIN in one direction, and keep the other direction
-        open.
+        """Half-close each connection: send a FIN in one direction and keep the other open.
 
         Args:
             requests: half-close the direction to the gateway.

@@ -28,7 +28,7 @@ _VERSION: Final = 1
 
 
 class RunMismatch(FirmwareError):
-    """The folder contains a different run, or no run."""
+    """The folder contains no readable run, or one that does not match the arguments."""
 
 
 @dataclass(frozen=True, slots=True)

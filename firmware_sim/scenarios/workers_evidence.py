@@ -98,7 +98,7 @@ def _queues(gateway: Path) -> list[dict[str, Any]]:
 
 
 def _offered(stage: Setting, publisher: ItemPublisher) -> dict[str, int]:
-    """Return the maximum number of publications of each item of an outbox; omit failed items."""
+    """Return how often each item of an outbox may have been published; omit failed items."""
     with Outbox.open(stage.file(publisher.name), jid(publisher.name)) as outbox:
         return {
             record.label: publisher.offers[record.number]

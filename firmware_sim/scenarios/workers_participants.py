@@ -102,7 +102,7 @@ class QueueWorker:
         await self._worker.subscribed()
 
     async def stop(self) -> None:
-        """Stop the worker and its faults."""
+        """Stop the worker, and the tasks that cause its faults."""
         await self._tasks.stop()
         await self._worker.close()
 
@@ -113,7 +113,7 @@ class QueueWorker:
         return 0
 
     def unsure(self) -> int:
-        """Return the number of unconfirmed deletions, plus 1 while the worker is away."""
+        """Return the number of unconfirmed deletions, but at least 1 while the worker is away."""
         with contextlib.suppress(DeviceStopped):
             return len(self._worker.jobs.unconfirmed()) + self._away
         return 1
@@ -264,7 +264,7 @@ class ItemPublisher:
             **stage.where,
         )
         self.tries: Counter[str] = Counter()
-        """The maximum number of times that each item sent by iq was published."""
+        """The number of times that each item sent by iq may have been published."""
         self.offers: Counter[int] = Counter()
         """The number of times that each message of the outbox was offered."""
 

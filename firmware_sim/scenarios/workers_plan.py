@@ -102,7 +102,7 @@ class WorkersPlan:
         return f"$share:members_of{level}:{FILTER}"
 
     def subscribed(self, level: int, member: int) -> str:
-        """Return the share's name for a member's request; odd members use `$share/NAME/FILTER`."""
+        """Return the share's name for subscribing: `$share/NAME/FILTER` if `member` is odd."""
         return f"$share/members_of{level}/{FILTER}" if member % 2 else self.share(level)
 
     def fair(self) -> Iterator[Publication]:

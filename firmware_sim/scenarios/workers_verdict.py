@@ -28,7 +28,7 @@ UNFAIR: Final = 0.1
 
 
 class WorkerRecord(NamedTuple):
-    """A worker's record of an item: its state, and how often it was worked on and committed."""
+    """A worker's record of an item: its state, `runs` of the work, and confirmed deletions."""
 
     worker: str
     item: str
@@ -83,8 +83,8 @@ class WorkersEvidence:
 class WorkersVerdict:
     """The result of a run: numbers of items by outcome, and the faults by name.
 
-    `queue` are the numbers by outcome, `shares` by outcome and level, `dead` by reason. `fair` is
-    the maximum and the minimum of items of one worker before the faults began.
+    `queue` are the numbers by outcome, `shares` by outcome and level, `dead` by reason. `fair` has
+    the largest and smallest numbers of items that a worker finished before the faults began.
     """
 
     queue: Mapping[str, int]
