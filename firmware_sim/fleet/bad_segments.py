@@ -1,4 +1,4 @@
-"""Make invalid segments, and a segment of a later minor version, from a valid segment."""
+"""Make invalid segments, and a segment of a later minor format version, from a valid segment."""
 
 from __future__ import annotations
 

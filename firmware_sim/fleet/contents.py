@@ -1,6 +1,6 @@
 """Summarise the events of a segment for the expected results.
 
-Events of the lane `system` are kept unchanged; of the other lanes, only sums and times are kept.
+Events of the lane `system` are kept unchanged; of other lanes, only counts, sums and times.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def queues(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
 
 
 def _stuck_periods(depths_logged: Sequence[SystemEvent]) -> dict[str, Any]:
-    """Return the columns of `queues` about periods with undelayed items but no delivery."""
+    """Return the columns of `queues` about periods when undelayed items wait undelivered."""
     stretches: list[list[SystemEvent]] = []
     before: SystemEvent | None = None
     for each in depths_logged:

@@ -1,7 +1,7 @@
 """The faults that can be simulated in a fleet, and the problems that reports must show for each.
 
-Each fault affects one gateway, except `version-errors`, which affects all with that version. Only
-faults of different groups share a gateway, and only if there are more faults than gateways. The
+Each fault affects one gateway, except `version-errors`, which affects all that run `plan.FAULTY`.
+Two faults share a gateway only if their groups differ and there are more faults than gateways. The
 modules that call `Plan.window` implement the faults.
 """
 
@@ -117,7 +117,7 @@ name its gateway, and many gateways have the same version."""
 
 
 def spread(faults: Iterable[str], gateways: int, seed: int) -> list[tuple[str, ...]]:
-    """Distribute faults evenly over gateways; leave out faults for which no gateway is free."""
+    """Return the faults of each gateway, distributed evenly; omit those that fit no gateway."""
     order = list(range(gateways))
     random.Random(f"{seed}/faults").shuffle(order)  # noqa: S311 - repeatable
     placed: list[list[str]] = [[] for _ in range(gateways)]

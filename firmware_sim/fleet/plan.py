@@ -62,11 +62,11 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of a gateway, which is number `number` from 1.
+    """The plan of the gateway with the number `number`, which counts from 1.
 
     `link_down` are the periods (begin, end) in which the gateway can send nothing. If `copied` is
-    finite, this plan is for a copy of the gateway's card that runs beside the original from this
-    moment.
+    finite, the plan is that of a second gateway, which runs from a copy of the card, beside the
+    original, from the moment `copied` on.
     """
 
     settings: FleetSettings

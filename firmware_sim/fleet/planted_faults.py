@@ -22,8 +22,8 @@ _READINGS: Final = "readings"
 def planted(plan: Plan, truth: GatewayTruth) -> Iterator[dict[str, Any]]:
     """Generate the problems that a report must show for a gateway's faults.
 
-    A fault without a problem has `kind` None. A copied card (`clone`) is one problem in each lane
-    with contradicting segments.
+    A fault that reports do not show has `kind` None. A copied card (`clone`) is one problem in
+    each lane with contradicting segments.
     """
     for name in plan.faults:
         begin, end = plan.window(name) or (0.0, 0.0)
@@ -47,7 +47,7 @@ def planted(plan: Plan, truth: GatewayTruth) -> Iterator[dict[str, Any]]:
 def _places(
     plan: Plan, truth: GatewayTruth, fault: str, kind: str | None
 ) -> Iterator[dict[str, str]]:
-    """Return the report's columns, such as `epoch` and `lane`, that locate a problem."""
+    """Generate, for each problem of a fault, the report's columns that locate it (`epoch`, ...)."""
     first = plan.life.runs[0].epoch
     if fault == "clone":
         lanes = ((each, lane) for each, lane in sorted(truth.lanes.items()) if lane.forks)

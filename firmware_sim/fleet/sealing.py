@@ -1,6 +1,6 @@
 """Number the events of a simulated lane, and seal them into a chain of segments.
 
-Like a gateway, this seals a segment at a number of events, at an age, and at a clean stop. Unsealed
+Like a gateway, this seals a segment when it is full or old enough, and at a clean stop. Unsealed
 events at a crash are sealed after the restart, or lost if a new epoch begins.
 """
 
@@ -28,7 +28,7 @@ EVICTED: Final = "backlog-full"
 """The reason that segment headers give for a range of evicted events."""
 
 LEFT_D: Final = 4
-"""Days from the end of the simulation until the folder of a `disk-full` gateway is full."""
+"""Days from the end of the simulation until the folder fills up, with the fault `disk-full`."""
 
 _SERVICE_S: Final = 500_000.0  # seconds that a gateway was in service before
 _DISK: Final = 40_000_000  # bytes that its folder takes at the beginning
@@ -125,7 +125,7 @@ class LaneSealer:
         return sealed
 
     def _is_evicted(self, moment: float, last: int) -> bool:
-        """Return whether the segment is evicted later, and record the range of evicted segments."""
+        """Return whether the segment will be evicted; when the backlog is full, set `evicted`."""
         window = self.plan.window("evictions")
         if window is None or self.lane != "readings" or moment < window[0]:
             return False

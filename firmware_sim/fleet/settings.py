@@ -21,9 +21,9 @@ MAX_DAYS: Final = 366
 class FleetSettings:
     """Settings for `gateways` gateways over `days` days, from `start` (ms since 1970 UTC).
 
-    `seed` selects all random values. `readings` is the number of values per day of all sensors of a
-    gateway. `heartbeat` (interval) and `seal` (age of a segment) are in seconds. `faults` are names
-    in `FAULTS`.
+    `seed` selects all random values. `readings` is the number of readings that a gateway
+    receives per day. `heartbeat` (interval) and `seal` (age of a segment) are in seconds. `faults`
+    are names in `FAULTS`.
     """
 
     gateways: int

@@ -26,7 +26,7 @@ from firmware_sim.fleet.times import iso
 from firmware_sim.fleet.truth import GatewayTruth
 
 VERSION: Final = 1
-"""Version of `truth.json`: increased when a name changes its meaning or is removed."""
+"""Version of `truth.json`: increased when a key changes its meaning or is removed."""
 
 _AFTER_MS: Final = 60_000  # after the end all that was sent has arrived, and nobody is silent yet
 
@@ -42,7 +42,7 @@ class Fleet:
     rollout: Rollout = field(default_factory=Rollout)
 
     def simulate(self, write: Callable[[Delivery], None]) -> None:
-        """Create all files and pass each to `write`, whose exceptions are raised."""
+        """Create all files and pass each to `write`; its exceptions end the simulation."""
         plans = make_plans(self.settings)
         faulty = any("version-errors" in plan.faults for plan in plans)
         for plan in plans:
@@ -104,7 +104,7 @@ _SUMMED: Final = (
 
 
 def _deliveries(plan: Plan, *, faulty: bool) -> Iterator[Delivery]:
-    """Generate all files that arrive from a gateway, and from a copy of its card, lane by lane."""
+    """Generate all files that arrive from a gateway and its copy; `faulty` is as for `logs`."""
     yield from _shipped(plan, faulty=faulty)
     window = plan.window("clone")
     if window is not None:

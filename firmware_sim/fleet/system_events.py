@@ -160,7 +160,7 @@ def _depth(
 
 
 def subject(plan: Plan) -> str:
-    """Return the bare JID of the device of the faults `refusals` and `repeats`."""
+    """Return the bare JID of the device to which the faults `refusals` and `repeats` apply."""
     return f"pump-1@{plan.name}"
 
 

@@ -52,7 +52,7 @@ class Uptime:
     runs: tuple[Run, ...]
 
     def running(self, moment: float) -> float:
-        """Return the first moment from `moment` on when the gateway runs; infinity for never."""
+        """Return `moment` if the gateway runs then, else its next start (infinity for never)."""
         for run in self.runs:
             if moment <= run.off:
                 return max(moment, run.on)

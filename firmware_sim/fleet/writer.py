@@ -1,7 +1,7 @@
 """Write a simulated fleet to a folder: segments, with arrival times as mtimes, and `truth.json`.
 
-The layout below `segments/` is that of the centre's landing. The names of repeated or damaged
-copies have a word before `.seg`.
+The layout below `segments/` is that of the centre's landing. Before `.seg`, the names
+of copies have a word: `again` (repeated), `copy` (of a copied card), or the kind of damage.
 """
 
 from __future__ import annotations
