@@ -45,7 +45,7 @@ class Order:
     idle_only: bool
 
     def target(self, attack: Attack) -> Target:
-        """Return the target of an attack; its source is the attack's loopback address."""
+        """Return the target of an attack; `source` is set only if the gateway is on loopback."""
         context = ssl.create_default_context(cafile=self.ca)
         source = attack.local if self.host.startswith("127.") else ""
         where = (self.host, self.port, self.domain, context, self.password, self.rate)

@@ -1,4 +1,4 @@
-"""Attacks by clients with an account: the stanzas of each, and the limits that must refuse these.
+"""Attacks by clients with an account: what each sends, and the limits that must refuse it.
 
 Each attack uses its own account (`Attack.account`). Some send to the accounts `VICTIM` and `AWAY`.
 An attack's `rules` are names of events of kind `limit` in the gateway's event log.

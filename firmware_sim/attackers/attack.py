@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from firmware_sim.attackers.wire import Counts, Target
 
 _UNANSWERED_S: Final = 2.0
-"""Seconds at the full rate after which an attack that gets no answers counts as refused."""
+"""Seconds of sending at the full rate; then an attack without `answered` counts as refused."""
 
 Work = Callable[[Target, Counts, str], Coroutine[Any, Any, None]]
 """A function that attacks a target with an account, or without one (""), and updates the counts."""
@@ -23,8 +23,8 @@ class Attack(NamedTuple):
 
     `about` is its description. `work` is restarted when it ends. The gateway must log at least one
     of the events in `rules`. `address` is the last number of the loopback address from which the
-    attack connects. Without `trusted`, its account is added with `--no-trust`. Without `answered`,
-    the gateway sends no errors, but reads more slowly.
+    attack connects. Without `trusted`, its account is added with `--no-trust`. If `answered` is
+    false, the gateway sends no errors to this attack, but reads its stanzas more slowly.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Attacks by clients without an account: on connections, TLS, log-in, and the XML parser before it.
+"""Attacks without an account: on connections, TLS, log-in, and the XML parser before log-in.
 
 Each attack connects from its own loopback address, because the limits apply per address.
 """
