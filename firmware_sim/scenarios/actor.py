@@ -96,7 +96,7 @@ class Actor:
             await self._link.stop()
 
     async def steady(self) -> Device:
-        """Wait until the device is not restarting, and return it; raise the error if that fails."""
+        """Wait for the end of any restart, then return the device, or raise the restart's error."""
         await self._running.wait()
         if self._error is not None:
             raise self._error
