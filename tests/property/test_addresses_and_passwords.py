@@ -35,6 +35,8 @@ ADDRESSES = st.one_of(
 
 @given(ADDRESSES)
 @example("0..")
+@example("a@00--0")
+@example("a@b.ab--c/d")
 def test_addresses_equal_those_of_slixmpp(text: str) -> None:
     _compare(text)
 

@@ -268,7 +268,9 @@ def test_invalid_address_is_refused(text: str) -> None:
         parse(f"{DOMAIN}[xmpp]\nlisten = {text!r}\n")
 
 
-@pytest.mark.parametrize("domain", ["gw", "gw.example", "a-1.b2.example", "x" * 63, "0.example"])
+@pytest.mark.parametrize(
+    "domain", ["gw", "gw.example", "a-1.b2.example", "xn--gw-1ma.example", "x" * 63, "0.example"]
+)
 def test_valid_domain_is_accepted(domain: str) -> None:
     assert load.check_domain(domain) == domain
     assert parse(render(domain)).gateway.domain == domain
@@ -276,7 +278,7 @@ def test_valid_domain_is_accepted(domain: str) -> None:
 
 NO_DOMAINS = [
     "", ".", "gw.", ".gw", "gw..example", "GW.example", "gw_1", "-gw", "gw-", "gw/x", "a@gw",
-    "../x", "gérard.example",
+    "../x", "gérard.example", "ab--c.example",
 ]  # fmt: skip
 
 
