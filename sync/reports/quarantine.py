@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from sync.reports.shared import column
 from sync.reports.shared.findings import Findings, Row
-from sync.reports.shared.formats import plural, size
+from sync.reports.shared.formats import size
 from sync.reports.shared.frames import INTEGER, TEXT, schema
 from sync.reports.shared.report import Problem, ProblemKind, Report, Series, Table
 from sync.segment.identity import is_gateway
@@ -72,7 +72,7 @@ def problems(findings: Findings) -> Iterator[Problem]:
                 "bad_segment",
                 "",
                 "landing",
-                f"Invalid segments: {plural(row['files'], 'file')}.",
+                f"Invalid files: {row['files']}.",
                 "`fieldpost-fleet quarantine list` shows why each file was refused. A gateway does "
                 "not send a refused segment again by itself: check whether events are missing.",
             )

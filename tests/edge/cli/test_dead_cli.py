@@ -164,7 +164,7 @@ def test_requeue_is_all_or_nothing(folder: Path) -> None:
     bury(folder)
     bury(folder, recipient=None, outbox=None, state="refused")
     bury(folder, recipient="gone")
-    for wrong, why in ((2, "to the gateway itself"), (3, "does not exist"), (9, "dead letter 9")):
+    for wrong, why in ((2, "was not for a device"), (3, "does not exist"), (9, "dead letter 9")):
         result = dead(folder, "requeue", 1, wrong)
         assert result.exit_code == 1
         assert result.stdout == ""

@@ -119,7 +119,7 @@ def test_show_prints_the_queue_its_members_and_its_items(folder: Path) -> None:
     assert f"{PUBLISHER} -> work  " in held
     assert "priority 2" in held
     assert held.endswith(f"delivered to {FIRST} 0 s ago, the lock ends in 60 s; delivery 1 of 5")
-    assert one.endswith(f"connected members; subscribers: {WORKER}")
+    assert one.endswith(f"which of the subscribers are connected: {WORKER}")
     assert two.endswith("; 1 ready item before it in the queue")
     assert late.endswith("ready in 30 s")
     assert bad.endswith("dead: given out 5 times")

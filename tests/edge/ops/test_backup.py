@@ -195,7 +195,7 @@ def test_database_without_the_mark_is_refused(folder: Path, tmp_path: Path) -> N
         file.writestr("backup.json", json.dumps({"backup": 1, **ABOUT}))
         for name in (load.FILE_NAME, database.FILE_NAME):
             file.write(folder / name, name)
-    with pytest.raises(SetupError, match="is not a copy that `fieldpost backup` made"):
+    with pytest.raises(SetupError, match="`fieldpost backup` did not write its"):
         backup.restore(tmp_path / "file", tmp_path / "other")
 
 

@@ -137,10 +137,10 @@ def test_problems_come_first_on_the_page() -> None:
     page = checked(fleet_page(found))
     assert "2 problems need attention; 1 notice." in page
     assert page.index("explanation: 3") < page.index("as dropped: 5") < page.index("<svg")
-    assert page.index("Invalid segments: 4 files") < page.index("as dropped: 5")
+    assert page.index("Invalid files: 4.") < page.index("as dropped: 5")
     own = only_page(found)
     assert own.index("explanation: 3") < own.index("as dropped: 5") < own.index("<svg")
-    assert "4 files" not in own
+    assert "Invalid files" not in own
 
 
 def test_a_page_with_very_many_problems() -> None:

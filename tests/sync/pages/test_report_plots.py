@@ -152,7 +152,7 @@ def test_a_plot_leaves_out_times_of_wrong_clocks() -> None:
     assert "because a wrong clock dates them outside this period: 2." in drawn
     depth = FLEET["queue_depths"][0]
     told = depths([depth, depth | {"at": depth["at"] - years}], NOW)
-    assert "dates it outside this period: 1." in told
+    assert "dates them outside this period: 1." in told
 
 
 def test_the_plot_of_many_gateways_shows_the_worst() -> None:
