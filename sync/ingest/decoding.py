@@ -26,8 +26,8 @@ MAX_DAYS: Final = 32
 with more is refused. A usual one covers minutes; if the clock was set, two or three days."""
 
 PIECE_BYTES: Final = 1024 * 1024
-"""Size in bytes of the pieces of a part file: Spark pickles rows for the driver, and copies each
-row five times."""
+"""Maximum bytes of a part file (Parquet, made by a worker) in one row. It is sent to the driver in
+several rows, because Spark pickles each row and copies it five times."""
 
 _COPIED: Final = [each.name for each in fields(SegmentHeader) if each.name in FILES.names]
 """Fields of the header that are columns of the table `segments`, some in another form."""

@@ -61,7 +61,8 @@ SOON_D: Final = 30.0
 """Days from now: storage that is full before then is a problem. Visits are planned by the month."""
 
 EVICTED_H: Final = 24.0
-"""Hours before a gateway's last event: if it dropped events in them, its storage counts as full."""
+"""A gateway's storage counts as full if it dropped events in the last hours before its last event:
+this many."""
 
 DEFAULT_CAP: Final = 1_073_741_824
 """Limit in bytes of a gateway's folder if none is known: the default of `[limits] database_bytes`.

@@ -425,7 +425,10 @@ class FleetTables:
         transactions: Sequence[Transaction],
         details: Mapping[str, Any],
     ) -> None:
-        """Commit `actions` after the open version of a table. Raises LeaseError on a conflict."""
+        """Commit `actions` to a table as it was opened, with `details` as the commit's metadata.
+
+        Raises LeaseError if another process has committed since, FleetError if there is no table.
+        """
         if table is None:
             msg = f"there is no table {self.storage.uri(name)}"
             raise FleetError(msg)

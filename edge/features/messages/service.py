@@ -70,7 +70,8 @@ class AccountMessage(NamedTuple):
 
 
 class DelayedMessage(NamedTuple):
-    """A message to store; `received` is when the gateway received it, in ms since 1970 UTC."""
+    """A message to store, which gets a `<delay/>` (XEP-0203) with the time of its receipt:
+    `received`, in ms since 1970 UTC."""
 
     stanza: bytes
     sender: str

@@ -113,7 +113,7 @@ class Negotiation:
 
     @property
     def waiting(self) -> bool:
-        """Return whether items must be held back until the result of an action is known."""
+        """Return whether the peer's further input must wait for the result of an action."""
         state = self.state
         return state is not State.BOUND and state in WAITING
 
