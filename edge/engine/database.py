@@ -49,7 +49,7 @@ _NOTE_MIGRATED: Final = """
 INSERT INTO meta (key, value) VALUES ('{key}', {version})
 ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE value = 0;
 """
-"""Statement that stores the version before a migration, until a start logs the migration."""
+"""Statement that stores the old schema version, unless an earlier migration is not logged yet."""
 
 _BROKEN: Final = (
     sqlite3.SQLITE_IOERR,
@@ -180,7 +180,7 @@ class Transaction:
     def unwritten(
         self, key: str, create: Callable[[], T], write: Callable[[Transaction], None]
     ) -> T:
-        """Return the changes of an image that are not in its rows yet: the object `memo[key]`.
+        """Return the changes of an image in memory that are not in its rows yet: `memo[key]`.
 
         `create` makes the object if there is none. Before the next statement or the commit, `write`
         removes it from `memo` and writes the changes.

@@ -93,5 +93,5 @@ def _event(day: DailyWear, max_bytes: int) -> NewEvent:
 
 
 def recent_days(tx: Transaction, count: int) -> list[DailyWear]:
-    """Return the last days on which something was counted, latest first."""
+    """Return the last `count` days with counted writes, latest first."""
     return [DailyWear._make(row) for row in tx.rows(_RECENT, (count,))]

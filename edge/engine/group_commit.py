@@ -59,7 +59,7 @@ NOTHING: Final[Sequence[Send]] = ()
 CLOSED: Final = "the database is closed"
 
 _LOADED: Final = "images are loaded"
-"""The key that `Transaction.cache` has from the loading of the images until they are dropped."""
+"""The key in `Transaction.cache` while the images (copies of tables in memory) are loaded."""
 
 
 class UnitLimits(NamedTuple):
@@ -148,8 +148,8 @@ class _Group:
     def run_in_memory(self, unit: _Unit) -> bool:
         """Run a unit in memory and add it to the group; return whether that was possible.
 
-        A unit that needs a statement or fails is undone. It runs again in a transaction, where its
-        error is handled.
+        A unit that fails or needs an SQL statement is undone. It runs again in a transaction,
+        where its error is handled.
         """
         try:
             self._run(unit)

@@ -113,7 +113,7 @@ def take_unacknowledged(tx: Transaction, generation: int) -> list[tuple[str, int
 
 
 def load(tx: Transaction) -> None:
-    """Read the rows into the image, if they are not in memory."""
+    """Read the rows in flight into memory, unless they are there."""
     if _IMAGE not in tx.cache:
         _load(tx)
 

@@ -15,7 +15,7 @@ _MAX_DIGITS: Final = 18
 
 
 class IqId(NamedTuple):
-    """The parts of an id."""
+    """The parts of an id: the epoch, the kind of the request, and its row."""
 
     epoch: str
     kind: str

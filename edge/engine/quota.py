@@ -70,15 +70,15 @@ def plan_eviction(
     oldest: Callable[[], Iterable[EvictionCandidate]],
     grace: float,
 ) -> EvictionPlan:
-    """Decide whether a source may hold one more message.
+    """Decide whether one more message of a source is taken, and which are evicted for it.
 
     A source at its own limit evicts its oldest messages, as many as needed, if they are older than
-    `grace`. If that is not enough, none is evicted. For such a replacement the source may use the
-    reserved share, because nobody else loses room by it.
+    `grace`. If that is not enough, none is evicted. A message that replaces others may use the room
+    that is reserved for sources with few messages, because it takes nothing from them.
 
     Args:
         size: the charge of the message, in bytes.
-        source, total: the held messages of the source, and of all sources.
+        source, total: the held messages of the source (the sender), and of all sources.
         oldest: yields the messages of the source, oldest first; called only if needed.
         grace: the age in seconds below which a message is not evicted.
     """

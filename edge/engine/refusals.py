@@ -37,7 +37,7 @@ _OTHER_EVENTS: Final = {
 """For each rule that refuses nothing, the event that is logged for a single occurrence."""
 
 BATCH: Final = 256
-"""Maximum windows that are closed in one unit of work."""
+"""Maximum windows (`limits.refusal_window`) that are closed in one unit of work."""
 
 _COUNT: Final = """
 UPDATE refusals SET count = count + ?, figure = ? WHERE source = ? AND rule = ? RETURNING count

@@ -19,7 +19,7 @@ from edge.errors import SetupError
 T = TypeVar("T")
 
 COPIED_PAGES: Final = 1024
-"""Pages that are copied at once, 4 MiB."""
+"""Pages that are copied in one step: 4 MiB."""
 
 _BEGIN_READING: Final = "SELECT count(*) FROM meta"
 _CHECK: Final = "PRAGMA quick_check(1)"

@@ -126,7 +126,7 @@ def _free_on_disk(path: str) -> int:
 class SpaceGuard:
     """Keeps a database and its WAL within `max_bytes`, transaction by transaction.
 
-    `begin_now` runs on the event loop; all others may wait for the disk.
+    `begin_now` runs on the event loop; all other methods may wait for the disk.
     """
 
     def __init__(self, path: Path, max_bytes: int | None) -> None:

@@ -70,7 +70,7 @@ def check_filters(filters: list[str]) -> tuple[str, ...]:
 
 
 def perform(context: Context, tx: Transaction, request: Work) -> Answer:
-    """Perform a request; if it is refused, return the reason, and keep the event that logs it."""
+    """Perform a request. If it is refused, return the reason; an event that logs this is kept."""
     try:
         if isinstance(request, SendMessage):
             _send(context, tx, request)

@@ -49,7 +49,7 @@ def read_pages(
     page: Callable[[Transaction, K, int], Sequence[T]],
     key: Callable[[T], K],
 ) -> Iterator[T]:
-    """Yield rows in the order of their keys; no transaction is open while the caller handles one.
+    """Yield rows in the order of their keys; no transaction is open while the caller handles a row.
 
     Args:
         after: a key below all keys.

@@ -1,8 +1,7 @@
-"""The control socket, over which commands on the same machine talk to the process.
+"""The control socket, over which commands on the same machine talk to the running gateway.
 
 A request is one line, the answer is one line of JSON, and the connection ends; `edge.ops.control`
-is the client. Only the owner of the folder may connect: so every client acts as the gateway's
-operator.
+is the client. Only the owner of the gateway's folder may connect, so every client is the operator.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ EACH_SENDER: Final = 4
 
 
 class BufferSize(NamedTuple):
-    """A number of stanzas and a number of bytes."""
+    """A size in stanzas and in bytes: of a buffer, of a share of it, or of their contents."""
 
     stanzas: int
     bytes: int

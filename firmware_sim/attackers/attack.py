@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from firmware_sim.attackers.wire import Counts, Target
 
 _UNANSWERED_S: Final = 2.0
-"""Seconds of sending at the full rate; then an attack without `answered` counts as refused."""
+"""Seconds of sending at the full rate after which an unanswered attack counts as refused."""
 
 Work = Callable[[Target, Counts, str], Coroutine[Any, Any, None]]
 """A function that attacks a target with an account, or without one (""), and updates the counts."""

@@ -181,7 +181,7 @@ def _refine(message: Message, input_: Input, policy: SendPolicy) -> Input:
 
 
 def transmitted(message: Message) -> Message:
-    """Count one transmission of the current step; store the result before sending the stanza."""
+    """Count one transmission of the current step. The caller stores the result, then sends."""
     return replace(message, sends=message.sends + 1, attempts=message.attempts + 1)
 
 

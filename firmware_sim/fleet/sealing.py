@@ -170,5 +170,5 @@ def _disk(plan: Plan, moment: float) -> int:
 
 
 def daily_growth(days: int) -> float:
-    """Return the growth, in bytes per day, that fills a folder in `days` + `LEFT_D` days."""
+    """Return the bytes per day that fill the folder `LEFT_D` days after a simulation of `days`."""
     return (_CAP - _DISK) / (days + LEFT_D)

@@ -19,7 +19,7 @@ FILTER: Final = "shared/+/done"
 """The topic filter of the three shares."""
 
 SHARED_NODES: Final = ("shared/a/done", "shared/b/done", "shared/c/done")
-"""The names of the nodes that match the filter."""
+"""The names of the nodes that match `FILTER`."""
 
 LEVELS: Final = (0, 1, 2)
 
@@ -102,7 +102,7 @@ class WorkersPlan:
         return f"$share:members_of{level}:{FILTER}"
 
     def subscribed(self, level: int, member: int) -> str:
-        """Return the share's name for subscribing: `$share/NAME/FILTER` if `member` is odd."""
+        """Return a share's name as a member writes it: `$share/NAME/FILTER` if `member` is odd."""
         return f"$share/members_of{level}/{FILTER}" if member % 2 else self.share(level)
 
     def fair(self) -> Iterator[Publication]:

@@ -122,7 +122,7 @@ class AlertMonitor:
             await asyncio.to_thread(self._save_journal)
 
     async def run(self, stopping: asyncio.Event, interval_s: float = INTERVAL_S) -> None:
-        """Check and deliver every `interval_s` seconds until `stopping` is set.
+        """Check the fleet and deliver alerts every `interval_s` seconds until `stopping` is set.
 
         After `MAX_FAILURES` failed rounds in a row, raises the exception of the last one.
         """

@@ -75,7 +75,7 @@ def _push(queue: list[Alert], alerts: list[Alert], limit: int) -> int:
 
 
 class StateStore:
-    """The two files in `tables/alerts`. Its methods raise OSError when the disk fails."""
+    """Two files in `tables/alerts`: state and journal. Methods raise OSError if the disk fails."""
 
     def __init__(self, tables: Path) -> None:
         make_folders(tables, tables / FOLDER)

@@ -133,4 +133,4 @@ class SparkFiles:
 
 
 BatchFiles = LocalFiles | SparkFiles
-"""The files of a batch that still exist. The decoded rows are kept until `close` is called."""
+"""The files of a batch, except vanished ones. Decoded rows are kept until `close` is called."""

@@ -80,7 +80,7 @@ class Quarantine:
         raise FleetError(msg)
 
     def inspect(self, file: QuarantinedFile) -> FileInspection:
-        """Inspect the file itself. Raises OSError if it cannot be read."""
+        """Inspect the file, without the tables. Raises OSError if it cannot be read."""
         return inspect_file(self._root / file.path)
 
     def readmit(self, files: Sequence[QuarantinedFile]) -> tuple[list[str], list[str]]:

@@ -26,7 +26,7 @@ PARTIAL_FOLDER: Final = "partial"
 """The folder of interrupted uploads below `incoming/`."""
 
 _LOCK_ATTEMPTS: Final = 8
-"""Number of attempts to lock a file that is removed between its opening and its lock."""
+"""Maximum attempts to lock a file. One fails if the file is removed after it was opened."""
 
 
 class OffsetError(Exception):

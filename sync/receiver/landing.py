@@ -103,7 +103,7 @@ class Landing:
         return sum(map(remove_abandoned, self._temporaries.glob(f"*{PART_SUFFIX}")))
 
     def open_temporary(self) -> IncomingFile:
-        """Open a temporary file for a body."""
+        """Open a temporary file for an arriving segment."""
         return IncomingFile(self._temporary_path())
 
     def adopt(self, incoming: IncomingFile) -> None:

@@ -100,7 +100,7 @@ DRIFT_PPM: Final = 100.0
 are within 20 to 50, synchronised clocks within less."""
 
 BIG_STEP_S: Final = 10.0
-"""Seconds by which one odd step (see `SETTLE_S`) must set a clock to make its state `stepping`."""
+"""Seconds from which a single odd step (see `SETTLE_S`) makes a clock's state `stepping`."""
 
 ODD_STEPS: Final = 3
 """Number of odd steps (see `SETTLE_S`) of any size that make a clock's state `stepping`: time

@@ -83,7 +83,7 @@ _IN_OTHER_REPORTS: Final = ("queue_dead", "repeated", "share_items_dead")
 
 
 def problems(findings: Findings) -> Iterator[Problem]:
-    """Find messages that were not delivered, by the name of their event."""
+    """Find undelivered messages: one problem for each gateway and event name."""
     for row in findings["notices"]:
         if row["kind"] != "message" or row["name"] in _IN_OTHER_REPORTS:
             continue

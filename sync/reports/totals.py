@@ -43,7 +43,7 @@ STEPS_S: Final = (1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800, 2_592_000)
 """The possible lengths, in seconds, of the steps of time in which events are counted."""
 
 BARS: Final = 96
-"""Maximum number of steps in a plot, unless even the longest of `STEPS_S` makes more."""
+"""Maximum bars (steps of time) in a plot, unless even the longest of `STEPS_S` makes more."""
 
 _DAY_S: Final = 86_400
 

@@ -211,7 +211,7 @@ _DAY_S: Final = 86_400.0
 
 
 def problems(findings: Findings) -> Iterator[Problem]:
-    """Find versions with more errors than the one before; these problems name no gateway."""
+    """Find versions of Fieldpost with more errors than the one before, in the whole fleet."""
     for row in findings["versions"]:
         if row["worse"]:
             often = f"{decimal(row['ratio'])} times" if row["ratio"] is not None else "many times"

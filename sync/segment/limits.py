@@ -29,7 +29,7 @@ MAX_DROPPED: Final = 256
 """Maximum number of dropped ranges in a header; adjacent ranges with one reason are merged."""
 
 MAX_WORD: Final = 32
-"""Maximum characters of the reason of a dropped range."""
+"""Maximum characters of the reason why a range of sequence numbers was dropped."""
 
 MAX_NAME: Final = 128
 """Maximum characters of the boot id, of the firmware's version, and of the software's version."""

@@ -48,7 +48,7 @@ def coalesced(rows: DataFrame) -> DataFrame:
 
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
-    """Return a DataFrame without rows that Spark knows to be empty."""
+    """Return an empty DataFrame, in a form that Spark recognises as empty."""
     columns = (F.lit(None).cast(each.dataType).alias(each.name) for each in schema)
     return spark.range(0).select(*columns)
 

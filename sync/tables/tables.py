@@ -28,7 +28,7 @@ SEGMENTS: Final = from_arrow_schema(arrow_schemas.SEGMENTS)
 and its header if it has a valid one."""
 
 DECODED: Final = from_arrow_schema(arrow_schemas.DECODED)
-"""The rows that workers return (`sync.ingest.decoding`)."""
+"""The rows that Spark's workers return (`sync.ingest.decoding`)."""
 
 DAY: Final = StructField("day", DateType())
 """The column with the event's day in UTC, by which `events` is partitioned."""

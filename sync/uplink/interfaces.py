@@ -71,7 +71,7 @@ class Backlog(Protocol):
     """The uplink's view of the store. Each call is one transaction, durable when it returns."""
 
     async def lanes(self) -> Sequence[LaneState]:
-        """Return the unsealed events of each lane."""
+        """Return the state of the unsealed events of each lane."""
         ...
 
     async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:

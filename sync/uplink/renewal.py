@@ -80,7 +80,7 @@ class CertificateRenewal:
         self._sleep = sleep
 
     async def run(self) -> None:
-        """Check once a day until cancelled; return at once if there is no certificate."""
+        """Check the certificate once a day until cancelled; return at once if there is none."""
         while self._enrolment.certificate:
             await self._notices.flush()
             try:

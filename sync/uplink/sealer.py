@@ -106,8 +106,8 @@ class Sealer:
     async def flush(self) -> int:
         """Seal all current events for a clean stop; return the number of segments.
 
-        Events written meanwhile are left for the next start: a full backlog logs each segment that
-        it discards, so that sealing would never end. Raises `BacklogUnavailable`.
+        Events written meanwhile are left for the next start. Otherwise sealing might never end: a
+        full backlog logs each segment that it discards. Raises `BacklogUnavailable`.
         """
         segments = 0
         for state in await self._backlog.lanes():

@@ -345,11 +345,11 @@ def hold(
 ) -> None:
     """Take a message into custody; no message may be held under its key yet.
 
-    The message is exclusive if a newer session of the source has released the same msgId: it is
-    perhaps the same message, offered by an earlier process of the device that has ended unnoticed.
+    Only `sender` may release the message if a newer session of the source has released this msgId:
+    perhaps an earlier process of the device, which ended unnoticed, offered the same message.
 
     Args:
-        recipient: the name of the account in whose outbox room is reserved for the message.
+        recipient: the name of the account whose outbox reserves room for the message.
         parsed: the body's tree, if there is one.
         generation: the number of the sender's session.
     """

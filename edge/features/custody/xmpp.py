@@ -92,7 +92,7 @@ def acknowledged(context: Context, stanza: Stanza) -> Work:
 
 
 def refuse_get(_context: Context, _stanza: Stanza) -> bytes:
-    """Refuse an iq of type get: the exchange changes what is held, so it requires a set."""
+    """Refuse an iq of type get: QoS requests change messages in custody, so they must be sets."""
     raise StanzaError("feature-not-implemented", "quality of service requires an iq of type set")
 
 

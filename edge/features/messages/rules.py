@@ -54,7 +54,7 @@ class Outcome(Enum):
 
 
 class BoundSession(Protocol):
-    """The properties of a bound session that its routing depends on."""
+    """The properties of a bound session on which the routing of messages depends."""
 
     @property
     def generation(self) -> int:

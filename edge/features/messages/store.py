@@ -164,7 +164,7 @@ def last_row(tx: Transaction, account: str) -> int:
 
 
 def move_to_end(tx: Transaction, account: str, last: int) -> None:
-    """Move an account's messages up to the row `last` behind its newer ones.
+    """Move an account's messages with row numbers up to `last` behind its newer messages.
 
     Messages that were sent to a session and not acknowledged yet are not moved.
     """
@@ -191,5 +191,6 @@ def oldest_since(tx: Transaction) -> float | None:
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:
-    """Add `seconds` to the age of all messages stored until service second `before`."""
+    """Add `seconds`, for which the gateway was off, to the age of all messages stored until service
+    second `before`."""
     tx.run(_AGE, (seconds, before))

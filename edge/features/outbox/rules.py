@@ -74,7 +74,7 @@ class Input(StrEnum):
 
 
 class Action(Enum):
-    """An action in addition to a change of state."""
+    """An action that a transition requires besides the change of the message's state."""
 
     NONE = "nothing"
     SEND = "send the stanza of the next state"
@@ -249,7 +249,7 @@ class _Ordering:
         self._barrier = min((one.row for one in candidates if one.held), default=None)
 
     def is_ready(self, one: Candidate, send: Input | None) -> bool:
-        """Return whether a session accepts the message and no earlier message blocks it."""
+        """Return whether a session accepts `one` (see `plan`) and no earlier message blocks it."""
         if one.state == State.RELEASED:
             return True
         if one.state == State.RECEIVED:

@@ -49,11 +49,8 @@ WINDOW_DIVISOR: Final = 2
 by this number."""
 
 LOSSES_PER_ATTEMPT: Final = 10
-"""A message is given up when so many sessions have ended without answering it: this number times
-`limits.retry_attempts`.
-
-A message that makes its device fail would otherwise end sessions forever.
-"""
+"""Number of sessions, times `limits.retry_attempts`, that may end without answering a message. Then
+it is given up: a message that makes its device fail would otherwise end sessions forever."""
 
 
 class Reason(Enum):

@@ -155,7 +155,7 @@ class Link(ComponentXMPP):
         super().connection_made(transport, send_event)
 
     def send(self, data: Any, use_filters: bool = True) -> None:
-        """Send an element for slixmpp at once; slixmpp sends nothing but the handshake."""
+        """Send slixmpp's only element, the handshake, at once instead of queueing it."""
         self.send_raw(str(data))
 
     def data_received(self, data: bytes | str) -> None:

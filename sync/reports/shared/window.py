@@ -31,7 +31,7 @@ class Window(NamedTuple):
 
 
 def window(spans: Iterable[tuple[float, float]], now: float) -> Window | None:
-    """Choose the period to show of `spans` (begin and end, in seconds since 1970) as of `now`.
+    """Choose the period that a plot of `spans` shows at `now`; all times in seconds since 1970.
 
     If every span is later than now, all are shown. Returns None if there is no span.
     """

@@ -46,7 +46,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The files with the rows of a key, below the tables' folder: none if there are no rows.
+    """The files with the rows of a `Key`, below the tables' folder: none if there are no rows.
 
     `attempt` names their folder; `kept_at` is when they became valid, in seconds since 1970.
     """
@@ -60,7 +60,7 @@ Index = dict[Key, Entry]
 
 
 def content_of(first: int, end: int) -> str:
-    """Return the `content` of a `Key` for rows `first` to `end` - 1 of a day, counted from 0."""
+    """Return the `Key.content` of the rows `first` to `end` - 1 of a day, counted from 0."""
     return f"{first}-{end}"
 
 

@@ -164,7 +164,7 @@ def remove_from_all(tx: Transaction, jid: str) -> None:
 
 
 def take_removed(tx: Transaction) -> list[tuple[int, str, str]]:
-    """Delete the rows that `remove_from_all` left, and return them.
+    """Delete and return the rows that `remove_from_all` has unlisted.
 
     Each result has the number and the name of the account whose roster it was, and the removed JID.
     """

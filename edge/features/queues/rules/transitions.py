@@ -69,8 +69,8 @@ TRANSITIONS: Final[Mapping[Kind, Mapping[Loss, Outcome]]] = {
     Kind.SHARE_1: _REASSIGNED | {Loss.RESTART: Outcome.READY},
     Kind.SHARE_2: _BOUND_TO_MEMBER,
 }
-"""Outcome for a locked item, by its kind and the loss, if it has had fewer deliveries than the
-maximum."""
+"""Outcome for an item that its member has lost, by the item's kind and the reason of the loss, if
+it has had fewer deliveries than the maximum."""
 
 NOTIFIED: Final = frozenset({Loss.UNAVAILABLE, Loss.UNSUBSCRIBED, Loss.TIMEOUT, Loss.UNLOCKED})
 """Losses after which the member is notified that it no longer has the lock, for items of queue

@@ -76,7 +76,7 @@ def complete(context: Context, tx: Transaction, item: Item, queue: Queue | None 
 
 
 def count_removal(context: Context, tx: Transaction, item: Item) -> None:
-    """Subtract an item from the counts of the member that had locked it, if `item` is locked."""
+    """Subtract an item from the counts of the member that had locked it, if there is one."""
     if item.state == "locked" and item.subscription is not None:
         max_bytes, holder = context.limits.unacknowledged_bytes, item.holder or ""
         subscription, size = item.subscription, item.bytes

@@ -563,7 +563,7 @@ def dead_letter_node(tx: Transaction, queue: int, node: str, reason: str) -> int
 
 
 def assign_slots(tx: Transaction, queue: int, *, by_hash: bool) -> None:
-    """Set the slots of all items of a queue if `by_hash`; otherwise clear the slots."""
+    """Set the slot (`slot_of`) of each item of a queue if `by_hash`; otherwise clear it."""
     tx.run(_CLEAR_SLOTS, (queue,))
     if by_hash:
         for row, publisher in tx.rows(_PUBLISHERS, (queue,)):
