@@ -192,7 +192,7 @@ class Transaction:
         return found
 
     def write(self) -> None:
-        """Write the changes of images to their rows."""
+        """Write the changes that are only in images (copies in memory) so far to the database."""
         if self._connection is None:
             raise NeedsDatabase
         unwritten, self._unwritten = self._unwritten, []

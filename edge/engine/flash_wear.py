@@ -64,9 +64,9 @@ class DailyWear(NamedTuple):
 
 
 def add(tx: Transaction, counts: WriteCounts, max_bytes: int) -> None:
-    """Add counts to the current day, and log the days that have ended since the last call.
+    """Add counts to the current day, and log an event for each day that ended since the last call.
 
-    `max_bytes` is `limits.database_bytes`, which the events of the days contain.
+    These events contain `max_bytes`, the value of `limits.database_bytes`.
     """
     today = tx.now.wall // DAY_MS
     tx.run(_ADD, (today, *counts))

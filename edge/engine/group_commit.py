@@ -141,7 +141,7 @@ class _Group:
         return any(unit.heavy for unit in self.units[self.done :])
 
     def add(self, unit: _Unit) -> None:
-        """Add a unit that has not run."""
+        """Add a unit to the group; this does not run it."""
         self.units.append(unit)
         self.size += unit.size
 

@@ -349,8 +349,8 @@ class Hooks:
     on_external_change: list[TimerHook] = field(default_factory=list)
     """Run when another process has changed the database."""
     on_time_off: list[TimeOffHook] = field(default_factory=list)
-    """Run when the time for which the gateway was off becomes known only after the start. It is
-    added to the age of rows that wait for days, not of rows that wait for an hour at most."""
+    """Run if it becomes known only after the start how long the gateway was off. This time is added
+    to the age of rows that wait for days, not of rows that wait for an hour at most."""
     on_unacknowledged_stanzas: list[UnacknowledgedHook] = field(default_factory=list)
     """Run when a session ends, with the stanzas that it has not received and no table stores."""
     on_overflow: list[OverflowHook] = field(default_factory=list)

@@ -41,7 +41,7 @@ class _Image:
         self.sessions: dict[int, set[_Row]] = {}
 
     def add(self, row: _Row, generation: int) -> None:
-        """Add a row of the table."""
+        """Record in the image that a row is in flight to a session."""
         self.rows[row] = (*self.rows.get(row, ()), generation)
         of_session = self.sessions.get(generation)
         if of_session is None:
@@ -50,7 +50,7 @@ class _Image:
             of_session.add(row)
 
     def remove(self, row: _Row, generation: int) -> None:
-        """Remove a row of the table."""
+        """Record in the image that a row is no longer in flight to a session."""
         left = tuple(other for other in self.rows.pop(row) if other != generation)
         if left:
             self.rows[row] = left

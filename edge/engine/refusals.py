@@ -25,7 +25,7 @@ from edge.engine.hooks import Context
 OTHER_SOURCE: Final = "other"
 
 REPEATED: Final = "repeated"
-"""The rule name under which requests are counted that a peer repeats after their answer."""
+"""The rule name for counting requests that a peer repeats after they were answered."""
 
 CHANGED: Final = "password_changed"
 """The rule name under which password changes by devices are counted."""

@@ -1,1 +1,1 @@
-"""The features, one folder or module each; `register` names what a feature does and when."""
+"""The features, one folder or module each; `register` adds a feature's hooks to the engine."""

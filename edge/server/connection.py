@@ -285,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
             self._perform(self._negotiation.receive(item, more=self.has_more))
 
     def continue_with(self, wanted: list[Action]) -> None:
-        """Carry out actions of the negotiation, then handle the items that were held back."""
+        """Carry out actions of the negotiation, then handle the input that waited for them."""
         self._perform(wanted)
         self._process()
 

@@ -56,7 +56,7 @@ class LoginConnection(SessionConnection, Protocol):
         """Return whether the peer has sent more than was handled."""
 
     def continue_with(self, wanted: list[Action]) -> None:
-        """Carry out actions of the negotiation, then handle the items that were held back."""
+        """Carry out actions of the negotiation, then handle the input that waited for them."""
 
     def start_session(self, session: Session, wanted: list[Action]) -> None:
         """Carry out actions of the negotiation, then continue with a session."""

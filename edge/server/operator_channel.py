@@ -71,7 +71,7 @@ class Listener:
 
 
 class OperatorRequests:
-    """Performs the operator's requests, and serves listeners.
+    """Performs the operator's requests, and sends published items to listeners.
 
     Args:
         context: the gateway's context; listeners are registered with its hooks.

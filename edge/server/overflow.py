@@ -20,7 +20,7 @@ PRESENCE_SHARE: Final = 8
 above it is returned."""
 
 PRESENCE_OVERHEAD: Final = 256
-"""Bytes of memory for each kept presence beside its stanza."""
+"""Bytes of memory that each kept presence takes in addition to its stanza."""
 
 _PRESENCE: Final = b"<presence"
 _MESSAGE: Final = b"<message"

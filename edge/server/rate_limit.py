@@ -82,7 +82,7 @@ class ReadRateLimiter:
 
     @property
     def last_input(self) -> float:
-        """The event loop's time of the last input, or of a later check of the limit."""
+        """The event loop's time of the last input, or of the last check of the limit if later."""
         return self._buckets.at
 
     def count_bytes(self, count: int) -> None:

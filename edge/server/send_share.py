@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 ALL_SENDERS: Final = 2
-"""Divisor of the buffer's size that gives the share of all senders together."""
+"""Divisor of the buffer's size; the quotient is the limit for all senders together."""
 
 EACH_SENDER: Final = 4
-"""Divisor of the buffer's size that gives the share of each sender."""
+"""Divisor of the buffer's size; the quotient is the limit for each sender."""
 
 
 class BufferSize(NamedTuple):

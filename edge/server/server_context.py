@@ -19,7 +19,7 @@ READ_BYTES: Final = 32 * 1024
 """Bytes of the read buffer that all connections share; asyncio would allocate 256 KiB per read."""
 
 CHECK_INTERVAL: Final = 1.0
-"""Seconds between two checks of the sessions that wait for their peers."""
+"""Seconds between two calls of `PeerCheck.check_peer` for each session that waits for its peer."""
 
 
 RESERVED: Final = 4

@@ -80,7 +80,7 @@ class SessionConnection(Protocol):
         """Close the connection without ending the session."""
 
     def resume_reading(self) -> None:
-        """Read again, unless something else prevents it."""
+        """Resume reading after a pause, unless there is another reason to pause."""
 
     def release_idle(self) -> None:
         """Free memory that is needed only while the peer sends."""
@@ -376,7 +376,7 @@ class Session:
 
     @property
     def all_unacknowledged_stanzas(self) -> int:
-        """Number of all unacknowledged stanzas, also of other sessions and from the database."""
+        """Number of unacknowledged stanzas: the gateway's own, other sessions' and stored ones."""
         return 0 if self.management is None else len(self.management.unacknowledged)
 
     @property

@@ -54,7 +54,7 @@ class ClientHelloReader(asyncio.BufferedProtocol):
         self._is_tls = only_tls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Register the connection."""
+        """Pass the transport to the connection, which expects TLS if `only_tls` is set."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101
         self._transport = transport
         if self._is_tls:

@@ -31,7 +31,7 @@ def element_name(name: str) -> str:
 
 
 def attribute_names(attrs: dict[str, str]) -> dict[str, str]:
-    """Convert attributes' names to Clark notation and cache those that need no conversion."""
+    """Convert attributes' names to Clark notation; cache names without a namespace."""
     plain: dict[str, str] = {}
     for name, value in attrs.items():
         if SEPARATOR in name:

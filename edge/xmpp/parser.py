@@ -55,7 +55,7 @@ _ERRORS = {
 
 
 _NO_EXPAT = expat.ParserCreate()
-"""The value of a `StreamParser`'s `_expat` while it has none, because that was freed."""
+"""Placeholder for the expat parser of a `StreamParser` that has freed its own."""
 _NO_BYTES = StanzaBytes(StreamHeader(b"", ()))
 _NO_STANZA = Stanza("", {}, _NO_BYTES)
 

@@ -97,7 +97,7 @@ async def sessions(target: Target, counts: Counts, name: str) -> None:
 
 
 async def slow_reader(target: Target, counts: Counts, name: str) -> None:
-    """Flood the account of a device that never reads with plain messages."""
+    """Send a flood of plain messages to a device that never reads."""
     with contextlib.closing(await Client.bound(target, counts, VICTIM, "deaf", _UNREAD)) as reader:
         reader.send("<presence/>")
         reader.stop_reading()

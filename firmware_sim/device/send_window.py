@@ -36,7 +36,7 @@ class MessageInFlight:
 
 
 class Transmission(NamedTuple):
-    """A message and the request to send for it, after the outbox has stored the step."""
+    """A message and the request to send for it, after the outbox has stored `changes()`."""
 
     message: Message
     action: Action

@@ -63,7 +63,7 @@ _SUFFIX: Final = {Step.ASSURED: "a", Step.ACKNOWLEDGED: "k", Step.DELIVER: "d"}
 
 
 class SenderLoop:
-    """Send an outbox's messages; call `observe` with each `DeliveryStep` and message number."""
+    """Sends an outbox's messages; calls `observe` with each `DeliveryStep` and message number."""
 
     def __init__(
         self,

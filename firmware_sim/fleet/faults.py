@@ -1,8 +1,8 @@
 """The faults that can be simulated in a fleet, and the problems that reports must show for each.
 
-Each fault affects one gateway, except `version-errors`, which affects all that run `plan.FAULTY`.
-Two faults share a gateway only if their groups differ and there are more faults than gateways. The
-modules that call `Plan.window` implement the faults.
+Each fault affects one gateway, except `version-errors`, which affects all gateways with the
+software version `plan.FAULTY`. Two faults share a gateway only if their groups differ and there are
+more faults than gateways. The modules that call `Plan.window` implement the faults.
 """
 
 from __future__ import annotations

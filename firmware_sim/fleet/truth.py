@@ -19,7 +19,7 @@ from firmware_sim.fleet.times import decimal, iso, percentiles
 
 @dataclass
 class GatewayTruth:
-    """The arrivals of one gateway, and its expected results. `as_of` is in ms since 1970 UTC."""
+    """A gateway's arrived segments, and its expected results at `as_of` (ms since 1970 UTC)."""
 
     name: str
     as_of: int

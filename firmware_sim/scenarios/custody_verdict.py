@@ -26,7 +26,7 @@ GATEWAY: Final = ""
 
 
 class Execution(NamedTuple):
-    """The executions of the message `key` by `where`, which is a device's name or `GATEWAY`."""
+    """How often the message `key` was executed at `where`, a device's name or `GATEWAY`."""
 
     key: Key
     where: str

@@ -49,7 +49,7 @@ class Section:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the table is shown unfolded: if nothing is drawn and it is short."""
+        """Return whether the table is shown unfolded: it is short, and the section has no plots."""
         return not self.plots and not self.sparklines and len(self.rows) <= UNFOLDED
 
     @property

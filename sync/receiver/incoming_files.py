@@ -93,7 +93,7 @@ class IncomingFile:
         return self.path.read_bytes()
 
     def rename(self, path: Path) -> None:
-        """Rename the file to `path`, which no other holder uses. Raises OSError."""
+        """Rename the file to `path`, which no other process or request may use. Raises OSError."""
         self.path.rename(path)
         self.path = path
 

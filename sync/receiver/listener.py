@@ -21,7 +21,7 @@ from sync.receiver.proxy import ReverseProxy
 from sync.receiver.rate_limit import RateLimiter
 
 TLS_BUFFER_BYTES: Final = 16 * 1024
-"""Bytes that asyncio buffers for each TLS connection: one TLS record instead of its 256 KiB."""
+"""Bytes that asyncio buffers for each TLS connection: one TLS record; the default is 256 KiB."""
 
 _IPV6_NETWORK_BITS: Final = 64
 """Prefix length of an IPv6 subnet, within which a host chooses its address (RFC 4291, 2.5.1)."""

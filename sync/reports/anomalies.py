@@ -112,7 +112,7 @@ FLAT_READINGS: Final = 30
 """Minimum readings of a flat line: fewer may be equal by chance."""
 
 FLAT_S: Final = 21_600.0
-"""Minimum seconds of a flat line: a calm night is flat for a while."""
+"""Minimum seconds of a flat line: on a calm night, readings can be equal for hours."""
 
 VARIES: Final = 0.5
 """A flat line counts only if the sensor's value varied in at least this share of its other hours at

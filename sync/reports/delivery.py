@@ -1,7 +1,7 @@
 """Delivery: how long messages were in custody before they were delivered.
 
-Counts events; a message with several fields causes several. The time from the gateway to the centre
-is not included: see the report `lag`.
+Counts events, not messages: a message with several readings causes several. The time from the
+gateway to the centre is not included: see the report `lag`.
 """
 
 from __future__ import annotations

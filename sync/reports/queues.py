@@ -177,7 +177,7 @@ def _continues(order: WindowSpec, begin: str, end: str) -> Column:
 
 
 def done(events: DataFrame) -> DataFrame:
-    """Compute the rows of `DONE` for each `day`."""
+    """Count items that became dead, were purged, unlocked or requeued (`DONE`), for each `day`."""
     event = F.concat_ws("/", "kind", "name")
     known = event.isin(*chain.from_iterable(_COUNTS.values()))
     rows = events.where((F.col("lane") == "system") & known)
@@ -244,7 +244,7 @@ def _periods(runs: DataFrame) -> DataFrame:
 
 
 def queue_depths(runs: DataFrame) -> DataFrame:
-    """Compute the rows of `DEPTHS`: a run's greatest depth at its begin, its last at its end."""
+    """Compute the rows of `DEPTHS`: each run's maximum depth at its `begin`, its last at `end`."""
     ends = F.array(
         F.struct(seconds("begin").alias("at"), F.col("depth_max").alias("depth")),
         F.struct(seconds("end").alias("at"), F.col("depth").alias("depth")),

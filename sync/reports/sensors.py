@@ -59,12 +59,12 @@ TABLE: Final = Table(
 spaces). All times are by the gateway's clock.
 
 `told_until`: the time of the gateway's last event that arrived or, while a backlog arrives, of its
-last reading. `silence_s`: seconds from the sensor's `last` reading to `told_until`. Of these, only
-the seconds after the gateway's last start or clock change, and after the last gap in the gateway's
-lane of readings, can be judged. `interval_s`: median seconds between two readings; `limit_s`:
-seconds without a reading after which the sensor is silent; both null if too few intervals are
-known. `state`: `silent` (more than `limit_s` can be judged), `unknown` (`limit_s` is null, or only
-`silence_s` is more than it), or `ok`."""
+last reading. `silence_s`: seconds from the sensor's `last` reading to `told_until`; its known part
+begins after the gateway's last start or clock change, and after the last gap in its lane of
+readings. `interval_s`: median seconds between two readings; `limit_s`: seconds without a reading
+after which the sensor is silent; both null if too few intervals are known. `state`: `silent` (the
+known part of `silence_s` exceeds `limit_s`), `unknown` (`limit_s` is null, or `silence_s` exceeds
+it, but its known part does not), or `ok`."""
 
 STEPS: Final = 8
 """Number of buckets for each doubling of an interval. A bucket is 9 % wide, so the median is off by
@@ -75,7 +75,7 @@ PLACE: Final = schema(epoch=TEXT, seq=INTEGER, at=REAL)
 """An event's place in its lane, and its time in seconds since 1970."""
 
 BUCKET: Final = schema(step=IntegerType(), intervals=INTEGER, total_s=REAL)
-"""Number of intervals whose lengths are in the bucket `step` (see `STEPS`), and their sum."""
+"""Number of the intervals between readings in the bucket `step` (see `STEPS`), and their sum."""
 
 DAYS: Final = schema(
     gateway=TEXT,

@@ -69,10 +69,8 @@ def _step(span: Column) -> Column:
 
 
 def step_for(span_s: float) -> int:
-    """Choose the shortest of `STEPS_S` that makes at most `BARS` steps of `span_s` seconds.
-
-    Return the longest one if none does.
-    """
+    """Return the shortest of `STEPS_S` that divides `span_s` seconds into at most `BARS` steps, or
+    the longest one if none does."""
     return next((step for step in STEPS_S if span_s / step <= BARS), STEPS_S[-1])
 
 
@@ -83,7 +81,7 @@ def totals(daily: DataFrame) -> DataFrame:
 
 
 class Period(NamedTuple):
-    """The period of a plot of activity: the first and last `begin` of `COUNTS`, and the step."""
+    """Period of a plot of activity: first and last `begin` (see `COUNTS`), and seconds per step."""
 
     begin: int
     end: int

@@ -48,7 +48,7 @@ DAY: Final = arrow_schemas.DAY.name
 """The column by which `events` is partitioned: the event's day in UTC."""
 
 INGEST: Final = "ingest"
-"""The application transaction of both tables whose version is the number of the last batch."""
+"""The application transaction whose version, in both tables, is the number of the last batch."""
 
 ARCHIVED: Final = "archived"
 """The application transaction of `segments` whose version is the number of the last batch whose
@@ -158,7 +158,7 @@ class Snapshot:
 
     @property
     def rows(self) -> int:
-        """The number of events."""
+        """The number of events in the table `events`."""
         return sum(day.rows for day in self.days.values())
 
     @property
@@ -284,7 +284,7 @@ class FleetTables:
                     raise
 
     def unarchived(self) -> int:
-        """Return how many of the last batches can still have files in the landing."""
+        """Return the number of batches after the last one that `mark_archived` recorded."""
         with delta_errors(self.storage):
             segments = self.open(SEGMENTS)
             return _version_of(segments, INGEST) - _version_of(segments, ARCHIVED)

@@ -72,7 +72,7 @@ class BandwidthLimiter:
 
     @property
     def piece(self) -> int:
-        """Bytes to send at once."""
+        """Size of the pieces in which a body is sent, in bytes."""
         if not self.rate:
             return _MAX_PIECE
         return min(_MAX_PIECE, max(_MIN_PIECE, self.rate // _PIECES_PER_S))

@@ -56,7 +56,7 @@ class Effect(Enum):
 
 
 class Answer(Enum):
-    """The answer to a request that custody itself does not refuse."""
+    """The answer to a request, if it is not a refusal by custody (a `Reason`)."""
 
     RECEIVED = "result with <received/>"
     EMPTY = "empty result"

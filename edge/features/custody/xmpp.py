@@ -126,7 +126,7 @@ def _stanza_error(error: CustodyError) -> StanzaError:
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     for namespace in QOS_ALL:
         for name, handler in (
             ("assured", assured),

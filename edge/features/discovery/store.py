@@ -104,7 +104,7 @@ def delete_query(tx: Transaction, generation: int) -> None:
 
 
 def find_overdue(tx: Transaction) -> list[tuple[int, str]]:
-    """Return up to `BATCH_SIZE` sessions whose answer is overdue: generation and full JID."""
+    """Return up to `BATCH_SIZE` sessions with an overdue answer to a query: generation, JID."""
     return [(row[0], row[1]) for row in tx.rows(_OVERDUE, (tx.now.service, BATCH_SIZE))]
 
 

@@ -35,7 +35,7 @@ find room. At most half the lane is kept free.
 """
 
 NOTICES_RULE: Final = "notices"
-"""The name of the event that counts events for which no notification was sent."""
+"""Name of the limit on notifications, and of the event that counts those that were not sent."""
 
 _NEVER_NOTIFIED: Final = frozenset({"heartbeat"})
 

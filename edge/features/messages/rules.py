@@ -35,7 +35,7 @@ class Address(StrEnum):
 
 
 class Availability(StrEnum):
-    """The availability of an account."""
+    """Availability of an account for messages: its sessions with a non-negative priority."""
 
     NO_ACCOUNT = "the account does not exist, or the sender may not reach it"
     NOBODY = "no session is available with a non-negative priority"

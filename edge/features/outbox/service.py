@@ -108,8 +108,8 @@ class QosRequest(NamedTuple):
     """A request that delivers a message to a session.
 
     Attributes:
-        epoch: the epoch in which the row was written, a part of the ids.
-        row: the number of the message, a part of the ids.
+        epoch: the epoch in which the message was stored, a part of the request's ids.
+        row: the row number of the message in the outbox, a part of the request's ids.
         sender: the address that the request and the message come from.
         recipient: the address that the message is for.
         session: the full JID of the session that the request is for.
@@ -570,7 +570,7 @@ def on_available(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_caps_known(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Send the messages for this session alone, because its QoS support has just become known."""
+    """Send the messages that only this session may get, because its QoS support is now known."""
     if outbox.has_messages(tx, sender.account):
         send_ready(context, tx, sender.account)
 

@@ -243,7 +243,7 @@ NEEDS_ACCOUNTS: Final = True
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     hooks.add(hooks.destinations, AddressKind.ACCOUNT, AccountDestination())
     hooks.error_mapping(
         OutboxError, lambda error: StanzaError(_CONDITIONS_OF_REASONS[error.reason])

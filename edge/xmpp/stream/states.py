@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class State(Enum):
-    """The states, with comments that name the awaited input. `2` marks SASL2 (XEP-0388)."""
+    """The states of negotiation; comments name the awaited input. `2` marks SASL2 (XEP-0388)."""
 
     CONNECTED = "connected"  # the stream header, without TLS
     CLEAR = "clear"  # STARTTLS, or authentication if that is allowed without TLS

@@ -97,9 +97,9 @@ def _continues_run() -> Column:
 
 
 def spans(life: DataFrame, numbers: DataFrame) -> DataFrame:
-    """Compute the rows of `SPANS` from `life` (rows of `RUNS`) and `numbers` (of `lanes.RANGES`).
+    """Compute the rows of `SPANS`: the runs `life` (rows of `RUNS`), and the times between them.
 
-    The numbers show whether events of the time between two runs are missing.
+    `numbers` (rows of `lanes.RANGES`) shows whether events between two runs are missing.
     """
     order = Window.partitionBy("gateway").orderBy("epoch", "first_seq")
     before = order.rowsBetween(Window.unboundedPreceding, -1)

@@ -79,7 +79,7 @@ class OutboxRow(NamedTuple):
         held: bool,
         due: float | None,
     ) -> OutboxRow:
-        """Return the row with other progress; this is faster than `_replace`."""
+        """Return the row with other values of the fields in `progress`, faster than `_replace`."""
         return OutboxRow._make((*self[:6], state, session, sends, attempts, held, due, *self[12:]))
 
 

@@ -114,8 +114,8 @@ def is_idle(tx: Transaction, account: str, source: str) -> bool:
 
 
 def is_only_message(tx: Transaction, row: OutboxRow, generation: int) -> bool:
-    """Return whether a message is the only one of its account, which is not revoked, and is in
-    flight to this session only."""
+    """Return whether a message is the only one in its account's outbox and is in flight to this
+    session only; false if the account is revoked."""
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     outbox = image.accounts.get(row.recipient)
     if outbox is None or outbox.queued or len(outbox.sent) > 1:

@@ -313,7 +313,7 @@ def direct_available(
 def direct_unavailable(
     tx: Transaction, sender: Sender, target: Jid, addressed_to: AddressedTo
 ) -> None:
-    """Send unavailable presence to the sessions at an address that had got available presence."""
+    """Send unavailable presence to the sessions at `target` to which the sender is available."""
     was_directed = target.full in presence.directed_targets(tx, sender.generation)
     recipients = {one.generation for one in _recipients(tx, sender)}
     presence.remove_directed(tx, sender.generation, target.full)

@@ -488,7 +488,7 @@ def on_pubsub_unavailable(context: Context, tx: Transaction, sender: Sender) -> 
 
 
 def on_pubsub_available(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Treat a session as available again after it was unavailable to the pubsub service."""
+    """Make a session available to the pubsub service again, if it was unavailable to it."""
     session = sessions.find(tx, sender.full)
     if session is not None and session.pubsub_unavailable:
         sessions.set_pubsub_unavailable(tx, sender.generation, False)

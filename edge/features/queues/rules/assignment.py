@@ -100,7 +100,7 @@ def assign(
 
 
 def slot_of(publisher: str) -> int:
-    """Return the slot of a publisher's JID; all sessions of an account have the same slot."""
+    """Return the slot (see `SLOTS`) of a publisher's JID; all sessions of an account share one."""
     return crc32(publisher.partition("/")[0].encode()) % SLOTS
 
 

@@ -34,8 +34,8 @@ PAGES: Final = 8
 """Maximum number of pages of items that one unit of work assigns; the next unit continues."""
 
 LOOKAHEAD: Final = 128
-"""Maximum number of ready items to examine if the first ones wait for particular members. If this
-many were given back and none can be assigned, they can return to the members that had them."""
+"""Maximum number of ready items to examine if no member with room may get the first ones. If no
+member may get any of so many items, they can return to the members that gave them back."""
 
 PER_SLOT: Final = 8
 """Maximum number of items of one slot (of publishers, under the hash policy) in a page."""

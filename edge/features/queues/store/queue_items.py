@@ -581,7 +581,7 @@ def next_ready_of_slot(tx: Transaction, queue: int, slot: int, limit: int) -> li
 
 
 def slot_owners(tx: Transaction, queue: int) -> Mapping[int, int]:
-    """Return the subscriptions that have locked items, by the slot of the items."""
+    """Return, by slot (see `assignment.SLOTS`), the subscription that has its locked items."""
     return dict(tx.rows(_SLOT_OWNERS, (queue,)))
 
 
