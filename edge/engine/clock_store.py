@@ -36,8 +36,8 @@ def save(tx: Transaction, state: SavedTime) -> None:
 def save_progress(tx: Transaction, run: Run, *, clean: bool = False) -> None:
     """Save the service seconds that a run has reached; `clean` is true when the run ends cleanly.
 
-    This writes little: even if it has just become known for how long the gateway was off, only
-    `settle_time_off` adds that time to the age of stored rows.
+    This writes little. The time for which the gateway was off is added to the age of stored rows
+    only by `settle_time_off`, which may write many.
     """
     state = load(tx)
     now = tx.now if state.before is None else tx.now._replace(synchronised=False)

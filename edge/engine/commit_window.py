@@ -21,7 +21,7 @@ SLOW_COMMIT: Final = 0.004
 slow disk a group waits for more units, and a thread runs COMMIT."""
 
 WAIT_SHARE: Final = 0.1
-"""Length of a step of the wait for more units, as a fraction of the measured time of a commit."""
+"""Length of one of the `WAIT_STEPS` of a wait, as a fraction of the average time of a commit."""
 
 WAIT_STEPS: Final = 4
 """Maximum steps of the wait for more units. The wait ends earlier after a step in which no unit

@@ -240,7 +240,7 @@ class Transaction:
         return sends
 
     def withdraw_sends(self, generation: int) -> list[Send]:
-        """Remove and return the stanzas to a session from earlier units of this transaction."""
+        """Remove stanzas to a session that earlier units of this transaction sent; return them."""
         found = []
         for sends in self._earlier:
             withdrawn = [send for send in sends if send.generation == generation]

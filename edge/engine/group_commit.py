@@ -205,7 +205,7 @@ class Store:
         on_logged: called with the gateway's own events after their commit.
         on_broken: called when the database can no longer be trusted.
         before_commit: runs in each transaction after its units.
-        load_images: reads the large images, on the database's thread, if they are not loaded.
+        load_images: reads tables into memory, on the database's thread, if they are not loaded.
     """
 
     def __init__(

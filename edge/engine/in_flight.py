@@ -22,8 +22,7 @@ _Row: TypeAlias = tuple[str, int]
 """The kind and number of a row."""
 
 _Unwritten: TypeAlias = dict[tuple[str, int, int], bool]
-"""The rows (kind, number, generation) of the image that are not in the table yet (true), and those
-of the table that are not in the image any more (false)."""
+"""Rows (kind, number, session's generation) to insert into the table (true) or delete (false)."""
 
 
 class _Image:

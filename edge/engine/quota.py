@@ -22,7 +22,7 @@ ROW_OVERHEAD: Final = 64
 
 
 def charge(msg_id: str, body: bytes) -> int:
-    """Return the bytes that a stored message counts: its body, its id and `ROW_OVERHEAD`."""
+    """Return the bytes charged for a stored message: its body, its id and `ROW_OVERHEAD`."""
     return len(body) + len(msg_id.encode()) + ROW_OVERHEAD
 
 

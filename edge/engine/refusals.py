@@ -130,7 +130,7 @@ def close_due_windows(tx: Transaction, window: float) -> None:
 
 
 def close_all_windows(tx: Transaction) -> None:
-    """Log all counted refusals and close all windows, because the gateway stops."""
+    """Log the refusals counted in all time windows and close the windows: the gateway stops."""
     for source, rule, times, limit in tx.rows(_COUNTED):
         _append_event(tx, source, rule, times, limit)
     tx.run(_CLOSE_ALL)

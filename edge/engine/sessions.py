@@ -17,7 +17,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 
 COMPONENT_LINK: Final = 0
-"""The generation with which a component sends stanzas to JIDs that have no session here."""
+"""The generation (session number) for stanzas of a component to JIDs without a session here."""
 
 _BIND: Final = """
 INSERT INTO temp.sessions (generation, full, bare, account, grant, since)

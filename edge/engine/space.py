@@ -141,7 +141,7 @@ class SpaceGuard:
         self._limit = self._max_bytes = max_bytes
 
     def connect(self) -> sqlite3.Connection:
-        """Open the connection that writes; only `begin` makes it wait for other processes."""
+        """Open the connection that writes. It waits for other processes' locks only in `begin`."""
         connection = database.connect(self._path, self._limit)
         connection.execute(_NO_WAIT)
         return connection

@@ -108,7 +108,7 @@ class SessionRegistry(Protocol):
         """Remove the session."""
 
     def end_largest(self) -> str:
-        """End the session with the most unacknowledged bytes."""
+        """End the session with the most unacknowledged bytes; return its bare JID."""
 
 
 class Session:

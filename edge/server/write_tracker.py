@@ -16,8 +16,8 @@ STANZA_OVERHEAD: Final = 128
 
 
 class Relayed(NamedTuple):
-    """The token of a stanza of another session: the stanza's sender (a bare JID as written) and its
-    size in bytes, to be counted in the sender's share (`send_share`)."""
+    """The token of a stanza from another session: the sender's bare JID, spelled as in the stanza,
+    and the bytes that count in the sender's share (`send_share`)."""
 
     sender: bytes
     size: int

@@ -98,7 +98,7 @@ async def _keep_on(attack: Attack, target: Target, counts: Counts) -> None:
 
 
 def main() -> None:
-    """Read the order, run its attacks, and write the report."""
+    """Read an `Order` from standard input, run its attacks, and write their counts as JSON."""
     given = json.load(sys.stdin)
     order = Order(**{**given, "attacks": tuple(given["attacks"])})
     if order.idle_only:

@@ -202,7 +202,7 @@ class Client:
 
 
 async def listen_during(client: Client, work: Coroutine[Any, Any, None]) -> None:
-    """Read and count errors while `work` uses the connection; end both when either ends."""
+    """Read answers and count errors while `work` uses the connection; end both when either ends."""
     tasks = {asyncio.ensure_future(client.listen()), asyncio.ensure_future(work)}
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -60,7 +60,7 @@ class InboxLimits:
     keep_source: int = 256
     """Number of released messages of one source to remember, to answer a repeated `deliver`."""
     keep: int = 1_024
-    """Number of released messages of all sources to remember: 4 with `keep_source` each."""
+    """Number of released messages of all sources to remember: 4 sources with `keep_source` each."""
     msg_id_bytes: int = 256
     """Maximum bytes of one msgId: the same as a gateway's limit."""
     unsent_bytes: int = 256 * 1024

@@ -102,7 +102,7 @@ class AttackVerdict:
 
     @property
     def ratio(self) -> float:
-        """The p99 of response times under attack, divided by that of the calmer quiet phase."""
+        """The p99 of response times under attack, divided by the lower one of the quiet phases."""
         calm = min((times.p99 for times in self.quiet if times.answers), default=0.0)
         return self.busy.p99 / calm if calm else math.inf
 

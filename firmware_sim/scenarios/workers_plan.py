@@ -73,7 +73,7 @@ class WorkersPlan:
         seed: selects the ways to publish and the faults.
         workers: number of workers of the queue.
         items: number of items to publish to the queue.
-        members: number of members of each share; there is one share for each level.
+        members: number of members of each share; there is one share for each QoS (`LEVELS`).
         faults: the fraction (0 to 1) of deliveries with a fault, in the second half.
     """
 

@@ -19,7 +19,7 @@ class CommandFolder(click.Group):
     """A group whose subcommands are the modules of `sync.cli.commands`, imported on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the modules, sorted."""
+        """Return the names of the subcommands, sorted."""
         del ctx
         return sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
 

@@ -93,7 +93,7 @@ class SparkFiles:
         self._decoded = self._decode(self._paths).persist(StorageLevel.DISK_ONLY)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Do the same as `LocalFiles.rows`. Raises FleetError if Spark has left out a file."""
+        """Return a row of `FILES` for each file. Raises FleetError if Spark has left out a file."""
         files = self._decoded.where(F.col("path").isNotNull()).select(*arrow_schemas.FILES.names)
         rows = [self._relative(row) for row in files.toArrow().to_pylist()]
         read = {row["path"] for row in rows}

@@ -108,7 +108,7 @@ def gateway_pages(
 ) -> Iterator[tuple[str, str]]:
     """Yield the file name and the content of the page of each gateway, sorted by gateway.
 
-    `cached` returns the plots of the previous page with the file name that it is given.
+    `cached` returns, for the file name of a page, the plots of its previous version.
     """
     each = by_gateway(findings)
     names = ["", *each, ""]

@@ -60,7 +60,7 @@ class Outcome(Enum):
 
 
 class LandingResult(NamedTuple):
-    """The outcome for a segment, and its digest (32 bytes).
+    """The outcome of landing a segment, and the segment's digest (32 bytes).
 
     `aside` is the path to which a conflicting segment was set aside; None if the limits prevented
     it, or if there is no conflict.
@@ -107,7 +107,7 @@ class Landing:
         return IncomingFile(self._temporary_path())
 
     def adopt(self, incoming: IncomingFile) -> None:
-        """Make a resumable upload a temporary file, which cannot be resumed.
+        """Turn a resumable upload into a temporary file, so that it cannot be resumed any more.
 
         A file that is linked into the landing must not be reachable under its upload's name.
         """

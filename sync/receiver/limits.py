@@ -71,7 +71,7 @@ class ReceiverLimits:
 
     accept_retry_s: float = 1.0
     """Seconds before the next accept after the system refused one, for example because no file
-    descriptor was free. Some connections end in this time."""
+    descriptor was free: connections that end in this time free descriptors."""
 
     buffer_bytes: int = 256 * 1024
     """Bytes of an upload that are buffered before they are written, so that threads switch

@@ -44,7 +44,7 @@ class IngestPlan:
 
 @contextlib.asynccontextmanager
 async def periodic_ingest(folder: FleetFolder, plan: IngestPlan) -> AsyncIterator[None]:
-    """Ingest while the context lasts; then terminate a running ingest, which can be repeated."""
+    """Ingest while the context lasts, then terminate a running one: a later one can repeat it."""
     task = asyncio.create_task(_repeat(folder, plan))
     try:
         yield

@@ -39,7 +39,7 @@ TABLE: Final = Table(
 """A file that was not accepted: its path when it was read, its size in bytes, and the reason."""
 
 FILES: Final = schema(fate=TEXT, files=INTEGER)
-"""Number of files by result: `accepted`, or still refused as `bad` (invalid) or as `fork`."""
+"""Number of files by result: `accepted` (also after a refusal), `bad` (invalid) or `fork`."""
 
 ROWS: Final = 1_000
 """Maximum number of listed files, the latest ones: more usually have one cause."""

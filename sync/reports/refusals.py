@@ -58,7 +58,7 @@ ROWS: Final = 1_000
 """Maximum number of rows, those with most refusals: an attacker can invent any number of names."""
 
 DAYS: Final = schema(gateway=TEXT, source=TEXT, rule=TEXT, times=INTEGER, since=TIME, until=TIME)
-"""The refusals of a day. A row without a rule counts none: it shows that the day has events."""
+"""The refusals of a day. A row without a rule (`times` is 0) shows that the day has events."""
 
 
 def days(events: DataFrame) -> DataFrame:

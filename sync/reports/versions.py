@@ -95,9 +95,9 @@ DAYS: Final = schema(
     span_s=REAL,
 )
 """Events of a gateway on one day under one version, from the first at `begin` to the last at `end`,
-`span_s` seconds later. A start names the version; before the first start of the day it is null:
-the version of the day before. `known_begin` and `known_end` are the times of the first and the last
-event with a synchronised clock."""
+`span_s` seconds later. Start events name the version; before the first one of a day, `version` is
+null, because the last version of an earlier day was still running. `known_begin` and `known_end`
+are the times of the first and the last event with a synchronised clock."""
 
 
 def days(events: DataFrame) -> DataFrame:

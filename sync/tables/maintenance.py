@@ -72,7 +72,7 @@ class RetentionPolicy:
 class RetentionResult:
     """The data that was removed, or that would be removed without `dry_run`.
 
-    `days` maps days of events to their numbers of rows. `replaced` are the files from `vacuum`.
+    `days` maps days to their numbers of events. `replaced` are the files that `vacuum` deletes.
     """
 
     days: dict[str, int]

@@ -79,7 +79,7 @@ class Sealer:
         self._unavailable = False
 
     def set_limits(self, limits: BatchLimits) -> None:
-        """Use other limits, and check the lanes soon."""
+        """Use other limits, and seal lanes that are due by them."""
         self._limits = limits
         self.wake()
 

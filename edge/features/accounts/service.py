@@ -1,4 +1,4 @@
-"""Change passwords, record last sessions, and give other features access to the accounts."""
+"""Change passwords, record when an account was online, and let other features read accounts."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def offer(
 
 
 def acknowledge(*, trusted: bool, destination: bool, readable: bool, room: bool) -> Situation:
-    """Classify an `acknowledged`.
+    """Classify an `<acknowledged/>` request; `ACKNOWLEDGED` has the decisions.
 
     Args:
         trusted: whether the sender may send to the destination.

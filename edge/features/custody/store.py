@@ -42,8 +42,8 @@ RELEASED_ROWS: Final = 256
 """Number of releases after which the keys are written together and the messages' rows deleted."""
 
 BODY_BYTES: Final = 2 * 1024 * 1024
-"""Maximum bytes of bodies, with their trees, in the image. Most messages are delivered within a
-second; the bodies of those that wait are read from their rows."""
+"""Maximum bytes of bodies and their parsed XML in memory. Most messages are delivered within a
+second; the bodies of those that wait longer are read from their rows."""
 
 PARSED_BYTES: Final = 8
 """Approximate bytes of memory that a body's tree takes for each byte of the body."""
@@ -383,7 +383,7 @@ def _undo_hold(image: _Image, held: HeldMessage, unwritten: _Unwritten) -> None:
 
 
 def move(tx: Transaction, held: HeldMessage, sender: str) -> None:
-    """Give a message to another session of its source, which must not have one of this msgId."""
+    """Move a message to its source's session `sender`; that must not hold one of this msgId."""
     tx.run(_MOVE, (sender, held.row))
     _image(tx).move(held, sender)
 
@@ -400,10 +400,10 @@ def _exclude_others(tx: Transaction, held: HeldMessage) -> None:
 
 
 def release(tx: Transaction, held: HeldMessage, keys: int, generation: int = 0) -> None:
-    """Remove a message that is delivered in this transaction, and remember its key.
+    """Remove a message that is delivered in this transaction; remember its sender and msgId.
 
-    At least the last `keys` keys of each source are remembered. `generation` is the number of the
-    session that released the message.
+    At least the last `keys` such pairs of each source are remembered. `generation` is the number
+    of the session that released the message.
     """
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     source = held.source
@@ -432,7 +432,7 @@ def _undo_release(
 
 
 def remove(tx: Transaction, held: HeldMessage, keys: int) -> None:
-    """Remove a message that is not delivered.
+    """Remove a held message without delivering it.
 
     If sessions of the source have released earlier messages of the same msgId, these releases are
     forgotten: a late `deliver` must not be answered as if this message had been delivered. `keys`

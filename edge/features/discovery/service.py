@@ -38,7 +38,7 @@ Announced: TypeAlias = tuple[str, str, str]
 """The capabilities that a presence announces: hash function, node and verification string."""
 
 CAPS_NEEDED: Final = Event[[Context, Transaction, Session]]("capabilities needed")
-"""Hook event: the capabilities that a session announced are needed and not recorded yet.
+"""Hook event: the capabilities that a session announced are needed to find out its QoS support.
 
 The hook records them by `set_announced`.
 """

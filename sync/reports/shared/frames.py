@@ -52,7 +52,7 @@ def times_since_until(first: str = "since", last: str = "until") -> list[Column]
 
 
 def numbered(rows: DataFrame, continues: Column, order: WindowSpec, name: str) -> DataFrame:
-    """Number groups of consecutive rows in the column `name`.
+    """Number groups of consecutive rows; the column `name` gets the number of each row's group.
 
     In the order of `order`, a row belongs to the group of the row before if `continues` is true;
     if it is false or null, the row begins a group.

@@ -1,4 +1,4 @@
-"""The period that a plot shows: up to now, without events that wrong clocks date outside it.
+"""The period that a plot shows. It leaves out times that are probably from wrong clocks.
 
 A gateway whose clock starts in 2006 would otherwise compress a week of the fleet into one pixel.
 """

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from sync.tables.storage import File, Storage
 
 FOLDER: Final = "summaries"
-"""The folder of summaries below the tables' folder: `ATTEMPT/NAME/of=DAY/FILE`."""
+"""The folder of `ATTEMPT/SUMMARY/of=DAY/FILE`; ATTEMPT is the random name of one computation."""
 
 GRACE_S: Final = 3_600
 """Seconds for which replaced files are kept: a report that began before can read them for minutes.
@@ -104,8 +104,8 @@ def add_entries(tables: Storage, attempt: str, files: Mapping[Key, Iterable[File
 def remove_replaced(tables: Storage, wanted: Iterable[Key]) -> None:
     """Remove the files of replaced rows and of interrupted reports.
 
-    `wanted` are the keys in use. Rows are replaced if they are of the same summary and day as a
-    wanted key, but have another shape or content. Rows of other summaries are kept.
+    `wanted` are the keys in use. `GRACE_S` after the rows of a wanted key became valid, they
+    replace all others of the same summary and day. Rows of other summaries are kept.
 
     Raises OSError if a file cannot be removed.
     """

@@ -80,7 +80,7 @@ class StoredSummaries:
         return self.spark.read.schema(schema).parquet(*paths)
 
     def until(self, last: date) -> StoredSummaries:
-        """Return the summaries without the days after `last` (UTC); `days` is unchanged."""
+        """Return the summaries of the days up to `last` (UTC); the counts `days` are unchanged."""
         end = last.isoformat()
         found = {
             name: {day: paths for day, paths in by_day.items() if day <= end}

@@ -155,7 +155,7 @@ def seal(tx: Transaction, sealed: NewSegment) -> bool:
     """Store a segment and delete its events.
 
     Returns `False`, and changes nothing, if another segment of the lane was sealed or a new epoch
-    began since the draft was made.
+    began since `draft` returned the content.
     """
     if sealed.epoch != meta.epoch(tx) or tx.run(_EXTEND, sealed._asdict()).rowcount != 1:
         return False

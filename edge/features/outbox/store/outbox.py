@@ -405,7 +405,7 @@ def is_downgrade_allowed(tx: Transaction, account: str) -> bool:
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:
-    """Add `seconds` to the age of all messages stored until service second `before`."""
+    """Add `seconds` of time off to the age of messages stored by the service second `before`."""
     tx.run(_AGE, (seconds, before))
     tx.cache.pop(_IMAGE, None)
 

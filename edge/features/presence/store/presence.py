@@ -11,7 +11,7 @@ from edge.engine import sessions
 from edge.engine.database import Transaction
 
 RECEIPT: Final = "presence"
-"""The kind of the receipt (`Receipt`) of a page of contacts' presence.
+"""`Receipt.kind` of the stanza that ends a page of contacts' presence, if another page follows.
 
 The receipt's `row` is the generation of the last session in the page.
 """

@@ -156,7 +156,7 @@ def remove(tx: Transaction, account: int, jid: str) -> None:
 def remove_from_all(tx: Transaction, jid: str) -> None:
     """Remove a bare JID from all rosters, so that a new account of that name inherits nothing.
 
-    The rows stay, unlisted, until `take_removed` deletes them.
+    Its items become unlisted rows without content, which `take_removed` deletes.
     """
     accounts.forget_relations(tx)
     tx.run(_DELETE_REQUESTS, (jid,))

@@ -414,7 +414,7 @@ def set_subscriptions(
     name: str | None,
     changes: Sequence[SubscriptionChange],
 ) -> None:
-    """Begin and end subscriptions to a node for its owner (section 8.8.2).
+    """Begin and end subscriptions to a node, at the request of its owner (section 8.8.2).
 
     Raises:
         PubsubError: at least one change is refused, so none is made.

@@ -163,7 +163,7 @@ def on_ready(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_detached(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Assign items to other members when a resumable session disconnects; it keeps its own."""
+    """Assign ready items to others when a resumable session disconnects; it keeps its own items."""
     dispatch_all(context, tx, queue_members.queues_of(tx, sender.generation))
 
 

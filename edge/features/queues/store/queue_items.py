@@ -109,7 +109,7 @@ class NewItem(NamedTuple):
 
     @property
     def charge(self) -> int:
-        """Return the bytes charged for the item."""
+        """Return the bytes charged for the item: its body, ItemID, publisher and `OVERHEAD`."""
         return len(self.body) + len(self.item.encode()) + len(self.publisher.encode()) + OVERHEAD
 
 
@@ -632,7 +632,7 @@ def reassignable(tx: Transaction, full: str) -> list[Item]:
 
 
 def reassignable_after_restart(tx: Transaction) -> list[Item]:
-    """Return up to `BATCH` items as in `reassignable`, but of all sessions that no longer exist."""
+    """Return up to `BATCH` `reassignable` items locked by sessions that no longer exist."""
     return _items(tx, _REASSIGNABLE_AFTER_RESTART, (BATCH,))
 
 

@@ -1,8 +1,8 @@
 """The connected members of queues and their numbers of items, in a temporary table.
 
 The table has a row for each pair of a subscription to a queue and a session of its JID. Like the
-sessions, it is lost when the process ends. Whether a session accepts items now depends on its
-presence and connection, and is checked when members are chosen. Several functions have a parameter
+sessions, it is lost when the process ends. Whether a session can get items depends on its presence
+and connection, and is checked when members are chosen. Several functions have a parameter
 `max_bytes`: a member whose items have this many bytes gets no more items.
 
 Members of queues in use are cached in memory (`Transaction.cache`). Items are counted in the cache;
@@ -181,7 +181,7 @@ class _Member:
         return session.qos == "" and bool(self.plain)
 
     def connected(self) -> ConnectedMember:
-        """Return the member for an assignment; without room, it has `capacity == in_flight`."""
+        """Return the member for `assign`; if it has no room, `capacity` is set to `in_flight`."""
         capacity = self.capacity if self.free else self.in_flight
         member = Member(self.subscription, self.full, capacity, self.in_flight, self.turn)
         return ConnectedMember(member, self.generation)
