@@ -1,4 +1,4 @@
-"""Periodic tasks of a running gateway: heartbeats, queue depths, external changes, certificates."""
+"""Periodic tasks: heartbeats, queue depths, changes by other processes, and certificates."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def log_queue_depths(
 async def maintain_certificates(
     folder: Path, domain: str, clock: Callable[[], Now], store: Store, counters: RefusalCounters
 ) -> None:
-    """Check the certificates at the start and once a day."""
+    """Run `check_certificates` at the start and once a day."""
     while True:
         await check_certificates(folder, domain, clock().wall, store, counters)
         await asyncio.sleep(CERTIFICATE_INTERVAL)

@@ -76,7 +76,7 @@ def stanza_error(context: Context, error: ServiceError[Any] | StanzaError) -> St
 
 
 def address_kind(context: Context, to: str | None, own: str) -> AddressKind:
-    """Return the kind of a stanza's address, as `addresses.classify` does.
+    """Return the kind of the address `to` of a stanza from the account `own` (a bare JID).
 
     Raises:
         StanzaError: the address is malformed or nobody has it (RFC 6120, section 10.5).

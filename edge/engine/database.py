@@ -200,7 +200,7 @@ class Transaction:
             write(self)
 
     def on_undo(self, function: Callable[..., object], *args: Any) -> None:
-        """Register a function that undoes a change of an image if the unit has to run again."""
+        """Register a function that `undo` calls to undo a change of an image (see the class)."""
         self._undo.append((function, args))
 
     def undo(self) -> None:

@@ -140,7 +140,7 @@ class _Lane:
             tx.run(_INSERT, (*numbers, *times, urgent, self.total, _pack(found)))
 
     def take_back(self, size: int, urgent: int | None) -> None:
-        """Undo the last append, of an event of `size` bytes; `urgent` was the attribute before."""
+        """Undo the last append (an event of `size` bytes); restore the old value of `urgent`."""
         del self.unwritten[-1:]
         self.last -= 1
         self.total -= size
@@ -295,7 +295,7 @@ def fullest_message_lane(tx: Transaction) -> int:
 
 
 def lane_status(tx: Transaction) -> list[LaneStatus]:
-    """Return the unsealed part of each lane."""
+    """Return the number, size and age of the unsealed events of each lane."""
     return [LaneStatus(*row) for row in tx.rows(_STATUS)]
 
 

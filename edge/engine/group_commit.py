@@ -282,7 +282,7 @@ class Store:
 
     @property
     def waiting(self) -> UnitLimits:
-        """The number of units that wait for a transaction, and the bytes of unanswered units."""
+        """The number of units whose transaction has not begun, and the bytes of unanswered ones."""
         behind = 0 if self._behind is None else len(self._behind.units)
         return UnitLimits(len(self._waiting) + behind, self._size)
 

@@ -114,7 +114,7 @@ The `Sender` is that of the session, or `None` if it has ended.
 """
 
 ImageHook: TypeAlias = Callable[[Transaction], None]
-"""Reads rows into their image (`Transaction.cache`), if they are not in memory."""
+"""Copies a feature's rows into memory (`Transaction.cache`), unless they are there already."""
 
 TimeOffHook: TypeAlias = Callable[[Transaction, float, float], None]
 """Called as `(tx, before, seconds)`; adds `seconds` to the age of rows stored until the service
@@ -344,8 +344,8 @@ class Hooks:
     """Run at start and when the timer fires: do what is due, and call `Transaction.wake_at`
     for what comes next."""
     images: list[ImageHook] = field(default_factory=list)
-    """Read images of rows (`Transaction.cache`) before units of work need them. These functions may
-    read many rows, because they run on the database's thread."""
+    """Copy rows into memory (`Transaction.cache`) before units of work need them. These functions
+    may read many rows, because they run on the database's thread, not on the event loop."""
     on_external_change: list[TimerHook] = field(default_factory=list)
     """Run when another process has changed the database."""
     on_time_off: list[TimeOffHook] = field(default_factory=list)

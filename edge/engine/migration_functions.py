@@ -11,7 +11,7 @@ _pack: Final = msgspec.msgpack.Encoder().encode
 
 
 def register(connection: sqlite3.Connection) -> None:
-    """Register the functions on a connection."""
+    """Register the SQL functions of this module on a connection."""
     connection.create_function("pack_event", 11, _pack_event, deterministic=True)
 
 

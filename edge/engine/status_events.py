@@ -19,7 +19,7 @@ _END: Final = "DELETE FROM temp.fullness"
 
 
 def log_migration(tx: Transaction) -> None:
-    """Log the migration of the schema that a start or a command has made since the last call."""
+    """Log that a start or a command has migrated the schema, if that is not logged yet."""
     before = meta.read_number(tx, database.MIGRATED)
     if not before:
         return

@@ -66,7 +66,7 @@ class Route(NamedTuple):
 
 
 class CentreAnswer(NamedTuple):
-    """The answer of the centre: the problem, if there is one, and whether access was refused."""
+    """The result of a test query to the centre: its problem, if any, and whether it was refused."""
 
     problem: str | None
     refused: bool = False

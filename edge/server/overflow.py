@@ -66,7 +66,7 @@ class Overflow:
             self._return_stanzas()
 
     def send_kept(self) -> None:
-        """Send the kept presence, as far as there is room now."""
+        """Send the presence stanzas that wait here, and keep those that still have no room."""
         if self._presence:
             kept = list(self._presence.values())
             self._presence.clear()

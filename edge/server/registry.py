@@ -107,7 +107,7 @@ class Registry:
         return [session for session in self._sessions.values() if not session.ended]
 
     def next_generation(self) -> int:
-        """Return the generation for a new session."""
+        """Return the number (generation) for a new session."""
         return next(self._generations)
 
     def admit(self, session: Session) -> ExceededLimit | None:

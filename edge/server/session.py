@@ -42,9 +42,9 @@ ID_BYTES: Final = 24
 """Random bytes of the id by which a session is resumed: 192 bits cannot be guessed."""
 
 OWN_BACKLOG: Final = 4
-"""Maximum unsent bytes of the gateway's own stanzas if there is no stream management, in units of
-`limits.send_buffer`. Answers to requests do not count: with one unit of unsent bytes, the gateway
-reads no more requests."""
+"""Without stream management, a session ends if the gateway's own stanzas in its buffers exceed this
+multiple of `limits.send_buffer`. Answers to requests do not count: the gateway reads no further
+requests while `limits.send_buffer` bytes are unsent."""
 
 
 class SessionConnection(Protocol):

@@ -32,7 +32,7 @@ MAX_SKELETONS: Final = 64
 """Maximum skeletons to remember; all are forgotten when there are more. Each client library writes
 three."""
 MAX_SKELETON_LENGTH: Final = 256
-"""Maximum characters of a skeleton to remember."""
+"""Maximum characters of a skeleton; an envelope with a longer one is left to `StreamParser`."""
 _START: Final = b"<iq "
 _END: Final = b"</iq>"
 _END_BYTES: Final = len(_END)

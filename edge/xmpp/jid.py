@@ -16,8 +16,8 @@ from edge.xmpp.errors import StanzaError
 MAX_PLAIN_DOMAIN = 253
 """Maximum bytes of a domain name in the DNS."""
 CACHED = 1024
-"""Maximum parsed addresses in the cache: twice as many as the largest gateway has devices; at most
-3 MB."""
+"""Maximum number of parsed addresses in the cache, two for each device of the largest gateway. The
+cache takes at most 3 MB."""
 
 _LOCAL = r"[!#$%()*+,\-.0-9;=?A-Z\[\\\]^_`a-z{|}~]{1,1023}"
 """The local parts in ASCII that nodeprep allows (RFC 6122, appendix A.5)."""

@@ -90,7 +90,7 @@ def page(request: Request | None, ids: Sequence[str]) -> Page:
 
 
 def write(page: Page) -> bytes:
-    """Build the description of a page for an answer (XEP-0059, section 2.2)."""
+    """Build the `<set/>` that describes a page in an answer (XEP-0059, section 2.2)."""
     content = b""
     if page.ids:
         first, last = serialize.escape(page.ids[0]), serialize.escape(page.ids[-1])

@@ -30,11 +30,11 @@ MAX_FRAGMENT_BYTES = 4 * 1024 * 1024
 the declarations around an element may be added to it."""
 
 _MAX_SMALL_BYTES = 4096
-"""Maximum bytes of an element that `parse_fragment` parses with the thread's kept parser."""
+"""Maximum bytes of an element that `parse_fragment` parses with a parser that it reuses."""
 
 MAX_PREFIXES = 8
-"""Maximum namespace prefixes that are searched for one by one in an element; if more are declared
-around it, all count as used by it. Real stanzas have one or two."""
+"""An element is searched for the namespace prefixes declared around it if there are at most this
+many; otherwise it counts as using all of them. Real stanzas have one or two."""
 
 TAG = re.compile(rb"""<[^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*)*>""")
 """A complete tag; expat checks that it is well-formed."""

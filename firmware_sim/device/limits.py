@@ -16,7 +16,7 @@ class SendPolicy:
     jitter: float = 0.25
     """Largest random reduction of a wait, as a fraction (0 to 1), to spread the load of a fleet."""
     max_attempts: int = 10
-    """Maximum transmissions of one step, over about two hours; then the sender gives up."""
+    """Maximum transmissions of one request of a message, in some two hours; then it is given up."""
     window: int = 16
     """Maximum number of messages in flight: half of the 32 that a gateway holds for one sender."""
     window_bytes: int = 64 * 1024
@@ -24,7 +24,7 @@ class SendPolicy:
     silence: float = 60.0
     """Seconds without any answer after which a request that times out causes a reconnection."""
     unsent_bytes: int = 64 * 1024
-    """Bytes in the write buffer above which messages of level 0 are refused: as `window_bytes`."""
+    """Bytes in the write buffer above which level 0 messages are refused; equals `window_bytes`."""
 
 
 @dataclass(frozen=True, slots=True)

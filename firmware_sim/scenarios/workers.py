@@ -50,10 +50,10 @@ _LOOK_S: Final = 0.5  # between two looks at what is left, and two reports
 class WorkersSettings:
     """Settings of a run, in which `workers` workers process `items` items of a queue.
 
-    The first half of the items is published over half of `seconds` without faults, the second half
-    over `seconds`. `faults` is the fraction of the second half's deliveries with a fault. Each
-    share has `members` members. The gateway is killed `kills` times. `patience` is the maximum
-    number of further seconds to finish each half.
+    The first half of the items is published in `seconds / 2` without faults, the second half in
+    `seconds` with faults. `faults` is the fraction of its deliveries that have a fault. Each share
+    has `members` members. The gateway is killed `kills` times. `patience` is the maximum number of
+    further seconds to finish each half.
     """
 
     folder: Path

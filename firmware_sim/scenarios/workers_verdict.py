@@ -38,7 +38,7 @@ class WorkerRecord(NamedTuple):
 
 
 class MemberRecord(NamedTuple):
-    """The number of times that a member of the share with this level received an item."""
+    """How many times a member of a share received an item; `level` is the share's QoS level."""
 
     member: str
     level: int

@@ -21,7 +21,7 @@ REPEAT_MS: Final = 3_600_000
 further alert, up to `MAX_REPEAT_MS`."""
 
 MAX_REPEAT_MS: Final = DAY_MS
-"""Upper limit in ms of the minimum time between two alerts of a subject: a day."""
+"""Time in ms after which a subject's next alert is always allowed: a day."""
 
 CALM_MS: Final = 2 * MAX_REPEAT_MS
 """Time in ms without an alert after which a subject no longer counts as failing repeatedly."""

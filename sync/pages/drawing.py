@@ -36,13 +36,13 @@ NAME: Final = 20
 """Maximum number of characters of a name in a plot; a longer name is shortened."""
 
 _PAIR: Final = 14
-"""Maximum number of characters of each name in a label of two: a gateway and a queue or sensor."""
+"""Maximum characters of each name in a label with two names (gateway and queue or sensor)."""
 
 _LETTER: Final = 0.078
 """Greatest width of a letter, in inches."""
 
 _FIGURES: Final = 9
-"""Number of characters for which a plot without names has room at the left: figures and unit."""
+"""Room at the left of a plot without row names, in characters: for the axis' numbers and unit."""
 
 _LEGEND: Final = 0.2
 """Height in inches of a line of the legend."""

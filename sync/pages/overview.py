@@ -67,7 +67,7 @@ class Line(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """The lines that are shown, the lines that unfold, and the number of all further gateways."""
+    """The list of gateways: the shown lines, the folded ones, and the number of omitted lines."""
 
     shown: list[Line]
     rest: list[Line]

@@ -79,7 +79,7 @@ def figure_trends(rows: Rows, findings: Findings) -> dict[str, str]:
 
 
 def running_share(rows: Rows, suffix: str = "") -> float | None:
-    """Return the share of the time with known state in which gateways ran; None if there is none.
+    """Return the running time as a share of the time with known state; None if no state is known.
 
     `suffix` is `_before` for the earlier period.
     """

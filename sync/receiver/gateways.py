@@ -48,7 +48,7 @@ class GatewayRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Survey(NamedTuple):
-    """All readable records by name, including revoked ones, and a text for each unreadable one."""
+    """The readable enrolment records, sorted by gateway, and an error text for each other one."""
 
     records: list[GatewayRecord]
     faults: list[str]

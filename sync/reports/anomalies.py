@@ -115,8 +115,8 @@ FLAT_S: Final = 21_600.0
 """Minimum seconds of a flat line: on a calm night, readings can be equal for hours."""
 
 VARIES: Final = 0.5
-"""A flat line counts only if the sensor's value varied in at least this share of its other hours at
-the same times of day: if it varied in fewer, it often rests then, like a lamp at night."""
+"""Minimum fraction of a sensor's other hours, at the same times of day as a flat line, in which its
+value varied. With fewer, the line does not count: the sensor often rests, like a lamp at night."""
 
 MIN_COMPARED: Final = 6
 """Minimum number of hours that a flat line is compared with (see `VARIES`), to judge it."""
@@ -136,8 +136,8 @@ MEAN_SIGMA: Final = 1.2533
 is used if the median absolute deviation is zero, because more than half of the hours are equal."""
 
 MIN_DAYS: Final = 4
-"""Minimum number of a sensor's hours with readings at one hour of the day (such as 9:00 to 10:00),
-to take their median as the usual value at that hour of the day."""
+"""Minimum number of days on which a sensor has readings at an hour of the day (such as 9 to 10
+o'clock), to take their median as the sensor's usual value at that hour."""
 
 MIN_HOURS: Final = 24
 """Minimum number of a sensor's hours with readings, to take their median as the usual value."""
@@ -151,8 +151,8 @@ MIN_TYPE: Final = 20
 value of a sensor whose own hours are too few (see `MIN_DAYS` and `MIN_HOURS`)."""
 
 RARE: Final = 0.05
-"""Greatest share of unusual sensors among those that are compared with their type in an hour. If it
-is exceeded, none counts as unusual: they are another sort of sensor with the same name, such as
+"""If more than this fraction of the sensors that are compared with their type (`MIN_TYPE`) are
+unusual in an hour, none counts: they are another sort of sensor with the same name, such as
 freezers among rooms."""
 
 PLOTTED_SENSORS: Final = 12

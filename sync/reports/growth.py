@@ -58,7 +58,7 @@ who set it: the `operator`, the `gateway` (the limit of its database), or `defau
 `last_evicted`."""
 
 SOON_D: Final = 30.0
-"""Days from now: storage that is full before then is a problem. Visits are planned by the month."""
+"""Storage that will be full in fewer days is a problem, because visits are planned by the month."""
 
 EVICTED_H: Final = 24.0
 """A gateway's storage counts as full if it dropped events in the last hours before its last event:

@@ -93,7 +93,7 @@ LIVES: Final = schema(gateway=TEXT, last=PLACE, reset=PLACE, last_reading=PLACE)
 
 
 def days(events: DataFrame) -> DataFrame:
-    """Compute the rows of `DAYS` for each `day`."""
+    """Compute a row of `DAYS` for each sensor and day."""
     by = ("day", *SENSOR)
     order = Window.partitionBy(*by, "epoch").orderBy("seq")
     at = readings(events).withColumn("at", seconds("time"))
@@ -125,7 +125,7 @@ def _step() -> Column:
 
 
 def lives(events: DataFrame) -> DataFrame:
-    """Compute the rows of `LIVES` for each `day`."""
+    """Compute a row of `LIVES` for each gateway and day, from its events of that day."""
     place = F.struct("epoch", "seq", seconds("time").alias("at"))
     system = F.col("lane") == "system"
     reset = is_system_event("system", *RESET_EVENTS)

@@ -42,7 +42,7 @@ class StorageOptions:
     tables: str | None
 
     def check(self) -> None:
-        """Raise FleetError unless they name a valid fleet folder, or a landing and tables."""
+        """Raise FleetError unless the options name a valid fleet folder, or landing and tables."""
         if not (self.landing and self.tables):
             self._own().require()
         if self.landing and PurePosixPath(self.landing).name != LANDING:

@@ -29,7 +29,7 @@ def journaled(storage: LocalStorage, names: Sequence[str]) -> Iterator[Callable[
     """Make the block's commits to the tables `names` durable; first repair tables if necessary.
 
     Yields a function that makes the commits to one table durable at once. If the block raises, the
-    journal stays.
+    journal stays for the next `repair`.
     """
     repair(storage)
     before = {name: _last_version(storage.root / name / _LOG) for name in names}

@@ -111,7 +111,7 @@ logger.native.level = error
 def settings(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return all settings of a session on this machine; `extra` takes precedence.
 
-    The raw local file system is for local sessions only: S3A and YARN need the one with checksums.
+    Only here are local files used without checksums: S3A and YARN need them with checksums.
     """
     return (
         {

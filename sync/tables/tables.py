@@ -42,7 +42,7 @@ def read_events(spark: SparkSession, snapshot: Snapshot) -> DataFrame:
 
 
 def read_event_files(spark: SparkSession, storage: Storage, files: Sequence[str]) -> DataFrame:
-    """Read the events of some of the files of `Snapshot.days`: `EVENTS` and `DAY`."""
+    """Read the event files `files`, paths as in `Snapshot.days`: the columns `EVENTS` and `DAY`."""
     return _read(spark, storage, files, EVENTS).withColumn(DAY.name, F.to_date("time"))
 
 

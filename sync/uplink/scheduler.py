@@ -16,7 +16,7 @@ _CURRENT_AFTER_OUTAGE: Final = len(LANES)
 
 
 class UploadScheduler:
-    """Divides the bytes to send: current segments get the part `share` (above 0 and below 1)."""
+    """Gives new segments the fraction `share` of the sent bytes, and the backlog the rest."""
 
     def __init__(self, share: float = 0.5) -> None:
         if not 0 < share < 1:

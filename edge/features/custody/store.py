@@ -39,7 +39,7 @@ MSG_ID_BYTES: Final = 5
 PAGE_KEYS: Final = 32
 
 RELEASED_ROWS: Final = 256
-"""Number of releases after which the keys are written together and the messages' rows deleted."""
+"""Number of released messages after which their keys are stored together and their rows deleted."""
 
 BODY_BYTES: Final = 2 * 1024 * 1024
 """Maximum bytes of bodies and their parsed XML in memory. Most messages are delivered within a
@@ -261,11 +261,11 @@ class _Image:
         return latest
 
     def take_back_key(self, source: str, *, is_new: bool, is_changed: bool) -> None:
-        """Undo the last `add_key`.
+        """Undo the last `add_key`, which was for `source`.
 
         Args:
-            is_new: whether the source had no latest keys before.
-            is_changed: whether the source was in `changed` before.
+            is_new: whether `add_key` created the source's entry in `latest`.
+            is_changed: whether the source was already in `changed` before it.
         """
         latest = self.latest[source]
         latest.keys = latest.keys[:-KEY_BYTES]

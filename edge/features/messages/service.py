@@ -42,9 +42,8 @@ unacknowledged stanzas and bytes, divided by this number.
 """
 
 RETURNED_QUOTA_FACTOR: Final = 2
-"""Factor on an account's quota when a message that an ended session did not acknowledge is stored.
-
-Its sender may have disconnected; then nobody can be informed of a refusal.
+"""Factor on an account's quota for messages that are stored because a session ended without
+acknowledging them: their senders may be offline, and then would not learn of a refusal.
 """
 
 

@@ -14,7 +14,7 @@ from edge.engine.database import Transaction
 from edge.engine.quota import Usage
 
 RECEIPT: Final = "offline"
-"""The kind of the receipts (`Receipt`) of stored messages."""
+"""`Receipt.kind` of the stanzas that are sent from this table."""
 
 ROW_OVERHEAD: Final = 64
 """Bytes charged to quotas for a row, in addition to its stanza and its sender."""

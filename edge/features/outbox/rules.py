@@ -192,8 +192,8 @@ class Candidate(NamedTuple):
         source: the key within which order is kept, as in `OutboxRow`.
         in_flight: whether its stanza was sent and has not been answered.
         held: whether the device asked to wait with it.
-        own: the input that sends a message for one session (`SEND` or `SEND_PLAIN`), if that
-            session accepts it; `None` for other messages.
+        own: the input that sends a message which is for one session only (`SEND` or
+            `SEND_PLAIN`); `None` if that session does not accept it, and for other messages.
     """
 
     row: int

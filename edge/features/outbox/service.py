@@ -350,7 +350,7 @@ def _plain_message(context: Context, tx: Transaction, row: OutboxRow) -> PlainMe
 
 
 def author(context: Context, row: OutboxRow) -> str:
-    """Return the sender on the wire: the original one or, for an item of a node, the service.
+    """Return the `from` of a message: its sender or, for an item of a node, the pubsub service.
 
     Source: XEP-0060, section 7.1.2.
     """

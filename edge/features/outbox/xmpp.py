@@ -44,7 +44,7 @@ MAX_ERROR_TEXT: Final = 200
 """Maximum number of characters that are kept of the text of a device's error."""
 
 _ID_KINDS: Final = {Request.ASSURED: "a", Request.ACKNOWLEDGED: "k", Request.DELIVER: "d"}
-"""The kind (`iq_ids`) in the id of each request."""
+"""The letter for the type of request in the id of an iq (the kind of `iq_ids`)."""
 
 _REQUESTS: Final = {kind: request for request, kind in _ID_KINDS.items()}
 
@@ -117,7 +117,7 @@ def _stanza_error(failure: DeliveryFailure) -> StanzaError:
 
 
 def handle_answer(context: Context, stanza: Stanza) -> Work | bytes:
-    """Handle a session's answer to a request; relay any other result or error."""
+    """Handle a session's answer to an iq of the outbox; relay any other result or error."""
     request_id, to = iq_ids.parse(stanza.attrs.get("id", "")), stanza.attrs.get("to")
     if request_id is None or to is None:
         return b""
@@ -199,7 +199,7 @@ class AccountDestination:
         return service.exceeded_limit(context, tx, to.local, sender.bare, message.size)
 
     def recipient(self, to: Jid) -> str | None:
-        """Return the name of the account."""
+        """Return the name of the account that the address belongs to."""
         return to.local
 
     def read(

@@ -116,7 +116,7 @@ class SaslAttempt:
         return FindCredentials(self.username, self._mechanism)
 
     def set_owner(self, name: str) -> None:
-        """Set the owner of the client's certificate; raises `SaslFailure` (`invalid-authzid`)."""
+        """Set the certificate's owner as the account; raises `SaslFailure` if `authzid` differs."""
         self.username = name
         self._check_authzid()
 

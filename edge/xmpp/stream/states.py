@@ -122,7 +122,7 @@ class Rule(Enum):
 
 
 class Transition(NamedTuple):
-    """A rule and the states that it may lead to."""
+    """The rule for an input in a state, and the states that it may lead to."""
 
     rule: Rule
     then: tuple[State, ...]

@@ -16,7 +16,7 @@ CONCURRENCY: Final = 4
 
 
 def collect(context: ReportContext, reports: Iterable[Report] = REPORTS) -> Findings:
-    """Compute `reports` and their series; the context must have all of `summaries_of(reports)`."""
+    """Compute the rows of `reports` and their series; `context` has all `summaries_of(reports)`."""
     with without_repartitioning(context.summaries.spark), ThreadPoolExecutor(CONCURRENCY) as pool:
         parts = [part for report in reports for part in report.parts]
         rows = pool.map(lambda part: part.compute(context).toArrow().to_pylist(), parts)

@@ -1,8 +1,8 @@
 """Daily summary: when gateways ran, were stopped or failed, and when their state is unknown.
 
-The summary has runs of heartbeats, a few for each gateway and day; `spans` derives the times
-between them. Times of the gateway's clock are compared only while the clock's state is the same, so
-that setting the clock makes no outage.
+The summary has the periods of uninterrupted heartbeats (`RUNS`), a few for each gateway and day;
+`spans` adds the times between them. Times of the gateway's clock are compared only while the
+clock's state is the same, so that setting the clock makes no outage.
 """
 
 from __future__ import annotations

@@ -68,4 +68,4 @@ MIN_INTERVAL_S: Final = 1.0
 """Shortest interval, in seconds, that counts: readings that are closer belong together."""
 
 BACKLOG_S: Final = SEAL_S * MISSED_INTERVALS
-"""Seconds from sealing to arrival beyond which a segment waited in a backlog."""
+"""Longest normal time in seconds from the sealing of a segment to its arrival at the centre."""

@@ -20,7 +20,7 @@ a plot of a year can contain a month without data, but a plot of a week no years
 
 
 class Window(NamedTuple):
-    """The first and the last moment that are shown, in seconds since 1970."""
+    """The period that a plot shows, in seconds since 1970."""
 
     begin: float
     end: float

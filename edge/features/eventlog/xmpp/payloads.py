@@ -135,7 +135,7 @@ _ATTRIBUTE_TAGS: Final = (
 
 
 def decode_log(log: Element) -> list[tuple[str, NewEvent]]:
-    """Decode `<log/>` into one event; raise `UnreadablePayload` for an unknown type."""
+    """Return the lane and event of a `<log/>`; an unknown type raises `UnreadablePayload`."""
     type_ = log.get("type", INFORMATIONAL)
     if type_ not in _LEVELS:
         raise UnreadablePayload(f"log type {type_!r} is not one of XEP-0337")

@@ -107,7 +107,7 @@ def has_messages(tx: Transaction, account: str) -> bool:
 
 
 def is_idle(tx: Transaction, account: str, source: str) -> bool:
-    """Return whether an account has no messages, and neither it nor the source is revoked."""
+    """Return whether an account has no messages and may get one of `source`: neither is revoked."""
     return not (
         has_messages(tx, account) or _is_revoked(tx, account) or _is_source_revoked(tx, source)
     )
@@ -378,7 +378,7 @@ def find_sent_to(tx: Transaction, account: str, session: str) -> list[OutboxRow]
 
 
 def find_by_source(tx: Transaction, source: str) -> list[OutboxRow]:
-    """Return all messages of one source; their number is limited by the outbox quota."""
+    """Return all messages with this `OutboxRow.source`; the outbox quota limits their number."""
     return sorted(row for row in _image(tx).rows.values() if row.source == source)
 
 

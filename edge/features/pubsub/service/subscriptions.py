@@ -517,8 +517,8 @@ def _end_bound(
 
 
 def on_timer(context: Context, tx: Transaction) -> None:
-    """End subscriptions that were bound to sessions before a restart of the gateway, if no session
-    has returned for them within `limits.resume_time`."""
+    """End subscriptions that were bound to a session before a restart of the gateway, and whose JID
+    still has no session when `limits.resume_time` has passed."""
     deadline = subscriptions.return_deadline(tx, context.limits.resume_time)
     if deadline is None:
         return

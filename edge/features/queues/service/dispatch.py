@@ -28,7 +28,7 @@ FIRST_PAGE: Final = 4
 one is small because usually one item can be assigned."""
 
 PAGE: Final = 32
-"""Maximum number of items that a dispatch plans together, as one page, after the first page."""
+"""Maximum number of items in each later page of a dispatch (see `FIRST_PAGE`)."""
 
 PAGES: Final = 8
 """Maximum number of pages of items that one unit of work assigns; the next unit continues."""

@@ -576,7 +576,7 @@ def ready_slots(tx: Transaction, queue: int) -> list[int]:
 
 
 def next_ready_of_slot(tx: Transaction, queue: int, slot: int, limit: int) -> list[tuple[int, int]]:
-    """Return the first ready items of a slot, as pairs of negative priority and row number."""
+    """Return the first ready items whose publishers have the slot: (negative priority, row)."""
     return tx.rows(_NEXT_READY_OF_SLOT, (queue, slot, tx.now.service, limit))
 
 

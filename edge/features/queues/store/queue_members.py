@@ -350,7 +350,7 @@ def set_stalled(tx: Transaction, subscription: int) -> None:
 
 
 def clear_stalls(tx: Transaction, max_bytes: int) -> None:
-    """Allow members that `set_stalled` excluded to get items again."""
+    """Let members excluded by `set_stalled` get items again, if they have less than `max_bytes`."""
     write(tx)
     for (subscription,) in tx.rows(_STALLED):
         tx.run(_CLEAR_STALL, (max_bytes, subscription))
