@@ -53,7 +53,7 @@ class StatusPage:
         return addresses
 
     def keep_events(self, tx: Transaction) -> None:
-        """Keep the events of a transaction, before its commit, for the status page if it is on."""
+        """Keep a transaction's events for the status page if it is on; called before commit."""
         if self._server is not None and self._reader is not None:
             self._reader.keep_events(tx)
 

@@ -1,1 +1,1 @@
-"""The event log on its way: segment format, uplink, centre."""
+"""From a gateway's event log to the centre's reports: segment format, uplink, centre."""

@@ -172,7 +172,7 @@ class Transaction:
     def write_later(self, write: Callable[[Transaction], None]) -> None:
         """Call `write` once, before the next statement or the commit.
 
-        `write` writes the changes of an image, if there are any, to its rows.
+        `write` writes the changes of an image (rows kept in memory), if any, to the database.
         """
         if write not in self._unwritten:
             self._unwritten.append(write)
@@ -215,7 +215,7 @@ class Transaction:
         self._endings.append(ending)
 
     def run_before_commit(self) -> None:
-        """Run the functions that were registered by `before_commit`, and write images."""
+        """Run the functions registered by `before_commit`, and write changes made in memory."""
         for ending in self._endings:
             ending(self)
         self._endings.clear()

@@ -34,7 +34,7 @@ _OTHER_EVENTS: Final = {
     CHANGED: NewEvent("device", name="password", level="Notice"),
     REPEATED: NewEvent("message", name=REPEATED, value=1.0, level="Informational"),
 }
-"""For each rule that refuses nothing, the event that is logged for a single occurrence."""
+"""For each rule name that is no refusal, the event that is logged for a single occurrence."""
 
 BATCH: Final = 256
 """Maximum windows (`limits.refusal_window`) that are closed in one unit of work."""

@@ -132,7 +132,7 @@ def start_run(saved: SavedTime, reached: float, at: ClockReading) -> Start:
 
     Args:
         saved: the state that the previous run saved last.
-        reached: the latest service second in other rows, or 0.
+        reached: the latest service second in any row of the database, or 0.
         at: the reading of the clocks at the start.
     """
     reached = max(saved.service, reached)

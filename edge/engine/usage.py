@@ -47,8 +47,8 @@ class WaitingCounts(NamedTuple):
 
 
 class AccountCounts(NamedTuple):
-    """Counts of waiting messages: `held` by the sender's bare JID, the other counts by account
-    name."""
+    """Numbers of waiting messages. The keys of `held` are bare JIDs of senders; the keys of the
+    others are names of accounts."""
 
     held: dict[str, int]
     outbox: dict[str, int]

@@ -324,7 +324,7 @@ class Connection(asyncio.BufferedProtocol):
         self._parser.release_if_idle()
 
     def start_session(self, session: Session, wanted: list[Action]) -> None:
-        """Carry out actions of the negotiation, then continue with a bound or resumed session."""
+        """Carry out the negotiation's actions `wanted`, then begin or resume a session."""
         self._session = session
         self._login = None
         self._registry.mark_bound(self)

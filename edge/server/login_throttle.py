@@ -95,7 +95,7 @@ class LoginThrottle:
         return delay
 
     def delay(self, address: str, account: str, now: float) -> float:
-        """Return the seconds after which a failure may be reported."""
+        """Return the seconds for which the answer to a failed login is delayed."""
         level = max(self._addresses.level(address, now), self._accounts.level(account, now))
         return float(self._limits.authenticate_delay * 2 ** min(math.ceil(level), DOUBLINGS))
 

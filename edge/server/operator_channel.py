@@ -117,7 +117,7 @@ class OperatorRequests:
         return listener
 
     def remove(self, number: int) -> None:
-        """Remove a listener."""
+        """Stop sending published items to the listener with this number."""
         if self._listeners.pop(number, None) is not None and not self._listeners:
             self._store.on_sends = self._deliver_to_sessions
 

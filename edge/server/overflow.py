@@ -16,8 +16,8 @@ from edge.server.server_context import ServerContext
 from edge.xmpp import sender_address
 
 PRESENCE_SHARE: Final = 8
-"""Divisor of `limits.unacknowledged_bytes` that gives the maximum bytes of kept presence. Presence
-above it is returned."""
+"""`limits.unacknowledged_bytes` divided by this is the maximum bytes of presence that is kept until
+the session has room. Presence above it is returned, like other stanzas."""
 
 PRESENCE_OVERHEAD: Final = 256
 """Bytes of memory that each kept presence takes in addition to its stanza."""

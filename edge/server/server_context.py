@@ -84,8 +84,8 @@ class ServerContext:
         self._timer: asyncio.TimerHandle | None = None
 
     def may_relay(self, size: int) -> bool:
-        """Return whether there is room for a stanza of `size` bytes from one session to another,
-        until it is acknowledged."""
+        """Return whether there is memory for a stanza of `size` bytes from one session to another, from
+        now until the recipient acknowledges it."""
         limit = self.settings.limits.unacknowledged_total_bytes // RESERVED * (RESERVED - 1)
         return self.unacknowledged_bytes + size <= limit
 
@@ -102,7 +102,7 @@ class ServerContext:
             connection.flush()
 
     def schedule_check(self, session: PeerCheck) -> None:
-        """Check a session's peer each second until its check is no longer needed."""
+        """Call `session.check_peer` each second until it returns False."""
         self._to_check[session] = None
         if self._timer is None:
             self._timer = self.loop.call_later(CHECK_INTERVAL, self._check)

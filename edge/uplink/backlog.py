@@ -221,7 +221,7 @@ def _seal(tx: Transaction, draft: Draft, data: bytes, digest: bytes) -> bool:
 
 
 def backlog_quota(config: Config) -> BacklogQuota:
-    """Return the maximum size of the backlog and the guaranteed share of each lane."""
+    """Return the maximum size of the backlog, and the part of it that each lane is guaranteed."""
     uplink = config.uplink
     shares = segments.lane_shares(uplink.readings_share, uplink.logs_share)
     return BacklogQuota(config.limits.backlog_bytes, shares)
@@ -306,7 +306,7 @@ class GatewayFacts:
         self.config_hash = config_hash
 
     async def state(self) -> GatewayState:
-        """Return the current state."""
+        """Return the gateway's current state, for the header of a segment."""
         used = await asyncio.to_thread(disk_used, self._folder)
         now = self._clock()
         return GatewayState(

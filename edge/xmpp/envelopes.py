@@ -96,7 +96,7 @@ class _Skeleton:
 
 
 class EnvelopeParser:
-    """A parser of plain envelopes (see the module), shared by the streams of one thread."""
+    """A fast parser of frequent iqs in plain form (see the module), for one thread's streams."""
 
     __slots__ = ("_bodies", "_empty", "_skeletons")
 

@@ -146,7 +146,7 @@ class StreamParser:
             self._expat = _NO_EXPAT
 
     def release(self) -> None:
-        """Free expat and the last stanza until the next input, unless a stanza is incomplete.
+        """Free expat and the last stanza, unless a stanza is incomplete; input creates expat again.
 
         They take most of an idle connection's memory: about 12 kB, and the size of the stanza.
         """

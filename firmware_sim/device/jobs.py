@@ -181,7 +181,7 @@ class JobStore(DurableFile):
         return [item for (item,) in self._db.execute(_UNCONFIRMED)]
 
     def records(self) -> Iterator[JobRecord]:
-        """Iterate over the remembered items, in the order of their first recorded work."""
+        """Iterate over the remembered items, ordered by the time of their first recorded work."""
         for item, state, *counts in self._db.execute(_RECORDS):
             yield JobRecord(item, JobState(state), *counts)
 

@@ -134,7 +134,7 @@ class SendWindow:
         return ended, silent
 
     def take(self, now: float) -> list[Transmission]:
-        """Return the transmissions to make now, in order; count these and await their answers."""
+        """Return the transmissions to make now, in order, and record that they await answers."""
         if not self.online:
             return []
         sent: list[Transmission] = []

@@ -36,8 +36,8 @@ class DurableFile:
         """Commit all changes in the block at once; an error rolls all of them back.
 
         Raises:
-            FirmwareError: an exception of the type `error`: SQLite failed (such as a full disk or a
-                failed card); no change was stored.
+            FirmwareError: SQLite failed (such as a full disk or a failed card), and no change was
+                stored. The exception has the type `error`.
         """
         try:
             self._db.execute("BEGIN IMMEDIATE")

@@ -30,4 +30,4 @@ Timed = tuple[float, EventRow]
 """A true moment, in seconds since the simulation began, and the event at this moment."""
 
 Stream = Iterator[Timed]
-"""Events in the order of their moments."""
+"""Events with their true moments, earliest first."""

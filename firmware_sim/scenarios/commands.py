@@ -116,7 +116,7 @@ def count_command(
 ) -> None:
     """Send assured events from devices with faults, and check that each is logged once.
 
-    The run ends when all events are delivered, or --patience seconds after --seconds.
+    The run ends when all events are delivered, or after --seconds and --patience together.
     """
     from firmware_sim.device.limits import SendPolicy
     from firmware_sim.scenarios.count import CountSettings, count

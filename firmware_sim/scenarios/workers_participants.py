@@ -113,7 +113,7 @@ class QueueWorker:
         return 0
 
     def unsure(self) -> int:
-        """Return the number of unconfirmed deletions, but at least 1 while the worker is away."""
+        """Return how many items may be unfinished: unconfirmed deletions, and 1 while away."""
         with contextlib.suppress(DeviceStopped):
             return len(self._worker.jobs.unconfirmed()) + self._away
         return 1

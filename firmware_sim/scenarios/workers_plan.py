@@ -98,7 +98,7 @@ class WorkersPlan:
         return tuple(f"member{level}n{number}" for number in range(1, self.members + 1))
 
     def share(self, level: int) -> str:
-        """Return the name of the share with this level."""
+        """Return the name of the share whose members subscribe at this quality of service level."""
         return f"$share:members_of{level}:{FILTER}"
 
     def subscribed(self, level: int, member: int) -> str:

@@ -111,7 +111,7 @@ Verdict = Problem | AllClear
 
 
 def problem(key: Subject, since: int, until: int, text: str, *, late: bool = False) -> Problem:
-    """Return a problem with the remedy of its kind."""
+    """Return a `Problem` of these values, with the remedy from `REMEDIES` for its kind."""
     return Problem(key, since, until, late, text, REMEDIES[key.kind])
 
 

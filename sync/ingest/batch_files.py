@@ -54,7 +54,7 @@ class LocalFiles:
         return rows
 
     def pieces(self, chosen: Collection[str] | None) -> Iterator[dict[str, Any]]:
-        """Yield the columns `PIECES` of the decoded rows, which contain the part files.
+        """Yield the columns `PIECES` of the decoded rows. These columns contain the part files.
 
         With `chosen`, only the files with these paths are included; they are decoded once more.
         """

@@ -66,7 +66,7 @@ _VARIABLES: Final = {
 """Placeholder colours, each of which becomes a CSS variable of the page."""
 
 SERIES: Final = ((FIRST, "-", "o"), (SECOND, "--", "s"), (THIRD, ":", "^"), (WRONG, "-.", "D"))
-"""Colour, line and marker of each series of a plot; each of the three identifies the series."""
+"""Colour, line and marker of each series of a plot. Each of the three differs between series."""
 
 _FIRST_S: Final = -62_135_596_800
 _LAST_S: Final = 253_402_300_799

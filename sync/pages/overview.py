@@ -95,7 +95,7 @@ def find_problems(findings: Findings) -> list[Problem]:
 
 
 def totals(findings: Findings) -> dict[str, Any]:
-    """Sum up the events by lane and kind, and the counts of completeness over all gateways."""
+    """Sum up over all gateways: events by lane and kind, segments, completeness and outages."""
     lanes: dict[str, dict[str, int]] = {}
     for row in findings["totals"]:
         lanes.setdefault(row["lane"], {})[row["kind"]] = row["events"]

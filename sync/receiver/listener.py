@@ -79,11 +79,11 @@ class Connection(asyncio.Protocol):
         return self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """Pause the writing of `inner`, because the send buffer is full."""
+        """Forward the call to `inner`, which must not write while the send buffer is full."""
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Resume the writing of `inner`, because the send buffer has room."""
+        """Forward the call to `inner`, which may write because the send buffer has room."""
         self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -27,7 +27,7 @@ from sync.segment import MAX_FILE
 
 @dataclass(frozen=True, slots=True)
 class MonitoringPages:
-    """The two pages. `certificate` is the server certificate; None behind a proxy."""
+    """`/metrics` and `/health`. `certificate` is the server certificate; None behind a proxy."""
 
     metrics: Metrics
     uploads: Uploads

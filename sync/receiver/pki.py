@@ -25,7 +25,7 @@ CA_DAYS: Final = 20 * 365
 """Validity in days of the authority's certificate, which is in every enrolment file."""
 
 SERVER_DAYS: Final = 2 * 365
-"""Validity of the receiver's certificate, in days. Gateways do not notice its renewal."""
+"""Validity in days of the receiver's certificate. Its renewal changes nothing for gateways."""
 
 RENEW_DAYS: Final = 180
 """Days before the expiry of the receiver's certificate from which it is renewed."""

@@ -147,8 +147,8 @@ MIN_PEERS: Final = 3
 much they all differ from their usual values: this common difference is no anomaly of a sensor."""
 
 MIN_TYPE: Final = 20
-"""Minimum number of sensors of a type with readings in an hour, to take their median as the usual
-value of a sensor whose own hours are too few (see `MIN_DAYS` and `MIN_HOURS`)."""
+"""Minimum number of sensors of a type (name and unit) with readings in an hour. Then their median
+is the usual value of a sensor with too few hours of its own (see `MIN_DAYS` and `MIN_HOURS`)."""
 
 RARE: Final = 0.05
 """If more than this fraction of the sensors that are compared with their type (`MIN_TYPE`) are

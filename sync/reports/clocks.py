@@ -31,8 +31,8 @@ from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
 PLAUSIBLE_PPM: Final = (-100_000.0, 100_000.0)
-"""Plausible drifts in parts per million: no oscillator is wrong by a tenth, but a clock that is set
-repeatedly seems to be."""
+"""Plausible drifts in parts per million. No oscillator is wrong by a tenth; a greater drift means
+that the clock was set repeatedly."""
 
 MAX_DAY_S: Final = 90_000.0
 """Highest plausible number of seconds without synchronisation on one day: 25 hours, if the clock
@@ -84,8 +84,8 @@ parts per million by which it runs faster than the gateway's service seconds; `g
 than the centre's clock; null if too little is known. `steps`: how often it was set, by `step_sum_s`
 seconds in total (absolute) and by `step_max_s` at most (signed), last at `last_step`; `odd_steps`:
 how many steps did not make it synchronised. `synchronised`: whether it was so at the last
-heartbeat. `unsynchronised_share`: of the heartbeats, the share with an unsynchronised clock, which
-represents `unsynchronised_s` seconds in total, and `worst_day_s` seconds on the worst day."""
+heartbeat. `unsynchronised_share`: the share of heartbeats with an unsynchronised clock. In time,
+this is `unsynchronised_s` seconds in total, and `worst_day_s` seconds on the worst day."""
 
 AHEAD_S: Final = 5.0
 """Seconds ahead of the centre's clock beyond which a clock is `skewed`: a segment cannot arrive

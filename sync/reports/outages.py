@@ -38,11 +38,11 @@ TABLE: Final = Table(
     ),
     empty="No outage is known.",
 )
-"""An outage: `begin` is the last life event before it, `end` the first one after it, both by the
-gateway's clock; `ended` is `restarted` or `went_on` (see `heartbeats.SPANS`)."""
+"""An outage: `begin` is the last life event (start, heartbeat, stop) before it, `end` the first one
+after it, both by the gateway's clock; `ended` is `restarted` or `went_on` (see `SPANS`)."""
 
 ROWS: Final = 1_000
-"""Maximum number of listed outages, the latest ones: more usually have one cause."""
+"""Maximum number of listed outages, the latest ones: a greater number usually has one cause."""
 
 
 def outages(spans: DataFrame) -> DataFrame:

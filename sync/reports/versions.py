@@ -77,8 +77,8 @@ MIN_EXPOSURE_D: Final = 1.0
 """Minimum gateway days under each of the two versions for a judgement without `caution`."""
 
 MIN_RATE_D: Final = 1 / 24
-"""Minimum gateway days under a version to compute its errors a day: one error in a second is not
-86,400 errors a day."""
+"""Errors a day are computed only for a version that ran for this many days, summed over gateways:
+one error in a second is not 86,400 errors a day."""
 
 UNKNOWN: Final = "unknown"
 """The version of events before any start or segment named one."""

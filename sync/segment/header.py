@@ -118,7 +118,7 @@ _FIELDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "config": ("config_hash", _hash),
     "disk": ("disk_used", _integer(0, MAX_SEQ)),
 }
-"""For each key of the map, in its order: the attribute of `SegmentHeader`, and its check."""
+"""The header's CBOR keys in order, each with its attribute of `SegmentHeader` and its check."""
 
 
 def _dropped(ranges: Any) -> tuple[Dropped, ...]:

@@ -225,11 +225,10 @@ class FleetTables:
         return self.storage.lease(wait_s)
 
     def snapshot(self, as_of: datetime | None = None) -> Snapshot:
-        """Return the last versions with the same batches, or the last ones at `as_of`.
+        """Return the latest versions of both tables that have the same batches, up to `as_of`.
 
-        Old files are kept for `KEPT_DAYS`: for an earlier `as_of`, the latest versions are
-        returned. Raises FleetError if the tables cannot be read, are lost in part, or do not belong
-        together.
+        Old files are kept for `KEPT_DAYS`: an `as_of` before that is ignored. Raises FleetError if
+        the tables cannot be read, are lost in part, or do not belong together.
         """
         with delta_errors(self.storage):
             segments, events = self._open_both()

@@ -47,7 +47,7 @@ _NO_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errn
 
 
 class FolderTransport:
-    """Writes segments into `root`."""
+    """A transport that ships segments by writing them into the folder `root`."""
 
     def __init__(self, root: Path, timeout_s: float = _TIMEOUT_S) -> None:
         self._root = root

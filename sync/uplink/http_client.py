@@ -39,7 +39,7 @@ class HttpsLimits:
     """Seconds for name resolution, TCP and TLS."""
 
     total: float = 60.0
-    """Seconds for a request, in addition to the time that its body takes at `rate`."""
+    """Timeout of a request in seconds, without the time that its body takes at `rate`."""
 
     rate: float = 1_024.0
     """Slowest throughput of a usable link, in bytes per second."""

@@ -34,7 +34,7 @@ EXPIRY_BATCH: Final = 256
 KEY_BYTES: Final = 8
 
 MSG_ID_BYTES: Final = 5
-"""Bytes of a released key that are the hash of the msgId; the rest is the hash of the sender."""
+"""Bytes of a released message's key that are a hash of the msgId; the others hash the sender."""
 
 PAGE_KEYS: Final = 32
 

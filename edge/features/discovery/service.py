@@ -150,7 +150,7 @@ def handle_answer(
     qos: str,
     verified_qos: str | None,
 ) -> None:
-    """Record the QoS namespace of a session and, if the answer matches it, of its announced hash.
+    """Record the QoS namespace of a session and, if `verified_qos` is set, of its announced hash.
 
     Args:
         qos: the QoS namespace among the features in the answer, or `NO_QOS`.

@@ -69,8 +69,8 @@ class AccountMessage(NamedTuple):
 
 
 class DelayedMessage(NamedTuple):
-    """A message to store, which gets a `<delay/>` (XEP-0203) with the time of its receipt:
-    `received`, in ms since 1970 UTC."""
+    """A message for the offline store. It is stored with a `<delay/>` (XEP-0203) that has the time
+    of its receipt: `received`, in ms since 1970 UTC."""
 
     stanza: bytes
     sender: str

@@ -91,7 +91,7 @@ class Targets(NamedTuple):
 def find_targets(context: Context, tx: Transaction, account: str) -> Targets:
     """Return the sessions of an account as targets of its messages.
 
-    The result is cached across transactions until one of the sessions or an account changes.
+    The result is cached across transactions until one of these sessions or any account changes.
     """
     bound = sessions.of_account(tx, f"{account}@{context.domain}")
     cached: dict[str, Targets] = tx.cache.setdefault(_CACHE, {})

@@ -70,7 +70,7 @@ class Dispatcher:
     # Events of the link
 
     def attach(self, link: StanzaLink) -> None:
-        """Use this link from now on."""
+        """Exchange stanzas over this link, which has just been established, from now on."""
         self._link, self._writable, self._reading = link, True, True
 
     def detach(self) -> None:

@@ -26,8 +26,8 @@ class Peer:
 
 
 class Peers:
-    """The peers: at most `limits.sessions`, of which `limits.unauthenticated` may be untrusted.
-    There can be more while some have stanzas in flight, because these are not removed."""
+    """The peers of a component: at most `limits.sessions`, at most `limits.unauthenticated` of them
+    untrusted. Peers with stanzas in flight are not removed, so there can be more for a while."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

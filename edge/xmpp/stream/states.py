@@ -91,7 +91,7 @@ FROM_PEER = frozenset(list(Input)[: list(Input).index(Input.FAULT)])
 
 
 class Rule(Enum):
-    """The rules. The method of `Negotiation` for a rule is named `_` and the rule's value."""
+    """The rules that handle inputs. A rule's method in `Negotiation` is named `_` and its value."""
 
     OPEN = "open"  # check the stream header, send ours and the features
     START_TLS = "start_tls"

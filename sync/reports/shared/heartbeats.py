@@ -172,7 +172,7 @@ def cut_before(times: DataFrame, since: date | None) -> DataFrame:
 
 
 def spans_of(context: ReportContext) -> DataFrame:
-    """Return the rows of `SPANS` for the days that were asked for."""
+    """Return the rows of `SPANS`, without the time before the day `context.since` if it is set."""
     all_spans = spans(context.all_days(DAILY), context.all_days(lanes.DAILY))
     return cut_before(all_spans, context.since)
 

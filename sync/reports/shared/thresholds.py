@@ -62,7 +62,7 @@ MIN_SILENCE_S: Final = 900.0
 takes minutes, and readings are up to `SEAL_S` behind other events."""
 
 MIN_INTERVALS: Final = 5
-"""Intervals between readings that must be known before their median is used."""
+"""Minimum number of known intervals between readings to use their median."""
 
 MIN_INTERVAL_S: Final = 1.0
 """Shortest interval, in seconds, that counts: readings that are closer belong together."""

@@ -90,7 +90,7 @@ def read_index(tables: Storage) -> Index:
 
 
 def add_entries(tables: Storage, attempt: str, files: Mapping[Key, Iterable[File]]) -> None:
-    """Make the files of `attempt` valid, durably, all of them or none.
+    """Make all files in the folder `attempt` valid at once, by writing its index durably.
 
     Raises OSError if the index cannot be written.
     """

@@ -192,7 +192,7 @@ def status(tx: Transaction, name: str) -> AccountStatus | None:
 
 
 def login_account(tx: Transaction, name: str) -> LoginAccount | None:
-    """Return an account's login grant and whether it is revoked; `None` if it does not exist."""
+    """Return whether an account is revoked, and its `login_grant`; `None` if it does not exist."""
     row = tx.row(_LOGIN, (name,))
     return None if row is None else LoginAccount(row[0], bool(row[1]))
 

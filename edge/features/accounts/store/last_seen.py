@@ -48,6 +48,6 @@ def last_heartbeat(tx: Transaction) -> int:
 def settle(tx: Transaction) -> None:
     """Correct accounts that are still marked online after the previous run ended.
 
-    Their time becomes that run's last heartbeat.
+    Their `seen` becomes the time of that run's last heartbeat.
     """
     tx.run(_SETTLE, (last_heartbeat(tx) or None,))

@@ -30,7 +30,7 @@ TIMESTAMP: Final = "timestamp"
 """The tag for the device's own time."""
 
 OFFSET: Final = "offset_s"
-"""The tag for a time in seconds relative to the device's current time."""
+"""The tag for a relative time of a reading: seconds from the device's current time (SenML)."""
 
 SUM: Final = "sum"
 """The tag for an integrated sum (SenML)."""

@@ -96,7 +96,7 @@ def delete_acknowledged(
 ) -> None:
     """Delete the ranges that the header or the events of an acknowledged segment report.
 
-    `declares` is the last sequence number that the segment's header declares as lost, or `None`.
+    Its events are `first` to `last`. Its header declares losses up to `declares` (`None`: none).
     """
     if declares is not None:
         tx.run(_DECLARED, (epoch, lane, declares))

@@ -7,7 +7,7 @@ from typing import Final
 from edge.engine.database import Transaction
 
 WINDOW: Final = 60.0
-"""Length of the counting window, in service seconds."""
+"""Service seconds in which notifications are counted together."""
 
 _COUNT: Final = """
 INSERT INTO temp.notices (one, since, events) VALUES (1, :now, 1)

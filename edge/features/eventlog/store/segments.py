@@ -225,7 +225,7 @@ def _trim(tx: Transaction, state: str, max_bytes: int) -> None:
 
 
 def lane_shares(readings: float, logs: float) -> dict[str, float]:
-    """Return the guaranteed share of each lane; the system lane gets the remainder."""
+    """Return the fraction of the backlog that each lane is guaranteed; `system` gets the rest."""
     return {events.READINGS: readings, events.LOGS: logs, events.SYSTEM: 1 - readings - logs}
 
 

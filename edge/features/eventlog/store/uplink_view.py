@@ -110,9 +110,9 @@ class Notice(NamedTuple):
 
 
 class SegmentSample(NamedTuple):
-    """A sample of the latest segments: `size` is the bytes of all but the oldest.
+    """A sample of the latest segments, to compute how many bytes are sealed per second.
 
-    `oldest` and `newest` are the encoded first and last segment.
+    `oldest` and `newest` are the first and last, encoded; `size` is the bytes of all but `oldest`.
     """
 
     size: int

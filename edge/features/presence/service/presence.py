@@ -131,7 +131,7 @@ def _send_all(
 def set_unavailable(
     context: Context, tx: Transaction, sender: Sender, addressed_to: AddressedTo
 ) -> None:
-    """Send a session's unavailable presence to all sessions that saw it, itself included.
+    """Send a session's unavailable presence to itself and all sessions that got its presence.
 
     Source: section 4.5.
     """

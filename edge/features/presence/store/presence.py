@@ -91,7 +91,7 @@ class ContactPresence(NamedTuple):
 def set_available(tx: Transaction, generation: int, presence: bytes, priority: int) -> None:
     """Record that a session is available, and store the presence that it broadcasts.
 
-    After initial presence, the session is available to the publish-subscribe service again.
+    Initial presence also makes the session available to the publish-subscribe service again.
     """
     tx.run(_SHOW, (priority, presence, generation))
     sessions.forget_cached(tx, generation)

@@ -226,7 +226,7 @@ def get(tx: Transaction, node_id: int, item_id: str) -> Item | None:
 
 
 def position(tx: Transaction, node_id: int, item_id: str) -> int | None:
-    """Return the position of an item by its ItemID."""
+    """Return an item's position in the order of publication, or `None` if there is no such item."""
     row = tx.row(_POSITION, (node_id, item_id))
     return None if row is None else int(row[0])
 

@@ -456,7 +456,7 @@ def recount_locking(tx: Transaction, max_bytes: int) -> None:
 
 
 def recount_queue(tx: Transaction, queue: int, max_bytes: int) -> None:
-    """Recount the items of all members of a queue."""
+    """Recount the items of each member of a queue, which may have at most `max_bytes` of them."""
     write(tx)
     for (subscription,) in tx.rows(_OF_QUEUE, (queue,)):
         _count(tx, subscription, max_bytes)
