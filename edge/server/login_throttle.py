@@ -28,7 +28,7 @@ recently used is removed. To have an account's failures forgotten, an attacker m
 to as many other accounts; each address has only `limits.authenticate_failures` attempts at once."""
 
 DOUBLINGS: Final = 4
-"""Maximum number of doublings of the delay of a failure: up to 16 times the first delay."""
+"""Maximum doublings of the delay of the answer to a failed login: up to 16 times the first."""
 
 IPV6_SITE: Final = 64
 """Prefix length of an IPv6 site, within which a host can choose its addresses."""

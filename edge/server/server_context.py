@@ -84,8 +84,8 @@ class ServerContext:
         self._timer: asyncio.TimerHandle | None = None
 
     def may_relay(self, size: int) -> bool:
-        """Return whether there is memory for a stanza of `size` bytes from one session to another, from
-        now until the recipient acknowledges it."""
+        """Return whether there is memory for a stanza of `size` bytes from one session to another,
+        to be kept until the recipient acknowledges it."""
         limit = self.settings.limits.unacknowledged_total_bytes // RESERVED * (RESERVED - 1)
         return self.unacknowledged_bytes + size <= limit
 

@@ -107,7 +107,7 @@ ODD_STEPS: Final = 3
 daemons step once, and then slew."""
 
 SETTLE_S: Final = 600.0
-"""Seconds after a step within which a time service that set the clock reports it synchronised. A
+"""Seconds that a time service takes at most from setting the clock to reporting it synchronised. A
 step is odd if the clock is not synchronised in this time."""
 
 UNSYNCHRONISED_S: Final = 3_600.0
@@ -119,8 +119,8 @@ RECENT_S: Final = 10_800.0
 some dozens, and recent enough that a corrected clock is soon seen as right."""
 
 STEADY_S: Final = 5.0
-"""Seconds by which the time from one segment's arrival to the next may differ from the time between
-their sealings. If it differs by more, one of the segments waited in a backlog."""
+"""Maximum difference in seconds between the interval of the arrivals of two segments and that of
+their sealings. If it is greater, one of the segments waited in a backlog."""
 
 MIN_STEADY: Final = 12
 """Minimum number of segments, none from a backlog, to compute `skew_s`: those of an hour."""

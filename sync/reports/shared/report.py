@@ -51,7 +51,7 @@ class ReportContext(NamedTuple):
         return coalesced(self.segments_table).where(gateway.isin(*self.gateways))
 
     def restricted_to_past(self) -> ReportContext:
-        """Return a context without days after `as_of`, and segments that arrived after it.
+        """Return a context without days after `as_of` and without segments that arrived later.
 
         Events that arrived later but happened on an earlier day stay, because the summaries of a
         day do not record when its events arrived.
