@@ -26,7 +26,7 @@ GATEWAY: Final = ""
 
 
 class Execution(NamedTuple):
-    """How often the message `key` was executed at `where`, a device's name or `GATEWAY`."""
+    """The executions of the message `key` at `where`, a device's name or `GATEWAY`."""
 
     key: Key
     where: str

@@ -38,7 +38,7 @@ class WorkerRecord(NamedTuple):
 
 
 class MemberRecord(NamedTuple):
-    """How many times a member of a share received an item; `level` is the share's QoS level."""
+    """An item that a member of a share received; `level` is the share's QoS level."""
 
     member: str
     level: int
