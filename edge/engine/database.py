@@ -142,7 +142,7 @@ class Transaction:
 
     @property
     def is_in_memory(self) -> bool:
-        """Return whether statements raise `NeedsDatabase`."""
+        """Return whether there is no connection, so that statements raise `NeedsDatabase`."""
         return self._connection is None
 
     def run(self, sql: str, values: Values = ()) -> sqlite3.Cursor:

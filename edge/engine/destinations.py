@@ -51,7 +51,7 @@ class NoDestination:
     def room_now(
         self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents
     ) -> ExceededLimit | None:
-        """Return `None`: no message is delivered."""
+        """Return `None`: no limit can be exceeded, because no message is delivered."""
         return None
 
     def deliver(

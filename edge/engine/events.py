@@ -211,7 +211,7 @@ def logged(tx: Transaction) -> Sequence[tuple[int, NewEvent]]:
 
 
 def take_logged(tx: Transaction) -> list[tuple[int, NewEvent]]:
-    """Return, and forget, (number, event) of the gateway's own events in this transaction."""
+    """Return the gateway's own events in this transaction as (number, event), and forget them."""
     found: list[tuple[int, NewEvent]] = tx.memo.pop("logged", [])
     return found
 

@@ -58,7 +58,7 @@ class Context(NamedTuple):
 
     @property
     def trusted_domains(self) -> Sequence[str]:
-        """The domains whose users a component trusts; none if accounts are the gateway's own."""
+        """The domains whose users the gateway trusts as a component; empty if it is not one."""
         return () if self.has_accounts else self.xmpp.trusted_domains
 
     def send(
@@ -117,8 +117,8 @@ ImageHook: TypeAlias = Callable[[Transaction], None]
 """Copies a feature's rows into memory (`Transaction.cache`), unless they are there already."""
 
 TimeOffHook: TypeAlias = Callable[[Transaction, float, float], None]
-"""Called as `(tx, before, seconds)`; adds `seconds` to the age of rows stored until the service
-second `before`."""
+"""Called as `(tx, before, seconds)`: adds `seconds`, for which the gateway was off, to the age of
+rows that were stored until the service second `before`."""
 
 StreamFeature: TypeAlias = Callable[[Context], bytes]
 """Returns one element for the features of an authenticated stream (RFC 6120, section 4.3.2)."""
@@ -309,8 +309,8 @@ class Hooks:
     """By kind of row (`Receipt`): run when a session has received the stanzas of such rows, but not
     if they await an answer (`AWAITS_ANSWER`)."""
     on_unacknowledged: dict[str, ReceiptHook] = field(default_factory=dict)
-    """By kind of row (`Receipt`): run when a session ends, for such rows in flight to it: their
-    stanza was not received, or received and not answered (`AWAITS_ANSWER`)."""
+    """By kind of row (`Receipt`): run when a session ends, for the rows of the kind that are in
+    flight to it. Their stanzas were not received, or await an answer (`AWAITS_ANSWER`)."""
 
     # What a feature advertises
     advertised: tuple[str, ...] = ()

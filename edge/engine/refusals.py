@@ -63,7 +63,7 @@ def with_details(rule: str, text: str, tags: Mapping[str, str]) -> str:
 
 
 def without_details(rule: str) -> str:
-    """Return the name of a rule without its details, if it has any."""
+    """Return the name of a rule without the details that `with_details` added, if any."""
     return rule.partition(" ")[0]
 
 
@@ -75,9 +75,9 @@ def log(
 
 
 def log_if_room(context: Context, tx: Transaction, sender: Sender, rule: str) -> None:
-    """Log an allowed request under `rule`, unless the database is full.
+    """Log an allowed request under `rule`, if the database has room.
 
-    If the event found no room, the request itself would be undone.
+    Without room, logging would fail, and the request itself would be undone.
     """
     if space.reserve(tx, 0, context.limits) is None:
         log(context, tx, sender, rule)

@@ -177,7 +177,7 @@ class SpaceGuard:
         return True
 
     def end(self) -> None:
-        """Release the write lock that `begin` took to prevent writes in a transaction."""
+        """After a transaction, release the write lock if `begin` took it to prevent writes."""
         if self._guard is not None:
             guard, self._guard = self._guard, None
             guard.close()

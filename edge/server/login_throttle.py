@@ -23,9 +23,9 @@ from edge.config.limits import Limits
 K = TypeVar("K")
 
 KEYS: Final = 1000
-"""Maximum remembered addresses, and as many accounts and pairs of both: some 0.5 MB. The least
-recently used is removed. To have an account's failures forgotten, an attacker must fail to log in
-to as many other accounts; each address has only `limits.authenticate_failures` attempts at once."""
+"""Maximum number of remembered addresses, of accounts, and of pairs of both: some 0.5 MB. The least
+recently used is forgotten. For an account to be forgotten, an attacker must fail to log in to as
+many others; one address can make only `limits.authenticate_failures` attempts at once."""
 
 DOUBLINGS: Final = 4
 """Maximum doublings of the delay of the answer to a failed login: up to 16 times the first."""

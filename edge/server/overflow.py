@@ -39,7 +39,7 @@ class OverflowingSession(Protocol):
 
 
 class Overflow:
-    """The stanzas that one session has no room for."""
+    """The stanzas that one session has no room for: kept or returned, as the module describes."""
 
     __slots__ = ("_context", "_limit", "_presence", "_presence_bytes", "_returning", "_session")
 

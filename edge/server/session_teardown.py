@@ -18,10 +18,10 @@ from edge.server.server_context import ServerContext
 from edge.server.write_tracker import STANZA_OVERHEAD
 
 RETRY_INTERVAL: Final = 5.0
-"""Seconds between attempts after a store error."""
+"""Seconds after a store error until the removal of a session is tried again."""
 
 RETRIES: Final = 12
-"""Maximum attempts after the first: a minute in all, enough for a disk that is briefly full."""
+"""Maximum repetitions of a removal: for a minute, enough for a disk that is briefly full."""
 
 
 class SessionTeardown:

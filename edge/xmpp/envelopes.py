@@ -29,8 +29,8 @@ MAX_ENVELOPE_BYTES: Final = 4096
 MAX_TAGS: Final = 128
 """Maximum start and end tags of an envelope, so that the tree of its body takes some 30 kB."""
 MAX_SKELETONS: Final = 64
-"""Maximum skeletons to remember; all are forgotten when there are more. Each client library writes
-three."""
+"""Maximum skeletons (see the module) to remember; all are forgotten when there are more. The iqs of
+a client library have three."""
 MAX_SKELETON_LENGTH: Final = 256
 """Maximum characters of a skeleton; an envelope with a longer one is left to `StreamParser`."""
 _START: Final = b"<iq "
@@ -65,7 +65,7 @@ _EMPTY: Final = re.compile(rf"<iq{_ATTRIBUTES}/>")
 _SKELETON: Final = re.compile(rf"<iq{_ATTRIBUTES}><({'|'.join(_BODIES)}){_ATTRIBUTES}(/?)>")
 
 _ORDINARY: Final = bytes(byte for byte in range(0x20, 0x7F) if byte not in b"<=&!?")
-"""The bytes that have no effect on how an envelope is parsed, except quotes."""
+"""Quotes, and all bytes that have no effect on how an envelope is parsed."""
 _UNUSUAL: Final = bytes(byte for byte in range(256) if byte == 0x26 or not 0x20 <= byte < 0x7F)
 """The bytes that do not occur in the tags of the iq and its child in a plain envelope."""
 

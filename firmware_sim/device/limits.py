@@ -80,7 +80,7 @@ class ReconnectPolicy:
     stable: float = 10.0
     """Seconds that a session must last for the delays to begin again at `base`."""
     timeout: float = 30.0
-    """Seconds from the start of an attempt to a bound session; then the attempt fails."""
+    """Seconds in which an attempt to connect must lead to a bound session; else it fails."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class ReceiverLoop:
             self._scheduled.cancel()
 
     def serve(self, pending: list[tuple[AnswerChannel, IncomingStanza]]) -> None:
-        """Process stanzas in one transaction, then send their answers, then call `afterwards`."""
+        """Process stanzas in one transaction, then send the answers, then pass on the messages."""
         try:
             with self._inbox.transaction():
                 results = [self._process_one(incoming) for _, incoming in pending]

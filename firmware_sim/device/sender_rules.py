@@ -186,7 +186,7 @@ def transmitted(message: Message) -> Message:
 
 
 def interrupted(message: Message) -> Message:
-    """Subtract an attempt whose answer was lost by the end of a session or by a restart."""
+    """Uncount an attempt whose answer was lost when the session or the program ended."""
     return replace(message, attempts=max(0, message.attempts - 1))
 
 

@@ -42,7 +42,7 @@ class Interval(NamedTuple):
 
 
 def intervals(events: Sequence[SystemEvent]) -> Iterator[Interval]:
-    """Generate all intervals with their states; `events` is the whole lane `system` in order."""
+    """Generate all `Interval`s of a gateway; `events` is its whole lane `system`, in order."""
     signs = [at for at, each in enumerate(events) if _is_named(each, *_SIGNS)]
     interval = _HEARTBEAT_S
     for first, second in pairwise(signs):

@@ -28,7 +28,7 @@ class VersionRun:
     seen: list[int] = field(default_factory=list)
 
     def add(self, events: int, errors: int, known: Iterable[int], seen: Iterable[int]) -> None:
-        """Add the counts and times of further events; the arguments are like the fields."""
+        """Add further events, whose counts and times are given as in the fields of these names."""
         self.events += events
         self.errors += errors
         self.known = _ends([*self.known, *known])

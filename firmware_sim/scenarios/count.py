@@ -52,7 +52,7 @@ class CountSettings:
 
 @dataclass(frozen=True, slots=True)
 class CountResult:
-    """Counts of faults by kind, and of offline devices with pending messages by last error."""
+    """Numbers of faults, by kind, and of devices offline with messages pending, by last error."""
 
     faults: Counter[Fault]
     errors: Counter[str]

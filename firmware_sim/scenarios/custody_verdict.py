@@ -1,5 +1,6 @@
 """The verdict of a custody run: compare the senders, the recipients and the gateway.
 
+A device executes the messages that it receives; the gateway executes its own by logging them.
 Each message must have an outcome that its level permits; any other outcome is a fault.
 
 - Level 2: executed exactly once; or not executed, but reported: failed or in doubt at its sender,
@@ -72,7 +73,7 @@ class CustodyVerdict:
 
     @property
     def exact(self) -> bool:
-        """Return whether there is no fault, and `waiting` has a permitted value."""
+        """Return whether there is no fault, and `waiting` is in its range (see the class)."""
         explained = self.expected <= self.waiting <= self.expected + self.repeated
         return not self.faults and explained
 

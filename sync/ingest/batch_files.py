@@ -38,7 +38,7 @@ _FILE: Final = pa.schema(
 
 
 class LocalFiles:
-    """Files decoded in this process, all in memory. Those that are gone are skipped."""
+    """Files that this process decodes, in memory. Files that no longer exist are skipped."""
 
     def __init__(self, segments: Storage, files: Sequence[File]) -> None:
         self._segments = segments

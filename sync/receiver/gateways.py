@@ -130,10 +130,10 @@ class GatewayRegistry:
             replace_file(self._path(gateway), msgspec.json.encode(revoked))
 
     def first_issue(self, gateway: str, now_ms: int) -> int:
-        """Return the earliest issue time of valid certificates if `gateway` is enrolled now.
+        """Return the issue time from which certificates are accepted if `gateway` is enrolled now.
 
-        The time is in ms since 1970 UTC, a whole second, and later than that of all certificates
-        issued to the gateway before.
+        The time is in ms since 1970 UTC, a whole second. All certificates issued to the gateway
+        before are older, and so are refused.
         """
         before = 0
         with contextlib.suppress(FleetError):

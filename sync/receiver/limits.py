@@ -89,8 +89,8 @@ class ReceiverLimits:
     """Seconds over which an upload's throughput is averaged, to tolerate a bad minute of a link."""
 
     body_timeout_s: float = 1_800.0
-    """Maximum seconds to receive a body. At 10,000 bytes per second the largest segment arrives in
-    time; a slower upload is resumed, so that it does not count among `uploads` for hours."""
+    """Maximum seconds to receive a body: enough for the largest segment at 10,000 bytes per second.
+    A slower upload is cut off and resumed, so that it does not hold one of `uploads` for hours."""
 
     handshake_timeout_s: float = 15.0
     """Seconds for a TLS handshake: four round trips of a satellite link, and retransmissions."""

@@ -60,7 +60,7 @@ Durations are in seconds, to the millisecond. `silent_after_s` is the time witho
 which this gateway is silent."""
 
 STRETCHES: Final = schema(gateway=TEXT, begin=REAL, end=REAL, state=TEXT)
-"""A period in which a gateway had one `state` of `heartbeats.SPANS`, in seconds since 1970."""
+"""Periods, in seconds since 1970, in which a gateway had one `state` (see `heartbeats.SPANS`)."""
 
 MAX_STRETCHES: Final = 5_000
 """Maximum number of plotted periods, the latest ones: more would each be narrower than a pixel."""

@@ -88,8 +88,8 @@ heartbeat. `unsynchronised_share`: the share of heartbeats with an unsynchronise
 this is `unsynchronised_s` seconds in total, and `worst_day_s` seconds on the worst day."""
 
 AHEAD_S: Final = 5.0
-"""Seconds ahead of the centre's clock beyond which a clock is `skewed`: a segment cannot arrive
-before it is sealed, and file systems and time servers differ by less."""
+"""Maximum seconds by which a clock may be ahead of the centre's; above, it is `skewed`. A segment
+cannot arrive before it is sealed; file systems and time servers cause smaller differences."""
 
 BEHIND_S: Final = 120.0
 """Seconds behind the centre's clock beyond which a clock is `skewed`: over a slow link that keeps

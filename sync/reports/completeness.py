@@ -73,7 +73,7 @@ DROPPED: Final = schema(gateway=TEXT, epoch=TEXT, lane=TEXT, first_seq=INTEGER, 
 segment of that lane."""
 
 FIRST_PREVIOUS: Final = "00" * 32
-"""What the first segment of a lane carries in place of the digest of a segment before it."""
+"""The value that a lane's first segment has in place of the previous segment's digest."""
 
 
 def dropped(events: DataFrame) -> DataFrame:

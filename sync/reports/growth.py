@@ -76,7 +76,7 @@ POINT_S: Final = 21_600.0
 trend: so a short history has enough points, and one of `TREND_D` days has 120."""
 
 MIN_POINTS: Final = 6
-"""Minimum number of points (see `POINT_S`) of a trend: its interval is useless with fewer."""
+"""Minimum points (see `POINT_S`) of a trend: from fewer, its confidence interval is useless."""
 
 INTERVAL_Z: Final = 1.645
 """The quantile of the normal distribution for an interval of 90 %."""

@@ -129,7 +129,7 @@ _COUNTS: Final = {
     "unlocked": ("queue/unlocked",),
     "requeued": ("queue/requeued",),
 }
-"""The columns of `DONE`, and the events (`kind/name`) whose numbers of items each adds up."""
+"""The columns of `DONE`, each with the events (`kind/name`) whose numbers of items it adds up."""
 
 
 def runs(events: DataFrame) -> DataFrame:

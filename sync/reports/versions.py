@@ -65,9 +65,8 @@ MIN_ERRORS: Final = 10
 """Minimum errors of a worse version, however few the version before had."""
 
 SIGMAS: Final = 4.0
-"""Minimum number of standard deviations, of Poisson counts, by which a worse version has more
-errors than the earlier rate predicts. Errors come in groups, so the usual two or three are not
-enough."""
+"""Minimum excess of a worse version's errors over what the earlier rate predicts, in standard
+deviations of Poisson counts. Two or three are not enough, because errors come in groups."""
 
 MIN_HIGHER: Final = 0.5
 """Minimum share of the compared gateways with more errors a day under a worse version: one broken

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 HELD_BYTES: Final = 64 * 1024 * 1024
-"""Uncompressed bytes of events of all days, some 400,000 readings, that are held until they become
-part files. The part files together are smaller; the driver holds those of one task."""
+"""Uncompressed bytes of held events (some 400,000 readings, of all days) at which they become part
+files. The part files are smaller: the driver must hold those of one task in memory."""
 
 _INCREASING: Final = ("seq", "time")
 """Columns whose numbers increase in small steps, and which are therefore delta-encoded."""
@@ -31,7 +31,7 @@ class PartFile(NamedTuple):
 
 
 class PartFiles:
-    """Events that are held until they fill `HELD_BYTES`."""
+    """The part files, one a day, of events that are held until they fill `HELD_BYTES`."""
 
     def __init__(self) -> None:
         self._held: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)

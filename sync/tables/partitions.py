@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 from sync.tables.spark_session import configured
 
 SMALL_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of files up to which a DataFrame is small: one task processes and sorts it in seconds
-within the driver's memory."""
+"""Maximum bytes (see `size_of`) of a DataFrame that `coalesced` puts into one partition: one task
+can process and sort it in seconds within the driver's memory."""
 
 _IN_PLACE: Final = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",

@@ -24,8 +24,8 @@ EVENTS: Final = from_arrow_schema(arrow_schemas.EVENTS)
 arrived at the centre."""
 
 SEGMENTS: Final = from_arrow_schema(arrow_schemas.SEGMENTS)
-"""A file that was read: its path below the fleet folder, when it arrived, its result, the reason,
-and its header if it has a valid one."""
+"""The columns of the table `segments`, with a row for each file: its path below the fleet folder,
+when it arrived, the result of its ingest and the reason, and its header if that is valid."""
 
 DECODED: Final = from_arrow_schema(arrow_schemas.DECODED)
 """The rows that Spark's workers return (`sync.ingest.decoding`)."""

@@ -26,7 +26,7 @@ class UploadScheduler:
         self._surplus = 0.0  # bytes that current segments got beyond their share
 
     def sealed(self) -> None:
-        """Note that a segment was sealed, which counts as current."""
+        """Note that a segment was sealed; the new segment counts as current."""
         self._current += 1
 
     def disconnected(self) -> None:

@@ -17,7 +17,7 @@ class Wakeup:
         self._event = asyncio.Event()
 
     def wake(self) -> None:
-        """End the wait."""
+        """Make the current call of `wait`, or else the next one, return at once."""
         self._event.set()
 
     async def pause(self, seconds: float) -> None:

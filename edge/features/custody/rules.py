@@ -47,7 +47,7 @@ class Situation(Enum):
 
 
 class Effect(Enum):
-    """The effect on the message, in the transaction of the answer."""
+    """The effect of a request on its message, in the same transaction as the answer."""
 
     NONE = "nothing"
     HOLD = "held on disk, unparsed"
@@ -79,7 +79,7 @@ OFFERED: Final[Mapping[Situation, Decision]] = {
     Situation.NO_DESTINATION: Decision(Answer.DESTINATION_ERROR, Effect.NONE, "no_destination"),
     Situation.OVER_LIMIT: Decision(Reason.NO_ROOM, Effect.NONE, "over_limit"),
 }
-"""The decisions on `assured`."""
+"""The decision on an `assured` in each situation."""
 
 RELEASED: Final[Mapping[Situation, Decision]] = {
     Situation.HELD: Decision(Answer.EMPTY, Effect.DELIVER),
@@ -90,7 +90,7 @@ RELEASED: Final[Mapping[Situation, Decision]] = {
     Situation.ELSEWHERE: Decision(Reason.ELSEWHERE, Effect.NONE, "msgid_elsewhere"),
     Situation.UNKNOWN: Decision(Reason.NOT_HELD, Effect.NONE, "unknown_msgid"),
 }
-"""The decisions on `deliver`."""
+"""The decision on a `deliver` in each situation."""
 
 ACKNOWLEDGED: Final[Mapping[Situation, Decision]] = {
     Situation.NEW: Decision(Answer.EMPTY, Effect.DELIVER),
@@ -99,7 +99,7 @@ ACKNOWLEDGED: Final[Mapping[Situation, Decision]] = {
     Situation.NO_DESTINATION: Decision(Answer.DESTINATION_ERROR, Effect.NONE, "no_destination"),
     Situation.OVER_LIMIT: Decision(Reason.NO_ROOM, Effect.NONE, "over_limit"),
 }
-"""The decisions on `acknowledged`."""
+"""The decision on an `acknowledged` in each situation."""
 
 
 def offer(
@@ -107,8 +107,8 @@ def offer(
 ) -> Situation:
     """Classify an `assured`; `trusted`, `destination` and `room` are as in `acknowledge`.
 
-    `held` is the SHA-256 of the body that is held for the sender under this msgId, or `None`.
-    `digest` is that of the offered body, which the destination reads only at its release.
+    `held` is the SHA-256 of the body that is held for the sender under this msgId, or `None`;
+    `digest` that of the offered body. The destination reads the body only when it is released.
     """
     if held is not None:
         return Situation.HELD_SAME if held == digest else Situation.HELD_OTHER

@@ -237,7 +237,7 @@ class _Image:
         self._sort(self.sources[held.source])
 
     def move(self, held: HeldMessage, sender: str) -> None:
-        """Make another session of the same source the sender of a message."""
+        """Change the sender of a held message to another session of the same source."""
         held.sender = sender
         source = self.sources[held.source]
         self._sort(source)

@@ -180,9 +180,9 @@ def handle_refusal(context: Context, tx: Transaction, sender: Sender, query: Cap
 
 
 def on_timer(context: Context, tx: Transaction) -> None:
-    """Query sessions again that have not answered in time, if their QoS support is still needed.
+    """Run the hooks for sessions that have not answered a query in time.
 
-    A detached session gets more time.
+    A hook that needs a session's QoS support queries it again. A detached session gets more time.
     """
     for generation, full in store.find_overdue(tx):
         session = sessions.find(tx, full)

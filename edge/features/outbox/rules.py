@@ -219,10 +219,10 @@ def plan(candidates: Iterable[Candidate], send: Input | None, window: Usage) -> 
     Args:
         candidates: all messages that have been sent, and the first queued one of each source.
         send: `Input.SEND` if a session accepts QoS messages, `SEND_PLAIN` if one accepts plain
-            messages instead, `None` if no session accepts any. A message that belongs to a
-            session, or is addressed to one that accepts it, is sent in every case.
-        window: the maximum number and bytes of messages that are sent and unfinished. One message
-            is always allowed.
+            messages instead, `None` if no session accepts any. It does not matter for messages that
+            belong to a session, or are addressed to one that accepts them.
+        window: the maximum number and bytes of messages that were sent and are not finished. One
+            message is always allowed.
     """
     known = sorted(candidates, key=lambda one: (one.state == State.QUEUED, one.row))
     order = _Ordering(known)

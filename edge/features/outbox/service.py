@@ -140,7 +140,7 @@ class FailureReport(NamedTuple):
     """A report to the sender of a message that could not be delivered.
 
     Attributes:
-        to: the session that receives the report; if none is bound, the sender of the message.
+        to: the full JID of the session that receives the report; the sender's if none is bound.
         in_doubt: whether the message may have been delivered.
         stored: when the report is stored, in ms since 1970 UTC; `None` if it is sent at once.
     """

@@ -38,10 +38,10 @@ RUNS: Final = schema(
     clock=FLAG,
     interval=REAL,
 )
-"""Life events (starts, heartbeats, stops) and clock steps of a day that follow each other in time,
-with no event of the system lane missing between them: the gateway ran from `begin` to `end`
-(seconds since 1970). A start or a clock step begins a run, a stop ends one. `interval` is the
-heartbeat interval in seconds that was sent last."""
+"""A run: the time from `begin` to `end` (seconds since 1970) in which a gateway ran, according to
+successive life events (start, heartbeats, stop) of one day, between which no event of the system
+lane is missing. A start or a clock step begins a run, a stop ends one. `interval` is the heartbeat
+interval in seconds that was reported last."""
 
 SPANS: Final = schema(gateway=TEXT, begin=REAL, end=REAL, state=TEXT, ended=TEXT)
 """A run, or the time between two runs, in seconds since 1970. `state`: `running`, `stopped`,

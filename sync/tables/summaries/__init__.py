@@ -1,6 +1,6 @@
 """Daily summaries: small tables by day that reports are computed from.
 
-A summary is mergeable: the rows of two days together have all that a report needs of both.
+A summary is mergeable: for a report on several days, the rows of these days are enough.
 """
 
 from sync.tables.summaries.stored import (

@@ -99,7 +99,7 @@ class _Timers:
         self._entries: list[tuple[float, int]] = []
 
     def add(self, moment: float, row: int) -> None:
-        """Add a row, or its new time."""
+        """Set the time of a row, given by number, to `moment`."""
         heappush(self._entries, (moment, row))
         if len(self._entries) > 2 * len(self._rows) + STALE_ENTRIES:
             self._entries[:] = set(filter(self._is_current, self._entries))
@@ -300,7 +300,7 @@ class OutboxImage:
             del self.accounts[account]
 
     def of_source(self, source: str) -> Usage:
-        """Return the usage of a source, including its messages in custody that are for accounts."""
+        """Return the usage of a source: its messages in all outboxes, including held ones."""
         used = self._sources.get(source)
         return Usage() if used is None else Usage(used.messages, used.bytes)
 

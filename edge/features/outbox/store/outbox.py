@@ -21,12 +21,11 @@ from edge.features.outbox.rules import BOUND, State
 from edge.features.outbox.store.image import QUEUED, OutboxImage, OutboxRow
 
 QOS_RECEIPT: Final = "outbox"
-"""The kind (`Receipt`) of a row sent with QoS, which is in flight until the device answers it."""
+"""`Receipt.kind` of a message sent with QoS: in flight until the device answers it."""
 
 PLAIN_RECEIPT: Final = "outbox plain"
-"""The kind (`Receipt`) of a row sent as a plain message, which is in flight until the session
-acknowledges its stanza (XEP-0198).
-"""
+"""`Receipt.kind` of a message sent as a plain one: in flight until the session acknowledges its
+stanza (XEP-0198)."""
 
 BATCH_SIZE: Final = 32
 """Maximum number of messages whose timers are handled, or that expire, in one unit of work."""

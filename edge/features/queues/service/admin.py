@@ -150,8 +150,8 @@ def purge(tx: Transaction, queue: Overview, limit: int, by: str | None = None) -
 
 
 def purge_running(context: Context, tx: Transaction, queue: Overview, limit: int, by: str) -> int:
-    """Do what `purge` does, and recount the items of the members, which only a running gateway has
-    to do."""
+    """Do what `purge` does, and recount how many items each member has: only a running gateway
+    keeps these numbers."""
     count = purge(tx, queue, limit, by)
     queue_members.recount_queue(tx, queue.id, context.limits.unacknowledged_bytes)
     return count

@@ -55,7 +55,7 @@ class Report(NamedTuple):
     moment: Moment
 
     def sessions(self, member: Subscriber) -> list[str] | None:
-        """Return the full JIDs of a member's connected sessions, `None` if they are not known."""
+        """Return the full JIDs of a member's connected sessions, or `None` without `attendance`."""
         if self.attendance is None:
             return None
         found = self.attendance

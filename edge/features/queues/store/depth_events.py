@@ -27,9 +27,9 @@ OTHER: Final = "other"
 class Depth(NamedTuple):
     """Depth of one queue; if `queue` is 0, of a removed queue or of several queues together.
 
-    `topic` is the node's name or the shared subscription, and `items` is the number of items in any
-    state. `oldest` is a service second: the earlier of the times at which the first ready item and
-    the first locked item (by row number) were published or last requeued; `None` if neither exists.
+    `topic` is the node's name or the shared subscription; `items` counts the items in all states.
+    `oldest` is the service second in which the oldest ready or locked item was published or last
+    requeued (of each state, only the first row is examined); `None` if there is no such item.
     """
 
     queue: int

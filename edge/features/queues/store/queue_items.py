@@ -488,9 +488,9 @@ def unlock(tx: Transaction, row: int, avoid: str | None = None, *, delivered: bo
 
 
 def end_lock(tx: Transaction, row: int, max_deliveries: int) -> None:
-    """Set the end of an item's lock to now.
+    """Let an item's lock time out now.
 
-    The timer of the running gateway then makes the item ready, or dead if `max_deliveries` is 1.
+    The running gateway's timer then makes it ready, or dead if the queue's `max_deliveries` is 1.
     """
     tx.run(_END_LOCK, (tx.now.service, max_deliveries, row))
     _forget(tx)

@@ -358,7 +358,7 @@ def clear_stalls(tx: Transaction, max_bytes: int) -> None:
 
 
 def has_stalled(tx: Transaction) -> bool:
-    """Return whether `set_stalled` excludes any member at present."""
+    """Return whether any member is assigned nothing because of `set_stalled`."""
     write(tx)
     return tx.row(f"{_STALLED} LIMIT 1") is not None
 
