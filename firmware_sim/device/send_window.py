@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class MessageInFlight:
-    """A message in flight, its next action, and the time `due` of this action or of the timeout.
+    """A message in flight and its next action. At `due`, this is taken or a pending answer expires.
 
     `held` is whether an error of type `wait` delays the message.
     """

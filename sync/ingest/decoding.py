@@ -39,8 +39,8 @@ _OF_FILE: Final = ("gateway", "epoch", "lane", "arrived")
 def decode_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Read each file once and whole; yield rows of `DECODED`.
 
-    A file that cannot be read becomes a row with its reason. The part files contain the events of
-    all files that can be read, whether or not the ledger accepts them.
+    Each file has a row, with the reason if it cannot be read. Other rows are pieces of part files,
+    which have the events of all readable files, whether or not the ledger accepts these.
     """
     parts = PartFiles()
     for batch in batches:

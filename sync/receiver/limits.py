@@ -125,7 +125,7 @@ class ReceiverLimits:
 
     bytes_per_s: float = 16 * 1024 * 1024
     """Maximum bytes per second of one gateway, averaged over `rate_window_s`: more than its link
-    can carry, and a fraction of what the centre's link can. Option `serve --rate`."""
+    can carry, but a small part of what the centre's link can carry. Option `serve --rate`."""
 
     rate_window_s: float = 60.0
     """Seconds over which rate limits are averaged. A gateway that was offline sends in a burst."""

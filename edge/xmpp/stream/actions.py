@@ -37,7 +37,7 @@ class FindCredentials:
 
     Attributes:
         username: the normalised local part.
-        mechanism: the mechanism of SCRAM that the credentials must be for; PLAIN takes any.
+        mechanism: the mechanism to find credentials for: one of SCRAM; or PLAIN, for which any do.
     """
 
     username: str

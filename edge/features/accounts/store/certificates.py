@@ -111,8 +111,8 @@ DELETE FROM certificates WHERE not_after < ?
 def add(tx: Transaction, name: str, fingerprint: bytes, serial: str, not_after: int) -> None:
     """Record a certificate of a device.
 
-    Certificates that expired more than `RETENTION_MS` ago are deleted: all of this device, and the
-    revoked ones of other devices. The clock may be wrong, so no others are deleted.
+    Also delete certificates that expired more than `RETENTION_MS` ago: all of this device, but only
+    revoked ones of other devices, because the clock may be wrong.
 
     Raises:
         SetupError: the device does not exist, or it has `MAX_VALID` valid certificates.

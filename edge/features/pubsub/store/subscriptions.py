@@ -246,10 +246,10 @@ def bound_without_session(tx: Transaction) -> list[Subscription]:
 
 
 def return_deadline(tx: Transaction, patience: float) -> float | None:
-    """Return the deadline, in service seconds, for the return of sessions after a restart.
+    """Return the service second by which the sessions from before a restart must have returned.
 
-    The first call after the restart sets the deadline to `patience` seconds from now; the result is
-    `None` after `clear_return_deadline`.
+    The first call after the restart sets it to `patience` seconds from now. After
+    `clear_return_deadline`, return `None`.
     """
     row = tx.row(_RETURN_DEADLINE)
     if row is None:
