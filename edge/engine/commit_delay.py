@@ -35,7 +35,7 @@ def updated_average(average: float, rate: float, seconds: float) -> float:
 def commit_wait(average: float, bytes_per_day: int, max_wait: float) -> float:
     """Return the seconds by which a commit is delayed, at most `max_wait`.
 
-    `average` is in bytes a second; `bytes_per_day` is the budget, 0 for none.
+    `average` (`updated_average`) is in bytes a second; `bytes_per_day` is the budget, 0 for none.
     """
     if not bytes_per_day:
         return 0.0

@@ -81,8 +81,8 @@ class CommitWindow:
     def is_slow(self) -> bool:
         """Return whether the disk is slow.
 
-        Once a thread runs COMMIT, the measured times include waits for the interpreter's lock, so a
-        disk whose commits take nearly `SLOW_COMMIT` may stay slow.
+        The time of a commit on a thread includes waits for the interpreter's lock. So a disk that
+        counted as slow once may still do so if its commits take nearly `SLOW_COMMIT`.
         """
         return self._average_time > SLOW_COMMIT
 

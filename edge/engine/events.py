@@ -2,9 +2,9 @@
 
 Each lane has its own sequence counter. A number is used only if its transaction commits, so the
 counters have no gaps. A row of `event_batches` holds, in MessagePack, one or more events that a
-transaction appended to a lane. The counters are derived from the rows and kept in memory as an
-image. Sealing moves events into `segments`. A feature checks the room in a lane before it appends
-events of devices; the gateway's own events are limited here.
+transaction appended to a lane. The counters are computed from the rows once and then kept in
+memory. Sealing moves events into `segments`. A feature checks the room in a lane before it appends
+events of devices. This module limits the gateway's own events.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def log_unwritten(tx: Transaction) -> None:
 
 
 def set_urgent(tx: Transaction, levels: Sequence[str]) -> None:
-    """Treat events of these levels as urgent from now on."""
+    """Set the levels of urgent events, which the uplink seals sooner, for events from now on."""
     if frozenset(levels) != _urgent(tx):
         meta.write(tx, _URGENT, _to_json(levels).decode())
         tx.cache.pop(_URGENT, None)

@@ -316,7 +316,7 @@ class Hooks:
     advertised: tuple[str, ...] = ()
     pubsub_advertised: tuple[str, ...] = ()
     pubsub_disco: list[DiscoHandler] = field(default_factory=list)
-    """Answer service discovery queries about some nodes of the publish-subscribe service."""
+    """Answer service discovery queries to publish-subscribe, each about its own feature's nodes."""
     stream_features: list[StreamFeature] = field(default_factory=list)
 
     # When a feature runs
@@ -352,7 +352,7 @@ class Hooks:
     """Run if it becomes known only after the start how long the gateway was off. This time is added
     to the age of rows that wait for days, not of rows that wait for an hour at most."""
     on_unacknowledged_stanzas: list[UnacknowledgedHook] = field(default_factory=list)
-    """Run when a session ends, with the stanzas that it has not received and no table stores."""
+    """Run when a session ends, with those of its unreceived stanzas that are not in a table."""
     on_overflow: list[OverflowHook] = field(default_factory=list)
     """Run when a session has no room for stanzas of other sessions."""
     on_rejected_stanza: list[RejectionHook] = field(default_factory=list)

@@ -124,7 +124,7 @@ def _exceeded(name: str, size: int, used: Usage, limit: Usage) -> ExceededLimit 
 
 
 class WaitingUsage(NamedTuple):
-    """The waiting messages of one account, of one source, and in total; or the limits of these."""
+    """Numbers and bytes of waiting messages of an account, of a source, in total; or limits."""
 
     account: Usage
     source: Usage

@@ -65,7 +65,7 @@ def reserve(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
 
 
 def measure_room(tx: Transaction) -> None:
-    """Measure the room at the end of a transaction, for messages that are accepted in memory."""
+    """Measure the free space for units that run in memory after this transaction (`reserve`)."""
     limits: Limits | None = tx.cache.get(_LIMITS)
     if limits is not None:
         tx.cache[_ROOM] = space_rules.free_room(measure(tx), _space_limits(limits))
@@ -187,8 +187,8 @@ class SpaceGuard:
     ) -> StoreFull | None:
         """Return a `StoreFull` if a transaction, already rolled back, failed for lack of room.
 
-        If the disk is full, a checkpoint moves the WAL's pages into the database, so that the WAL
-        starts again in the space that it has, and smaller transactions find room.
+        If SQLite reports that the disk or the database is full, run a checkpoint, so that later,
+        smaller transactions can reuse the space of the WAL.
         """
         if not isinstance(error, sqlite3.Error):
             return None

@@ -26,7 +26,7 @@ from edge.ops.control import QueueAttendance
 from edge.ops.transactions import changing, read_pages, reading
 
 BATCH: Final = 10_000
-"""Items requeued or deleted in one transaction, which blocks the gateway for less than a second."""
+"""Maximum items that one transaction requeues or deletes. It blocks the gateway for under 1 s."""
 
 
 class QueueStatus(NamedTuple):

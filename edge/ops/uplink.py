@@ -187,7 +187,7 @@ def route(folder: Path, settings: Config) -> Route:
 
 
 def probe(route: Route, epoch: str) -> CentreAnswer | None:
-    """Check access by a query about `epoch`; return `None` if no usable centre is configured."""
+    """Query the centre about `epoch` to check access; `None` if no usable centre is configured."""
     if route.enrolment is None or route.problem is not None:
         return None
     return asyncio.run(_probe(route.enrolment, epoch))

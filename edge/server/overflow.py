@@ -58,7 +58,7 @@ class Overflow:
         return bool(self._presence) and stanza.startswith(_PRESENCE)
 
     def add(self, stanza: bytes) -> None:
-        """Add a stanza that the session has no room for."""
+        """Keep a presence that the session has no room for, or return a stanza; see the module."""
         if stanza.startswith(_PRESENCE) and self._keep_presence(stanza):
             return
         self._returning.append(stanza)

@@ -104,7 +104,7 @@ class RefusalLog:
         self._store.submit(lambda tx: refusals.log_source(context, tx, source, rule, limit), answer)
 
     def log_once_per_window(self, source: str, rule: str, limit: int, now: float) -> None:
-        """Log a refusal unless it was logged within `limits.refusal_window` seconds.
+        """Log a refusal, once for each source and rule in `limits.refusal_window` seconds.
 
         `now` is the event loop's time.
         """

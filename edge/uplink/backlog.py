@@ -1,4 +1,4 @@
-"""The gateway's database as the backlog of `sync.uplink`, and the gateway's state for segments."""
+"""The gateway's database as the backlog of `sync.uplink`: sealing, upload results, new epochs."""
 
 from __future__ import annotations
 

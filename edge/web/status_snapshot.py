@@ -43,7 +43,7 @@ LAG_INTERVAL: Final = 0.5
 """Seconds between two measurements of the event-loop delay."""
 
 LAG_SAMPLES: Final = 120
-"""Number of latest measurements (one minute) whose largest delay is reported."""
+"""Number of measurements of the last minute, of which the largest is reported."""
 
 
 class RecentEvent(NamedTuple):

@@ -264,8 +264,8 @@ def _split_plain(raw: bytes, absent: tuple[bytes, ...]) -> tuple[bytes, bytes] |
 
 
 def stamped_with(stanza: Stanza | bytes, from_: str, extra: bytes, to: str | None = None) -> bytes:
-    """Return a stanza's bytes as `stamped` does, with `extra`, a self-contained element, as its
-    last child."""
+    """Return a stanza's bytes as `stamped` does, with `extra` as its last child: the bytes of an
+    element that declares its namespaces."""
     raw = stamped(stanza, from_, to)
     name, first = _NAME.match(raw), TAG.fullmatch(raw)
     if name is not None and first is not None:  # it was empty

@@ -68,7 +68,7 @@ def named(names: tuple[str, ...]) -> tuple[Attack, ...]:
 async def run(order: Order) -> dict[str, Counts]:
     """Run an order's attacks at the same time; return the counts of each by its name.
 
-    After `seconds`, wait until all are refused, for up to `patience`: slow machines need longer.
+    The attacks last `order.seconds`, and up to `order.patience` longer until all were refused.
     """
     attacks = named(order.attacks)
     found = {attack.name: Counts() for attack in attacks}

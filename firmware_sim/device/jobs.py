@@ -106,7 +106,7 @@ class JobRecord(NamedTuple):
 
 
 class JobStore(DurableFile):
-    """A worker's file. Open with `JobStore.open`; close with `close`, or use a `with` block."""
+    """A worker's record of its items. Open with `open`; close with `close`, or use `with`."""
 
     error = JobsError
 

@@ -74,7 +74,7 @@ class ReconnectPolicy:
     base: float = 1.0
     """Seconds until the second attempt; the wait doubles with each failure."""
     cap: float = 60.0
-    """Maximum seconds between two attempts, and so the longest delay after an outage."""
+    """Maximum seconds between two attempts to connect: the longest wait after an outage ends."""
     jitter: float = 0.5
     """Largest random reduction of a wait, as a fraction (0 to 1), to spread the load of a fleet."""
     stable: float = 10.0

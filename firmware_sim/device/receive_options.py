@@ -50,7 +50,7 @@ class ReceivedMessage:
 
     @classmethod
     def of(cls, number: int, sender: str, qos: int, text: str) -> Self:
-        """Create a received message; `id` and `type` are taken from its text."""
+        """Create a received message; `id` and `type` are taken from the `<message/>` in `text`."""
         root = ET.fromstring(text)  # noqa: S314 - written by this package, without entities
         return cls(number, sender, qos, root.get("id", ""), root.get("type", ""), text)
 

@@ -63,7 +63,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Return whether the verdict is exact or, without an event log, all was delivered."""
+        """Return whether the run is `exact` or, without an event log, delivered all messages."""
         return self.exact or (self.logged is None and self.planned == self.delivered)
 
     def as_json(self) -> dict[str, Any]:

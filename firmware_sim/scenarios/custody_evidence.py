@@ -85,7 +85,7 @@ def kept(gateway: Path) -> int:
 
 
 class ForAbsent(NamedTuple):
-    """Numbers of messages to devices that never connect, and of repeated offers at level 1."""
+    """Counts of messages to devices that never connect: all, and repeated offers at level 1."""
 
     messages: int
     repeated: int

@@ -88,9 +88,9 @@ class _Lane:
 
 
 def judge(claims: Iterable[Claim], known: Iterable[Claim]) -> list[Verdict]:
-    """Judge each claim against the `known` claims and the claims accepted before it.
+    """Judge the claims in order, each against `known` and the claims accepted before it.
 
-    `known` has at least all accepted claims that share a number or a predecessor with a claim.
+    `known` must contain all claims of the ledger that `related_claims(ledger, claims)` returns.
     """
     lanes: defaultdict[tuple[str, str, str], _Lane] = defaultdict(_Lane)
     for claim in known:

@@ -86,7 +86,7 @@ _STEPS_S: Final = (
 """Possible intervals between two ticks of a time axis, in seconds."""
 
 _TICKS: Final = 4
-"""Maximum number of labelled times on an axis: dates are long, and names can take half the room."""
+"""Maximum labels of a time axis: dates are long, and the names of rows can halve its length."""
 
 _YEAR_S: Final = 300 * 86_400
 """Length of a time axis in seconds from which the labels of its ticks include the year."""

@@ -94,9 +94,9 @@ class GatewayRegistry:
     ) -> None:
         """Enrol `gateway` with `token`, which is empty if it authenticates by certificate only.
 
-        With `renew`, its previous token and certificates become invalid; certificates issued at
-        `first_issue(gateway, now_ms)` or later are valid. Raises FleetError when the name cannot be
-        enrolled or, without `renew`, when the gateway is already enrolled.
+        With `renew`, an enrolled gateway's earlier token and certificates become invalid. A
+        certificate is valid if issued at `first_issue(gateway, now_ms)` or later. Raises FleetError
+        when the name cannot be enrolled or, without `renew`, when the gateway is enrolled already.
         """
         path = self._path(gateway)
         record = GatewayRecord(

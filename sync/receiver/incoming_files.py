@@ -105,7 +105,7 @@ class IncomingFile:
     def close(self) -> None:
         """Wait for a write in progress, close the file, and remove it unless `kept`. Idempotent.
 
-        It is removed while it is locked, so that no holder opens a file that became a segment.
+        It is unlocked last: it may be linked to a landed segment, which nobody may open to write.
         """
         with self._lock:
             if self._descriptor is None:

@@ -145,7 +145,7 @@ class Landing:
         raise OSError(msg)
 
     def find(self, identity: Identity) -> StoredSegment | None:
-        """Return a segment in landing or archive, made durable; None if there is none.
+        """Return a segment in landing or archive after making it durable; None if there is none.
 
         Raises SegmentError when `identity` is not valid.
         """

@@ -49,7 +49,7 @@ class HttpErrorLog(logging.LoggerAdapter[logging.Logger]):
         self._metrics = metrics
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
-        """Log an exception; the first argument of aiohttp's calls is the peer's address."""
+        """Log an exception in a request; aiohttp passes the peer's address as `args[0]`."""
         if not isinstance(exc_info, HttpProcessingError):
             super().exception(msg, *args, exc_info=exc_info, **more)
             return

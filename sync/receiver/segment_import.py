@@ -81,7 +81,7 @@ def import_file(
     is_accepted: Callable[[str], bool],
     require_room: Callable[[int], None],
 ) -> ImportResult:
-    """Land one file, if it is a segment of a gateway for which `is_accepted` returns True.
+    """Copy a file to the landing if it is a segment of a gateway that `is_accepted` accepts.
 
     `require_room` is called with the size in bytes before the file is written. Raises OSError when
     the landing cannot be written.

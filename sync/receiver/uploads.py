@@ -176,7 +176,7 @@ class Uploads:
         return HttpError(503, reason, text, self._limits.retry_after_s)
 
     async def received_bytes(self, gateway: str, body_sha256: bytes) -> int:
-        """Abort the old connection of an upload, if any; return how many bytes of it are stored."""
+        """Return the number of stored bytes of an upload, after aborting its old connection."""
         await self._end_previous_sender(gateway, body_sha256)
         return await self._in_thread(self._partials.size, gateway, body_sha256)
 

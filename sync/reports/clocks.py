@@ -115,7 +115,7 @@ UNSYNCHRONISED_S: Final = 3_600.0
 servers after a start takes minutes."""
 
 RECENT_S: Final = 10_800.0
-"""Seconds up to a gateway's last arrival. The segments that arrived in them determine `skew_s`:
+"""Length in seconds of the period before a gateway's last arrival. Its segments determine `skew_s`:
 some dozens, and recent enough that a corrected clock is soon seen as right."""
 
 STEADY_S: Final = 5.0
@@ -123,7 +123,7 @@ STEADY_S: Final = 5.0
 their sealings. If it is greater, one of the segments waited in a backlog."""
 
 MIN_STEADY: Final = 12
-"""Minimum number of segments, none from a backlog, to compute `skew_s`: those of an hour."""
+"""Minimum segments that did not wait in a backlog, to compute `skew_s`: as many as in an hour."""
 
 HOUR_S: Final = 3_600.0
 """Length of an hour in seconds. One segment represents each hour: the first one in `drift_ppm`, the

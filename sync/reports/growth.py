@@ -61,8 +61,8 @@ SOON_D: Final = 30.0
 """Storage that will be full in fewer days is a problem, because visits are planned by the month."""
 
 EVICTED_H: Final = 24.0
-"""A gateway's storage counts as full if it dropped events in the last hours before its last event:
-this many."""
+"""Length in hours of the period before a gateway's last event. If it dropped events in this period,
+its storage counts as full."""
 
 DEFAULT_CAP: Final = 1_073_741_824
 """Limit in bytes of a gateway's folder if none is known: the default of `[limits] database_bytes`.

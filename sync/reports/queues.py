@@ -119,7 +119,7 @@ DEPTHS: Final = schema(gateway=TEXT, queue=TEXT, at=REAL, depth=REAL)
 """Number of items (`depth`) in a queue at the time `at`, in seconds since 1970."""
 
 MAX_DEPTHS: Final = 5_000
-"""Maximum number of plotted depths, the latest ones: more than a plot has room for."""
+"""Maximum number of depths to plot, the latest ones. No plot has room for so many."""
 
 _STATE: Final = ("depth", "ready", "locked", "delayed", "dead", "oldest_s", "members")
 _SUMS: Final = ("delivered", "redelivered", "timeouts")

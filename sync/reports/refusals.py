@@ -128,7 +128,7 @@ def gateways_of(row: Row) -> list[str]:
 
 
 def problems(findings: Findings) -> Iterator[Problem]:
-    """Find refusals, by source and rule: the weight of a surge is `wrong`, of others `notice`."""
+    """Yield a problem for each row of refusals, of weight `wrong` for a surge, else `notice`."""
     for row in findings["refusals"]:
         gateway = row["which"] if row["gateways"] == 1 else ""
         who = row["source"] or "an unknown source"

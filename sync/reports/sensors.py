@@ -67,9 +67,9 @@ known part of `silence_s` exceeds `limit_s`), `unknown` (`limit_s` is null, or `
 it, but its known part does not), or `ok`."""
 
 STEPS: Final = 8
-"""Number of buckets for each doubling of an interval. A bucket is 9 % wide, so the median is off by
-at most this, and exact if all intervals of its bucket are equal. From a second to a day there are
-131 buckets."""
+"""Number of buckets per doubling of the interval between two readings. A bucket is 9 % wide, so the
+median is off by at most this, and exact if all intervals of its bucket are equal. From a second to
+a day there are 131 buckets."""
 
 PLACE: Final = schema(epoch=TEXT, seq=INTEGER, at=REAL)
 """An event's place in its lane, and its time in seconds since 1970."""

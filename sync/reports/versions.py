@@ -73,7 +73,7 @@ MIN_HIGHER: Final = 0.5
 device is not the version's fault."""
 
 MIN_EXPOSURE_D: Final = 1.0
-"""Minimum gateway days under each of the two versions for a judgement without `caution`."""
+"""Minimum days of all compared gateways under each version, for a judgement without `caution`."""
 
 MIN_RATE_D: Final = 1 / 24
 """Errors a day are computed only for a version that ran for this many days, summed over gateways:

@@ -122,6 +122,6 @@ SEGMENTS: Final = _schema(SEGMENT_COLUMNS)
 DECODED: Final = pa.schema(
     [*FILES, ("day", pa.string()), ("events", pa.int64()), ("content", pa.binary())]
 )
-"""What a worker returns: a row for each file, in the columns of `FILES`, or for each piece of a
-part file, in the other columns. The pieces of a part file are consecutive; the last piece has the
-number of events of the part file."""
+"""Rows that a worker returns. A segment is one in the columns of `FILES`. A part file, which has the
+events of many segments, is divided among consecutive rows in the other columns; the last of these
+rows has its number of events."""

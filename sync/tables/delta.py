@@ -264,8 +264,8 @@ class FleetTables:
     ) -> None:
         """Add a batch that was judged by the ledger of `snapshot`, and whose files are durable.
 
-        `on_events` is called between the two commits. Adds nothing and raises LeaseError if another
-        process has committed a batch after `snapshot`, FileNotFoundError if a file is gone.
+        `on_events` runs between the commits to `events` and `segments`. Adds nothing and raises
+        LeaseError if a batch was committed after `snapshot`, FileNotFoundError if a file is gone.
         """
         number = snapshot.batch + 1
         transactions = [Transaction(INGEST, number)]

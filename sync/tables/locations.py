@@ -21,7 +21,7 @@ QUARANTINE: Final = "quarantine"
 
 @dataclass(frozen=True, slots=True)
 class FleetStorage:
-    """`segments` holds the folders landing, aside, archive and quarantine; `tables` the tables."""
+    """A fleet's storage: of segments (landing, aside, archive, quarantine), and of tables."""
 
     segments: Storage
     tables: Storage

@@ -84,7 +84,7 @@ class RetentionResult:
 
 @contextlib.contextmanager
 def leased(tables: FleetTables, wait_s: float = LEASE_WAIT_S) -> Iterator[None]:
-    """Recover the tables and hold their lease within the block.
+    """Hold the tables' lease within the block, and first complete an interrupted batch.
 
     Raises LeaseError if the lease is not free within `wait_s` seconds.
     """

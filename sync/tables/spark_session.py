@@ -54,8 +54,8 @@ TASK_BYTES: Final = 32 * 1024 * 1024
 large, are in the driver's heap in several copies."""
 
 LISTING_TASKS: Final = 32
-"""Tasks that list the files of a batch: by default, each file is listed by a separate task, and for
-2,000 files this takes longer than reading them."""
+"""Maximum tasks that list the files of a batch. By default, Spark lists each file in its own task;
+for 2,000 files this takes longer than to read them."""
 
 SORTED_ROWS: Final = 65_536
 """Rows that a sort holds before it spills to disk, some 16 MB of events. With 1 GB for the driver,
@@ -305,8 +305,8 @@ def configured(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]
 def without_overflow_errors(spark: SparkSession) -> AbstractContextManager[None]:
     """Turn overflow errors in the block into null or wrong values.
 
-    A gateway may send any number: then its own results are wrong, and those of the other gateways
-    are computed nevertheless.
+    A gateway may send a number of any size. If one overflows, that gateway's results are wrong, but
+    those of all other gateways are computed.
     """
     return configured(spark, {ANSI: "false"})
 

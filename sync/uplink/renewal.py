@@ -20,7 +20,7 @@ from sync.uplink.notices import NoticeQueue
 from sync.uplink.responses import Outcome
 
 CHECK_INTERVAL_S: Final = 86_400.0
-"""Seconds between two checks: a day is short against a third of a certificate's validity."""
+"""Seconds between two checks: a day is little of the time that is left when renewal is due."""
 
 RENEWAL_FRACTION: Final = 1 / 3
 """Remaining fraction of the validity at which a certificate is renewed. It leaves a person enough

@@ -585,7 +585,7 @@ def _key(sender: str, msg_id: str) -> bytes:
 
 @lru_cache(maxsize=1024)
 def hash_sender(sender: str) -> bytes:
-    """Return the hash of a session's full JID, which is the second part of a released key."""
+    """Return the hash of a session's full JID, the second part of a released message's key."""
     return blake2b(sender.encode(), digest_size=KEY_BYTES - MSG_ID_BYTES).digest()
 
 

@@ -73,7 +73,7 @@ def deliver(context: Context, stanza: Stanza) -> Work:
 
 
 def acknowledged(context: Context, stanza: Stanza) -> Work:
-    """Deliver a message before it is acknowledged."""
+    """Handle `acknowledged`: deliver the message before the answer acknowledges it."""
     try:
         message = _embedded(stanza)
     except StanzaError as malformed:

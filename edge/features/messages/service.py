@@ -37,8 +37,8 @@ This keeps a slow radio link busy for one round trip.
 """
 
 PAGE_DIVISOR: Final = 2
-"""A page of stored messages, which are sent at once, takes at most a session's limits of
-unacknowledged stanzas and bytes, divided by this number.
+"""Divisor of a session's limits of unacknowledged stanzas and bytes. The quotients limit a page of
+stored messages, so that other stanzas have room while it is unacknowledged.
 """
 
 RETURNED_QUOTA_FACTOR: Final = 2
@@ -302,7 +302,7 @@ class ReturnedMessages:
         return deliver(self._context, self._tx, message, route)
 
     def finish(self) -> None:
-        """Restore the order of stored messages, and send them to available sessions."""
+        """Move newer stored messages behind the re-routed ones; send them to available sessions."""
         for account, last in self._stored_before.items():
             if 0 < last < offline.last_row(self._tx, account):
                 offline.move_to_end(self._tx, account, last)

@@ -244,8 +244,8 @@ def send_ready(
     """Send all messages of an account's outbox that can be sent now.
 
     Args:
-        query_caps: whether to query sessions whose QoS support is unknown; false if the caller is
-            not ready for the hooks that run when it is known.
+        query_caps: whether to query sessions whose QoS support is unknown. If it is found at once,
+            hooks run; a caller that must finish a change first passes false.
         queried: whether these sessions have just been queried.
     """
     limits = context.limits

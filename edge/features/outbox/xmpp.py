@@ -1,7 +1,7 @@
-"""The outbox in XMPP: requests to devices, their answers, and accounts as a destination.
+"""The outbox in XMPP: delivery requests to devices, their answers, and messages to accounts.
 
-A request comes from the original sender, or from the publish-subscribe service for an item of a
-node, and is addressed to the device's session. Its id and msgId are the gateway's own and stay the
+A request's `from` is the original sender or, for an item of a node, the publish-subscribe service;
+its `to` is the device's session. Its id and msgId are the gateway's own and stay the
 same when it is repeated. `<received/>` is accepted in any namespace. Source: XEP QoS, "Use Cases".
 """
 

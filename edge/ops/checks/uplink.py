@@ -12,10 +12,8 @@ from edge.ops.uplink import CentreAnswer, Route, UplinkStatus
 from sync.common.text import duration, plural, size
 
 EXPIRY_NOTICE_DAYS: Final = 30
-"""Days before the expiry of the gateway's certificate for the centre from which it is reported.
-
-The running gateway should have renewed it earlier.
-"""
+"""The gateway's certificate for the centre is reported if it expires in fewer days than this. The
+running gateway should have renewed it earlier."""
 
 SILENCE: Final = 2 * 3600.0
 """Seconds without an upload, while segments wait, after which the verdict is `notice`.

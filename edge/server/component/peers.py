@@ -83,7 +83,7 @@ class Peers:
         return generations
 
     def remove_excess(self) -> list[Peer]:
-        """Remove and return the peers above the limits."""
+        """Remove idle peers until the limits are met, the longest silent first; return them."""
         limit = self._limits.sessions
         return [
             *self._shrink(self._untrusted, min(self._limits.unauthenticated, limit)),

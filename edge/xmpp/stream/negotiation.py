@@ -157,7 +157,7 @@ class Negotiation:
         return self._step(Input.REFUSED_ATTEMPT, None)
 
     def password_verified(self, correct: bool, *, more: bool = False) -> list[Action]:
-        """Continue after `VerifyPassword`; `more` as in `receive`."""
+        """Continue after `VerifyPassword`; `more` is whether further input came (see `receive`)."""
         self._more = more
         return self._step(Input.VERIFIED if correct else Input.NOT_VERIFIED, None)
 

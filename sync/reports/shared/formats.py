@@ -71,7 +71,7 @@ def size(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Format seconds in the two largest units that they fill."""
+    """Format seconds in at most two units, such as `1 h 5 min`."""
     if seconds is None:
         return ABSENT
     if seconds < 0:

@@ -34,8 +34,8 @@ _VERSION: Final = 1
 class Key(NamedTuple):
     """The key of rows: the summary's name and shape, the day, and the content of its events.
 
-    A batch appends events to a day, and retention removes all of a day, so a range of the day's
-    rows, in the order in which they were added, identifies the content: see `content_of`.
+    A day's rows are counted in the order in which batches appended them. Retention removes all
+    rows that a day has. So a range of these numbers identifies the content: see `content_of`.
     """
 
     name: str
@@ -65,10 +65,10 @@ def content_of(first: int, end: int) -> str:
 
 
 def retired_contents(stored: Iterable[str], retired: int) -> list[str]:
-    """Return the contents that divide the first `retired` rows of a day, removed by retention.
+    """Return the contents (`Key.content`) into which summaries divide a day's first `retired` rows.
 
-    Each retention stores a summary of the rows that it removes. `stored` are the contents of the
-    day's stored summaries. If the summary of some rows is missing, the last content that is
+    Retention removed these rows, and stored a summary of them each time. `stored` are the contents
+    of the day's stored summaries. If the summary of some rows is missing, the last content that is
     returned covers these and all later retired rows, and is not in `stored`.
     """
     ends: dict[int, int] = {}

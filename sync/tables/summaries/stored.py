@@ -41,7 +41,7 @@ AT_ONCE: Final = 4
 """Maximum number of summaries computed concurrently: most are small, and planning takes longest."""
 
 PART: Final = 4 * 1024 * 1024
-"""Bytes of files whose events make one partition, some hundred thousand events."""
+"""Bytes of event files for each partition of their events: some hundred thousand events."""
 
 _OF: Final = "of"
 """The column by which files are partitioned: a copy of `day`, which itself stays in the files."""

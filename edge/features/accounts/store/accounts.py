@@ -62,7 +62,7 @@ class PendingMessages(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Return the number of messages in all these places."""
+        """Return the sum of `offline`, `outbox` and `held`."""
         return self.offline + self.outbox + self.held
 
 

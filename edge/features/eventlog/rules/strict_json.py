@@ -23,7 +23,7 @@ MAX_INTEGER: Final = 2**53 - 1
 _DIGITS: Final = len(str(-MAX_INTEGER))
 
 _MARK: Final = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
-"""Matches brackets, quotes and escaped characters."""
+"""Matches brackets, and the quotes and escapes that show which brackets are in strings."""
 
 _NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 """Matches characters that a JSON escape can write and XML cannot hold (XML, section 2.2)."""

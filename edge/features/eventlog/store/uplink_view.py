@@ -10,10 +10,8 @@ from edge.engine import meta
 from edge.engine.database import Transaction
 
 SAMPLE_SIZES: Final = (200, 5_000)
-"""Sizes, in segments, of the two samples from which the rate of sealing is estimated.
-
-The second sample is used if the first yields no rate, as when it spans less than an hour.
-"""
+"""Sizes, in segments, of the two samples from which the rate of sealing is estimated. The second
+sample is used if the first yields no rate, for example because it spans less than an hour."""
 
 MAX_ROWS: Final = 1000
 """Maximum number of rows in each list of set-aside segments and of lost ranges."""

@@ -27,7 +27,7 @@ from edge.xmpp.namespaces import CLIENT, clark
 from edge.xmpp.stanza import parse_fragment
 
 OVERFLOW_RULE: Final = "crowded"
-"""The event that is logged when a session has no room for a stanza that is not stored."""
+"""Rule of the refusal of a stanza that a session has no room for and that is not stored."""
 
 _MESSAGE: Final = clark(CLIENT, "message")
 _IQ: Final = clark(CLIENT, "iq")

@@ -99,8 +99,8 @@ def handle_loss(
 ) -> None:
     """Make a locked item ready or dead, or keep it locked, because its member has lost it.
 
-    The rules are in `transitions`. After a loss in `NOTIFIED`, the worker of a queue node is
-    notified. The caller must dispatch the queue afterwards.
+    `transitions` decides. If the kind of the loss is in `NOTIFIED`, the worker of a queue node's
+    item is notified that its lock ended. The caller must dispatch the queue afterwards.
 
     Args:
         qos: the QoS at which an item of a shared subscription was sent; `None` if unknown.

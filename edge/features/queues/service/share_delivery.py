@@ -30,8 +30,8 @@ from edge.features.queues.store.queue_items import Item
 from edge.features.queues.store.queues import Queue
 
 QOS_0: Final = "share"
-"""Kind (`Receipt`) of the row of an item that was sent at QoS 0. The row itself is deleted when the
-item is sent; the receipt keeps its number until the session acknowledges the item or ends."""
+"""Kind of the receipt (`Receipt.kind`) of an item that was sent at QoS 0. The item's row is deleted
+when it is sent; the receipt has its number until the session acknowledges the item or ends."""
 
 
 def deliver(

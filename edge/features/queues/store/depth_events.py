@@ -2,8 +2,8 @@
 
 The row of each queue has the number of its items. Locked, delayed and dead items are counted from
 an index when the events are written. Deliveries since the last event are counted in a temporary
-table, which is lost when the process ends. The queues whose last event reported items are stored,
-so that one more event reports when such a queue is empty, even after a restart.
+table, which is lost when the process ends. The topics of queues whose last event reported items
+are in another table: one more event reports that such a queue is empty, even after a restart.
 """
 
 from __future__ import annotations

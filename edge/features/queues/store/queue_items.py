@@ -571,7 +571,7 @@ def assign_slots(tx: Transaction, queue: int, *, by_hash: bool) -> None:
 
 
 def ready_slots(tx: Transaction, queue: int) -> list[int]:
-    """Return the slots of a queue that have ready items."""
+    """Return the slots (of publishers, under the hash policy) that have ready items in a queue."""
     return [number for (number,) in tx.rows(_READY_SLOTS, (queue,))]
 
 

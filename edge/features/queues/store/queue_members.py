@@ -432,10 +432,8 @@ def with_unknown_qos(
 ) -> list[str]:
     """Return the full JIDs of sessions that could get items but whose support of QoS is unknown.
 
-    Args:
-        subscription: consider only the sessions of this subscription.
-        generation: consider only this session. If neither is given, the sessions of subscriptions
-            by full JID are considered, because they may never send presence.
+    Consider only the sessions of `subscription`, or the session `generation`. If neither is given,
+    consider those that are subscribed by full JID, because they may never send presence.
     """
     if subscription is not None:
         rows = tx.rows(_QOS_UNKNOWN_OF_SUBSCRIPTION, (subscription,))
