@@ -137,7 +137,7 @@ def read_tables(text: bytes) -> dict[str, Any]:
 
 
 def find_conflicts(config: Config) -> Iterator[ConfigError]:
-    """Yield an error for each forbidden value or combination of values; types were checked before."""
+    """Yield an error for each forbidden value or combination in a `config` of valid types."""
     for check in _CHECKS:
         try:
             check(config)

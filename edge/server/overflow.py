@@ -58,7 +58,7 @@ class Overflow:
         return bool(self._presence) and stanza.startswith(_PRESENCE)
 
     def add(self, stanza: bytes) -> None:
-        """Keep a presence that the session has no room for, or return a stanza; see the module."""
+        """Keep or return a stanza that the session has no room for, as the module describes."""
         if stanza.startswith(_PRESENCE) and self._keep_presence(stanza):
             return
         self._returning.append(stanza)
