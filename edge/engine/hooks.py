@@ -294,7 +294,7 @@ class Hooks:
     """Handlers of publish-subscribe requests, by type of the iq and element in `<pubsub/>`."""
     stanza_handlers: dict[str, Handler] = field(default_factory=dict)
     """Handlers of stanzas by kind: `message`, `presence`, `iq` (of type get or set, to a session)
-    and `answer` (`other_iq_answer`)."""
+    and `answer` (of type result or error, but not to an iq of the gateway)."""
     iq_answers: dict[str, Handler] = field(default_factory=dict)
     """Handlers of answers to the gateway's own iqs, by the kind in the iq's id (`iq_ids`)."""
     other_answer: AnswerHandler = field(default=lambda _context, _stanza: b"")

@@ -88,8 +88,8 @@ class Scanner:
         is none.
 
         Args:
-            begin: beginning of the incomplete part: the last result, or the new index of that byte
-                if the caller has moved the data.
+            begin: where the incomplete part begins: the index that the last call returned, or the
+                new one if the caller has moved the data since.
             end: end of the bytes to scan; not before the `end` of the last call.
 
         Raises:

@@ -30,7 +30,7 @@ PIECE_BYTES: Final = 1024 * 1024
 several rows, because Spark pickles each row and copies it five times."""
 
 _COPIED: Final = [each.name for each in fields(SegmentHeader) if each.name in FILES.names]
-"""Fields of the header that are columns of the table `segments`, some in another form."""
+"""Fields of the header that are columns of the table `segments`; some values are converted."""
 
 _OF_FILE: Final = ("gateway", "epoch", "lane", "arrived")
 """Columns of the table `events` that are equal for all events of a file."""

@@ -35,7 +35,7 @@ COMMAND: Final = (sys.executable, "-m", "sync.cli", "ingest")
 
 @dataclass(frozen=True, slots=True)
 class IngestPlan:
-    """Seconds between checks for segments, folder of the report if wanted, and ingest command."""
+    """Seconds between checks for segments, folder for a report (None for none), and the command."""
 
     every_s: float
     report: Path | None = None

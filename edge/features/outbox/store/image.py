@@ -1,7 +1,7 @@
 """The image of the outbox in memory: its rows, their use of the limits, and some bodies.
 
-The rows of an account are kept in the form that the planner reads: those that were sent, and the
-queued ones of each source in order. The limits of the outbox bound the image. A message in custody
+The rows of an account are grouped as `rules.plan` needs them: those that were sent, and the queued
+ones of each source in order. The limits of the outbox bound the image. A message in custody
 for an account reserves room in its outbox, and is counted as if it were there.
 """
 
