@@ -92,7 +92,7 @@ class CommitWindow:
         return 0 < self._average_units < SINGLE
 
     def wake(self) -> None:
-        """End the wait."""
+        """End the present `wait` for more units, if there is one."""
         self._filled.set()
 
     def wake_if_complete(self) -> None:

@@ -72,7 +72,7 @@ class Receipt(NamedTuple):
 
 
 AWAITS_ANSWER: Final = Receipt("", 0)
-"""The receipt of a stanza whose row waits for the answer of the peer's application. No hook runs
+"""The receipt of a stanza whose row is in flight until the peer's application answers. No hook runs
 when the stanza is acknowledged (XEP-0198). If the session ends without the answer, the hooks for
 rows in flight run (`Hooks.on_unacknowledged`)."""
 

@@ -68,7 +68,7 @@ class DeviceStatus(NamedTuple):
 
 
 class DeviceStatuses(NamedTuple):
-    """All devices, ordered by name, and the reason if the running gateway does not answer."""
+    """All devices by name. If the running gateway does not answer, `trouble` is the reason."""
 
     devices: list[DeviceStatus]
     trouble: str | None

@@ -74,7 +74,7 @@ class SessionTeardown:
         self._context.store.submit(unit, answer)
 
     def add(self, stanza: bytes) -> None:
-        """Add a stanza that was sent to the session after its end."""
+        """Accept a stanza that was sent to the session after its end, to route it again."""
         self._late.append(stanza)
         self.retry_now()
 

@@ -51,7 +51,7 @@ class WriteTracker:
         self.own_bytes = 0
 
     def add(self, stanza: bytes, token: Token) -> None:
-        """Add a stanza that is given to the connection."""
+        """Add a stanza that is written to the connection; `token` is its origin."""
         self._unflushed.append(PendingWrite(stanza, token))
         self._count(token, len(stanza))
 

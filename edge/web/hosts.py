@@ -18,7 +18,7 @@ _LOCAL: Final = ".local"
 
 
 class KnownHosts:
-    """The known names: `localhost`, the machine's name `own` (also with `.local`), and `names`."""
+    """Accepted host names: `localhost`, the machine's `own` (also with `.local`), and `names`."""
 
     def __init__(self, names: Iterable[str], own: str) -> None:
         self._names = {"localhost", *names}

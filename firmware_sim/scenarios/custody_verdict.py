@@ -40,9 +40,9 @@ class CustodyEvidence:
 
     Attributes:
         believed: the state of each accepted message according to its sender.
-        ran: the executed messages, for each place in the order of first execution.
-        reported: the gateway's dead letters; the value is true if the message was certainly not
-            delivered.
+        ran: the executed messages; those of one `where` are in the order of first execution.
+        reported: the messages that are dead letters at the gateway, each with the value True if it
+            was certainly not delivered.
         waiting: the number of messages of levels 1 and 2 that remain in the gateway's outboxes.
         absent: the names of the devices that never connected.
         repeated: the number of repeated offers of messages of level 1 to absent devices; the

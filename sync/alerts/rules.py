@@ -233,7 +233,7 @@ def _usual_worst_hour(gateway: GatewayState, counts: RefusalCounts, hour: int) -
 
 
 class KnownUntil(NamedTuple):
-    """Time until which a gateway's readings are complete; `late` if a late segment shows it."""
+    """Time (ms) until which no reading is missing; `late` if the event showing it arrived late."""
 
     time: int
     late: bool

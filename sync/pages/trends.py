@@ -60,7 +60,7 @@ def fleet_trends(findings: Findings) -> Mapping[str, str]:
 
 
 def figure_trends(rows: Rows, findings: Findings) -> dict[str, str]:
-    """Describe the trend of each figure of these gateways, by name; {} for a report of all days."""
+    """Describe the trend of each figure, summed over `rows`; {} if the report is of all days."""
     if periods_of(findings.since, findings.as_of) is None:
         return {}
     if not _is_covered(rows, findings):

@@ -126,8 +126,8 @@ MIN_STEADY: Final = 12
 """Minimum segments that did not wait in a backlog, to compute `skew_s`: as many as in an hour."""
 
 HOUR_S: Final = 3_600.0
-"""Length of an hour in seconds. One segment represents each hour: the first one in `drift_ppm`, the
-fastest one in `gain_ppm` and `OFFSETS`."""
+"""Length of an hour in seconds. One segment of each hour is used: for `drift_ppm` the first, for
+`gain_ppm` and `OFFSETS` the one with the shortest time from sealing to arrival."""
 
 APART_H: Final = 6
 """Hours between the two segments that `gain_ppm` compares: over six hours, a second on the way
@@ -150,9 +150,9 @@ DAYS: Final = schema(
     last_step=TIME,
     last=schema(epoch=TEXT, seq=INTEGER, clock=FLAG),
 )
-"""Of a gateway and a day: the number of heartbeats, how many of them had an unsynchronised clock,
-the seconds between two, and the `last` heartbeat; the clock's steps, as in `TABLE`; `big_steps` are
-the odd ones of at least `BIG_STEP_S`."""
+"""A gateway on a day: the number of its heartbeats, and of those with an `unsynchronised` clock;
+the seconds between two heartbeats, and the `last` one; the steps of the clock, as in `TABLE`.
+`big_steps` is the number of odd steps (see `SETTLE_S`) by `BIG_STEP_S` or more."""
 
 OFFSETS: Final = schema(gateway=TEXT, at=REAL, skew_s=REAL)
 """Lower bound of the seconds by which a clock was ahead of the centre's in the hour from `at`

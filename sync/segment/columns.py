@@ -32,9 +32,9 @@ Value = TypeVar("Value", str, int, float)
 
 
 def split_absent(rows: Sequence[Value | None]) -> tuple[dict[str, Any], Sequence[Value]]:
-    """Return two things: a column without values, and the rows that are not None.
+    """Return a column that has only the bitmap `present`, and the rows that are not None.
 
-    The column has only the bitmap `present`. It is empty if no row or every row is None.
+    The bitmap is omitted, so that the column is empty, if no row or every row is None.
     """
     absent = rows.count(None)  # usually none or all, which needs no bitmap
     if not absent:

@@ -30,7 +30,7 @@ class UploadScheduler:
         self._current += 1
 
     def disconnected(self) -> None:
-        """Note that the centre is unreachable: the waiting segments become the backlog."""
+        """Note that the centre is unreachable: only each lane's newest segment stays current."""
         self._current = _CURRENT_AFTER_OUTAGE
         self._surplus = 0.0
 

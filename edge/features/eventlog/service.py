@@ -108,7 +108,7 @@ def write(
 
 
 def notifier(context: Context, log: Log) -> Callable[[Transaction], None]:
-    """Return a hook that sends the notifications of a transaction before it ends."""
+    """Return a hook that notifies people of the events in a transaction, just before its commit."""
     return partial(_notify, context, log)
 
 

@@ -65,7 +65,7 @@ MIN_INTERVALS: Final = 5
 """Minimum number of known intervals between readings to use their median."""
 
 MIN_INTERVAL_S: Final = 1.0
-"""Shortest interval, in seconds, that counts: readings that are closer belong together."""
+"""Seconds between two readings below which the interval is not counted: they belong together."""
 
 BACKLOG_S: Final = SEAL_S * MISSED_INTERVALS
 """Longest normal time in seconds from the sealing of a segment to its arrival at the centre."""

@@ -17,8 +17,8 @@ from edge.engine.quota import Usage
 from edge.features.outbox.rules import State
 
 BODY_BYTES: Final = 1024 * 1024
-"""Maximum bytes of bodies in the image. Most messages are received within a second; the bodies of
-those that wait are read from their rows."""
+"""Maximum bytes of message bodies in memory. Most messages are received within a second; if one has
+to wait longer, its body may have to be read from the database."""
 
 STALE_ENTRIES: Final = 64
 """Minimum number of outdated entries at which `_Timers` removes them."""

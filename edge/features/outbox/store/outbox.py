@@ -124,12 +124,12 @@ def is_only_message(tx: Transaction, row: OutboxRow, generation: int) -> bool:
 
 
 def find_sendable(tx: Transaction, account: str, count: int) -> list[OutboxRow]:
-    """Return the messages of an account among which the planner chooses.
+    """Return the messages of an account among which the planner chooses those to send.
 
-    These are all sent messages and, if there are fewer than `count`, the oldest queued message of
+    These are all sent messages and, if these are fewer than `count`, the oldest queued message of
     each source. The latter are limited to the oldest `2 * count`, so that at least `count` are from
-    sources without a sent message. Left out are queued messages of revoked sources, messages that
-    belong or are addressed to a session that is not bound, and all if the account is revoked.
+    sources without a sent message. Queued messages of revoked sources are left out, and so are
+    messages that only an unbound session may receive. For a revoked account, there are none.
     """
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     outbox = image.accounts.get(account)

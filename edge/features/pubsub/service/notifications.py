@@ -127,8 +127,8 @@ def is_notified(config: NodeConfig, event: NodeEvent) -> bool:
 
 
 def recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recipient]:
-    """Return the plain subscriptions, to a node or to a filter that matches it, that get the node's
-    events: the subscriber may subscribe to the node, and the option `deliver` is true."""
+    """Return the subscriptions, not of shares, to a node or to a matching filter that get the
+    node's events: `deliver` is set, and the subscriber may subscribe to the node."""
     found = store.get(tx, node.id)
     if found is None:
         found = _recipients(context, tx, node)

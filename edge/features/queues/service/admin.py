@@ -128,7 +128,8 @@ def _dead(tx: Transaction, queue: Overview, item: str) -> list[Item]:
 
 
 def requeue_all(tx: Transaction, queue: Overview, limit: int, by: str | None = None) -> int:
-    """Make up to `limit` dead items ready, in order of delivery; return the number of items."""
+    """Make up to `limit` dead items ready, in order of delivery; return their number. `by` is the
+    owner who asked for it, or `None` for the operator."""
     dead = overview.items_in_state(tx, queue.id, "dead", limit)
     for one in dead:
         queue_items.requeue(tx, one.row)

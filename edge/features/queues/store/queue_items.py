@@ -554,8 +554,7 @@ def release_held(tx: Transaction, queue: int) -> bool:
 
 
 def dead_letter_node(tx: Transaction, queue: int, node: str, reason: str) -> int:
-    """Make dead the ready and delayed items of a queue that were published to a node; return their
-    number."""
+    """Make a queue's ready and delayed items from one node dead; return their number."""
     return _change(tx, _DEAD_LETTER_NODE, (reason, queue, node))
 
 

@@ -287,8 +287,8 @@ def add_subscription(tx: Transaction, subscription: int, max_bytes: int) -> None
 
 
 def add_session(tx: Transaction, generation: int, full: str, max_bytes: int) -> bool:
-    """Add a session to all queues to which its bare or full JID is subscribed, or update it; return
-    whether there is such a queue."""
+    """Add a session, or update it, in all queues to which its bare or full JID is subscribed;
+    return whether there are any."""
     write(tx)
     bare = full.partition("/")[0]
     found = {id for (id,) in tx.rows(_ADD_SESSION, (generation, full, bare))}
