@@ -119,7 +119,7 @@ SELECT a.name, count(*) FROM notifications AS w JOIN accounts AS a ON a.id = w.a
 GROUP BY w.account
 """,
 }
-"""By one or two options, the statement for their usage: rows of (owner, one value per option)."""
+"""The statement for the usage of one or two options; its rows are (owner, value of each option)."""
 
 _HELD_BY_SOURCE: Final = "SELECT source, count(*) FROM held GROUP BY source"
 _OUTBOX_BY_ACCOUNT: Final = """

@@ -98,7 +98,7 @@ class Login:
         self._fault = ""  # why the present attempt fails, if it does
 
     def note_input(self) -> None:
-        """Note that the peer has sent something: the delay of a failure counts from this moment."""
+        """Record that the peer sent something: the delay of an answer to a failed login starts."""
         self._received_at = self._context.loop.time()
 
     def stop(self) -> None:

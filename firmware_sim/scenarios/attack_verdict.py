@@ -60,7 +60,7 @@ class AttackResult(NamedTuple):
 
     @property
     def reported(self) -> bool:
-        """Return whether the log has an expected rule and no fewer refusals than the attack saw."""
+        """Return whether the log has an expected rule, and all refusals that the attack met."""
         return bool(self.logged) and self.total >= self.refused + self.closed
 
 

@@ -120,9 +120,9 @@ def new_plot(
 ) -> Iterator[tuple[Figure, Axes]]:
     """Create a figure in the page's style, with axes `body` inches high.
 
-    `names` are the shortened names of its rows, for which it has room at the left; `legends` is the
-    number of lines of the legend above it. The layout is computed rather than measured, because
-    measuring takes as long as drawing.
+    `names` are the shortened names of the plot's rows, for which room is left at its left side;
+    `legends` is the number of lines of the legend above the plot. The layout is computed rather
+    than measured, because measuring takes as long as drawing.
     """
     longest = max((len(name) for name in names), default=_FIGURES)
     left = _LETTER * longest + 0.15

@@ -46,10 +46,10 @@ TABLE: Final = Table(
 """A source that was refused (null if the gateways do not know it), and the rule that refused it.
 
 `times` is the number of refusals, reported first at `since` and last at `until` by the gateways'
-clocks; `gateways` is how many reported them, and `which` names the `NAMED` with most, separated by
-commas. `latest` is the greater count of the last two days (UTC), the last of which is not over;
-`usual` is the median count of the days before (null if there are none). `surge`: `latest` is far
-above `usual`."""
+clocks. `gateways` is how many reported them; `which` names those with most refusals (`NAMED` at
+most), separated by commas. `latest` is the greater count of the last two days (UTC), the last of
+which is not over; `usual` is the median count of the days before (null if there are none). `surge`:
+`latest` is far above `usual`."""
 
 NAMED: Final = 5
 """Maximum number of gateways that a row names; the others are only counted."""

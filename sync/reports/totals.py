@@ -89,7 +89,7 @@ class Period(NamedTuple):
 
 
 def period_of(daily: DataFrame, now: float) -> Period:
-    """Choose the period to plot of `daily` (rows of `COUNTS`) as of `now` (seconds since 1970)."""
+    """Choose the period to plot from `daily` (rows of `COUNTS`) at `now` (seconds since 1970)."""
     day = F.floor(F.col("begin") / _DAY_S)
     begin, end = F.min("begin").alias("begin"), F.max("begin").alias("end")
     days = daily.groupBy(day).agg(begin, end, F.max("step_s").alias("step_s")).collect()

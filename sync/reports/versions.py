@@ -62,7 +62,7 @@ WORSE_RATIO: Final = 2.0
 increase may come from the weather, or from what people do."""
 
 MIN_ERRORS: Final = 10
-"""Minimum errors of a worse version, however few the version before had."""
+"""Number of errors below which a version is not `worse`, even if the version before had none."""
 
 SIGMAS: Final = 4.0
 """Minimum excess of a worse version's errors over what the earlier rate predicts, in standard

@@ -1,10 +1,10 @@
 """The tables `events` and `segments` as Delta Lake tables that change together, batch by batch.
 
-A batch is committed to `events` first, then to `segments`, both times under the application
-transaction (`ingest`, number of the batch). The first commit contains the action that adds the
-file of `segments`, which is durable by then: if a process dies between the two commits, the next
-process completes its batch. Two processes that judged files by the same ledger commit the same
-batch number, and Delta Lake refuses the second commit
+A batch is committed to `events` first, then to `segments`. Both commits have the application
+transaction (`ingest`, number of the batch). The new file of `segments` is durable before the first
+commit, which contains the action that adds it: if a process dies between the two commits, the next
+process completes its batch. Two processes that judged files by the same ledger use the same number
+for their batches, so Delta Lake refuses the second one
 (docs/explanation/decisions/0042-delta-lake.md).
 """
 

@@ -20,8 +20,8 @@ FOLDER: Final = "summaries"
 """The folder of `ATTEMPT/SUMMARY/of=DAY/FILE`; ATTEMPT is the random name of one computation."""
 
 GRACE_S: Final = 3_600
-"""Seconds for which replaced files are kept: a report that began before can read them for minutes.
-"""
+"""Seconds for which replaced files are kept: a report that began before the replacement may still
+read them for minutes."""
 
 ORPHAN_S: Final = 86_400
 """Seconds after which the folder of an interrupted report is removed: no report takes a day."""

@@ -26,8 +26,8 @@ _PRIORITY: Final = clark(CLIENT, "priority")
 _ANSWERS: Final = {"subscribe": ("subscribed", "subscribe"), "unsubscribe": (), "probe": ()}
 """The types of presence that are answered, and what a trusted user is sent for each.
 
-The gateway's own presence follows. An `unsubscribe` is answered with `unsubscribed` only.
-"""
+The gateway's own presence follows. `unsubscribe`, and a user who is not trusted, are answered with
+`unsubscribed` only."""
 
 
 def handle(context: Context, stanza: Stanza) -> Work | bytes:

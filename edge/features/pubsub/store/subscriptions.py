@@ -259,7 +259,7 @@ def return_deadline(tx: Transaction, patience: float) -> float | None:
 
 
 def clear_return_deadline(tx: Transaction) -> None:
-    """Clear the deadline for the return of sessions after a restart."""
+    """Clear the deadline by which sessions must return after a restart of the gateway."""
     tx.run(_SET_RETURN_DEADLINE, (None,))
 
 

@@ -44,7 +44,7 @@ class Loss(Enum):
 
 
 class Outcome(Enum):
-    """Next state of an item that its member has lost; `STAYS` means that it remains locked."""
+    """Next state of a locked item after a `Loss`; `STAYS` means that the item remains locked."""
 
     READY = "ready"
     READY_FOR_ANOTHER = "ready for another"
