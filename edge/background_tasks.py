@@ -56,7 +56,7 @@ _OPTIONS: Final = {
     "connections": "unauthenticated",
     "authentication_limit": "authenticate_failures",
 }
-"""The option in `[limits]` of each refusal rule whose name is not the name of its option."""
+"""The option in `[limits]` for each refusal rule that does not have the name of its option."""
 
 
 def _limit_of(limits: Limits, rule: str) -> int | None:

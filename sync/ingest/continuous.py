@@ -32,8 +32,8 @@ MIN_PAUSE_S: Final = 1.0
 more often than that."""
 
 LOG_BYTES: Final = 4 * 1024 * 1024
-"""Size in bytes from which the log is truncated, and number of its last bytes that are kept: more
-than 20,000 lines, some days. They are in memory for a moment."""
+"""Size in bytes above which the log is truncated. As many of its last bytes are copied, through
+memory, to a second file: more than 20,000 lines, some days."""
 
 _STDERR: Final = 2
 

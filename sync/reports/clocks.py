@@ -130,8 +130,8 @@ HOUR_S: Final = 3_600.0
 `gain_ppm` and `OFFSETS` the one with the shortest time from sealing to arrival."""
 
 APART_H: Final = 6
-"""Hours between the two segments that `gain_ppm` compares: over six hours, a second on the way
-makes 46 ppm, and the median of many comparisons is taken."""
+"""Hours between the two segments that `gain_ppm` compares: if one of them is on its way a second
+longer, the result is wrong by 46 ppm, and the median of many results by less."""
 
 MIN_SLOPES: Final = 18
 """Minimum number of slopes (drift or gain between two segments) to use their median: one step of

@@ -101,8 +101,8 @@ RUNS: Final = schema(
     redelivered=INTEGER,
     timeouts=INTEGER,
 )
-"""Consecutive depth events of a queue that agree whether it is `stalled`: items wait and none was
-delivered since the event before. Sums and `depth_max` cover all these events; the other numbers are
+"""Consecutive depth events of a queue with the same value of `stalled`: true if items wait and none
+was delivered since the event before. Sums and `depth_max` cover all these events; other numbers are
 those of the last event. A queue has at most 288 depth events, and so at most 288 rows, a day."""
 
 DONE: Final = schema(

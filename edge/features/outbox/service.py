@@ -101,7 +101,7 @@ _REQUESTS: Final[dict[tuple[int, str], Request]] = {
     (2, State.OFFERED): Request.ASSURED,
     (2, State.RELEASED): Request.DELIVER,
 }
-"""The unanswered request of a message by its level and state."""
+"""The request to which the answer is awaited, by the level and the state of its message."""
 
 
 class QosRequest(NamedTuple):
@@ -159,8 +159,8 @@ ITEM_MESSAGE_ENDED: Final = Event[[Context, Transaction, OutboxRow, Input, State
 )
 """Hook event: a message with an item of a queue is finished, or has lost its session at level 1.
 
-The arguments are the row, which the hook removes from the outbox, the input and the state that it
-leads to, and the failure, which applies if the message was not delivered.
+Arguments: the row of the message, which the hook must remove from the outbox; the input, and the
+state after it; the failure to report if the message was not delivered.
 """
 
 

@@ -19,7 +19,7 @@ from edge.xmpp.stanza import Stanza
 
 
 def get_own(context: Context, stanza: Stanza) -> Work:
-    """Answer with the sender's affiliations, with all nodes or with one (section 5.7)."""
+    """Answer with the sender's affiliations to all nodes, or to the given node (section 5.7)."""
     name = stanza.children[0].children[0].attrs.get("node")
 
     def act(tx: Transaction, sender: Sender) -> bytes:
