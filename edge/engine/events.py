@@ -202,7 +202,7 @@ def _append(tx: Transaction, lane: _Lane, event: _Fields) -> int:
 
 
 def logged(tx: Transaction) -> Sequence[tuple[int, NewEvent]]:
-    """Return (number, event) of the gateway's own events in this transaction, and keep them.
+    """Return (number, event) of the gateway's own events in this transaction; do not remove them.
 
     If it is not empty, the sequence grows when further events are logged.
     """

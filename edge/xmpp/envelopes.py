@@ -114,7 +114,7 @@ class EnvelopeParser:
         max_attributes: int,
         items: list[Item],
     ) -> int:
-        """Parse the plain envelopes at the beginning of some bytes, and append them to `items`.
+        """Parse the iqs in plain form at the beginning of `data`, and append them to `items`.
 
         Args:
             data: bytes that follow a stream's header or another stanza.

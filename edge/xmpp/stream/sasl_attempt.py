@@ -49,7 +49,7 @@ def offered(*, secure: bool, certificate: bool, require_tls: bool) -> tuple[str,
     Args:
         secure: whether the stream is under TLS.
         certificate: whether the peer has presented a certificate that TLS verified.
-        require_tls: whether no mechanism is offered without TLS; otherwise SCRAM is offered.
+        require_tls: whether TLS is required; if not, SCRAM is offered without TLS, too.
     """
     if not secure:
         return () if require_tls else sasl.SCRAM
