@@ -66,7 +66,7 @@ class Listener:
             self._transport.write(line)
 
     def end(self) -> None:
-        """Stop receiving items."""
+        """Remove this listener, so that it receives no more items."""
         self._requests.remove(self._number)
 
 

@@ -90,4 +90,4 @@ class WorkLimits:
     requests: int = 5
     """Maximum number of items of one session at a time: the option `pubsub#queue_requests`."""
     keep: int = 1_000
-    """Number of finished items to remember, done or undone; older items are only counted."""
+    """Number of done and undone items (`JobState`) to remember; older items are only counted."""

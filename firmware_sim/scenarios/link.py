@@ -95,7 +95,7 @@ class FaultyLink:
             route.cut(reset=reset)
 
     def lose(self, *, requests: bool = False, answers: bool = False) -> None:
-        """Lose further data of open connections to (`requests`) or from (`answers`) the gateway."""
+        """Discard data to (`requests`) or from (`answers`) the gateway on present connections."""
         for route in self._routes:
             route.up = route.up and not requests
             route.down = route.down and not answers

@@ -28,7 +28,7 @@ UNFAIR: Final = 0.1
 
 
 class WorkerRecord(NamedTuple):
-    """A worker's record of an item: its state, `runs` of the work, and confirmed deletions."""
+    """A worker's record of an item; `runs` counts executions, `commits` confirmed deletions."""
 
     worker: str
     item: str

@@ -60,7 +60,7 @@ def offers(events: DataFrame) -> DataFrame:
 
 
 def duplicates(daily: DataFrame, segments: DataFrame, since: date | None = None) -> DataFrame:
-    """Compute a row of `TABLE` for each device that repeated offers and each lane with repetitions.
+    """Compute a row of `TABLE` for each device and each lane that sent something again.
 
     `daily` has rows of `OFFERS`. The rows of a gateway are together, those of devices first.
     Segments that arrived before the day `since` (UTC) are left out.

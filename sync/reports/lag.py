@@ -51,8 +51,8 @@ BACKLOG_S: Final = 7_200.0
 than half of the events, and a clock that is off by an hour causes no more than that."""
 
 HISTOGRAM: Final = schema(gateway=TEXT, clock=FLAG, step=INTEGER, lag_ms=INTEGER, events=INTEGER)
-"""Number of events with a lag within a step, and the greatest of these lags in milliseconds. Steps
-are as wide as `RESOLUTION`; steps of negative lags have negative numbers."""
+"""Number of events whose lag is in a step, and the greatest of these lags in ms; `clock` is as in
+`TABLE`. Steps are as wide as `RESOLUTION`; steps of negative lags have negative numbers."""
 
 
 def histogram(events: DataFrame) -> DataFrame:

@@ -164,7 +164,7 @@ def handle_answer(
 
 
 def handle_refusal(context: Context, tx: Transaction, sender: Sender, query: CapsQuery) -> None:
-    """Handle an error with which a session refuses a query for good.
+    """Handle an error with which a session refuses a query permanently.
 
     If the query named the announced capabilities, query all features instead. Otherwise the session
     does not support service discovery and so has no QoS support.
