@@ -60,8 +60,9 @@ class StoreBacklog:
     def close(self) -> None:
         """Refuse to log any further event, so that the closing event is the last.
 
-        Segments can still be sealed, even one or two per lane above the quota. A segment that the
-        centre rejects from now on is not set aside; it is sent and rejected again in the next run.
+        What would log an event is not done any more: segments are sealed, but none is evicted, so
+        the backlog may exceed its quota by one or two segments per lane. A segment that the centre
+        rejects is not set aside; it is sent and rejected again in the next run.
         """
         self._closed = True
 

@@ -157,10 +157,11 @@ class FailureReport(NamedTuple):
 ITEM_MESSAGE_ENDED: Final = Event[[Context, Transaction, OutboxRow, Input, State, DeliveryFailure]](
     "item message ended"
 )
-"""Hook event: a message with an item of a queue is finished, or has lost its session at level 1.
+"""Hook event: a message with an item of a queue is finished, or was sent at QoS 1 to a session that
+ended without an answer, so that another session can have the item.
 
-Arguments: the row of the message, which the hook must remove from the outbox; the input, and the
-state after it; the failure to report if the message was not delivered.
+Arguments: the row of the message, which the hook must remove from the outbox; the `Input` that
+ended it, and its new state; the failure to report if it was not delivered.
 """
 
 

@@ -35,7 +35,7 @@ class ReportContext(NamedTuple):
     cap: int | None = None
 
     def daily(self, summary: Summary) -> DataFrame:
-        """Return the rows of a summary for the days that were asked for, with the column `day`."""
+        """Return the rows of a summary for the requested days and gateways, with `day`."""
         return self._of_gateways(coalesced(self.summaries.rows(summary, self.since)))
 
     def all_days(self, summary: Summary) -> DataFrame:

@@ -235,10 +235,8 @@ def waiting_bytes(tx: Transaction) -> dict[str, int]:
 
 
 def evict(tx: Transaction, bound: BacklogQuota, reason: str) -> list[EvictedRange]:
-    """Delete segments until the backlog is within its quota, and record the lost ranges.
-
-    Returns the lost ranges; adjacent ranges are merged.
-    """
+    """If the backlog exceeds its quota, delete the oldest segments of the lanes that are most above
+    their shares. Record and return the lost ranges, with adjacent ranges merged."""
     latest: dict[tuple[str, str], EvictedRange] = {}
     ended: list[EvictedRange] = []
     left = waiting_bytes(tx)

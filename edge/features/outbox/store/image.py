@@ -41,7 +41,7 @@ class OutboxRow(NamedTuple):
         sends: the number of stanzas sent in this state since the last answer.
         attempts: the number of these stanzas that count as attempts.
         held: whether the device asked to wait with it.
-        due: the service second of its timer.
+        due: the service second at which it is sent again, unless it is answered before.
         bytes: the bytes that it counts towards limits.
         since: the service second at which it was added.
         only_session: the only full JID that may receive it, if it is for one session.
