@@ -1,7 +1,7 @@
 """Instructions of an exchange in the gateway's whole process, which other load does not change.
 
-`python -m benchmarks.server_instructions [--other DIR]` counts them with valgrind, in user space:
-two runs with different numbers of exchanges, whose difference excludes the start and the logins.
+`python -m benchmarks.server_instructions` counts them with valgrind, in user space: two runs with
+different numbers of exchanges, whose difference excludes the start and the logins.
 """
 
 from __future__ import annotations
@@ -32,22 +32,31 @@ _COUNTED: Final = re.compile(r"I +refs: +([\d,]+)")
 
 
 def count(
-    case: Case, checkout: Path, folder: Path, exchanges: tuple[int, int] = EXCHANGES
+    case: Case,
+    checkout: Path,
+    folder: Path,
+    exchanges: tuple[int, int] = EXCHANGES,
+    fsync_delay: float = 0.0,
 ) -> int | None:
-    """Return the instructions of an exchange, or `None` if valgrind is not installed."""
+    """Return the instructions of an exchange, or `None` if valgrind is not installed.
+
+    `fsync_delay` is the number of seconds by which fsync is slower.
+    """
     if shutil.which("valgrind") is None:
         return None
-    few, many = (_run(case, checkout, number, folder / str(number)) for number in exchanges)
+    few, many = (
+        _run(case, Options(folder / str(number), case.connections, checkout, fsync_delay), number)
+        for number in exchanges
+    )
     return round((many - few) / (exchanges[1] - exchanges[0]))
 
 
-def _run(case: Case, checkout: Path, exchanges: int, folder: Path) -> int:
-    options = Options(folder, case.connections, checkout)
+def _run(case: Case, options: Options, exchanges: int) -> int:
     with peer_servers.counted_gateway(options) as server:
         wanted = peers.load_options(Plan(), case, PEERS["gateway"], server)
         command = load.exchange_command({**wanted, "exchanges": exchanges}, 0.0, LIMIT)
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
-    log = (folder / "server.log").read_text("utf-8")
+    log = (options.folder / "server.log").read_text("utf-8")
     match = _COUNTED.search(log)
     if done.returncode or match is None:
         raise LoadError(f"instructions are not counted: {done.stderr[-500:]} {log[-500:]}")
@@ -62,12 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--connections", type=int, default=CONNECTIONS)
     parser.add_argument("--payload", choices=peers.PAYLOADS, default="log")
     parser.add_argument("--other", type=Path, metavar="DIR", help="a second checkout")
+    parser.add_argument("--fsync-ms", type=float, default=0.0, help="how much slower fsync is")
     options = parser.parse_args(arguments)
     case = Case(options.payload, options.connections)
     native.FOLDER.mkdir(exist_ok=True)
     for checkout in filter(None, (CHECKOUT, options.other)):
         with tempfile.TemporaryDirectory(dir=native.FOLDER) as folder:
-            found = count(case, checkout.resolve(), Path(folder))
+            delay = options.fsync_ms / 1e3
+            found = count(case, checkout.resolve(), Path(folder), fsync_delay=delay)
         shown = "valgrind is missing" if found is None else f"{found:,} instructions an exchange"
         print(f"{peers.describe_checkout(checkout)}: {shown}", flush=True)
 
