@@ -305,7 +305,7 @@ _CHECKS: Final[tuple[Callable[[Config], object], ...]] = (
 def check_domain(domain: str) -> str:
     """Return `domain` unchanged; raises `ConfigError` unless all labels are lower-case ASCII, and
     only encoded ones, `xn--...`, have hyphens where IDNA reserves them (RFC 5890, 2.3.1)."""
-    label = r"(?!(?!xn)[a-z0-9]{2}--)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+    label = r"(?!(?!xn)[a-z0-9-]{2}--)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
     if len(domain) > 253 or not re.fullmatch(rf"{label}(\.{label})*", domain):
         raise ConfigError(
             f"domain {domain!r} is not a domain name in lower-case ASCII letters, digits and '-'"

@@ -23,7 +23,7 @@ _LOCAL = r"[!#$%()*+,\-.0-9;=?A-Z\[\\\]^_`a-z{|}~]{1,1023}"
 """The local parts in ASCII that nodeprep allows (RFC 6122, appendix A.5)."""
 _RESOURCE = "[ -~]{1,1023}"
 """The resources in ASCII that resourceprep allows (RFC 6122, appendix B.5)."""
-_LABEL = "(?![A-Za-z0-9]{2}--)[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_LABEL = "(?![A-Za-z0-9-]{2}--)[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 """A label of a domain in ASCII, except those that IDNA reserves (RFC 5890, section 2.3.1)."""
 _ASCII_LOCAL = re.compile(_LOCAL)
 _ASCII_RESOURCE = re.compile(_RESOURCE)

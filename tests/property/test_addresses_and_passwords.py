@@ -37,6 +37,7 @@ ADDRESSES = st.one_of(
 @example("0..")
 @example("a@00--0")
 @example("a@b.ab--c/d")
+@example("a@0---0")
 def test_addresses_equal_those_of_slixmpp(text: str) -> None:
     _compare(text)
 
