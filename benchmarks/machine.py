@@ -8,6 +8,7 @@ import platform
 import sqlite3
 import ssl
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +22,9 @@ SYNCS: Final = 200
 """Times that a block is written and synced."""
 
 BLOCK: Final = 4096
+
+CHECKOUT: Final = Path(__file__).parents[1]
+"""The checkout of this file."""
 
 LIBRARIES: Final = ("aiosqlite", "msgspec", "cbor2")
 
@@ -42,9 +46,18 @@ def describe(folder: Path) -> str:
         f" {platform.machine()}, load {load:.1f} at the start.",
         f"Disk: {_filesystem(folder)}; a write of 4 KiB with fdatasync takes"
         f" {sync.median * 1000:.2f} ms (median) and {sync.slow * 1000:.2f} ms (90th percentile).",
+        f"Fieldpost: {describe_checkout(CHECKOUT)}.",
         f"{python_build()}, SQLite {sqlite3.sqlite_version}, {ssl.OPENSSL_VERSION}, {_versions()}.",
     )
     return "  \n".join(lines)
+
+
+def describe_checkout(folder: Path) -> str:
+    """Return a checkout's commit, and whether its modules are compiled."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    compiled = len(list((folder / "edge").rglob("*.so")))
+    return f"commit {commit or 'unknown'}, {f'{compiled} compiled modules' if compiled else 'pure'}"
 
 
 def fdatasync(folder: Path) -> Sync:

@@ -19,12 +19,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks import native, server
+from benchmarks.machine import CHECKOUT
 from benchmarks.payload import DOMAIN
 from benchmarks.peer import PASSWORD, Target, device
 from benchmarks.server import Server, ServerError, Started
-
-CHECKOUT: Final = Path(__file__).parents[1]
-"""The checkout of this file."""
 
 PUBSUB: Final = f"pubsub.{DOMAIN}"
 NODE: Final = "readings"

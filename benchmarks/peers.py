@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from benchmarks import load, machine, native, payload, report, usage
 from benchmarks.load import Measurement
-from benchmarks.peer_servers import CHECKOUT, CREATE, PEERS, PUBSUB, Options, Peer, find_program
+from benchmarks.peer_servers import CREATE, PEERS, PUBSUB, Options, Peer, find_program
 from benchmarks.report import Goal, Settings, Topic, milliseconds, number, table
 from benchmarks.server import Server
 
@@ -204,19 +204,10 @@ def topic(plan: Plan, found: Found) -> Topic:
 
 
 def _versions(plan: Plan) -> list[str]:
-    lines = [f"Gateway: {describe_checkout(CHECKOUT)}."]
-    if plan.other is not None:
-        lines.append(f"The other checkout: {describe_checkout(plan.other)}.")
+    other = plan.other
+    lines = [] if other is None else [f"The other checkout: {machine.describe_checkout(other)}."]
     needed = dict.fromkeys(PEERS[name].needs for name in plan.peers if PEERS[name].needs)
     return [*lines, *(f"{package}: {_package(package)}." for package in needed)]
-
-
-def describe_checkout(folder: Path) -> str:
-    """Return a checkout's commit, and whether its modules are compiled."""
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
-    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    compiled = len(list((folder / "edge").rglob("*.so")))
-    return f"commit {commit or 'unknown'}, {f'{compiled} compiled modules' if compiled else 'pure'}"
 
 
 def _package(name: str) -> str:

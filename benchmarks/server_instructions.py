@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks import load, native, peer_servers, peers
+from benchmarks import load, machine, native, peer_servers, peers
 from benchmarks.load import LoadError
-from benchmarks.peer_servers import CHECKOUT, PEERS, Options
+from benchmarks.machine import CHECKOUT
+from benchmarks.peer_servers import PEERS, Options
 from benchmarks.peers import Case, Plan
 
 CONNECTIONS: Final = 50
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             delay = options.fsync_ms / 1e3
             found = count(case, checkout.resolve(), Path(folder), fsync_delay=delay)
         shown = "valgrind is missing" if found is None else f"{found:,} instructions an exchange"
-        print(f"{peers.describe_checkout(checkout)}: {shown}", flush=True)
+        print(f"{machine.describe_checkout(checkout)}: {shown}", flush=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ import pytest
 
 from benchmarks import native, peers, server_instructions
 from benchmarks.load import Measurement
-from benchmarks.peer_servers import CHECKOUT, PEERS
+from benchmarks.machine import CHECKOUT
+from benchmarks.peer_servers import PEERS
 from benchmarks.peers import Case, Found
 
 FEATURES = (
