@@ -14,7 +14,7 @@ from edge.config.limits import Limits
 from edge.engine import usage
 from edge.features.queues.rules.diagnosis import Reason
 from edge.features.queues.store import queue_items
-from edge.features.queues.store.queue_items import NewItem
+from edge.features.queues.store.queue_items import Lock, NewItem
 from edge.ops import devices, setup
 from edge.ops.transactions import changing
 from tests.helpers import queue_rows, waiting
@@ -49,9 +49,11 @@ def folder(tmp_path: Path) -> Path:
         waiting.bury(tx, "m2", state="in doubt", session="valve@gw.example/fw")
         waiting.bury(tx, "m3")
         work = queue_rows.node(tx)
-        for item in ("job-7", "job-8"):
+        taken, _other = (
             queue_items.enqueue(tx, work, NewItem("work", item, queue_rows.PUBLISHER, b""))
-        queue_items.lock(tx, 1, 0, queue_rows.FIRST, 60.0)
+            for item in ("job-7", "job-8")
+        )
+        queue_items.lock(tx, work, taken, Lock(0, queue_rows.FIRST, 60.0))
         queue_items.dead_letter(tx, 2, "given out 5 times")
     return created
 

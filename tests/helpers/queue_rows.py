@@ -11,7 +11,7 @@ from edge.features.pubsub.rules.subscription import SubscriptionOptions
 from edge.features.pubsub.store import affiliations, nodes, subscriptions
 from edge.features.queues.store import overview, queue_items, queues
 from edge.features.queues.store.overview import Overview
-from edge.features.queues.store.queue_items import NewItem
+from edge.features.queues.store.queue_items import Lock, NewItem
 from edge.features.queues.store.queues import Queue
 
 OWNER: Final = "olga@gw.example"
@@ -39,10 +39,8 @@ def fill(tx: Transaction, queue: Queue) -> None:
     now = tx.now.service
     for item, due in (("one", None), ("two", None), ("late", now + 30), ("bad", None)):
         queue_items.enqueue(tx, queue, NewItem("work", item, PUBLISHER, b"<a/>", due=due))
-    held = queue_items.enqueue(
-        tx, queue, NewItem("work", "held", PUBLISHER, b"<a/>", priority=2)
-    ).row
-    queue_items.lock(tx, held, 0, FIRST, now + 60)
+    held = queue_items.enqueue(tx, queue, NewItem("work", "held", PUBLISHER, b"<a/>", priority=2))
+    queue_items.lock(tx, queue, held, Lock(0, FIRST, now + 60))
     bad = queue_items.find(tx, queue.id, "bad")
     assert bad is not None
     queue_items.dead_letter(tx, bad.row, "given out 5 times")

@@ -280,7 +280,7 @@ def _assign(
         tx.wake_at(until)
         notifications.deliver(context, tx, item, to, queue_items.body(tx, item.row))
     if locked:
-        queue_items.lock(tx, item.row, member.subscription, member.session, until)
+        queue_items.lock(tx, queue, item, Lock(member.subscription, member.session, until))
     depth_events.count_delivery(tx, queue.id, again=item.deliveries > 0)
     return True
 

@@ -27,13 +27,14 @@ BATCH: Final = 64
 """Maximum number of items that timers or a restart change in one unit of work."""
 
 CACHED_ITEMS: Final = 256
-"""Maximum number of cached items of one queue; a full cache is emptied."""
+"""Maximum number of cached items of one queue: those that are locked or, in a short queue, all."""
 
 CACHED_WITH_ITEMS: Final = 64
 """Maximum number of queues with cached items; a full cache is emptied."""
 
 _ITEMS: Final = "queue items"
 _DRAINED: Final = "drained queues"
+_ABSENT: Final = "absent queue item"
 
 
 class Item(NamedTuple):
@@ -171,7 +172,7 @@ _LOCK: Final = """
 UPDATE main.queue_items
 SET state = 'locked', subscription = ?, holder = ?, locked = ?, until = ?,
     deliveries = deliveries + 1
-WHERE id = ? RETURNING queue, item
+WHERE id = ?
 """
 _ADD_RECEIVER: Final = """
 INSERT OR IGNORE INTO main.queue_receivers (item, jid)
@@ -319,8 +320,11 @@ def find(tx: Transaction, queue: int, item: str) -> Item | None:
     of_queue = queues.get(tx, queue)
     if of_queue is None or len(cached) == of_queue.items:  # all items of the queue are in memory
         return None
+    if tx.memo.get(_ABSENT) == (queue, item):
+        return None
     row = tx.row(_FIND, (queue, item))
     if row is None:
+        tx.memo[_ABSENT] = queue, item  # who publishes looks twice
         return None
     found = Item._make(row)
     return found if of_queue.node is None else _keep(cached, found)
@@ -339,14 +343,9 @@ def _cached(tx: Transaction, queue: int) -> dict[str, Item]:
 
 def _keep(cached: dict[str, Item], item: Item) -> Item:
     if len(cached) >= CACHED_ITEMS:
-        cached.clear()
+        del cached[next(iter(cached))]
     cached[item.item] = item
     return item
-
-
-def _forget_item(tx: Transaction, queue: int, item: str) -> None:
-    """Drop an item from the cache."""
-    tx.cache.get(_ITEMS, {}).get(queue, {}).pop(item, None)
 
 
 def _forget(tx: Transaction) -> None:
@@ -375,6 +374,7 @@ def enqueue(tx: Transaction, queue: Queue, new: NewItem, lock: Lock | None = Non
     unwritten.bodies.append((row, body))
     tx.on_undo(_undo_enqueue, unwritten)
     queues.count_items(tx, queue.id, 1, size)
+    tx.memo.pop(_ABSENT, None)
     drained: set[int] = tx.cache.get(_DRAINED, set())
     if state == "ready" and queue.id in drained:
         drained.remove(queue.id)
@@ -383,8 +383,9 @@ def enqueue(tx: Transaction, queue: Queue, new: NewItem, lock: Lock | None = Non
     added = Item._make((row, *values, deliveries, 0, *lock_values, None, None, size))
     if queue.node is not None:
         cached = _cached(tx, queue.id)
-        tx.on_undo(_restore, cached, item, cached.get(item))
-        _keep(cached, added)
+        if lock is not None or len(cached) < CACHED_ITEMS:  # those that wait do not displace others
+            tx.on_undo(_restore, cached, item, cached.get(item))
+            _keep(cached, added)
     return added
 
 
@@ -448,15 +449,18 @@ def body(tx: Transaction, row: int) -> bytes:
     return bytes(tx.row(_BODY, (row,))[0])
 
 
-def lock(
-    tx: Transaction, row: int, subscription: int, holder: str, until: float | None = None
-) -> None:
-    """Lock an item for a member's session and count the delivery.
-
-    The lock times out at `until`, in service seconds; `None` means never.
-    """
-    for queue, item in tx.rows(_LOCK, (subscription, holder, tx.now.service, until, row)):
-        _forget_item(tx, queue, item)
+def lock(tx: Transaction, queue: Queue, item: Item, lock: Lock) -> None:
+    """Lock an unlocked item of a queue for a member's session, and count the delivery."""
+    subscription, holder, until = lock
+    now = tx.now.service
+    tx.run(_LOCK, (subscription, holder, now, until, item.row))
+    if queue.node is None:
+        return
+    locked = item._replace(
+        state="locked", deliveries=item.deliveries + 1, subscription=subscription, holder=holder,
+        locked=now, until=until,
+    )  # fmt: skip
+    _keep(_cached(tx, queue.id), locked)
 
 
 def take(tx: Transaction, row: int, due: float) -> None:

@@ -11,7 +11,7 @@ from edge.features.queues.service import diagnosis
 from edge.features.queues.service.diagnosis import Moment
 from edge.features.queues.store import overview, queue_items, queues
 from edge.features.queues.store.overview import Attendance
-from edge.features.queues.store.queue_items import NewItem
+from edge.features.queues.store.queue_items import Lock, NewItem
 from edge.features.queues.store.queues import Queue
 from tests.helpers import queue_rows
 from tests.helpers.people import make_available
@@ -58,7 +58,7 @@ def lock(gateway: Gateway, item: str, subscription: int, holder: str) -> None:
     def unit(tx: Transaction) -> None:
         found = queue_items.find(tx, 1, item)
         assert found is not None
-        queue_items.lock(tx, found.row, subscription, holder, tx.now.service + 60)
+        queue_items.lock(tx, first(tx), found, Lock(subscription, holder, tx.now.service + 60))
 
     gateway.tx(unit)
 
