@@ -8,6 +8,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.engine.database import Transaction
+from edge.features.queues.store import queue_items
 from tests.helpers.pubsub import OWNER as NODES
 from tests.helpers.pubsub import element, form, send_request
 from tests.helpers.pubsub_image import caches_equal_rows
@@ -74,6 +75,24 @@ def test_items_are_published_assigned_and_deleted_without_statements(
     assert gateway.count("SELECT count(*) FROM notifications") == 0
     assert gateway.count("SELECT count(*) FROM queue_bodies") == 1
     gateway.commit(lambda tx: caches_equal_rows(gateway.router.context, tx))
+
+
+def test_items_that_waited_are_in_memory_as_they_are_stored(gateway: Gateway) -> None:
+    subscribe_worker(gateway, ONE)
+    names = [f"i{number}" for number in range(queue_items.CACHED_ITEMS + 10)]
+    for name in names:
+        publish(gateway, name)
+    for name in names[:-2]:
+        retract(gateway, ONE, name)
+    assert states(gateway) == dict.fromkeys(names[-2:], "locked")
+
+    def check(tx: Transaction) -> None:
+        caches_equal_rows(gateway.router.context, tx)
+        ((_queue, cached),) = tx.cache[queue_items._ITEMS].items()
+        assert set(names[-2:]) <= set(cached)
+        assert len(cached) <= queue_items.CACHED_ITEMS
+
+    gateway.commit(check)
 
 
 def test_items_are_spread_over_workers_up_to_their_requests(gateway: Gateway) -> None:
