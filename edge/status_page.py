@@ -24,7 +24,7 @@ class StatusPage:
     Args:
         settings: the configuration in use.
         sources: returns the parts of the gateway from which the figures are read.
-        on_done: called with each task that has ended; the gateway stops if the task failed.
+        on_done: called with each task of the page that ends; the gateway stops if it failed.
     """
 
     def __init__(

@@ -170,9 +170,9 @@ class Transaction:
         return self.run(sql, values).fetchall()
 
     def write_later(self, write: Callable[[Transaction], None]) -> None:
-        """Call `write` once, before the next statement or the commit.
+        """Call `write` once, before the next statement or the commit, whichever is first.
 
-        `write` writes the changes of an image (rows kept in memory), if any, to the database.
+        `write` writes to the database what has changed only in an image (a copy of rows in memory).
         """
         if write not in self._unwritten:
             self._unwritten.append(write)

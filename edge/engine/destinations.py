@@ -28,8 +28,8 @@ class NoDestination:
     def acceptance(
         self, context: Context, _tx: Transaction, sender: Sender, _to: Jid
     ) -> Acceptance:
-        """Return this destination's error, and whether the sender may use services. If it may
-        not, it does not get this error."""
+        """Return whether the sender may use services, and the destination's error, which only
+        such a sender gets."""
         return Acceptance(access.may_use_services(sender, context.trusted_domains), self._error)
 
     def room_to_hold(

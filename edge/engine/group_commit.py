@@ -46,7 +46,7 @@ SEND_COST: Final = 128
 """Bytes of memory that a stanza to send takes beside its text."""
 
 RECLAIM_INTERVAL: Final = 5.0
-"""Seconds between two calls of `SpaceGuard.reclaim`."""
+"""Seconds between two calls of `SpaceGuard.reclaim`, which frees disk space."""
 
 READ_TIME: Final = 5.0
 """Seconds after which a query is interrupted, because the WAL can grow while it runs."""
@@ -181,7 +181,7 @@ class _Group:
             self.sent += _bytes(sends)
 
     def restart(self, tx: Transaction) -> None:
-        """Run all units again, in another transaction."""
+        """Prepare to run all units again, in the transaction `tx`."""
         self.tx = tx
         self.done = 0
         self.sent = 0

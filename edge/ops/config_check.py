@@ -28,7 +28,7 @@ class ChangedOption(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The result of a check; `changed` leaves out the options that a fault names."""
+    """The faults of a configuration, and its options without faults that differ from the default."""
 
     faults: list[Fault]
     changed: list[ChangedOption]

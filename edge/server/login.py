@@ -31,7 +31,7 @@ PLAIN_CREDENTIALS: Final = "SCRAM-SHA-256"
 """The mechanism whose stored credentials verify a password that was sent by PLAIN."""
 
 ATTEMPT_FAILED: Final = "not-authorized"
-"""The failure condition that counts as an attempt to guess a password; others are client errors."""
+"""The SASL failure that counts as an attempt to guess a password; others are client errors."""
 
 MAX_TEXT: Final = 64
 """Maximum characters of an account or mechanism name in an event, because peers choose them: as

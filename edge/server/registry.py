@@ -25,7 +25,7 @@ how many of its stanzas were handled."""
 
 
 class EndedSession(NamedTuple):
-    """The account of an ended session, and the number of stanzas that it has handled."""
+    """The account of an ended session, and the number of stanzas handled from its device."""
 
     account: str
     handled: int

@@ -19,7 +19,7 @@ SHOWN: Final = 20
 
 
 def fault_lines(faults: Mapping[str, Sequence[str]], *, exact: bool) -> list[str]:
-    """Format the faults by kind, up to `SHOWN` of each, and the verdict (`exact` or not)."""
+    """Format each kind of fault: its number and up to `SHOWN` examples. Add the verdict."""
     lines = []
     for name, rows in faults.items():
         lines += [f"{name}: {len(rows)}", *(f"  {row}" for row in list(rows)[:SHOWN])]

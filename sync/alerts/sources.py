@@ -137,7 +137,9 @@ def _versions(snapshot: Snapshot) -> dict[str, int]:
 
 
 def read_segments(state: FleetState, files: Iterable[str], since: int = 0) -> None:
-    """Add rows of the table `segments` that arrived at `since` (ms since 1970 UTC) or later.
+    """Add to `state` the segments that arrived at `since` (ms since 1970 UTC) or later.
+
+    `files` are those of the table `segments`.
 
     Raises OSError when a file is missing or damaged, as `read_events` does.
     """

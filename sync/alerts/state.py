@@ -30,8 +30,8 @@ MAX_NAME: Final = 512
 """Longest name of a queue, limit or sensor that is monitored, in characters."""
 
 MAX_DEPTHS: Final = 64
-"""Number of depth events kept of a queue: those of the last five hours. A queue counts as stuck
-after half an hour."""
+"""Number of events with the depth of a queue that are kept of it: those of the last five hours. A
+queue counts as stuck after half an hour."""
 
 MAX_SEGMENTS: Final = 32
 """Number of the last segments kept of a lane: at the usual interval, two and a half hours."""

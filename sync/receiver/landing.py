@@ -39,8 +39,8 @@ from sync.uplink.interfaces import HighWatermark
 DIGEST_BYTES: Final = 32
 
 MAX_SYNCED: Final = 1_024
-"""Maximum number of segments remembered as durable, which need no further fsync, in less than 1 KiB
-each. A gateway queries the last segments of three lanes: this is enough for 300 gateways."""
+"""Maximum number of segments remembered as durable, so that a query for one needs no fsync. Each
+takes less than 1 KiB. A gateway queries the last of three lanes: it is enough for 300 gateways."""
 
 _MAX_MOVES: Final = 8
 """Number of attempts to land a segment. One fails if the ingest moves the stored segment of the

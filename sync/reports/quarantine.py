@@ -51,7 +51,7 @@ def quarantine(segments: DataFrame) -> DataFrame:
 
 
 def files_by_fate(segments: DataFrame) -> DataFrame:
-    """Compute the rows of `FILES`."""
+    """Count the files by result, as rows of `FILES`."""
     files = union(segments.where(F.col("fate") == ACCEPTED), refused(segments))
     counts = files.groupBy("fate").agg(F.count(F.lit(1)).alias("files"))
     return conform(counts, FILES).orderBy("fate")

@@ -55,8 +55,8 @@ ARCHIVED: Final = "archived"
 files have all left the landing."""
 
 RETIRED: Final = "retired"
-"""The application transaction `retired/DAY` of `events` has as its version the number of rows of
-that day that retention has removed. It stays when old commits are removed from the log."""
+"""Prefix of the application transactions `retired/DAY` of `events`, whose version is the number of
+the day's rows that retention has removed. They stay when old commits are removed from the log."""
 
 KEPT_DAYS: Final = 7
 """Days for which a file that was removed from a table is kept, for readers that still use it."""

@@ -25,8 +25,8 @@ _IN_PLACE: Final = {
     "spark.sql.maxSinglePartitionBytes": str(2**62),
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false",
 }
-"""Settings that prevent two plans: broadcast joins, each of which is a separate job, and the
-division of a single partition before a join that Spark wrongly estimates as large."""
+"""Spark settings for DataFrames of one partition. They prevent broadcast joins, each of which is a
+separate job, and that Spark divides the partition for a join because it overestimates its size."""
 
 
 def size_of(rows: DataFrame) -> int:

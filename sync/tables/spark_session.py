@@ -50,8 +50,8 @@ one or two ordinary segments. With Spark's default of 4 MiB, a task takes only 8
 a file of them; with this value, a batch of ordinary segments has one task for each core."""
 
 TASK_BYTES: Final = 32 * 1024 * 1024
-"""Maximum bytes of segments that one task of an ingest takes. The task's part files, about as
-large, are in the driver's heap in several copies."""
+"""Maximum bytes of segments that one task of an ingest decodes. The part files that it returns are
+about as large, and several copies of them are in the driver's heap."""
 
 LISTING_TASKS: Final = 32
 """Maximum tasks that list the files of a batch. By default, Spark lists each file in its own task;

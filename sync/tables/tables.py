@@ -37,7 +37,7 @@ ACCEPTED: Final = "accepted"
 
 
 def read_events(spark: SparkSession, snapshot: Snapshot) -> DataFrame:
-    """Read all events: `EVENTS` and `DAY`."""
+    """Read all events, with the columns `EVENTS` and `DAY`."""
     return read_event_files(spark, snapshot.storage, snapshot.event_files)
 
 

@@ -44,10 +44,10 @@ class UploadScheduler:
         return SendOrder.NEWEST if self._current and self._surplus <= 0 else SendOrder.OLDEST
 
     def sent(self, order: SendOrder, size: int) -> None:
-        """Count a segment of `size` bytes that was sent in the order that `next` returned.
+        """Count a segment of `size` bytes; `order` is the answer of `next` that chose it.
 
         Bytes count only while both current segments and the backlog wait: no share is saved up.
-        The shares differ from `share` by the size of one segment at most.
+        The bytes of either differ from its share of all by the size of one segment at most.
         """
         if order is SendOrder.NEWEST:
             self._surplus += size * (1 - self._share)

@@ -49,8 +49,8 @@ WINDOW_DIVISOR: Final = 2
 by this number."""
 
 LOSSES_PER_ATTEMPT: Final = 10
-"""Number of sessions, times `limits.retry_attempts`, that may end without answering a message. Then
-it is given up: a message that makes its device fail would otherwise end sessions forever."""
+"""A message is given up when it was sent this number times `limits.retry_attempts` and its session
+ended without an answer: if it makes its device fail, it would otherwise end sessions forever."""
 
 
 class Reason(Enum):

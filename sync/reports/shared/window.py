@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 AHEAD_S: Final = 86_400.0
-"""Seconds after now that are still shown: a wrong time zone puts a clock ahead by hours."""
+"""Seconds after now beyond which times are not shown. A wrong time zone adds only some hours."""
 
 GAP_S: Final = 30 * 86_400.0
 """Minimum seconds without data: the data before such a gap can be left out (see `GAP_FACTOR`)."""

@@ -32,10 +32,10 @@ _VERSION: Final = 1
 
 
 class Key(NamedTuple):
-    """The key of rows: the summary's name and shape, the day, and the content of its events.
+    """The key of stored rows: the summary's name and shape, the day, and the events summarised.
 
-    A day's rows are counted in the order in which batches appended them. Retention removes all
-    rows that a day has. So a range of these numbers identifies the content: see `content_of`.
+    A day's events are numbered in the order in which batches appended them. Retention removes all
+    events that a day has. So a range of numbers identifies them: `content`, see `content_of`.
     """
 
     name: str

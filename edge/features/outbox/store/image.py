@@ -67,7 +67,7 @@ class OutboxRow(NamedTuple):
 
     @property
     def progress(self) -> tuple[object, ...]:
-        """The fields that `with_progress` changes, in the order of its arguments."""
+        """The values that `with_progress` can replace, in the order of its arguments."""
         return self[6:12]
 
     def with_progress(

@@ -37,8 +37,8 @@ unacknowledged stanzas and bytes, divided by this number.
 """
 
 REQUESTS_DIVISOR: Final = 4
-"""Pending subscription requests that are sent at once take at most a session's limits of
-unacknowledged stanzas and bytes, divided by this number.
+"""The pending subscription requests that a session gets with its initial presence fill at most its
+limits of unacknowledged stanzas and bytes, divided by this number.
 """
 
 PUBSUB_AVAILABLE: Final = Event[[Context, Transaction, Sender]]("available to pubsub")
@@ -131,9 +131,9 @@ def _send_all(
 def set_unavailable(
     context: Context, tx: Transaction, sender: Sender, addressed_to: AddressedTo
 ) -> None:
-    """Send a session's unavailable presence to itself and all sessions that got its presence.
+    """Make a session unavailable; inform it and all sessions that got its presence.
 
-    Source: section 4.5.
+    `addressed_to` builds the stanza for a recipient. Source: RFC 6121, section 4.5.
     """
     saw = dict(_who_saw(tx, sender, _own_session(tx, sender)))
     presence.set_unavailable(tx, sender.generation)

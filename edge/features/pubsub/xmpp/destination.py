@@ -135,8 +135,8 @@ class NodeDestination:
     def deliver(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
     ) -> None:
-        """Publish the item. If the node's configuration forbids the item, log a refusal; an
-        acknowledged or assured message is kept as a dead letter."""
+        """Publish the item in a message. If the node's configuration forbids the item, log a
+        refusal, and keep an acknowledged or assured message as a dead letter."""
         item, sender = contents.item, message.sender
         if item is None:
             return

@@ -170,8 +170,8 @@ def set_options(context: Context, stanza: Stanza) -> Work:
 
 
 def get_default_options(context: Context, stanza: Stanza) -> Work:
-    """Answer with the default options of subscriptions to the requested target (section 6.4). If
-    none is requested, they are those for a filter or for a node without a queue."""
+    """Answer with the default options of subscriptions to the requested target (section 6.4). A
+    request without a target gets those for a filter or for a node without a queue."""
     node = stanza.children[0].children[0].attrs.get("node") or None
     target = None if node is None else service.parse_target(context, node)
 

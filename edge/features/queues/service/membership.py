@@ -44,7 +44,7 @@ that."""
 
 
 def join(context: Context, tx: Transaction, subscription: Subscription) -> None:
-    """Add a subscription, or its changed options, to its queue's members; assign items to it."""
+    """Add a subscription to its queue's members, or apply its changed options; assign items."""
     queue_members.add_subscription(tx, subscription.id, context.limits.unacknowledged_bytes)
     if subscription.queue is not None:
         notifications.flush_jid(tx, subscription.jid)
