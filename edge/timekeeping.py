@@ -93,7 +93,7 @@ async def save_often_at_start(
     until: float,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Save the service seconds after a start, at doubling intervals up to `until` seconds."""
+    """Save the service seconds after a start; stop when the doubling intervals reach `until` s."""
     wait = FIRST_SAVE
     while wait < until:
         await sleep(wait)

@@ -18,7 +18,7 @@ FEW_MESSAGES: Final = 4
 """Number of messages of a source below which it may use the reserved share of a total."""
 
 ROW_OVERHEAD: Final = 64
-"""Bytes that a stored message is charged with beside its body and its key."""
+"""Bytes that a stored message counts towards limits in addition to its body and its id."""
 
 
 def charge(msg_id: str, body: bytes) -> int:

@@ -117,7 +117,7 @@ class Start(NamedTuple):
 class TimeOff(NamedTuple):
     """The time for which the gateway was off, if it became known only after the start.
 
-    `seconds` are added to the age of rows stored before `before`.
+    `seconds` are added to the age of rows stored until the service second `before`.
     """
 
     before: float

@@ -149,8 +149,8 @@ class SpaceGuard:
     def begin(self, connection: sqlite3.Connection) -> None:
         """Begin a transaction. If the WAL has no room, the transaction cannot write.
 
-        Then a second connection holds the write lock until `end`; units that only read, or change
-        temporary tables, still run.
+        In that case a second connection holds the write lock until `end`. Units of work that only
+        read, or change temporary tables, still run.
         """
         if self._is_wal_full(connection):
             self._guard = connect_guard(self._path)

@@ -28,7 +28,7 @@ class ChangedOption(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The faults of a configuration, and its options without faults that differ from the default."""
+    """The faults of a configuration, and its valid options that differ from the default."""
 
     faults: list[Fault]
     changed: list[ChangedOption]

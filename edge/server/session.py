@@ -293,8 +293,8 @@ class Session:
             connection.send(answer)
 
     def deliver(self, stanza: bytes, receipt: Receipt | None) -> None:
-        """Send a unit of work's stanza to the session. If it comes from another session and there is
-        no room, pass it to the overflow. `receipt` names the row that stores it, if any."""
+        """Send a unit of work's stanza to the session. If it comes from another session and there
+        is no room, pass it to the overflow. `receipt` names the row that stores it, if any."""
         if self.ended:
             if receipt is None and self._teardown is not None:
                 self._teardown.add(stanza)

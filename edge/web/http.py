@@ -60,7 +60,7 @@ class RequestError(Exception):
 
 
 def status_response(status: int) -> Response:
-    """Return a response with this status and one line of text."""
+    """Return a response with this status; its body is one line that describes the status."""
     text = _STATUS_TEXTS.get(status, HTTPStatus(status).phrase)
     return Response(status, "text/plain; charset=utf-8", f"{text}\n".encode())
 

@@ -63,7 +63,7 @@ class GatewayTruth:
         return dict(found)
 
     def last(self) -> Arrival:
-        """Return the segment that was sealed last."""
+        """Return the accepted segment that was sealed last."""
         return max(
             self.accepted(), key=lambda each: (each.header.epoch, each.header.service_seconds)
         )

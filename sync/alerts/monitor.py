@@ -70,7 +70,7 @@ class AlertMonitor:
         return len(self._journal.webhook_queue)
 
     def check(self) -> list[Alert]:
-        """Run one round; write new alerts to the output and return them.
+        """Check the fleet once; write new alerts to the output and return them.
 
         Raises OSError and FleetError when landing, tables or disk cannot be read or written.
         """

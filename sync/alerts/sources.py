@@ -137,9 +137,7 @@ def _versions(snapshot: Snapshot) -> dict[str, int]:
 
 
 def read_segments(state: FleetState, files: Iterable[str], since: int = 0) -> None:
-    """Add to `state` the segments that arrived at `since` (ms since 1970 UTC) or later.
-
-    `files` are those of the table `segments`.
+    """Add rows of the table `segments` to the state: those that arrived at `since` (ms) or later.
 
     Raises OSError when a file is missing or damaged, as `read_events` does.
     """

@@ -79,7 +79,7 @@ class StoredSegment(NamedTuple):
 
 
 class VerifiedSegment(NamedTuple):
-    """The identity and the digest of a body whose checksum and header are valid."""
+    """The identity and the digest of an uploaded segment whose checksum and header are valid."""
 
     identity: Identity
     digest: bytes

@@ -15,7 +15,7 @@ LANDING: Final = "landing"
 ASIDE: Final = "aside"
 ARCHIVE: Final = "archive"
 QUARANTINE: Final = "quarantine"
-"""`LANDING` to `QUARANTINE`: the names of the folders of segments; see
+"""The names of the folders of segments, from `LANDING` on; see
 `sync.common.fleet_folder.FleetFolder`."""
 
 

@@ -303,8 +303,8 @@ def find(tx: Transaction, source: str, sender: str, msg_id: str) -> HeldMessage 
 def find_all(
     tx: Transaction, source: str, sender: str, msg_id: str
 ) -> tuple[HeldMessage | None, Sequence[HeldMessage]]:
-    """Return the held message of `sender` with this msgId, or `None`, and the held messages with the
-    same msgId from other sessions of the account `source`, oldest first."""
+    """Return the held message of `sender` with this msgId, or `None`, and the held messages with
+    the same msgId from other sessions of the account `source`, oldest first."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     of_source = image.sources.get(source)
     if of_source is None:

@@ -1,4 +1,4 @@
-"""The index of stored summaries: JSON files that each make the files of their folder valid.
+"""The index of stored summaries: one JSON file in each folder, without which its rows do not count.
 
 `summaries/ATTEMPT/kept.json` below the tables' folder names the files of its folder and the content
 that their rows were computed from. It is created last and never changed. Rows of the same content

@@ -21,7 +21,7 @@ MAX_EXPIRING: Final = 100
 """Maximum number of devices that `find_expiring` returns."""
 
 MAX_VALID: Final = 8
-"""Maximum number of valid certificates of one device: an old one, a new one, and some spare."""
+"""Maximum number of valid certificates of one device. A renewal needs two: the old and the new."""
 
 _CRL: Final = "crl"
 """The key in `meta` of the number of the last certificate revocation list (CRL)."""

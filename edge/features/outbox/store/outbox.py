@@ -106,7 +106,7 @@ def has_messages(tx: Transaction, account: str) -> bool:
 
 
 def is_idle(tx: Transaction, account: str, source: str) -> bool:
-    """Return whether an account has no messages and may get one of `source`: neither is revoked."""
+    """Return whether an account has no messages, and neither it nor `source` is revoked."""
     return not (
         has_messages(tx, account) or _is_revoked(tx, account) or _is_source_revoked(tx, source)
     )
@@ -342,7 +342,7 @@ def reserve(tx: Transaction, account: str, source: str, size: int) -> None:
 
 
 def unreserve(tx: Transaction, account: str, source: str, size: int) -> None:
-    """Free the room that is reserved for a message that leaves custody."""
+    """Free the room in an account's outbox that was reserved for a message in custody."""
     _count(tx, account, source, -1, -size)
 
 

@@ -134,7 +134,7 @@ def release_held(context: Context, tx: Transaction, node: Node) -> None:
 
 
 def on_session_bound(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Add a new session to its queues; it gets items after its bind request was answered."""
+    """Add a new session to its queues' members; it gets items after the answer to its bind."""
     is_member = _add_session(context, tx, sender)
     if is_member or stored_notifications.waiting(tx, sender.account, sender.full):
         tx.wake_at(tx.now.service)

@@ -358,7 +358,7 @@ def clear_stalls(tx: Transaction, max_bytes: int) -> None:
 
 
 def has_stalled(tx: Transaction) -> bool:
-    """Return whether any member is assigned nothing because of `set_stalled`."""
+    """Return whether any member gets no items because its outbox is full (`set_stalled`)."""
     write(tx)
     return tx.row(f"{_STALLED} LIMIT 1") is not None
 
