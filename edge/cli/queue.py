@@ -106,7 +106,7 @@ def requeue(name: str, items: tuple[str, ...], folder: Path, all_: bool, yes: bo
     """Make dead items ready again.
 
     Each item returns to its old place in the queue. If one of the named items is not dead, none is
-    requeued. An item that was delivered before may be acted on twice, even in a shared
+    requeued. Workers may act twice on an item that was delivered before, also in a shared
     subscription at QoS 0 or 2.
     """
     if bool(items) == all_:

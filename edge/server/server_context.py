@@ -35,7 +35,7 @@ class Flushable(Protocol):
 
 
 class PeerCheck(Protocol):
-    """A session that is checked regularly while it waits for its peer to read or acknowledge."""
+    """A session whose peer is checked regularly while the peer must read or acknowledge."""
 
     def check_peer(self) -> bool:
         """Check that the peer reads and acknowledges; return whether to check it again later."""

@@ -149,9 +149,9 @@ class GatewayState(
 
     `last_arrival` is when its last segment in the tables arrived (ms), `last_late` when its last
     delayed segment of readings arrived (ms). `last_event` is its last event in the system lane,
-    `last_reading` the last one in the readings lane, `last_reset` the last of `RESET_EVENTS`,
-    before which no silence is measured. `days` are the days since 1970 with system events.
-    `unmonitored` counts events of queues, limits and sensors that are not monitored.
+    `last_reading` the last one in the readings lane, `last_reset` the last of `RESET_EVENTS`:
+    a sensor's silence is measured from then at the earliest. `days` are the days since 1970 with
+    system events. `unmonitored` counts events of queues, limits and sensors not monitored.
     """
 
     last_arrival: int = 0

@@ -65,12 +65,12 @@ def run_continuously(
 
 
 def truncate_log(log: Path, most: int = LOG_BYTES) -> None:
-    """Truncate stderr, a file that was opened as `log`, if it has more than `most` bytes.
+    """Truncate the file `log`, to which stderr is redirected, if it has more than `most` bytes.
 
     The last `most` bytes are copied to a file with the suffix `.1`. The log is not renamed, because
-    the JVM appends to it too. It is accessed by its descriptor, because another process may have
-    replaced `log`. Lines written between copying and truncating are lost. If copying fails, all
-    lines are lost, and the truncated log says so. Raises OSError if the log cannot be truncated.
+    the JVM appends to it too. It is accessed as stderr, because another process may have replaced
+    the file at its path. Lines written between copying and truncating are lost. If copying fails,
+    all lines are lost, and the log says so. Raises OSError if the log cannot be truncated.
     """
     if os.fstat(_STDERR).st_size <= most:
         return

@@ -49,7 +49,7 @@ class QuarantinedFile(NamedTuple):
 
 
 class Quarantine:
-    """The quarantine of `folder`."""
+    """The quarantine of a fleet: lists, inspects, readmits and deletes its files."""
 
     def __init__(self, folder: FleetFolder) -> None:
         self._places = FleetStorage.of(folder)

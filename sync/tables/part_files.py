@@ -38,7 +38,7 @@ class PartFiles:
         self._bytes = 0
 
     def add(self, day: str, events: pa.RecordBatch) -> Iterator[PartFile]:
-        """Add a day's events; if all held events reach `HELD_BYTES`, yield a part file for each day."""
+        """Add a day's events; when `HELD_BYTES` are held in all, yield a part file for each day."""
         self._held[day].append(events)
         self._bytes += events.nbytes
         if self._bytes >= HELD_BYTES:

@@ -58,9 +58,9 @@ class Targets(NamedTuple):
     def target_of(self, row: OutboxRow) -> Session | None:
         """Return the session that a message is sent to, or `None` if it has to wait.
 
-        A message that a session has received goes to that session, and a message for one session to
-        that one. Any other message goes to the session that it was last sent to, if that session
-        still accepts it, or else to the most available session.
+        A message that a session received, but must still confirm, goes to that session, and a
+        message for one session to that one. Any other message goes to the session that it was last
+        sent to, if that session still accepts it, or else to the most available session.
         """
         if row.state in BOUND:
             return _by_jid(self.bound, row.session)
