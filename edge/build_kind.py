@@ -15,5 +15,5 @@ def build_kind() -> str:
 
 
 def describe() -> str:
-    """Return the version and the kind of the package, for people."""
+    """Return the package's version, and whether it is compiled or pure, for people."""
     return f"{__version__} ({build_kind()})"

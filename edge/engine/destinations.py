@@ -35,7 +35,7 @@ class NoDestination:
     def room_to_hold(
         self, _context: Context, _tx: Transaction, _message: Message
     ) -> ExceededLimit | None:
-        """Return `None`: no message is held."""
+        """Return `None`: no limit can be exceeded, because no message is held."""
         return None
 
     def recipient(self, _to: Jid) -> str | None:

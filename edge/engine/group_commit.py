@@ -137,7 +137,7 @@ class _Group:
 
     @property
     def is_heavy(self) -> bool:
-        """Return whether a unit that has not run yet may wait for the disk."""
+        """Return whether any unit that has not run yet is heavy: it may wait for the disk."""
         return any(unit.heavy for unit in self.units[self.done :])
 
     def add(self, unit: _Unit) -> None:

@@ -306,8 +306,8 @@ class Hooks:
     encoders: dict[type[Any], Encoder] = field(default_factory=dict)
     error_mappings: dict[type[Any], Callable[[Any], StanzaError]] = field(default_factory=dict)
     on_acknowledged: dict[str, ReceiptHook] = field(default_factory=dict)
-    """By kind of row (`Receipt`): run when a session has received the stanzas of such rows, but not
-    if they await an answer (`AWAITS_ANSWER`)."""
+    """By kind of row (`Receipt`): run when a session acknowledges stanzas made from such rows,
+    except stanzas that await an answer (`AWAITS_ANSWER`)."""
     on_unacknowledged: dict[str, ReceiptHook] = field(default_factory=dict)
     """By kind of row (`Receipt`): run when a session ends, for the rows of the kind that are in
     flight to it. Their stanzas were not received, or await an answer (`AWAITS_ANSWER`)."""

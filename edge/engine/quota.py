@@ -27,7 +27,7 @@ def charge(msg_id: str, body: bytes) -> int:
 
 
 class Usage(NamedTuple):
-    """A number of messages, and the bytes that they are charged with."""
+    """A number of messages, and the bytes that are charged for them."""
 
     messages: int = 0
     bytes: int = 0
@@ -52,7 +52,7 @@ class EvictionCandidate(NamedTuple):
 
 
 class EvictionPlan(NamedTuple):
-    """The decision on an offer: the limit that refuses it, or the rows that are evicted for it."""
+    """The decision on a new message: the limit that refuses it, or the rows to evict for it."""
 
     exceeded: ExceededLimit | None
     evict: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""Assign numbers to new rows in advance, so that they can be kept in memory and inserted later.
+"""Number new rows in advance, so that the rows can be kept in memory and inserted later.
 
 A number is never used again, even if the unit of work that took it is undone.
 """

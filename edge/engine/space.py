@@ -65,7 +65,7 @@ def reserve(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
 
 
 def measure_room(tx: Transaction) -> None:
-    """Measure the free space for units that run in memory after this transaction (`reserve`)."""
+    """Measure the room that `reserve` uses for units that run in memory after this transaction."""
     limits: Limits | None = tx.cache.get(_LIMITS)
     if limits is not None:
         tx.cache[_ROOM] = space_rules.free_room(measure(tx), _space_limits(limits))

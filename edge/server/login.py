@@ -59,7 +59,7 @@ class LoginConnection(SessionConnection, Protocol):
         """Carry out actions of the negotiation, then handle the input that waited for them."""
 
     def start_session(self, session: Session, wanted: list[Action]) -> None:
-        """Carry out actions of the negotiation, then continue with a session."""
+        """Carry out the negotiation's actions `wanted`, then begin or resume a session."""
 
     def accept_large_stanzas(self) -> None:
         """Raise the limit on the size of stanzas."""
@@ -98,7 +98,7 @@ class Login:
         self._fault = ""  # why the present attempt fails, if it does
 
     def note_input(self) -> None:
-        """Record that the peer sent something: the delay of an answer to a failed login starts."""
+        """Record the time of input: if the login fails, the answer's delay counts from it."""
         self._received_at = self._context.loop.time()
 
     def stop(self) -> None:

@@ -52,7 +52,7 @@ class RefusalCounters:
         self._sources: Counter[Refusal] = Counter()
 
     def add(self, rule: str, times: int = 1, source: str = "") -> None:
-        """Count refusals by a rule, of a source if there is one."""
+        """Add `times` to the count of a rule, or of a rule and a source if `source` is given."""
         if source:
             self._add(Refusal(source, rule), times)
         else:

@@ -376,7 +376,7 @@ class Session:
 
     @property
     def all_unacknowledged_stanzas(self) -> int:
-        """Number of unacknowledged stanzas: the gateway's own, other sessions' and stored ones."""
+        """Number of unacknowledged stanzas from the gateway, from other sessions and from rows."""
         return 0 if self.management is None else len(self.management.unacknowledged)
 
     @property

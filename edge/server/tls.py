@@ -114,7 +114,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 class TlsServer:
-    """The server side of TLS handshakes, limited in number."""
+    """The server side of TLS handshakes, with a limit on how many run at once."""
 
     def __init__(self, contexts: TlsContexts, limits: Limits) -> None:
         self._contexts = contexts

@@ -59,7 +59,7 @@ class RecentEvent(NamedTuple):
 class Snapshot(NamedTuple):
     """The figures that are read from the database; `last_upload` is in ms since 1970 UTC.
 
-    `events` are the latest events of `SHOWN_LEVELS`, `observed` is the seconds since the start.
+    `events` are the latest events of `SHOWN_LEVELS`; `observed` is the process's age in seconds.
     """
 
     status: Status

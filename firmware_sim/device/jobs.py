@@ -96,7 +96,7 @@ class JobCounter(Enum):
 
 
 class JobRecord(NamedTuple):
-    """A remembered item: its work was finished `runs` times and committed `commits` times."""
+    """A worker's record of an item: work on it was finished `runs`, committed `commits` times."""
 
     item: str
     state: JobState

@@ -51,7 +51,7 @@ SORTS: Final = (
 """The type of each sensor of a gateway. The value of the last is 1 if a door is open, else 0."""
 
 SUBJECT: Final = 0
-"""The index in `SORTS` of the sensor to which the faults of sensors apply."""
+"""The index in `SORTS` of the only sensor that planned sensor faults affect."""
 
 _JITTER: Final = 0.2  # the share by which an interval is shorter or longer
 _UNHEARD: Final = 0.3  # the share of readings that a copy of a gateway does not hear

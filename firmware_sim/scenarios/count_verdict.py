@@ -37,9 +37,9 @@ def faults_as_json(faults: Mapping[str, Sequence[str]], *, exact: bool) -> dict[
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of a run: numbers of messages, and up to `SHOWN` examples of each difference.
+    """The result of a run: numbers of messages, and up to `SHOWN` examples of each problem.
 
-    If there is no event log, `logged` is None, and the numbers from the comparison are 0.
+    Without an event log, `logged` is None, and the numbers from comparing messages with it are 0.
     """
 
     planned: int

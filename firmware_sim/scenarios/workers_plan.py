@@ -128,7 +128,7 @@ class WorkersPlan:
         return (self._job(number) for number in range(1, self.items + 1))
 
     def poison(self, item: str) -> bool:
-        """Return whether no worker can process the item; this is so for at least one item."""
+        """Return whether the plan makes every worker fail at an item (true of at least one)."""
         number = int(item[1:])
         if number <= self._half:
             return False

@@ -81,7 +81,7 @@ class WorkersEvidence:
 
 @dataclass(frozen=True, slots=True)
 class WorkersVerdict:
-    """The result of a run: numbers of items by outcome, and the faults by name.
+    """The result of a run: numbers of items by outcome, and violated requirements (`faults`).
 
     `queue` are the numbers by outcome, `shares` by outcome and level, `dead` by reason. `fair` has
     the largest and smallest numbers of items that a worker finished before the faults began.
@@ -95,7 +95,7 @@ class WorkersVerdict:
 
     @property
     def exact(self) -> bool:
-        """Return whether there is no fault."""
+        """Return whether the run met all requirements."""
         return not self.faults
 
     def as_json(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Decode segments in Spark's workers: Arrow batches of files in, rows of the tables out.
 
 `decode_files` is the function for Spark's `mapInArrow`. A file becomes a row with its header, or
-with the reason why it cannot be read. The events of all files become Parquet files, whose contents
-are divided among further rows. Duplicates are found later, with the ledger.
+with the reason why it cannot be read. The events of all files become Parquet files, whose bytes are
+returned in further rows, a piece in each. Duplicates are found later, with the ledger.
 """
 
 from __future__ import annotations

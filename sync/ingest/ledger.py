@@ -45,7 +45,7 @@ class Claim(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The result for a segment (`Claim`) and, for a fork, the segment that it contradicts."""
+    """The result for a segment; `detail` says what a fork contradicts, and is empty otherwise."""
 
     fate: Fate
     detail: str = ""

@@ -86,7 +86,7 @@ class Figure(NamedTuple):
 def find_problems(findings: Findings) -> list[Problem]:
     """Return the problems of all reports, `wrong` ones first, then by the rank of their kind.
 
-    A value that is not plausible causes no problem.
+    Values that are not plausible are treated as unknown.
     """
     plausible = only_plausible(findings)
     ranks = {kind.name: rank for rank, kind in enumerate(PROBLEM_KINDS)}

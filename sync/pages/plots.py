@@ -59,7 +59,7 @@ QUEUES: Final = len(SERIES)
 """Maximum number of queues in the plot of depths: one for each style of line in `SERIES`."""
 
 MIN_SENSORS: Final = 6
-"""Number of sensors that are always drawn, the worst; others are drawn above half their limit."""
+"""Sensors that the plot of silence always shows; further ones only above half their limit."""
 
 _PERCENTILES: Final = ("p50", "p95", "p99", "max")
 _ITEMS: Final = (

@@ -92,8 +92,8 @@ AHEAD_S: Final = 5.0
 cannot arrive before it is sealed; file systems and time servers cause smaller differences."""
 
 BEHIND_S: Final = 120.0
-"""Seconds behind the centre's clock beyond which a clock is `skewed`: over a slow link that keeps
-up, segments are on the way for less."""
+"""Maximum seconds by which a clock may seem behind the centre's; above, it is `skewed`. A segment's
+time on the way is included; without a backlog it is less, even over a slow link."""
 
 DRIFT_PPM: Final = 100.0
 """Parts per million (8.6 s a day) beyond which a fast or slow clock is `drifting`: quartz clocks
@@ -156,7 +156,7 @@ the seconds between two heartbeats, and the `last` one; the steps of the clock, 
 
 OFFSETS: Final = schema(gateway=TEXT, at=REAL, skew_s=REAL)
 """Lower bound of the seconds by which a clock was ahead of the centre's in the hour from `at`
-(seconds since 1970), computed from the fastest segment of the hour."""
+(seconds since 1970), computed from the segment with the shortest time from sealing to arrival."""
 
 PLOTTED_S: Final = 7 * 86_400.0
 """Seconds that are plotted, up to the end of the hour of a gateway's last arrival."""

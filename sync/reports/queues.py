@@ -244,7 +244,7 @@ def _periods(runs: DataFrame) -> DataFrame:
 
 
 def queue_depths(runs: DataFrame) -> DataFrame:
-    """Compute the rows of `DEPTHS`: each run's maximum depth at its `begin`, its last at `end`."""
+    """Compute rows of `DEPTHS`, two for each run: `depth_max` at `begin`, `depth` at `end`."""
     ends = F.array(
         F.struct(seconds("begin").alias("at"), F.col("depth_max").alias("depth")),
         F.struct(seconds("end").alias("at"), F.col("depth").alias("depth")),

@@ -49,7 +49,7 @@ _DAY_S: Final = 86_400
 
 
 def counts(events: DataFrame) -> DataFrame:
-    """Compute the rows of `COUNTS` for each `day`."""
+    """Compute the rows of `COUNTS` and the `day` of each."""
     at = F.unix_seconds("time")
     spread = events.groupBy("day", "gateway").agg((F.max(at) - F.min(at)).alias("span"))
     steps = spread.select("day", "gateway", _step(F.col("span")).alias("step_s"))

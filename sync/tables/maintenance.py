@@ -50,7 +50,7 @@ _WRITER: Final = WriterProperties(compression="ZSTD", compression_level=3)
 class CompactionResult:
     """Numbers of days whose event files changed, of files replaced, and of files written.
 
-    The files of `segments` are counted, too. `removed` counts old files that were deleted.
+    Files of the table `segments` are included. `removed` files were replaced earlier (`compact`).
     """
 
     days: int = 0

@@ -357,7 +357,7 @@ def _stderr_into(log: Path | None) -> Iterator[None]:
 
 
 def summarise_error(error: BaseException) -> str:
-    """Return the first line of an error's text, or its type without a text; at most 300 characters.
+    """Return the first line of an error's text, or its type if there is none, up to 300 characters.
 
     For an error of the JVM, it is the text of the innermost cause.
     """

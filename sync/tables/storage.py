@@ -52,7 +52,7 @@ class Storage(Protocol):
         ...
 
     def relative(self, uri: str) -> str:
-        """Return the path of a URI from Spark, unquoted; raises ValueError for another folder."""
+        """Return the path of an unquoted URI from Spark; raises ValueError if it is outside."""
         ...
 
     def files(self, folder: str = "", suffix: str = "") -> Iterator[File]:

@@ -23,7 +23,7 @@ class Reason(Enum):
 
 
 REPEATED: Final = "repeated"
-"""The rule (`refusals`) that logs a request which repeats one that was answered before."""
+"""The rule (`refusals`) under which a repetition of an answered request is logged."""
 
 
 class Situation(Enum):

@@ -251,7 +251,7 @@ class _Image:
         }
 
     def add_key(self, row: int, source: str, key: bytes) -> _LatestKeys:
-        """Add the key of a released message, and remember its row."""
+        """Add the key of a released message, and its row to `released_rows`."""
         latest = self.latest.get(source)
         if latest is None:
             latest = self.latest[source] = _LatestKeys()
@@ -294,7 +294,7 @@ class _Unwritten:
 
 
 def find(tx: Transaction, source: str, sender: str, msg_id: str) -> HeldMessage | None:
-    """Return the message held under this key, or `None`."""
+    """Return the held message with this source, sender and msgId, or `None`."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     of_source = image.sources.get(source)
     return None if of_source is None else of_source.messages.get((sender, msg_id))

@@ -302,7 +302,7 @@ class ReturnedMessages:
         return deliver(self._context, self._tx, message, route)
 
     def finish(self) -> None:
-        """Move newer stored messages behind the re-routed ones; send them to available sessions."""
+        """Move newer stored messages behind the re-routed ones; send both to available sessions."""
         for account, last in self._stored_before.items():
             if 0 < last < offline.last_row(self._tx, account):
                 offline.move_to_end(self._tx, account, last)

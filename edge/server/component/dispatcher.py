@@ -91,7 +91,7 @@ class Dispatcher:
         self._process()
 
     def set_writable(self, writable: bool) -> None:
-        """Record whether the server reads; while it does not, no stanzas are handled."""
+        """Record whether the server reads the link; stanzas are handled only while it does."""
         self._writable = writable
         self._process()
 

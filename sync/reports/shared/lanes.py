@@ -30,7 +30,7 @@ duplicated), and the time, kind and name of the last event."""
 
 
 def ranges(events: DataFrame) -> DataFrame:
-    """Compute the rows of `RANGES` for each `day`."""
+    """Compute the rows of `RANGES` and the `day` of each; no range spans two days."""
     lane = ["day", *LANE]
     order = Window.partitionBy(*lane).orderBy("seq")
     adjacent = F.col("seq") - F.lag("seq").over(order) <= 1

@@ -58,7 +58,7 @@ SILENT_INTERVALS: Final = 5.0
 or three readings in a row."""
 
 MIN_SILENCE_S: Final = 900.0
-"""Seconds without a reading before which no sensor is silent: a device that restarts or is updated
+"""Minimum seconds without a reading for a sensor to be silent: a device that restarts or is updated
 takes minutes, and readings are up to `SEAL_S` behind other events."""
 
 MIN_INTERVALS: Final = 5

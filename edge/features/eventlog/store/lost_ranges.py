@@ -59,7 +59,7 @@ def add(tx: Transaction, lost: LostRange) -> None:
     """Record a lost range, so that the next segment header of its lane declares it.
 
     A range of an earlier epoch is reported by an event instead. The range must follow all earlier
-    ranges of its lane. If the lost events reported other ranges, these are marked as unreported.
+    ranges of its lane. Ranges that the lost events had reported are marked as unreported.
     """
     if tx.run(_EXTEND, lost._asdict() | {"ranges": MAX_RANGES}).rowcount == 0:
         tx.run(_ADD, lost)

@@ -7,7 +7,7 @@ from typing import Final
 from edge.engine.database import Transaction
 
 WINDOW: Final = 60.0
-"""Service seconds in which notifications are counted together."""
+"""Service seconds after which the count of notifications begins again."""
 
 _COUNT: Final = """
 INSERT INTO temp.notices (one, since, events) VALUES (1, :now, 1)

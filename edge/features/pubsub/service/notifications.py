@@ -39,8 +39,8 @@ from edge.features.pubsub.store.subscriptions import Subscription
 class ItemPublished(NamedTuple):
     """An item was published.
 
-    `item_id` is `None` if the node takes no items, `payload` is empty if the node sends none, and
-    `publisher` is the bare JID that the item names as its publisher, or `None`.
+    `item_id` is `None` if the node stores no items and sends no payloads, `payload` is empty if it
+    sends none, and `publisher` is the bare JID that the item names as its publisher, or `None`.
     """
 
     node: str

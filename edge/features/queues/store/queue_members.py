@@ -364,7 +364,7 @@ def has_stalled(tx: Transaction) -> bool:
 
 
 def with_room(tx: Transaction, queue: int, limit: int) -> list[ConnectedMember]:
-    """Return up to `limit` connected members of a queue that have room, the least loaded first."""
+    """Return up to `limit` connected members that can get one more item, least loaded first."""
     image = _queue(tx, queue)
     found: list[ConnectedMember] = []
     for *_counts, subscription, generation in image.free:

@@ -64,7 +64,7 @@ _TRUE: Final = (["1"], ["true"])
 
 
 def show(_context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
-    """Show a queue, and why its items, or only those with the given ItemID, are not delivered."""
+    """Show a queue and why its items are not delivered; an ItemID in `form` selects items."""
     queue, item = _queue(tx, sender, form), _text(form, "item")
     report = diagnosis.running_report(tx, queue, item=item, limit=ITEMS)
     if item is not None and not report.items:
