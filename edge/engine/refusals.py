@@ -98,7 +98,7 @@ def count(
     limit: int | None = None,
     times: int = 1,
 ) -> None:
-    """Count `times` refusals, and log them at once if they are the first of their window.
+    """Count `times` refusals; log them at once if no window of this source and rule is open.
 
     `limit` is the value of the exceeded limit, if any.
     """

@@ -39,7 +39,7 @@ RELOAD_TIMEOUT: Final = 60.0
 """Maximum seconds of a reload, which waits for commits and may wait for name resolution."""
 
 MEMBERS: Final = b"members"
-"""The request for a `QueueAttendance`, followed by a space and the number of the queue."""
+"""The request for a queue's members (`QueueAttendance`), before a space and the queue's number."""
 
 DATABASE_ERROR: Final = b'{"error":"the database"}\n'
 """The answer to `MEMBERS` if the gateway cannot read its database."""

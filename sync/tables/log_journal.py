@@ -26,7 +26,7 @@ _LAST: Final = "_last_checkpoint"
 
 @contextlib.contextmanager
 def journaled(storage: LocalStorage, names: Sequence[str]) -> Iterator[Callable[[str], None]]:
-    """Make the block's commits to the tables `names` durable; first repair tables if necessary.
+    """Make the `with` block's commits to the tables `names` durable; call `repair` first.
 
     Yields a function that makes the commits to one table durable at once. If the block raises, the
     journal stays for the next `repair`.

@@ -56,7 +56,7 @@ class Effect(Enum):
 
 
 class Answer(Enum):
-    """The answer to a request, if it is not a refusal by custody (a `Reason`)."""
+    """The answer to a request, unless custody refuses it: then the answer is a `Reason`."""
 
     RECEIVED = "result with <received/>"
     EMPTY = "empty result"
