@@ -25,10 +25,10 @@ from edge.engine.hooks import Context
 OTHER_SOURCE: Final = "other"
 
 REPEATED: Final = "repeated"
-"""The rule name for counting requests that a peer repeats after they were answered."""
+"""The name under which requests that a peer repeats after the answer are counted."""
 
 CHANGED: Final = "password_changed"
-"""The rule name under which password changes by devices are counted."""
+"""The name under which password changes by devices are counted, in place of a rule's name."""
 
 _OTHER_EVENTS: Final = {
     CHANGED: NewEvent("device", name="password", level="Notice"),

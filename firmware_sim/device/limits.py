@@ -78,7 +78,7 @@ class ReconnectPolicy:
     jitter: float = 0.5
     """Largest random reduction of a wait, as a fraction (0 to 1), to spread the load of a fleet."""
     stable: float = 10.0
-    """Seconds that a session must last for the delays to begin again at `base`."""
+    """Seconds that a session must last, so that the first wait after it is `base` again."""
     timeout: float = 30.0
     """Seconds in which an attempt to connect must lead to a bound session; else it fails."""
 

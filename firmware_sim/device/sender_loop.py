@@ -38,7 +38,7 @@ class RequestChannel(Protocol):
     """The part of a session that sends requests."""
 
     def send(self, request: Request) -> None:
-        """Send a request and expect its answer."""
+        """Send a request, and accept its answer until `forget` is called."""
 
     def forget(self, id_: str) -> None:
         """Stop expecting the answer to the request with this id."""

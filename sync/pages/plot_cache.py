@@ -23,7 +23,7 @@ CachedPlots = Mapping[str, str]
 _PLOT: Final = re.compile(r'<svg data-plot="([0-9a-f]+)-([0-9a-f]+)"(.*?</svg>)', re.DOTALL)
 
 _SOURCES: Final = (Path(__file__).parent, Path(next(iter(sync.reports.shared.__path__))))
-"""The folders of the modules that decide how a plot looks."""
+"""The folders of the modules that draw plots; if one changes, all plots are drawn again."""
 
 
 def read_plots(page: Path) -> dict[str, str]:

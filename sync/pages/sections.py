@@ -54,7 +54,7 @@ class Section:
 
     @property
     def summary(self) -> str:
-        """The text that unfolds the table."""
+        """The text to click on to unfold the table, such as `Table: 3 rows`."""
         return f"Table: {formats.plural(len(self.rows), 'row')}"
 
 

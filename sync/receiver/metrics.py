@@ -53,7 +53,7 @@ class Metrics:
         self._commit_seconds.observe(seconds)
 
     def families(self, enrolled: int) -> Iterator[Family]:
-        """Yield all metrics except those of `gauges`; `enrolled` is the number of gateways."""
+        """Yield the metrics that this object counts; `enrolled` is the number of gateways."""
         requests = (
             (labels(method=method, status=str(status), reason=reason), float(count))
             for (method, status, reason), count in sorted(self._requests.items())

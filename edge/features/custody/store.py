@@ -95,8 +95,8 @@ class HeldMessage:
         recipient: the name of the account in whose outbox room is reserved for it, if any.
         body: the message as it was received, or `None` if it is only in the row (`read_body`).
         parsed: the body's tree, if it was built when the message was received.
-        exclusive: whether only its sender may ask for its delivery, because another session of the
-            account has used its msgId since.
+        exclusive: whether only the session that sent it may release it, because another session of
+            the account has offered a message with the same msgId.
     """
 
     __slots__ = (

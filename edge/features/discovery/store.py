@@ -124,9 +124,9 @@ def find_verified(tx: Transaction, hash_: str, ver: str) -> str | None:
 
 
 def add_verified(tx: Transaction, hash_: str, ver: str, qos: str, most: int) -> None:
-    """Store the QoS namespace of a verified hash.
+    """Store the QoS namespace `qos` that devices with the verified capabilities hash `ver` support.
 
-    Only the `most` most recently used hashes are kept.
+    Of all hashes, only the `most` most recently used ones are kept.
     """
     tx.run(_KEEP, (hash_, ver, qos))
     tx.run(_BOUND, (most,))

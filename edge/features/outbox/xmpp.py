@@ -205,7 +205,7 @@ class AccountDestination:
     def read(
         self, context: Context, body: bytes, _to: Jid, parsed: Element | None = None
     ) -> Contents:
-        """Check that the message has no `<delay/>` from the gateway; the device reads the rest."""
+        """Return an error if the message has a forged `<delay/>` from the gateway; read nothing else."""
         forged = _has_forged_delay(context, body, parsed)
         return Contents([], "a <delay/> from the gateway is not allowed" if forged else "")
 

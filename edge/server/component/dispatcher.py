@@ -36,7 +36,7 @@ IN_FLIGHT_BYTES: Final = 1024 * 1024
 """Maximum bytes of the link's stanzas that wait for a commit: as much as its largest stanza."""
 
 RETRY_INTERVAL: Final = 5.0
-"""Seconds between attempts to remove sessions after a store error."""
+"""Seconds until another attempt to remove ended sessions from the store, after a store error."""
 
 _PRESENCE: Final = clark(CLIENT, "presence")
 

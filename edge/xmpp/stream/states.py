@@ -198,7 +198,7 @@ for _state in State:
 
 
 def diagram() -> str:
-    """Return the table as a Mermaid state diagram, without the transitions to `closed`."""
+    """Return `TRANSITIONS` as a Mermaid state diagram, without the transitions to `closed`."""
     lines = ["stateDiagram-v2", f"    [*] --> {State.CONNECTED.value}"]
     for (state, event), transition in TRANSITIONS.items():
         lines += [

@@ -19,5 +19,5 @@ RETURNING events
 
 
 def count(tx: Transaction) -> int:
-    """Count one more notification; return the number of notifications in the current minute."""
+    """Count one notification; return how many the current minute has, including this one."""
     return int(tx.row(_COUNT, {"now": tx.now.service, "window": WINDOW})[0])

@@ -131,12 +131,11 @@ def _send_error(tx: Transaction, tree: Element, error: StanzaError) -> None:
 def reroute_overflow(
     context: Context, tx: Transaction, generation: int, stanzas: Iterable[bytes]
 ) -> None:
-    """Re-route stanzas for which a bound session has no room, in order.
+    """Store or refuse stanzas, in order, because the send queue of a bound session is full.
 
-    If messages are stored, a chat or normal message to the account's bare JID is stored, and sent
-    when the session has acknowledged the stanzas before it. Such messages that this transaction has
-    sent to the session after these stanzas are stored, too, to keep the order. The sender of any
-    other message, or of a request, gets an error.
+    A chat or normal message to the account's bare JID is stored, if the gateway stores messages.
+    To keep the order, later messages of this kind that this transaction was about to send to the
+    session are stored, too. The sender of any other message, or of a request, gets an error.
     """
     recipient = sessions.sender(tx, generation)
     if recipient is None:

@@ -275,7 +275,7 @@ def shares_without_members(tx: Transaction) -> list[int]:
 
 
 def invalidate_filters(tx: Transaction) -> None:
-    """Drop the cached filters, because another process has removed queues of shares."""
+    """Drop the cached filters, because another process has removed accounts that subscribed."""
     tx.cache.pop(_FILTERS, None)
     recipients.forget(tx)
 

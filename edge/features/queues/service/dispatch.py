@@ -38,7 +38,7 @@ LOOKAHEAD: Final = 128
 member may get any of so many items, they can return to the members that gave them back."""
 
 PER_SLOT: Final = 8
-"""Maximum items of a slot (of publishers, under the hash policy) that a dispatch plans together."""
+"""Maximum items of one slot (a group of publishers, see `rules.SLOTS`) in a page."""
 
 STALL: Final = 15.0
 """Seconds without assignments for a member whose outbox was full."""
