@@ -24,10 +24,10 @@ WAIT_SHARE: Final = 0.1
 """Length of one of the `WAIT_STEPS` of a wait, as a fraction of the average time of a commit."""
 
 WAIT_STEPS: Final = 4
-"""Maximum steps of the wait for more units. The wait ends earlier after a step in which no unit
-arrives, or when as many units wait as the last group had, plus those that waited when its commit
-ended. Peers that are answered together send their next requests at about the same time; these
-should share one commit."""
+"""Maximum steps of the wait for more units. Peers that are answered together send their next
+requests at about the same time; these should share one commit. So the wait ends earlier after a
+step in which no unit arrives, or when there are enough units: the number in the last group, plus
+the number that waited when the commit of that group ended."""
 
 SINGLE: Final = 1.5
 """Average units of a group below which the gateway assumes a single peer that sends one request at

@@ -202,9 +202,9 @@ def _append(tx: Transaction, lane: _Lane, event: _Fields) -> int:
 
 
 def logged(tx: Transaction) -> Sequence[tuple[int, NewEvent]]:
-    """Return (number, event) of the gateway's own events in this transaction; do not remove them.
+    """Return (number, event) of each of the gateway's own events in this transaction.
 
-    If it is not empty, the sequence grows when further events are logged.
+    The events are kept for `take_logged`. A sequence that is not empty grows with further events.
     """
     found: Sequence[tuple[int, NewEvent]] = tx.memo.get("logged", ())
     return found

@@ -403,7 +403,7 @@ class Hooks:
 
 
 def register_features(hooks: Hooks, *, accounts: bool) -> None:
-    """Register the features; those that need accounts only if the gateway has them."""
+    """Register all features; without `accounts`, omit those that need accounts."""
     for module in _feature_modules():
         needs_accounts = getattr(module, "NEEDS_ACCOUNTS", False)
         if hasattr(module, "register") and (accounts or not needs_accounts):

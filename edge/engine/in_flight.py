@@ -95,7 +95,7 @@ def clear(tx: Transaction, row: _Row) -> None:
 
 
 def forget_kind(tx: Transaction, kind: str, generation: int) -> None:
-    """Record that no row of one kind is in flight to a session any more."""
+    """Record that no row of the kind `kind` is in flight to a session any more."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     for row in tuple(image.sessions.get(generation, ())):
         if row[0] == kind:

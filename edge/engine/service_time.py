@@ -159,8 +159,8 @@ def start_run(saved: SavedTime, reached: float, at: ClockReading) -> Start:
 def advance(saved: SavedTime, run: Run, now: Now) -> tuple[SavedTime, TimeOff | None]:
     """Return the state to save at the moment `now`, and the `TimeOff` if it has become known now.
 
-    The caller must add its seconds to the age of rows in the transaction that saves the state, so
-    that they are added once.
+    The caller must add the seconds of the `TimeOff` to the age of rows, in the transaction that
+    saves the state, so that they are added once.
     """
     here = saved._replace(
         service=now.service, boot=run.boot, uptime=now.service - run.lead, clean=False

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 ALL_SENDERS: Final = 2
-"""Divisor of the buffer's size; the quotient is the limit for all senders together."""
+"""All senders together may fill the buffer's size divided by this number."""
 
 EACH_SENDER: Final = 4
-"""Divisor of the buffer's size; the quotient is the limit for each sender."""
+"""Each sender may fill the buffer's size divided by this number."""
 
 
 class BufferSize(NamedTuple):

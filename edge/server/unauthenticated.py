@@ -14,8 +14,8 @@ from edge.config.limits import Limits
 T = TypeVar("T")
 
 MIN_AGE: Final = 5.0
-"""Seconds in which a connection can log in, also over a slow radio link. A younger connection is
-replaced only if its address has at least two more connections than that of the new one."""
+"""Age in seconds up to which a connection is protected, to log in over a slow radio link. It is
+replaced then only if its address has at least two connections more than that of the new one."""
 
 
 class UnauthenticatedConnections(Generic[T]):

@@ -161,7 +161,7 @@ def arrivals_and_state(
 
 
 def clock(events: Sequence[SystemEvent]) -> dict[str, Any]:
-    """Compute what the report `clocks` must show for a gateway's clock steps and synchronisation."""
+    """Compute what the report `clocks` must show of a clock's steps and synchronisation."""
     beats, steps = _named(events, "heartbeat"), _named(events, _STEP)
     found = [each.time for each in _named(events, "clock_synchronised")]
     moved = [each.row.value or 0.0 for each in steps]

@@ -51,9 +51,9 @@ class WorkersSettings:
     """Settings of a run, in which `workers` workers process `items` items of a queue.
 
     The first half of the items is published in `seconds / 2` without faults, the second half in
-    `seconds` with faults. `faults` is the fraction of its deliveries that have a fault. Each share
-    has `members` members. The gateway is killed `kills` times. `patience` is the maximum number of
-    further seconds to finish each half.
+    `seconds`, with a fault in the fraction `faults` of deliveries. Each shared subscription of the
+    run has `members` members. The gateway is killed `kills` times. To finish each half takes at
+    most `patience` further seconds; else the run fails.
     """
 
     folder: Path

@@ -113,7 +113,7 @@ class QueueWorker:
         return 0
 
     def unsure(self) -> int:
-        """Return how many items may be unfinished: unconfirmed deletions, and 1 while away."""
+        """Return the work left: unconfirmed deletions, plus 1 while a fault keeps it away."""
         with contextlib.suppress(DeviceStopped):
             return len(self._worker.jobs.unconfirmed()) + self._away
         return 1

@@ -1,7 +1,7 @@
 """Ingest landed segments into the tables, exactly once.
 
 Two things make it exactly once: the receiver never replaces a landed file, and the ledger records
-which segments are in the tables. Each batch is committed to both tables under one number (an
+which segments are in the tables. Each batch is committed to events and ledger under one number (an
 application transaction of Delta Lake), so that two processes cannot commit the same batch.
 """
 

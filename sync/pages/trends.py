@@ -47,7 +47,7 @@ def note(findings: Findings) -> str:
 
 
 def fleet_trends(findings: Findings) -> Mapping[str, str]:
-    """Describe the trend of each figure and state, by name; {} if the report is of all days."""
+    """Describe the change of each figure and of each state's count, by name; {} without `since`."""
     rows = findings["trends"]
     texts = figure_trends(rows, findings)
     if not texts:

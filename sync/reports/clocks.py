@@ -79,7 +79,7 @@ TABLE: Final = Table(
 `skewed`, `ok`.
 
 `skew_s`: if positive, the clock is ahead of the centre's by at least this many seconds; if
-negative, it is behind by at most this many, because they include the time on the way. `drift_ppm`:
+negative, it is behind by at most this many, which include a segment's time on the way. `drift_ppm`:
 parts per million by which it runs faster than the gateway's service seconds; `gain_ppm`: faster
 than the centre's clock; null if too little is known. `steps`: how often it was set, by `step_sum_s`
 seconds in total (absolute) and by `step_max_s` at most (signed), last at `last_step`; `odd_steps`:
@@ -159,7 +159,7 @@ OFFSETS: Final = schema(gateway=TEXT, at=REAL, skew_s=REAL)
 (seconds since 1970), computed from the segment with the shortest time from sealing to arrival."""
 
 PLOTTED_S: Final = 7 * 86_400.0
-"""Seconds that are plotted, up to the end of the hour of a gateway's last arrival."""
+"""Length in seconds of the plotted period. It ends with the hour of a gateway's last arrival."""
 
 
 def days(events: DataFrame) -> DataFrame:

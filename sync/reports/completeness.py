@@ -155,7 +155,7 @@ def _chain_breaks(segments: DataFrame) -> DataFrame:
 
 
 def dropped_ranges(dropped: DataFrame, segments: DataFrame) -> DataFrame:
-    """Merge the ranges that headers and events report as dropped."""
+    """Merge the dropped ranges of sequence numbers from segment headers and from `dropped`."""
     accepted = segments.where(F.col("fate") == "accepted")
     headers = accepted.select(*LANE, F.inline("dropped"))
     return lanes.merge_ranges(union(headers, dropped))

@@ -89,7 +89,7 @@ last drop; the time of the last event; the maximum size of its database in bytes
 
 
 def days(events: DataFrame) -> DataFrame:
-    """Compute the rows of `DAYS` for each `day`; `cap` is from the tag `cap` of `system/wear`."""
+    """Compute the rows of `DAYS` for each `day`; `cap` is a tag of the event `system/wear`."""
     dropped = is_system_event("uplink", "evicted")
     wear = is_system_event("system", "wear")
     return events.groupBy("day", "gateway").agg(

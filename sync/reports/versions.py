@@ -73,11 +73,11 @@ MIN_HIGHER: Final = 0.5
 device is not the version's fault."""
 
 MIN_EXPOSURE_D: Final = 1.0
-"""Minimum days of all compared gateways under each version, for a judgement without `caution`."""
+"""Days, summed over the compared gateways, that both versions must have run to avoid `caution`."""
 
 MIN_RATE_D: Final = 1 / 24
-"""Errors a day are computed only for a version that ran for this many days, summed over gateways:
-one error in a second is not 86,400 errors a day."""
+"""Minimum days that a version ran, summed over gateways, to compute its errors a day: one error in
+a second is not 86,400 errors a day."""
 
 UNKNOWN: Final = "unknown"
 """The version of events before any start or segment named one."""

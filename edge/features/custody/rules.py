@@ -64,7 +64,7 @@ class Answer(Enum):
 
 
 class Decision(NamedTuple):
-    """A row of a table: the answer, the effect, and the rule that logs the request, if any."""
+    """The reaction to a request: answer, effect, and the name under which it is counted, if any."""
 
     answer: Answer | Reason
     effect: Effect

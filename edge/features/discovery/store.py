@@ -94,7 +94,7 @@ def set_due(tx: Transaction, generation: int, due: float) -> None:
 
 
 def clear_due(tx: Transaction, generation: int) -> None:
-    """Record that no answer is expected from a session."""
+    """Record that no answer to a capabilities query is expected from a session any more."""
     tx.run(_DUE, (None, generation))
 
 

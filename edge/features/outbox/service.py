@@ -199,7 +199,7 @@ def _idle_target(context: Context, tx: Transaction, row: OutboxRow) -> Session |
 def add(context: Context, tx: Transaction, account: str, message: OutgoingMessage) -> int | None:
     """Append a message to an account's outbox; return its number, `None` if there is no account.
 
-    The caller then calls `send_ready`.
+    The caller must call `send_ready` afterwards, so that the message is sent.
     """
     row = outbox.add(tx, account, message)
     if row is not None:

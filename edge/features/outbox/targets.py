@@ -81,8 +81,7 @@ class Targets(NamedTuple):
     def can_plan(self, row: OutboxRow) -> bool:
         """Return whether the planner considers a message that is not in flight.
 
-        The planner ignores a message for one session that was never sent and cannot be sent to that
-        session now.
+        It ignores a message that was never sent, if only one session may receive it and cannot now.
         """
         was_sent = row.held or row.state in BOUND
         return was_sent or row.only_session is None or self.target_of(row) is not None

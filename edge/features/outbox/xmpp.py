@@ -205,7 +205,7 @@ class AccountDestination:
     def read(
         self, context: Context, body: bytes, _to: Jid, parsed: Element | None = None
     ) -> Contents:
-        """Return an error if the message has a forged `<delay/>` from the gateway; read nothing else."""
+        """Report an error if the message has a forged `<delay/>`; its contents are not read."""
         forged = _has_forged_delay(context, body, parsed)
         return Contents([], "a <delay/> from the gateway is not allowed" if forged else "")
 

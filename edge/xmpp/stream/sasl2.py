@@ -107,6 +107,6 @@ def success(verifier: bytes, identity: str, inline: bytes = b"") -> bytes:
 
 
 def bound(content: bytes) -> bytes:
-    """Build the result of binding a resource; `content` has the answers to the requests inside the
-    request to bind, such as `<enabled/>`."""
+    """Build the result of binding a resource. `content` has the answers to the requests that the
+    client put into `<bind/>`, such as `<enabled/>` for `<enable/>`."""
     return tag("bound", content=content, xmlns=BIND2)

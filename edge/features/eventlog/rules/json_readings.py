@@ -40,7 +40,7 @@ UPDATE: Final = "update_s"
 
 
 class Reading(NamedTuple):
-    """A reading: its name, a finite value with its unit or a text, and its tags."""
+    """A reading: its name; either a finite value and its unit, or a text; and its tags."""
 
     name: str
     value: float | None = None

@@ -182,7 +182,7 @@ def data(tx: Transaction, row: int) -> bytes:
 
 
 def sample(tx: Transaction, count: int) -> SegmentSample | None:
-    """Return a sample of up to `count` latest segments, or `None` if there are fewer than two."""
+    """Return a sample of the latest segments, at most `count`; `None` if fewer than two exist."""
     rows = tx.rows(_LATEST, (count,))
     if len(rows) < 2:
         return None

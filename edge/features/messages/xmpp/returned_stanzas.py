@@ -133,8 +133,8 @@ def reroute_overflow(
 ) -> None:
     """Store or refuse stanzas, in order, because the send queue of a bound session is full.
 
-    A chat or normal message to the account's bare JID is stored, if the gateway stores messages.
-    To keep the order, later messages of this kind that this transaction was about to send to the
+    If the gateway stores messages, a chat or normal message to the account's bare JID is stored, to
+    be sent later. To keep the order, later ones that this transaction was about to send to the
     session are stored, too. The sender of any other message, or of a request, gets an error.
     """
     recipient = sessions.sender(tx, generation)

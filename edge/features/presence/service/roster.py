@@ -43,7 +43,7 @@ class Contact(NamedTuple):
 
 
 def find_party(tx: Transaction, bare: str, name: str) -> Party | None:
-    """Return the account `name`, also a revoked one, with its bare JID `bare`; `None` if unknown."""
+    """Return the account `name`, even a revoked one, with its bare JID; `None` if unknown."""
     row = roster.account_id(tx, name) if name else None
     return None if row is None else Party(row, bare)
 

@@ -78,9 +78,7 @@ def _set_unavailable(tx: Transaction, sender: Sender) -> bytes:
 
 
 def probes(context: Context, tx: Transaction) -> list[bytes]:
-    """Return probes for the users that an operator added.
-
-    There are at most `limits.sessions` probes.
-    """
+    """Return presence probes to the users of the server that the operator added as accounts, at
+    most `limits.sessions`."""
     users = [name for name in accounts.list_names(tx) if "@" in name][: context.limits.sessions]
     return [serialize.presence("probe", context.domain, bare) for bare in users]

@@ -309,7 +309,7 @@ def count_assignment(
     tx: Transaction, queue: int, to: ConnectedMember, size: int, max_bytes: int
 ) -> bool:
     """Count an item of `size` bytes as assigned to a member; return whether the member has room for
-    more items."""
+    more: it has fewer bytes than `max_bytes` and fewer items than its capacity."""
     image, has_room = _queue(tx, queue), False
     for one in image.subscriptions.get(to.member.subscription, ()):
         in_flight, bytes_, turn, mine = one.in_flight + 1, one.bytes + size, one.turn, one.mine
