@@ -96,7 +96,7 @@ class HeldMessage:
         body: the message as it was received, or `None` if it is only in the row (`read_body`).
         parsed: the body's tree, if it was built when the message was received.
         exclusive: whether only the session that sent it may release it, because another session of
-            the account has offered a message with the same msgId.
+            the account has used the same msgId.
     """
 
     __slots__ = (

@@ -108,7 +108,7 @@ def unsealed(
 
 
 def backlog(found: UplinkStatus, target: str, now: int) -> Iterator[Finding]:
-    """Check the backlog's size and, if `target` (the centre) is set, the time since an upload."""
+    """Check the backlog's size and, if segments have a `target`, the time since the last upload."""
     waiting = sum(lane.bytes for lane in found.lanes)
     text = f"the backlog uses {size(waiting)} of {size(found.quota)}"
     if target and waiting:
