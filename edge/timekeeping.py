@@ -35,9 +35,9 @@ RETRY_INTERVAL: Final = 60.0
 """Seconds after a failure of the store until `settle_time_off` tries again."""
 
 FIRST_SAVE: Final = 1.0
-"""Seconds from a start to the first save of the service seconds. The interval doubles until
-heartbeats save them. So a gateway that is switched off again and again counts at least a third of
-the time for which it was on."""
+"""Seconds from a start to the first save of the service seconds. Each further interval is twice
+as long, until heartbeats save them. So even if a gateway is switched off again and again, at
+least a third of each run is counted, if it takes longer than the first save."""
 
 
 def resume_time(path: Path, at: ClockReading) -> Start:

@@ -179,7 +179,7 @@ def append_received(
     qos: int | None,
     latency_ms: int | None,
 ) -> None:
-    """Append a decoded event of a message or an item to a lane of devices.
+    """Append an event, decoded from a message or an item, to the lane `readings` or `logs`.
 
     The arguments after `event` replace its fields of the same names.
     """

@@ -82,7 +82,7 @@ def is_in_flight(tx: Transaction, row: _Row) -> bool:
 
 
 def generations(tx: Transaction, row: _Row) -> tuple[int, ...]:
-    """Return the generations of the sessions to which a row is in flight."""
+    """Return the numbers (generations) of the sessions to which a row is in flight."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     return image.rows.get(row, ())
 

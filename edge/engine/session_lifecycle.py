@@ -99,11 +99,10 @@ class SessionLifecycle:
     def end_without_stanzas(
         self, tx: Transaction, generation: int, reason: str = UNKNOWN_REASON
     ) -> list[bytes]:
-        """End a session, and re-route only those of its stanzas that are stored in a table.
+        """End a session; re-route its stored stanzas, and leave the others to the caller.
 
-        Return the stanzas that are not stored and that earlier units of this transaction have
-        queued for the session. They are not sent any more: the caller re-routes or rejects them,
-        after the older stanzas that it holds itself.
+        Return the stanzas that are stored in no table and that this transaction would have sent to
+        the session. The caller re-routes or rejects them, after the older ones that it holds.
         """
         rows = self._end(tx, generation, reason)
         self._run_receipt_hooks(self._hooks.on_unacknowledged, tx, None, rows)

@@ -56,7 +56,7 @@ class TakeItem(Struct, frozen=True, tag="take"):
 
 
 class FinishItem(Struct, frozen=True, tag="finish"):
-    """A request to delete an item that was taken (`admin.finish`)."""
+    """A request to delete an item that `TakeItem` returned (`admin.finish`)."""
 
     node: str
     item: str

@@ -44,7 +44,7 @@ def read_listen(line: bytes) -> Listen | None:
 
 
 class Listener:
-    """A connection that receives published items, from the creation of the listener until `end`."""
+    """An operator's connection that gets published items (see `deliver`) until `end` is called."""
 
     def __init__(
         self,

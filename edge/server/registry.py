@@ -197,7 +197,7 @@ class Registry:
                 del self._ended[next(iter(self._ended))]
 
     def update_ended(self, sm_id: str, handled: int) -> None:
-        """Update the number of stanzas that an ended session has handled."""
+        """Set `h` of an ended session (XEP-0198), if a stanza was handled after its end."""
         if (ended := self._ended.get(sm_id)) is not None:
             self._ended[sm_id] = ended._replace(handled=handled)
 

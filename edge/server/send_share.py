@@ -38,7 +38,7 @@ EMPTY: Final = BufferSize(0, 0)
 
 
 class SendShares:
-    """The stanzas and bytes of each sender in a session's buffer; `size` is that of the buffer."""
+    """Limits each sender's share of a session's send buffer, which has `size` stanzas and bytes."""
 
     __slots__ = ("_all_limit", "_by_sender", "_each_limit", "used")
 

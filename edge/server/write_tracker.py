@@ -61,7 +61,7 @@ class WriteTracker:
             self.own_bytes += size
 
     def mark_flushed(self, position: int) -> None:
-        """Record that the connection has written all added stanzas; they end at `position`."""
+        """Record that all added stanzas were written; the last ends at the byte `position`."""
         if self._unflushed:
             self._flushed.append((position, self._unflushed))
             self._unflushed = []

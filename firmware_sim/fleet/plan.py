@@ -48,7 +48,7 @@ class Clock:
     lost: tuple[tuple[float, float], ...] = ()
 
     def wall(self, moment: float) -> int:
-        """Return the clock's time at `moment`, in milliseconds since 1970 UTC."""
+        """Return the time that the clock shows at the true time `moment`, in ms since 1970 UTC."""
         ahead = self.skew + self.drift * moment
         for at, seconds in self.steps:
             if at <= moment:

@@ -77,7 +77,7 @@ class AttackSettings:
 
     @property
     def settle(self) -> float:
-        """Unmeasured seconds before each quiet phase, because answers are slow at first."""
+        """Seconds before each quiet phase that are not judged: answers are slow at first."""
         return 2.0 if self.judge_times else 0.0
 
 

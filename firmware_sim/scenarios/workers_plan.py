@@ -94,7 +94,7 @@ class WorkersPlan:
         return tuple(f"publisher{number}" for number in range(1, _PUBLISHERS + 1))
 
     def members_of(self, level: int) -> tuple[str, ...]:
-        """Return the names of the members of the share with this level."""
+        """Return the names of the members that subscribe at this quality of service level."""
         return tuple(f"member{level}n{number}" for number in range(1, self.members + 1))
 
     def share(self, level: int) -> str:

@@ -47,7 +47,7 @@ class Backoff:
             raise ValueError("the bounds must be 0 < least <= denied <= most")
 
     def delay(self, failures: int, chance: float) -> float:
-        """Return the seconds to wait after failures other than refused logins; see `delay`."""
+        """Return the seconds to wait after `failures` in a row that are not refused logins."""
         return delay(failures, chance, self.least, self.most)
 
     def delay_denied(self, failures: int, chance: float) -> float:

@@ -80,7 +80,7 @@ class Quarantine:
         raise FleetError(msg)
 
     def inspect(self, file: QuarantinedFile) -> FileInspection:
-        """Inspect the file, without the tables. Raises OSError if it cannot be read."""
+        """Check the file by itself, not against the tables. Raises OSError if it is unreadable."""
         return inspect_file(self._root / file.path)
 
     def readmit(self, files: Sequence[QuarantinedFile]) -> tuple[list[str], list[str]]:

@@ -94,8 +94,8 @@ class GatewayRegistry:
     ) -> None:
         """Enrol `gateway` with `token`, which is empty if it authenticates by certificate only.
 
-        With `renew`, an enrolled gateway's earlier token and certificates become invalid. A
-        certificate is valid if issued at `first_issue(gateway, now_ms)` or later. Raises FleetError
+        With `renew`, an enrolled gateway's earlier token and certificates become invalid: only
+        certificates issued from `first_issue(gateway, now_ms)` on are accepted. Raises FleetError
         when the name cannot be enrolled or, without `renew`, when the gateway is enrolled already.
         """
         path = self._path(gateway)

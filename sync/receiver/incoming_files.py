@@ -105,7 +105,7 @@ class IncomingFile:
     def close(self) -> None:
         """Wait for a write in progress, close the file, and remove it unless `kept`. Idempotent.
 
-        It is unlocked last: it may be linked to a landed segment, which nobody may open to write.
+        It is unlocked last: it may be a hard link to a landed segment, which nobody may change.
         """
         with self._lock:
             if self._descriptor is None:

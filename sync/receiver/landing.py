@@ -107,9 +107,9 @@ class Landing:
         return IncomingFile(self._temporary_path())
 
     def adopt(self, incoming: IncomingFile) -> None:
-        """Turn a resumable upload into a temporary file, so that it cannot be resumed any more.
+        """Move a resumable upload to a temporary path; do nothing with other files.
 
-        A file that is linked into the landing must not be reachable under its upload's name.
+        It cannot be resumed then: a request that resumed it would write into the landed segment.
         """
         if incoming.kept:
             incoming.kept = False

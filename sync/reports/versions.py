@@ -69,8 +69,8 @@ SIGMAS: Final = 4.0
 deviations of Poisson counts. Two or three are not enough, because errors come in groups."""
 
 MIN_HIGHER: Final = 0.5
-"""Minimum share of the compared gateways with more errors a day under a worse version: one broken
-device is not the version's fault."""
+"""A version is `worse` only if at least this share of the compared gateways have more errors a day
+with it than before: one broken device is not the version's fault."""
 
 MIN_EXPOSURE_D: Final = 1.0
 """Days, summed over the compared gateways, that both versions must have run to avoid `caution`."""

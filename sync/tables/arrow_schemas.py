@@ -122,6 +122,6 @@ SEGMENTS: Final = _schema(SEGMENT_COLUMNS)
 DECODED: Final = pa.schema(
     [*FILES, ("day", pa.string()), ("events", pa.int64()), ("content", pa.binary())]
 )
-"""Rows that a worker returns. A segment is one in the columns of `FILES`. A part file, which has
-the events of many segments, is divided among consecutive rows in the other columns; the last of
-these rows has its number of events."""
+"""Rows that a Spark worker returns. A row describes one file, in the columns of `FILES`, or has a
+piece of a part file, in the other columns. A part file has the events of many segments of a day;
+its pieces are consecutive, and the row of its last piece has the number of events."""

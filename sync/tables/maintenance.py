@@ -41,7 +41,7 @@ COMMIT_EVERY: Final = timedelta(minutes=1)
 this time is repeated."""
 
 AHEAD: Final = timedelta(days=1)
-"""Time from now after which a day counts as in the future: a wrong time zone explains less."""
+"""Minimum time by which a future day is ahead: a clock in a wrong time zone is ahead by less."""
 
 _WRITER: Final = WriterProperties(compression="ZSTD", compression_level=3)
 

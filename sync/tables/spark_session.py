@@ -267,10 +267,10 @@ def _environment(java_home: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def spark_errors(log: Path | None) -> Iterator[None]:
-    """Raise errors of Spark in the block as a FleetError of one line; write messages to `log`.
+    """Convert each error of Spark in the `with` block to a FleetError with a text of one line.
 
-    What the JVM and its workers write to stderr goes to `log`, and so do stack traces of errors.
-    The log is overwritten, so it has the messages of one run. If it is None, nothing is redirected.
+    Stack traces of errors, and what the JVM and its workers write to stderr, go to the file `log`,
+    which is overwritten at the start. If `log` is None, nothing is redirected.
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException

@@ -61,7 +61,7 @@ class Request(NamedTuple):
 def assured_request(
     context: Context, to: str | None, body: bytes, msg_id: str, parsed: Element | None = None
 ) -> Request:
-    """Find a message's destination and charged bytes for `offer`, before the transaction."""
+    """Prepare the argument of `offer` before its transaction: find the destination and size."""
     destination, address = destinations.find(context, to)
     size = quota.charge(msg_id, body)
     return Request(body, size, destination, address, msg_id, sha256(body).digest(), parsed)
@@ -70,7 +70,7 @@ def assured_request(
 def acknowledged_request(
     context: Context, to: str | None, body: bytes, parsed: Element | None = None
 ) -> Request:
-    """Find a message's destination and charged bytes for `acknowledge`, before the transaction."""
+    """Prepare the argument of `acknowledge` before its transaction: find destination and size."""
     destination, address = destinations.find(context, to)
     size = quota.charge("", body)
     return Request(body, size, destination, address, parsed=parsed)

@@ -345,8 +345,8 @@ def hold(
 ) -> None:
     """Take a message into custody; no message may be held under its key yet.
 
-    Only `sender` may release the message if a newer session of the source has released this msgId:
-    perhaps an earlier process of the device, which ended unnoticed, offered the same message.
+    If another session of the source has released this msgId, and `generation` is not the newest, an
+    earlier process of the device may have offered it late: then only `sender` may release it.
 
     Args:
         recipient: the name of the account whose outbox reserves room for the message.
@@ -520,7 +520,7 @@ def _forget_released(tx: Transaction, held: HeldMessage, least: int) -> None:
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:
-    """Add `seconds` to the age of all messages stored until service second `before`."""
+    """Add `seconds` of time off to the age of messages stored by the service second `before`."""
     tx.run(_AGE, (seconds, before))
     tx.cache.pop(_IMAGE, None)
 

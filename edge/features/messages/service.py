@@ -107,7 +107,7 @@ def send(
 ) -> Refusal | None:
     """Send a plain message to an account or a session; return the refusal if it is refused.
 
-    If the sender may not reach the account, it is treated as if it did not exist.
+    An account that the sender may not reach is treated as if it did not exist.
     """
     relation = accounts.find_relation(tx, sender, to.local)
     if message.kind is MessageType.ERROR:

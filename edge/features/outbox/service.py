@@ -245,9 +245,9 @@ def send_ready(
     """Send all messages of an account's outbox that can be sent now.
 
     Args:
-        query_caps: whether to query sessions whose QoS support is unknown. If it is found at once,
-            hooks run; a caller that must finish a change first passes false.
-        queried: whether these sessions have just been queried.
+        query_caps: whether to ask sessions whether they support QoS, if this is not known. False if
+            the caller has not finished a change: a session whose support is found runs hooks.
+        queried: whether this has just been done.
     """
     limits = context.limits
     rows = outbox.find_sendable(tx, account, limits.outbox_window)

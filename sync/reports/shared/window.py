@@ -15,8 +15,8 @@ GAP_S: Final = 30 * 86_400.0
 """Minimum seconds without data: the data before such a gap can be left out (see `GAP_FACTOR`)."""
 
 GAP_FACTOR: Final = 3.0
-"""The data before a gap are left out if the gap is this many times as long as the period after it:
-a plot of a year can contain a month without data, but a plot of a week no years without data."""
+"""The data before a gap are left out if the gap is longer than this many times the period after it.
+So a plot of a year can contain a gap of a month, but a plot of a week no gap of years."""
 
 
 class Window(NamedTuple):

@@ -46,7 +46,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The files with the rows of a `Key`, below the tables' folder: none if there are no rows.
+    """The files with the rows of a `Key`, as paths below the tables' folder; may be empty.
 
     `attempt` names their folder; `kept_at` is when they became valid, in seconds since 1970.
     """
@@ -65,11 +65,11 @@ def content_of(first: int, end: int) -> str:
 
 
 def retired_contents(stored: Iterable[str], retired: int) -> list[str]:
-    """Return the contents (`Key.content`) into which summaries divide a day's first `retired` rows.
+    """Return the ranges (`Key.content`) that together cover the `retired` first rows of a day.
 
-    Retention removed these rows, and stored a summary of them each time. `stored` are the contents
-    of the day's stored summaries. If the summary of some rows is missing, the last content that is
-    returned covers these and all later retired rows, and is not in `stored`.
+    Retention removed these rows, in one or more runs; each run stored a summary of the rows that it
+    removed. `stored` are the ranges of the stored summaries. If one is missing, the last range that
+    is returned covers its rows and all later retired rows, and is not in `stored`.
     """
     ends: dict[int, int] = {}
     for content in stored:

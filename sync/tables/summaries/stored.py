@@ -1,9 +1,9 @@
 """Store the summaries of each day as Parquet, and compute those whose events have changed.
 
 Stored rows are identified by the content of the day's events (`sync.tables.summaries.index`) and by
-the summary's shape. If both are unchanged, the rows are read; otherwise they are computed from
-that day's events, for all summaries together, and written to a new folder that becomes valid with
-its index (`sync.tables.summaries.index`). An interrupted report leaves nothing that is valid; two
+`Summary.shape` (name, version and schema). If both are unchanged, the rows are read; otherwise they
+are computed from that day's events, for all summaries together, and written to a new folder, which
+is valid once its index is written. What an interrupted report leaves is ignored; two
 concurrent reports do the same work twice and agree.
 """
 

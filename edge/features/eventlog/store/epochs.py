@@ -97,7 +97,7 @@ def is_copy(tx: Transaction) -> bool:
 
 
 def mark_copy(tx: Transaction) -> None:
-    """Mark the database as a backup's copy, so that its gateway begins a new epoch at its start."""
+    """Mark a backup's copy: a gateway that starts with this database begins a new epoch."""
     meta.write(tx, COPY, "yes")
 
 

@@ -94,9 +94,10 @@ def mark_reported(tx: Transaction, lost: LostRange, seq: int) -> None:
 def delete_acknowledged(
     tx: Transaction, epoch: str, lane: str, first: int, last: int, declares: int | None
 ) -> None:
-    """Delete the ranges that the header or the events of an acknowledged segment report.
+    """Delete the ranges of which an acknowledged segment has informed the centre.
 
-    Its events are `first` to `last`. Its header declares losses up to `declares` (`None`: none).
+    Its events have the numbers `first` to `last`, and some may report ranges of earlier epochs. Its
+    header declares the ranges of its lane up to the number `declares`; `None` if there are none.
     """
     if declares is not None:
         tx.run(_DECLARED, (epoch, lane, declares))

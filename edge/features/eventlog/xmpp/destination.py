@@ -32,7 +32,7 @@ NO_EVENTS: Final = "the message has no log event, no sensor data and no JSON con
 
 
 class EventLogDestination:
-    """The gateway itself as the destination of messages."""
+    """The gateway itself as a destination: it stores the messages as events in the event log."""
 
     def acceptance(
         self, context: Context, _tx: Transaction, sender: Sender, _to: Jid

@@ -370,7 +370,7 @@ def find_orphans(tx: Transaction) -> list[OutboxRow]:
 
 
 def find_sent_to(tx: Transaction, account: str, session: str) -> list[OutboxRow]:
-    """Return the messages last sent to a session (a full JID) that will be sent again at `due`."""
+    """Return the messages last sent to a session (a full JID) that have a time `due` to repeat."""
     outbox = _image(tx).accounts.get(account)
     sent = () if outbox is None else tuple(outbox.sent.values())
     return [row for row in sent if row.session == session and row.due is not None]

@@ -107,7 +107,7 @@ def slot_of(publisher: str) -> int:
 def open_slots(
     slots: Iterable[int], members: Sequence[Member], slot_owners: Mapping[int, int]
 ) -> list[int]:
-    """Return those of `slots` from which an item without `avoid` could be assigned now."""
+    """Return those of `slots` whose member has room for an item now, if the item has no `avoid`."""
     pool = _Pool(members, Policy.HASH, None, slot_owners)
     return [slot for slot in slots if pool.of_slot(slot, None) is not None]
 

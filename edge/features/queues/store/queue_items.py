@@ -635,7 +635,7 @@ def reassignable(tx: Transaction, full: str) -> list[Item]:
 
 
 def reassignable_after_restart(tx: Transaction) -> list[Item]:
-    """Return up to `BATCH` `reassignable` items locked by sessions that no longer exist."""
+    """Return up to `BATCH` items, as `reassignable` does, of sessions that no longer exist."""
     return _items(tx, _REASSIGNABLE_AFTER_RESTART, (BATCH,))
 
 

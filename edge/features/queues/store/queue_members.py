@@ -445,7 +445,7 @@ def with_unknown_qos(
 
 
 def recount_locking(tx: Transaction, max_bytes: int) -> None:
-    """Remove ended subscriptions and recount locked items, after changes by another process."""
+    """Remove members without a subscription and recount items, after changes by another process."""
     write(tx)
     tx.run(_REMOVE_ENDED)
     _drop(tx)
