@@ -37,7 +37,7 @@ RETRY_INTERVAL: Final = 60.0
 FIRST_SAVE: Final = 1.0
 """Seconds from a start to the first save of the service seconds. Each further interval is twice
 as long, until heartbeats save them. So even if a gateway is switched off again and again, at
-least a third of each run is counted, if it takes longer than the first save."""
+least a third of each run that lasts longer than this is counted."""
 
 
 def resume_time(path: Path, at: ClockReading) -> Start:

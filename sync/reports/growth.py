@@ -72,8 +72,8 @@ TREND_D: Final = 30
 """Number of latest days that determine the trend of a folder's size."""
 
 POINT_S: Final = 21_600.0
-"""Length of a period in seconds. The greatest size of a folder in each period is one point of the
-trend: so a short history has enough points, and one of `TREND_D` days has 120."""
+"""Seconds between two points of a trend: each is the greatest size of a folder in this time. So a
+short history has enough points, and one of `TREND_D` days has 120."""
 
 MIN_POINTS: Final = 6
 """Minimum points (see `POINT_S`) of a trend: from fewer, its confidence interval is useless."""

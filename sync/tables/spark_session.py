@@ -58,9 +58,9 @@ LISTING_TASKS: Final = 32
 for 2,000 files this takes longer than to read them."""
 
 SORTED_ROWS: Final = 65_536
-"""Rows that a sort holds before it spills to disk, some 16 MB of events. With 1 GB for the driver,
-each of two tasks has at least 54 MB, each of four 27 MB. A sort that takes all memory makes the
-window functions before it in the same task fail."""
+"""Rows that a sort holds before it spills to disk: some 16 MB of events. With a heap of 1 GB, each
+of two concurrent tasks has at least 54 MB, each of four 27 MB. If a sort took all of this, the
+window functions before it in the same task would fail."""
 
 LISTED_LOCALLY: Final = 2 * BATCH_FILES
 """Maximum number of paths on the driver's disk that the driver lists itself: for the files of a

@@ -239,7 +239,7 @@ def acknowledge(
 def return_unacknowledged(
     context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]
 ) -> None:
-    """Send another session, if any, the stored messages that an ended one did not acknowledge."""
+    """Send stored messages that an ended session did not acknowledge to another one, if any."""
     tx.wake_at(tx.now.service)  # some may have expired while the session had them
     for account in offline.find_accounts(tx, rows):
         flush_to_best(context, tx, account)

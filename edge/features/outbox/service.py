@@ -101,7 +101,7 @@ _REQUESTS: Final[dict[tuple[int, str], Request]] = {
     (2, State.OFFERED): Request.ASSURED,
     (2, State.RELEASED): Request.DELIVER,
 }
-"""The request to which the answer is awaited, by the level and the state of its message."""
+"""The request that a message's recipient has to answer, by the message's QoS level and state."""
 
 
 class QosRequest(NamedTuple):

@@ -21,7 +21,7 @@ KNOWN: Final = frozenset({sasl.EXTERNAL, *sasl.SCRAM, sasl.PLAIN})
 
 
 class Profile(NamedTuple):
-    """A SASL profile: its namespace, and the states in which the client has to answer."""
+    """A SASL profile: its namespace, and the states that await a first message or a proof."""
 
     namespace: str
     prompted: State

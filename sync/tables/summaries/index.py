@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from sync.tables.storage import File, Storage
 
 FOLDER: Final = "summaries"
-"""The folder of `ATTEMPT/SUMMARY/of=DAY/FILE`; ATTEMPT is the random name of one computation."""
+"""The folder of all `ATTEMPT/SUMMARY/of=DAY/FILE`. Each computation has a random ATTEMPT."""
 
 GRACE_S: Final = 3_600
 """Seconds for which replaced files are kept: a report that began before the replacement may still
