@@ -38,7 +38,7 @@ EMPTY: Final = BufferSize(0, 0)
 
 
 class SendShares:
-    """Limits each sender's share of a session's send buffer, which has `size` stanzas and bytes."""
+    """Use and limits of each sender's share of a session's buffer of `size` stanzas and bytes."""
 
     __slots__ = ("_all_limit", "_by_sender", "_each_limit", "used")
 
