@@ -50,13 +50,13 @@ DEPTH_INTERVAL: Final = 300.0
 an hour, which is six events."""
 
 _LOGGED_KEY: Final = "certificates_told"
-"""The key in `meta` of the time of the last log of expiring certificates, in ms since 1970 UTC."""
+"""The key in `meta` of when expiring certificates were last logged, in ms since 1970 UTC."""
 
 _OPTIONS: Final = {
     "connections": "unauthenticated",
     "authentication_limit": "authenticate_failures",
 }
-"""The option in `[limits]` for each refusal rule that does not have the name of its option."""
+"""The option in `[limits]` of each refusal rule whose name differs from the option's."""
 
 
 def _limit_of(limits: Limits, rule: str) -> int | None:

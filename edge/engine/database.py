@@ -86,7 +86,7 @@ class Send(NamedTuple):
 
 
 class NeedsDatabase(Exception):
-    """A unit of work that runs in memory needs an SQL statement; it is undone and runs again."""
+    """A unit of work in memory needs SQL: it is undone, and runs again with a connection."""
 
 
 class Transaction:

@@ -328,8 +328,8 @@ class Hooks:
     on_unavailable: list[SessionHook] = field(default_factory=list)
     """Run when a session has sent unavailable presence."""
     on_caps_known: list[SessionHook] = field(default_factory=list)
-    """Run when the entity capabilities of a session that is not eligible for its account's messages
-    (`on_available`) become known."""
+    """Run when the entity capabilities of a session become known, unless it is eligible for its
+    account's messages: then `on_available` runs."""
     on_detached: list[SessionHook] = field(default_factory=list)
     """Run when a session has lost its connection and can be resumed."""
     on_resumed: list[SessionHook] = field(default_factory=list)
@@ -356,8 +356,8 @@ class Hooks:
     on_overflow: list[OverflowHook] = field(default_factory=list)
     """Run when a session has no room for stanzas of other sessions."""
     on_rejected_stanza: list[RejectionHook] = field(default_factory=list)
-    """Run for each stanza that a session did not receive or has no room for, if the database failed
-    to store it."""
+    """Run for each stanza that a session did not receive, or had no room for, and that the database
+    then failed to store."""
     _events: dict[Event[Any], list[Callable[..., None]]] = field(default_factory=dict)
 
     def add(self, table: dict[K, V], key: K, value: V) -> None:
@@ -368,7 +368,7 @@ class Hooks:
         table[key] = value
 
     def other_iq_answer(self, handler: AnswerHandler) -> None:
-        """Register the handler of results and errors that answer no iq of the gateway's own."""
+        """Register the handler of results and errors that answer none of the gateway's own iqs."""
         self.add(self.stanza_handlers, "answer", handler)
         self.other_answer = handler
 

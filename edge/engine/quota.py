@@ -144,7 +144,7 @@ OFFLINE_LIMITS: Final = LimitNames("offline_{}", "offline_{}_per_source", "offli
 refused."""
 
 OUTBOX_LIMITS: Final = LimitNames("outbox_{}_per_account", "outbox_{}_per_source", "outbox_{}")
-"""The limits of guaranteed messages that wait in an account's outbox."""
+"""The option names of the limits of guaranteed messages that wait in outboxes."""
 
 
 def exceeded_waiting_limit(

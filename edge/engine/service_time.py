@@ -74,8 +74,8 @@ class SavedTime(NamedTuple):
         boot: the boot's id, empty if nothing was saved yet.
         uptime: the machine uptime, in seconds.
         trusted: the last moment at which the wall clock was synchronised.
-        before: set while the time for which the gateway was off is unknown; that time is
-            added to the age of rows stored until this service second, once it is known.
+        before: set while it is unknown for how long the gateway was off. Once that is known, it is
+            added to the age of the rows that were stored until this service second.
         clean: whether the run ended cleanly.
     """
 

@@ -59,7 +59,7 @@ class Device(NamedTuple):
 class DeviceStatus(NamedTuple):
     """A device, its state (such as `ONLINE`), and its sessions, the newest first.
 
-    `device.seen` is the latest `seen` of these sessions, or that of the database if there is none.
+    `device.seen` is when a session last sent something or, if unknown, the time in the database.
     """
 
     device: Device

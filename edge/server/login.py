@@ -38,8 +38,7 @@ MAX_TEXT: Final = 64
 many as the name of a device may have."""
 
 _LOOKED_UP: Final = frozenset({ATTEMPT_FAILED, "temporary-auth-failure"})
-"""The failure conditions for which the event log has a more precise cause, which the peer does not
-learn."""
+"""Failure conditions that do not tell the peer the precise cause; the event log has it instead."""
 
 LIMIT: Final = "authentication_limit"
 """The rule (see `refusal_counters`) for logins that are refused without a check of the password,

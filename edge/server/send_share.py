@@ -58,7 +58,7 @@ class SendShares:
         self._count(sender, 1, size)
 
     def remove(self, sender: bytes, size: int) -> None:
-        """Subtract a stanza that was removed from the buffer from what its sender uses."""
+        """Stop counting a stanza that was removed from the buffer."""
         self._count(sender, -1, -size)
 
     def _count(self, sender: bytes, stanzas: int, size: int) -> None:

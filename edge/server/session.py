@@ -360,7 +360,7 @@ class Session:
         return not self.ended
 
     def count_unacknowledged(self, size: int) -> None:
-        """Add to the unacknowledged bytes of the session and of all sessions."""
+        """Add `size` to the unacknowledged bytes of the session, and to those of all sessions."""
         if not self.ended:  # the whole count was removed at the end
             self.unacknowledged_bytes += size
             self._context.unacknowledged_bytes += size

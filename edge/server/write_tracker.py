@@ -28,7 +28,7 @@ Token: TypeAlias = Receipt | Relayed | None
 
 
 class PendingWrite(NamedTuple):
-    """A stanza in the write buffers, and its origin."""
+    """A stanza in the write buffers; `token` is its origin."""
 
     stanza: bytes
     token: Token

@@ -65,8 +65,8 @@ _OVERLAP = {
     _Context.DOUBLE: 0,
     _Context.CDATA: len(b"]]"),
 }
-"""The number of last bytes, by context, that can be the beginning of what is searched for; they are
-read again together with the next bytes."""
+"""By context, how many last bytes of the input may begin a delimiter that is not complete yet.
+They are read again with the next bytes."""
 
 
 class Scanner:

@@ -47,7 +47,7 @@ class Attack(NamedTuple):
         return f"127.0.0.{self.address}"
 
     def is_refused(self, counts: Counts, rate: float) -> bool:
-        """Return whether the gateway has refused an attack of `rate` stanzas per second."""
+        """Return whether an attack with these counts, at `rate` stanzas per second, was refused."""
         if self.answered:
             return counts.refused + counts.closed > 0
         return counts.sent >= _UNANSWERED_S * rate

@@ -82,7 +82,7 @@ class JobState(Enum):
     DONE = "done"
     """The service confirmed the deletion, and the work is committed."""
     UNDONE = "undone"
-    """The item returned to the queue before it was deleted; another worker may get it."""
+    """The item went back to the queue before the service deleted it; another worker may get it."""
 
 
 class JobCounter(Enum):

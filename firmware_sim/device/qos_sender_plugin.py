@@ -55,7 +55,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request of quality of service.
+    """A request of the protocol `urn:xmpp:qos`, such as `assured` or `deliver`.
 
     `message` is the text of a `<message/>` with its namespaces declared. It is sent unchanged, so
     that retransmissions are identical. `deliver` has no message, and `acknowledged` no `msg_id`.

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class MessageInFlight:
-    """A message in flight and its next action. At `due`, this is taken or a pending answer expires.
+    """A message in flight and its next action.
 
+    `due` is when the action is taken or, if an answer is pending, when the wait for it times out.
     `held` is whether an error of type `wait` delays the message.
     """
 

@@ -26,7 +26,7 @@ _TEXTS: Final = {
 
 
 def logs(plan: Plan, *, faulty: bool) -> Stream:
-    """Generate all log events in order; with `faulty`, the version `FAULTY` logs more errors."""
+    """Generate all log events in order; if `faulty`, software version `FAULTY` logs more errors."""
     dice = plan.chance("logs")
     number = 0
     for run in plan.life.runs:

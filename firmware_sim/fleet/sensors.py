@@ -62,7 +62,7 @@ _LATENCY: Final = (4.0, 0.6)  # of the logarithm of milliseconds in custody: mea
 
 
 def device(plan: Plan, place: int) -> str:
-    """Return the JID of a sensor's device; `place` is the type's index in `SORTS`."""
+    """Return the JID of the device with a sensor of the type `SORTS[place]`."""
     return f"{SORTS[place].name}-{place + 1}@{plan.name}/fw"
 
 

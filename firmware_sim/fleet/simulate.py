@@ -63,7 +63,7 @@ class Fleet:
         return self.settings.end + _AFTER_MS
 
     def truth(self) -> dict[str, Any]:
-        """Return the content of `truth.json`."""
+        """Return the content of `truth.json`: what correct reports of the fleet contain."""
         settings = self.settings
         return {
             "version": VERSION,

@@ -118,7 +118,7 @@ class _Run:
         self.fair = {worker.name: worker.done() for worker in self.workers}
 
     async def fail(self) -> None:
-        """Process the second half of the items with faults; wait until all are deleted or dead."""
+        """Publish the remaining items while faults occur; wait until all are deleted or dead."""
         settings = self.settings
         gateway = self.stage.gateway
         killing = gateway.kill_often(settings.kills, settings.seconds, settings.seed)

@@ -27,8 +27,8 @@ CALM_MS: Final = 2 * MAX_REPEAT_MS
 """Time in ms without an alert after which a subject no longer counts as failing repeatedly."""
 
 HOLD_MS: Final = 3_600_000
-"""Delay in ms of an alert about a problem that is known from delayed segments: the rest of a day's
-backlog arrives in this time. Segments of a gateway whose clock is behind seem delayed, too."""
+"""Delay in ms of an alert if delayed segments show the problem: a day's backlog arrives in this
+time, and may show its end. Segments of a gateway whose clock is behind seem delayed, too."""
 
 FORGET_MS: Final = 30 * DAY_MS
 """Time in ms without new data after which a subject is no longer monitored, and its alert ends."""

@@ -66,7 +66,7 @@ class FleetFolder:
     pki: Path = field(init=False)
     """The centre's certificate authority and its server certificate."""
     gateways: Path = field(init=False)
-    """The enrolment record of each gateway."""
+    """The folder of the gateways' enrolment records."""
     incoming: Path = field(init=False)
     """Unfinished files, in folders for uploads, resumable uploads and imports."""
     landing: Path = field(init=False)

@@ -24,7 +24,7 @@ from sync.tables.part_files import PartFile
 from sync.tables.storage import File, Storage
 
 PIECES: Final = ("path", "sha256", *PartFile._fields)
-"""The columns of `DECODED` from which part files are assembled."""
+"""The columns of `DECODED` that name the files that were read and have the pieces of part files."""
 
 _FILE: Final = pa.schema(
     [
@@ -54,9 +54,9 @@ class LocalFiles:
         return rows
 
     def pieces(self, chosen: Collection[str] | None) -> Iterator[dict[str, Any]]:
-        """Yield the columns `PIECES` of the decoded rows. These columns contain the part files.
+        """Yield the columns `PIECES` of the decoded rows.
 
-        With `chosen`, only the files with these paths are included; they are decoded once more.
+        With `chosen`, decode the files with these paths once more, and no others.
         """
         decoded = self._decoded if chosen is None else decode_files(self._read(chosen))
         for batch in decoded:

@@ -32,8 +32,8 @@ MIN_PAUSE_S: Final = 1.0
 more often than that."""
 
 LOG_BYTES: Final = 4 * 1024 * 1024
-"""Size in bytes above which the log is truncated. As many of its last bytes are copied, through
-memory, to a second file: more than 20,000 lines, some days."""
+"""Size in bytes above which the log is truncated. Its last `LOG_BYTES` are first copied to a
+second file, through memory. They have more than 20,000 lines, the log of some days."""
 
 _STDERR: Final = 2
 

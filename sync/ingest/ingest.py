@@ -43,7 +43,7 @@ the batch is in the table `events`, and not yet in `segments`. At `filed`, the f
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """The result of an ingest: the number of committed batches, and the sum of their counts."""
+    """The result of an ingest: the number of batches, and the counts of their files and events."""
 
     batches: int
     counts: Counts

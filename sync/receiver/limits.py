@@ -147,8 +147,8 @@ class ReceiverLimits:
     space as often; measuring 100,000 files takes a second."""
 
     partials_per_gateway: int = 4
-    """Maximum number of partial uploads kept for one gateway: as many as `uploads_per_gateway`, of
-    at most 64 MiB in total. The oldest interrupted one is removed for a new one."""
+    """Maximum number of partial uploads of one gateway, equal to `uploads_per_gateway`. They use
+    at most 64 MiB. To make room for a new one, the oldest interrupted one is removed."""
 
     partial_max_age_s: float = 24 * 3600.0
     """Seconds for which an interrupted upload is kept. A gateway whose link is back resumes within

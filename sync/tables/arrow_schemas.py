@@ -114,7 +114,7 @@ EVENTS: Final = _schema(EVENT_COLUMNS)
 """A row of the table `events`, without its day."""
 
 FILES: Final = _schema(FILE_COLUMNS)
-"""A row for each decoded file: the table `segments` without the columns `fate` and `batch`."""
+"""A row about one decoded file, with the columns of `SEGMENTS` except `fate` and `batch`."""
 
 SEGMENTS: Final = _schema(SEGMENT_COLUMNS)
 """A row of the table `segments`."""

@@ -262,7 +262,7 @@ class FleetTables:
     def commit(
         self, snapshot: Snapshot, batch: Batch, on_events: Callable[[], None] = lambda: None
     ) -> None:
-        """Add a batch that was judged by the ledger of `snapshot`, and whose files are durable.
+        """Add a batch that was checked against the ledger of `snapshot`. Its files must be durable.
 
         `on_events` runs between the commits to `events` and `segments`. Adds nothing and raises
         LeaseError if a batch was committed after `snapshot`, FileNotFoundError if a file is gone.

@@ -111,7 +111,7 @@ logger.native.level = error
 def settings(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return all settings of a session on this machine; `extra` takes precedence.
 
-    Only here are local files used without checksums: S3A and YARN need them with checksums.
+    Here, local files are used without checksums; `submitted_settings` keeps them for S3A and YARN.
     """
     return (
         {

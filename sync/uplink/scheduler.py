@@ -12,7 +12,7 @@ from sync.segment.records import LANES
 from sync.uplink.interfaces import SendOrder
 
 _CURRENT_AFTER_OUTAGE: Final = len(LANES)
-"""Number of segments that count as current after an outage: the newest of each lane."""
+"""Number of segments after an outage that are not sent as backlog: the newest of each lane."""
 
 
 class UploadScheduler:

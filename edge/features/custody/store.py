@@ -526,7 +526,7 @@ def age(tx: Transaction, before: float, seconds: float) -> None:
 
 
 def load(tx: Transaction) -> None:
-    """Read the rows into the image, if it is not in memory."""
+    """Load the image of the custody rows, if it is not in memory yet."""
     _image(tx)
 
 

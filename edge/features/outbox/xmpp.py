@@ -212,7 +212,7 @@ class AccountDestination:
     def room_now(
         self, context: Context, tx: Transaction, message: Message, _contents: Contents
     ) -> ExceededLimit | None:
-        """Return the limit that the message would exceed, if no room is reserved for it yet."""
+        """Return the limit that the message would exceed, if it has no room reserved by custody."""
         return None if message.since is not None else self.room_to_hold(context, tx, message)
 
     def deliver(

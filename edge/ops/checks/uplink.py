@@ -27,7 +27,7 @@ LONG_SILENCE: Final = 24 * 3600.0
 STUCK: Final = 3.0
 """Multiple of `uplink.segment_age` above which the age of an unsealed event is reported.
 
-Events are normally sealed at the age `uplink.segment_age`; a failed attempt is repeated.
+Events are normally sealed when they are `uplink.segment_age` old, or later if an attempt fails.
 """
 
 HALF: Final = 0.5

@@ -12,7 +12,7 @@ AHEAD_S: Final = 86_400.0
 """Seconds after now beyond which times are not shown. A wrong time zone adds only some hours."""
 
 GAP_S: Final = 30 * 86_400.0
-"""Minimum seconds without data: the data before such a gap can be left out (see `GAP_FACTOR`)."""
+"""Seconds without data above which earlier data are left out, if `GAP_FACTOR` is exceeded, too."""
 
 GAP_FACTOR: Final = 3.0
 """The data before a gap are left out if the gap is longer than this many times the period after it.

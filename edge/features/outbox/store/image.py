@@ -106,7 +106,7 @@ class _Timers:
             heapify(self._entries)
 
     def first(self) -> float | None:
-        """Return the earliest time of all rows, or `None` if no row has a time."""
+        """Return the earliest time that `moment` gives for a row, or `None` if no row has one."""
         entries = self._entries
         while entries and not self._is_current(entries[0]):
             heappop(entries)

@@ -410,7 +410,7 @@ def age(tx: Transaction, before: float, seconds: float) -> None:
 
 
 def load(tx: Transaction) -> None:
-    """Read the rows into the image, if it is not in memory."""
+    """Load the image of the outbox's rows, if it is not in memory yet."""
     _image(tx)
 
 

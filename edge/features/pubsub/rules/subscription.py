@@ -58,8 +58,8 @@ _FIXED_BY_KIND: Final = {
     SubscriptionKind.QUEUE: {**_FIXED, **_DELIVERS, QOS: ("0",), EXPIRE: ("", PRESENCE)},
     SubscriptionKind.SHARE: {**_FIXED, **_DELIVERS},
 }
-"""Options that cannot be changed, by kind of subscription, with the values that are accepted
-because clients send them."""
+"""By kind of subscription, the options that cannot be changed. A request may contain them only with
+these values, which clients send."""
 
 
 class InvalidSubscriptionOption(ValueError):

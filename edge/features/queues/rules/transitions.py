@@ -80,7 +80,7 @@ _COMES_BACK: Final = frozenset({Outcome.READY, Outcome.READY_FOR_ANOTHER})
 
 
 def kind(qos: int | None) -> Kind:
-    """Return the kind of a share's items at a member's QoS, or of a queue node's items (`None`)."""
+    """Return the kind of items: of a share at a member's `qos`, or (`None`) of a queue node."""
     if qos is None:
         return Kind.NODE
     return (Kind.SHARE_0, Kind.SHARE_1, Kind.SHARE_2)[qos]

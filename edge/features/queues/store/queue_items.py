@@ -584,7 +584,7 @@ def next_ready_of_slot(tx: Transaction, queue: int, slot: int, limit: int) -> li
 
 
 def slot_owners(tx: Transaction, queue: int) -> Mapping[int, int]:
-    """Return, by slot (see `assignment.SLOTS`), the subscription that has its locked items."""
+    """Return which subscription has the locked items of each slot (see `assignment.SLOTS`)."""
     return dict(tx.rows(_SLOT_OWNERS, (queue,)))
 
 

@@ -157,7 +157,7 @@ class _Member:
 
     @property
     def counts(self) -> _Counts:
-        """Values of the columns that change: `in_flight` to `turn`."""
+        """The values of the columns that change, from `in_flight` to `turn`."""
         return self.in_flight, self.mine, self.bytes, self.free, self.stalled, self.turn
 
     @counts.setter
@@ -181,7 +181,7 @@ class _Member:
         return session.qos == "" and bool(self.plain)
 
     def connected(self) -> ConnectedMember:
-        """Return the member for `assign`; if it has no room, `capacity` is set to `in_flight`."""
+        """Return the member for `assign`. If it has no room, its `capacity` equals `in_flight`."""
         capacity = self.capacity if self.free else self.in_flight
         member = Member(self.subscription, self.full, capacity, self.in_flight, self.turn)
         return ConnectedMember(member, self.generation)
