@@ -123,8 +123,8 @@ def generate_password() -> str:
 
 
 def prepare(password: str) -> str:
-    """Apply SASLprep (RFC 4013) to a password; unassigned characters are refused, as for stored
-    strings.
+    """Apply SASLprep (RFC 4013) to a password; refuse unassigned characters, as the RFC prescribes
+    for stored strings.
 
     Raises:
         PasswordError: the password is empty, too long, or has prohibited characters.

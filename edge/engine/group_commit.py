@@ -273,9 +273,9 @@ class Store:
         return cls(writer, reader, clock, bounds, guard)
 
     def set_limits(self, bounds: UnitLimits, max_bytes: int) -> None:
-        """Change the limits that were given to `open`, except for the size of the database file.
+        """Change the limits that were given to `open`.
 
-        A unit of work must have changed that by `space.set_max_bytes` before.
+        A unit of work must have passed the same `max_bytes` to `space.set_max_bytes` before.
         """
         self._bounds = bounds
         self._guard.set_max_bytes(max_bytes)

@@ -1,7 +1,7 @@
 """Talk to a running gateway over its control socket, `DIR/control.sock`.
 
 Only the owner of the folder can connect. A request is one line; its answer is one line of JSON. The
-answer to a `Listen` request is a line for each item, until the connection ends.
+answer to a `Listen` request is a line for each published item, until the connection ends.
 `edge.server.control_server` answers the requests.
 """
 

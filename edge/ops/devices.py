@@ -170,7 +170,7 @@ def revoke(folder: Path, name: str) -> int:
 
 
 def set_downgrade(folder: Path, name: str, downgrade: bool) -> bool:
-    """Set whether a device without quality of service receives messages as plain ones.
+    """Set whether a device that does not support QoS receives guaranteed messages as plain ones.
 
     A running gateway delivers waiting messages within seconds. Returns whether the setting changed.
     Raises `SetupError` if the device does not exist or the gateway is a component.

@@ -68,7 +68,7 @@ class LoginThrottle:
     """The recent failures of logins, in leaky buckets.
 
     Args:
-        keys: maximum remembered addresses, and as many accounts and pairs of both.
+        keys: maximum number of remembered addresses, of accounts, and of pairs of both.
     """
 
     def __init__(self, limits: Limits, keys: int = KEYS) -> None:

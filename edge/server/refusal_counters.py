@@ -121,10 +121,10 @@ class RefusalLog:
         limit: int | None = None,
     ) -> None:
         """Log a failed login immediately if it is the first of its kind in `limits.refusal_window`
-        seconds and few were logged (`LOGINS_AT_ONCE`); otherwise count it.
+        seconds and `LOGINS_AT_ONCE` is not reached; otherwise count it.
 
         If the store cannot log it now, it is counted and written to the journal. `tags` are the
-        event's details. `now` is the event loop's time.
+        event's details, `limit` the exceeded limit. `now` is the event loop's time.
         """
         detailed = refusals.with_details(rule, reason, tags)
         kinds = self._recent_kinds(now)

@@ -149,8 +149,8 @@ class TlsServer:
         Args:
             plain: the connection's transport.
             hello: with direct TLS, the client's first message, which was read before.
-            on_distrust: called if a certificate is refused, with the rule to log it by and the
-                reason; the rule is `authentication` for the client's, `tls` for the gateway's.
+            on_distrust: called with a rule and a reason to log if the client's certificate is
+                refused (rule `authentication`) or the client refuses the gateway's (`tls`).
         """
         async with self._slots:
             self.active_handshakes += 1

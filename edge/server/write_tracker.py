@@ -16,8 +16,8 @@ STANZA_OVERHEAD: Final = 128
 
 
 class Relayed(NamedTuple):
-    """The token of a stanza from another session: the sender's bare JID, spelled as in the stanza,
-    and the bytes that count in the sender's share (`send_share`)."""
+    """The origin of a stanza that another session sent: the sender's bare JID, as written in the
+    stanza, and the bytes that count towards the sender's share of the buffer (`send_share`)."""
 
     sender: bytes
     size: int

@@ -37,7 +37,7 @@ class MessageInFlight:
 
 
 class Transmission(NamedTuple):
-    """A message and the request to send for it, after the outbox has stored `changes()`."""
+    """A message and the request to send for it; first, store the `changes()` of the window."""
 
     message: Message
     action: Action

@@ -1,7 +1,7 @@
 """Write a simulated fleet to a folder: segments, with arrival times as mtimes, and `truth.json`.
 
-The layout below `segments/` is that of the centre's landing. Before `.seg`, the names
-of copies have a word: `again` (repeated), `copy` (of a copied card), or the kind of damage.
+The layout below `segments/` is that of the centre's landing. Names of repeated,
+contradicting and damaged files have a word before `.seg`: `again`, `copy`, or the kind of damage.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ class CustodyEvidence:
 class CustodyVerdict:
     """The numbers of messages by outcome and level (0, 1, 2), and the faults by name.
 
-    `waiting` is the number of messages that the gateway keeps for absent devices, `expected` the
-    same according to the senders. `waiting` must be from `expected` to `expected + repeated`.
+    `waiting` is the number of messages that the gateway keeps for absent devices. The senders'
+    records explain `expected` of them, and up to `repeated` more: repeated offers of level 1.
     """
 
     counts: Mapping[str, tuple[int, int, int]]

@@ -74,7 +74,7 @@ class WorkersPlan:
         workers: number of workers of the queue.
         items: number of items to publish to the queue.
         members: number of members of each share; there is one share for each QoS (`LEVELS`).
-        faults: the fraction (0 to 1) of deliveries with a fault, in the second half.
+        faults: the fraction (0 to 1) of faulty deliveries of the second half of the queue's items.
     """
 
     seed: int

@@ -35,7 +35,7 @@ COMMAND: Final = (sys.executable, "-m", "sync.cli", "ingest")
 
 @dataclass(frozen=True, slots=True)
 class IngestPlan:
-    """Seconds between checks for segments, folder for a report (None for none), and the command."""
+    """Seconds between checks for segments, report folder (None: no report), and ingest command."""
 
     every_s: float
     report: Path | None = None

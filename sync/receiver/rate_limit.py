@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _MAX_BUCKETS: Final = 1_024
-"""Number of buckets at which full ones are discarded; a later request gets a new, full one."""
+"""Number of buckets at which full ones are discarded; this loses nothing: new ones are full."""
 
 
 @dataclass(slots=True)

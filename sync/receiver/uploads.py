@@ -40,7 +40,7 @@ class UploadHeaders(NamedTuple):
 
 
 def parse_upload_headers(request: web.Request, max_bytes: int) -> UploadHeaders:
-    """Read and check the headers of a PUT; its whole body may have at most `max_bytes` bytes.
+    """Read and check the headers of a PUT; the whole upload may have at most `max_bytes` bytes.
 
     `Content-Range` of a resumed upload must name the rest of the body (RFC 9110, 14.4). Raises
     HttpError.

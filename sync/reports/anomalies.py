@@ -115,8 +115,8 @@ FLAT_S: Final = 21_600.0
 """Minimum seconds of a flat line: on a calm night, readings can be equal for hours."""
 
 VARIES: Final = 0.5
-"""Minimum fraction of a sensor's other hours, at the same times of day as a flat line, in which its
-value varied. With fewer, the line does not count: the sensor often rests, like a lamp at night."""
+"""A flat line is compared with the sensor's other hours at the same times of day. It counts only if
+the value varied in at least this fraction of them: a lamp, for example, often rests at night."""
 
 MIN_COMPARED: Final = 6
 """Minimum number of hours that a flat line is compared with (see `VARIES`), to judge it."""

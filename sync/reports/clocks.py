@@ -107,8 +107,8 @@ ODD_STEPS: Final = 3
 daemons step once, and then slew."""
 
 SETTLE_S: Final = 600.0
-"""Seconds that a time service takes at most from setting the clock to reporting it synchronised. A
-step is odd if the clock is not synchronised in this time."""
+"""Maximum seconds that a time service takes from setting the clock to reporting it synchronised. A
+clock step is odd if no synchronised time follows it within these seconds."""
 
 UNSYNCHRONISED_S: Final = 3_600.0
 """Seconds without synchronisation on one day beyond which a clock is `unsynchronised`: finding time

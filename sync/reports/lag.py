@@ -47,8 +47,8 @@ RESOLUTION: Final = 0.02
 rows, while steps of a millisecond would make nearly one row for each event."""
 
 BACKLOG_S: Final = 7_200.0
-"""Seconds of median lag beyond which a link does not keep up. An outage of the link delays less
-than half of the events, and a clock that is off by an hour causes no more than that."""
+"""Seconds of median lag beyond which a link does not keep up. Neither an outage of the link, which
+delays less than half of the events, nor a clock that is off by an hour has so much median lag."""
 
 HISTOGRAM: Final = schema(gateway=TEXT, clock=FLAG, step=INTEGER, lag_ms=INTEGER, events=INTEGER)
 """Number of events whose lag is in a step, and the greatest of these lags in ms; `clock` is as in

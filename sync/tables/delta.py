@@ -129,7 +129,7 @@ class Day:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The two tables at versions with the same batches; None for a table that does not exist."""
+    """The tables `events` and `segments` after the same batch; None for one that does not exist."""
 
     storage: Storage
     events: DeltaTable | None

@@ -73,8 +73,8 @@ because a report reads the stored summaries of all events."""
 
 QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 """JVM options for the simplest compiler and garbage collector: with the defaults, half of the
-processor time of a short report is spent on optimising code that runs once. The code cache has the
-default compiler's size: all reports together need more than the simplest compiler's 48 MB."""
+processor time of a short report is spent on optimising code that runs once. The code cache is set
+to 240 MB because the simplest compiler's default, 48 MB, is too small for all reports together."""
 
 QUICK: Final = {
     "spark.sql.codegen.wholeStage": "false",

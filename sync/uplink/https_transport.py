@@ -76,7 +76,7 @@ class HttpsTransport:
     async def high_watermarks(
         self, gateway: str, epoch: str
     ) -> Mapping[str, HighWatermark] | Outcome:
-        """Query the centre's last number and digest of each lane of an epoch."""
+        """Query the centre's last sequence number and digest of each lane of an epoch."""
         request = Request("GET", f"/v1/gateways/{gateway}/epochs/{epoch}")
         response = await self._client.send(request)
         if isinstance(response, TemporaryFailure):

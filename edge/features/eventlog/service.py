@@ -28,7 +28,7 @@ from edge.features.messages.rules import MessageType
 from edge.features.messages.service import AccountMessage
 
 SPARE_ROOM: Final = 15
-"""Spare room, in events, that a lane must have for each event of a message after the first.
+"""Free room, in events, that a lane must keep per event of a message, the first event excepted.
 
 A message with many events is refused earlier than one with few, so that senders of few events still
 find room. At most half the lane is kept free.

@@ -215,8 +215,8 @@ def exceeded_limit(
     Args:
         source: the sender's bare JID; `None` for the publish-subscribe service. The limits for one
             source do not apply to this service, because it sends the notifications of all
-            publishers. The part of the outbox that is reserved for sources with few waiting
-            messages stays free for such sources.
+            publishers. It cannot use the part of the outbox that is reserved for sources with few
+            waiting messages.
         size: the bytes that the message would count towards limits.
     """
     limits = context.limits

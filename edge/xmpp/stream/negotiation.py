@@ -45,7 +45,7 @@ from edge.xmpp.stream.sasl_attempt import Profile, SaslAttempt
 from edge.xmpp.stream.states import FROM_PEER, TRANSITIONS, WAITING, Input, Rule, State
 
 MAX_SASL_FAILURES: Final = 3
-"""Maximum failed authentication attempts per stream, which then ends; RFC 6120, section 6.4.5
+"""Number of failed authentication attempts after which the stream ends; RFC 6120, section 6.4.5
 recommends 2 to 5."""
 
 MAX_BIND_FAILURES: Final = 5
@@ -180,7 +180,7 @@ class Negotiation:
 
     def bound(self, full_jid: str, enabled: bytes = b"") -> list[Action]:
         """Continue after `Bind`: the session is registered under this full JID. `enabled` is the
-        answer to the action's `enable`."""
+        answer to `Bind.enable`, the request to enable stream management."""
         return self._step(Input.BIND_DONE, (full_jid, enabled))
 
     def bind_refused(self, error: StanzaError) -> list[Action]:

@@ -99,7 +99,7 @@ class _Timers:
         self._entries: list[tuple[float, int]] = []
 
     def add(self, moment: float, row: int) -> None:
-        """Set the time of a row, given by number, to `moment`."""
+        """Set the time of the row with the number `row` to `moment`."""
         heappush(self._entries, (moment, row))
         if len(self._entries) > 2 * len(self._rows) + STALE_ENTRIES:
             self._entries[:] = set(filter(self._is_current, self._entries))

@@ -38,7 +38,7 @@ class SubscriptionStanza(NamedTuple):
 class RosterPush(NamedTuple):
     """A roster push: a changed item, for the session with the full JID `to`.
 
-    An item that is not listed was removed. `version` is the new version of the roster.
+    If `item.listed` is false, the contact was removed. `version` is that of the changed roster.
     """
 
     to: str

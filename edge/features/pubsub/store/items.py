@@ -144,8 +144,8 @@ def put(
         payload: the payload; empty if there is none.
         size: the bytes charged for the item (`charge`).
         expires: the service second at which the item expires; `None` if it does not expire.
-        excess: how many items to remove, counting the replaced item, if any; the others are the
-            oldest ones. A replaced item is removed even if `excess` is 0 or less.
+        excess: how many items to remove in all: the replaced item, if any, and then the oldest
+            ones. A replaced item is removed even if `excess` is 0 or less.
     """
     known = _known(tx, node_id)
     row = row_numbers.take(tx, "items")

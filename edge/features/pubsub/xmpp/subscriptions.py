@@ -215,7 +215,7 @@ def list_of_node(context: Context, stanza: Stanza) -> Work:
 
 
 def set_of_node(context: Context, stanza: Stanza) -> Work:
-    """Begin and end subscriptions to a node for an owner (section 8.8.2)."""
+    """Begin and end others' subscriptions to a node, as its owner requests (section 8.8.2)."""
     element = stanza.children[0].children[0]
     changes = [_read_change(child) for child in element.tree() if child.tag == _SUBSCRIPTION]
     if not changes:

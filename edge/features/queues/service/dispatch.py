@@ -24,8 +24,8 @@ from edge.features.queues.store.queue_members import ConnectedMember
 from edge.features.queues.store.queues import Queue
 
 FIRST_PAGE: Final = 4
-"""Maximum number of items in the first page of a dispatch. A page is planned as a whole; the first
-one is small because usually one item can be assigned."""
+"""Maximum number of items in a dispatch's first page: the items whose assignment is planned
+together. The first page is small because usually only one item can be assigned."""
 
 PAGE: Final = 32
 """Maximum number of items in each later page of a dispatch (see `FIRST_PAGE`)."""

@@ -30,8 +30,8 @@ from edge.features.queues.store.queue_items import Item
 from edge.features.queues.store.queues import Queue
 
 QOS_0: Final = "share"
-"""Kind of the receipt (`Receipt.kind`) of an item that was sent at QoS 0. The item's row is deleted
-when it is sent; the receipt has its number until the session acknowledges the item or ends."""
+"""Kind (`Receipt.kind`) of the receipt of an item that was sent at QoS 0. Sending deletes the row of
+the item; the receipt keeps the row's number until the session acknowledges the item or ends."""
 
 
 def deliver(
