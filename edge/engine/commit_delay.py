@@ -18,7 +18,7 @@ hours count in full."""
 DAY: Final = 86_400.0
 
 FULL_DELAY: Final = 2.0
-"""Multiple of the budget at which commits are delayed by the maximum."""
+"""Rate of writes from which commits have the maximum delay, as a multiple of the budget."""
 
 
 def updated_average(average: float, rate: float, seconds: float) -> float:

@@ -19,7 +19,7 @@ _CONTAINER: Final = clark(JSON, "json")
 
 
 class PayloadError(FieldpostError):
-    """A text cannot be sent in the chosen format, or an item has not exactly one payload."""
+    """A text cannot be sent in the chosen format, or an item does not have exactly one payload."""
 
 
 class Payload(NamedTuple):

@@ -371,7 +371,7 @@ class Session:
 
     @property
     def unacknowledged_stanzas(self) -> int:
-        """Number of the gateway's own unacknowledged stanzas."""
+        """Number of unacknowledged stanzas, without relayed and stored ones."""
         return 0 if self.management is None else self.management.bounded
 
     @property
@@ -672,7 +672,7 @@ class Session:
             self.end("conflict", "replaced by a new session")
 
     def set_end_reason(self, reason: str) -> None:
-        """Set the reason of the end for the event log, unless it is set already."""
+        """Set the reason for the session's end, for the event log, unless it is set already."""
         self._end_reason = self._end_reason or reason
 
     def finish(self) -> None:

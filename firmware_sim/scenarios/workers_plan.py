@@ -135,7 +135,7 @@ class WorkersPlan:
         return number == self.items or self._chance(f"poison/{item}").random() < _POISON
 
     def fault(self, worker: str, item: str, times: int) -> Fault | None:
-        """Return the fault of a worker at an item with `times` earlier deliveries, or None."""
+        """Return a worker's fault, if any, with an item that had `times` deliveries before."""
         chance = self._chance(f"{worker}/{item}/{times}")
         if int(item[1:]) <= self._half or chance.random() >= self.faults:
             return None

@@ -90,7 +90,7 @@ def availability(
 
 
 def state(silent: Column) -> Column:
-    """Return a gateway's state by its last start, stop or heartbeat (`last_name`) and `silent`."""
+    """Return a gateway's state by its last life event (`last_name`, null if none) and `silent`."""
     return (
         F.when(F.col("last_name") == "stop", "stopped")
         .when(silent, "silent")

@@ -30,8 +30,8 @@ from edge.features.queues.store.queue_items import Item
 from edge.features.queues.store.queues import Queue
 
 QOS_0: Final = "share"
-"""Kind (`Receipt.kind`) of the receipt of an item that was sent at QoS 0. Sending deletes the row of
-the item; the receipt keeps the row's number until the session acknowledges the item or ends."""
+"""Kind (`Receipt.kind`) of the receipt of an item sent at QoS 0. Sending deletes the item's row.
+The receipt keeps the row's number until the session acknowledges the item or ends."""
 
 
 def deliver(
