@@ -32,9 +32,9 @@ To replace the CA, every device must be visited.
 SERVER_YEARS: Final = 5
 
 RENEWAL_FRACTION: Final = 3
-"""The server certificate is renewed when less than its lifetime divided by this number is left.
+"""The server certificate is renewed when less than its lifetime divided by this is left.
 
-These 20 months are enough for a gateway that was stored for a year or whose clock is months behind.
+These 20 months are enough for a gateway that was stored a year, or whose clock is months behind.
 """
 
 YEAR: Final = datetime.timedelta(days=365)

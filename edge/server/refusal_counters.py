@@ -124,7 +124,7 @@ class RefusalLog:
         seconds and `LOGINS_AT_ONCE` is not reached; otherwise count it.
 
         If the store cannot log it now, it is counted and written to the journal. `tags` are the
-        event's details, `limit` the exceeded limit. `now` is the event loop's time.
+        event's details, `limit` the exceeded limit's value. `now` is the event loop's time.
         """
         detailed = refusals.with_details(rule, reason, tags)
         kinds = self._recent_kinds(now)

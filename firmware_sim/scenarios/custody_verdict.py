@@ -61,8 +61,8 @@ class CustodyEvidence:
 class CustodyVerdict:
     """The numbers of messages by outcome and level (0, 1, 2), and the faults by name.
 
-    `waiting` is the number of messages that the gateway keeps for absent devices. The senders'
-    records explain `expected` of them, and up to `repeated` more: repeated offers of level 1.
+    `waiting` is the number of messages that the gateway keeps for absent devices. By
+    the senders' records, it is `expected`, and up to `repeated` more: repeated offers of level 1.
     """
 
     counts: Mapping[str, tuple[int, int, int]]
