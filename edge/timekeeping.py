@@ -74,7 +74,7 @@ def start_event(start: Start, heartbeat: float) -> NewEvent:
 def tasks(
     store: Store, clock: Clock, start: Start, heartbeat: float, hooks: Sequence[TimeOffHook]
 ) -> list[tuple[str, Coroutine[None, None, None]]]:
-    """Return (name, coroutine) of the tasks that keep time between heartbeats.
+    """Return (name, coroutine) of each task that keeps time in addition to the heartbeats.
 
     `heartbeat` is the seconds between two heartbeats; `hooks` are for `settle_time_off`.
     """

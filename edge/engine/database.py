@@ -315,8 +315,8 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
 
 def connect_guard(path: Path) -> sqlite3.Connection:
-    """Open a connection that only holds the write lock, for `space.SpaceGuard`, without waiting for
-    other processes."""
+    """Open a connection for `space.SpaceGuard`, which uses it only to hold the write lock. It never
+    waits for other processes."""
     return sqlite3.connect(path, timeout=0, isolation_level=None)
 
 

@@ -109,7 +109,7 @@ class Router:
         return hooks.account_iqs.get(key)
 
     def load_images(self, tx: Transaction) -> None:
-        """Read the images of rows (`Hooks.images`) that are not in memory."""
+        """Load the images of rows (copies in memory, `Hooks.images`) that are not loaded yet."""
         in_flight.load(tx)
         for load in self.context.hooks.images:
             load(tx)

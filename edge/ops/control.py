@@ -42,7 +42,7 @@ MEMBERS: Final = b"members"
 """The request for a queue's members (`QueueAttendance`), before a space and the queue's number."""
 
 DATABASE_ERROR: Final = b'{"error":"the database"}\n'
-"""The answer to `MEMBERS` if the gateway cannot read its database."""
+"""The answer to a `MEMBERS` request if the gateway cannot read its database."""
 
 TIMEOUT: Final = 5.0
 """Maximum seconds until the gateway answers; an answer usually takes milliseconds."""

@@ -114,7 +114,7 @@ class EnvelopeParser:
         max_attributes: int,
         items: list[Item],
     ) -> int:
-        """Parse the iqs in plain form at the beginning of `data`, and append them to `items`.
+        """Parse the plain envelopes at the beginning of `data`, and append their iqs to `items`.
 
         Args:
             data: bytes that follow a stream's header or another stanza.

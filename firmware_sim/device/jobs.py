@@ -186,6 +186,6 @@ class JobStore(DurableFile):
             yield JobRecord(item, JobState(state), *counts)
 
     def counts(self) -> Mapping[JobCounter, int]:
-        """Return the values of the counters since the file was created."""
+        """Return the values of the counters since the database file was created."""
         row = dict(self._db.execute(_COUNTS).fetchall())
         return {tally: row.get(tally.value, 0) for tally in JobCounter}

@@ -27,7 +27,7 @@ GATEWAY: Final = ""
 
 
 class Execution(NamedTuple):
-    """The executions of the message `key` at `where`, a device's name or `GATEWAY`."""
+    """How many times the message `key` was executed, and `where`: a device's name or `GATEWAY`."""
 
     key: Key
     where: str

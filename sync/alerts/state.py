@@ -44,7 +44,7 @@ MAX_DAYS: Final = 9
 """Number of days (UTC) whose refusals are kept: today, and eight days before it as the baseline."""
 
 MAX_ARRIVAL_MINUTES: Final = 1_440
-"""Number of the latest minutes with arrivals, from any gateway, that are kept: a day or more."""
+"""Number of the last minutes kept in which a gateway's file arrived: they span a day or more."""
 
 LATE_MS: Final = round(1000 * BACKLOG_S)
 """Time in ms from sealing to arrival after which a segment counts as delayed."""

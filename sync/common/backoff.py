@@ -51,7 +51,7 @@ class Backoff:
         return delay(failures, chance, self.least, self.most)
 
     def delay_denied(self, failures: int, chance: float) -> float:
-        """Return the seconds to wait after `failures` refused logins in a row."""
+        """Return the seconds to wait after `failures` refused logins in a row; see `delay`."""
         return max(self.least, delay(failures, chance, self.denied / 2, self.most))
 
     def delay_retry_after(self, after: float, failures: int, chance: float) -> float:

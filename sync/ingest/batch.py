@@ -1,6 +1,6 @@
 """Ingest one batch of files: decode, check against the ledger, write, commit.
 
-A reader sees nothing of a batch before it is committed to both tables, which is the last step.
+Readers see nothing of a batch until the last step commits it to both `events` and `segments`.
 """
 
 from __future__ import annotations

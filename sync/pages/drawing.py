@@ -135,7 +135,7 @@ def new_plot(
 
 
 def height_of(rows: int) -> float:
-    """Return the height in inches of `rows` rows."""
+    """Return the height in inches of the body of a plot with `rows` rows."""
     return 0.1 + ROW * rows
 
 
@@ -181,7 +181,7 @@ def label_counts(axis: Axis) -> None:
 
 
 def label_numbers(axis: Axis) -> None:
-    """Label an axis with numbers in the format of the tables."""
+    """Label an axis with numbers, formatted as in the report's tables."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: formats.axis_number(value)))
 
 

@@ -115,8 +115,8 @@ UNSYNCHRONISED_S: Final = 3_600.0
 servers after a start takes minutes."""
 
 RECENT_S: Final = 10_800.0
-"""Length in seconds of the period before a gateway's last arrival. Its segments determine `skew_s`:
-some dozens, and recent enough that a corrected clock is soon seen as right."""
+"""Seconds of the period before a gateway's last arrival from whose segments `skew_s` is computed:
+long enough for dozens of them, and short enough that a corrected clock is soon seen as right."""
 
 STEADY_S: Final = 5.0
 """Maximum difference in seconds between the interval of the arrivals of two segments and that of
@@ -130,8 +130,8 @@ HOUR_S: Final = 3_600.0
 `gain_ppm` and `OFFSETS` the one with the shortest time from sealing to arrival."""
 
 APART_H: Final = 6
-"""Hours between the two segments that `gain_ppm` compares: if one of them is on its way a second
-longer, the result is wrong by 46 ppm, and the median of many results by less."""
+"""Hours between the two segments that `gain_ppm` compares. If one of them takes a second longer to
+arrive, their gain is wrong by 46 ppm, and the median of many gains by less."""
 
 MIN_SLOPES: Final = 18
 """Minimum number of slopes (drift or gain between two segments) to use their median: one step of

@@ -190,7 +190,7 @@ def done(events: DataFrame) -> DataFrame:
 
 
 def queues(runs: DataFrame, done: DataFrame) -> DataFrame:
-    """Compute a row of `TABLE` for each queue in rows of `RUNS` or of `DONE`."""
+    """Compute a row of `TABLE` for each queue in `runs` (rows of `RUNS`) or `done` (of `DONE`)."""
     of_queue = ("gateway", "queue")
     interventions = done.groupBy(*of_queue).agg(*(F.sum(name).alias(name) for name in _COUNTS))
     stuck = (

@@ -45,7 +45,7 @@ MAX_TAGS: Final = 1_048_576
 size at which a segment is sealed, cannot have more."""
 
 MAX_DECIMALS: Final = 6
-"""Maximum number of decimals of values encoded as integers; with more, a float is no larger."""
+"""Maximum decimals of values encoded as integers; with more, a float takes no more space."""
 
 MAX_SEQ: Final = 2**63 - 1
 """Largest sequence number, and largest value of integers without a limit of their own, such as the

@@ -111,7 +111,7 @@ class Management(Generic[T]):
 
     @property
     def unacknowledged(self) -> tuple[Unacknowledged[T], ...]:
-        """The unacknowledged stanzas, in order, each with its token."""
+        """The unacknowledged stanzas in the order of `send`, each with the token given to it."""
         return tuple(self._unacknowledged)
 
     def send(self, stanza: bytes, token: T) -> bool:

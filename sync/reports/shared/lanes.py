@@ -46,7 +46,7 @@ def ranges(events: DataFrame) -> DataFrame:
 def merge_ranges(rows: DataFrame) -> DataFrame:
     """Merge the ranges of a lane that overlap or are adjacent.
 
-    Takes and returns `LANE`, `first_seq` and `last_seq`.
+    Takes and returns the columns of `LANE`, `first_seq` and `last_seq`.
     """
     order = Window.partitionBy(*LANE).orderBy("first_seq", "last_seq")
     reached = F.max("last_seq").over(order.rowsBetween(Window.unboundedPreceding, -1))

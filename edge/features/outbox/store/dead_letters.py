@@ -134,8 +134,8 @@ def requeue(tx: Transaction, row: int, *, may_repeat: bool) -> int:
     """Move a dead letter back into the outbox of its account; return its number there.
 
     A message that was not delivered is queued as a new message. A message in doubt is released
-    again to the session that received it, which delivers it at most once; with `may_repeat` it is
-    queued as a new message.
+    again to the session that received it, whose device delivers it at most once; with `may_repeat`
+    it is queued as a new message.
 
     Raises:
         SetupError: the message cannot be requeued.

@@ -315,5 +315,5 @@ class OutboxImage:
         self._body_bytes -= len(self._bodies.pop(row, b""))
 
     def body(self, row: int) -> bytes | None:
-        """Return the body of a row, or `None` if it is only in the table."""
+        """Return the body of a row, or `None` if it is only in the table, not in memory."""
         return self._bodies.get(row)
