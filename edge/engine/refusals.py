@@ -70,7 +70,7 @@ def without_details(rule: str) -> str:
 def log(
     context: Context, tx: Transaction, sender: Sender, rule: str, limit: int | None = None
 ) -> None:
-    """Log that `rule`, perhaps with the value `limit`, refused a request of the sender."""
+    """Log that `rule` refused a request of the sender; `limit` is its value if it is a limit."""
     log_source(context, tx, sender.bare, rule, limit)
 
 
@@ -86,7 +86,7 @@ def log_if_room(context: Context, tx: Transaction, sender: Sender, rule: str) ->
 def log_source(
     context: Context, tx: Transaction, source: str, rule: str, limit: int | None = None
 ) -> None:
-    """Log that `rule`, perhaps with the value `limit`, refused a request of a source."""
+    """Log that `rule` refused a request of a source; `limit` is its value if it is a limit."""
     count(tx, context.limits, source, rule, limit)
 
 

@@ -177,7 +177,7 @@ class SpaceGuard:
         return True
 
     def end(self) -> None:
-        """After a transaction, release the write lock if `begin` took it to prevent writes."""
+        """After a transaction, release the lock with which `begin` kept it from writing, if any."""
         if self._guard is not None:
             guard, self._guard = self._guard, None
             guard.close()

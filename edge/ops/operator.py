@@ -56,7 +56,7 @@ _UNREACHABLE: Final = {
     NO_DESTINATION: "there is no such account, or it is revoked",
     NOBODY_THERE: "it has no available session, and the message is not stored",
 }
-"""Error texts for refused plain messages, by rule. A rule that is not listed is a limit."""
+"""Error texts for refused plain messages, by the rule that refused. Other rules are limits."""
 
 
 def check_filters(filters: list[str]) -> tuple[str, ...]:

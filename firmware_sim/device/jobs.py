@@ -165,7 +165,7 @@ class JobStore(DurableFile):
         return row is not None
 
     def mark_undone(self, item: str) -> bool:
-        """Mark an item as undone; return False if its deletion was not pending."""
+        """Record that an item returned to its queue; return False if no deletion was pending."""
         with self.transaction():
             changed = self._db.execute(_UNDO, (item,)).rowcount == 1
             if changed:

@@ -98,7 +98,7 @@ ACKNOWLEDGED: Final[Mapping[Input, Transition]] = {
     Input.FAILED: Transition(State.UNKNOWN, Reply.FAULT),
     Input.UNTRUSTED: Transition(State.UNKNOWN, Reply.NOT_ALLOWED),
 }
-"""The transition of an acknowledged message for each input; it has no state."""
+"""The transition of an acknowledged message for each input; such messages have no state."""
 
 
 def offered(held: str | None, body: str, *, trusted: bool, room: bool) -> Input:

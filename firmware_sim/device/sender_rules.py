@@ -136,8 +136,8 @@ class Message:
     """The fields of a message that the rules use.
 
     `size` is the number of bytes of the body. `sends` counts the transmissions of the current step.
-    `attempts` counts the same without transmissions that a lost session interrupted, and is limited
-    by `max_attempts`.
+    `attempts` counts them too, except those that a lost session interrupted; `max_attempts` limits
+    it.
     """
 
     number: int

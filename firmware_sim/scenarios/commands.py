@@ -296,8 +296,8 @@ def attack_command(
 
     Creates its own gateway. Honest devices send assured events before, during and after the attack.
     Some attackers have accounts. The run passes if the gateway keeps running within its memory
-    limit, logs each honest message once and all refusals, and if the 99th percentile of the
-    response times during the attack is at most --times the lower of those before and after it.
+    limit, logs each honest message once and all refusals, and if the 99th percentile of response
+    times during the attack, divided by the lower of those before and after it, is at most --times.
     """
     from firmware_sim.attackers.__main__ import named
     from firmware_sim.scenarios.attack import AttackSettings, attack

@@ -163,12 +163,12 @@ class Snapshot:
 
     @property
     def event_files(self) -> tuple[str, ...]:
-        """The files of the table `events`, below the tables' folder."""
+        """The paths of the files of the table `events`, relative to the tables' folder."""
         return tuple(path for day in self.days.values() for path in day.files)
 
     @cached_property
     def segment_files(self) -> tuple[str, ...]:
-        """The files of the table `segments`, below the tables' folder."""
+        """The paths of the files of the table `segments`, relative to the tables' folder."""
         return tuple(sorted(f"{SEGMENTS}/{row['path']}" for row in _files(self.segments)))
 
     def retired(self, day: str) -> int:
@@ -201,7 +201,7 @@ class Snapshot:
 
 
 class FleetTables:
-    """The tables in a storage.
+    """The tables `events` and `segments` in one storage.
 
     Callers of methods that write should hold the lease, so that no work is done twice.
     """
@@ -424,9 +424,9 @@ class FleetTables:
         transactions: Sequence[Transaction],
         details: Mapping[str, Any],
     ) -> None:
-        """Commit `actions` to a table as it was opened, with `details` as the commit's metadata.
+        """Commit `actions`, application `transactions`, and `details` as metadata, to `table`.
 
-        Raises LeaseError if another process has committed since, FleetError if there is no table.
+        Raises LeaseError if another process has committed since it was opened, FleetError if None.
         """
         if table is None:
             msg = f"there is no table {self.storage.uri(name)}"

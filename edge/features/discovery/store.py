@@ -65,7 +65,7 @@ class CapsQuery(NamedTuple):
 
 
 def find_query(tx: Transaction, generation: int) -> CapsQuery | None:
-    """Return the query to a session, or `None` if nothing is recorded of the session."""
+    """Return the recorded query to a session and what it announced, or `None` without a record."""
     row = tx.row(_FIND, (generation,))
     if row is None:
         return None

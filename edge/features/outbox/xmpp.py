@@ -44,7 +44,7 @@ MAX_ERROR_TEXT: Final = 200
 """Maximum number of characters that are kept of the text of a device's error."""
 
 _ID_KINDS: Final = {Request.ASSURED: "a", Request.ACKNOWLEDGED: "k", Request.DELIVER: "d"}
-"""The letter for the type of request in the id of an iq (the kind of `iq_ids`)."""
+"""The letter for each type of request in the ids of its iqs (`kind` in `iq_ids`)."""
 
 _REQUESTS: Final = {kind: request for request, kind in _ID_KINDS.items()}
 

@@ -37,7 +37,7 @@ class EventLogDestination:
     def acceptance(
         self, context: Context, _tx: Transaction, sender: Sender, _to: Jid
     ) -> Acceptance:
-        """Return whether the sender may use the gateway's services."""
+        """Allow every sender that may use the gateway's services, which include the event log."""
         allowed = access.may_use_services(sender, context.trusted_domains)
         return ALLOWED if allowed else NOT_ALLOWED
 

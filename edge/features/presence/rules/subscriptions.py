@@ -99,7 +99,7 @@ _Key: TypeAlias = tuple[Direction, SubscriptionType, SubscriptionState]
 
 _NAMES: Final = ("N", "NO", "NI", "NOI", "T", "TI", "F", "FO", "B", "N*", "NO*", "T*")
 _CODES: Final = dict(zip(_NAMES, SubscriptionState, strict=True))
-"""Short names of the states: None, To, From, Both; pending Out and In; `*` is pre-approved."""
+"""The states by their names below: None, To, From, Both, pending Out or In, `*` pre-approved."""
 
 # The next state of each state (rows) for each stanza (columns), from appendix A.2 and A.3 and
 # section 3.4. `!`: the stanza is passed on. `+`: it is answered with `subscribed` instead.

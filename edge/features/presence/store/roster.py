@@ -106,7 +106,7 @@ def find(tx: Transaction, account: int, jid: str) -> RosterItem:
 
 
 def list_items(tx: Transaction, account: int) -> list[RosterItem]:
-    """Return the listed items of an account's roster, ordered by JID.
+    """Return the contacts (`RosterItem.listed`) of an account's roster, ordered by JID.
 
     There are at most `limits.roster_items`.
     """

@@ -74,7 +74,7 @@ def retrieve(
         max_bytes: the maximum sum of the items' sizes; a larger first item is returned alone.
 
     Raises:
-        PubsubError: the request is refused, or no item has one of the given ItemIDs.
+        PubsubError: the request is refused, or none of the items in `ids` exists.
     """
     node = access.get_node(tx, name)
     access.check_read(context, tx, node, sender)

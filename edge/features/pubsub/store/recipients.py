@@ -24,7 +24,7 @@ def get(tx: Transaction, node: int) -> Sequence[Any] | None:
 
 
 def keep(tx: Transaction, node: int, recipients: Sequence[Any]) -> None:
-    """Cache the recipients of a node."""
+    """Cache the recipients of a node's notifications."""
     found: dict[int, Sequence[Any]] = tx.cache.setdefault(_CACHE, {})
     if sum(map(len, found.values())) + len(recipients) + len(found) > CACHED:
         found.clear()

@@ -136,7 +136,7 @@ class _Pool:
         return _least_loaded(self._members, item.avoid)
 
     def of_slot(self, slot: int, avoid: str | None) -> Member | None:
-        """Return the member that gets items of a slot (`slot_of`), or `None` if it has no room."""
+        """Return the member for an item of a slot (`slot_of`) with this `avoid`, if it has room."""
         owner = self._slot_owners.get(slot)
         if owner is not None:  # an owner that is not connected has to complete its items first
             found = _least_loaded((m for m in self._members if m.subscription == owner), None)

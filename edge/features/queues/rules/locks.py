@@ -34,7 +34,7 @@ class Role(Enum):
 
 
 class Verdict(Enum):
-    """Decision on a request."""
+    """Decision on a request to delete or unlock an item, or the error that refuses it."""
 
     ALLOWED_WITH_NOTIFICATION = "allowed; the caller is notified"
     ALLOWED = "allowed"

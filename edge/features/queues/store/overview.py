@@ -145,7 +145,7 @@ def subscribers(tx: Transaction, queue: int, limit: int) -> list[Subscriber]:
 
 
 def attendance(tx: Transaction, queue: int, limit: int) -> list[Attendance]:
-    """Return the connected sessions of a queue's members; to be called in the running gateway."""
+    """Return the connected sessions of a queue's members; only the running gateway knows them."""
     queue_members.write(tx)
     rows = tx.rows(_ATTENDANCE, (queue, limit))
     return [Attendance(*row[:3], *map(bool, row[3:])) for row in rows]

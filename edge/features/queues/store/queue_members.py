@@ -335,7 +335,7 @@ def count_removal(
 
 
 def count_sent(tx: Transaction, generation: int) -> None:
-    """Recount the items at QoS 0 that are being sent, for each subscription of a session."""
+    """Recount the unacknowledged items of each subscription at QoS 0 that a session serves."""
     write(tx)
     for (subscription,) in tx.rows(_AT_QOS_0, (generation,)):
         tx.run(_COUNT_SENT, (subscription,))
