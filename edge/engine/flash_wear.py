@@ -15,7 +15,7 @@ from edge.engine.events import NewEvent
 from edge.engine.service_time import DAY_MS
 
 KEPT_DAYS: Final = 400
-"""Days that are kept (20 KiB), so that a day can be compared with the same day a year before."""
+"""Days whose counts are kept (20 KiB), to compare a day with the same day a year before."""
 
 _LOGGED_KEY: Final = "wear_told"
 """The key in `meta` of the last day that was logged, in days since 1970 UTC."""

@@ -18,7 +18,7 @@ MAX_GATEWAYS: Final = 5_000
 """Maximum number of gateways that are monitored, with some 10 kB of memory each."""
 
 MAX_QUEUES: Final = 128
-"""Maximum number of monitored queues of a gateway. It reports 65 at once, but these can change."""
+"""Maximum number of monitored queues of a gateway. It reports 65 at once, later perhaps others."""
 
 MAX_LIMITS: Final = 64
 """Maximum number of limits of a gateway whose refusals are counted. A gateway has some thirty."""

@@ -33,8 +33,8 @@ CLEANED_EVERY: Final = 100
 HERE_FILES: Final = BATCH_FILES
 HERE_BYTES: Final = TASK_BYTES
 """Maximum number of files (`HERE_FILES`), and of their bytes together (`HERE_BYTES`), that are
-ingested without Spark: as much as one Spark task would ingest, in less time than Spark needs to
-start."""
+ingested without Spark. One Spark task would ingest as much; without Spark, this takes less time
+than Spark's start."""
 
 STEPS: Final = ("began", "judged", "written", "events", "committed", "ended", "filed")
 """The steps of an ingest in order; all up to `committed` are taken once for each batch. At `events`

@@ -32,7 +32,7 @@ _RANGE: Final = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", r
 
 
 class UploadHeaders(NamedTuple):
-    """The SHA-256 (32 bytes) of the whole body, and size and offset of the part that is sent."""
+    """The SHA-256 of the whole file, and the bytes and the offset of the part that is uploaded."""
 
     body_sha256: bytes
     length: int

@@ -125,8 +125,8 @@ WINDOW_D: Final = 28
 """Number of latest days that are evaluated: usual values change with the season."""
 
 UNUSUAL_Z: Final = 6.0
-"""Robust standard deviations from the usual value beyond which the median of an hour is unusual: in
-a hundred thousand hours of noise, no median is."""
+"""Robust standard deviations from the usual value beyond which the median of an hour is unusual. Of
+a hundred thousand medians of mere noise, none is."""
 
 SIGMA: Final = 1.4826
 """The ratio of the standard deviation of a normal distribution to its median absolute deviation."""

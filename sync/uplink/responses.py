@@ -13,7 +13,7 @@ _REASON: Final = re.compile(r"[a-z0-9-]{1,32}", re.ASCII)
 _SECONDS: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _MAX_TEXT: Final = 200  # characters of the centre's text that a notice repeats
 _TRANSFER_REASONS: Final = ("cut", "range", "request", "sha256")
-"""The centre's reasons that concern the transfer, not the segment: a retry may succeed."""
+"""The centre's reasons to refuse a transfer, not the segment itself: a retry may succeed."""
 
 
 class Acknowledgement(NamedTuple):

@@ -8,7 +8,7 @@ bound the image. The image has the latest bodies, with their trees, up to `BODY_
 
 A released key is a hash of the msgId and one of the sender, so that other sessions that released
 the same msgId can be found. The latest keys of a source are in the image; earlier ones are in a
-ring of pages, in `released_pages`. The rows of the latest keys are written once every
+ring of pages, in `released_pages`. New keys are written to the database once every
 `RELEASED_ROWS` releases; until then the row of each released message stays, without its body. Two
 messages of one source with the same hash are treated as one. This does not happen by chance, and a
 sender that provokes it harms only itself.
