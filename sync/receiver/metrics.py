@@ -20,7 +20,7 @@ COMMIT_BOUNDS_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.
 """Upper bounds in seconds of the histogram of the time to make a segment durable."""
 
 ARRIVAL_AGES_S: Final = {"5m": 300.0, "1h": 3_600.0, "1d": 86_400.0}
-"""Values of the label `last` of gateways, each with the maximum seconds since the last request."""
+"""Values of the label `last` (a gateway's last request), each with its maximum age in seconds."""
 
 
 class Metrics:

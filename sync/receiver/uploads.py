@@ -32,7 +32,7 @@ _RANGE: Final = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", r
 
 
 class UploadHeaders(NamedTuple):
-    """The SHA-256 of the whole file, and the bytes and the offset of the part that is uploaded."""
+    """The SHA-256 of the whole file, and `length` and offset (`start`) of the part that is sent."""
 
     body_sha256: bytes
     length: int

@@ -426,7 +426,7 @@ class FleetTables:
     ) -> None:
         """Commit `actions`, application `transactions`, and `details` as metadata, to `table`.
 
-        Raises LeaseError if another process has committed since it was opened, FleetError if None.
+        Raises LeaseError if others have committed since its opening, FleetError if `table` is None.
         """
         if table is None:
             msg = f"there is no table {self.storage.uri(name)}"
