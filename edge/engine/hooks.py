@@ -58,7 +58,7 @@ class Context(NamedTuple):
 
     @property
     def trusted_domains(self) -> Sequence[str]:
-        """The domains whose users the gateway trusts as a component; empty if it is not one."""
+        """The domains whose users the gateway trusts; empty if it is not a server's component."""
         return () if self.has_accounts else self.xmpp.trusted_domains
 
     def send(
@@ -316,7 +316,7 @@ class Hooks:
     advertised: tuple[str, ...] = ()
     pubsub_advertised: tuple[str, ...] = ()
     pubsub_disco: list[DiscoHandler] = field(default_factory=list)
-    """Answer service discovery queries to publish-subscribe, each about its own feature's nodes."""
+    """Answer service discovery queries to `pubsub.DOMAIN`, each about its own feature's nodes."""
     stream_features: list[StreamFeature] = field(default_factory=list)
 
     # When a feature runs

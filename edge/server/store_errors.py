@@ -22,7 +22,7 @@ def stanza_error(error: StoreError) -> StanzaError:
 
 
 def refusal_rule(error: StoreError) -> str:
-    """Return the rule under which a store error is counted."""
+    """Return the rule under which a request that failed with `error` counts as refused."""
     if isinstance(error, StoreFull):
         return error.rule
     return "database_busy" if isinstance(error, StoreBusy) else "database"

@@ -31,7 +31,7 @@ class AnswerChannel(Protocol):
 
     @property
     def unsent(self) -> int:
-        """Return the number of bytes in the write buffer."""
+        """Return the bytes that wait in the connection's write buffer."""
 
     def answer(self, text: str) -> None:
         """Send an answer, given as XML text."""
