@@ -28,8 +28,8 @@ Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
 FILE_NAME: Final = "fieldpost.db"
 
 BUSY_TIMEOUT: Final = 5.0
-"""Seconds to wait for another process's transaction, before `StoreBusy` is raised; the transactions
-of commands take milliseconds."""
+"""Seconds to wait for a transaction of another process, such as a command, before `StoreBusy` is
+raised. Such transactions take milliseconds."""
 
 PAGE_BYTES: Final = 4096
 
@@ -180,10 +180,10 @@ class Transaction:
     def unwritten(
         self, key: str, create: Callable[[], T], write: Callable[[Transaction], None]
     ) -> T:
-        """Return the changes of an image in memory that are not in its rows yet: `memo[key]`.
+        """Return `memo[key]`: an object with changes of an image that are not in its rows yet.
 
         `create` makes the object if there is none. Before the next statement or the commit, `write`
-        removes it from `memo` and writes the changes.
+        is called: it must remove the object from `memo` and write the changes.
         """
         found: T | None = self.memo.get(key)
         if found is None:
@@ -240,7 +240,7 @@ class Transaction:
         return sends
 
     def withdraw_sends(self, generation: int) -> list[Send]:
-        """Remove stanzas to a session that earlier units of this transaction sent; return them."""
+        """Remove and return stanzas that earlier units of this transaction sent to a session."""
         found = []
         for sends in self._earlier:
             withdrawn = [send for send in sends if send.generation == generation]

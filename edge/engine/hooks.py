@@ -133,7 +133,7 @@ UnacknowledgedHook: TypeAlias = Callable[[Context, Transaction, Iterable[bytes]]
 """Re-routes, in order, stanzas that an ended session did not receive and that no table stores."""
 
 OverflowHook: TypeAlias = Callable[[Context, Transaction, int, Sequence[bytes]], None]
-"""Re-routes, in order, stanzas for which a session, given by its generation, has no room."""
+"""Re-routes stanzas, in order, that a session (given by its generation) has no room for."""
 
 RejectionHook: TypeAlias = Callable[[Transaction, bytes], None]
 """Sends an error to the sender of a stanza that can be neither delivered nor stored."""

@@ -19,7 +19,7 @@ _DELETE: Final = "DELETE FROM temp.under_way WHERE kind = ? AND id = ? AND gener
 _IMAGE: Final = "in flight"
 
 _Row: TypeAlias = tuple[str, int]
-"""The kind and number of a row."""
+"""The kind and number of a row in flight, as in `Receipt`."""
 
 _Unwritten: TypeAlias = dict[tuple[str, int, int], bool]
 """Rows (kind, number, session's generation) to insert into the table (true) or delete (false)."""

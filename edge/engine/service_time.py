@@ -52,8 +52,7 @@ class ClockReading(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run of the gateway: the boot's id, and in `lead` its service seconds minus the machine
-    uptime."""
+    """A run of the gateway: `boot` is the boot's id; service seconds are uptime plus `lead`."""
 
     boot: str
     lead: float

@@ -123,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._context.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Parse the received bytes and process the items."""
+        """Parse the received bytes, and process the stanzas and other stream items in them."""
         if self.closed:
             return
         self._rate_limiter.count_bytes(nbytes)

@@ -32,7 +32,7 @@ class OverflowingSession(Protocol):
     generation: int
 
     def deliver(self, stanza: bytes, receipt: Receipt | None) -> None:
-        """Send a stanza, or pass it to the overflow if there is no room."""
+        """Send a stanza, or pass it to the overflow if the session has no room for it."""
 
     def count_unacknowledged(self, size: int) -> None:
         """Add to the session's unacknowledged bytes."""

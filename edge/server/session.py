@@ -102,7 +102,7 @@ class SessionRegistry(Protocol):
         """Record that the session has ended."""
 
     def update_ended(self, sm_id: str, handled: int) -> None:
-        """Update the number of stanzas that the ended session has handled."""
+        """Record how many stanzas an ended session has handled; a failed resumption reports it."""
 
     def remove_session(self, generation: int) -> None:
         """Remove the session."""
@@ -409,8 +409,8 @@ class Session:
         self._remove_sent(connection)
 
     def check_peer(self) -> bool:
-        """Check that the peer reads and acknowledges, and retry to record deliveries in the store;
-        return whether another check is needed."""
+        """Check that the peer reads and acknowledges; record deliveries that the store failed to
+        record before. Return whether another check is needed."""
         if self.ended:
             return False
         if self._confirmations:

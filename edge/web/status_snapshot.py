@@ -118,7 +118,7 @@ class SnapshotReader:
         self._lock = asyncio.Lock()
 
     def keep_events(self, tx: Transaction) -> None:
-        """Keep the events of a transaction that is about to commit.
+        """Keep the events of a transaction for the status page, just before its commit.
 
         After a rollback, the next transaction uses the same event numbers, so its events replace
         these.

@@ -79,8 +79,8 @@ class StreamParser:
         max_attributes: maximum attributes of an element.
         tolerant: return a stanza above `max_depth`, `max_elements` or `max_attributes` as
             `OversizedStanza`, instead of failing.
-        envelopes: a faster parser of plain envelopes, tried first if received bytes begin with a
-            stanza.
+        envelopes: a faster parser of frequent iqs (`edge.xmpp.envelopes`), tried first if received
+            bytes begin with a stanza.
     """
 
     __slots__ = (

@@ -71,9 +71,10 @@ class StanzaBytes:
 
 
 class Child:
-    """An element in a stanza: `name` (Clark), `attrs`, `children` (grandchildren have none).
+    """A stanza or an element in it; `name` is in Clark notation.
 
     Attributes:
+        children: the child elements; left empty in grandchildren of the stanza.
         parsed: the element's tree, if it was built when the stanza was received; not to be changed.
     """
 

@@ -13,12 +13,12 @@ _PROBE: Final = b"<end/>"
 
 
 class TreeParser:
-    """A parser for one thread; building one costs more than parsing a usual element.
+    """A parser of elements for one thread; building one costs more than parsing a usual element.
 
-    Each element is parsed as a child of one root, followed by an empty element (`_PROBE`), which is
-    the root's second child only if the bytes before it are one complete element. (If those bytes
-    begin a second element, that is the second child, and has children.) Parts of earlier
-    trees stay in memory, because the builder keeps the last element of each depth.
+    An element's bytes are parsed as a child of one root, followed by an empty element (`_PROBE`).
+    They are one complete element if the root then has two children, of which the second is empty:
+    a second element that the bytes begin would contain `_PROBE`. Parts of earlier trees stay in
+    memory, because the builder keeps the last element of each depth.
 
     Args:
         namespace: the default namespace around the elements; "" is none.

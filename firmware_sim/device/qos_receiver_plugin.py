@@ -131,7 +131,7 @@ class ReceiverPlugin(BasePlugin):
 
     @property
     def unsent(self) -> int:
-        """Return the number of bytes in the write buffer."""
+        """Return the number of bytes in the connection's write buffer."""
         transport: Any = self.xmpp.transport
         return 0 if transport is None else int(transport.get_write_buffer_size())
 

@@ -202,7 +202,7 @@ def insert_bounded(items: list[_Item], item: _Item, limit: int) -> None:
 
 
 def add_arrival(state: FleetState, gateway: str, arrived: int) -> GatewayState | None:
-    """Note an arrival of a gateway; return its state, or None if `MAX_GATEWAYS` are monitored."""
+    """Record that a segment arrived; return the gateway's state, None if it is not monitored."""
     insert_bounded(state.arrival_minutes, arrived // MINUTE_MS, MAX_ARRIVAL_MINUTES)
     if gateway not in state.gateways and len(state.gateways) >= MAX_GATEWAYS:
         state.unmonitored += 1
@@ -213,7 +213,7 @@ def add_arrival(state: FleetState, gateway: str, arrived: int) -> GatewayState |
 
 
 def add_segment(gateway: GatewayState, lane: str, segment: Segment) -> None:
-    """Add an accepted segment of `lane`; it is ignored if that is `logs`."""
+    """Record an accepted segment of a lane; segments of the lane `logs` are ignored."""
     if lane == "system":
         insert_bounded(gateway.system_segments, segment, MAX_SEGMENTS)
     elif lane == "readings":

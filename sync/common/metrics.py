@@ -47,7 +47,7 @@ class Histogram:
         self.total += value
 
     def samples(self) -> Iterator[tuple[str, float]]:
-        """Yield the samples of a family of kind `HISTOGRAM`."""
+        """Yield the histogram's samples, as the `Family` needs them."""
         count = 0
         bounds = (*map(str, self.bounds), "+Inf")
         for bound, count in zip(bounds, accumulate(self._counts), strict=True):

@@ -49,7 +49,7 @@ class HttpErrorLog(logging.LoggerAdapter[logging.Logger]):
         self._metrics = metrics
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
-        """Log an exception in a request; aiohttp passes the peer's address as `args[0]`."""
+        """Log an exception as the class describes; `args[0]` is the peer's address, if given."""
         if not isinstance(exc_info, HttpProcessingError):
             super().exception(msg, *args, exc_info=exc_info, **more)
             return

@@ -140,15 +140,15 @@ MIN_DAYS: Final = 4
 o'clock), to take their median as the sensor's usual value at that hour."""
 
 MIN_HOURS: Final = 24
-"""Minimum number of a sensor's hours with readings, to take their median as the usual value."""
+"""Minimum hours with readings that a sensor needs, to take their median as its usual value."""
 
 MIN_PEERS: Final = 3
 """Minimum number of sensors of a type (name and unit) with readings in an hour, to determine by how
 much they all differ from their usual values: this common difference is no anomaly of a sensor."""
 
 MIN_TYPE: Final = 20
-"""Minimum number of sensors of a type (name and unit) with readings in an hour. Then their median
-is the usual value of a sensor with too few hours of its own (see `MIN_DAYS` and `MIN_HOURS`)."""
+"""Minimum number of sensors of a type (name and unit) with readings in an hour, to take their
+median as the usual value of those with too few hours of their own (`MIN_DAYS`, `MIN_HOURS`)."""
 
 RARE: Final = 0.05
 """If more than this fraction of the sensors that are compared with their type (`MIN_TYPE`) are

@@ -129,7 +129,7 @@ _COUNTS: Final = {
     "unlocked": ("queue/unlocked",),
     "requeued": ("queue/requeued",),
 }
-"""The columns of `DONE`, each with the events (`kind/name`) whose numbers of items it adds up."""
+"""Columns of `DONE`: each adds up the numbers of items in these events (`kind/name`)."""
 
 
 def runs(events: DataFrame) -> DataFrame:

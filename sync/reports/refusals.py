@@ -62,7 +62,7 @@ DAYS: Final = schema(gateway=TEXT, source=TEXT, rule=TEXT, times=INTEGER, since=
 
 
 def days(events: DataFrame) -> DataFrame:
-    """Compute the rows of `DAYS` for each `day`."""
+    """Compute the rows of `DAYS`, each with its `day`."""
     refused = is_system_event("limit")
     rule = F.when(refused, F.coalesce("name", F.lit("")))
     rows = events.groupBy(

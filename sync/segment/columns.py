@@ -240,7 +240,7 @@ def _joined(entries: Sequence[str]) -> dict[str, Any]:
 
 
 def unpack_texts(item: Any, rows: int) -> list[str | None]:
-    """Decode a column of `rows` strings, or None for absent values.
+    """Decode a column of `rows` strings; absent values are None.
 
     Raises `SegmentError` with the reason `column`.
     """

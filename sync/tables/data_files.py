@@ -20,8 +20,8 @@ from sync.tables.part_files import PartFile, to_parquet
 from sync.tables.storage import Storage
 
 PREFIX: Final = 32
-"""Maximum characters of the bounds of a text column that the log has for each file: enough to skip
-files."""
+"""Characters to which the lowest and the highest text of a column are cut in the Delta log, which
+has both for each file: enough for a query to skip files."""
 
 _LAST: Final = "\U0010ffff"
 _MS: Final = timedelta(milliseconds=1)

@@ -51,8 +51,8 @@ INGEST: Final = "ingest"
 """The application transaction whose version, in both tables, is the number of the last batch."""
 
 ARCHIVED: Final = "archived"
-"""The application transaction of `segments` whose version is the number of the last batch whose
-files have all left the landing."""
+"""Name of an application transaction of `segments`. Its version is the number of the last batch of
+which all files have left the landing."""
 
 RETIRED: Final = "retired"
 """Prefix of the application transactions `retired/DAY` of `events`, whose version is the number of

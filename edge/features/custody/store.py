@@ -39,7 +39,7 @@ MSG_ID_BYTES: Final = 5
 PAGE_KEYS: Final = 32
 
 RELEASED_ROWS: Final = 256
-"""Number of released messages after which their keys are stored together and their rows deleted."""
+"""Number of rows of released messages at which their keys are stored and these rows deleted."""
 
 BODY_BYTES: Final = 2 * 1024 * 1024
 """Maximum bytes of bodies and their parsed XML in memory. Most messages are delivered within a

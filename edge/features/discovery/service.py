@@ -26,8 +26,8 @@ from edge.features.messages import rules as routing
 MAX_QUERIES: Final = 5
 """Unanswered queries after which a session is considered to have no QoS support.
 
-The first answer is expected after `limits.retry_after`, each further one after twice the time
-before: by default this takes eight minutes.
+The wait for the first answer is `limits.retry_after`, each further wait is twice the one before, up
+to `limits.retry_most`: by default eight minutes in all.
 """
 
 NO_QOS: Final = ""

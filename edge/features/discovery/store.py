@@ -83,7 +83,7 @@ def add_query(tx: Transaction, generation: int, hash_: str, node: str, ver: str)
 
 
 def mark_sent(tx: Transaction, generation: int, *, by_node: bool, due: float) -> None:
-    """Record that a query is sent; `due` is the service second at which its answer is overdue."""
+    """Record that the query to a session is sent, with these values (see `CapsQuery`)."""
     tx.run(_SENT, (by_node, due, generation))
     tx.wake_at(due)
 

@@ -35,7 +35,7 @@ find room. At most half the lane is kept free.
 """
 
 NOTICES_RULE: Final = "notices"
-"""Name of the limit on notifications, and of the event that counts those that were not sent."""
+"""Name of the limit on notifications of events, and of the event that counts the refused ones."""
 
 _NEVER_NOTIFIED: Final = frozenset({"heartbeat"})
 

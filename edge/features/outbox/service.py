@@ -45,8 +45,8 @@ from edge.features.outbox.targets import Targets, find_targets, is_eligible
 from sync.common import backoff
 
 WINDOW_DIVISOR: Final = 2
-"""Unfinished messages of an account use at most a session's limit of unacknowledged bytes, divided
-by this number."""
+"""`limits.unacknowledged_bytes` divided by this is the maximum bytes of an account's messages that
+are sent and unfinished."""
 
 LOSSES_PER_ATTEMPT: Final = 10
 """A message is given up when it was sent this number times `limits.retry_attempts` and its session

@@ -117,7 +117,7 @@ def _stanza_error(failure: DeliveryFailure) -> StanzaError:
 
 
 def handle_answer(context: Context, stanza: Stanza) -> Work | bytes:
-    """Handle a session's answer to an iq of the outbox; relay any other result or error."""
+    """Handle the answer to an iq sent from the outbox; relay an answer to any other iq."""
     request_id, to = iq_ids.parse(stanza.attrs.get("id", "")), stanza.attrs.get("to")
     if request_id is None or to is None:
         return b""

@@ -112,7 +112,7 @@ def alarm(name: str, title: str) -> Column:
 
 
 def flag(name: str, title: str) -> Column:
-    """Return a column that is true if something is wrong."""
+    """Return a column of flags; a true flag means that something is wrong."""
     return Column(name, FLAG, title, formats.yes_no, "flag")
 
 

@@ -51,7 +51,7 @@ time between two runs ended: `restarted`, `new_epoch` (restarted with a new epoc
 
 
 def runs(events: DataFrame) -> DataFrame:
-    """Compute the rows of `RUNS` for each `day`."""
+    """Compute the rows of `RUNS`, each with its `day`."""
     order = Window.partitionBy("day", "gateway").orderBy("epoch", "seq")
     life = _life_events(events)
     interval = F.when((F.col("name") != CLOCK_STEPPED) & (F.col("value") > 0), F.col("value"))

@@ -20,7 +20,7 @@ SILENCE_S: Final = SEAL_S * MISSED_INTERVALS
 often has `MISSED_INTERVALS` times the median of its own intervals instead."""
 
 MIN_SEALINGS: Final = 5
-"""Intervals between segments of the system lane that must be known before their median is used."""
+"""Minimum intervals between segments of the system lane, to use their median (see `SILENCE_S`)."""
 
 LIFE_EVENTS: Final = ("start", "heartbeat", "stop")
 """The system events that show that a gateway runs or stops."""

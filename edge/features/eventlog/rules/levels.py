@@ -21,7 +21,7 @@ INFORMATIONAL: Final = "Informational"
 """The level of an event without a level (XEP-0337, section 5.1)."""
 
 NEVER: Final = "never"
-"""The option value that selects no level."""
+"""Value of an option, in place of a level, that selects no events."""
 
 
 def at_least(level: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ CREATED: Final = "created"
 """The reason for a database's first epoch."""
 
 COPY: Final = "copy"
-"""The key in `meta` that a backup sets in each copy, and that is cleared when the copy is used."""
+"""The key in `meta` that marks a database as a backup's copy, until a gateway starts on it."""
 
 _BOARD: Final = "board"
 _CARD: Final = "card"

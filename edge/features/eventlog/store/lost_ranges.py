@@ -87,7 +87,7 @@ def find_unreported(tx: Transaction) -> list[LostRange]:
 
 
 def mark_reported(tx: Transaction, lost: LostRange, seq: int) -> None:
-    """Record the number of the event, in the current epoch's system lane, that reports a range."""
+    """Record that event `seq` of the current epoch's system lane reports a range."""
     tx.run(_MARK_REPORTED, (seq, *lost[:3]))
 
 

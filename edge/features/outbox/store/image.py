@@ -166,7 +166,7 @@ class AccountOutbox(_Count):
             insort(queue, row.row)
 
     def dequeue(self, row: OutboxRow) -> None:
-        """Remove a queued row."""
+        """Remove a row from the queue of its source."""
         queue = self.queued[row.source]
         if queue[0] == row.row:
             queue.popleft()

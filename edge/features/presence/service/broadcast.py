@@ -48,5 +48,5 @@ def send_unavailable(context: Context, tx: Transaction, owner: str, subscriber: 
 
 
 def presence_of(session: Session, to: str) -> SessionPresence:
-    """Return the last presence of an available session, addressed to `to`."""
+    """Return the last presence of an available session, as a message to be sent to `to`."""
     return SessionPresence(session.presence, session.full, to)

@@ -160,11 +160,7 @@ def matching_shares(context: Context, tx: Transaction, node: Node) -> list[int]:
 def announce(
     context: Context, tx: Transaction, node: Node, event: NodeEvent, *, always: bool = False
 ) -> None:
-    """Send an event of a node to its `recipients`, if the node's configuration enables that.
-
-    Args:
-        always: send the event even if the node's configuration disables that.
-    """
+    """Send a node's event to `recipients`, if the node's configuration or `always` enables that."""
     if not (always or is_notified(node.config, event)):
         return
     type_ = _message_type(node.config)

@@ -287,7 +287,7 @@ def unsubscribe(
 
 
 def end(context: Context, tx: Transaction, subscription: Subscription, reason: EndReason) -> None:
-    """End a subscription and take back its items; a share without members is removed."""
+    """End a subscription, take back items assigned to it, and remove its share if that is empty."""
     queue, name = subscription.queue, _target_name(tx, subscription)
     if queue is not None:
         membership.leave(context, tx, subscription, _LOSSES.get(reason, Loss.UNSUBSCRIBED))

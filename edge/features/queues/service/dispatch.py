@@ -34,8 +34,8 @@ PAGES: Final = 8
 """Maximum number of pages of items that one unit of work assigns; the next unit continues."""
 
 LOOKAHEAD: Final = 128
-"""Maximum number of ready items to examine if no member with room may get the first ones. If no
-member may get any of so many items, they can return to the members that gave them back."""
+"""Maximum number of ready items to examine if no member with room may get the first ones. If none
+of so many can be assigned, members may get again the items that they gave back."""
 
 PER_SLOT: Final = 8
 """Maximum items of one slot (a group of publishers, see `rules.SLOTS`) in a page."""

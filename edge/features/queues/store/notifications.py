@@ -15,7 +15,7 @@ from edge.engine.database import Transaction
 from edge.features.accounts import service as accounts
 
 KIND: Final = "notification"
-"""Kind (`Receipt`) of the row of a notification."""
+"""The `kind` in the `Receipt` of a notification's stanza."""
 
 BATCH: Final = 256
 """Maximum number of notifications that one unit of work expires."""
