@@ -142,7 +142,7 @@ class Stanza(Child):
 
     @property
     def raw(self) -> bytes:
-        """The stanza as self-contained bytes."""
+        """The stanza's bytes, with all namespace declarations that they need."""
         return self._standalone(self._whole.raw)
 
 

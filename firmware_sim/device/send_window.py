@@ -88,7 +88,7 @@ class SendWindow:
             _, entry.next_action = sender_rules.advance(entry.message, Input.ONLINE, self._policy)
 
     def interrupt(self) -> None:
-        """Suspend the messages in flight, because the session is lost."""
+        """Send no requests and await no answers until `resume`, because the session is lost."""
         self.online = False
         for entry in self._entries.values():
             entry.message, entry.next_action = sender_rules.advance(

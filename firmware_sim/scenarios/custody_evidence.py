@@ -94,7 +94,7 @@ class ForAbsent(NamedTuple):
 def for_absent(
     plan: Plan, delivered: Iterable[OutboxRecord], offers: Mapping[int, int]
 ) -> ForAbsent:
-    """Count the messages to devices that never connect, and repeated offers of those of level 1.
+    """Count messages to devices that never connect, and repeated offers of those at level 1.
 
     Args:
         plan: the plan of the run.

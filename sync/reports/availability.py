@@ -63,7 +63,7 @@ STRETCHES: Final = schema(gateway=TEXT, begin=REAL, end=REAL, state=TEXT)
 """Periods, in seconds since 1970, in which a gateway had one `state` (see `heartbeats.SPANS`)."""
 
 MAX_STRETCHES: Final = 5_000
-"""Maximum number of plotted periods, the latest ones: more would each be narrower than a pixel."""
+"""Maximum number of periods to plot, the latest ones. With more, each is narrower than a pixel."""
 
 
 def availability(
