@@ -27,7 +27,7 @@ GATEWAY: Final = ""
 
 
 class Execution(NamedTuple):
-    """How many times the message `key` was executed, and `where`: a device's name or `GATEWAY`."""
+    """The `times` that the message `key` was executed at `where`, a device's name or `GATEWAY`."""
 
     key: Key
     where: str
