@@ -35,9 +35,9 @@ RETRY_INTERVAL: Final = 60.0
 """Seconds after a failure of the store until `settle_time_off` tries again."""
 
 FIRST_SAVE: Final = 1.0
-"""Seconds from a start to the first save of the service seconds. Each further interval is twice
-as long, until heartbeats save them. So even if a gateway is switched off again and again, at
-least a third of each run that lasts longer than this is counted."""
+"""Seconds from a start to the first save of the service seconds. Each further interval is twice as
+long, so that a run that is cut off loses at most two thirds of its time, until heartbeats save the
+service seconds."""
 
 
 def resume_time(path: Path, at: ClockReading) -> Start:

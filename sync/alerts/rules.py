@@ -281,11 +281,12 @@ def judge_sensor(
     resumed: int,
     active_since: int | None,
 ) -> Iterator[Verdict]:
-    """Judge whether a sensor had, at `until`, been silent for much longer than its usual interval.
+    """Judge whether a sensor was silent for much longer than its usual interval, up to `until`: the
+    time to which all readings of its gateway are known.
 
-    `resumed` is when readings resumed after a gap, `active_since` when an active alert began (ms).
-    There is no verdict if the usual interval is not known yet, or if readings of the silent time
-    may be missing. An active alert ends only with a new reading.
+    `resumed` is when (ms) readings resumed after a gap in their sequence numbers, `active_since`
+    when an active alert began. There is no verdict if the usual interval is not known yet, or if
+    the silence may be due to the gap or to a start. An active alert ends only with a new reading.
     """
     seconds = sensor.seconds
     last = sensor.last.time

@@ -58,8 +58,8 @@ SILENT_INTERVALS: Final = 5.0
 or three readings in a row."""
 
 MIN_SILENCE_S: Final = 900.0
-"""Minimum seconds without a reading for a sensor to be silent: a device that restarts or is updated
-takes minutes, and readings are up to `SEAL_S` behind other events."""
+"""Seconds without a reading below which no sensor is silent, however short its usual interval: a
+restart or an update takes minutes, and readings may arrive `SEAL_S` later than other events."""
 
 MIN_INTERVALS: Final = 5
 """Minimum number of known intervals between readings to use their median."""

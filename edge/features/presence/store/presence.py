@@ -62,7 +62,8 @@ _DIRECTED: Final = "SELECT target FROM temp.directed WHERE generation = ? ORDER 
 class Recipient(NamedTuple):
     """A session that receives an account's presence broadcasts.
 
-    `subscription` is that of the receiving account, as listed in the broadcasting account's roster.
+    `subscription` is that of the receiver's entry in the broadcasting account's roster: `from` or
+    `both`; `none` if the broadcasting account was removed.
     """
 
     generation: int
