@@ -71,7 +71,7 @@ class Xmpp(Section, frozen=True, kw_only=True):
     """Senders from which a device accepts messages: "site" is every device of this gateway,
     "roster" only the contacts in the device's roster."""
     offline: Annotated[Literal["store", "refuse"], option(restart=True)] = "store"
-    """What happens to a plain message to an offline device: "store" keeps it, "refuse" returns an
+    """Treatment of a plain message to an offline device: "store" keeps it, "refuse" returns an
     error to its sender."""
     certificate_days: Annotated[int, option("days", ge=1, le=3650)] = 365
     """Validity of a new device certificate, from its creation."""

@@ -69,7 +69,7 @@ arrived in it. `outages` are those that overlap it. `judged_s`: seconds in which
 
 
 class Periods(NamedTuple):
-    """When the report's period begins, and when the equally long period `before` it begins, in
+    """The beginnings of the report's period and of the equally long period `before` it, in
     seconds since 1970.
     """
 
