@@ -304,8 +304,22 @@ def pack_tags(rows: Sequence[Mapping[str, str]]) -> dict[str, Any] | None:
     if sum(map(len, rows)) > MAX_TAGS:
         raise ValueError(f"more than {MAX_TAGS} tags")
     keys = list(dict.fromkeys(chain.from_iterable(rows)))
-    columns = {key: pack_texts([row.get(key) for row in rows]) for key in keys[:MAX_TAG_COLUMNS]}
+    tagged = [(place, row) for place, row in enumerate(rows) if row]
+    columns = {key: _tag_column(key, tagged, len(rows)) for key in keys[:MAX_TAG_COLUMNS]}
     return {"columns": columns, **_rest(rows, frozenset(keys[MAX_TAG_COLUMNS:]))}
+
+
+def _tag_column(
+    key: str, tagged: Sequence[tuple[int, Mapping[str, str]]], rows: int
+) -> dict[str, Any]:
+    """Encode the values of one key; `tagged` are the rows that have tags, which are often few."""
+    values = [tags[key] for _, tags in tagged if key in tags]
+    if len(values) == rows:
+        return pack_strings(values)
+    present = bytearray(rows)
+    for place, tags in tagged:
+        present[place] = key in tags
+    return {"present": pack_bits(present), **pack_strings(values)}
 
 
 def _rest(rows: Sequence[Mapping[str, str]], keys: frozenset[str]) -> dict[str, Any]:

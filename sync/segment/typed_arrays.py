@@ -91,8 +91,8 @@ def unpack_array(
     return struct.unpack(f"<{count}{code}", item.value)
 
 
-def pack_bits(flags: Iterable[bool]) -> bytes:
-    """Encode flags as a bitmap, the first flag in the highest bit of the first byte."""
+def pack_bits(flags: Iterable[int]) -> bytes:
+    """Encode flags (0 or 1) as a bitmap, the first flag in the highest bit of the first byte."""
     digits = bytes(flags).translate(_DIGITS)
     return (int(digits, 2) << -len(digits) % 8).to_bytes((len(digits) + 7) // 8, "big")
 
