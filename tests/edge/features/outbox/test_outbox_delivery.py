@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from edge.config.options import Xmpp
 from edge.features.accounts.store import accounts
 from edge.features.eventlog.store import epochs
 from edge.features.outbox.store import dead_letters, outbox
+from edge.features.outbox.store.dead_letters import StoredDeadLetter
 from edge.xmpp.namespaces import QOS_ALL
 from tests.helpers.people import PUMP, UNTRUSTED, VALVE, VALVE_BARE, add_contact
 from tests.helpers.qos_devices import (
     CAM,
     CLIENT,
     Build,
+    DeviceRequest,
     bind_eligible,
     empty_result,
     error_result,
-    make_eligible,
     message_xml,
     received_result,
     send_to_valve,
@@ -51,6 +55,18 @@ def reports(gateway: Gateway, full: str = PUMP) -> list[tuple[str, str, str, str
         type_ = error.get("type", "")
         found.append((name, what.get("msgId", ""), type_, condition.removeprefix(f"{{{STANZAS}}}")))
     return found
+
+
+def letters(gateway: Gateway) -> list[StoredDeadLetter]:
+    return gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
+
+
+def allow_downgrade(gateway: Gateway) -> None:
+    gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
+
+
+def remove_valve(gateway: Gateway) -> None:
+    gateway.count("DELETE FROM accounts WHERE name = 'valve' RETURNING 1")
 
 
 # The exchange
@@ -109,14 +125,6 @@ def test_messages_of_a_revoked_account_wait_and_block_nobody(gateway: Gateway) -
     assert offer.text == "close all"
 
 
-def test_message_to_the_own_account_is_delivered(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE)
-    bind_eligible(gateway, OTHER, priority=5)
-    send_to_valve(gateway, "to myself", sender=VALVE)
-    (offer,) = take_requests(gateway, OTHER)
-    assert (offer.sender, offer.text) == (VALVE, "to myself")
-
-
 @pytest.mark.parametrize("namespace", ["urn:xmpp:qos", "jabber:client"])
 def test_embedded_message_may_inherit_its_namespace(gateway: Gateway, namespace: str) -> None:
     bind_eligible(gateway, VALVE)
@@ -153,10 +161,9 @@ def test_next_message_is_offered_when_received_and_released_in_order(gateway: Ga
     assert next_release.msg_id == second.msg_id
 
 
-def test_wait_error_holds_back_later_messages_and_is_retried(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE)
-    send_to_valve(gateway, "open")
-    (offer,) = take_requests(gateway, VALVE)
+def test_wait_error_holds_back_later_messages_and_is_retried(
+    gateway: Gateway, offer: DeviceRequest
+) -> None:
     gateway.send(VALVE, error_result(offer, "wait", "resource-constraint"))
     send_to_valve(gateway, "behind", "c", CAM)
     assert take_requests(gateway, VALVE) == []
@@ -166,15 +173,6 @@ def test_wait_error_holds_back_later_messages_and_is_retried(gateway: Gateway) -
     again, behind = take_requests(gateway, VALVE)
     assert again == offer._replace(message=again.message)
     assert behind.text == "behind"
-
-
-def test_session_that_becomes_available_is_retried_at_once(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE)
-    send_to_valve(gateway, "open")
-    (offer,) = take_requests(gateway, VALVE)
-    gateway.send(VALVE, error_result(offer, "wait", "resource-constraint"))
-    make_eligible(gateway, VALVE)
-    assert [one.id for one in take_requests(gateway, VALVE)] == [offer.id]
 
 
 # Retries
@@ -209,7 +207,7 @@ def test_release_without_an_answer_is_in_doubt(build: Build) -> None:
         assert [one.step for one in take_requests(gateway, VALVE)] == ["deliver"]
         gateway.clock.service += 3600
         gateway.run_timers()
-    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
+    (letter,) = letters(gateway)
     assert (letter.state, letter.session, letter.outbox) == ("in doubt", VALVE, 1)
     assert [event.level for event in gateway.events("system", "in_doubt")] == ["Error"]
     (report,) = gateway.elements(PUMP)
@@ -217,11 +215,9 @@ def test_release_without_an_answer_is_in_doubt(build: Build) -> None:
     assert text.startswith("in doubt: it may have been delivered")
 
 
+@pytest.mark.usefixtures("offer")
 def test_detached_session_is_not_retried(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE)
-    send_to_valve(gateway, "open")
     gateway.detach(VALVE)
-    take_requests(gateway, VALVE)
     for _ in range(30):
         gateway.clock.service += 3600
         gateway.run_timers()
@@ -247,10 +243,7 @@ def test_lost_session_does_not_count_as_an_attempt(gateway: Gateway) -> None:
     assert gateway.count("SELECT attempts FROM outbox") == 0
 
 
-def test_restart_does_not_count_as_an_attempt(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE)
-    send_to_valve(gateway, "open")
-    (offer,) = take_requests(gateway, VALVE)
+def test_restart_does_not_count_as_an_attempt(gateway: Gateway, offer: DeviceRequest) -> None:
     gateway.crash()
     gateway.run_timers()
     bind_eligible(gateway, VALVE)
@@ -260,15 +253,14 @@ def test_restart_does_not_count_as_an_attempt(gateway: Gateway) -> None:
     gateway.crash()
     gateway.clock.service += 86400
     gateway.run_timers()
+    assert gateway.due is not None
+    assert gateway.due > gateway.clock.service, "a timer that has fired does not fire forever"
     bind_eligible(gateway, VALVE)
     assert [one.step for one in take_requests(gateway, VALVE)] == ["deliver"]
     assert gateway.count("SELECT attempts FROM outbox") == 1
 
 
-def test_message_keeps_its_id_in_a_new_epoch(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE)
-    send_to_valve(gateway, "open")
-    (offer,) = take_requests(gateway, VALVE)
+def test_message_keeps_its_id_in_a_new_epoch(gateway: Gateway, offer: DeviceRequest) -> None:
     following = gateway.tx(lambda tx: epochs.begin(tx, "restored"))
     gateway.send(VALVE, received_result(offer))
     (release,) = take_requests(gateway, VALVE)
@@ -280,27 +272,23 @@ def test_message_keeps_its_id_in_a_new_epoch(gateway: Gateway) -> None:
     assert offer.msg_id == f"{following}-2"
 
 
-def test_timer_that_fired_during_a_restart_does_not_fire_forever(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE)
-    send_to_valve(gateway, "open")
-    gateway.crash()
-    gateway.clock.service += 60
-    gateway.run_timers()
-    assert gateway.due is not None
-    assert gateway.due > gateway.clock.service
-
-
 # The choice of a session
 
 
-def test_offered_message_goes_to_another_session(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE, priority=5)
+def test_offered_message_goes_to_another_session(gateway: Gateway, offer: DeviceRequest) -> None:
     bind_eligible(gateway, OTHER)
-    send_to_valve(gateway, "open")
-    (offer,) = take_requests(gateway, VALVE)
     gateway.end(VALVE)
     (moved,) = take_requests(gateway, OTHER)
     assert (moved.id, moved.to, moved.text) == (offer.id, OTHER, "open")
+
+
+def test_hold_ends_with_the_session_that_asked_for_it(
+    gateway: Gateway, offer: DeviceRequest
+) -> None:
+    gateway.send(VALVE, error_result(offer, "wait", "resource-constraint"))
+    gateway.end(VALVE)
+    bind_eligible(gateway, OTHER)
+    assert [one.text for one in take_requests(gateway, OTHER)] == ["open"]
 
 
 def test_received_message_waits_for_its_session_and_blocks_nobody(gateway: Gateway) -> None:
@@ -358,13 +346,12 @@ def test_session_without_qos_waits_unless_downgrade_is_allowed(gateway: Gateway)
     send_to_valve(gateway, "first")
     send_to_valve(gateway, "second", "m2")
     assert gateway.sends(VALVE) == []
-    gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
+    allow_downgrade(gateway)
     gateway.tx(gateway.router.run_external_change)
     (send_,) = gateway.sends(VALVE)
     message = read_element(send_.stanza)
-    assert (message.tag, message.get("from"), message.get("to")) == (
-        f"{CLIENT}message", PUMP, VALVE_BARE,
-    )  # fmt: skip
+    found = message.tag, message.get("from"), message.get("to")
+    assert found == (f"{CLIENT}message", PUMP, VALVE_BARE)
     assert message.findtext(f"{CLIENT}body") == "first"
     assert message.find("{urn:xmpp:delay}delay") is not None
     assert states(gateway) == ["plain", "queued"]
@@ -376,7 +363,7 @@ def test_session_without_qos_waits_unless_downgrade_is_allowed(gateway: Gateway)
 
 
 def test_unacknowledged_plain_message_is_sent_again(gateway: Gateway) -> None:
-    gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
+    allow_downgrade(gateway)
     bind_eligible(gateway, VALVE, qos="")
     inherited = "<message xmlns='urn:xmpp:qos'><body>open</body></message>"
     gateway.send(PUMP, acknowledged(inherited, VALVE_BARE))
@@ -393,10 +380,7 @@ def test_unacknowledged_plain_message_is_sent_again(gateway: Gateway) -> None:
 # Invalid answers
 
 
-def test_repeated_answer_changes_nothing(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE)
-    send_to_valve(gateway, "open")
-    (offer,) = take_requests(gateway, VALVE)
+def test_repeated_answer_changes_nothing(gateway: Gateway, offer: DeviceRequest) -> None:
     for _ in range(2):
         gateway.send(VALVE, received_result(offer))
     gateway.send(VALVE, error_result(offer, "cancel", "conflict"))
@@ -409,33 +393,44 @@ def test_repeated_answer_changes_nothing(gateway: Gateway) -> None:
     assert states(gateway) == []
 
 
-@pytest.mark.parametrize("payload", ["", "<received xmlns='urn:xmpp:qos' msgId='other'/>", "<x/>"])
-def test_result_without_received_is_a_final_error(gateway: Gateway, payload: str) -> None:
-    bind_eligible(gateway, VALVE)
-    send_to_valve(gateway, "open")
-    (offer,) = take_requests(gateway, VALVE)
-    gateway.send(VALVE, f"<iq type='result' id='{offer.id}' to='{PUMP}'>{payload}</iq>")
-    assert states(gateway) == []
-    assert reports(gateway) == [("assured", "m1", "cancel", "undefined-condition")]
-
-
 # Failures
 
 
-@pytest.mark.parametrize(("type_", "condition"), [("cancel", "not-allowed"), ("auth", "forbidden"),
-                                                  ("modify", "bad-request")])  # fmt: skip
-def test_final_error_to_an_offer_fails_and_the_next_message_continues(
-    gateway: Gateway, type_: str, condition: str
+def error_xml(type_: str, condition: str) -> str:
+    return f"type='error'><error type='{type_}'><{condition} xmlns='{STANZAS}'/></error>"
+
+
+STUCK = f"<x xmlns='urn:x'/><text xmlns='{STANZAS}'>the valve is stuck</text>"
+NOT_RECEIVED = ("cancel", "undefined-condition", "answered the offer without <received/>")
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure"),
+    [
+        (error_xml("cancel", "not-allowed"), ("cancel", "not-allowed", "")),
+        (error_xml("auth", "forbidden"), ("auth", "forbidden", "")),
+        (error_xml("modify", "bad-request"), ("modify", "bad-request", "")),
+        ("type='error'>", ("cancel", "undefined-condition", "")),
+        (
+            f"type='error'><error type='cancel'>{STUCK}</error>",
+            ("cancel", "undefined-condition", "the valve is stuck"),
+        ),
+        ("type='result'>", NOT_RECEIVED),
+        ("type='result'><received xmlns='urn:xmpp:qos' msgId='other'/>", NOT_RECEIVED),
+        ("type='result'><x/>", NOT_RECEIVED),
+    ],
+)
+def test_final_answer_to_an_offer_fails_it_and_the_next_message_continues(
+    gateway: Gateway, offer: DeviceRequest, answer: str, failure: tuple[str, str, str]
 ) -> None:
-    bind_eligible(gateway, VALVE)
-    send_to_valve(gateway, "open")
     send_to_valve(gateway, "behind", "m2")
-    (offer,) = take_requests(gateway, VALVE)
-    gateway.send(VALVE, error_result(offer, type_, condition))
+    gateway.send(VALVE, f"<iq id='{offer.id}' to='{PUMP}' {answer}</iq>")
+    type_, condition, reason = failure
     assert reports(gateway) == [("assured", "m1", type_, condition)]
-    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
+    (letter,) = letters(gateway)
     assert (letter.state, letter.recipient, letter.destination) == ("failed", "valve", VALVE_BARE)
     assert (letter.sender, letter.msg_id, letter.session) == (PUMP, "m1", None)
+    assert reason in letter.reason
     assert [one.text for one in take_requests(gateway, VALVE)] == ["behind"]
 
 
@@ -448,18 +443,22 @@ def test_repeated_acknowledged_message_that_fails_is_in_doubt(gateway: Gateway, 
         bind_eligible(gateway, VALVE)
     sent = take_requests(gateway, VALVE)[-1]
     gateway.send(VALVE, error_result(sent, "cancel", "not-allowed"))
-    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
-    assert letter.state == ("failed" if sends == 1 else "in doubt")
+    assert [one.state for one in letters(gateway)] == ["failed" if sends == 1 else "in doubt"]
     assert reports(gateway) == [("acknowledged", "", "cancel", "not-allowed")]
 
 
-def test_expired_message_is_reported_to_its_sender(gateway: Gateway) -> None:
+@pytest.mark.parametrize("absent", [False, True])
+def test_expired_message_is_reported_to_its_sender(gateway: Gateway, absent: bool) -> None:
     send_to_valve(gateway, "open")
+    if absent:
+        gateway.end(PUMP)
     gateway.clock.service += gateway.limits.outbox_ttl
     gateway.run_timers()
     assert states(gateway) == []
+    assert [one.state for one in letters(gateway)] == ["failed"]
+    if absent:
+        bind_eligible(gateway, PUMP)
     assert reports(gateway) == [("assured", "m1", "wait", "recipient-unavailable")]
-    assert gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))[0].state == "failed"
 
 
 @pytest.mark.parametrize("with_a_session", [True, False])
@@ -469,48 +468,30 @@ def test_messages_to_a_removed_account_become_dead_letters(
     if with_a_session:
         bind_eligible(gateway, VALVE)
     send_to_valve(gateway, "open")
-    gateway.count("DELETE FROM accounts WHERE name = 'valve' RETURNING 1")
+    remove_valve(gateway)
     gateway.tx(gateway.router.run_external_change)
     assert states(gateway) == []
     assert reports(gateway) == [("assured", "m1", "cancel", "service-unavailable")]
     assert gateway.count("SELECT reason FROM dead").endswith("the device was removed")
 
 
-def test_absent_sender_gets_the_report_later(gateway: Gateway) -> None:
-    send_to_valve(gateway, "open")
-    gateway.end(PUMP)
-    gateway.clock.service += gateway.limits.outbox_ttl
-    gateway.run_timers()
-    bind_eligible(gateway, PUMP)
-    (report,) = gateway.elements(PUMP)
-    assert (report.get("type"), report[0].get("msgId")) == ("error", "m1")
-    assert (report.get("from"), report.get("to")) == (VALVE_BARE, PUMP)
-
-
 # Requeued by the operator
 
 
-def test_failed_message_is_requeued_as_new(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE)
-    send_to_valve(gateway, "open")
-    (offer,) = take_requests(gateway, VALVE)
+def test_failed_message_is_requeued_as_new(gateway: Gateway, offer: DeviceRequest) -> None:
     gateway.send(VALVE, error_result(offer, "cancel", "not-allowed"))
-    number = gateway.tx(lambda tx: dead_letters.requeue(tx, 1, may_repeat=False))
-    assert number == 2
+    assert gateway.tx(lambda tx: dead_letters.requeue(tx, 1, may_repeat=False)) == 2
     gateway.tx(gateway.router.run_external_change)
     (again,) = take_requests(gateway, VALVE)
     assert (again.msg_id, again.text, again.sender) == (f"{EPOCH}-2", "open", PUMP)
-    assert gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10)) == []
+    assert letters(gateway) == []
     assert [event.name for event in gateway.events("system")] == ["dead", "requeued"]
 
 
-def test_message_in_doubt_is_released_again_only(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE)
-    send_to_valve(gateway, "open")
-    gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
+def test_message_in_doubt_is_released_again_only(gateway: Gateway, offer: DeviceRequest) -> None:
+    gateway.send(VALVE, received_result(offer))
     gateway.send(VALVE, error_result(take_requests(gateway, VALVE)[0], "cancel", "item-not-found"))
-    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
-    assert (letter.state, letter.session) == ("in doubt", VALVE)
+    assert [(one.state, one.session) for one in letters(gateway)] == [("in doubt", VALVE)]
     assert gateway.tx(lambda tx: dead_letters.requeue(tx, 1, may_repeat=False)) == 1
     gateway.tx(gateway.router.run_external_change)
     (release,) = take_requests(gateway, VALVE)
@@ -522,7 +503,12 @@ def test_message_in_doubt_is_released_again_only(gateway: Gateway) -> None:
 # Trust and quotas
 
 
-@pytest.mark.parametrize("how", ["assured", "acknowledged"])
+HAND_OVER = pytest.mark.parametrize(
+    "hand_over", [partial(assured, "m1"), acknowledged], ids=["assured", "acknowledged"]
+)
+
+
+@HAND_OVER
 @pytest.mark.parametrize(
     ("sender", "to", "error"),
     [
@@ -534,11 +520,9 @@ def test_message_in_doubt_is_released_again_only(gateway: Gateway) -> None:
     ],
 )
 def test_answer_reveals_nothing_to_untrusted_senders(
-    gateway: Gateway, how: str, sender: str, to: str, error: str
+    gateway: Gateway, hand_over: Callable[[str, str], str], sender: str, to: str, error: str
 ) -> None:
-    message = message_xml("x")
-    xml = assured("m1", message, to) if how == "assured" else acknowledged(message, to)
-    reply = gateway.ask(sender, xml)
+    reply = gateway.ask(sender, hand_over(message_xml("x"), to))
     assert reply.error == ("cancel", error)
     assert reply.text in ("", "nobody is reached at this address", "there is no such node",
                           "the node does not exist",
@@ -558,21 +542,17 @@ def test_message_whose_account_was_removed_in_custody_becomes_a_dead_letter(
     gateway: Gateway,
 ) -> None:
     gateway.send(PUMP, assured("m1", message_xml("open"), VALVE_BARE))
-    gateway.count("DELETE FROM accounts WHERE name = 'valve' RETURNING 1")
+    remove_valve(gateway)
     reply = gateway.ask(PUMP, deliver("m1", VALVE_BARE))
     assert reply.error == ("cancel", "service-unavailable")
-    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
-    assert (letter.state, letter.recipient) == ("refused", "valve")
+    assert [(one.state, one.recipient) for one in letters(gateway)] == [("refused", "valve")]
 
 
 def test_message_with_a_forged_delay_becomes_a_dead_letter(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
-    forged = (
-        "<message xmlns='jabber:client'><delay xmlns='urn:xmpp:&#100;elay' from='GW.example'"
-        " stamp='2020-01-01T00:00:00Z'/></message>"
-    )
-    reply = gateway.ask(PUMP, acknowledged(forged, VALVE_BARE))
-    assert reply.type == "result"
+    delay = "<delay xmlns='urn:xmpp:&#100;elay' from='GW.example' stamp='2020-01-01T00:00:00Z'/>"
+    forged = f"<message xmlns='jabber:client'>{delay}</message>"
+    assert gateway.ask(PUMP, acknowledged(forged, VALVE_BARE)).type == "result"
     assert gateway.sends(VALVE) == []
     assert "delay" in gateway.count("SELECT reason FROM dead")
 
@@ -603,29 +583,13 @@ def test_source_quota_spans_all_outboxes(build: Build) -> None:
     assert reply.text == "the limit outbox_messages_per_source = 2 is reached"
 
 
-@pytest.mark.parametrize("how", ["assured", "acknowledged"])
-def test_component_takes_custody_only_for_itself(make_gateway: MakeGateway, how: str) -> None:
-    xmpp = Xmpp(trusted_domains=["plant.example"])
-    made = make_gateway(xmpp=xmpp, accounts=False)
-    sender, to = "user@plant.example/x", f"valve@{DOMAIN}"
-    message = message_xml("x")
-    xml = assured("m1", message, to) if how == "assured" else acknowledged(message, to)
-    reply = made.ask(sender, xml)
+@HAND_OVER
+def test_component_takes_custody_only_for_itself(
+    make_gateway: MakeGateway, hand_over: Callable[[str, str], str]
+) -> None:
+    made = make_gateway(xmpp=Xmpp(trusted_domains=["plant.example"]), accounts=False)
+    reply = made.ask("user@plant.example/x", hand_over(message_xml("x"), f"valve@{DOMAIN}"))
     assert reply.error == ("cancel", "service-unavailable")
-
-
-def test_error_of_a_device_is_reported_with_its_condition(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE)
-    send_to_valve(gateway, "open")
-    (offer,) = take_requests(gateway, VALVE)
-    gateway.send(VALVE, f"<iq type='error' id='{offer.id}' to='{PUMP}'/>")
-    assert reports(gateway) == [("assured", "m1", "cancel", "undefined-condition")]
-    send_to_valve(gateway, "again", "m2")
-    (offer,) = take_requests(gateway, VALVE)
-    text = f"<text xmlns='{STANZAS}'>the valve is stuck</text>"
-    error = f"<error type='cancel'><x xmlns='urn:x'/>{text}</error>"
-    gateway.send(VALVE, f"<iq type='error' id='{offer.id}' to='{PUMP}'>{error}</iq>")
-    assert "the valve is stuck" in gateway.count("SELECT reason FROM dead WHERE msg_id = 'm2'")
 
 
 def test_device_that_asks_to_wait_forever_is_given_up(build: Build) -> None:
@@ -650,11 +614,10 @@ def test_unfinished_messages_are_limited_in_bytes(build: Build) -> None:
 
 
 def test_plain_message_without_an_eligible_session_expires_in_doubt(gateway: Gateway) -> None:
-    gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
+    allow_downgrade(gateway)
     bind_eligible(gateway, VALVE, qos="")
     send_to_valve(gateway, "open")
     gateway.end(VALVE)
     gateway.clock.service += gateway.limits.outbox_ttl
     gateway.run_timers()
-    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
-    assert (letter.state, letter.session) == ("in doubt", None)
+    assert [(one.state, one.session) for one in letters(gateway)] == [("in doubt", None)]

@@ -18,7 +18,7 @@ from edge.features.outbox.store.outbox import OutgoingMessage
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE
 from tests.helpers.store import Gateway, MakeGateway, digest_of
 
-PUMP_BARE = "pump1@gw.example"
+PUMP_BARE, OTHER = "pump1@gw.example", "cam@gw.example/fw"
 BODY = b"<message><body>x</body></message>"
 LIMIT = Usage(10, 10_000)
 
@@ -155,13 +155,61 @@ def test_removed_account_leaves_orphans(gateway: Gateway) -> None:
     )
 
 
-# The operator's actions on dead letters
+# Dead letters, and the operator's actions on them
 
 
-def bury(gateway: Gateway, **fields: Any) -> None:
+def bury(gateway: Gateway, limit: Usage = LIMIT, **fields: Any) -> None:
     known: dict[str, Any] = {"state": dead_letters.FAILED, "recipient": "valve", "outbox": 7}
     letter = DeadLetter(PUMP, "m1", VALVE_BARE, 2, BODY, "why")._replace(**(known | fields))
-    gateway.tx(lambda tx: dead_letters.add(tx, letter, LIMIT))
+    gateway.tx(lambda tx: dead_letters.add(tx, letter, limit))
+
+
+def dead_ids(gateway: Gateway) -> list[str]:
+    return [row[0] for row in gateway.connection.execute("SELECT msg_id FROM dead ORDER BY id")]
+
+
+def test_dead_letters_are_limited_in_number_and_evictions_are_logged(gateway: Gateway) -> None:
+    for number in range(4):
+        bury(gateway, Usage(2, 10_000), msg_id=f"m{number}")
+    assert dead_ids(gateway) == ["m2", "m3"]
+    names = [event.name for event in gateway.events("system")]
+    assert names == ["dead", "dead", "dead", "dead_evicted", "dead", "dead_evicted"]
+    evicted = gateway.events("system", "dead_evicted")
+    assert [event.tags for event in evicted] == [{"msgId": "m0"}, {"msgId": "m1"}]
+
+
+def test_dead_letters_are_limited_in_bytes(gateway: Gateway) -> None:
+    for number in range(3):
+        bury(gateway, Usage(100, 100), msg_id=f"m{number}", body=b"x" * 40)
+    assert dead_ids(gateway) == ["m1", "m2"]
+    bury(gateway, Usage(100, 100), msg_id="m9", body=b"x" * 1000)
+    assert dead_ids(gateway) == ["m9"], "one that is too large is kept alone"
+    totals = gateway.connection.execute("SELECT messages, bytes FROM dead_total").fetchall()
+    assert totals == [(1, 1000)]
+
+
+@pytest.mark.parametrize(
+    ("others", "own", "limit", "kept"),
+    [
+        ([100], [100] * 8, Usage(4, 1 << 16), {OTHER: 1, PUMP: 3}),
+        ([100] * 20, [30_000] * 4, Usage(1000, 1 << 16), {OTHER: 20, PUMP: 2}),
+    ],
+    ids=["many", "large"],
+)
+def test_source_cannot_push_out_dead_letters_of_others(
+    gateway: Gateway, others: list[int], own: list[int], limit: Usage, kept: dict[str, int]
+) -> None:
+    for sender, sizes in ((OTHER, others), (PUMP, own)):
+        for size in sizes:
+            bury(gateway, limit, sender=sender, body=b"x" * size)
+    found = gateway.connection.execute("SELECT sender, count(*) FROM dead GROUP BY sender")
+    assert dict(found.fetchall()) == kept
+
+
+def test_largest_source_of_dead_letters_is_found_by_an_index(gateway: Gateway) -> None:
+    plan = gateway.connection.execute(f"EXPLAIN QUERY PLAN {dead_letters._OLDEST}", (1, 1))
+    (scan,) = [step for *_, step in plan.fetchall() if step.startswith("SCAN")]
+    assert "COVERING INDEX" in scan
 
 
 def requeue(gateway: Gateway, row: int = 1, *, may_repeat: bool = False) -> int:
