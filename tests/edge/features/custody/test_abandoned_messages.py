@@ -6,8 +6,6 @@ has no outbox to go on from. Source: XEP QoS, "Memory attacks".
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from edge.config.limits import Limits
@@ -25,25 +23,14 @@ LIMITS = Limits(
     held_grace=30 * MINUTE,
     held_ttl=24 * 60 * MINUTE,
     outbox_messages_per_account=32,
-    offline_total_messages=64,
-    offline_messages=16,
-    offline_messages_per_source=24,
 )
-
-Make = Callable[..., Gateway]
+ORPHANS = [f"orphan{number}" for number in range(8)]
+"""As many as fill what is open to those who hold many; the last finds few places left."""
 
 
 @pytest.fixture
 def gateway(make_gateway: MakeGateway) -> Gateway:
-    made = make_gateway(LIMITS)
-    for name in ("honest", "absent", "amnesiac", *orphans()):
-        made.add(name)
-    return made
-
-
-def orphans() -> list[str]:
-    """Name as many as fill what is open to those who hold many; the last finds few places left."""
-    return [f"orphan{number}" for number in range(8)]
+    return make_gateway(LIMITS, accounts_of=("honest", "absent", "amnesiac", *ORPHANS))
 
 
 def outcome(reply: Reply | None) -> str:
@@ -69,7 +56,7 @@ def held(gateway: Gateway) -> int:
 def fill(gateway: Gateway, count: int = 8, to: str = "gw.example") -> int:
     """Let sources offer all that they may and vanish; return the number of held messages."""
     taken = 0
-    for name in orphans()[:count]:
+    for name in ORPHANS[:count]:
         for number in range(LIMITS.held_messages_per_source + 1):
             taken += offer(gateway, name, f"m{number}", to) == "result"
         gateway.end(f"{name}@gw.example/fw")
@@ -119,19 +106,3 @@ def test_messages_in_custody_do_not_fill_the_outbox(gateway: Gateway) -> None:
     gateway.clock.service += LIMITS.held_ttl + 1
     gateway.run_timers()
     exchange(gateway, "later", ABSENT, TEXT)
-
-
-def test_source_limit_applies_before_the_total_limit(gateway: Gateway) -> None:
-    """The messages that one account stores for all others are limited."""
-
-    def store(full: str, to: str) -> str:
-        reply = gateway.send(full, f"<message id='m' to='{to}@gw.example'><body>x</body></message>")
-        return "stored" if reply is None else outcome(reply)
-
-    logged = [store("amnesiac@gw.example/fw", name) for name in orphans() for _ in range(5)]
-    most = LIMITS.offline_messages_per_source
-    assert logged == ["stored"] * most + ["wait/service-unavailable"] * (len(logged) - most)
-    (refusal,) = [event for event in gateway.events("system") if event.kind == "limit"]
-    assert refusal.name == "offline_messages_per_source"
-    assert refusal.source == "amnesiac@gw.example"
-    assert [store(HONEST, name) for name in orphans()] == ["stored"] * 8

@@ -6,7 +6,6 @@ The property test of the image (tests/property) covers transactions, undone unit
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from hashlib import blake2b
 from xml.etree.ElementTree import Element
@@ -155,55 +154,7 @@ def test_in_memory_a_unit_uses_the_image_and_reads_no_rows(db: sqlite3.Connectio
     assert db.execute("SELECT msg_id FROM custody").fetchall() == [("m1",)]
 
 
-# Several sessions of a source.
-
-
-def test_message_moves_to_another_session_and_keeps_its_place(db: sqlite3.Connection) -> None:
-    tx = at(db)
-    first, second, last = (hold(tx, A, name) for name in ("m1", "m2", "m3"))
-    custody.move(tx, second, f"{A}/other")
-    image_equals_rows(tx)
-    assert custody.find(tx, A, f"{A}/other", "m2") is second
-    assert custody.find_all(tx, A, f"{A}/r", "m2") == (None, [second])
-    rows = [candidate.row for candidate in custody.oldest(tx, A)]
-    assert rows == [first.row, second.row, last.row]
-    custody.release(tx, second, 256)
-    assert was_released(tx, A, f"{A}/other", "m2")
-    assert not was_released(tx, A, f"{A}/r", "m2")
-    image_equals_rows(tx)
-
-
-@pytest.mark.parametrize("end", [custody.release, custody.remove])
-def test_messages_of_a_used_message_id_become_exclusive(
-    db: sqlite3.Connection, end: Callable[[Transaction, HeldMessage, int], None]
-) -> None:
-    tx = at(db)
-    for name in ("m1", "m2"):
-        custody.move(tx, hold(tx, A, name), f"{A}/other")
-    again = hold(tx, A, "m1")
-    end(tx, again, 256)
-    image_equals_rows(tx)
-    found = {one.msg_id: one.exclusive for one in custody._image(tx).messages.values()}
-    assert found == {"m1": True, "m2": False}
-
-
-def test_releasers_of_a_message_id(db: sqlite3.Connection) -> None:
-    tx = at(db)
-    assert custody.releasers(tx, A, "m1") == set()
-    senders = [f"{A}/{number}" for number in range(PAGE_KEYS)]
-    for sender in senders:
-        for name in ("m1", "m2"):
-            custody.hold(tx, A, sender, name, "gw.example", b"x", digest_of("x"))
-            held = custody.find(tx, A, sender, name)
-            assert held is not None
-            custody.release(tx, held, 256)
-    tx.run_before_commit()
-    expected = {custody.hash_sender(sender) for sender in senders}
-    assert custody.releasers(at(db), A, "m1") == expected
-    assert custody.releasers(at(db), A, "m3") == set()
-    assert custody.releasers(at(db), B, "m1") == set()
-
-
+# Older versions.
 def test_keys_of_an_older_version_are_known(db: sqlite3.Connection) -> None:
     key = blake2b(f"{A}/r\0m1".encode(), digest_size=8).digest()
     db.execute("INSERT INTO released_latest VALUES (?, ?, 0)", (A, key))
@@ -212,9 +163,6 @@ def test_keys_of_an_older_version_are_known(db: sqlite3.Connection) -> None:
     tx = at(db)
     custody.remove(tx, hold(tx, A, "m1"), 256)
     assert not was_released(tx, A, f"{A}/r", "m1")
-
-
-# The migration.
 
 
 def test_custody_of_an_older_version_is_migrated(monkeypatch: pytest.MonkeyPatch) -> None:
