@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -16,28 +16,17 @@ from edge.xmpp import serialize
 from tests.helpers.people import (
     DELAY,
     PUMP,
+    UNTRUSTED,
     VALVE,
     VALVE_BARE,
     bodies,
     make_available,
-    provision,
     received,
 )
 from tests.helpers.store import DOMAIN, Gateway, MakeGateway, Reply
 
-Make = Callable[[Limits], Gateway]
 SECOND = "valve@gw.example/second"
 STATE = "<composing xmlns='http://jabber.org/protocol/chatstates'/>"
-
-
-@pytest.fixture
-def make(make_gateway: MakeGateway) -> Make:
-    def make(limits: Limits) -> Gateway:
-        gateway = make_gateway(limits)
-        provision(gateway)
-        return gateway
-
-    return make
 
 
 def message(body: str, type_: str = "normal") -> str:
@@ -72,9 +61,12 @@ def make_valve_available(gateway: Gateway, full: str = VALVE, priority: int = 0)
 
 
 def stored(gateway: Gateway) -> int:
-    count = gateway.count("SELECT count(*) FROM offline")
+    count: int = gateway.count("SELECT count(*) FROM offline")
     assert gateway.count("SELECT messages FROM offline_total") == count
-    return int(count)
+    return count
+
+
+FULL = ("wait", "service-unavailable")
 
 
 def error(reply: Reply | None) -> tuple[str, str] | None:
@@ -141,11 +133,11 @@ def test_ineligible_session_gets_no_stored_messages(
 # Limits
 
 
-def test_messages_of_an_account_are_limited(make: Make) -> None:
+def test_messages_of_an_account_are_limited(make: MakeGateway) -> None:
     gateway = make(Limits(offline_messages=3))
     send_messages(gateway, 3)
     reply = gateway.ask(PUMP, message("x"))
-    assert reply.error == ("wait", "service-unavailable")
+    assert reply.error == FULL
     assert reply.text == "the limit offline_messages = 3 is reached"
     (event,) = gateway.events("system")
     assert (event.name, event.source) == ("offline_messages", "pump1@gw.example")
@@ -153,30 +145,44 @@ def test_messages_of_an_account_are_limited(make: Make) -> None:
     assert stored(gateway) == 3
 
 
-def test_bytes_of_an_account_are_limited(make: Make) -> None:
+def test_bytes_of_an_account_are_limited(make: MakeGateway) -> None:
     gateway = make(Limits(offline_bytes=10_000))
     assert send_message(gateway, "x" * 9_000) is None
-    assert error(send_message(gateway, "x" * 9_000)) == ("wait", "service-unavailable")
+    assert error(send_message(gateway, "x" * 9_000)) == FULL
     assert gateway.count("SELECT bytes FROM offline_total") <= 10_000
 
 
-def test_messages_of_all_accounts_are_limited(make: Make) -> None:
-    gateway = make(Limits(offline_total_messages=8))
-    send_messages(gateway, 7)
-    assert error(send_message(gateway, "x")) == ("wait", "service-unavailable")
-    to_apart = "<message to='apart@gw.example'><body>x</body></message>"
-    gateway.end("apart@gw.example/fw")
-    assert error(gateway.send(PUMP, to_apart)) == ("wait", "service-unavailable")
-    assert gateway.send(VALVE, to_apart) is None, (
-        "an eighth is reserved for sources with few messages"
-    )
-    assert stored(gateway) == 8
+TO_APART = "<message to='apart@gw.example'><body>x</body></message>"
+
+
+@pytest.mark.parametrize(
+    ("limits", "accepted", "limit"),
+    [
+        (Limits(offline_messages_per_source=3), 3, "offline_messages_per_source"),
+        # an eighth is reserved for sources with few messages
+        (Limits(offline_total_messages=8), 7, "offline_total_messages"),
+    ],
+    ids=["of a sender", "in total"],
+)
+def test_messages_to_different_accounts_are_limited(
+    make: MakeGateway, limits: Limits, accepted: int, limit: str
+) -> None:
+    gateway = make(limits)
+    gateway.end(UNTRUSTED)
+    send_messages(gateway, accepted - 1)
+    assert error(gateway.send(PUMP, TO_APART)) is None
+    for xml in (message("x"), TO_APART):
+        assert error(gateway.send(PUMP, xml)) == FULL
+    (refusal,) = gateway.events("system")
+    assert (refusal.name, refusal.source) == (limit, "pump1@gw.example")
+    assert gateway.send(VALVE, TO_APART) is None
+    assert stored(gateway) == accepted + 1
 
 
 # Time
 
 
-def test_expired_message_is_logged(make: Make) -> None:
+def test_expired_message_is_logged(make: MakeGateway) -> None:
     gateway = make(Limits(offline_ttl=100))
     send_message(gateway, "x")
     assert gateway.due == 1100.0
@@ -207,7 +213,7 @@ def test_messages_are_sent_in_order_and_in_pages(gateway: Gateway) -> None:
     assert stored(gateway) == 0
 
 
-def test_page_leaves_room_for_other_stanzas(make: Make) -> None:
+def test_page_leaves_room_for_other_stanzas(make: MakeGateway) -> None:
     gateway = make(Limits(unacknowledged_stanzas=16, unacknowledged_bytes=64 * 1024))
     send_messages(gateway, 10)
     make_valve_available(gateway)
@@ -271,12 +277,11 @@ def test_lost_messages_go_to_another_session(gateway: Gateway) -> None:
 def test_unavailable_session_leaves_the_rest_to_another(gateway: Gateway) -> None:
     texts = send_messages(gateway, 40)
     make_valve_available(gateway)
-    generation = gateway.generation(VALVE)
     receipts = [send.receipt for send in gateway.sends(VALVE) if send.receipt is not None]
     make_valve_available(gateway, SECOND)
     assert received(gateway, SECOND) == []
     gateway.send(VALVE, "<presence type='unavailable'/>")
-    gateway.tx(lambda tx: gateway.lifecycle.acknowledge(tx, generation, receipts))
+    gateway.acknowledge(VALVE, *receipts)
     assert bodies(received(gateway, SECOND)) == texts[32:]
 
 
@@ -295,10 +300,11 @@ def test_late_acknowledgement_changes_nothing(gateway: Gateway) -> None:
 # Advertising
 
 
-def test_store_is_advertised_when_enabled() -> None:
-    assert "msgoffline" in Router(DOMAIN, Limits()).context.hooks.advertised
-    assert (
-        "msgoffline"
-        not in Router(DOMAIN, Limits(), Xmpp(offline="refuse")).context.hooks.advertised
-    )
-    assert "msgoffline" not in Router(DOMAIN, Limits(), accounts=False).context.hooks.advertised
+@pytest.mark.parametrize(
+    ("options", "advertised"),
+    [({}, True), ({"xmpp": Xmpp(offline="refuse")}, False), ({"accounts": False}, False)],
+    ids=["default", "disabled", "component"],
+)
+def test_store_is_advertised_when_enabled(options: dict[str, Any], advertised: bool) -> None:
+    hooks = Router(DOMAIN, Limits(), **options).context.hooks
+    assert ("msgoffline" in hooks.advertised) is advertised

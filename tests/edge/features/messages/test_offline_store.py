@@ -1,11 +1,9 @@
-"""The offline table: usage, pages, expiry and restarts."""
+"""The offline table: usage, pages and expiry."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,7 @@ from edge.engine.quota import Usage, WaitingUsage
 from edge.features.accounts.store import accounts
 from edge.features.messages import store
 from edge.features.messages.store import ExpiredMessage
-from tests.helpers.store import Clock, new_database
+from tests.helpers.store import Clock
 
 SENDER = "pump1@gw.example/fw"
 OTHER = "pump2@gw.example/fw"
@@ -40,18 +38,13 @@ def test_usage_is_counted_per_account_source_and_total(tx: Transaction) -> None:
     each = store.stored_size(b"x" * 10, SENDER)
     assert each == 10 + len(SENDER) + store.ROW_OVERHEAD
     assert len(OTHER) == len(SENDER)
-    two, three, four = (Usage(count, count * each) for count in (2, 3, 4))
+    none, one, two, three, four = (Usage(count, count * each) for count in range(5))
     assert store.usage(tx, "valve", "pump1@gw.example/other") == (2, WaitingUsage(two, three, four))
-    assert store.usage(tx, "lamp", OTHER) == (1, WaitingUsage(two, Usage(1, each), four))
-    assert store.usage(tx, "nobody", "pump1@gw.example.org/fw") == (
-        0,
-        WaitingUsage(Usage(), Usage(), four),
-    )
+    assert store.usage(tx, "lamp", OTHER) == (1, WaitingUsage(two, one, four))
+    stranger = "pump1@gw.example.org/fw"
+    assert store.usage(tx, "nobody", stranger) == (0, WaitingUsage(none, none, four))
     store.remove(tx, [1, 3])
-    assert store.usage(tx, "valve", SENDER) == (
-        1,
-        WaitingUsage(Usage(1, each), Usage(1, each), two),
-    )
+    assert store.usage(tx, "valve", SENDER) == (1, WaitingUsage(one, one, two))
 
 
 def test_usage_is_computed_without_reading_stanzas(db: sqlite3.Connection, tx: Transaction) -> None:
@@ -66,14 +59,21 @@ def test_usage_is_computed_without_reading_stanzas(db: sqlite3.Connection, tx: T
     assert all(plan.startswith("SEARCH main.offline USING COVERING INDEX") for plan in reads)
 
 
-def test_page_holds_the_oldest_messages_within_limits(tx: Transaction) -> None:
+@pytest.mark.parametrize(
+    ("account", "count", "max_bytes", "rows"),
+    [
+        ("valve", 10, 1000, [1, 3, 4]),
+        ("valve", 2, 1000, [1, 3]),
+        ("valve", 10, 20, [1, 3]),
+        ("valve", 10, 1, [1]),
+        ("nobody", 10, 1000, []),
+    ],
+)
+def test_page_holds_the_oldest_messages_within_limits(
+    tx: Transaction, account: str, count: int, max_bytes: int, rows: list[int]
+) -> None:
     add(tx, "valve", "lamp", "valve", "valve")
-    rows = [stored.row for stored in store.read_page(tx, "valve", 10, 1000)]
-    assert rows == [1, 3, 4]
-    assert [stored.row for stored in store.read_page(tx, "valve", 2, 1000)] == [1, 3]
-    assert [stored.row for stored in store.read_page(tx, "valve", 10, 20)] == [1, 3]
-    assert [stored.row for stored in store.read_page(tx, "valve", 10, 1)] == [1]
-    assert store.read_page(tx, "nobody", 10, 1000) == []
+    assert [one.row for one in store.read_page(tx, account, count, max_bytes)] == rows
 
 
 def test_messages_at_a_session_are_found_by_account(tx: Transaction) -> None:
@@ -85,12 +85,6 @@ def test_messages_at_a_session_are_found_by_account(tx: Transaction) -> None:
     assert in_flight.end(tx, Receipt(store.RECEIPT, 1), 7)
     assert not store.is_delivering(tx, "valve")
     assert store.has_messages(tx, "valve")
-
-
-def test_accounts_of_rows_are_listed_once(tx: Transaction) -> None:
-    add(tx, "valve", "lamp", "valve")
-    assert store.find_accounts(tx, [3, 2, 1, 99]) == ["valve", "lamp"]
-    assert store.find_accounts(tx, []) == []
 
 
 def test_old_messages_expire_unless_a_session_has_them(tx: Transaction) -> None:
@@ -113,16 +107,3 @@ def test_expiry_is_limited_per_unit_of_work(tx: Transaction) -> None:
     assert len(store.expire(tx, 0)) == store.BATCH_SIZE
     assert len(store.expire(tx, 0)) == 1
     assert store.oldest_since(tx) is None
-
-
-def test_rows_survive_a_restart_without_a_session(tmp_path: Path) -> None:
-    path = new_database(tmp_path)
-    for restarted in (False, True):
-        with closing(database.connect(path)) as db, database.transaction(db, Clock()()) as tx:
-            if restarted:
-                assert store.has_messages(tx, "valve")
-                assert not store.is_delivering(tx, "valve")
-            else:
-                accounts.add(tx, "valve", (), trusted=True)
-                add(tx, "valve")
-                in_flight.begin(tx, Receipt(store.RECEIPT, 1), 7)
