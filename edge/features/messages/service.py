@@ -241,7 +241,8 @@ def return_unacknowledged(
 ) -> None:
     """Send stored messages that an ended session did not acknowledge to another one, if any."""
     tx.wake_at(tx.now.service)  # some may have expired while the session had them
-    for account in offline.find_accounts(tx, rows):
+    account = offline.find_account(tx, rows[0])  # all are of the session's account
+    if account is not None:
         flush_to_best(context, tx, account)
 
 

@@ -152,10 +152,10 @@ def remove(tx: Transaction, rows: Sequence[int]) -> None:
         tx.run(_REMOVE, (row,))
 
 
-def find_accounts(tx: Transaction, rows: Sequence[int]) -> list[str]:
-    """Return the names of the accounts of these rows, without duplicates, in the order of rows."""
-    found = (tx.row(_ACCOUNT, (row,)) for row in rows)
-    return list(dict.fromkeys(str(row[0]) for row in found if row is not None))
+def find_account(tx: Transaction, row: int) -> str | None:
+    """Return the name of the account of a row, or `None` if the row does not exist."""
+    found = tx.row(_ACCOUNT, (row,))
+    return None if found is None else str(found[0])
 
 
 def last_row(tx: Transaction, account: str) -> int:
