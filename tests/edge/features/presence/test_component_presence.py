@@ -8,7 +8,6 @@ import pytest
 
 from edge.config.options import Xmpp
 from edge.engine import sessions
-from edge.engine.database import Transaction
 from edge.engine.router import guarded
 from edge.features.presence.xmpp import component_presence
 from tests.helpers.store import DOMAIN, Gateway, MakeGateway, stanza
@@ -18,9 +17,8 @@ FULL = "pump1@users.example/fw"
 
 @pytest.fixture
 def gateway(make_gateway: MakeGateway) -> Gateway:
-    made = make_gateway(xmpp=Xmpp(trusted_domains=["trusted.example"]), accounts=False)
-    made.add("pump1@users.example")
-    return made
+    xmpp = Xmpp(trusted_domains=["trusted.example"])
+    return make_gateway(xmpp=xmpp, accounts=False, accounts_of=("pump1@users.example",))
 
 
 def enter(gateway: Gateway, full: str) -> None:
@@ -53,11 +51,8 @@ def session(gateway: Gateway) -> sessions.Session:
 def test_trusted_user_may_subscribe_and_is_subscribed_to(gateway: Gateway, full: str) -> None:
     enter(gateway, full)
     bare = full.partition("/")[0]
-    assert send_presence(gateway, full, "subscribe") == [
-        ("subscribed", bare),
-        ("subscribe", bare),
-        ("", bare),
-    ]
+    answers = [(type_, bare) for type_ in ("subscribed", "subscribe", "")]
+    assert send_presence(gateway, full, "subscribe") == answers
     assert send_presence(gateway, full, "probe") == [("", bare)]
     assert send_presence(gateway, full, "unsubscribe") == [("unsubscribed", bare)]
     assert gateway.events(name="untrusted") == []
@@ -76,22 +71,16 @@ def test_untrusted_user_is_refused_and_logged(gateway: Gateway) -> None:
 
 def test_presence_of_the_gateway_announces_its_capabilities(gateway: Gateway) -> None:
     enter(gateway, FULL)
-    work = component_presence.handle(
-        gateway.router.context, stanza(f"<presence from='{FULL}' to='{DOMAIN}' type='probe'/>")
-    )
+    probe = stanza(f"<presence from='{FULL}' to='{DOMAIN}' type='probe'/>")
+    work = component_presence.handle(gateway.router.context, probe)
     assert not isinstance(work, bytes)
     assert gateway.tx(guarded(work, 1)) == b""
     (sent,) = gateway.sent
-    shown = ElementTree.fromstring(sent.stanza)  # noqa: S314 - our own
-    (caps,) = shown
-    reply = gateway.router.route(
-        stanza(
-            f"<iq type='get' id='1' from='{FULL}' to='{DOMAIN}'>"
-            "<query xmlns='http://jabber.org/protocol/disco#info'"
-            f" node='{caps.get('node')}#{caps.get('ver')}'/></iq>"
-        ),
-        FULL,
-    )
+    (caps,) = ElementTree.fromstring(sent.stanza)  # noqa: S314 - our own
+    node = f"node='{caps.get('node')}#{caps.get('ver')}'"
+    query = f"<query xmlns='http://jabber.org/protocol/disco#info' {node}/>"
+    xml = f"<iq type='get' id='1' from='{FULL}' to='{DOMAIN}'>{query}</iq>"
+    reply = gateway.router.route(stanza(xml), FULL)
     assert callable(reply)
     assert b"category='component' type='generic'" in gateway.tx(guarded(reply, 1))
 
@@ -126,10 +115,6 @@ def test_oversized_presence_is_ignored(gateway: Gateway) -> None:
 
 def test_users_added_by_the_operator_are_probed(gateway: Gateway) -> None:
     gateway.add("left-over-of-embedded-days")
-
-    def unit(tx: Transaction) -> list[bytes]:
-        return component_presence.probes(gateway.router.context, tx)
-
-    (probe,) = gateway.tx(unit)
+    (probe,) = gateway.tx(lambda tx: component_presence.probes(gateway.router.context, tx))
     assert b"type='probe'" in probe
     assert b"to='pump1@users.example'" in probe

@@ -20,10 +20,8 @@ PAGE = 3
 
 @pytest.fixture
 def gateway(make_gateway: MakeGateway) -> Gateway:
-    made = make_gateway(LIMITS)
-    made.add("panel")
+    made = make_gateway(LIMITS, accounts_of=("panel", *(f"pump{n}" for n in range(1, 8))))
     for full in PUMPS:
-        made.add(full.partition("@")[0])
         subscribe_mutually(made, PANEL, full)
     return made
 
@@ -63,9 +61,7 @@ def test_page_is_limited_in_bytes(gateway: Gateway) -> None:
 
 def test_oversized_presence_is_a_page_of_its_own(make_gateway: MakeGateway) -> None:
     limits = Limits(unacknowledged_bytes=64 * 1024, presence_bytes=16 * 1024)
-    gateway = make_gateway(limits)
-    for full in (PANEL, *PUMPS[:2]):
-        gateway.add(full.partition("@")[0])
+    gateway = make_gateway(limits, accounts_of=("panel", "pump1", "pump2"))
     for full in PUMPS[:2]:
         subscribe_mutually(gateway, PANEL, full)
     send_initial_presence(gateway, PUMPS[:2], f"<status>{'x' * 12_000}</status>")

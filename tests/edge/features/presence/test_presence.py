@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from edge.config.limits import Limits
 from edge.config.options import Xmpp
 from edge.features.accounts.store import accounts
 from tests.helpers.rosters import (
@@ -16,7 +13,6 @@ from tests.helpers.rosters import (
     VALVE,
     bare,
     discard_sent,
-    provision,
     received_lines,
     send_initial_presence,
     send_presence,
@@ -26,16 +22,6 @@ from tests.helpers.rosters import (
 from tests.helpers.store import DOMAIN, Gateway, MakeGateway
 
 UNAVAILABLE = "<presence type='unavailable'/>"
-LIMITS = Limits(presence_bytes=1024, directed_presences=2)
-
-
-@pytest.fixture
-def gateway(make_gateway: MakeGateway) -> Gateway:
-    made = make_gateway(LIMITS)
-    provision(made)
-    return made
-
-
 # Broadcast
 
 
@@ -43,16 +29,10 @@ def test_initial_presence_is_broadcast_to_subscribers_and_itself(gateway: Gatewa
     subscribe_mutually(gateway, PUMP, PANEL)
     send_initial_presence(gateway, (PANEL, PANEL_DESK, VALVE))
     assert gateway.send(PUMP, "<presence/>") is None
-    assert received_lines(gateway, PUMP) == [
-        f"available {PUMP}",
-        f"available {PANEL}",
-        f"available {PANEL_DESK}",
-    ]
-    assert (
-        received_lines(gateway, PANEL)
-        == received_lines(gateway, PANEL_DESK)
-        == [f"available {PUMP}"]
-    )
+    others = [f"available {PANEL}", f"available {PANEL_DESK}"]
+    assert received_lines(gateway, PUMP) == [f"available {PUMP}", *others]
+    for full in (PANEL, PANEL_DESK):
+        assert received_lines(gateway, full) == [f"available {PUMP}"]
     assert received_lines(gateway, VALVE) == []
 
 
@@ -71,25 +51,6 @@ def test_presence_arrives_unchanged_with_its_sender(gateway: Gateway) -> None:
     names = [child.tag.rpartition("}")[2] for child in seen]
     assert names == ["show", "status", "x", "priority"]
     assert seen[1].text == "a < b"
-
-
-@pytest.mark.parametrize(
-    ("own", "sees", "is_seen"),
-    [("subscribe", True, False), ("subscribed", False, True), ("none", False, False)],
-)
-def test_presence_follows_the_direction_of_the_subscription(
-    gateway: Gateway, own: str, sees: bool, is_seen: bool
-) -> None:
-    if own == "subscribe":
-        send_presence(gateway, PUMP, "subscribe", bare(PANEL))
-        send_presence(gateway, PANEL, "subscribed", bare(PUMP))
-    if own == "subscribed":
-        send_presence(gateway, PANEL, "subscribe", bare(PUMP))
-        send_presence(gateway, PUMP, "subscribed", bare(PANEL))
-    send_initial_presence(gateway, (PANEL,))
-    gateway.send(PUMP, "<presence/>")
-    assert (f"available {PANEL}" in received_lines(gateway, PUMP)) is sees
-    assert (f"available {PUMP}" in received_lines(gateway, PANEL)) is is_seen
 
 
 @pytest.mark.parametrize(("before", "after"), [(-1, 0), (0, -1), (1, 5)])
@@ -114,11 +75,8 @@ def test_unavailable_presence_reaches_all_who_saw_it(gateway: Gateway) -> None:
     assert gateway.send(PUMP, status) is None
     (seen,) = gateway.elements(PANEL)
     assert (seen.get("type"), seen.get("from"), seen[0].text) == ("unavailable", PUMP, "off")
-    assert (
-        received_lines(gateway, PANEL_DESK)
-        == received_lines(gateway, PUMP)
-        == [f"unavailable {PUMP}"]
-    )
+    for full in (PANEL_DESK, PUMP):
+        assert received_lines(gateway, full) == [f"unavailable {PUMP}"]
     assert received_lines(gateway, VALVE) == []
     gateway.send(PUMP, status)
     gateway.end(PUMP)
@@ -127,28 +85,14 @@ def test_unavailable_presence_reaches_all_who_saw_it(gateway: Gateway) -> None:
     assert received_lines(gateway, PANEL) == [f"unavailable {PANEL_DESK}"]
 
 
-def test_unavailable_session_gets_no_presence_and_starts_anew(gateway: Gateway) -> None:
-    subscribe_mutually(gateway, PUMP, PANEL)
-    send_initial_presence(gateway, (PANEL, PUMP))
-    gateway.send(PUMP, "<presence type='unavailable'/>")
-    discard_sent(gateway)
-    gateway.send(PANEL, "<presence/>")
-    assert received_lines(gateway, PUMP) == []
-    gateway.send(PUMP, "<presence/>")
-    assert received_lines(gateway, PUMP) == [f"available {PUMP}", f"available {PANEL}"]
-
-
 def test_detached_session_stays_available(gateway: Gateway) -> None:
     subscribe_mutually(gateway, PUMP, PANEL)
     send_initial_presence(gateway, (PANEL, PUMP))
     gateway.detach(PUMP)
     assert received_lines(gateway, PANEL) == []
     gateway.send(PANEL_DESK, "<presence/>")
-    assert received_lines(gateway, PANEL_DESK) == [
-        f"available {PANEL_DESK}",
-        f"available {PANEL}",
-        f"available {PUMP}",
-    ]
+    seen = [f"available {full}" for full in (PANEL_DESK, PANEL, PUMP)]
+    assert received_lines(gateway, PANEL_DESK) == seen
     assert received_lines(gateway, PUMP) == [f"available {PANEL_DESK}"]
 
 
@@ -189,11 +133,11 @@ def test_removed_account_becomes_unavailable(gateway: Gateway, says_so: bool) ->
     subscribe_mutually(gateway, PUMP, PANEL)
     send_presence(gateway, VALVE, "subscribe", bare(PUMP))
     send_initial_presence(gateway, (PANEL, PANEL_DESK, VALVE, PUMP))
-    gateway.send(PANEL, "<presence type='unavailable'/>")
+    gateway.send(PANEL, UNAVAILABLE)
     discard_sent(gateway)
     gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
     if says_so:
-        gateway.send(PUMP, "<presence type='unavailable'/>")
+        gateway.send(PUMP, UNAVAILABLE)
     gateway.end(PUMP)
     assert received_lines(gateway, PANEL_DESK) == [f"unavailable {PUMP}"]
     assert received_lines(gateway, PANEL) == received_lines(gateway, VALVE) == []
@@ -255,14 +199,10 @@ def test_presence_to_the_gateway_is_ignored(gateway: Gateway, type_: str) -> Non
 # Directed presence
 
 
-@pytest.mark.parametrize(
-    "leave",
-    [lambda gateway: gateway.end(PUMP), lambda gateway: gateway.send(PUMP, UNAVAILABLE)],
-    ids=["end", "unavailable"],
-)
+@pytest.mark.parametrize("ends", [True, False], ids=["end", "unavailable"])
 @pytest.mark.parametrize("to", [VALVE, bare(VALVE)])
 def test_directed_presence_reaches_its_target_and_so_does_its_end(
-    gateway: Gateway, to: str, leave: Callable[[Gateway], object]
+    gateway: Gateway, to: str, ends: bool
 ) -> None:
     send_initial_presence(gateway, (VALVE,))
     assert gateway.send(PUMP, f"<presence to='{to}'><show>chat</show></presence>") is None
@@ -270,7 +210,10 @@ def test_directed_presence_reaches_its_target_and_so_does_its_end(
     assert (seen.get("from"), seen.get("to"), seen[0].text) == (PUMP, to, "chat")
     gateway.send(PUMP, "<presence/>")
     assert received_lines(gateway, VALVE) == []
-    leave(gateway)
+    if ends:
+        gateway.end(PUMP)
+    else:
+        gateway.send(PUMP, UNAVAILABLE)
     (seen,) = gateway.elements(VALVE)
     assert (seen.get("type"), seen.get("from"), seen.get("to")) == ("unavailable", PUMP, to)
 
@@ -304,17 +247,14 @@ def test_directed_targets_are_limited(gateway: Gateway) -> None:
     for to in (VALVE, PANEL, VALVE):
         assert gateway.send(PUMP, f"<presence to='{to}'/>") is None
     discard_sent(gateway)
-    assert (
-        send_refused(gateway, PUMP, f"<presence to='{PANEL_DESK}'/>") == "wait/resource-constraint"
-    )
+    xml = f"<presence to='{PANEL_DESK}'/>"
+    assert send_refused(gateway, PUMP, xml) == "wait/resource-constraint"
     assert [event.name for event in gateway.events()] == ["directed_presences"]
     assert gateway.sent == []
 
 
 def test_directed_presence_reaches_only_reachable_accounts(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway(LIMITS, xmpp=Xmpp(trust="roster"))
-    for name in ("pump1", "panel"):
-        gateway.add(name)
+    gateway = make_gateway(xmpp=Xmpp(trust="roster"), accounts_of=("pump1", "panel"))
     for full in (PUMP, PANEL):
         gateway.bind(full)
     assert gateway.send(PUMP, f"<presence to='{PANEL}'/>") is None
@@ -338,14 +278,15 @@ def test_error_reaches_the_session_that_it_answers(gateway: Gateway) -> None:
 def test_probe_is_answered_for_available_sessions(gateway: Gateway) -> None:
     subscribe_mutually(gateway, PUMP, PANEL)
     send_initial_presence(gateway, (PANEL, PANEL_DESK, PUMP))
-    send_presence(gateway, PUMP, "probe", bare(PANEL))
-    assert received_lines(gateway, PUMP) == [f"available {PANEL_DESK}", f"available {PANEL}"]
-    send_presence(gateway, PUMP, "probe", PANEL_DESK)
-    assert received_lines(gateway, PUMP) == [f"available {PANEL_DESK}"]
-    send_presence(gateway, PUMP, "probe", f"{bare(PANEL)}/x")
-    assert received_lines(gateway, PUMP) == [f"unavailable {bare(PANEL)}/x"]
-    send_presence(gateway, PANEL_DESK, "probe", bare(PANEL))
-    assert received_lines(gateway, PANEL_DESK) == [f"available {PANEL_DESK}", f"available {PANEL}"]
+    of_panel = [f"available {PANEL_DESK}", f"available {PANEL}"]
+    for prober, target, answers in (
+        (PUMP, bare(PANEL), of_panel),
+        (PUMP, PANEL_DESK, [f"available {PANEL_DESK}"]),
+        (PUMP, f"{bare(PANEL)}/x", [f"unavailable {bare(PANEL)}/x"]),
+        (PANEL_DESK, bare(PANEL), of_panel),
+    ):
+        send_presence(gateway, prober, "probe", target)
+        assert received_lines(gateway, prober) == answers
     assert received_lines(gateway, PANEL) == []
 
 
@@ -361,10 +302,8 @@ def test_probe_corrects_a_wrong_subscription(gateway: Gateway) -> None:
     send_initial_presence(gateway, (PUMP,))
     gateway.connection.execute("DELETE FROM roster WHERE jid = ?", (bare(PUMP),))
     send_presence(gateway, PUMP, "probe", bare(PANEL))
-    assert received_lines(gateway, PUMP) == [
-        f"unsubscribed {bare(PANEL)}",
-        f"push {bare(PANEL)} from",
-    ]
+    corrected = [f"unsubscribed {bare(PANEL)}", f"push {bare(PANEL)} from"]
+    assert received_lines(gateway, PUMP) == corrected
 
 
 # Offline messages

@@ -14,7 +14,6 @@ from tests.helpers.rosters import (
     UNTRUSTED,
     bare,
     discard_sent,
-    provision,
     received_lines,
     request_roster,
     send_initial_presence,
@@ -24,15 +23,6 @@ from tests.helpers.rosters import (
     subscribe_mutually,
 )
 from tests.helpers.store import DOMAIN, Gateway, MakeGateway
-
-LIMITS = Limits(roster_items=2)
-
-
-@pytest.fixture
-def gateway(make_gateway: MakeGateway) -> Gateway:
-    made = make_gateway(LIMITS)
-    provision(made)
-    return made
 
 
 def test_approved_request_is_followed_by_presence(gateway: Gateway) -> None:
@@ -45,38 +35,34 @@ def test_approved_request_is_followed_by_presence(gateway: Gateway) -> None:
     assert asked[0].text == "Please"
     assert received_lines(gateway, PANEL_DESK) == [f"subscribe {bare(PUMP)}"]
     send_presence(gateway, PANEL_DESK, "subscribed", bare(PUMP))
-    assert (
-        received_lines(gateway, PANEL)
-        == received_lines(gateway, PANEL_DESK)
-        == [f"push {bare(PUMP)} from"]
-    )
-    assert received_lines(gateway, PUMP) == [
-        f"subscribed {bare(PANEL)}",
-        f"push {bare(PANEL)} to",
-        f"available {PANEL_DESK}",
-        f"available {PANEL}",
-    ]
+    for full in (PANEL, PANEL_DESK):
+        assert received_lines(gateway, full) == [f"push {bare(PUMP)} from"]
+    answered = [f"subscribed {bare(PANEL)}", f"push {bare(PANEL)} to"]
+    shown = [f"available {PANEL_DESK}", f"available {PANEL}"]
+    assert received_lines(gateway, PUMP) == [*answered, *shown]
 
 
 def test_request_is_pending_until_answered(gateway: Gateway) -> None:
+    attrs = f"type='subscribe' to='{bare(PANEL)}'"
     for text in ("first", "second"):
-        gateway.send(
-            PUMP,
-            f"<presence type='subscribe' to='{bare(PANEL)}'><status>{text}</status></presence>",
-        )
+        gateway.send(PUMP, f"<presence {attrs}><status>{text}</status></presence>")
     for full in (PANEL, PANEL_DESK):
         gateway.send(full, "<presence/>")
         asked = [e for e in gateway.elements(full) if e.get("type") == "subscribe"]
         assert [request[0].text for request in asked] == ["first"]
     assert request_roster(gateway, PANEL) == []
     send_presence(gateway, PANEL, "unsubscribed", bare(PUMP))
-    assert (
-        state_of(gateway, PUMP, PANEL) is state_of(gateway, PANEL, PUMP) is SubscriptionState.NONE
-    )
+    assert_unsubscribed(gateway)
     gateway.send(PANEL, "<presence type='unavailable'/>")
     discard_sent(gateway)
     gateway.send(PANEL, "<presence/>")
     assert f"subscribe {bare(PUMP)}" not in received_lines(gateway, PANEL)
+
+
+def assert_unsubscribed(gateway: Gateway) -> None:
+    """Assert that the pump and the panel have no subscription, and none is pending."""
+    for one, other in ((PUMP, PANEL), (PANEL, PUMP)):
+        assert state_of(gateway, one, other) is SubscriptionState.NONE
 
 
 @pytest.mark.parametrize(
@@ -87,21 +73,16 @@ def test_request_is_pending_until_answered(gateway: Gateway) -> None:
             [f"unavailable {PANEL}", f"unsubscribed {bare(PANEL)}", f"push {bare(PANEL)} from"],
         ),
         (
-            *(PUMP, "unsubscribe", PANEL),
-            [f"push {bare(PANEL)} from", f"unavailable {PANEL}"],
+            *(PUMP, "unsubscribe", PANEL, [f"push {bare(PANEL)} from", f"unavailable {PANEL}"]),
             [f"unsubscribe {bare(PUMP)}", f"push {bare(PUMP)} to"],
         ),
     ],
     ids=["by its owner", "by its subscriber"],
 )
 def test_subscription_is_cancelled(
-    gateway: Gateway,
-    canceller: str,
-    kind: str,
-    other: str,
-    own_lines: list[str],
+    gateway: Gateway, canceller: str, kind: str, other: str, own_lines: list[str],
     other_lines: list[str],
-) -> None:
+) -> None:  # fmt: skip
     subscribe_mutually(gateway, PUMP, PANEL)
     send_initial_presence(gateway, (PUMP, PANEL))
     send_presence(gateway, canceller, kind, bare(other))
@@ -134,21 +115,16 @@ def test_existing_subscription_is_not_requested_again(gateway: Gateway) -> None:
     gateway.connection.execute("DELETE FROM roster WHERE jid = ?", (bare(PANEL),))
     send_presence(gateway, PUMP, "subscribe", bare(PANEL))
     assert received_lines(gateway, PANEL) == []
-    assert received_lines(gateway, PUMP)[1:3] == [
-        f"subscribed {bare(PANEL)}",
-        f"push {bare(PANEL)} to",
-    ]
+    answered = [f"subscribed {bare(PANEL)}", f"push {bare(PANEL)} to"]
+    assert received_lines(gateway, PUMP)[1:3] == answered
 
 
 @pytest.mark.parametrize("to", ["nobody@gw.example", DOMAIN])
 def test_request_to_an_unknown_account_is_refused(gateway: Gateway, to: str) -> None:
     send_initial_presence(gateway, (PUMP,))
     send_presence(gateway, PUMP, "subscribe", to)
-    assert received_lines(gateway, PUMP) == [
-        f"push {to} none ask",
-        f"unsubscribed {to}",
-        f"push {to} none",
-    ]
+    lines = [f"push {to} none ask", f"unsubscribed {to}", f"push {to} none"]
+    assert received_lines(gateway, PUMP) == lines
     for kind in ("subscribed", "unsubscribed", "unsubscribe"):
         send_presence(gateway, PUMP, kind, "nobody@gw.example")
     assert state_of(gateway, PUMP, "nobody@gw.example") is SubscriptionState.NONE
@@ -191,9 +167,7 @@ def test_full_roster_sends_no_requests(gateway: Gateway) -> None:
     for kind in ("subscribe", "subscribed"):
         assert send_refused(gateway, PUMP, xml.format(kind)) == "wait/resource-constraint"
     send_presence(gateway, PUMP, "unsubscribe", bare(PANEL))
-    assert (
-        state_of(gateway, PANEL, PUMP) is state_of(gateway, PUMP, PANEL) is SubscriptionState.NONE
-    )
+    assert_unsubscribed(gateway)
     assert {event.name for event in gateway.events()} == {"roster_items"}
 
 
@@ -214,19 +188,15 @@ def test_pending_requests_are_limited_in_bytes(
     make_gateway: MakeGateway, size: int, shown: int
 ) -> None:
     limits = Limits(unacknowledged_stanzas=16, unacknowledged_bytes=64 * 1024)
-    gateway = make_gateway(limits)
-    gateway.add("panel")
-    text = "x" * size
+    gateway = make_gateway(limits, accounts_of=("panel", *"abcdef"))
+    attrs, text = f"type='subscribe' to='{bare(PANEL)}'", "x" * size
     for name in "abcdef":
-        gateway.add(name)
-        xml = f"<presence type='subscribe' to='{bare(PANEL)}'><status>{text}</status></presence>"
+        xml = f"<presence {attrs}><status>{text}</status></presence>"
         assert gateway.send(f"{name}@gw.example/x", xml) is None
     gateway.bind(PANEL)
-    gateway.send(PANEL, "<presence/>")
-    asked = [line for line in received_lines(gateway, PANEL) if line.startswith("subscribe ")]
-    assert asked == [f"subscribe {name}@gw.example" for name in "abcdef"[:shown]]
-    send_presence(gateway, PANEL, "unsubscribed", "a@gw.example")
-    gateway.send(PANEL, "<presence type='unavailable'/>")
-    gateway.send(PANEL, "<presence/>")
-    asked = [line for line in received_lines(gateway, PANEL) if line.startswith("subscribe ")]
-    assert asked == [f"subscribe {name}@gw.example" for name in "abcdef"[1 : shown + 1]]
+    for first in (0, 1):
+        gateway.send(PANEL, "<presence/>")
+        asked = [line for line in received_lines(gateway, PANEL) if line.startswith("subscribe ")]
+        assert asked == [f"subscribe {n}@gw.example" for n in "abcdef"[first : first + shown]]
+        send_presence(gateway, PANEL, "unsubscribed", "a@gw.example")
+        gateway.send(PANEL, "<presence type='unavailable'/>")
