@@ -126,10 +126,7 @@ def test_what_was_parsed_takes_room_and_goes_with_the_body(db: sqlite3.Connectio
     for name in ("m1", "m2"):
         custody.hold(tx, A, f"{A}/r", name, "gw", body, digest_of(name), parsed=parsed)
     kept = [custody.find(tx, A, f"{A}/r", name) for name in ("m1", "m2")]
-    assert [(held.body, held.parsed) for held in kept if held] == [
-        (None, None),
-        (body, parsed),
-    ]
+    assert [(held.body, held.parsed) for held in kept if held] == [(None, None), (body, parsed)]
 
 
 def test_in_memory_a_unit_uses_the_image_and_reads_no_rows(db: sqlite3.Connection) -> None:
