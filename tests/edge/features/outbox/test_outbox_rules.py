@@ -79,67 +79,54 @@ def planned(
     return rules.plan(candidates, send, window)
 
 
-def test_first_message_of_each_source_is_offered_then_the_next_when_received() -> None:
-    assert planned(candidate(1), candidate(2, source="b")) == [1, 2]
-    assert planned(candidate(1), candidate(2)) == [1]
-    assert planned(candidate(1, State.OFFERED, in_flight=True), candidate(2)) == []
-    assert planned(candidate(1, State.RELEASED, in_flight=True), candidate(2)) == [2]
+BEING_RELEASED = candidate(1, State.RELEASED, in_flight=True)
+ASKED_TO_WAIT = candidate(5, State.OFFERED, held=True)
 
 
-def test_message_is_released_when_earlier_ones_are_finished() -> None:
-    first = candidate(1, State.RELEASED, in_flight=True)
-    assert planned(first, candidate(2, State.RECEIVED)) == []
-    assert planned(first, candidate(2, State.RECEIVED, source="b")) == [2]
-    assert planned(candidate(2, State.RECEIVED)) == [2]
+@pytest.mark.parametrize(
+    ("candidates", "send", "rows"),
+    [
+        # the first message of each source is offered, the next when the one before is received
+        ([candidate(1), candidate(2, source="b")], Input.SEND, [1, 2]),
+        ([candidate(1), candidate(2)], Input.SEND, [1]),
+        ([candidate(1, State.OFFERED, in_flight=True), candidate(2)], Input.SEND, []),
+        ([BEING_RELEASED, candidate(2)], Input.SEND, [2]),
+        # a message is released when earlier ones of its source are finished
+        ([BEING_RELEASED, candidate(2, State.RECEIVED)], Input.SEND, []),
+        ([BEING_RELEASED, candidate(2, State.RECEIVED, "b")], Input.SEND, [2]),
+        ([candidate(2, State.RECEIVED)], Input.SEND, [2]),
+        # without an accepting session, only messages that belong to a session or are for one are
+        # sent; that one may have a negative priority (RFC 6121, 8.5.3)
+        ([candidate(1, State.OFFERED), candidate(2, source="b")], None, []),
+        ([candidate(1), candidate(3, State.RELEASED, "c")], None, [3]),
+        ([candidate(4, State.RECEIVED)], None, [4]),
+        ([candidate(1), candidate(2, source="b", own=Input.SEND)], None, [2]),
+        # sent messages resume first, in order
+        (
+            [candidate(1), candidate(5, State.RELEASED, "b"), candidate(4, State.OFFERED, "c")],
+            Input.SEND,
+            [4, 5, 1],
+        ),
+        # a message with which the device asked to wait blocks later first offers only
+        ([ASKED_TO_WAIT, candidate(3, source="b"), candidate(6, source="c")], Input.SEND, [3]),
+        ([ASKED_TO_WAIT, candidate(6, State.RELEASED, "b")], Input.SEND, [6]),
+        ([ASKED_TO_WAIT, candidate(7, State.OFFERED, "b")], Input.SEND, [7]),
+        ([ASKED_TO_WAIT, candidate(8, State.RECEIVED, "b")], Input.SEND, [8]),
+    ],
+)
+def test_messages_are_planned(
+    candidates: list[Candidate], send: Input | None, rows: list[int]
+) -> None:
+    assert planned(*candidates, send=send) == rows
 
 
 @pytest.mark.parametrize("send", [Input.SEND, Input.SEND_PLAIN])
 def test_single_step_delivery_waits_for_all_earlier_messages(send: Input) -> None:
-    first = candidate(1, State.RELEASED, in_flight=True)
     level = Level.ACKNOWLEDGED if send is Input.SEND else Level.ASSURED
     for state in (State.QUEUED, State.OFFERED, State.PLAIN):
         second = candidate(2, state, level=level)
-        assert planned(first, second, send=send) == []
+        assert planned(BEING_RELEASED, second, send=send) == []
         assert planned(second, send=send) == [2]
-
-
-def test_nothing_is_sent_without_an_accepting_session() -> None:
-    """A received message goes to its session; all others wait for a session that accepts them."""
-    candidates = (
-        candidate(1, State.OFFERED),
-        candidate(2, source="b"),
-        candidate(3, State.RELEASED, "c"),
-    )
-    assert planned(*candidates, send=None) == [3]
-    assert planned(candidate(4, State.RECEIVED), send=None) == [4]
-
-
-def test_a_message_for_one_session_needs_no_other_session() -> None:
-    """The session that it is addressed to may have a negative priority (RFC 6121, 8.5.3)."""
-    candidates = (candidate(1), candidate(2, source="b", own=Input.SEND))
-    assert planned(*candidates, send=None) == [2]
-    assert planned(candidate(3, own=Input.SEND), send=None) == [3]
-
-
-def test_sent_messages_resume_first_and_in_order() -> None:
-    candidates = (
-        candidate(1, source="new"),
-        candidate(5, State.RELEASED),
-        candidate(4, State.OFFERED, "b"),
-    )
-    assert planned(*candidates) == [4, 5, 1]
-
-
-def test_held_message_blocks_later_first_offers_only() -> None:
-    held = candidate(5, State.OFFERED, held=True)
-    others = (
-        candidate(3, source="earlier"),
-        candidate(6, State.RELEASED, "b"),
-        candidate(7, State.OFFERED, "c"),
-        candidate(8, State.RECEIVED, "d"),
-        candidate(9, source="e"),
-    )
-    assert planned(held, *others) == [6, 7, 8, 3]
 
 
 @pytest.mark.parametrize("state", LIVE)
@@ -179,7 +166,7 @@ TURNS = st.sampled_from([None, Input.SEND, Input.SEND_PLAIN])
 
 
 @given(LINES, TURNS)
-def test_chosen_messages_may_be_sent_in_their_state(
+def test_chosen_messages_may_be_sent_and_overtake_none_of_their_source(
     candidates: list[Candidate], send: Input | None
 ) -> None:
     by_row = {found.row: found for found in candidates}
@@ -188,24 +175,13 @@ def test_chosen_messages_may_be_sent_in_their_state(
         assert not chosen.in_flight
         assert not chosen.held
         assert chosen.state in BOUND or (chosen.own or send) is not None
-
-
-@given(LINES, TURNS)
-def test_messages_of_a_source_are_never_overtaken(
-    candidates: list[Candidate], send: Input | None
-) -> None:
-    by_row = {found.row: found for found in candidates}
-    for row in rules.plan(candidates, send, WINDOW):
-        chosen = by_row[row]
-        earlier = [
-            found for found in candidates if found.source == chosen.source and found.row < row
-        ]
+        earlier = [one for one in candidates if one.source == chosen.source and one.row < row]
         if chosen.state == State.RECEIVED or (
             chosen.state == State.QUEUED and chosen.level == Level.ACKNOWLEDGED
         ):
             assert not earlier
         elif chosen.state == State.QUEUED:
-            assert all(found.state in BOUND for found in earlier)
+            assert all(one.state in BOUND for one in earlier)
 
 
 @given(LINES, st.sampled_from([Input.SEND, Input.SEND_PLAIN]))
