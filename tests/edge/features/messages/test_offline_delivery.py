@@ -8,10 +8,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.config.options import Xmpp
-from edge.engine import sessions
-from edge.engine.database import Transaction
 from edge.engine.router import Router
-from edge.features.messages import service
 from edge.xmpp import serialize
 from tests.helpers.people import (
     DELAY,
@@ -20,7 +17,6 @@ from tests.helpers.people import (
     VALVE,
     VALVE_BARE,
     bodies,
-    make_available,
     received,
 )
 from tests.helpers.store import DOMAIN, Gateway, MakeGateway, Reply
@@ -44,20 +40,9 @@ def send_messages(gateway: Gateway, count: int) -> list[str]:
     return texts
 
 
-def flush(gateway: Gateway, full: str) -> None:
-    generation = gateway.generation(full)
-
-    def unit(tx: Transaction) -> None:
-        sender = sessions.sender(tx, generation)
-        assert sender is not None
-        service.flush(gateway.router.context, tx, sender)
-
-    gateway.tx(unit)
-
-
-def make_valve_available(gateway: Gateway, full: str = VALVE, priority: int = 0) -> None:
-    make_available(gateway, full, priority)
-    flush(gateway, full)
+def make_valve_available(gateway: Gateway, full: str = VALVE) -> None:
+    gateway.bind(full)
+    gateway.send(full, "<presence/>")
 
 
 def stored(gateway: Gateway) -> int:
@@ -114,20 +99,6 @@ def test_chat_to_an_ended_session_is_stored_for_its_account(gateway: Gateway) ->
     assert gateway.send(PUMP, f"<message type='chat' to='{VALVE}'><body>x</body></message>") is None
     make_valve_available(gateway, SECOND)
     assert bodies(received(gateway, SECOND)) == ["x"]
-
-
-@pytest.mark.parametrize(
-    ("available", "priority", "gets"), [(1, 0, 1), (1, 127, 1), (1, -1, 0), (0, 0, 0)]
-)
-def test_ineligible_session_gets_no_stored_messages(
-    gateway: Gateway, available: int, priority: int, gets: int
-) -> None:
-    send_message(gateway, "x")
-    make_available(gateway, VALVE, priority)
-    gateway.tx(lambda tx: tx.run("UPDATE temp.sessions SET available = ?", (available,)))
-    flush(gateway, VALVE)
-    assert len(received(gateway, VALVE)) == gets
-    assert stored(gateway) == 1 - gets
 
 
 # Limits
@@ -247,27 +218,9 @@ def test_chat_state_does_not_wait(gateway: Gateway) -> None:
     assert len(received(gateway, VALVE)) == 2
 
 
-def test_rows_are_deleted_on_acknowledgement(gateway: Gateway) -> None:
-    texts = send_messages(gateway, 3)
-    make_valve_available(gateway)
-    sends = gateway.sends(VALVE)
-    assert len(sends) == 3
-    assert stored(gateway) == 3
-    first = sends[0].receipt
-    assert first is not None
-    gateway.acknowledge(VALVE, first)
-    assert stored(gateway) == 2
-    gateway.end(VALVE)
-    assert stored(gateway) == 2
-    make_valve_available(gateway)
-    assert bodies(received(gateway, VALVE)) == texts[1:]
-
-
 def test_lost_messages_go_to_another_session(gateway: Gateway) -> None:
     texts = send_messages(gateway, 3)
     make_valve_available(gateway)
-    flush(gateway, VALVE)
-    assert len(gateway.sent) == 3
     make_valve_available(gateway, SECOND)
     assert received(gateway, SECOND) == []
     gateway.end(VALVE)
@@ -289,11 +242,9 @@ def test_late_acknowledgement_changes_nothing(gateway: Gateway) -> None:
     send_message(gateway, "x")
     make_valve_available(gateway)
     generation = gateway.generation(VALVE)
-    (send,) = gateway.sends(VALVE)
-    assert send.receipt is not None
+    (receipt,) = (send.receipt for send in gateway.sends(VALVE) if send.receipt is not None)
     gateway.end(VALVE)
-    receipts = [send.receipt]
-    gateway.tx(lambda tx: gateway.lifecycle.acknowledge(tx, generation, receipts))
+    gateway.tx(lambda tx: gateway.lifecycle.acknowledge(tx, generation, [receipt]))
     assert stored(gateway) == 1
 
 
