@@ -13,18 +13,20 @@ from tests.helpers.gateway import PASSWORD, UNPACED, Gateway, port_of
 from tests.helpers.in_process import in_process
 from tests.helpers.xmpp import CLIENT, Client, condition, log_in
 
-LOG = f"{{{EVENTLOG}}}log"
 OLGA = "olga@gw.example"
 
 
-def logged_event(message: Element) -> Element:
-    log = message.find(LOG)
+async def next_notice(client: Client) -> tuple[Element, Element]:
+    """Return a user's next message, and its log event."""
+    while (message := await client.stanza()).tag != f"{CLIENT}message":
+        pass
+    log = message.find(f"{{{EVENTLOG}}}log")
     assert log is not None
-    return log
+    return message, log
 
 
-def counted(log: Element) -> str | None:
-    return next(tag.get("value") for tag in log if tag.get("name") == "count")
+def counted(log: Element) -> int:
+    return int(next(tag.get("value", "0") for tag in log if tag.get("name") == "count"))
 
 
 async def refused(port: int, gateway: Gateway, times: int) -> None:
@@ -42,44 +44,22 @@ async def test_users_are_notified_at_once_or_when_they_log_in(tmp_path: Path) ->
         await refused(port, gateway, 1)
         async with await log_in(port, gateway.ca, "olga", PASSWORD) as olga:
             olga.send("<presence/>")
-            (first,) = await messages(olga, 1)
+            first, log = await next_notice(olga)
             assert first.find("{urn:xmpp:delay}delay") is not None
-            assert logged_event(first).get("id") == "unreadable"
-            assert logged_event(first).get("subject") == "cam1@gw.example"
+            assert (log.get("id"), log.get("subject")) == ("unreadable", "cam1@gw.example")
             await refused(port, gateway, 5)
-            found = await until_told(olga, 5)
-            assert {log.get("id") for log in found} == {"unreadable"}
+            told = 0
+            while told < 5:
+                _, log = await next_notice(olga)
+                assert log.get("id") == "unreadable"
+                told += counted(log)
         assert process.terminate() == 0
     limits = [e for e in gateway.events("system") if e["kind"] == "limit"]
     assert {(e["name"], e["source"]) for e in limits} == {("unreadable", "cam1@gw.example")}
     assert sum(e["value"] for e in limits) == 6
 
 
-async def until_told(client: Client, count: int) -> list[Element]:
-    """Return a user's notifications until they report so many refusals."""
-    found: list[Element] = []
-    while sum(int(counted(log) or 0) for log in found) < count:
-        found += [logged_event(message) for message in await messages(client, 1)]
-    return found
-
-
-async def messages(client: Client, count: int) -> list[Element]:
-    found: list[Element] = []
-    while len(found) < count:
-        stanza = await client.stanza()
-        if stanza.tag == f"{CLIENT}message":
-            found.append(stanza)
-    return found
-
-
 PING = "<ping xmlns='urn:xmpp:ping'/>"
-
-
-async def ask_much(client: Client) -> None:
-    """Ask for more than may be unacknowledged, and acknowledge nothing."""
-    await client.enable()
-    client.send(f"<iq type='get' id='{'i' * 1000}' to='gw.example'>{PING}</iq>" * 200)
-    assert await client.closed() == "resource-constraint"
 
 
 @pytest.mark.parametrize(
@@ -92,9 +72,12 @@ async def ask_much(client: Client) -> None:
 async def test_a_session_ended_for_unacknowledged_stanzas_is_notified(
     tmp_path: Path, rule: str, options: dict[str, int]
 ) -> None:
+    """It asks for more than may be unacknowledged, and acknowledges nothing."""
     async with in_process(tmp_path, "cam1", **UNPACED, **options) as front:
         async with await front.bound("cam1") as cam1:
-            await ask_much(cam1)
+            await cam1.enable()
+            cam1.send(f"<iq type='get' id='{'i' * 1000}' to='gw.example'>{PING}</iq>" * 200)
+            assert await cam1.closed() == "resource-constraint"
         sources = front.refusals.take_sources()
         assert sources[Refusal("cam1@gw.example", rule)] >= 1
         assert {source for source, _rule in sources} == {"cam1@gw.example"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree.ElementTree import Element
 
 import pytest
 
@@ -26,15 +27,23 @@ def ping(number: int) -> str:
 
 def offer(number: int) -> str:
     """Return a stanza whose handling adds a row."""
-    return (
-        f"<iq type='set' id='p{number}' to='gw.example'><assured xmlns='urn:xmpp:qos'"
-        f" msgId='m{number}'><message xmlns='jabber:client'/></assured></iq>"
-    )
+    assured = f"<assured xmlns='urn:xmpp:qos' msgId='m{number}'><message xmlns='jabber:client'/></assured>"
+    return f"<iq type='set' id='p{number}' to='gw.example'>{assured}</iq>"
 
 
 async def ids(client: Client, count: int) -> list[str]:
     """Read so many answers."""
     return [(await client.stanza()).get("id", "") for _ in range(count)]
+
+
+async def pinged(port: int, resource: str) -> tuple[Client, str]:
+    """Begin a resumable session that was answered three pings; return it, and its id."""
+    client = await bound(port, "cam1", resource)
+    token = await client.enable()
+    for number in range(3):
+        client.send(ping(number))
+    assert await ids(client, 3) == ["p0", "p1", "p2"]
+    return client, token
 
 
 async def test_what_was_handled_is_told_in_its_turn(port: int) -> None:
@@ -112,11 +121,7 @@ async def resumed(port: int, token: str, h: int, user: str = "cam1") -> tuple[Cl
 
 
 async def test_a_session_goes_on_after_its_connection_was_cut(port: int) -> None:
-    client = await bound(port, "cam1", "cut")
-    token = await client.enable()
-    for number in range(3):
-        client.send(ping(number))
-    assert await ids(client, 3) == ["p0", "p1", "p2"]
+    client, token = await pinged(port, "cut")
     client.cut()
     again, handled = await resumed(port, token, 1)
     async with again:
@@ -128,8 +133,12 @@ async def test_a_session_goes_on_after_its_connection_was_cut(port: int) -> None
         assert await again.handled() == 4
 
 
-async def exchange(port: int, chance: random.Random, total: int) -> None:
-    """Send so many stanzas over a link that is cut again and again; each is answered once."""
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_burst_over_a_link_that_is_cut_again_and_again_is_exact(
+    port: int, seed: int, scale: Callable[[int, int], int]
+) -> None:
+    """Each stanza is answered once, in order."""
+    chance, total = random.Random(seed), scale(60, 600)
     client = await bound(port, "cam2", "burst")
     token = await client.enable()
     waiting = [offer(number) for number in range(total)]
@@ -165,13 +174,6 @@ async def exchange(port: int, chance: random.Random, total: int) -> None:
         assert await client.closed() is None
 
 
-@pytest.mark.parametrize("seed", range(3))
-async def test_a_burst_over_a_link_that_is_cut_again_and_again_is_exact(
-    port: int, seed: int, scale: Callable[[int, int], int]
-) -> None:
-    await exchange(port, random.Random(seed), scale(60, 600))
-
-
 async def test_a_resumption_takes_over_a_connection_that_is_still_there(port: int) -> None:
     async with await bound(port, "cam1", "twice") as old:
         token = await old.enable()
@@ -184,17 +186,12 @@ async def test_a_resumption_takes_over_a_connection_that_is_still_there(port: in
             assert (await new.iq("get", PING)).get("type") == "result"
 
 
-def refused(answer: object) -> tuple[str, str | None]:
-    tag = answer[0].tag.removeprefix(STANZAS)  # type: ignore[index]
-    return tag, answer.get("h")  # type: ignore[attr-defined]
+def refused(answer: Element) -> tuple[str, str | None]:
+    return answer[0].tag.removeprefix(STANZAS), answer.get("h")
 
 
 async def test_a_session_that_was_ended_tells_what_it_had_handled(port: int) -> None:
-    client = await bound(port, "cam1", "ended")
-    token = await client.enable()
-    for number in range(3):
-        client.send(ping(number))
-    assert await ids(client, 3) == ["p0", "p1", "p2"]
+    client, token = await pinged(port, "ended")
     client.send("</stream:stream>")
     assert await client.closed() is None
     async with await known(port, "cam1") as again:
@@ -224,8 +221,8 @@ async def messages(client: Client, count: int) -> list[str]:
     return found
 
 
-def letter(number: int, to: str = "cam1@gw.example", body: str = "") -> str:
-    return f"<message type='chat' id='c{number}' to='{to}'><body>{body or number}</body></message>"
+def letter(number: int, to: str) -> str:
+    return f"<message type='chat' id='c{number}' to='{to}'><body>{number}</body></message>"
 
 
 async def test_what_others_sent_meanwhile_comes_with_the_resumption(port: int) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from xml.etree.ElementTree import Element
 
 import pytest
 
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, bound, port_of
-from tests.helpers.processes import Process
 from tests.helpers.slix import peer
 from tests.helpers.xmpp import Client
 
@@ -17,10 +17,8 @@ PANEL = f"panel@{DOMAIN}"
 
 
 @pytest.fixture
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
-    return Gateway(
-        tmp_path_factory.mktemp("gw") / "gateway", "panel", "pump1", "pump2", require_tls=False
-    )
+def gateway(tmp_path: Path) -> Gateway:
+    return Gateway(tmp_path / "gateway", "panel", "pump1", "pump2", require_tls=False)
 
 
 async def request(client: Client, version: str | None = None) -> Element | None:
@@ -71,9 +69,8 @@ async def test_roster_is_sent_only_if_it_has_changed(gateway: Gateway) -> None:
             pump.send(f"<presence type='subscribe' to='{PANEL}'/>")
             await pump.iq("get", "<ping xmlns='urn:xmpp:ping'/>")  # a request changes no roster
             assert await request(client, pushed) is None
-            assert contacts(await request(client, version)) == [
-                f"pump1@{DOMAIN}", f"pump2@{DOMAIN}",
-            ]  # fmt: skip
+            both = [f"pump1@{DOMAIN}", f"pump2@{DOMAIN}"]
+            assert contacts(await request(client, version)) == both
             removed = await put(client, "pump2", " subscription='remove'")
             assert len({version, pushed, removed}) == 3
             assert await request(client, removed) is None
@@ -111,18 +108,12 @@ async def test_versions_are_advertised_and_slixmpp_uses_them(gateway: Gateway) -
         async with await bound(process, "panel") as other:
             await request(other)
             await put(other, "pump1")
-        await log_in_with_slixmpp(gateway, process)
+        at, pubsub = ("127.0.0.1", port_of(process)), f"pubsub.{DOMAIN}"
+        async with peer(f"{PANEL}/fw", PASSWORD, gateway.ca, at, pubsub) as session:
+            roster = session.client.client_roster
+            results = [await session.client.get_roster() for _ in range(2)]
+            # slixmpp adds an empty query to an empty result.
+            assert [len(result.xml.findall(f"{QUERY}/*")) for result in results] == [1, 0]
+            assert roster.version == results[0].xml.find(QUERY).get("ver")
+            assert set(roster) == {PANEL, f"pump1@{DOMAIN}"}  # it adds itself
         assert process.terminate() == 0
-
-
-async def log_in_with_slixmpp(gateway: Gateway, process: Process) -> None:
-    gateway_address = "127.0.0.1", port_of(process)
-    async with peer(
-        f"{PANEL}/fw", PASSWORD, gateway.ca, gateway_address, f"pubsub.{DOMAIN}"
-    ) as session:
-        roster = session.client.client_roster
-        results = [await session.client.get_roster() for _ in range(2)]
-        # slixmpp adds an empty query to an empty result.
-        assert [len(result.xml.findall(f"{QUERY}/*")) for result in results] == [1, 0]
-        assert roster.version == results[0].xml.find(QUERY).get("ver")
-        assert set(roster) == {PANEL, f"pump1@{DOMAIN}"}  # it adds itself

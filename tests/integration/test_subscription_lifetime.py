@@ -1,43 +1,28 @@
-"""The beginning and the end of subscriptions over real sockets, and removed accounts."""
+"""The beginning and the end of subscriptions over real sockets."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
-from xml.etree.ElementTree import Element
+from typing import Final
 
 from edge.engine import database
 from tests.helpers.in_process import in_process
 from tests.helpers.pubsub import element, form, options, request_xml
 from tests.helpers.xmpp import Client
 
-PATIENCE: Final = 10.0
-CREATE: Final = (
-    element("create", node="work")
-    + f"<configure>{form('node_config', {'queueing': '1'})}</configure>"
-)
+BEE: Final = "bee@gw.example/fw"
+QUEUE: Final = f"<configure>{form('node_config', {'queueing': '1'})}</configure>"
+CREATE: Final = element("create", node="work") + QUEUE
 ITEM: Final = element("publish", element("item", "<v xmlns='urn:v'/>", id="a"), node="work")
 
 
-async def _ask(client: Client, content: str) -> Element:
-    """Send a request and return its answer; earlier stanzas are dropped."""
+async def _ask(client: Client, content: str) -> None:
+    """Send a request and await its result; earlier stanzas are dropped."""
     client.send(request_xml(content))
-    while True:
-        found = await client.element()
-        if found.tag.endswith("}iq"):
-            assert found.attrib["type"] == "result", found[-1][0].tag
-            return found
-
-
-async def _join(client: Client, node: str, jid: str) -> None:
-    following = options(queue_requests="2")
-    await _ask(client, element("subscribe", node=node, jid=jid) + following)
-
-
-def _rows(folder: Path, sql: str) -> list[Any]:
-    with closing(database.connect_reader(folder / database.FILE_NAME)) as connection:
-        return connection.execute(sql).fetchall()
+    while not (found := await client.element()).tag.endswith("}iq"):
+        pass
+    assert found.attrib["type"] == "result", found[-1][0].tag
 
 
 async def test_a_subscriber_is_answered_before_it_gets_items(tmp_path: Path) -> None:
@@ -47,9 +32,8 @@ async def test_a_subscriber_is_answered_before_it_gets_items(tmp_path: Path) -> 
         for content in (CREATE, ITEM, ITEM.replace("work", "news")):
             await _ask(boss, content)
         for node in ("work", "news"):
-            subscribe = element("subscribe", node=node, jid="bee@gw.example/fw")
             more = options(queue_requests="1") if node == "work" else ""
-            bee.send(request_xml(subscribe + more))
+            bee.send(request_xml(element("subscribe", node=node, jid=BEE) + more))
             assert (await bee.element()).get("type") == "result"
             assert (await bee.element()).find(f".//*[@node='{node}']/*[@id='a']") is not None
         await boss.close()
@@ -60,12 +44,12 @@ async def test_subscriptions_and_locks_survive_the_shutdown_of_the_gateway(tmp_p
     async with in_process(tmp_path, "bee", "boss") as front:
         boss, bee = await front.bound("boss"), await front.bound("bee")
         await _ask(boss, CREATE)
-        await _join(bee, "work", "bee@gw.example/fw")
+        await _ask(bee, element("subscribe", node="work", jid=BEE) + options(queue_requests="2"))
         await _ask(boss, ITEM)
-        await front.front.stop(PATIENCE)
+        await front.front.stop(10.0)
         assert await bee.closed() == await boss.closed() == "system-shutdown"
-        folder = front.gateway.folder
-    assert _rows(folder, "SELECT jid FROM subscriptions") == [("bee@gw.example/fw",)]
-    assert _rows(folder, "SELECT state, holder FROM queue_items") == [
-        ("locked", "bee@gw.example/fw")
-    ]
+        path = front.gateway.folder / database.FILE_NAME
+    with closing(database.connect_reader(path)) as db:
+        assert db.execute("SELECT jid FROM subscriptions").fetchall() == [(BEE,)]
+        items = db.execute("SELECT state, holder FROM queue_items").fetchall()
+    assert items == [("locked", BEE)]
