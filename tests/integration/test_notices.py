@@ -1,4 +1,4 @@
-"""Tests of notifying users of events, and of asking devices for capabilities, over sockets."""
+"""Tests of notifying users of events, over sockets."""
 
 from __future__ import annotations
 
@@ -25,10 +25,6 @@ async def next_notice(client: Client) -> tuple[Element, Element]:
     return message, log
 
 
-def counted(log: Element) -> int:
-    return int(next(tag.get("value", "0") for tag in log if tag.get("name") == "count"))
-
-
 async def refused(port: int, gateway: Gateway, times: int) -> None:
     """Let a device be refused that may not use the gateway's services."""
     async with await log_in(port, gateway.ca, "cam1", PASSWORD) as client:
@@ -52,7 +48,7 @@ async def test_users_are_notified_at_once_or_when_they_log_in(tmp_path: Path) ->
             while told < 5:
                 _, log = await next_notice(olga)
                 assert log.get("id") == "unreadable"
-                told += counted(log)
+                told += sum(int(tag.attrib["value"]) for tag in log if tag.get("name") == "count")
         assert process.terminate() == 0
     limits = [e for e in gateway.events("system") if e["kind"] == "limit"]
     assert {(e["name"], e["source"]) for e in limits} == {("unreadable", "cam1@gw.example")}

@@ -27,7 +27,8 @@ def ping(number: int) -> str:
 
 def offer(number: int) -> str:
     """Return a stanza whose handling adds a row."""
-    assured = f"<assured xmlns='urn:xmpp:qos' msgId='m{number}'><message xmlns='jabber:client'/></assured>"
+    message = "<message xmlns='jabber:client'/>"
+    assured = f"<assured xmlns='urn:xmpp:qos' msgId='m{number}'>{message}</assured>"
     return f"<iq type='set' id='p{number}' to='gw.example'>{assured}</iq>"
 
 

@@ -77,9 +77,6 @@ def logged(gateway: Gateway) -> list[str | None]:
     return [event.text for event in gateway.events("logs")]
 
 
-# The exchanges.
-
-
 NAMESPACES = pytest.mark.parametrize("ns", QOS_ALL)
 DECLARED = " xmlns='jabber:client'"
 OF_THE_MESSAGE = pytest.mark.parametrize("declared", [DECLARED, ""], ids=["client", "inherited"])
@@ -263,9 +260,6 @@ def test_unreadable_content_becomes_a_dead_letter(gateway: Gateway) -> None:
     assert refusals(gateway) == [("unreadable", "pump1@gw.example", 1.0)]
 
 
-# Malformed requests.
-
-
 @pytest.mark.parametrize(
     "payload",
     [
@@ -302,9 +296,6 @@ def test_a_get_is_not_implemented(gateway: Gateway, ns: str, name: str) -> None:
     xml = f"<iq type='get' id='i'><{name} xmlns='{ns}' msgId='m'>{log('a')}</{name}></iq>"
     assert refused(gateway.send(PUMP, xml)) == "cancel/feature-not-implemented"
     assert held(gateway) == 0
-
-
-# Limits.
 
 
 def test_the_messages_of_a_source_are_limited(build: Build) -> None:
@@ -378,9 +369,6 @@ def test_an_unreadable_acknowledged_message_becomes_a_dead_letter(gateway: Gatew
     assert row.fetchall() == [(PUMP, None, DOMAIN, 1, broken.encode(), reason)]
     assert [event.name for event in gateway.events("system")] == ["dead", "unreadable"]
     assert logged(gateway) == []
-
-
-# Around the exchange.
 
 
 def test_a_replaced_session_does_nothing(gateway: Gateway) -> None:

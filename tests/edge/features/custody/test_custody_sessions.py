@@ -228,9 +228,6 @@ def test_copy_of_an_earlier_connection_is_not_delivered_too(
     assert logged(gateway) == ["seven", "seven"]
 
 
-# A component knows only the sessions whose presence it has.
-
-
 def test_component_takes_nothing_over(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(accounts=False)
     full, other = "user@site.example/1", "user@site.example/2"

@@ -103,9 +103,6 @@ def test_messages_expire_by_service_seconds_in_batches(db: sqlite3.Connection) -
     assert custody.oldest_since(tx) is None
 
 
-# The image.
-
-
 def test_bodies_are_in_memory_while_there_is_room(db: sqlite3.Connection) -> None:
     tx, half = at(db), custody.BODY_BYTES // 2
     x, y = b"x" * half, b"y" * (custody.BODY_BYTES - half)
@@ -151,7 +148,6 @@ def test_in_memory_a_unit_uses_the_image_and_reads_no_rows(db: sqlite3.Connectio
     assert db.execute("SELECT msg_id FROM custody").fetchall() == [("m1",)]
 
 
-# Older versions.
 def test_keys_of_an_older_version_are_known(db: sqlite3.Connection) -> None:
     key = blake2b(f"{A}/r\0m1".encode(), digest_size=8).digest()
     db.execute("INSERT INTO released_latest VALUES (?, ?, 0)", (A, key))

@@ -42,9 +42,6 @@ def rules(gateway: Gateway) -> list[tuple[str | None, str | None]]:
     return [(event.source, event.name) for event in gateway.events("system")]
 
 
-# Routing
-
-
 @pytest.mark.parametrize("to", [VALVE, VALVE_BARE, "VALVE@gw.example", "Valve@GW.example/fw"])
 def test_message_reaches_the_session_unchanged_with_its_sender(gateway: Gateway, to: str) -> None:
     make_available(gateway, VALVE)
@@ -74,9 +71,6 @@ def test_log_event_to_another_device_is_not_logged_here(gateway: Gateway) -> Non
     gateway.send(PUMP, log("x").replace("<message ", f"<message to='{VALVE}' ", 1))
     assert len(received(gateway, VALVE)) == 1
     assert gateway.events() == []
-
-
-# Refusals
 
 
 @pytest.mark.parametrize(
@@ -162,9 +156,6 @@ def test_message_is_refused_without_an_offline_store(roster_trust: Gateway) -> N
     assert error(roster_trust.send(PUMP, message(VALVE_BARE))) == "cancel/service-unavailable"
     assert rules(roster_trust) == [("pump1@gw.example", "nobody_there")]
     assert roster_trust.count("SELECT count(*) FROM offline") == 0
-
-
-# Errors
 
 
 def test_error_reaches_the_session_that_may_have_caused_it(gateway: Gateway) -> None:

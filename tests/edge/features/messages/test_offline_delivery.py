@@ -58,9 +58,6 @@ def error(reply: Reply | None) -> tuple[str, str] | None:
     return None if reply is None else reply.error
 
 
-# Storing
-
-
 @pytest.mark.parametrize("type_", ["normal", "chat"])
 def test_message_waits_for_an_absent_device(gateway: Gateway, type_: str) -> None:
     assert send_message(gateway, "hello", type_) is None
@@ -99,9 +96,6 @@ def test_chat_to_an_ended_session_is_stored_for_its_account(gateway: Gateway) ->
     assert gateway.send(PUMP, f"<message type='chat' to='{VALVE}'><body>x</body></message>") is None
     make_valve_available(gateway, SECOND)
     assert bodies(received(gateway, SECOND)) == ["x"]
-
-
-# Limits
 
 
 def test_messages_of_an_account_are_limited(make: MakeGateway) -> None:
@@ -150,9 +144,6 @@ def test_messages_to_different_accounts_are_limited(
     assert stored(gateway) == accepted + 1
 
 
-# Time
-
-
 def test_expired_message_is_logged(make: MakeGateway) -> None:
     gateway = make(Limits(offline_ttl=100))
     send_message(gateway, "x")
@@ -168,9 +159,6 @@ def test_expired_message_is_logged(make: MakeGateway) -> None:
     (event,) = gateway.events("system")
     assert (event.kind, event.name, event.source, event.qos) == ("message", "expired", PUMP, 0)
     assert event.tags == {"account": "valve"}
-
-
-# Pages
 
 
 def test_messages_are_sent_in_order_and_in_pages(gateway: Gateway) -> None:
@@ -246,9 +234,6 @@ def test_late_acknowledgement_changes_nothing(gateway: Gateway) -> None:
     gateway.end(VALVE)
     gateway.tx(lambda tx: gateway.lifecycle.acknowledge(tx, generation, [receipt]))
     assert stored(gateway) == 1
-
-
-# Advertising
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,6 @@ def answer_questions(gateway: Gateway, full: str) -> int:
     return asked
 
 
-# Queries and waiting
-
-
 def test_received_session_is_queried_again_while_another_can_take_messages(
     gateway: Gateway,
 ) -> None:
@@ -118,9 +115,6 @@ def test_full_device_that_reconnects_often_uses_no_attempts(gateway: Gateway) ->
     assert gateway.count("SELECT attempts FROM outbox") == 1
 
 
-# Forged and odd answers
-
-
 @pytest.mark.parametrize("kind", ["a", "d", "k"])
 @pytest.mark.usefixtures("offer")
 def test_forged_answer_ends_nothing(gateway: Gateway, kind: str) -> None:
@@ -149,9 +143,6 @@ def test_forged_answer_ends_nothing(gateway: Gateway, kind: str) -> None:
 def test_answer_with_an_old_epoch_or_odd_row_changes_nothing(gateway: Gateway, id: str) -> None:
     gateway.send(VALVE, f"<iq type='result' id='{id}' to='{PUMP}'/>")
     assert states(gateway) == ["offered"]
-
-
-# Messages that end the device's connection
 
 
 def test_message_that_ends_its_sessions_is_given_up_and_the_next_is_delivered(build: Build) -> None:
@@ -187,9 +178,6 @@ def test_release_or_plain_message_that_ends_sessions_is_in_doubt(build: Build, p
     assert found == [("in doubt", None if plain else VALVE)]
 
 
-# Revoked and removed accounts
-
-
 def test_revoked_device_gets_nothing_until_it_is_restored(
     gateway: Gateway, offer: DeviceRequest
 ) -> None:
@@ -217,9 +205,6 @@ def test_messages_of_a_removed_device_are_delivered_and_their_failure_is_harmles
     assert states(gateway) == []
     assert gateway.count("SELECT count(*) FROM offline") == 0
     assert gateway.events("system", "dead")
-
-
-# Reports
 
 
 def test_failing_senders_do_not_use_up_the_report_quota_of_others(build: Build) -> None:

@@ -63,9 +63,6 @@ def test_every_state_has_its_transitions() -> None:
         assert reached | {State.QUEUED} == set(TABLE[level]) | TERMINAL
 
 
-# The planner
-
-
 def candidate(
     row: int, state: State = State.QUEUED, source: str = "a", **other: object
 ) -> Candidate:

@@ -143,9 +143,6 @@ def test_removed_account_becomes_unavailable(gateway: Gateway, says_so: bool) ->
     assert received_lines(gateway, PANEL) == received_lines(gateway, VALVE) == []
 
 
-# Invalid presence
-
-
 @pytest.mark.parametrize(
     ("xml", "error"),
     [
@@ -194,9 +191,6 @@ def test_error_is_never_answered(gateway: Gateway, to: str) -> None:
 def test_presence_to_the_gateway_is_ignored(gateway: Gateway, type_: str) -> None:
     assert gateway.send(PUMP, f"<presence{type_} to='{DOMAIN}'/>") is None
     assert gateway.sent == []
-
-
-# Directed presence
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["end", "unavailable"])
@@ -272,9 +266,6 @@ def test_error_reaches_the_session_that_it_answers(gateway: Gateway) -> None:
     assert received_lines(gateway, PUMP) == [f"error {VALVE}"]
 
 
-# Probes
-
-
 def test_probe_is_answered_for_available_sessions(gateway: Gateway) -> None:
     subscribe_mutually(gateway, PUMP, PANEL)
     send_initial_presence(gateway, (PANEL, PANEL_DESK, PUMP))
@@ -304,9 +295,6 @@ def test_probe_corrects_a_wrong_subscription(gateway: Gateway) -> None:
     send_presence(gateway, PUMP, "probe", bare(PANEL))
     corrected = [f"unsubscribed {bare(PANEL)}", f"push {bare(PANEL)} from"]
     assert received_lines(gateway, PUMP) == corrected
-
-
-# Offline messages
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,6 @@ def add_contact(gateway: Gateway, name: str, jid: str, state: SubscriptionState)
     save(gateway, name, RosterItem(jid, listed=True, state=state))
 
 
-# Roster items
-
-
 @pytest.mark.parametrize("state", SubscriptionState)
 @pytest.mark.parametrize(("name", "groups"), [(None, ()), ("Pump 1", ("Plant", 'a "b" é'))])
 def test_item_is_read_as_it_was_saved(
@@ -105,9 +102,6 @@ def test_visible_fields_hide_requests_and_unlisted_items() -> None:
         item._replace(groups=("P",)),
     ):
         assert changed.visible_fields != item.visible_fields
-
-
-# Presence
 
 
 PLAIN_STATES = [

@@ -43,9 +43,6 @@ def put_contact(gateway: Gateway, jid: str, content: str = "", name: str = "") -
     assert change(gateway, xml).type == "result"
 
 
-# Requests and changes
-
-
 @pytest.mark.parametrize("address", ["", f" to='{bare(PANEL)}'"])
 def test_new_roster_is_empty(gateway: Gateway, address: str) -> None:
     query = "<query xmlns='jabber:iq:roster'/>"
@@ -95,8 +92,6 @@ def test_push_expects_no_answer(gateway: Gateway) -> None:
         assert gateway.send(PANEL, xml) is None
     assert gateway.events() == []
 
-
-# Refusals
 
 NAME = "x" * roster.MAX_NAME_BYTES
 GROUP = "é" * (roster.MAX_GROUP_BYTES // 2)
