@@ -263,8 +263,7 @@ class Custody(RuleBasedStateMachine):
 
         def unit(tx: Transaction) -> None:
             for key, body in messages:
-                held = store.find(tx, *key)
-                if held is None:
+                if (held := store.find(tx, *key)) is None:
                     digest = sha256(body).digest()
                     store.hold(tx, *key, DOMAIN, body, digest, None, PARSED, GENERATION)
                 else:
@@ -350,15 +349,10 @@ class Custody(RuleBasedStateMachine):
         image: store._Image | None = self.cache.get("custody")
         if image is None:
             return
-        found = {
-            (held.source, held.sender, held.msg_id): (
-                held.digest,
-                held.since,
-                bool(held.recipient),
-                held.exclusive,
-            )
-            for held in image.messages.values()
-        }
+        found = {}
+        for held in image.messages.values():
+            key = held.source, held.sender, held.msg_id
+            found[key] = held.digest, held.since, bool(held.recipient), held.exclusive
         expected = {
             key: (sha256(held.body).digest(), *held[1:]) for key, held in self.model.held.items()
         }

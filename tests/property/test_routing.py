@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from edge.config.limits import Limits
-from edge.engine.database import Receipt, Send
+from edge.engine.database import Send
 from edge.features.messages.service import RETURNED_QUOTA_FACTOR
 from tests.helpers.people import PUMP, VALVE_BARE, provision
 from tests.helpers.store import Gateway, new_database, read_element
@@ -50,10 +50,8 @@ class Messages(RuleBasedStateMachine):
     @rule(type_=st.sampled_from(["normal", "chat"]))
     def send_message(self, type_: str) -> None:
         body = str(len(self.taken) + len(self.refused))
-        reply = self.gateway.send(
-            PUMP,
-            f"<message id='{body}' type='{type_}' to='{VALVE_BARE}'><body>{body}</body></message>",
-        )
+        attrs = f"id='{body}' type='{type_}' to='{VALVE_BARE}'"
+        reply = self.gateway.send(PUMP, f"<message {attrs}><body>{body}</body></message>")
         if reply is None:
             self.taken.append(body)
         else:
@@ -73,13 +71,24 @@ class Messages(RuleBasedStateMachine):
     @precondition(lambda self: self.sessions)
     @rule(data=st.data(), count=st.integers(1, 5))
     def acknowledge(self, data: st.DataObject, count: int) -> None:
-        self._acknowledge(data.draw(st.sampled_from(sorted(self.sessions))), count)
+        resource = data.draw(st.sampled_from(sorted(self.sessions)))
+        confirmed = self.sessions[resource][:count]
+        del self.sessions[resource][:count]
+        self.arrived += [_body(send) for send in confirmed]
+        receipts = [send.receipt for send in confirmed if send.receipt is not None]
+        self.gateway.acknowledge(f"{VALVE_BARE}/{resource}", *receipts)
+        self._collect()
 
     @precondition(lambda self: self.sessions)
     @rule(data=st.data(), had=st.integers(0, 3))
     def end(self, data: st.DataObject, had: int) -> None:
         """End a session whose device has some of the unacknowledged stanzas."""
-        self._end(data.draw(st.sampled_from(sorted(self.sessions))), had)
+        resource = data.draw(st.sampled_from(sorted(self.sessions)))
+        under_way = self.sessions.pop(resource)
+        self.maybe |= {_body(send) for send in under_way[:had]}
+        unconfirmed = [send.stanza for send in under_way if send.receipt is None]
+        self.gateway.end(f"{VALVE_BARE}/{resource}", *unconfirmed)
+        self._collect()
 
     @rule()
     def crash(self) -> None:
@@ -95,28 +104,13 @@ class Messages(RuleBasedStateMachine):
 
     def _collect(self) -> None:
         for resource, under_way in self.sessions.items():
-            full = f"{VALVE_BARE}/{resource}"
-            under_way += [s for s in self.gateway.sends(full) if _is_message(s)]
+            sends = self.gateway.sends(f"{VALVE_BARE}/{resource}")
+            under_way += [one for one in sends if one.stanza.startswith(b"<message")]
         for told in self.gateway.elements(PUMP):
             body = told.get("id", "")
             assert told.get("type") == "error"
             self.taken.remove(body)
             self.refused.add(body)
-
-    def _acknowledge(self, resource: str, count: int) -> None:
-        confirmed = self.sessions[resource][:count]
-        del self.sessions[resource][:count]
-        self.arrived += [_body(send) for send in confirmed]
-        receipts: list[Receipt] = [s.receipt for s in confirmed if s.receipt is not None]
-        self.gateway.acknowledge(f"{VALVE_BARE}/{resource}", *receipts)
-        self._collect()
-
-    def _end(self, resource: str, had: int) -> None:
-        under_way = self.sessions.pop(resource)
-        self.maybe |= {_body(send) for send in under_way[:had]}
-        unconfirmed = [send.stanza for send in under_way if send.receipt is None]
-        self.gateway.end(f"{VALVE_BARE}/{resource}", *unconfirmed)
-        self._collect()
 
     # Invariants
 
@@ -144,10 +138,6 @@ class Messages(RuleBasedStateMachine):
         )
         under_way = self.gateway.count("SELECT count(*) FROM temp.under_way")
         assert not (count and there) or under_way
-
-
-def _is_message(send: Send) -> bool:
-    return read_element(send.stanza).tag == "{jabber:client}message"
 
 
 def _body(send: Send) -> str:

@@ -7,31 +7,12 @@ import pytest
 from edge.features.presence.rules import presence
 from edge.features.presence.rules.presence import Appearance
 
+VALID = {None: 0, "": 0, "0": 0, "-128": -128, "127": 127, "+5": 5, "007": 7, " \t1\r\n": 1}
+ARABIC_ONE = "\u0661"  # a digit, and no ASCII
+INVALID = ["-129", "128", "1.0", "1e1", "0x1", "five", "- 1", "--1", " ", "9" * 10_000, ARABIC_ONE]
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        (None, 0),
-        ("", 0),
-        ("0", 0),
-        ("-128", -128),
-        ("127", 127),
-        ("+5", 5),
-        ("007", 7),
-        (" \t1\r\n", 1),
-        ("-129", None),
-        ("128", None),
-        ("1.0", None),
-        ("1e1", None),
-        ("0x1", None),
-        ("five", None),
-        ("- 1", None),
-        ("--1", None),
-        (" ", None),
-        ("9" * 10_000, None),
-        ("\u0661", None),  # a digit, and no ASCII
-    ],
-)
+
+@pytest.mark.parametrize(("text", "number"), [*VALID.items(), *((text, None) for text in INVALID)])
 def test_priority_is_a_small_integer(text: str | None, number: int | None) -> None:
     assert presence.priority(text) == number
 

@@ -57,12 +57,6 @@ def test_item_is_read_as_it_was_saved(
     assert with_account(gateway, "panel", roster.list_items) == [contact]
 
 
-def test_empty_item_is_not_stored(gateway: Gateway) -> None:
-    save(gateway, "panel", RosterItem(PUMP, False, SubscriptionState.NONE_IN, REQUEST))
-    save(gateway, "panel", RosterItem(PUMP))
-    assert gateway.count("SELECT count(*) FROM roster") == 0
-
-
 def test_contacts_and_requests_are_counted_separately(gateway: Gateway) -> None:
     add_contact(gateway, "panel", PUMP, SubscriptionState.TO)
     add_contact(gateway, "panel", "x@gw.example", SubscriptionState.NONE)
@@ -78,15 +72,6 @@ def test_contacts_and_requests_are_counted_separately(gateway: Gateway) -> None:
     assert requests == [REQUEST]
     with_account(gateway, "panel", lambda tx, a: roster.remove(tx, a, PUMP))
     assert count(True) == 1
-
-
-def test_first_request_is_kept_until_answered() -> None:
-    asked = RosterItem(PUMP).with_state(SubscriptionState.NONE_IN, b"first")
-    assert asked == RosterItem(PUMP, False, SubscriptionState.NONE_IN, b"first")
-    assert asked.with_state(SubscriptionState.NONE_IN, b"second").request == b"first"
-    answered = asked.with_state(SubscriptionState.FROM, b"x")
-    assert answered == RosterItem(PUMP, True, SubscriptionState.FROM, None)
-    assert answered.with_state(SubscriptionState.NONE, b"x").listed
 
 
 def test_visible_fields_hide_requests_and_unlisted_items() -> None:
