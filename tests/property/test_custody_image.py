@@ -221,7 +221,7 @@ class Custody(RuleBasedStateMachine):
 
     @rule(key=keys, body=bodies, to=destinations)
     def offer(self, key: Key, body: bytes, to: str | None) -> None:
-        request = service.assured_request(self.context, to, body, key[2])
+        request = service.request(self.context, to, body, msg_id=key[2])
         refused = self.run(lambda tx: service.offer(self.context, tx, sender(key), request))
         held = self.model.held.get(key)
         mine = self.model.of_source(key[0])

@@ -58,22 +58,17 @@ class Request(NamedTuple):
     parsed: Element | None = None
 
 
-def assured_request(
-    context: Context, to: str | None, body: bytes, msg_id: str, parsed: Element | None = None
+def request(
+    context: Context, to: str | None, body: bytes, parsed: Element | None = None, msg_id: str = ""
 ) -> Request:
-    """Prepare the argument of `offer` before its transaction: find the destination and size."""
+    """Prepare the argument of `offer` or, without a msgId, of `acknowledge`.
+
+    This finds the destination and computes size and digest before the transaction.
+    """
     destination, address = destinations.find(context, to)
+    digest = sha256(body).digest() if msg_id else b""
     size = quota.charge(msg_id, body)
-    return Request(body, size, destination, address, msg_id, sha256(body).digest(), parsed)
-
-
-def acknowledged_request(
-    context: Context, to: str | None, body: bytes, parsed: Element | None = None
-) -> Request:
-    """Prepare the argument of `acknowledge` before its transaction: find destination and size."""
-    destination, address = destinations.find(context, to)
-    size = quota.charge("", body)
-    return Request(body, size, destination, address, parsed=parsed)
+    return Request(body, size, destination, address, msg_id, digest, parsed)
 
 
 def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -> None:
@@ -249,7 +244,6 @@ def _take_over(
 
 
 def _connected(tx: Transaction, sender: Sender) -> set[str]:
-    """Return the full JIDs of the account's sessions that have a connection."""
     found = sessions.of_account(tx, sender.bare)
     return {session.full for session in found if not session.detached}
 
@@ -294,7 +288,6 @@ def _conclude(
 
 
 def _drop(context: Context, tx: Transaction, held: HeldMessage, name: str, reason: str) -> None:
-    """Remove a message that is not delivered, and log that."""
     store.remove(tx, held, context.limits.released_keys)
     tags = {"msgId": held.msg_id, "destination": held.destination}
     event = NewEvent(

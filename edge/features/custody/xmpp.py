@@ -41,7 +41,7 @@ def assured(context: Context, stanza: Stanza) -> Work:
     except StanzaError as malformed:
         return _malformed(context, stanza, malformed)
     to = stanza.attrs.get("to")
-    request = service.assured_request(context, to, message.raw, msg_id, message.parsed)
+    request = service.request(context, to, message.raw, message.parsed, msg_id)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         try:
@@ -79,7 +79,7 @@ def acknowledged(context: Context, stanza: Stanza) -> Work:
     except StanzaError as malformed:
         return _malformed(context, stanza, malformed)
     to = stanza.attrs.get("to")
-    request = service.acknowledged_request(context, to, message.raw, message.parsed)
+    request = service.request(context, to, message.raw, message.parsed)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         try:

@@ -241,8 +241,6 @@ def plan(candidates: Iterable[Candidate], send: Input | None, window: Usage) -> 
 
 
 class _Ordering:
-    """The order in which messages wait for each other."""
-
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self._first = _first_by_source(candidates)
         self._unreceived = _first_by_source(one for one in candidates if one.state not in BOUND)
@@ -276,7 +274,6 @@ def _first_by_source(candidates: Iterable[Candidate]) -> dict[str, int]:
 
 
 def _is_delivered_by_sending(one: Candidate, send: Input) -> bool:
-    """Return whether sending alone delivers the message, without a second step."""
     return one.level == Level.ACKNOWLEDGED or one.state == State.PLAIN or send is Input.SEND_PLAIN
 
 

@@ -279,7 +279,6 @@ def send_ready(
 def _plan(
     limits: Limits, rows: Sequence[OutboxRow], targets: Targets, in_flight: Container[int]
 ) -> list[OutboxRow]:
-    """Return the messages that are sent now, in order."""
     rows = [row for row in rows if row.row in in_flight or targets.can_plan(row)]
     by_number = {row.row: row for row in rows}
     candidates = [_candidate(row, targets, row.row in in_flight) for row in rows]
@@ -301,7 +300,6 @@ def _candidate(row: OutboxRow, targets: Targets, in_flight: bool) -> Candidate:
 def _send(
     context: Context, tx: Transaction, row: OutboxRow, session: Session, event: Input | None
 ) -> None:
-    """Store a step and send the stanza that depends on it."""
     step = rules.transition(row.qos, row.state, event) if event else None
     if step is not None:
         row = _row_sent(context, tx, row, session, step)
@@ -369,10 +367,7 @@ def pending_request(row: OutboxRow) -> Request | None:
 
 
 def _answer_timeout(limits: Limits, row: int, attempts: int) -> float:
-    """Return the seconds to wait for an answer.
-
-    The jitter is derived from the row because a unit of work may run again with the same result.
-    """
+    # the same each time, because a unit of work may run again
     jitter = crc32(b"%d-%d" % (row, attempts)) / 2**32
     return backoff.delay(attempts - 1, jitter, limits.retry_after, limits.retry_most)
 

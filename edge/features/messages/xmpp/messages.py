@@ -86,7 +86,6 @@ def _refused(context: Context, stanza: Stanza, rule: str, error: StanzaError) ->
 
 
 def _to_service(context: Context, stanza: Stanza) -> Work:
-    """Deliver a message to the destination at its address."""
     destination, to = destinations.find(context, stanza.attrs["to"])
 
     def work(tx: Transaction, sender: Sender) -> bytes:

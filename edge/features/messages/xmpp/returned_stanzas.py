@@ -116,7 +116,6 @@ def _refuse(
 
 
 def _send_error(tx: Transaction, tree: Element, error: StanzaError) -> None:
-    """Send an error to the sender of a stanza if its session is still bound."""
     sender = sessions.find(tx, tree.get("from", ""))
     if sender is None:
         return
