@@ -381,7 +381,7 @@ class Custody(RuleBasedStateMachine):
             found, rest = store.find_all(tx, *key)
             assert found is held
             assert [(one.source, one.sender, one.msg_id) for one in rest] == others
-        assert [outbox.total(tx)] == self.db.execute(RECOUNT).fetchall()
+        assert [outbox.usage(tx, DEVICE, "")[1].total] == self.db.execute(RECOUNT).fetchall()
         for key in KEYS:
             released = self.model.released.get(key[0], [])
             known = store.was_released(tx, *key)

@@ -330,12 +330,6 @@ def usage(tx: Transaction, account: str, source: str) -> tuple[int, WaitingUsage
     return outbox.sources.get(source, 0), WaitingUsage(of_account, of_source, all_)
 
 
-def total(tx: Transaction) -> Usage:
-    """Return the usage of all outboxes, including messages for them that are in custody."""
-    image = _image(tx)
-    return Usage(image.messages, image.bytes)
-
-
 def reserve(tx: Transaction, account: str, source: str, size: int) -> None:
     """Reserve room in an account's outbox for a message that is taken into custody."""
     _count(tx, account, source, 1, size)
