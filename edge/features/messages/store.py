@@ -191,6 +191,5 @@ def oldest_since(tx: Transaction) -> float | None:
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:
-    """Add `seconds`, for which the gateway was off, to the age of all messages stored until service
-    second `before`."""
+    """Add `seconds` of time off to the age of messages stored by the service second `before`."""
     tx.run(_AGE, (seconds, before))

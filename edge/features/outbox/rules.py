@@ -207,7 +207,7 @@ class Candidate(NamedTuple):
 
 
 def may_send_alone(one: Candidate, send: Input | None) -> bool:
-    """Return whether `plan`, with this `send`, would choose `one` from no other candidates."""
+    """Return whether `plan` would choose `one` if it were the only candidate."""
     if one.in_flight or one.held:
         return False
     return one.state in BOUND or (one.own or send) is not None

@@ -154,8 +154,7 @@ TABLE: Final[Mapping[_Key, Decision]] = {
 
 
 def decide(direction: Direction, kind: SubscriptionType, state: SubscriptionState) -> Decision:
-    """Return how a subscription stanza changes a roster item (RFC 6121, section 3 and appendix
-    A)."""
+    """Return how a stanza changes a roster item (RFC 6121, section 3 and appendix A)."""
     return TABLE[direction, kind, state]
 
 

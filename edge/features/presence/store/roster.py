@@ -114,8 +114,7 @@ def list_items(tx: Transaction, account: int) -> list[RosterItem]:
 
 
 def pending_requests(tx: Transaction, account: int, count: int) -> list[bytes]:
-    """Return the first `count` subscription requests that an account has not answered, as
-    received."""
+    """Return the first `count` unanswered requests to an account, as they were received."""
     return [bytes(row[0]) for row in tx.rows(_REQUESTS, (account, count))]
 
 
