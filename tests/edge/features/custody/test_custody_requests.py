@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from typing import Any
+from xml.sax.saxutils import unescape
 
 import pytest
 
@@ -282,11 +283,9 @@ def test_a_malformed_request_is_a_bad_request(gateway: Gateway, payload: str) ->
     assert refusals(gateway) == [("malformed", "pump1@gw.example", 1.0)]
 
 
-@pytest.mark.parametrize("msg_id", ["x" * 256, "é" * 128, "<&'".replace("<&'", "&lt;&amp;")])
+@pytest.mark.parametrize("msg_id", ["x" * 256, "é" * 128, "&lt;&amp;"])
 def test_a_message_id_may_have_256_bytes(gateway: Gateway, msg_id: str) -> None:
-    reply = gateway.send(PUMP, assured(msg_id, log("hello")))
-    plain = msg_id.replace("&lt;", "<").replace("&amp;", "&")
-    assert received(reply, plain)
+    assert received(gateway.send(PUMP, assured(msg_id, log("hello"))), unescape(msg_id))
     assert empty(gateway.send(PUMP, deliver(msg_id)))
 
 

@@ -22,6 +22,10 @@ def test_each_rule_stands_for_one_situation() -> None:
     assert all(len(situations) == 1 for situations in by_rule.values())
 
 
+def first_failing(*checks: tuple[bool, Situation], fine: Situation) -> Situation:
+    return next((situation for passed, situation in checks if not passed), fine)
+
+
 @pytest.mark.parametrize(
     ("held", "trusted", "destination", "room"),
     list(product([None, b"same", b"other"], BOTH, BOTH, BOTH)),
@@ -32,20 +36,13 @@ def test_every_offer_is_classified(
     situation = rules.offer(
         held=held, digest=b"same", trusted=trusted, destination=destination, room=room
     )
+    assert situation in rules.OFFERED
     if held is not None:  # the offer was accepted before: its answer may have been lost
         expected = Situation.HELD_SAME if held == b"same" else Situation.HELD_OTHER
-    elif not trusted:
-        expected = Situation.UNTRUSTED
-    elif not destination:
-        expected = Situation.NO_DESTINATION
     else:
-        expected = Situation.NEW if room else Situation.OVER_LIMIT
+        checks = (trusted, Situation.UNTRUSTED), (destination, Situation.NO_DESTINATION)
+        expected = first_failing(*checks, (room, Situation.OVER_LIMIT), fine=Situation.NEW)
     assert situation is expected
-    assert situation in rules.OFFERED
-
-
-def first_failing(*checks: tuple[bool, Situation], fine: Situation) -> Situation:
-    return next((situation for passed, situation in checks if not passed), fine)
 
 
 @pytest.mark.parametrize(

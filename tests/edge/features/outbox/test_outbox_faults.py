@@ -24,6 +24,7 @@ from tests.helpers.qos_devices import error_result as refused
 from tests.helpers.store import DOMAIN, EPOCH, QOS, STANZAS, Gateway
 
 OTHER = "valve@gw.example/spare"
+INFO = "http://jabber.org/protocol/disco#info"
 
 
 def announce(gateway: Gateway, full: str, ver: str) -> None:
@@ -34,18 +35,11 @@ def announce(gateway: Gateway, full: str, ver: str) -> None:
 
 def answer_questions(gateway: Gateway, full: str) -> int:
     """Answer a session's capability queries; return their number."""
-    asked = 0
-    for one in gateway.elements(full):
-        if one.find("{http://jabber.org/protocol/disco#info}query") is None:
-            continue
-        asked += 1
-        gateway.send(
-            full,
-            f"<iq type='result' id='{one.get('id')}' to='gw.example'>"
-            "<query xmlns='http://jabber.org/protocol/disco#info'>"
-            "<feature var='urn:xmpp:qos'/></query></iq>",
-        )
-    return asked
+    asked = [one for one in gateway.elements(full) if one.find(f"{{{INFO}}}query") is not None]
+    for one in asked:
+        query = f"<query xmlns='{INFO}'><feature var='urn:xmpp:qos'/></query>"
+        gateway.send(full, f"<iq type='result' id='{one.get('id')}' to='{DOMAIN}'>{query}</iq>")
+    return len(asked)
 
 
 def test_received_session_is_queried_again_while_another_can_take_messages(
