@@ -22,6 +22,7 @@ from tests.helpers.qos_devices import (
     bind_eligible,
     empty_result,
     error_result,
+    make_eligible,
     message_xml,
     received_result,
     send_to_valve,
@@ -303,10 +304,9 @@ def test_best_session_with_qos_is_chosen(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("how", ["negative", "detached", "not available"])
 def test_ineligible_session_gets_nothing(gateway: Gateway, how: str) -> None:
-    if how == "not available":
-        gateway.bind(VALVE)
-    else:
-        bind_eligible(gateway, VALVE, priority=-1 if how == "negative" else 0)
+    gateway.bind(VALVE)
+    if how != "not available":
+        make_eligible(gateway, VALVE, priority=-1 if how == "negative" else 0)
     if how == "detached":
         gateway.detach(VALVE)
     send_to_valve(gateway, "open")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from xml.etree import ElementTree
-
 import pytest
 
 from edge.config.options import Xmpp
 from edge.engine import sessions
 from edge.engine.router import guarded
 from edge.features.presence.xmpp import component_presence
-from tests.helpers.store import DOMAIN, Gateway, MakeGateway, stanza
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway, read_element, stanza
 
 FULL = "pump1@users.example/fw"
 
@@ -34,11 +32,10 @@ def send_presence(
     read = stanza(f"<presence from='{full}' to='{DOMAIN}'{kind}>{content}</presence>")
     work = component_presence.handle(gateway.router.context, read)
     answer = work if isinstance(work, bytes) else gateway.tx(guarded(work, 1))
-    sent = [send.stanza for send in gateway.sent] + [answer]
+    sent = [read_element(raw) for raw in (*(send.stanza for send in gateway.sent), answer) if raw]
     gateway.sent.clear()
-    found = [ElementTree.fromstring(raw) for raw in sent if raw]  # noqa: S314 - our own
-    assert all(one.get("from") == DOMAIN for one in found)
-    return [(one.get("type", ""), one.get("to", "")) for one in found]
+    assert all(one.get("from") == DOMAIN for one in sent)
+    return [(one.get("type", ""), one.get("to", "")) for one in sent]
 
 
 def session(gateway: Gateway) -> sessions.Session:
@@ -76,7 +73,7 @@ def test_presence_of_the_gateway_announces_its_capabilities(gateway: Gateway) ->
     assert not isinstance(work, bytes)
     assert gateway.tx(guarded(work, 1)) == b""
     (sent,) = gateway.sent
-    (caps,) = ElementTree.fromstring(sent.stanza)  # noqa: S314 - our own
+    (caps,) = read_element(sent.stanza)
     node = f"node='{caps.get('node')}#{caps.get('ver')}'"
     query = f"<query xmlns='http://jabber.org/protocol/disco#info' {node}/>"
     xml = f"<iq type='get' id='1' from='{FULL}' to='{DOMAIN}'>{query}</iq>"
