@@ -86,6 +86,7 @@ def test_messages_expire_by_service_seconds_in_batches(db: sqlite3.Connection) -
     for number in range(batch + 2):
         tx.now = Now(float(number), 0, True)
         held.append(hold(tx, A, f"m{number}"))
+    assert [one.row for one in custody.oldest(tx, A)] == [one.row for one in held]
 
     def expired(now: float) -> list[str]:
         tx.now = Now(now, 0, True)
