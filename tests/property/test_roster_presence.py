@@ -73,7 +73,6 @@ class Accounts(RuleBasedStateMachine):
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
         self.gateway = Gateway(new_database(Path(self._folder.name)), LIMITS)
-        self.gateway.connection.execute("PRAGMA synchronous = OFF")
         for name in NAMES:
             self.gateway.add(name)
         self.clients: dict[str, Client] = {}

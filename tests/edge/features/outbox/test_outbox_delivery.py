@@ -73,7 +73,10 @@ def remove_valve(gateway: Gateway) -> None:
 @pytest.mark.parametrize("namespace", QOS_ALL)
 def test_assured_message_takes_two_steps(gateway: Gateway, namespace: str) -> None:
     bind_eligible(gateway, VALVE, namespace)
-    send_to_valve(gateway, "open")
+    forged = "<message to='other@gw.example' from='forged@gw.example' "
+    message = message_xml("open").replace("<message ", forged)
+    for xml in (assured("m1", message, VALVE_BARE), deliver("m1", VALVE_BARE)):
+        assert gateway.ask(PUMP, xml).type == "result"
     (offer,) = take_requests(gateway, VALVE)
     assert offer[:6] == (f"{EPOCH}-1-a", PUMP, VALVE, "assured", namespace, f"{EPOCH}-1")
     assert offer.message is not None
@@ -90,12 +93,16 @@ def test_assured_message_takes_two_steps(gateway: Gateway, namespace: str) -> No
     assert gateway.sends(PUMP) == [], "answers are not relayed to the sender"
 
 
-def test_acknowledged_message_takes_one_step(gateway: Gateway) -> None:
+@pytest.mark.parametrize("namespace", ["urn:xmpp:qos", "jabber:client"])
+def test_acknowledged_message_takes_one_step(gateway: Gateway, namespace: str) -> None:
     bind_eligible(gateway, VALVE)
-    reply = gateway.ask(PUMP, acknowledged(message_xml("open"), VALVE_BARE))
+    message = message_xml("open").replace("jabber:client", namespace)
+    reply = gateway.ask(PUMP, acknowledged(message, VALVE_BARE))
     assert (reply.type, reply.payload) == ("result", None)
     (sent,) = take_requests(gateway, VALVE)
     assert sent[:6] == (f"{EPOCH}-1-k", PUMP, VALVE, "acknowledged", QOS, None)
+    assert sent.message is not None
+    assert sent.message.tag == f"{{{namespace}}}message"
     gateway.send(VALVE, empty_result(sent))
     assert states(gateway) == []
 
@@ -121,22 +128,6 @@ def test_messages_of_a_revoked_account_wait_and_block_nobody(gateway: Gateway) -
     gateway.tx(gateway.router.run_external_change)
     (offer,) = take_requests(gateway, VALVE)
     assert offer.text == "close all"
-
-
-@pytest.mark.parametrize("namespace", ["urn:xmpp:qos", "jabber:client"])
-def test_embedded_message_may_inherit_its_namespace(gateway: Gateway, namespace: str) -> None:
-    bind_eligible(gateway, VALVE)
-    xml = (
-        f"<iq type='set' id='1' to='{VALVE_BARE}'><q:assured xmlns:q='urn:xmpp:qos' msgId='m1'>"
-        f"<message xmlns='{namespace}' to='other@gw.example' from='forged@gw.example'>"
-        "<body>open</body></message></q:assured></iq>"
-    )
-    gateway.send(PUMP, xml)
-    gateway.send(PUMP, deliver("m1", VALVE_BARE))
-    (offer,) = take_requests(gateway, VALVE)
-    assert offer.message is not None
-    assert offer.message.attrib == {"from": PUMP, "to": VALVE_BARE}
-    assert offer.message.tag == f"{{{namespace}}}message"
 
 
 def test_next_message_is_offered_when_received_and_released_in_order(gateway: Gateway) -> None:
