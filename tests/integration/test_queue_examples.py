@@ -9,9 +9,9 @@ that has the item.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from xml.etree.ElementTree import Element
 
 import pytest
@@ -20,190 +20,69 @@ from tests.helpers.expected_xml import difference, read, to_text
 from tests.helpers.in_process import in_process
 from tests.helpers.xmpp import Client
 
-if TYPE_CHECKING:
-    Bound = Callable[[str, str], Awaitable[Client]]
-
 NAMES: Final = ("engine", "workerbee237", "workerbee238", "unrelated")
 SERVICE: Final = "pubsub.gw.example"
 WORKER: Final = "workerbee237@gw.example"
 NODE: Final = "a290fjsl29j19kjb"
 ITEM: Final = "ae890ac52d0df67ed7cfdf51b644e901"
 PUBSUB: Final = "http://jabber.org/protocol/pubsub"
+QUEUEING: Final = "urn:xmpp:pubsub:queueing:0"
 
-CREATE: Final = f"""
-<iq type='set' id='create1' to='{SERVICE}'>
+
+def request(id: str, content: str, type_: str = "set", sender: str = "") -> str:
+    """Return a request, with the white space of the examples."""
+    return f"""
+<iq {f"from='{sender}' " if sender else ""}id='{id}' to='{SERVICE}' type='{type_}'>
   <pubsub xmlns='{PUBSUB}'>
-    <create node='{NODE}'/>
+    {content}
+  </pubsub>
+</iq>
+"""
+
+
+def refusal(id: str, content: str, full: str, type_: str, name: str, specific: str = "") -> str:
+    condition = f"<{name} xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/>{specific}"
+    return (
+        f"<iq from='{SERVICE}' id='{id}' to='{full}' type='error'>"
+        f"<pubsub xmlns='{PUBSUB}'>{content}</pubsub><error type='{type_}'>{condition}</error></iq>"
+    )
+
+
+def notification(content: str) -> str:
+    return (
+        f"<message from='{SERVICE}' id='{{any}}' to='{{any}}'><event xmlns='{PUBSUB}#event'>"
+        f"<items node='{NODE}'>{content}</items></event></message>"
+    )
+
+
+CREATE: Final = f"""<create node='{NODE}'/>
     <configure>
       <x xmlns='jabber:x:data' type='submit'>
         <field var='FORM_TYPE' type='hidden'><value>{PUBSUB}#node_config</value></field>
         <field var='pubsub#queueing'><value>true</value></field>
-        {{more}}
       </x>
-    </configure>
-  </pubsub>
-</iq>
-"""
+    </configure>"""
 
-SUBSCRIBE: Final = f"""
-<iq from='{WORKER}/foo' id='sub1' to='{SERVICE}' type='set'>
-  <pubsub xmlns='http://jabber.org/protocol/pubsub'>
-    <subscribe jid='{WORKER}' node='{NODE}'/>
-  </pubsub>
-</iq>
-"""
-
-CONFIGURATION_REQUIRED: Final = f"""
-<iq from='{SERVICE}' id='sub1' to='{WORKER}/foo' type='error'>
-  <pubsub xmlns='http://jabber.org/protocol/pubsub'>
-    <subscribe jid='{WORKER}' node='{NODE}'/>
-    <options jid='{WORKER}' node='{NODE}'>
-      <x xmlns='jabber:x:data' type='form'>
+SUBSCRIBE: Final = "<subscribe jid='{jid}' node='" + NODE + "'/>"
+OPTIONS: Final = f"""
+      <x xmlns='jabber:x:data' type='{{type}}'>
         <field var='FORM_TYPE' type='hidden'>
-          <value>http://jabber.org/protocol/pubsub#subscribe_options</value>
+          <value>{PUBSUB}#subscribe_options</value>
         </field>
-        <field type='text-single' var='pubsub#queue_requests'>
-          <required/>
-        </field>
-      </x>
-    </options>
-  </pubsub>
-  <error type='modify'>
-    <not-acceptable xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/>
-    <configuration-required xmlns='http://jabber.org/protocol/pubsub#errors'/>
-  </error>
-</iq>
-"""
-
-SUBSCRIBE_WITH_OPTIONS: Final = """
-<iq from='{full}' id='sub2' to='pubsub.gw.example' type='set'>
-  <pubsub xmlns='http://jabber.org/protocol/pubsub'>
-    <subscribe jid='{jid}' node='a290fjsl29j19kjb'/>
-    <options jid='{jid}' node='a290fjsl29j19kjb'>
-      <x xmlns='jabber:x:data' type='submit'>
-        <field var='FORM_TYPE' type='hidden'>
-          <value>http://jabber.org/protocol/pubsub#subscribe_options</value>
-        </field>
-        <field var='pubsub#queue_requests'>
-          <value>5</value>
+        <field var='pubsub#queue_requests'{{more}}>
+          {{value}}
         </field>
       </x>
-    </options>
-  </pubsub>
-</iq>
-"""
+    </options>"""
 
-SUBSCRIBED: Final = """
-<iq from='pubsub.gw.example' id='sub2' to='{full}' type='result'>
-  <pubsub xmlns='http://jabber.org/protocol/pubsub'>
-    <subscription jid='{jid}' node='a290fjsl29j19kjb' subid='{{any}}' subscription='subscribed'/>
-    <options>
-      <x xmlns='jabber:x:data' type='result'>
-        <field var='FORM_TYPE' type='hidden'>
-          <value>http://jabber.org/protocol/pubsub#subscribe_options</value>
-        </field>
-        <field var='pubsub#queue_requests'>
-          <value>5</value>
-        </field>
-      </x>
-    </options>
-  </pubsub>
-</iq>
-"""
-
-PUBLISH: Final = f"""
-<iq from='engine@gw.example/fw' id='pub1' to='{SERVICE}' type='set'>
-  <pubsub xmlns='http://jabber.org/protocol/pubsub'>
-    <publish node='{NODE}'>
-      <item id='{ITEM}'>
+ITEM_WITH_PAYLOAD: Final = f"""<item id='{ITEM}'>
         <example xmlns='urn:xmpp:example'>payload</example>
-      </item>
-    </publish>
-  </pubsub>
-</iq>
-"""
-
-NOTIFIED: Final = f"""
-<message from='{SERVICE}' id='{{any}}' to='{{any}}'>
-  <event xmlns='http://jabber.org/protocol/pubsub#event'>
-    <items node='{NODE}'>
-      <item id='{ITEM}'>
-        <example xmlns='urn:xmpp:example'>payload</example>
-      </item>
-    </items>
-  </event>
-</message>
-"""
-
-DELETE: Final = f"""
-<iq id='delete1' to='{SERVICE}' type='{{type}}'>
-  <pubsub xmlns='http://jabber.org/protocol/pubsub'>
-    <retract node='{NODE}'>
-      <item id='{ITEM}'/>
-    </retract>
-  </pubsub>
-</iq>
-"""
-
-DELETED: Final = f"""
-<message from='{SERVICE}' id='{{any}}' to='{{any}}'>
-  <event xmlns='http://jabber.org/protocol/pubsub#event'>
-    <items node='{NODE}'>
-      <retract id='{ITEM}'/>
-    </items>
-  </event>
-</message>
-"""
-
-UNLOCK: Final = f"""
-<iq id='unlock1' to='{SERVICE}' type='{{type}}'>
-  <pubsub xmlns='http://jabber.org/protocol/pubsub'>
-    <unlock xmlns='{{ns}}' node='{NODE}'>
-      <item id='{ITEM}'/>
-    </unlock>
-  </pubsub>
-</iq>
-"""
-
-UNLOCKED: Final = f"""
-<message from='{SERVICE}' id='{{any}}' to='{{any}}'>
-  <event xmlns='http://jabber.org/protocol/pubsub#event'>
-    <items node='{NODE}'>
-      <unlock xmlns='urn:xmpp:pubsub:queueing:0' id='{ITEM}'/>
-    </items>
-  </event>
-</message>
-"""
-
-DELETE_REFUSED: Final = f"""
-<iq from='{SERVICE}' id='delete1' to='{{full}}' type='error'>
-  <pubsub xmlns='http://jabber.org/protocol/pubsub'>
-    <retract node='{NODE}'>
-      <item id='{ITEM}'/>
-    </retract>
-  </pubsub>
-  <error type='{{type}}'>
-    <{{name}} xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/>
-  </error>
-</iq>
-"""
-
-UNLOCK_REFUSED: Final = f"""
-<iq from='{SERVICE}' id='unlock1' to='{{full}}' type='error'>
-  <pubsub xmlns='http://jabber.org/protocol/pubsub'>
-    <unlock xmlns='urn:xmpp:pubsub:queueing:0' node='{NODE}'>
-      <item id='{ITEM}'/>
-    </unlock>
-  </pubsub>
-  <error type='{{type}}'>
-    <{{name}} xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/>
-  </error>
-</iq>
-"""
-
-QUEUEING: Final = "urn:xmpp:pubsub:queueing:0"
-DELETE_GET: Final = DELETE.format(type="get")
-UNLOCK_GET: Final = UNLOCK.format(type="get", ns=QUEUEING)
+      </item>"""
+NOTIFIED: Final = notification(ITEM_WITH_PAYLOAD)
+RETRACT: Final = f"<retract node='{NODE}'>\n      <item id='{ITEM}'/>\n    </retract>"
+DELETED: Final = notification(f"<retract id='{ITEM}'/>")
+UNLOCK: Final = f"<unlock xmlns='{{}}' node='{NODE}'>\n      <item id='{ITEM}'/>\n    </unlock>"
+UNLOCKED: Final = notification(f"<unlock xmlns='{QUEUEING}' id='{ITEM}'/>")
 
 
 class Party:
@@ -211,23 +90,19 @@ class Party:
 
     def __init__(self, client: Client) -> None:
         self.client = client
+        self.full = client.full
         self._aside: list[Element] = []
-
-    @property
-    def full(self) -> str:
-        """Return its full JID."""
-        return self.client.full
 
     def send(self, xml: str) -> None:
         """Send XML verbatim."""
         self.client.send(xml.strip())
 
-    async def expect(self, shown: str) -> Element:
+    async def expect(self, shown: str) -> None:
         """Wait for the next stanza of the kind of `shown`, and compare it with that.
 
         An answer and a notification may come in either order.
         """
-        wanted = read(shown.strip())
+        wanted = read(shown)
         for found in self._aside:
             if found.tag == wanted.tag:
                 self._aside.remove(found)
@@ -236,7 +111,6 @@ class Party:
             while (found := await self.client.stanza()).tag != wanted.tag:
                 self._aside.append(found)
         assert not difference(wanted, found), f"{difference(wanted, found)}\n{to_text(found)}"
-        return found
 
     async def expect_nothing(self) -> None:
         """Check that no stanzas except presence have arrived."""
@@ -244,198 +118,170 @@ class Party:
         assert answer.get("type") == "result"
         assert not [to_text(found) for found in self._aside if not found.tag.endswith("presence")]
 
+    async def expect_result(self, id: str) -> None:
+        """Wait for an empty result."""
+        await self.expect(f"<iq id='{id}' type='result' from='{SERVICE}' to='{self.full}'/>")
+
+    async def expect_refusals(self, type_: str, name: str) -> None:
+        """Request to delete and to unlock the item, and expect both to be refused."""
+        for id, content in (("delete1", RETRACT), ("unlock1", UNLOCK.format(QUEUEING))):
+            self.send(request(id, content, "get"))
+            await self.expect(refusal(id, content, self.full, type_, name))
+
     async def subscribe(self) -> None:
         """Subscribe the bare JID, as in the examples."""
-        bare = self.full.partition("/")[0]
-        self.send(SUBSCRIBE_WITH_OPTIONS.format(full=self.full, jid=bare))
-        await self.expect(SUBSCRIBED.format(full=self.full, jid=bare))
-
-
-class Site:
-    """A gateway whose clients are the node owner `engine` and workers."""
-
-    def __init__(self, bound: Bound, stack: AsyncExitStack) -> None:
-        self._bound = bound
-        self._stack = stack
-
-    async def _log_in(self, user: str, resource: str = "fw") -> Party:
-        client = await self._bound(user, resource)
-        return Party(await self._stack.enter_async_context(client))
-
-    async def connect(self, user: str, resource: str) -> Party:
-        """Log in and become available."""
-        party = await self._log_in(user, resource)
-        party.send("<presence/>")
-        await party.expect(f"<presence from='{party.full}'/>")
-        return party
-
-    async def two_workers(self) -> tuple[Party, Party]:
-        """Connect two workers."""
-        return await self.connect("workerbee237", "foo"), await self.connect("workerbee238", "foo")
-
-    async def create_node(self, *more: tuple[str, str]) -> Party:
-        """Create the node of the examples and return its owner."""
-        engine = await self._log_in("engine")
-        fields = "".join(
-            f"<field var='{var}'><value>{value}</value></field>" for var, value in more
+        jid = self.full.partition("/")[0]
+        form = OPTIONS.format(type="submit", value="<value>5</value>", more="")
+        content = f"{SUBSCRIBE.format(jid=jid)}\n    <options jid='{jid}' node='{NODE}'>{form}"
+        self.send(request("sub2", content, sender=self.full))
+        form = OPTIONS.format(type="result", value="<value>5</value>", more="")
+        await self.expect(
+            f"<iq from='{SERVICE}' id='sub2' to='{self.full}' type='result'>"
+            f"<pubsub xmlns='{PUBSUB}'><subscription jid='{jid}' node='{NODE}' subid='{{any}}'"
+            f" subscription='subscribed'/><options>{form}</pubsub></iq>"
         )
-        engine.send(CREATE.format(more=fields))
-        await engine.expect("<iq id='create1' type='result'/>")
-        return engine
+
+    async def publish(self) -> None:
+        """Publish the item."""
+        content = f"<publish node='{NODE}'>\n      {ITEM_WITH_PAYLOAD}\n    </publish>"
+        self.send(request("pub1", content, sender=self.full))
+        await self.expect("<iq id='pub1' type='result'/>")
 
 
-@asynccontextmanager
-async def site_in(folder: Path) -> AsyncIterator[Site]:
-    async with in_process(folder, *NAMES) as gateway, AsyncExitStack() as stack:
-        yield Site(gateway.bound, stack)
+Connect = Callable[[str], Awaitable[Party]]
 
 
-async def deliver(engine: Party, worker: Party) -> None:
-    """Publish an item, and expect a worker to get it."""
-    engine.send(PUBLISH)
-    await engine.expect("<iq id='pub1' type='result'/>")
+@pytest.fixture
+async def connect(tmp_path: Path) -> AsyncIterator[Connect]:
+    """A function that logs a device in to a gateway and makes it available."""
+    async with in_process(tmp_path, *NAMES) as gateway, AsyncExitStack() as stack:
+
+        async def connect(user: str) -> Party:
+            client = await gateway.bound(user, "foo")
+            party = Party(await stack.enter_async_context(client))
+            party.send("<presence/>")
+            await party.expect(f"<presence from='{party.full}'/>")
+            return party
+
+        yield connect
+
+
+@pytest.fixture
+async def engine(connect: Connect) -> Party:
+    """The owner of the node of the examples."""
+    engine = await connect("engine")
+    engine.send(request("create1", CREATE))
+    await engine.expect_result("create1")
+    return engine
+
+
+@pytest.fixture
+async def worker(connect: Connect, engine: Party) -> Party:
+    """A worker that is subscribed to the node."""
+    worker = await connect("workerbee237")
+    await worker.subscribe()
+    return worker
+
+
+@pytest.fixture
+async def holder(worker: Party, engine: Party) -> Party:
+    """The worker, which has received the item."""
+    await engine.publish()
     await worker.expect(NOTIFIED)
+    return worker
 
 
-async def test_an_item_goes_to_one_of_the_subscribers(tmp_path: Path) -> None:
-    async with site_in(tmp_path) as site:
-        engine = await site.create_node()
-        workers = await site.two_workers()
-        for worker in workers:
-            await worker.subscribe()
-        engine.send(PUBLISH)
-        await engine.expect("<iq id='pub1' type='result'/>")
-        await workers[0].expect(NOTIFIED)
-        await workers[1].expect_nothing()
-        await engine.expect_nothing()
+@pytest.fixture
+async def other(connect: Connect, holder: Party) -> Party:
+    """A worker that subscribed later."""
+    other = await connect("workerbee238")
+    await other.subscribe()
+    return other
+
+
+async def test_an_item_goes_to_one_of_the_subscribers(
+    connect: Connect, engine: Party, worker: Party
+) -> None:
+    other = await connect("workerbee238")
+    await other.subscribe()
+    await engine.publish()
+    await worker.expect(NOTIFIED)
+    await other.expect_nothing()
+    await engine.expect_nothing()
 
 
 @pytest.mark.parametrize("type_", ["get", "set"])
-async def test_the_receiver_deletes_an_item_and_is_notified(tmp_path: Path, type_: str) -> None:
-    async with site_in(tmp_path) as site:
-        engine = await site.create_node()
-        worker, other = await site.two_workers()
-        await worker.subscribe()
-        await deliver(engine, worker)
-        await other.subscribe()
-        worker.send(DELETE.format(type=type_))
-        await worker.expect(f"<iq id='delete1' type='result' from='{SERVICE}' to='{worker.full}'/>")
-        await worker.expect(DELETED)
-        await other.expect_nothing()
-        await engine.expect_nothing()
-
-
-async def unlock(worker: Party, type_: str = "get", ns: str = QUEUEING) -> None:
-    """Unlock the item, and expect the notification."""
-    worker.send(UNLOCK.format(type=type_, ns=ns))
-    await worker.expect(f"<iq id='unlock1' type='result' from='{SERVICE}' to='{worker.full}'/>")
-    await worker.expect(UNLOCKED)
-
-
-async def unsubscribe(worker: Party) -> None:
-    """End the subscription."""
-    bare = worker.full.partition("/")[0]
-    payload = f"<pubsub xmlns='{PUBSUB}'><unsubscribe node='{NODE}' jid='{bare}'/></pubsub>"
-    worker.send(f"<iq type='set' id='unsub1' to='{SERVICE}'>{payload}</iq>")
-    await worker.expect("<iq id='unsub1' type='result'/>")
-
-
-async def test_a_subscription_needs_options_and_is_answered_with_them(tmp_path: Path) -> None:
-    async with site_in(tmp_path) as site:
-        await site.create_node()
-        worker = await site.connect("workerbee237", "foo")
-        worker.send(SUBSCRIBE)
-        await worker.expect(CONFIGURATION_REQUIRED)
-        await worker.subscribe()
-
-
-async def expect_refusals(party: Party, type_: str, name: str) -> None:
-    """Request to delete and to unlock the item, and expect both to be refused."""
-    for request, refusal in ((DELETE_GET, DELETE_REFUSED), (UNLOCK_GET, UNLOCK_REFUSED)):
-        party.send(request)
-        await party.expect(refusal.format(full=party.full, type=type_, name=name))
-
-
-async def test_an_item_locked_by_another_is_a_conflict_to_a_subscriber(tmp_path: Path) -> None:
-    async with site_in(tmp_path) as site:
-        engine = await site.create_node()
-        worker, other = await site.two_workers()
-        await worker.subscribe()
-        await deliver(engine, worker)
-        await other.subscribe()
-        await expect_refusals(other, "cancel", "conflict")
-
-
-async def test_a_request_after_the_lock_ended_is_unexpected(tmp_path: Path) -> None:
-    async with site_in(tmp_path) as site:
-        engine = await site.create_node()
-        worker = await site.connect("workerbee237", "foo")
-        await worker.subscribe()
-        await deliver(engine, worker)
-        await unsubscribe(worker)
-        await worker.expect(UNLOCKED)
-        await expect_refusals(worker, "wait", "unexpected-request")
-
-
-async def test_a_missing_item_is_not_found(tmp_path: Path) -> None:
-    async with site_in(tmp_path) as site:
-        await site.create_node()
-        worker = await site.connect("workerbee237", "foo")
-        await worker.subscribe()
-        await expect_refusals(worker, "cancel", "item-not-found")
-
-
-async def test_an_unrelated_account_may_not_delete_or_unlock_an_item(tmp_path: Path) -> None:
-    async with site_in(tmp_path) as site:
-        engine = await site.create_node()
-        engine.send(PUBLISH)
-        await engine.expect("<iq id='pub1' type='result'/>")
-        unrelated = await site.connect("unrelated", "foo")
-        await expect_refusals(unrelated, "auth", "forbidden")
+async def test_the_receiver_deletes_an_item_and_is_notified(
+    engine: Party, holder: Party, other: Party, type_: str
+) -> None:
+    holder.send(request("delete1", RETRACT, type_))
+    await holder.expect_result("delete1")
+    await holder.expect(DELETED)
+    await other.expect_nothing()
+    await engine.expect_nothing()
 
 
 @pytest.mark.parametrize(
     ("type_", "ns"), [("get", QUEUEING), ("set", QUEUEING), ("set", "urn:xmpp:queueing:0")]
 )
 async def test_the_receiver_unlocks_an_item_and_another_gets_it(
-    tmp_path: Path, type_: str, ns: str
+    engine: Party, holder: Party, other: Party, type_: str, ns: str
 ) -> None:
-    async with site_in(tmp_path) as site:
-        engine = await site.create_node()
-        worker, other = await site.two_workers()
-        await worker.subscribe()
-        await deliver(engine, worker)
-        await other.subscribe()
-        await unlock(worker, type_, ns)
-        await other.expect(NOTIFIED)
-        await worker.expect_nothing()
-        await engine.expect_nothing()
+    holder.send(request("unlock1", UNLOCK.format(ns), type_))
+    await holder.expect_result("unlock1")
+    await holder.expect(UNLOCKED)
+    await other.expect(NOTIFIED)
+    await holder.expect_nothing()
+    await engine.expect_nothing()
+
+
+@pytest.mark.usefixtures("engine")
+async def test_a_subscription_needs_options_and_is_answered_with_them(connect: Connect) -> None:
+    worker = await connect("workerbee237")
+    subscribe = SUBSCRIBE.format(jid=WORKER)
+    worker.send(request("sub1", subscribe, sender=worker.full))
+    form = OPTIONS.format(type="form", value="<required/>", more=" type='text-single'")
+    content = f"{subscribe}<options jid='{WORKER}' node='{NODE}'>{form}"
+    specific = f"<configuration-required xmlns='{PUBSUB}#errors'/>"
+    await worker.expect(refusal("sub1", content, worker.full, "modify", "not-acceptable", specific))
+    await worker.subscribe()
+
+
+async def test_an_item_locked_by_another_is_a_conflict_to_a_subscriber(other: Party) -> None:
+    await other.expect_refusals("cancel", "conflict")
+
+
+async def test_a_request_after_the_lock_ended_is_unexpected(holder: Party) -> None:
+    holder.send(request("unsub1", f"<unsubscribe node='{NODE}' jid='{WORKER}'/>"))
+    await holder.expect("<iq id='unsub1' type='result'/>")
+    await holder.expect(UNLOCKED)
+    await holder.expect_refusals("wait", "unexpected-request")
+
+
+async def test_a_missing_item_is_not_found(worker: Party) -> None:
+    await worker.expect_refusals("cancel", "item-not-found")
+
+
+async def test_an_unrelated_account_may_not_delete_or_unlock_an_item(
+    connect: Connect, engine: Party
+) -> None:
+    await engine.publish()
+    await (await connect("unrelated")).expect_refusals("auth", "forbidden")
 
 
 async def test_presence_that_is_unavailable_to_the_service_unlocks_and_unsubscribes(
-    tmp_path: Path,
+    holder: Party, other: Party
 ) -> None:
-    async with site_in(tmp_path) as site:
-        engine = await site.create_node()
-        worker, other = await site.two_workers()
-        await worker.subscribe()
-        await deliver(engine, worker)
-        await other.subscribe()
-        worker.send(f"<presence type='unavailable' to='{SERVICE}'/>")
-        await worker.expect(UNLOCKED)
-        await other.expect(NOTIFIED)
-        await worker.expect_nothing()
-        payload = f"<pubsub xmlns='{PUBSUB}'><subscriptions{{}}/></pubsub>"
-        worker.send(f"<iq type='get' id='subs1' to='{SERVICE}'>{payload.format('')}</iq>")
-        await worker.expect(f"<iq id='subs1' type='result'>{payload.format('')}</iq>")
+    holder.send(f"<presence type='unavailable' to='{SERVICE}'/>")
+    await holder.expect(UNLOCKED)
+    await other.expect(NOTIFIED)
+    await holder.expect_nothing()
+    listed = f"<pubsub xmlns='{PUBSUB}'><subscriptions/></pubsub>"
+    assert len((await holder.client.iq("get", listed, to=SERVICE))[0][0]) == 0
 
 
-async def test_the_service_and_the_node_advertise_queueing(tmp_path: Path) -> None:
-    async with site_in(tmp_path) as site:
-        await site.create_node()
-        worker = await site.connect("workerbee237", "foo")
-        for node in ("", f" node='{NODE}'"):
-            query = f"<query xmlns='http://jabber.org/protocol/disco#info'{node}/>"
-            info = await worker.client.iq("get", query, to=SERVICE)
-            told = {child.get("var") for child in info[0]}
-            assert QUEUEING in told
+async def test_the_service_and_the_node_advertise_queueing(worker: Party) -> None:
+    for node in ("", f" node='{NODE}'"):
+        query = f"<query xmlns='http://jabber.org/protocol/disco#info'{node}/>"
+        info = await worker.client.iq("get", query, to=SERVICE)
+        assert QUEUEING in {child.get("var") for child in info[0]}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -39,9 +38,9 @@ class Service:
     def _answer(self, stanza: Stanza) -> str:
         return self.answers.get(said(stanza), Stanza.result)(stanza)
 
-    def tell(self, content: str, beside: str = "", node: str = NODE) -> None:
+    def tell(self, content: str, node: str = NODE) -> None:
         event = f"<event xmlns='{EVENT}'><items node='{node}'>{content}</items></event>"
-        self.peer.say(f"<message from='pubsub.gw.example' to='{JID}'>{event}{beside}</message>")
+        self.peer.say(f"<message from='pubsub.gw.example' to='{JID}'>{event}</message>")
 
     async def asked(self, what: str, times: int = 1) -> Stanza:
         """Wait for the request of that number, and return it."""
@@ -115,6 +114,17 @@ class At:
     def state(self) -> JobState | None:
         return next((record.state for record in self.worker.jobs.records()), None)
 
+    async def begin(self) -> None:
+        """Let it begin the item's work, which waits for `go`."""
+        self.work.go.clear()
+        self.service.tell(ITEM)
+        await self.until(lambda: self.worker.active_items == 1)
+
+    async def confirm(self) -> None:
+        """Confirm the deletion of the item."""
+        self.service.tell(RETRACT)
+        await self.until(lambda: self.state() is JobState.DONE)
+
     async def until(self, true: Callable[[], bool]) -> None:
         """Wait until what was said has arrived: an answer to a request of its own comes behind."""
         async with asyncio.timeout(10):
@@ -122,119 +132,105 @@ class At:
                 await asyncio.sleep(0)
 
 
-@asynccontextmanager
-async def working(
-    certificate: Certificate, folder: Path, *, by_account: bool = False
+@pytest.fixture
+async def stopped(
+    certificate: Certificate, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[At]:
+    """A worker before its start; it subscribes its account if that is the fixture's parameter."""
     service = Service(certificate)
     async with service.peer.running():
-        found = At(service, folder / "w.db", certificate, by_account)
-        await found.start()
-        try:
-            yield found
-        finally:
-            await found.worker.close()
+        found = At(service, tmp_path / "w.db", certificate, getattr(request, "param", False))
+        yield found
+        await found.worker.close()
 
 
-async def test_the_deletion_is_asked_for_when_the_work_is_on_disk_and_commits_when_confirmed(
-    certificate: Certificate, tmp_path: Path
+@pytest.fixture
+async def at(stopped: At) -> At:
+    """A worker that is subscribed."""
+    await stopped.start()
+    return stopped
+
+
+async def test_a_deletion_is_requested_after_the_work_and_committed_when_confirmed(at: At) -> None:
+    at.service.tell(ITEM)
+    retract = await at.service.asked("retract")
+    assert retract.payload[0].get("node") == NODE
+    assert retract.payload[0][0].get("id") == "j1"
+    assert at.state() is JobState.DELETION_REQUESTED
+    assert at.work.committed == []
+    await at.confirm()
+    job = Job("j1", '<job xmlns="urn:x" n="1"/>', 0)
+    assert at.work.began == at.work.committed == [job]
+    at.service.tell(RETRACT)
+    await at.until(lambda: at.worker.jobs.counts()[JobCounter.REPEATED] == 1)
+    assert at.work.committed == [job]
+
+
+@pytest.mark.parametrize(
+    ("stopped", "who"), [(False, JID), (True, "worker1@gw.example")], indirect=["stopped"]
+)
+async def test_it_subscribes_with_how_much_it_takes(at: At, who: str) -> None:
+    subscribe, options = at.service.all("subscribe")[0].payload
+    assert (subscribe.get("node"), subscribe.get("jid")) == (NODE, who)
+    fields = {each.get("var"): each[0].text for each in options[0]}
+    assert fields["pubsub#queue_requests"] == "3"
+
+
+async def test_what_it_cannot_do_is_given_back(at: At) -> None:
+    at.work.fails = CannotDo("no")
+    at.service.tell(ITEM)
+    unlock = await at.service.asked("unlock")
+    assert unlock.payload[0].tag == "{urn:xmpp:pubsub:queueing:0}unlock"
+    assert unlock.payload[0].get("node") == NODE
+    assert unlock.payload[0][0].get("id") == "j1"
+    await at.until(lambda: at.worker.jobs.counts()[JobCounter.UNLOCKED] == 1)
+    assert at.service.all("retract") == []
+    assert at.state() is None
+
+
+async def test_failed_work_is_logged_and_given_back(
+    at: At, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with working(certificate, tmp_path) as at:
-        at.service.tell(ITEM)
-        retract = await at.service.asked("retract")
-        assert retract.payload[0].get("node") == NODE
-        assert retract.payload[0][0].get("id") == "j1"
-        assert at.state() is JobState.DELETION_REQUESTED
-        assert at.work.committed == []
-        at.service.tell(RETRACT)
-        await at.until(lambda: at.state() is JobState.DONE)
-        job = Job("j1", '<job xmlns="urn:x" n="1"/>', 0)
-        assert at.work.began == at.work.committed == [job]
-        at.service.tell(RETRACT)
-        await at.until(lambda: at.worker.jobs.counts()[JobCounter.REPEATED] == 1)
-        assert at.work.committed == [job]
+    at.work.fails = RuntimeError("broken")
+    at.service.refuse("unlock", "wait", "unexpected-request")
+    at.service.tell(ITEM)
+    await at.service.asked("unlock")
+    assert "item j1 failed" in caplog.text
+    assert at.worker.jobs.counts()[JobCounter.UNLOCKED] == 0
 
 
-@pytest.mark.parametrize(("by_account", "who"), [(False, JID), (True, "worker1@gw.example")])
-async def test_it_subscribes_with_how_much_it_takes(
-    certificate: Certificate, tmp_path: Path, by_account: bool, who: str
-) -> None:
-    async with working(certificate, tmp_path, by_account=by_account) as at:
-        subscribe, options = at.service.all("subscribe")[0].payload
-        assert (subscribe.get("node"), subscribe.get("jid")) == (NODE, who)
-        fields = {each.get("var"): each[0].text for each in options[0]}
-        assert fields["pubsub#queue_requests"] == "3"
+async def test_an_item_whose_time_is_over_is_dropped(at: At) -> None:
+    await at.begin()
+    at.service.tell(UNLOCK)
+    await at.until(lambda: at.worker.active_items == 0)
+    at.work.go.set()
+    at.service.tell(ITEM.replace("j1", "j2"))
+    assert (await at.service.asked("retract")).payload[0][0].get("id") == "j2"
+    assert len(at.service.all("retract")) == 1
 
 
-async def test_what_it_cannot_do_is_given_back(certificate: Certificate, tmp_path: Path) -> None:
-    async with working(certificate, tmp_path) as at:
-        at.work.fails = CannotDo("no")
-        at.service.tell(ITEM)
-        unlock = await at.service.asked("unlock")
-        assert unlock.payload[0].tag == "{urn:xmpp:pubsub:queueing:0}unlock"
-        assert unlock.payload[0].get("node") == NODE
-        assert unlock.payload[0][0].get("id") == "j1"
-        await at.until(lambda: at.worker.jobs.counts()[JobCounter.UNLOCKED] == 1)
-        assert at.service.all("retract") == []
-        assert at.state() is None
+async def test_an_item_that_comes_again_is_begun_anew(at: At) -> None:
+    at.work.go.clear()
+    at.service.tell(ITEM)
+    await at.until(lambda: len(at.work.began) == 1)
+    at.service.tell(ITEM)
+    await at.until(lambda: len(at.work.began) == 2)
+    at.work.go.set()
+    await at.service.asked("retract")
+    await at.confirm()
+    assert len(at.service.all("retract")) == len(at.work.committed) == 1
 
 
-async def test_work_that_fails_is_logged_and_given_back(
-    certificate: Certificate, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with working(certificate, tmp_path) as at:
-        at.work.fails = RuntimeError("broken")
-        at.service.refuse("unlock", "wait", "unexpected-request")
-        at.service.tell(ITEM)
-        await at.service.asked("unlock")
-        assert "item j1 failed" in caplog.text
-        assert at.worker.jobs.counts()[JobCounter.UNLOCKED] == 0
-
-
-async def test_an_item_whose_time_is_over_is_dropped(
-    certificate: Certificate, tmp_path: Path
-) -> None:
-    async with working(certificate, tmp_path) as at:
-        at.work.go.clear()
-        at.service.tell(ITEM)
-        await at.until(lambda: at.worker.active_items == 1)
-        at.service.tell(UNLOCK)
-        await at.until(lambda: at.worker.active_items == 0)
-        at.work.go.set()
-        at.service.tell(ITEM.replace("j1", "j2"))
-        assert (await at.service.asked("retract")).payload[0][0].get("id") == "j2"
-        assert len(at.service.all("retract")) == 1
-
-
-async def test_an_item_that_comes_again_is_begun_anew(
-    certificate: Certificate, tmp_path: Path
-) -> None:
-    async with working(certificate, tmp_path) as at:
-        at.work.go.clear()
-        at.service.tell(ITEM)
-        await at.until(lambda: len(at.work.began) == 1)
-        at.service.tell(ITEM)
-        await at.until(lambda: len(at.work.began) == 2)
-        at.work.go.set()
-        await at.service.asked("retract")
-        at.service.tell(RETRACT)
-        await at.until(lambda: at.state() is JobState.DONE)
-        assert len(at.service.all("retract")) == len(at.work.committed) == 1
-
-
-async def test_of_more_than_it_asked_for_it_gives_back(
-    certificate: Certificate, tmp_path: Path
-) -> None:
-    async with working(certificate, tmp_path) as at:
-        at.work.go.clear()
-        for number in range(7):  # it asked for three, and may have three of a lost session
-            at.service.tell(ITEM.replace("j1", f"j{number}"))
-        unlock = await at.service.asked("unlock")
-        assert unlock.payload[0][0].get("id") == "j6"
-        assert at.worker.active_items == 6
-        at.service.tell(ITEM.replace("j1", "j5"))  # again: that is no more
-        await at.until(lambda: len(at.work.began) == 7)
-        assert len(at.service.all("unlock")) == 1
+async def test_of_more_than_it_asked_for_it_gives_back(at: At) -> None:
+    at.work.go.clear()
+    for number in range(7):  # it asked for three, and may have three of a lost session
+        at.service.tell(ITEM.replace("j1", f"j{number}"))
+    unlock = await at.service.asked("unlock")
+    assert unlock.payload[0][0].get("id") == "j6"
+    assert at.worker.active_items == 6
+    at.service.tell(ITEM.replace("j1", "j5"))  # again: that is no more
+    await at.until(lambda: len(at.work.began) == 7)
+    assert len(at.service.all("unlock")) == 1
 
 
 @pytest.mark.parametrize(
@@ -247,129 +243,94 @@ async def test_of_more_than_it_asked_for_it_gives_back(
         ("wait", "resource-constraint", JobState.DELETION_REQUESTED),
     ],
 )
-async def test_what_a_refusal_decides(
-    certificate: Certificate, tmp_path: Path, kind: str, condition: str, state: JobState
-) -> None:
-    async with working(certificate, tmp_path) as at:
-        at.service.refuse("retract", kind, condition)
-        at.service.tell(ITEM)
-        await at.service.asked("retract")
-        at.service.tell(ITEM.replace("j1", "j2"), node="others")
-        await at.until(lambda: at.state() is state)
-        assert at.work.committed == []
-        at.service.tell(RETRACT)  # it had deleted it after all, in a session that was lost
-        await at.until(lambda: at.state() is JobState.DONE)
+async def test_what_a_refusal_decides(at: At, kind: str, condition: str, state: JobState) -> None:
+    at.service.refuse("retract", kind, condition)
+    at.service.tell(ITEM)
+    await at.service.asked("retract")
+    at.service.tell(ITEM.replace("j1", "j2"), node="others")
+    await at.until(lambda: at.state() is state)
+    assert at.work.committed == []
+    await at.confirm()  # it had deleted it after all, in a session that was lost
 
 
-async def test_what_was_not_answered_is_asked_again_in_the_next_session(
-    certificate: Certificate, tmp_path: Path
-) -> None:
-    async with working(certificate, tmp_path) as at:
-        at.service.answers["retract"] = lambda _stanza: ""
-        at.service.tell(ITEM)
-        await at.service.asked("retract")
-        at.worker.cut()
-        await at.service.asked("retract", 2)
-        await at.service.asked("subscribe", 2)
-        at.service.tell(RETRACT)
-        await at.until(lambda: at.state() is JobState.DONE)
-        assert len(at.work.began) == 1
+async def test_what_was_not_answered_is_asked_again_in_the_next_session(at: At) -> None:
+    at.service.answers["retract"] = lambda _stanza: ""
+    at.service.tell(ITEM)
+    await at.service.asked("retract")
+    at.worker.cut()
+    await at.service.asked("retract", 2)
+    await at.service.asked("subscribe", 2)
+    await at.confirm()
+    assert len(at.work.began) == 1
 
 
-async def test_a_crash_forgets_what_is_in_hand_and_keeps_what_was_done(
-    certificate: Certificate, tmp_path: Path
-) -> None:
-    async with working(certificate, tmp_path) as at:
-        at.service.answers["retract"] = lambda _stanza: ""
-        at.service.tell(ITEM)
-        await at.service.asked("retract")
-        at.work.go.clear()
-        at.service.tell(ITEM.replace("j1", "j2"))
-        await at.until(lambda: at.worker.active_items == 1)
-        await at.restart()
-        assert at.worker.active_items == 0
-        asked = await at.service.asked("retract", 2)
-        assert asked.payload[0][0].get("id") == "j1"
-        at.service.tell(RETRACT)
-        await at.until(lambda: at.state() is JobState.DONE)
-        assert [job.item for job in at.work.committed] == ["j1"]
+async def test_a_crash_forgets_what_is_in_hand_and_keeps_what_was_done(at: At) -> None:
+    at.service.answers["retract"] = lambda _stanza: ""
+    at.service.tell(ITEM)
+    await at.service.asked("retract")
+    at.work.go.clear()
+    at.service.tell(ITEM.replace("j1", "j2"))
+    await at.until(lambda: at.worker.active_items == 1)
+    await at.restart()
+    assert at.worker.active_items == 0
+    asked = await at.service.asked("retract", 2)
+    assert asked.payload[0][0].get("id") == "j1"
+    await at.confirm()
+    assert [job.item for job in at.work.committed] == ["j1"]
 
 
-async def test_work_goes_on_while_the_connection_is_lost(
-    certificate: Certificate, tmp_path: Path
-) -> None:
-    async with working(certificate, tmp_path) as at:
-        at.work.go.clear()
-        at.service.tell(ITEM)
-        await at.until(lambda: at.worker.active_items == 1)
-        at.service.peer.drop()
-        await at.service.asked("subscribe", 2)
-        at.work.go.set()
-        await at.service.asked("retract")
+async def test_work_goes_on_while_the_connection_is_lost(at: At) -> None:
+    await at.begin()
+    at.service.peer.drop()
+    await at.service.asked("subscribe", 2)
+    at.work.go.set()
+    await at.service.asked("retract")
 
 
-async def test_it_leaves_and_comes_back(certificate: Certificate, tmp_path: Path) -> None:
-    async with working(certificate, tmp_path) as at:
-        at.work.go.clear()
-        at.service.tell(ITEM)
-        await at.until(lambda: at.worker.active_items == 1)
+async def test_it_leaves_and_comes_back(at: At) -> None:
+    await at.begin()
+    await at.worker.leave()
+    assert at.worker.active_items == 0
+    assert at.service.all("unsubscribe")[0].payload[0].get("jid") == JID
+    await at.worker.rejoin()
+    await at.service.asked("subscribe", 2)
+    at.worker.hide()
+    await at.service.peer.until(
+        lambda: any(each.get("type") == "unavailable" for each in at.service.peer.others)
+    )
+    await at.worker.rejoin()
+    await at.service.asked("subscribe", 3)
+    at.service.refuse("unsubscribe", "cancel", "unexpected-request")
+    with pytest.raises(RequestRefused, match="unexpected-request"):
         await at.worker.leave()
-        assert at.worker.active_items == 0
-        assert at.service.all("unsubscribe")[0].payload[0].get("jid") == JID
-        await at.worker.rejoin()
-        await at.service.asked("subscribe", 2)
-        at.worker.hide()
-        await at.service.peer.until(
-            lambda: any(each.get("type") == "unavailable" for each in at.service.peer.others)
-        )
-        await at.worker.rejoin()
-        await at.service.asked("subscribe", 3)
-        at.service.refuse("unsubscribe", "cancel", "unexpected-request")
-        with pytest.raises(RequestRefused, match="unexpected-request"):
-            await at.worker.leave()
 
 
-async def test_a_commit_that_fails_stops_it_and_is_repeated_after_a_restart(
-    certificate: Certificate, tmp_path: Path
-) -> None:
-    async with working(certificate, tmp_path) as at:
-        at.service.tell(ITEM)
-        await at.service.asked("retract")
-        at.work.fails_to_commit = True
-        at.service.tell(RETRACT)
-        await at.until(lambda: at.worker.failure is not None and not at.worker.online)
-        assert isinstance(at.worker.failure, ValueError)
-        at.work.fails_to_commit = False
-        await at.restart()
-        await at.service.asked("retract", 2)
-        at.service.tell(RETRACT)
-        await at.until(lambda: at.state() is JobState.DONE)
+async def test_a_commit_that_fails_stops_it_and_is_repeated_after_a_restart(at: At) -> None:
+    at.service.tell(ITEM)
+    await at.service.asked("retract")
+    at.work.fails_to_commit = True
+    at.service.tell(RETRACT)
+    await at.until(lambda: at.worker.failure is not None and not at.worker.online)
+    assert isinstance(at.worker.failure, ValueError)
+    at.work.fails_to_commit = False
+    await at.restart()
+    await at.service.asked("retract", 2)
+    await at.confirm()
 
 
-async def test_a_refused_subscription_is_told_and_tried_again(
-    certificate: Certificate, tmp_path: Path
-) -> None:
-    service = Service(certificate)
-    service.refuse("subscribe", "auth", "forbidden")
-    async with service.peer.running():
-        at = At(service, tmp_path / "w.db", certificate, by_account=False)
-        await at.worker.start()
-        try:
-            await service.asked("subscribe", 2)
-            assert "forbidden" in at.worker.last_error
-            service.answers.clear()
-            await asyncio.wait_for(at.worker.subscribed(), 10)
-        finally:
-            await at.worker.close()
+async def test_a_refused_subscription_is_told_and_tried_again(stopped: At) -> None:
+    stopped.service.refuse("subscribe", "auth", "forbidden")
+    await stopped.worker.start()
+    await stopped.service.asked("subscribe", 2)
+    assert "forbidden" in stopped.worker.last_error
+    stopped.service.answers.clear()
+    await asyncio.wait_for(stopped.worker.subscribed(), 10)
 
 
-async def test_what_does_not_run_says_so(certificate: Certificate, tmp_path: Path) -> None:
-    service = Service(certificate)
-    service.peer.port = 5222
-    at = At(service, tmp_path / "w.db", certificate, by_account=False)
+async def test_what_does_not_run_says_so(stopped: At) -> None:
     with pytest.raises(DeviceStopped):
-        at.worker.jobs  # noqa: B018 - it raises
+        stopped.worker.jobs  # noqa: B018 - it raises
     with pytest.raises(NoAnswer):
-        await at.worker.leave()
+        await stopped.worker.leave()
     with pytest.raises(ValueError, match="full JID"):
-        Worker("w@gw.example", "", node="n", path="p", ca_file="c", work=at.work.work)
+        Worker("w@gw.example", "", node="n", path="p", ca_file="c", work=stopped.work.work)
