@@ -44,6 +44,7 @@ from tests.helpers.shared_subscriptions import (
 from tests.helpers.store import DOMAIN, Gateway
 
 OTHER: Final = f"valve@{DOMAIN}/spare"
+TIMES: Final = clark(REDELIVERED, "redelivered")
 
 
 @pytest.fixture
@@ -65,8 +66,8 @@ def gateway(build: Build) -> Gateway:
     return build()
 
 
-def ids(count: int, letter: str = "i") -> list[str]:
-    return [f"{letter}{number}" for number in range(count)]
+def ids(count: int) -> list[str]:
+    return [f"i{number}" for number in range(count)]
 
 
 # Members share items
@@ -89,16 +90,8 @@ def test_a_delivery_names_the_subscription(gateway: Gateway) -> None:
     publish(gateway, "i1")
     (one,) = take_requests(gateway, VALVE)
     assert one.message is not None
-    header = one.message.find(".//{http://jabber.org/protocol/shim}header")
-    assert header is not None
-    assert (header.get("name"), header.text) == ("SubID", found)
-
-
-def test_both_spellings_of_a_share_are_equivalent(gateway: Gateway) -> None:
-    join(gateway, VALVE, "$share:pool:plant/#")
-    join(gateway, CAM, "$share/pool/plant/#")
-    publish(gateway, *ids(4))
-    assert len(offered(gateway, VALVE)) == len(offered(gateway, CAM)) == 2
+    headers = one.message.iter("{http://jabber.org/protocol/shim}header")
+    assert [(header.get("name"), header.text) for header in headers] == [("SubID", found)]
 
 
 @pytest.mark.parametrize("other", ["$share:other:plant/#", "$share:pool:plant/+/temp"])
@@ -125,31 +118,18 @@ def test_a_share_gets_only_items_that_match_its_filter(gateway: Gateway) -> None
     assert offered(gateway, VALVE) == ["i2"]
 
 
-def test_the_name_of_a_share_ends_at_the_first_colon(gateway: Gateway) -> None:
-    create(gateway, PUMP, "a:plant")
-    join(gateway, VALVE, "$share:pool:a:plant")
-    publish(gateway, "i1", node="a:plant")
-    assert offered(gateway, VALVE) == ["i1"]
-
-
 # Connected members
 
 
 def test_items_wait_while_no_member_has_room(gateway: Gateway) -> None:
     join(gateway, VALVE, queue_requests="2")
     publish(gateway, *ids(5))
-    first = take_requests(gateway, VALVE)
-    assert len(first) == 2
+    first, _second = take_requests(gateway, VALVE)
     assert [state for _item, state in item_states(gateway)].count("ready") == 3
-    gateway.send(VALVE, empty_result(first[0]))
+    gateway.send(VALVE, empty_result(first))
     assert offered(gateway, VALVE) == ["i2"]
-
-
-def test_a_second_member_gets_items_that_the_first_has_no_room_for(gateway: Gateway) -> None:
-    join(gateway, VALVE, queue_requests="1")
-    publish(gateway, *ids(3))
-    join(gateway, CAM, queue_requests="5")
-    assert (offered(gateway, VALVE), offered(gateway, CAM)) == (["i0"], ["i1", "i2"])
+    join(gateway, CAM)
+    assert (offered(gateway, VALVE), offered(gateway, CAM)) == ([], ["i3", "i4"])
 
 
 def test_a_durable_member_gets_nothing_while_disconnected(gateway: Gateway) -> None:
@@ -171,15 +151,6 @@ def test_items_published_without_connected_members_wait_for_the_first(gateway: G
     assert answer_all(gateway, OTHER) == ids(3)
 
 
-def test_a_detached_member_gets_no_new_items(gateway: Gateway) -> None:
-    join(gateway, VALVE)
-    gateway.detach(VALVE)
-    publish(gateway, "i1")
-    assert item_states(gateway) == [("i1", "ready")]
-    gateway.resume(VALVE)
-    assert offered(gateway, VALVE) == ["i1"]
-
-
 def queries(gateway: Gateway, full: str) -> int:
     """Return how many queries for its capabilities a session was sent since the last call."""
     found = [one[0].tag for one in gateway.elements(full) if len(one)]
@@ -197,9 +168,7 @@ def test_a_member_is_queried_for_qos_before_an_item_waits(gateway: Gateway, jid:
     assert queries(gateway, OTHER) == 1
 
 
-def test_a_full_jid_is_queried_without_presence_and_when_its_capabilities_change(
-    gateway: Gateway,
-) -> None:
+def test_a_full_jid_is_queried_without_presence_and_for_new_caps(gateway: Gateway) -> None:
     join(gateway, VALVE, jid=VALVE)
     gateway.end(VALVE)
     gateway.bind(VALVE)
@@ -269,9 +238,7 @@ def test_a_session_without_qos_support_gets_no_items_at_qos_1_or_2(
     assert gateway.elements(OTHER) == []
 
 
-def test_a_session_without_qos_support_gets_items_if_its_account_is_downgraded(
-    gateway: Gateway,
-) -> None:
+def test_a_session_without_qos_support_gets_items_if_downgraded(gateway: Gateway) -> None:
     gateway.tx(lambda tx: accounts.set_downgrade(tx, "valve", downgrade=True))
     bind_eligible(gateway, OTHER, qos="")
     join(gateway, OTHER, jid=OTHER)
@@ -283,12 +250,22 @@ def test_a_session_without_qos_support_gets_items_if_its_account_is_downgraded(
 # QoS 1: reassigned
 
 
+def end(gateway: Gateway, _offer: DeviceRequest) -> None:
+    gateway.end(VALVE)
+
+
 def become_unavailable(gateway: Gateway, _offer: DeviceRequest) -> None:
     gateway.send(VALVE, "<presence type='unavailable'/>")
 
 
 def refuse(gateway: Gateway, offer: DeviceRequest) -> None:
     gateway.send(VALVE, error_result(offer, "cancel", "not-allowed"))
+
+
+def end_with_its_subscription(gateway: Gateway, _offer: DeviceRequest) -> None:
+    join(gateway, VALVE, expire="presence")
+    gateway.end(VALVE)
+    assert gateway.count("SELECT count(*) FROM subscriptions") == 1
 
 
 def unsubscribe(gateway: Gateway, _offer: DeviceRequest) -> None:
@@ -302,14 +279,7 @@ def remove_account(gateway: Gateway, _offer: DeviceRequest) -> None:
 
 @pytest.mark.parametrize(
     "lose",
-    [
-        lambda gateway, _offer: gateway.end(VALVE),
-        become_unavailable,
-        refuse,
-        unsubscribe,
-        remove_account,
-    ],
-    ids=["end", "unavailable", "refuse", "unsubscribe", "remove account"],
+    [end, end_with_its_subscription, become_unavailable, refuse, unsubscribe, remove_account],
 )
 def test_qos_1_lost_item_goes_to_another_member(
     gateway: Gateway, lose: Callable[[Gateway, DeviceRequest], None]
@@ -321,9 +291,7 @@ def test_qos_1_lost_item_goes_to_another_member(
     lose(gateway, offer)
     (one,) = take_requests(gateway, CAM)
     assert one.message is not None
-    times = one.message.find(clark(REDELIVERED, "redelivered"))
-    assert times is not None
-    assert times.get("times") == "1"
+    assert [redelivered.get("times") for redelivered in one.message.iter(TIMES)] == ["1"]
     answer(gateway, CAM, one)
     assert item_states(gateway) == []
     assert states(gateway) == []
@@ -365,9 +333,7 @@ def test_qos_1_item_goes_to_another_member_after_a_restart(gateway: Gateway) -> 
     assert answer_all(gateway, CAM) == ["i1"]
 
 
-def test_qos_1_item_stays_with_a_member_that_returns_at_once_after_a_restart(
-    gateway: Gateway,
-) -> None:
+def test_qos_1_item_stays_with_a_member_that_returns_after_a_restart(gateway: Gateway) -> None:
     join(gateway, VALVE)
     publish(gateway, "i1")
     gateway.crash()
@@ -513,9 +479,7 @@ def test_qos_2_received_item_is_in_doubt_when_the_subscription_ends(gateway: Gat
     assert states(gateway) == []
 
 
-def test_qos_2_plain_message_in_flight_is_in_doubt_when_the_subscription_ends(
-    gateway: Gateway,
-) -> None:
+def test_qos_2_plain_message_is_in_doubt_when_the_subscription_ends(gateway: Gateway) -> None:
     gateway.tx(lambda tx: accounts.set_downgrade(tx, "valve", downgrade=True))
     make_eligible(gateway, VALVE, qos="")
     join(gateway, VALVE, qos="2")
@@ -575,15 +539,6 @@ def test_a_change_of_qos_applies_to_later_items(
 # The end of a shared subscription
 
 
-def test_a_non_durable_membership_ends_with_its_session(gateway: Gateway) -> None:
-    join(gateway, VALVE, expire="presence")
-    join(gateway, CAM)
-    publish(gateway, *ids(2))
-    gateway.end(VALVE)
-    assert gateway.count("SELECT count(*) FROM subscriptions") == 1
-    assert sorted(name or "" for name in answer_all(gateway, CAM)) == ids(2)
-
-
 @pytest.mark.parametrize("end", [unsubscribe, remove_account])
 def test_a_share_ends_with_its_last_member(
     gateway: Gateway, end: Callable[[Gateway, DeviceRequest], None]
@@ -609,9 +564,8 @@ def test_by_hash_items_of_a_publisher_go_to_one_member_in_order(gateway: Gateway
     join(gateway, VALVE, queue_policy="hash")
     join(gateway, CAM, queue_policy="hash")
     publish(gateway, *ids(5))
-    full = VALVE if gateway.count(
-        "SELECT count(*) FROM outbox WHERE recipient = 'valve'"
-    ) else CAM  # fmt: skip
+    recipient = gateway.count("SELECT DISTINCT recipient FROM outbox")
+    full = VALVE if recipient == "valve" else CAM
     (first,) = take_requests(gateway, full)
     assert take_requests(gateway, CAM if full == VALVE else VALVE) == []
     answer(gateway, full, first)

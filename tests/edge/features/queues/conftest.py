@@ -1,0 +1,16 @@
+"""Fixtures for the tests of queues."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.queue_nodes import set_up
+from tests.helpers.store import Gateway, MakeGateway
+
+
+@pytest.fixture
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    """A gateway with the queue node and the sessions of `queue_nodes`."""
+    made = make_gateway()
+    set_up(made)
+    return made
