@@ -8,6 +8,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.engine.database import Transaction
+from edge.features.accounts.store import accounts
 from edge.features.queues.store import queue_items
 from tests.helpers.pubsub import OWNER as NODES
 from tests.helpers.pubsub import element, form, send_request
@@ -370,6 +371,14 @@ def test_a_locked_item_expires_only_after_it_is_unlocked(gateway: Gateway) -> No
     assert states(gateway) == {"a": "dead"}
 
 
+def test_an_expired_item_that_is_published_again_is_assigned(gateway: Gateway) -> None:
+    publish(gateway, "a", queue_ttl="5")
+    gateway.clock.service += 6
+    subscribe_worker(gateway, ONE)
+    publish(gateway, "a", queue_ttl="50")
+    assert deliveries(gateway, ONE) == ["a"]
+
+
 # Sessions
 
 
@@ -553,6 +562,52 @@ def test_a_returning_session_of_a_full_jid_gets_waiting_items(gateway: Gateway) 
     gateway.run_timers()
     publish(gateway, "a")
     assert deliveries(gateway, ONE) == ["a"]
+
+
+def test_all_items_of_a_removed_account_are_reassigned_at_once(gateway: Gateway) -> None:
+    subscribe_worker(gateway, ONE, requests=100)
+    publish(gateway, *(f"i{number}" for number in range(100)))
+    subscribe_worker(gateway, TWO, requests=100)
+    gateway.tx(lambda tx: accounts.remove(tx, "one"))
+    gateway.tx(gateway.router.run_external_change)
+    assert len(deliveries(gateway, TWO)) == 100
+
+
+def test_a_worker_that_does_not_return_after_a_restart_is_unsubscribed(gateway: Gateway) -> None:
+    """Otherwise a worker with a new resource each time would exhaust its subscriptions."""
+    configure(gateway, queue_lock_timeout="86400")
+    subscribe_worker(gateway, ONE)
+    subscribe_worker(gateway, TWO, requests=1)
+    publish(gateway, "a", "b")
+    gateway.crash()
+    gateway.sent.clear()
+    for full in (PUBLISHER, TWO):
+        gateway.bind(full)
+    gateway.tx(gateway.router.run_external_change)
+    gateway.run_timers()
+    advance(gateway, gateway.limits.resume_time - 1)
+    assert gateway.count("SELECT count(*) FROM subscriptions") == 2
+    advance(gateway, 2)
+    assert gateway.count("SELECT group_concat(jid) FROM subscriptions") == TWO
+    retract(gateway, TWO, "b")
+    assert deliveries(gateway, TWO) == ["a"]
+    gateway.bind(ONE)
+    gateway.run_timers()
+    assert messages(gateway, ONE) == [Received("unlock", "a")]
+
+
+def test_a_worker_is_notified_if_another_session_ended_its_subscription(gateway: Gateway) -> None:
+    gateway.send(ONE, "<presence/>")
+    subscribe_worker(gateway, ONE, 1, "one@gw.example")
+    publish(gateway, "a")
+    assert deliveries(gateway, ONE) == ["a"]
+    gateway.crash()
+    gateway.run_timers()
+    gateway.bind(SECOND)
+    gateway.end(SECOND)
+    gateway.bind(ONE)
+    gateway.run_timers()
+    assert messages(gateway, ONE)[0] == Received("unlock", "a")
 
 
 # Notifications

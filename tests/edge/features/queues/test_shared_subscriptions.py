@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
 import pytest
 
-from edge.engine.database import Transaction
+from edge.config.limits import Limits
+from edge.engine.database import NeedsDatabase, Transaction
 from edge.features.accounts.store import accounts
 from edge.features.outbox.store import dead_letters
 from edge.features.queues.rules.transitions import MAX_DELIVERIES
 from edge.features.queues.service import admin
-from edge.features.queues.store import overview
+from edge.features.queues.store import overview, queue_items, queue_members, queues
 from edge.xmpp.namespaces import REDELIVERED, clark
-from tests.helpers.people import PUMP, VALVE, VALVE_BARE
+from tests.helpers import queue_nodes
+from tests.helpers.people import PUMP, VALVE, VALVE_BARE, make_available
 from tests.helpers.pubsub import create, element, send_request, subscribe
 from tests.helpers.qos_devices import (
     CAM,
@@ -41,9 +44,13 @@ from tests.helpers.shared_subscriptions import (
     plain_items,
     publish,
 )
-from tests.helpers.store import DOMAIN, Gateway
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway
 
 OTHER: Final = f"valve@{DOMAIN}/spare"
+SENT_TO: Final = """
+SELECT s.full FROM temp.under_way AS u JOIN temp.sessions AS s USING (generation)
+WHERE u.kind = 'share'
+"""
 TIMES: Final = clark(REDELIVERED, "redelivered")
 
 
@@ -379,6 +386,31 @@ def test_qos_1_item_stays_after_a_wait_error(gateway: Gateway) -> None:
     assert offered(gateway, CAM) == ["i1"]
 
 
+def test_qos_1_items_that_were_never_sent_do_not_count_deliveries(gateway: Gateway) -> None:
+    """Only `outbox_window` messages are in flight to an account at a time."""
+    sent = gateway.limits.outbox_window
+    join(gateway, VALVE, queue_requests="50")
+    publish(gateway, *ids(40))
+    for _each in range(MAX_DELIVERIES):
+        gateway.end(VALVE)
+        bind_eligible(gateway, VALVE)
+        gateway.run_timers()
+    found = Counter(state for _item, state in item_states(gateway))
+    assert found == {"dead": sent, "locked": 40 - sent}
+    assert answer_all(gateway, VALVE) == ids(40)[sent:]
+
+
+def test_qos_1_item_is_not_passed_between_members_while_the_gateway_stops(gateway: Gateway) -> None:
+    for full in (VALVE, CAM):
+        join(gateway, full)
+    publish(gateway, "i1")
+    gateway.lifecycle.stop()
+    for full in (VALVE, CAM):
+        gateway.end(full)
+    assert item_states(gateway) == [("i1", "ready")]
+    assert gateway.count("SELECT deliveries FROM queue_items") == 1
+
+
 # QoS 0 and 2: never reassigned
 
 
@@ -536,6 +568,69 @@ def test_a_change_of_qos_applies_to_later_items(
     assert [state for _item, state in item_states(gateway)] == left
 
 
+# Counters of items in flight
+
+
+def test_items_at_qos_0_received_by_one_session_do_not_count_for_another(gateway: Gateway) -> None:
+    bind_eligible(gateway, OTHER)
+    join(gateway, VALVE, qos="0", queue_requests="1")
+    for name in "abcd":
+        publish(gateway, name)
+        assert plain_items(gateway, VALVE) + plain_items(gateway, OTHER) == [name]
+    gateway.end(VALVE)
+    publish(gateway, "e")
+    assert plain_items(gateway, OTHER) == ["e"]
+
+
+@pytest.mark.parametrize("jid", [None, VALVE])
+def test_items_at_qos_0_lost_with_a_session_do_not_count_for_another(
+    gateway: Gateway, jid: str | None
+) -> None:
+    """A membership by full JID ends with its session."""
+    bind_eligible(gateway, OTHER)
+    join(gateway, VALVE, qos="0", queue_requests="1")
+    if jid is not None:
+        join(gateway, VALVE, "$share:pool:other", jid, qos="0", expire="presence")
+    publish(gateway, "a")
+    has_it = gateway.count(SENT_TO)
+    gateway.end(has_it)
+    publish(gateway, "b")
+    assert plain_items(gateway, OTHER if has_it == VALVE else VALVE) == ["b"]
+
+
+def test_items_sent_at_qos_0_do_not_count_after_a_change_to_qos_1(gateway: Gateway) -> None:
+    join(gateway, VALVE, qos="0", queue_requests="2")
+    publish(gateway, "a", "b")
+    join(gateway, VALVE, qos="1", queue_requests="2")
+    assert plain_items(gateway, VALVE) == ["a", "b"]
+    publish(gateway, "c")
+    assert answer_all(gateway, VALVE) == ["c"]
+
+
+def test_items_locked_at_qos_1_stop_counting_after_a_change_to_qos_0(gateway: Gateway) -> None:
+    join(gateway, VALVE, qos="1", queue_requests="1")
+    publish(gateway, "a")
+    join(gateway, VALVE, qos="0", queue_requests="1")
+    assert answer_all(gateway, VALVE) == ["a"]
+    for name in "bcd":
+        publish(gateway, name)
+        assert plain_items(gateway, VALVE) == [name]
+
+
+def test_a_unit_that_needs_the_database_loses_no_counts_of_others(gateway: Gateway) -> None:
+    join(gateway, VALVE, qos="0")
+    (member,) = gateway.commit(lambda tx: queue_members.with_room(tx, 1, 1))
+    tx = Transaction(None, gateway.clock(), gateway.cache)
+    queue_members.count_assignment(tx, 1, member, 10, 1000)
+    tx.take_sends()
+    with pytest.raises(NeedsDatabase):
+        queue_members.has_stalled(tx)
+    tx.undo()
+    tx.connect(gateway.connection, tx.now)
+    tx.run_before_commit()
+    assert gateway.count("SELECT in_flight FROM temp.queue_members") == 1
+
+
 # The end of a shared subscription
 
 
@@ -605,6 +700,31 @@ def test_a_full_share_refuses_publications(build: Build) -> None:
     reply = send_request(gateway, PUMP, element("publish", item, node=NODE))
     assert reply.error == ("wait", "resource-constraint")
     assert [item for item, _state in item_states(gateway)] == ids(2)
+
+
+def test_unserved_shares_leave_room_for_queue_nodes(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(Limits(queue_items=4, items_per_queue=4))
+    queue_nodes.set_up(gateway)
+    create(gateway, queue_nodes.OWNER, NODE)
+    gateway.add("idle")
+    make_available(gateway, f"idle@{DOMAIN}/1", priority=-1)
+    join(gateway, f"idle@{DOMAIN}/1")
+    publish(gateway, "a", "b", full=queue_nodes.OWNER)
+    item = element("item", "<v xmlns='urn:v'/>", id="c")
+    refused = send_request(gateway, queue_nodes.OWNER, element("publish", item, node=NODE))
+    assert refused.error == ("wait", "resource-constraint")
+    queue_nodes.publish(gateway, "d", "e")
+    assert queue_nodes.try_publish(gateway, "f").error == ("wait", "resource-constraint")
+
+
+def test_what_is_in_memory_about_queues_is_limited(gateway: Gateway) -> None:
+    def use(tx: Transaction) -> list[int]:
+        for queue in range(queues.CACHED_QUEUES + 2):
+            queue_members.with_room(tx, queue, 1)
+            queue_items.next_ready(tx, queue, 1)
+        return [len(tx.cache[name]) for name in (queue_members._IMAGE, queue_items._DRAINED)]
+
+    assert max(gateway.tx(use)) <= queues.CACHED_QUEUES
 
 
 def test_a_member_gets_no_items_of_nodes_it_may_not_subscribe_to(gateway: Gateway) -> None:
