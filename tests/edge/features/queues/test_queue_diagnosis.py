@@ -78,10 +78,8 @@ def test_a_locked_item_names_its_holder_and_times(gateway: Gateway) -> None:
         f"delivered to {FIRST} 2025-10-09T09:10:00Z (20 s ago), the lock ends"
         " 2025-10-09T09:11:00Z (in 40 s); delivery 1 of 5",
     )
-    without_gateway = diagnosed(gateway, "held")[1]
-    assert without_gateway == (
-        f"delivered to {FIRST} 20 s ago, the lock ends in 40 s; delivery 1 of 5"
-    )
+    without_gateway = f"delivered to {FIRST} 20 s ago, the lock ends in 40 s; delivery 1 of 5"
+    assert diagnosed(gateway, "held") == (Reason.LOCKED, without_gateway)
 
 
 def test_delayed_dead_and_expired_items_name_the_time_or_the_reason(gateway: Gateway) -> None:
@@ -136,32 +134,30 @@ def test_items_that_go_first_are_counted(gateway: Gateway) -> None:
     reason, text = diagnosed(gateway, "two", [connected(member)])
     assert reason is Reason.BEHIND_OTHERS
     assert text.endswith("; 1 ready item before it in the queue")
-    gateway.tx(
-        lambda tx: queue_items.enqueue(
-            tx, first(tx), NewItem("work", "x", PUBLISHER, b"", priority=1)
-        )
-    )
+    new = NewItem("work", "x", PUBLISHER, b"", priority=1)
+    gateway.tx(lambda tx: queue_items.enqueue(tx, first(tx), new))
     assert diagnosed(gateway, "two", [])[1].endswith("; 2 ready items before it in the queue")
 
 
-def test_connected_members_of_a_shared_subscription_that_get_nothing_are_named(
-    gateway: Gateway,
-) -> None:
-    def share(tx: Transaction) -> int:
-        made = queue_rows.share(tx)
-        queue_rows.fill(tx, made)
-        return queue_rows.join(tx, made, qos=2)
-
-    member = gateway.tx(share)
-    cases: tuple[tuple[dict[str, bool], Reason, str], ...] = (
+@pytest.mark.parametrize(
+    ("flag", "reason", "name"),
+    [
         ({"accepts_qos": False}, Reason.QOS_UNSUPPORTED, f"{FIRST} (QoS 2)"),
         ({"outbox_full": True}, Reason.OUTBOX_FULL, FIRST),
         ({"too_many_bytes": True}, Reason.TOO_MANY_BYTES, FIRST),
-    )
-    for flags, expected, name in cases:
-        attendance = [connected(member, FIRST, 0, **flags)]
-        reason, text = diagnosed(gateway, "one", attendance)
-        assert (reason, text.partition(": ")[2]) == (expected, name)
+    ],
+)
+def test_members_of_a_share_that_get_nothing_are_named(
+    gateway: Gateway, flag: dict[str, bool], reason: Reason, name: str
+) -> None:
+    gateway.tx(lambda tx: queue_rows.fill(tx, queue_rows.share(tx)))
+    member = gateway.tx(lambda tx: queue_rows.join(tx, first(tx), qos=2))
+    found, text = diagnosed(gateway, "one", [connected(member, **flag)])
+    assert (found, text.partition(": ")[2]) == (reason, name)
+
+
+def test_a_locked_item_of_a_share_is_not_acknowledged_yet(gateway: Gateway) -> None:
+    gateway.tx(lambda tx: queue_rows.fill(tx, queue_rows.share(tx)))
     gateway.tx(lambda tx: tx.run("UPDATE queue_items SET until = NULL"))
     assert diagnosed(gateway, "held", [])[1].endswith(", not acknowledged yet; delivery 1 of 5")
 

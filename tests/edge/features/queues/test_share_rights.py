@@ -7,14 +7,13 @@ from typing import Final
 
 import pytest
 
-from tests.helpers.pubsub import OWNER, affiliate, create, element, form, send_request, subscribe
-from tests.helpers.shared_subscriptions import item_states, plain_items, publish
+from tests.helpers.pubsub import OWNER, affiliate, create, element, form, send_request
+from tests.helpers.shared_subscriptions import item_states, join, plain_items, publish
 from tests.helpers.store import DOMAIN, Gateway, MakeGateway
 
 BOSS: Final = f"boss@{DOMAIN}/fw"
 IN: Final = f"in@{DOMAIN}/foo"
 OUT: Final = f"out@{DOMAIN}/foo"
-SHARE: Final = "$share:s:plant/#"
 CLOSED: Final = "plant/closed"
 OPEN: Final = "plant/open"
 
@@ -31,15 +30,19 @@ def gateway(make_gateway: MakeGateway) -> Gateway:
     return gateway
 
 
-def _join(gateway: Gateway, *fulls: str, policy: str = "least-loaded", **values: str) -> None:
+def _join(gateway: Gateway, *fulls: str, **values: str) -> None:
     for full in fulls:
-        reply = subscribe(gateway, full, SHARE, full, qos="0", queue_policy=policy, **values)
-        assert reply.type == "result", (reply.error, reply.text)
+        join(gateway, full, jid=full, qos="0", **values)
+
+
+def _request(gateway: Gateway, content: str) -> None:
+    """Send a request of the nodes' owner."""
+    assert send_request(gateway, BOSS, content, ns=OWNER).type == "result"
 
 
 @pytest.mark.parametrize("policy", ["least-loaded", "hash", "sticky"])
 def test_only_authorized_members_get_an_item(gateway: Gateway, policy: str) -> None:
-    _join(gateway, OUT, IN, policy=policy)
+    _join(gateway, OUT, IN, queue_policy=policy)
     publish(gateway, *"abcdef", node=CLOSED, full=BOSS)
     assert plain_items(gateway, OUT) == []
     assert plain_items(gateway, IN) == list("abcdef")
@@ -51,17 +54,17 @@ def test_items_without_an_authorized_member_are_held_and_block_nothing(gateway: 
     publish(gateway, "a", "b", node=CLOSED, full=BOSS)
     publish(gateway, "c", node=OPEN, full=BOSS)
     assert plain_items(gateway, OUT) == ["c"]
-    assert dict(item_states(gateway)) == {"a": "delayed", "b": "delayed"}
+    assert item_states(gateway) == [("a", "delayed"), ("b", "delayed")]
     gateway.bind(IN)
     gateway.send(IN, "<presence/>")
     gateway.run_timers()
     assert plain_items(gateway, IN) == ["a", "b"]
-    assert dict(item_states(gateway)) == {}
+    assert item_states(gateway) == []
 
 
 def _open_node(gateway: Gateway) -> None:
-    configure = element("configure", form("node_config", {"access_model": "open"}), node=CLOSED)
-    assert send_request(gateway, BOSS, configure, "set", OWNER).type == "result"
+    config = form("node_config", {"access_model": "open"})
+    _request(gateway, element("configure", config, node=CLOSED))
 
 
 @pytest.mark.parametrize(
@@ -85,8 +88,7 @@ def test_held_items_are_released_when_a_member_becomes_eligible(
 
 
 def test_many_items_for_a_full_authorized_member_block_nothing(gateway: Gateway) -> None:
-    subscribe(gateway, IN, SHARE, IN, qos="0", queue_requests="1")
-    subscribe(gateway, OUT, SHARE, OUT, qos="0", queue_requests="1")
+    _join(gateway, IN, OUT, queue_requests="1")
     ids = [f"c{number}" for number in range(12)]
     publish(gateway, *ids, node=CLOSED, full=BOSS)
     publish(gateway, "d", "e", node=OPEN, full=BOSS)
@@ -99,12 +101,10 @@ def test_held_items_are_dead_when_their_node_is_deleted(gateway: Gateway) -> Non
     _join(gateway, OUT, IN)
     gateway.end(IN)
     publish(gateway, "a", node=CLOSED, full=BOSS)
-    assert (
-        send_request(gateway, BOSS, element("delete", node=CLOSED), "set", OWNER).type == "result"
-    )
+    _request(gateway, element("delete", node=CLOSED))
     gateway.run_timers()
     assert plain_items(gateway, OUT) == []
-    assert dict(item_states(gateway)) == {"a": "dead"}
+    assert item_states(gateway) == [("a", "dead")]
     (event,) = gateway.events(name="share_items_dead")
     assert (event.topic, event.value) == (CLOSED, 1)
 
@@ -113,7 +113,7 @@ def test_other_items_survive_the_deletion_of_their_node(gateway: Gateway) -> Non
     _join(gateway, IN)
     gateway.end(IN)
     publish(gateway, "a", node=OPEN, full=BOSS)
-    assert send_request(gateway, BOSS, element("delete", node=OPEN), "set", OWNER).type == "result"
+    _request(gateway, element("delete", node=OPEN))
     gateway.bind(IN)
     gateway.run_timers()
     assert plain_items(gateway, IN) == ["a"]
