@@ -57,8 +57,7 @@ COMPILED_TESTS ?= \
   $(addprefix tests/edge/engine/test_,access.py commit_pipeline.py events.py group_commit.py quota.py \
     refusal_events.py router.py session_lifecycle.py) \
   tests/edge/features/custody \
-  $(addprefix tests/edge/features/eventlog/test_,event_notifications.py json_payloads.py json_readings.py \
-    log_payloads.py sensor_data_payloads.py) \
+  $(addprefix tests/edge/features/eventlog/test_,event_notifications.py json_readings.py payloads.py) \
   $(addprefix tests/property/test_,envelope_streams.py qos_exchange.py) \
   tests/integration/test_clean_stop.py tests/integration/test_resume.py
 COMPILE := HATCH_BUILD_HOOK_ENABLE_CUSTOM=1

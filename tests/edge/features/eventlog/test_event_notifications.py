@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from xml.etree.ElementTree import Element
 
 import pytest
@@ -17,7 +17,7 @@ from edge.engine.events import NewEvent
 from edge.features.eventlog import service
 from edge.features.eventlog.rules.levels import LEVELS
 from edge.xmpp.namespaces import EVENTLOG
-from tests.helpers.people import PUMP, VALVE, VALVE_BARE, provision
+from tests.helpers.people import DELAY, PUMP, VALVE, VALVE_BARE, provision
 from tests.helpers.store import DOMAIN, EPOCH, Gateway, new_database, read_element
 
 T = TypeVar("T")
@@ -32,14 +32,16 @@ class NotifiedGateway(Gateway):
     def __init__(
         self,
         folder: Path,
-        log: Log | None = None,
         limits: Limits | None = None,
         xmpp: Xmpp | None = None,
         *,
         accounts: bool = True,
+        notify: Sequence[str] = (VALVE_BARE,),
+        **options: Any,
     ) -> None:
         super().__init__(new_database(folder), limits, xmpp=xmpp, accounts=accounts)
-        self.notify = service.notifier(self.router.context, log or Log(notify=[VALVE_BARE]))
+        log = Log(notify=list(notify), **options)
+        self.notify = service.notifier(self.router.context, log)
         provision(self)
         self.bind(VALVE)
         self.send(VALVE, "<presence/>")
@@ -57,19 +59,23 @@ class NotifiedGateway(Gateway):
     def log_events(self, *noted: NewEvent) -> None:
         """Log events."""
 
-        def unit(tx: Transaction) -> None:
-            for event in noted:
-                events.append(tx, events.SYSTEM, event)
-
-        self.tx(unit)
+        self.tx(lambda tx: [events.append(tx, events.SYSTEM, event) for event in noted])
 
     def received_logs(self, full: str = VALVE) -> list[Element]:
         """Return the log events sent to a session."""
-        found = [stanza.find(LOG) for stanza in self.elements(full)]
-        return [log for log in found if log is not None]
+        return [log for stanza in self.elements(full) for log in stanza.findall(LOG)]
 
-    def ids(self) -> list[str | None]:
-        return [log.get("id") for log in self.received_logs()]
+    def ids(self, full: str = VALVE) -> list[str | None]:
+        return [log.get("id") for log in self.received_logs(full)]
+
+    def refused(self) -> list[tuple[str | None, str | None]]:
+        found = self.events("system")
+        return [(event.source, event.name) for event in found if event.kind == "limit"]
+
+
+def tags_of(log: Element) -> list[tuple[str, ...]]:
+    """Return the attributes of each tag: name, value and type."""
+    return [tuple(tag.attrib.values()) for tag in log[1:]]
 
 
 @pytest.fixture
@@ -78,17 +84,9 @@ def notified(tmp_path: Path) -> NotifiedGateway:
 
 
 def test_notification_has_all_details_of_the_event(notified: NotifiedGateway) -> None:
-    notified.log_events(
-        NewEvent(
-            "message",
-            PUMP,
-            name="dead",
-            level="Error",
-            text="it <failed>",
-            qos=2,
-            tags={"destination": VALVE_BARE, "msgId": "m'1", "attempts": "10"},
-        )
-    )
+    tags = {"destination": VALVE_BARE, "msgId": "m'1", "attempts": "10"}
+    event = NewEvent("message", PUMP, name="dead", level="Error", text="it <failed>", qos=2)
+    notified.log_events(event._replace(tags=tags))
     (send,) = notified.sends(VALVE)
     message = read_element(send.stanza)
     assert message.attrib == {
@@ -110,11 +108,11 @@ def test_notification_has_all_details_of_the_event(notified: NotifiedGateway) ->
         "facility": "fieldpost",
         "module": "message",
     }
-    first, *tags = log
+    first = log[0]
     assert first.tag == f"{{{EVENTLOG}}}message"
     assert first.text == f"dead: a message from {PUMP} to {VALVE_BARE} (it <failed>)"
     assert message.findtext("{jabber:client}body") == first.text
-    assert [tuple(tag.attrib.values()) for tag in tags] == [
+    assert tags_of(log) == [
         ("qos", "2", "xs:int"),
         ("destination", VALVE_BARE, "xs:string"),
         ("msgId", "m'1", "xs:string"),
@@ -124,72 +122,68 @@ def test_notification_has_all_details_of_the_event(notified: NotifiedGateway) ->
 
 def test_limit_event_has_source_rule_figure_and_count(notified: NotifiedGateway) -> None:
     bare = PUMP.partition("/")[0]
-    notified.tx(
-        lambda tx: refusals.log_source(notified.router.context, tx, bare, "held_bytes", 4096)
-    )
+    context = notified.router.context
+    notified.tx(lambda tx: refusals.log_source(context, tx, bare, "held_bytes", 4096))
     (log,) = notified.received_logs()
     assert (log.get("id"), log.get("type"), log.get("level")) == ("held_bytes", "Warning", "Medium")
     assert (log.get("object"), log.get("subject"), log.get("module")) == (bare, bare, "limit")
     assert log[0].text == f"held_bytes refused 1 from {bare}"
-    found = {tag.get("name"): (tag.get("value"), tag.get("type")) for tag in log[1:]}
-    assert found == {"count": ("1", "xs:long"), "limit": ("4096", "xs:long")}
+    assert tags_of(log) == [("count", "1", "xs:long"), ("limit", "4096", "xs:long")]
 
 
-def test_message_event_without_a_destination_is_about_its_sender(notified: NotifiedGateway) -> None:
-    notified.log_events(NewEvent("message", PUMP, name="expired", level="Warning", text="too late"))
-    (log,) = notified.received_logs()
-    assert (log.get("object"), log.get("subject")) == (PUMP, PUMP)
-    assert log[0].text == f"expired: a message from {PUMP} (too late)"
-
-
-def test_event_of_a_node_names_it(notified: NotifiedGateway) -> None:
-    notified.log_events(
-        NewEvent(
-            "message", PUMP, "work", "queue_dead", level="Warning", text="expired",
-            tags={"item": "job-7", "deliveries": "5"},
+@pytest.mark.parametrize(
+    ("event", "object_", "subject", "text"),
+    [
+        (
+            NewEvent("message", PUMP, name="expired", text="too late"),
+            PUMP, PUMP, f"expired: a message from {PUMP} (too late)",
         ),
-        NewEvent(
-            "queue", topic="work", name="purged", value=8.0, unit="items", level="Warning",
-            text="by the operator",
+        (
+            NewEvent("message", PUMP, "work", "queue_dead", text="expired", tags={"item": "job-7"}),
+            "work", PUMP, f"queue_dead of job-7 at work, from {PUMP} (expired)",
         ),
-    )  # fmt: skip
-    dead, purged = notified.received_logs()
-    assert (dead.get("object"), dead.get("subject")) == ("work", PUMP)
-    assert dead[0].text == f"queue_dead of job-7 at work, from {PUMP} (expired)"
-    assert (purged.get("object"), purged.get("subject")) == ("work", DOMAIN)
-    assert purged[0].text == "purged at work: 8 items (by the operator)"
-
-
-def test_value_is_shown_with_its_unit(notified: NotifiedGateway) -> None:
-    notified.log_events(NewEvent("system", name="heat", value=61.5, unit="°C", level="Warning"))
+        (
+            NewEvent("queue", topic="work", name="purged", value=8.0, unit="items", text="by x"),
+            "work", DOMAIN, "purged at work: 8 items (by x)",
+        ),
+        (
+            NewEvent("system", name="heat", value=61.5, unit="°C"),
+            DOMAIN, DOMAIN, f"heat at {DOMAIN}: 61.5 °C",
+        ),
+    ],
+    ids=["message without a destination", "item of a node", "queue", "gateway"],
+)  # fmt: skip
+def test_notification_says_what_happened_to_which_object(
+    notified: NotifiedGateway, event: NewEvent, object_: str, subject: str, text: str
+) -> None:
+    notified.log_events(event._replace(level="Warning"))
     (log,) = notified.received_logs()
-    assert log[0].text == f"heat at {DOMAIN}: 61.5 °C"
-    assert (log.get("object"), log.get("subject")) == (DOMAIN, DOMAIN)
-    tags = [tuple(tag.attrib.values()) for tag in log[1:]]
-    assert tags == [("value", "61.5", "xs:double"), ("unit", "°C", "xs:string")]
+    assert (log.get("object"), log.get("subject"), log[0].text) == (object_, subject, text)
+
+
+def test_value_and_unit_are_tags(notified: NotifiedGateway) -> None:
+    notified.log_events(WARNING._replace(value=61.5, unit="°C"))
+    (log,) = notified.received_logs()
+    assert tags_of(log) == [("value", "61.5", "xs:double"), ("unit", "°C", "xs:string")]
 
 
 @pytest.mark.parametrize("level", list(LEVELS)[1:])
 def test_events_from_a_level_on_are_notified(tmp_path: Path, level: str) -> None:
-    gateway = NotifiedGateway(tmp_path, Log(notify=[VALVE_BARE], notify_level=level))  # type: ignore[arg-type]
+    gateway = NotifiedGateway(tmp_path, notify_level=level)
     gateway.log_events(*(NewEvent("system", name=one, level=one) for one in LEVELS))
-    types = list(LEVELS)
-    assert gateway.ids() == types[types.index(level) :]
+    assert gateway.ids() == list(LEVELS[LEVELS.index(level) :])
 
 
 def test_event_without_a_level_is_informational_and_heartbeats_are_excluded(tmp_path: Path) -> None:
-    gateway = NotifiedGateway(tmp_path, Log(notify=[VALVE_BARE], notify_level="Informational"))
+    gateway = NotifiedGateway(tmp_path, notify_level="Informational")
     gateway.log_events(NewEvent("system", name="start"), NewEvent("system", name="heartbeat"))
     (log,) = gateway.received_logs()
     assert (log.get("id"), log.get("type"), log.get("level")) == ("start", "Informational", "Minor")
 
 
 def test_events_of_devices_are_not_notified(notified: NotifiedGateway) -> None:
-    xml = (
-        f"<message to='{DOMAIN}'><log xmlns='{EVENTLOG}' type='Emergency'><message>x</message>"
-        "</log></message>"
-    )
-    notified.send(PUMP, xml)
+    log = f"<log xmlns='{EVENTLOG}' type='Emergency'><message>x</message></log>"
+    notified.send(PUMP, f"<message to='{DOMAIN}'>{log}</message>")
     assert len(notified.events("logs")) == 1
     assert notified.received_logs() == []
 
@@ -200,44 +194,34 @@ def test_absent_account_is_notified_later(notified: NotifiedGateway) -> None:
     notified.bind(VALVE)
     notified.send(VALVE, "<presence/>")
     (stanza,) = (one for one in notified.elements(VALVE) if one.find(LOG) is not None)
-    delay = stanza.find("{urn:xmpp:delay}delay")
-    assert delay is not None
-    assert delay.get("from") == DOMAIN
+    assert [delay.get("from") for delay in stanza.iter(DELAY)] == [DOMAIN]
 
 
 # Notifications cause no notifications
 
 
-def refused(notified: NotifiedGateway) -> list[tuple[str | None, str | None]]:
-    return [
-        (event.source, event.name) for event in notified.events("system") if event.kind == "limit"
-    ]
-
-
 def test_notification_without_room_is_logged(tmp_path: Path) -> None:
-    pump = "pump1@gw.example"
-    notified = NotifiedGateway(
-        tmp_path, Log(notify=[pump, VALVE_BARE]), Limits(offline_messages=1, offline_ttl=1e6)
-    )
+    limits = Limits(offline_messages=1, offline_ttl=1e6)
+    notified = NotifiedGateway(tmp_path, limits, notify=["pump1@gw.example", VALVE_BARE])
     for _ in range(3):
         notified.log_events(WARNING)
     assert notified.ids() == ["heat"] * 3
-    assert refused(notified) == [(DOMAIN, "offline_messages")]
+    assert notified.refused() == [(DOMAIN, "offline_messages")]
     notified.clock.service += 60
     notified.run_timers()
-    assert refused(notified) == [(DOMAIN, "offline_messages")] * 2
+    assert notified.refused() == [(DOMAIN, "offline_messages")] * 2
     assert notified.received_logs() == []
 
 
 @pytest.mark.parametrize("who", ["nobody@gw.example", "valve@gw.example"])
 def test_notification_without_a_recipient_is_logged(tmp_path: Path, who: str) -> None:
-    xmpp = Xmpp(offline="refuse")
-    notified = NotifiedGateway(tmp_path, Log(notify=[who, "pump1@gw.example"]), xmpp=xmpp)
+    notify = [who, "pump1@gw.example"]
+    notified = NotifiedGateway(tmp_path, xmpp=Xmpp(offline="refuse"), notify=notify)
     notified.send(PUMP, "<presence/>")
     notified.end(VALVE)
     notified.log_events(WARNING)
-    assert [log.get("id") for log in notified.received_logs(PUMP)] == ["heat"]
-    assert refused(notified) == [(DOMAIN, "nobody_there")]
+    assert notified.ids(PUMP) == ["heat"]
+    assert notified.refused() == [(DOMAIN, "nobody_there")]
 
 
 def test_returned_notification_causes_no_other(tmp_path: Path) -> None:
@@ -246,7 +230,7 @@ def test_returned_notification_causes_no_other(tmp_path: Path) -> None:
     unread = [send.stanza for send in notified.sends(VALVE)]
     assert len(unread) == 3
     notified.end(VALVE, *unread)
-    assert refused(notified) == [(DOMAIN, "offline_messages")]
+    assert notified.refused() == [(DOMAIN, "offline_messages")]
     assert notified.count("SELECT count(*) FROM offline") == 2
 
 
@@ -254,7 +238,7 @@ def test_returned_notification_causes_no_other(tmp_path: Path) -> None:
 
 
 def test_notifications_above_the_limit_are_counted(tmp_path: Path) -> None:
-    notified = NotifiedGateway(tmp_path, Log(notify=[VALVE_BARE], notify_most=3))
+    notified = NotifiedGateway(tmp_path, notify_most=3)
     for _ in range(4):
         notified.log_events(WARNING, WARNING)
     notified.clock.service += 59.9
@@ -263,15 +247,15 @@ def test_notifications_above_the_limit_are_counted(tmp_path: Path) -> None:
     notified.clock.service += 0.1
     notified.run_timers()
     (closing,) = notified.received_logs()
-    tags = {tag.get("name"): tag.get("value") for tag in closing[1:]}
-    assert (closing.get("id"), tags) == ("notices", {"count": "5", "limit": "3"})
+    assert closing.get("id") == "notices"
+    assert tags_of(closing) == [("count", "5", "xs:long"), ("limit", "3", "xs:long")]
     assert sum(event.value or 0 for event in notified.events("system", "notices")) == 6
     notified.log_events(WARNING)
     assert notified.ids() == ["heat"], "the next minute"
 
 
 def test_excluded_events_do_not_count(tmp_path: Path) -> None:
-    notified = NotifiedGateway(tmp_path, Log(notify=[VALVE_BARE], notify_most=1))
+    notified = NotifiedGateway(tmp_path, notify_most=1)
     notified.log_events(*[NewEvent("system", name="start")] * 5, WARNING)
     assert notified.ids() == ["heat"]
 
@@ -280,8 +264,7 @@ def test_excluded_events_do_not_count(tmp_path: Path) -> None:
 
 
 def test_component_sends_to_the_address(tmp_path: Path) -> None:
-    log = Log(notify=["olga@users.example"])
-    notified = NotifiedGateway(tmp_path, log, accounts=False)
+    notified = NotifiedGateway(tmp_path, notify=["olga@users.example"], accounts=False)
     notified.log_events(WARNING)
     (send,) = (one for one in notified.sent if one.generation == sessions.COMPONENT_LINK)
     assert read_element(send.stanza).get("to") == "olga@users.example"
@@ -306,4 +289,4 @@ def test_rolled_back_transaction_notifies_nobody(notified: NotifiedGateway) -> N
 def test_type_of_a_tag_follows_its_value(notified: NotifiedGateway, value: str, type_: str) -> None:
     notified.log_events(WARNING._replace(tags={"t": value}))
     (log,) = notified.received_logs()
-    assert log[1].attrib == {"name": "t", "value": value, "type": type_}
+    assert tags_of(log) == [("t", value, type_)]
