@@ -26,22 +26,6 @@ def refusal(text: str) -> str:
 # Objects
 
 
-def test_members_of_an_object_are_readings() -> None:
-    text = '{"watts": 1450, "factor": 0.97, "running": true, "fault": false, "mode": "eco"}'
-    assert read(text) == [
-        Reading("watts", 1450.0),
-        Reading("factor", 0.97),
-        Reading("running", 1.0),
-        Reading("fault", 0.0),
-        Reading("mode", text="eco"),
-    ]
-
-
-def test_names_of_nested_objects_are_joined() -> None:
-    found = read('{"a": {"b": {"c": 1}, "d": 2}, "e": {}, "f": 3}')
-    assert [(one.name, one.value) for one in found] == [("a.b.c", 1.0), ("a.d", 2.0), ("f", 3.0)]
-
-
 @pytest.mark.parametrize(
     ("text", "tag"),
     [
@@ -104,11 +88,6 @@ def test_long_name_above_many_is_refused_before_joining() -> None:
 
 
 # SenML (RFC 8428)
-
-
-def test_senml_record_is_a_reading() -> None:
-    text = f'[{{"n": "{SENSOR}", "u": "Cel", "v": 23.1}}]'
-    assert read(text) == [Reading(SENSOR, 23.1, "Cel")]
 
 
 def test_senml_base_fields_apply_to_later_records() -> None:
