@@ -9,17 +9,15 @@ import pytest
 
 from edge import credentials
 from edge.credentials import Credentials
-from edge.engine import events, meta, sessions
+from edge.engine import sessions
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.errors import SetupError
-from edge.features.accounts.store import accounts
+from edge.features.accounts.store import accounts, last_seen
 from edge.features.accounts.store.accounts import Account
-from edge.features.custody import store as custody
 from edge.features.presence.store import roster
+from edge.ops import device_status
 from tests.helpers import waiting
-from tests.helpers.store import EPOCH, Gateway, MakeGateway, digest_of
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway
 
 PUMP = "pump1@gw.example/fw"
 
@@ -41,24 +39,8 @@ def test_keys_are_found_by_mechanism(gateway: Gateway) -> None:
     assert gateway.tx(find) == [*keys, None, None]
 
 
-def test_name_is_provisioned_once(gateway: Gateway) -> None:
-    gateway.add("pump1")
-    with pytest.raises(SetupError, match="'pump1' exists"):
-        gateway.add("pump1", trusted=False)
-    assert gateway.count("SELECT trusted FROM accounts") == 1
-
-
-def keys_of(gateway: Gateway, name: str = "pump1") -> Credentials | None:
-    return gateway.tx(lambda tx: accounts.credentials(tx, name, "SCRAM-SHA-256"))
-
-
-def test_keys_are_replaced(gateway: Gateway) -> None:
-    old, new = credentials.derive("old"), credentials.derive("new")
-    gateway.tx(lambda tx: accounts.add(tx, "pump1", old, trusted=True))
-    assert gateway.tx(lambda tx: accounts.set_credentials(tx, "pump1", new))
-    assert keys_of(gateway) == new[0]
-    assert not gateway.tx(lambda tx: accounts.set_credentials(tx, "pump2", new))
-    assert gateway.count("SELECT count(*) FROM credentials") == 2
+def keys_of(gateway: Gateway) -> Credentials | None:
+    return gateway.tx(lambda tx: accounts.credentials(tx, "pump1", "SCRAM-SHA-256"))
 
 
 def test_revoked_device_loses_its_password(gateway: Gateway) -> None:
@@ -67,7 +49,7 @@ def test_revoked_device_loses_its_password(gateway: Gateway) -> None:
         assert not gateway.tx(partial(change, name="pump1")), "there is no such account"
     gateway.tx(lambda tx: accounts.add(tx, "pump1", keys, trusted=True))
     assert [gateway.tx(lambda tx: accounts.revoke(tx, "pump1")) for _ in range(2)] == [True, False]
-    assert keys_of(gateway) is None
+    assert (keys_of(gateway), grant_of(gateway)) == (None, None)
     assert not gateway.tx(lambda tx: accounts.is_active(tx, "pump1"))
     assert not gateway.tx(lambda tx: accounts.set_credentials(tx, "pump1", keys))
     assert [gateway.tx(lambda tx: accounts.restore(tx, "pump1")) for _ in range(2)] == [True, False]
@@ -92,49 +74,36 @@ def test_devices_are_listed_by_name(gateway: Gateway) -> None:
     assert gateway.tx(lambda tx: accounts.find(tx, "pump3")) is None
 
 
-def grant_of(gateway: Gateway, name: str = "pump1") -> int | None:
-    return gateway.tx(lambda tx: accounts.login_grant(tx, name))
+def grant_of(gateway: Gateway) -> int | None:
+    return gateway.tx(lambda tx: accounts.login_grant(tx, "pump1"))
 
 
-def test_login_grant_changes_with_revocation(gateway: Gateway) -> None:
-    assert grant_of(gateway) is None
-    seen = set()
-    for _ in range(3):
-        gateway.add("pump1")
-        gateway.tx(lambda tx: accounts.set_credentials(tx, "pump1", credentials.derive("x")))
-        seen.add(grant_of(gateway))
-        gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
-        assert grant_of(gateway) is None
-        gateway.tx(lambda tx: accounts.restore(tx, "pump1"))
-        assert grant_of(gateway) == grant_of(gateway)
-        seen.add(grant_of(gateway))
-        gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
-    assert len(seen) == 6
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [accounts.revoke, accounts.restore],
+        [accounts.invalidate_logins],
+        [accounts.remove, partial(accounts.add, credentials=(), trusted=True)],
+    ],
+    ids=["restored", "withdrawn", "another of its name"],
+)
+def test_session_ends_with_its_login_grant(
+    gateway: Gateway, changes: list[Callable[..., object]]
+) -> None:
+    def bind(generation: int) -> None:
+        names, grant = ("pump1", "pump1@gw.example", PUMP), grant_of(gateway)
+        gateway.tx(lambda tx: sessions.bind(tx, generation, *names, grant))
+        assert gateway.tx(sessions.unprovisioned) == []
+        assert provisioned(gateway, generation)
 
-
-@pytest.mark.parametrize("again", ["restored", "withdrawn", "another of its name"])
-def test_session_ends_with_its_login_grant(gateway: Gateway, again: str) -> None:
     gateway.add("pump1")
-    old = grant_of(gateway)
-    full = "pump1@gw.example/fw"
-    gateway.tx(lambda tx: sessions.bind(tx, 7, "pump1", "pump1@gw.example", full, old))
-    assert gateway.tx(sessions.unprovisioned) == []
-    assert provisioned(gateway, 7)
-    if again == "restored":
-        gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
-        gateway.tx(lambda tx: accounts.restore(tx, "pump1"))
-    elif again == "withdrawn":
-        gateway.tx(lambda tx: accounts.invalidate_logins(tx, "pump1"))
-    else:
-        gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
-        gateway.add("pump1")
+    bind(7)
+    for change in changes:
+        gateway.tx(partial(change, name="pump1"))
     assert gateway.tx(sessions.unprovisioned) == [7]
     assert not provisioned(gateway, 7)
     gateway.tx(lambda tx: sessions.remove(tx, 7))
-    new = grant_of(gateway)
-    gateway.tx(lambda tx: sessions.bind(tx, 8, "pump1", "pump1@gw.example", full, new))
-    assert gateway.tx(sessions.unprovisioned) == []
-    assert provisioned(gateway, 8)
+    bind(8)
 
 
 def provisioned(gateway: Gateway, generation: int) -> bool:
@@ -160,16 +129,6 @@ def test_removed_device_leaves_nothing_to_its_successor(gateway: Gateway) -> Non
     assert gateway.count("SELECT count(*) FROM offline") == 1
     assert gateway.count("SELECT messages FROM offline_total") == 1
     assert gateway.tx(lambda tx: accounts.remove(tx, "pump1")).total == 0
-
-
-def test_downgrade_can_be_set(gateway: Gateway) -> None:
-    gateway.add("pump1")
-    gateway.tx(lambda tx: accounts.add(tx, "pump2", (), trusted=True, downgrade=True))
-    assert [found.downgrade for found in gateway.tx(accounts.list_all)] == [False, True]
-    for wanted, changes in ((True, True), (True, False), (False, True), (False, False)):
-        changed = gateway.tx(partial(accounts.set_downgrade, name="pump1", downgrade=wanted))
-        assert changed is changes
-        assert [found.downgrade for found in gateway.tx(accounts.list_all)] == [wanted, True]
 
 
 def test_messages_pending_for_a_removed_device_are_counted(gateway: Gateway) -> None:
@@ -229,52 +188,44 @@ def test_session_has_a_sender(gateway: Gateway, trusted: bool | None) -> None:
 
 
 def test_new_session_replaces_the_old_one(gateway: Gateway) -> None:
-    def bind(generation: int, resource: str) -> int | None:
-        full = f"pump1@gw.example/{resource}"
-        return gateway.tx(
-            lambda tx: gateway.lifecycle.bind(tx, generation, "pump1", "pump1@gw.example", full)
-        )
+    def bind(generation: int, full: str) -> int | None:
+        names = "pump1", "pump1@gw.example", full
+        return gateway.tx(lambda tx: gateway.lifecycle.bind(tx, generation, *names))
 
-    def exists(generation: int) -> bool:
-        return gateway.tx(lambda tx: sessions.sender(tx, generation)) is not None
+    def exist() -> list[bool]:
+        return [gateway.tx(partial(sessions.sender, generation=g)) is not None for g in (1, 2, 3)]
 
-    assert bind(1, "a") is None
-    assert bind(2, "b") is None
-    assert bind(3, "a") == 1
-    assert [exists(generation) for generation in (1, 2, 3)] == [False, True, True]
+    assert [bind(1, PUMP), bind(2, "pump1@gw.example/b"), bind(3, PUMP)] == [None, None, 1]
+    assert exist() == [False, True, True]
     gateway.tx(lambda tx: sessions.remove(tx, 1))  # the old one ends late: it is not the new one
-    assert exists(3)
+    assert exist() == [False, True, True]
     gateway.tx(lambda tx: sessions.remove(tx, 3))
-    assert not exists(3)
+    assert exist() == [False, True, False]
 
 
-def test_meta_values_are_stored(gateway: Gateway) -> None:
-    def unit(tx: Transaction) -> None:
-        assert meta.read_text(tx, meta.EPOCH) == EPOCH
-        assert meta.read_bytes(tx, meta.DECOY) == bytes(32)
-        assert meta.read_number(tx, meta.SERVICE) == 0.0
-        meta.write(tx, meta.SERVICE, 12.5)
-        meta.write(tx, meta.SERVICE, 13.5)
-        assert meta.read_number(tx, meta.SERVICE) == 13.5
+def test_last_session_is_known_after_an_end_and_after_a_crash(gateway: Gateway) -> None:
+    def seen_after_heartbeat() -> int | None:
+        gateway.clock.service += 10
+        gateway.tx(last_seen.save)
+        return seen()
 
-    gateway.tx(unit)
+    def seen() -> int | None:
+        (device,) = gateway.tx(lambda tx: device_status.read_devices(tx, DOMAIN, tx.now.wall))
+        return device.seen
 
-
-def test_service_time_is_at_least_that_of_the_newest_row(gateway: Gateway) -> None:
-    def service() -> float:
-        return gateway.tx(meta.last_service_second)
-
-    def hold(tx: Transaction) -> None:
-        custody.hold(tx, "a", "a/r", str(tx.now.service), "gw", b"x", digest_of("x"))
-
-    assert service() == 0.0
-    gateway.tx(lambda tx: meta.write(tx, meta.SERVICE, 100.0))
-    assert service() == 100.0
-    gateway.clock.service = 130.0
-    gateway.tx(hold)
-    assert service() == 130.0
-    gateway.clock.service = 150.0
-    gateway.tx(lambda tx: events.append(tx, events.LOGS, NewEvent("log")))
-    assert service() == 150.0
-    gateway.tx(lambda tx: meta.write(tx, meta.SERVICE, 160.0))
-    assert service() == 160.0
+    gateway.add("pump1")
+    assert seen() is None
+    for full in (PUMP, "pump1@gw.example/b"):
+        gateway.bind(full)
+        assert seen_after_heartbeat() == gateway.clock().wall
+    gateway.end(PUMP)
+    assert seen_after_heartbeat() == gateway.clock().wall
+    gateway.end("pump1@gw.example/b")
+    end = gateway.clock().wall
+    assert seen_after_heartbeat() == end
+    gateway.bind(PUMP)
+    last = seen_after_heartbeat()
+    gateway.clock.service += 1
+    gateway.crash()
+    gateway.tx(last_seen.settle)
+    assert seen() == last == gateway.clock().wall - 1000
