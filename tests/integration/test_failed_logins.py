@@ -9,11 +9,11 @@ import ssl
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from edge.ops import certificates, current_time, devices, pki
-from edge.ops.certificates import Issued
 from tests.helpers.gateway import Gateway, port_of
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import Client, Closed, trusting
@@ -23,40 +23,50 @@ ADDRESSES = {"SCRAM-SHA-256": "127.0.0.2", "SCRAM-SHA-1": "127.0.0.3", "PLAIN": 
 """An address for the tests of each mechanism: few failures of one are written at once."""
 
 
+class Running(NamedTuple):
+    """A running gateway; the methods log in from an address and return what the peer is told."""
+
+    gateway: Gateway
+    process: Process
+
+    async def fail(self, mechanism: str, user: str, from_: str = "127.0.0.1") -> str:
+        """Log in with a wrong password, if the mechanism needs one."""
+        async with await Client.connect(port_of(self.process), from_=from_) as client:
+            await client.start_tls(self.gateway.ca)
+            await client.element()
+            return await client.authenticate(mechanism, user, "wrong")
+
+    async def present(self, certificate: Path, from_: str = "127.0.0.1") -> str:
+        """Log in with a certificate; the answer is `handshake` if TLS fails."""
+        try:
+            async with await Client.connect(port_of(self.process), from_=from_) as client:
+                await client.start_tls(self.gateway.ca, certificate=certificate)
+                await client.element()
+                return await client.authenticate("EXTERNAL", "", "")
+        except (ssl.SSLError, ConnectionError, Closed):  # with TLS 1.3, when it reads
+            return "handshake"
+
+    def expect(
+        self, reason: str, account: str, mechanism: str = "EXTERNAL", from_: str = "127.0.0.1"
+    ) -> None:
+        """Wait for the operator's line about a failed login."""
+        who = f"account={account}, " if account else ""
+        source = f"source={from_}, value=1, {who}mechanism={mechanism}"
+        self.process.wait_told(f"Warning: limit authentication: {reason} ({source})\n")
+
+
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
-    made = Gateway(
-        tmp_path_factory.mktemp("gw") / "gateway",
-        *("cam1", "stolen"),
-        authenticate_delay=0.0,
-        authenticate_failures=1000,
-    )
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A gateway with accounts and certificates, of which some are revoked."""
+    folder = tmp_path_factory.mktemp("gw") / "gateway"
+    options = {"authenticate_delay": 0.0, "authenticate_failures": 1000}
+    gateway = Gateway(folder, "cam1", "stolen", **options)
     for name in ("pump1", "lost", "gone"):
-        devices.add(made.folder, name, None, trusted=True, certificate=True)
-    devices.revoke(made.folder, "stolen")
-    return made
-
-
-@pytest.fixture(scope="module")
-def process(gateway: Gateway) -> Iterator[Process]:
+        devices.add(folder, name, None, trusted=True, certificate=True)
+    devices.revoke(folder, "stolen")
     with gateway.run() as process:
-        yield process
+        yield Running(gateway, process)
         assert process.terminate() == 0
-
-
-async def fail(
-    process: Process, ca: Path, mechanism: str, user: str, from_: str = "127.0.0.1"
-) -> str:
-    """Log in with a wrong password; return what the peer is told."""
-    async with await Client.connect(port_of(process), from_=from_) as client:
-        await client.start_tls(ca)
-        await client.element()
-        return await client.authenticate(mechanism, user, "wrong")
-
-
-def line(reason: str, account: str, mechanism: str, from_: str = "127.0.0.1") -> str:
-    who = f"account={account}, " if account else ""
-    return f"limit authentication: {reason} (source={from_}, value=1, {who}mechanism={mechanism})"
 
 
 @pytest.mark.parametrize("mechanism", ADDRESSES)
@@ -70,67 +80,45 @@ def line(reason: str, account: str, mechanism: str, from_: str = "127.0.0.1") ->
     ],
 )
 async def test_the_operator_reads_why_and_the_peer_does_not(
-    gateway: Gateway, process: Process, mechanism: str, user: str, reason: str
+    running: Running, mechanism: str, user: str, reason: str
 ) -> None:
     address = ADDRESSES[mechanism]
-    assert await fail(process, gateway.ca, mechanism, user, address) == "not-authorized"
-    process.wait_told(f"Warning: {line(reason, user, mechanism, address)}\n")
+    assert await running.fail(mechanism, user, address) == "not-authorized"
+    running.expect(reason, user, mechanism, address)
 
 
-async def test_the_event_names_the_same(gateway: Gateway, process: Process) -> None:
-    await fail(process, gateway.ca, "PLAIN", "cam2")
-    process.wait_told("account=cam2")
-    (event,) = [e for e in gateway.events("system") if e["tags"].get("account") == "cam2"]
+async def test_the_event_names_the_same(running: Running) -> None:
+    await running.fail("PLAIN", "cam2")
+    running.process.wait_told("account=cam2")
+    found = running.gateway.events("system")
+    (event,) = [e for e in found if e["tags"].get("account") == "cam2"]
     assert (event["kind"], event["name"], event["level"]) == ("limit", "authentication", "Warning")
     assert (event["source"], event["text"]) == ("127.0.0.1", "unknown account")
     assert event["tags"] == {"account": "cam2", "mechanism": "PLAIN"}
 
 
-async def test_a_request_that_is_no_attempt_is_named_by_its_condition(
-    gateway: Gateway, process: Process
-) -> None:
-    async with await Client.connect(port_of(process)) as client:
-        await client.start_tls(gateway.ca)
-        await client.element()
-        assert await client.authenticate("EXTERNAL", "", "") == "invalid-mechanism"
-    process.wait_told(line("invalid mechanism", "", "EXTERNAL"))
+async def test_a_request_that_is_no_attempt_is_named_by_its_condition(running: Running) -> None:
+    assert await running.fail("EXTERNAL", "") == "invalid-mechanism"
+    running.expect("invalid mechanism", "")
 
 
 # Certificates.
 
 
-def write(folder: Path, issued: Issued) -> Path:
-    """Write a certificate and its key to a new folder."""
+def issue(gateway: Gateway, folder: Path, days_ago: int) -> Path:
+    """Issue a certificate for 30 days that the gateway does not know, some days ago."""
+    moment = current_time.now().wall - days_ago * DAY_MS
+    issued = certificates.issue(pki.load(gateway.folder), "pump1@gw.example", 30, moment)
     folder.mkdir()
     for name, content in issued.contents.items():
         (folder / name).write_bytes(content.data)
     return folder
 
 
-def issue(gateway: Gateway, folder: Path, days_ago: int) -> Path:
-    """Issue a certificate for 30 days that the gateway does not know, some days ago."""
-    moment = current_time.now().wall - days_ago * DAY_MS
-    ours = pki.load(gateway.folder)
-    return write(folder, certificates.issue(ours, "pump1@gw.example", 30, moment))
-
-
-async def present(
-    gateway: Gateway, process: Process, certificate: Path, from_: str = "127.0.0.1"
-) -> str:
-    """Log in with a certificate; return what the peer is told, or `handshake` if TLS fails."""
-    try:
-        async with await Client.connect(port_of(process), from_=from_) as client:
-            await client.start_tls(gateway.ca, certificate=certificate)
-            await client.element()
-            return await client.authenticate("EXTERNAL", "", "")
-    except (ssl.SSLError, ConnectionError, Closed):  # with TLS 1.3, when it reads
-        return "handshake"
-
-
 async def test_a_failed_handshake_names_the_certificates_fault(
-    gateway: Gateway, process: Process, tmp_path: Path
+    running: Running, tmp_path: Path
 ) -> None:
-    other = Gateway(tmp_path / "other")
+    gateway, other = running.gateway, Gateway(tmp_path / "other")
     devices.add(other.folder, "pump1", None, trusted=True, certificate=True)
     lost = shutil.copytree(certificates.device_folder(gateway.folder, "lost"), tmp_path / "lost")
     await asyncio.to_thread(devices.revoke, gateway.folder, "lost")
@@ -140,54 +128,56 @@ async def test_a_failed_handshake_names_the_certificates_fault(
         (certificates.device_folder(other.folder, "pump1"), "certificate of another CA"),
         (lost, "certificate revoked"),
     ):
-        assert await present(gateway, process, certificate, "127.0.0.5") == "handshake"
-        process.wait_told(line(reason, "", "EXTERNAL", "127.0.0.5"))
+        assert await running.present(certificate, "127.0.0.5") == "handshake"
+        running.expect(reason, "", from_="127.0.0.5")
 
 
 async def test_a_certificate_that_tls_accepts_is_named_with_its_device(
-    gateway: Gateway, process: Process, tmp_path: Path
+    running: Running, tmp_path: Path
 ) -> None:
     """The gateway also refuses certificates that are not in its revocation list."""
-    unknown = issue(gateway, tmp_path / "unknown", 0)
-    assert await present(gateway, process, unknown) == "not-authorized"
-    process.wait_told(line("certificate unknown", "", "EXTERNAL"))
-    gone = shutil.copytree(certificates.device_folder(gateway.folder, "gone"), tmp_path / "gone")
-    await asyncio.to_thread(devices.revoke, gateway.folder, "gone")
+    folder = running.gateway.folder
+    unknown = issue(running.gateway, tmp_path / "unknown", 0)
+    assert await running.present(unknown) == "not-authorized"
+    running.expect("certificate unknown", "")
+    gone = shutil.copytree(certificates.device_folder(folder, "gone"), tmp_path / "gone")
     for fault, change in (
-        ("certificate revoked", lambda: None),
-        ("account removed", lambda: devices.remove(gateway.folder, "gone")),
+        ("certificate revoked", devices.revoke),
+        ("account removed", devices.remove),
     ):
-        await asyncio.to_thread(change)
-        (gateway.folder / "pki" / "crl.pem").unlink(missing_ok=True)
-        assert await present(gateway, process, gone) == "not-authorized"
-        process.wait_told(line(fault, "gone", "EXTERNAL"))
+        await asyncio.to_thread(change, folder, "gone")
+        (folder / "pki" / "crl.pem").unlink(missing_ok=True)
+        assert await running.present(gone) == "not-authorized"
+        running.expect(fault, "gone")
 
 
 async def test_a_failed_handshake_of_direct_tls_leaves_a_line(
-    gateway: Gateway, process: Process, tmp_path: Path
+    running: Running, tmp_path: Path
 ) -> None:
-    context = trusting(gateway.ca, issue(gateway, tmp_path / "old", 60), ("xmpp-client",))
+    old = issue(running.gateway, tmp_path / "old", 60)
+    context = trusting(running.gateway.ca, old, ("xmpp-client",))
     with suppress(ssl.SSLError, ConnectionError, Closed):
-        async with await Client.connect_tls(process.host_port("xmpps")[1], context) as client:
+        port = running.process.host_port("xmpps")[1]
+        async with await Client.connect_tls(port, context) as client:
             await client.element()
-    process.wait_told(line("certificate expired", "", "EXTERNAL"))
+    running.expect("certificate expired", "")
 
 
 async def test_a_device_that_does_not_trust_the_gateway_leaves_a_line(
-    gateway: Gateway, process: Process, tmp_path: Path
+    running: Running, tmp_path: Path
 ) -> None:
     """The device sends the TLS alert itself, because asyncio does not."""
     other = Gateway(tmp_path / "other")
 
     def connect() -> None:
         with (
-            socket.create_connection(process.host_port("xmpps"), 30) as plain,
+            socket.create_connection(running.process.host_port("xmpps"), 30) as plain,
             pytest.raises(ssl.SSLCertVerificationError),
         ):
             trusting(other.ca).wrap_socket(plain, server_hostname="gw.example")
 
     await asyncio.to_thread(connect)
-    process.wait_told(
+    running.process.wait_told(
         "limit tls: the peer refuses the gateway's certificate: unknown ca"
         " (source=127.0.0.1, value=1)"
     )
@@ -200,7 +190,7 @@ async def test_repeated_failures_are_folded(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway", "cam1", authenticate_delay=0.0)
     with gateway.run() as process:
         for _ in range(5):
-            await fail(process, gateway.ca, "PLAIN", "cam1")
+            await Running(gateway, process).fail("PLAIN", "cam1")
         assert process.terminate() == 0
         lines = process.stderr.splitlines()
     assert [text.partition("value=")[2] for text in lines] == [
@@ -214,7 +204,7 @@ async def test_one_address_writes_few_lines_whatever_names_it_tries(tmp_path: Pa
     )
     with gateway.run() as process:
         for number in range(40):
-            await fail(process, gateway.ca, "PLAIN", f"{number}{'x' * 100}")
+            await Running(gateway, process).fail("PLAIN", f"{number}{'x' * 100}")
         process.wait_told("account=7x")
         assert process.stderr.count("\n") == 8
         assert process.terminate() == 0
