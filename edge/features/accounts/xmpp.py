@@ -5,7 +5,7 @@ Registration and cancellation are refused because operators provision devices.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from edge import credentials
 from edge.credentials import PasswordError
@@ -28,13 +28,6 @@ _REMOVE: Final = clark(REGISTER, "remove")
 _CONDITIONS: Final = {Reason.NOT_ALLOWED: "not-allowed"}
 
 
-class _PasswordChange(NamedTuple):
-    """A request to change the password of an account."""
-
-    username: str
-    password: str
-
-
 def get_fields(_context: Context, stanza: Stanza) -> Work:
     """Answer with the registered account and the form fields for a change of its password."""
 
@@ -49,18 +42,18 @@ def get_fields(_context: Context, stanza: Stanza) -> Work:
 
 def change_password(context: Context, stanza: Stanza) -> OffloadedWork:
     """Change the sender's password; its keys are derived in another thread."""
-    request = _read(stanza)
+    username, password = _read(stanza)
 
     def prepare() -> Work:
         try:
-            keys = credentials.derive(request.password)
+            keys = credentials.derive(password)
         except PasswordError as error:
             invalid = StanzaError("not-acceptable", str(error))
             return lambda _tx, sender: answers.error(context, stanza, sender, invalid)
 
         def work(tx: Transaction, sender: Sender) -> bytes:
             try:
-                service.change_password(context, tx, sender, request.username, keys)
+                service.change_password(context, tx, sender, username, keys)
             except AccountError as error:
                 return answers.error(context, stanza, sender, error)
             return answers.result(stanza, sender)
@@ -70,7 +63,8 @@ def change_password(context: Context, stanza: Stanza) -> OffloadedWork:
     return OffloadedWork(prepare)
 
 
-def _read(stanza: Stanza) -> _PasswordChange:
+def _read(stanza: Stanza) -> tuple[str, str]:
+    """Return the username and the new password."""
     query = stanza.children[0]
     names = [child.name for child in query.children]
     if _REMOVE in names:
@@ -81,17 +75,16 @@ def _read(stanza: Stanza) -> _PasswordChange:
     password = tree.findtext(_PASSWORD, "")
     if not password:
         raise StanzaError("bad-request", "the password is empty")
-    return _PasswordChange(jid.prepare_local(tree.findtext(_USERNAME, "")), password)
+    return jid.prepare_local(tree.findtext(_USERNAME, "")), password
 
-
-_HANDLERS: Final[dict[str, Handler]] = {"get": get_fields, "set": change_password}
 
 NEEDS_ACCOUNTS: Final = True
 
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    for type_, handler in _HANDLERS.items():
+    handlers: dict[str, Handler] = {"get": get_fields, "set": change_password}
+    for type_, handler in handlers.items():
         hooks.add(hooks.server_iqs, (type_, _QUERY), handler)
         hooks.add(hooks.own_account_iqs, (type_, _QUERY), handler)
     hooks.advertise(REGISTER)

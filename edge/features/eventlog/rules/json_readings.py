@@ -26,17 +26,11 @@ MAX_NAME_BYTES: Final = 256
 Without this limit, the long name of an outer object would be repeated for each value in it.
 """
 
-TIMESTAMP: Final = "timestamp"
-"""The tag for the device's own time."""
-
-OFFSET: Final = "offset_s"
-"""The tag for a relative time of a reading: seconds from the device's current time (SenML)."""
-
-SUM: Final = "sum"
-"""The tag for an integrated sum (SenML)."""
-
-UPDATE: Final = "update_s"
-"""The tag for the seconds until the next reading (SenML)."""
+# Tags of readings; the last three are those of SenML.
+_TIMESTAMP: Final = "timestamp"  # the device's own time
+_OFFSET: Final = "offset_s"  # a relative time: seconds from the device's current time
+_SUM: Final = "sum"  # an integrated sum
+_UPDATE: Final = "update_s"  # the seconds until the next reading
 
 
 class Reading(NamedTuple):
@@ -84,12 +78,11 @@ def _check_name(name: str) -> str:
 
 
 def _members(content: dict[str, Json]) -> Iterator[Reading]:
-    """Yield the readings of an object and of the objects nested in it."""
     tags = {}
-    timestamp = content.get(TIMESTAMP)
+    timestamp = content.get(_TIMESTAMP)
     if _is_number(timestamp) or isinstance(timestamp, str):
-        tags[TIMESTAMP] = _format_number(timestamp) if _is_number(timestamp) else str(timestamp)
-        content = {name: value for name, value in content.items() if name != TIMESTAMP}
+        tags[_TIMESTAMP] = _format_number(timestamp) if _is_number(timestamp) else str(timestamp)
+        content = {name: value for name, value in content.items() if name != _TIMESTAMP}
     names: set[str] = set()
     for name, value in _leaves(content, ""):
         if name in names:
@@ -224,13 +217,13 @@ def _tags(base: _Base, record: Mapping[str, Json]) -> dict[str, str]:
     tags = {}
     time = _with_base(base.time, record, "t")
     if time >= _ABSOLUTE:
-        tags[TIMESTAMP] = _format_time(time)
+        tags[_TIMESTAMP] = _format_time(time)
     elif time:
-        tags[OFFSET] = _format_number(time)
+        tags[_OFFSET] = _format_number(time)
     if "s" in record:
-        tags[SUM] = _format_number(_with_base(base.sum, record, "s"))
+        tags[_SUM] = _format_number(_with_base(base.sum, record, "s"))
     if "ut" in record:
-        tags[UPDATE] = _format_number(record["ut"])
+        tags[_UPDATE] = _format_number(record["ut"])
     return tags
 
 
@@ -251,7 +244,6 @@ def _format_time(seconds: float) -> str:
 
 
 def _format_number(number: Json) -> str:
-    """Format a number, without a decimal point if it is an integer."""
     if isinstance(number, float) and number.is_integer() and abs(number) <= strict_json.MAX_INTEGER:
         return str(int(number))
     return repr(number)

@@ -121,7 +121,6 @@ def _ulid(moment: int) -> str:
 
 
 def _time_of(ulid: str) -> int:
-    """Return a ULID's milliseconds since 1970."""
     number = 0
     for character in ulid:
         number = number << 5 | _CROCKFORD.index(character)

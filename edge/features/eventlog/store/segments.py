@@ -103,14 +103,11 @@ _PUT_IN: Final = """
 INSERT INTO segments (epoch, lane, first, last, digest, state, declares, bytes, data)
 VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?, ?)
 """
-_OLDEST: Final = """
-SELECT epoch, lane, first, last, digest, data FROM segments
-WHERE state = 'waiting' ORDER BY id LIMIT 1
+_WAITING: Final = """
+SELECT epoch, lane, first, last, digest, data FROM segments WHERE state = 'waiting' ORDER BY id
 """
-_NEWEST: Final = """
-SELECT epoch, lane, first, last, digest, data FROM segments
-WHERE state = 'waiting' ORDER BY id DESC LIMIT 1
-"""
+_OLDEST: Final = f"{_WAITING} LIMIT 1"
+_NEWEST: Final = f"{_WAITING} DESC LIMIT 1"
 _MARK: Final = """
 UPDATE segments SET state = ?, reason = ? WHERE digest = ? AND state = 'waiting'
 RETURNING epoch, lane, first, last, declares

@@ -35,7 +35,6 @@ _TIMESTAMP: Final = clark(SENSOR_DATA, "timestamp")
 
 _NUMERIC: Final = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
 _INTEGER: Final = re.compile(r"\s*[+-]?[0-9]+\s*")
-"""Matches integers as XML Schema writes them."""
 
 _BOOLEANS: Final = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
 _NOT_FLAGS: Final = frozenset(
@@ -120,7 +119,6 @@ _STACK_TRACE: Final = clark(EVENTLOG, "stackTrace")
 _TAG: Final = clark(EVENTLOG, "tag")
 
 _PLAIN_TEXT: Final = "xs:string"
-"""The default type of a `<tag/>` (XEP-0337)."""
 
 _ATTRIBUTE_TAGS: Final = (
     "timestamp",

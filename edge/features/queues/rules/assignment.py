@@ -113,7 +113,7 @@ def open_slots(
 
 
 class _Pool:
-    """Connected members of a queue, with their loads updated after each assignment."""
+    """Members whose loads change with each assignment."""
 
     def __init__(
         self,

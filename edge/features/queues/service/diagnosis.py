@@ -150,8 +150,6 @@ def _state(member: Subscriber, connected: Sequence[Attendance]) -> MemberState:
 
 
 class _Explainer:
-    """Explains in words why items of a queue are not delivered."""
-
     def __init__(
         self, queue: Overview, subscribers: Sequence[Subscriber], members: Members, moment: Moment
     ) -> None:

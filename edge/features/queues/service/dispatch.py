@@ -102,8 +102,6 @@ def _dispatch_page(context: Context, tx: Transaction, queue: Queue, size: int) -
 
 
 class _Page(NamedTuple):
-    """Planned assignments, with the items and members that were considered."""
-
     items: Sequence[Item]
     members: Sequence[ConnectedMember]
     assignments: Sequence[Assignment]

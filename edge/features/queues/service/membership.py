@@ -206,7 +206,7 @@ def _add_session(context: Context, tx: Transaction, sender: Sender) -> bool:
 
 
 def _take_node_items(context: Context, tx: Transaction, sender: Sender, loss: Loss) -> list[int]:
-    """Take back a session's items of queue nodes; return the numbers of their queues."""
+    """Return the numbers of the items' queues."""
     touched = []
     for item in queue_items.locked_by(tx, sender.full):
         if item.until is not None:

@@ -184,7 +184,6 @@ def _find(tx: Transaction, node: Node, item_id: str) -> tuple[Queue, Item]:
 
 
 def _check(tx: Transaction, sender: Sender, node: Node, item: Item, action: Action) -> Verdict:
-    """Return the verdict on a request; raises `QueueError` if the request is refused."""
     lock = Lock.NONE
     if item.state == "locked":
         lock = Lock.OWN if item.holder == sender.full else Lock.FOREIGN

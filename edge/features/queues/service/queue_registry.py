@@ -78,17 +78,12 @@ def remove_node(context: Context, tx: Transaction, node: Node) -> None:
         for member in members(tx, queue.id):
             membership.leave(context, tx, member, Loss.UNSUBSCRIBED)
         queues.remove(tx, queue.id)
-    _dead_letter_shared_items(context, tx, node)
-
-
-def _dead_letter_shared_items(context: Context, tx: Transaction, node: Node) -> None:
-    """Make the node's items in a share dead if a member of the share has no access to the node.
-    After the deletion, access cannot be checked."""
+    # After the deletion, access cannot be checked.
     may_subscribe = access_check(context, tx, node)
-    for queue in shares_matching(tx, node.name):
-        if all(map(may_subscribe, member_jids(tx, queue))):
+    for share in shares_matching(tx, node.name):
+        if all(map(may_subscribe, member_jids(tx, share))):
             continue
-        count = queue_items.dead_letter_node(tx, queue, node.name, "the node was deleted")
+        count = queue_items.dead_letter_node(tx, share, node.name, "the node was deleted")
         if count:
             event = NewEvent(
                 "message",
@@ -97,7 +92,7 @@ def _dead_letter_shared_items(context: Context, tx: Transaction, node: Node) -> 
                 value=float(count),
                 level="Warning",
                 text="a node was deleted, so its items in a shared subscription are dead",
-                tags={"queue": str(queue)},
+                tags={"queue": str(share)},
             )
             events.append(tx, events.SYSTEM, event)
 

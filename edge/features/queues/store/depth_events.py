@@ -8,7 +8,7 @@ are in another table: one more event reports that such a queue is empty, even af
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from edge.engine import events
@@ -139,11 +139,9 @@ def depths(tx: Transaction) -> list[Depth]:
 
 
 def _total(rows: Sequence[Depth]) -> Depth:
-    items, locked, delayed, dead, members = (
-        sum(figures) for figures in zip(*(row[2:7] for row in rows), strict=True)
-    )
+    counts = map(sum, zip(*(row[2:7] for row in rows), strict=True))
     oldest = min((row.oldest for row in rows if row.oldest is not None), default=None)
-    return Depth(0, OTHER, items, locked, delayed, dead, members, oldest)
+    return Depth._make((0, OTHER, *counts, oldest))
 
 
 def write_events(tx: Transaction, rows: Sequence[Depth]) -> None:
@@ -160,15 +158,11 @@ def write_events(tx: Transaction, rows: Sequence[Depth]) -> None:
     covered |= {row: unnamed if row.topic == OTHER else [] for row in rows if not row.queue}
     for row, queues in covered.items():
         parts = [throughput[queue] for queue in queues if queue in throughput]
+        total = _Throughput._make(map(sum, zip(_Throughput(0, 0, 0), *parts, strict=True)))
         tx.run(_ADD_REPORTED if row.depth else _REMOVE_REPORTED, (row.topic,))
         for queue in queues:
             tx.run(_CLEAR_THROUGHPUT, (queue,))
-        events.append(tx, events.SYSTEM, _event(row, _sum(parts), tx.now.service))
-
-
-def _sum(parts: Iterable[_Throughput]) -> _Throughput:
-    zero = _Throughput(0, 0, 0)
-    return _Throughput(*(sum(figures) for figures in zip(zero, *parts, strict=True)))
+        events.append(tx, events.SYSTEM, _event(row, total, tx.now.service))
 
 
 def _event(row: Depth, throughput: _Throughput, now: float) -> NewEvent:

@@ -139,9 +139,6 @@ class Lock(NamedTuple):
     until: float | None
 
 
-NO_LOCK: Final = (0, None, None, None, None)
-"""Values of `deliveries`, `subscription`, `holder`, `locked` and `until` for an unlocked item."""
-
 _COLUMNS: Final = ", ".join(("i.id", *(f"i.{name}" for name in Item._fields[1:])))
 
 ITEM: Final = f"SELECT {_COLUMNS} FROM main.queue_items AS i"  # noqa: S608 - of constants
@@ -331,7 +328,6 @@ def find(tx: Transaction, queue: int, item: str) -> Item | None:
 
 
 def _cached(tx: Transaction, queue: int) -> dict[str, Item]:
-    """Return the cached items of a queue, by ItemID."""
     cache: dict[int, dict[str, Item]] = tx.cache.setdefault(_ITEMS, {})
     found = cache.get(queue)
     if found is None:
@@ -360,14 +356,13 @@ def enqueue(tx: Transaction, queue: Queue, new: NewItem, lock: Lock | None = Non
     With a `lock` the item is stored as locked, with one delivery.
     """
     node, item, publisher, body, priority, due, expires = new
+    now, size, slot = tx.now, new.charge, _slot(queue, publisher)
     state = "ready" if due is None else "delayed"
+    locked: tuple[Any, ...] = (0, None, None, None, None)  # from `deliveries` to `until`
     if lock is not None:
         state = "locked"
-    now, size, slot = tx.now, new.charge, _slot(queue, publisher)
+        locked = 1, lock.subscription, lock.holder, now.service, lock.until
     values = (queue.id, node, item, publisher, state, priority, now.wall, now.service, due, expires)
-    locked = (
-        NO_LOCK if lock is None else (1, lock.subscription, lock.holder, now.service, lock.until)
-    )
     row = row_numbers.take(tx, "queue_items")
     unwritten = tx.unwritten(_ITEMS, _Unwritten, _write)
     unwritten.new.append((row, *values, slot, size, *locked))

@@ -16,7 +16,7 @@ from edge.features.queues.rules.assignment import (
 )
 from edge.features.queues.rules.diagnosis import ItemState, Members, MemberState, Reason, diagnose
 from edge.features.queues.rules.locks import Action, Lock, Role, Verdict, decide
-from edge.features.queues.rules.transitions import Kind, Loss, Outcome, diagram, kind, outcome
+from edge.features.queues.rules.transitions import Kind, Loss, Outcome, kind, outcome
 
 COMES_BACK = (Outcome.READY, Outcome.READY_FOR_ANOTHER)
 
@@ -54,17 +54,6 @@ def test_only_qos_1_items_of_shared_subscriptions_are_reassigned() -> None:
 
 def test_the_kind_of_an_item_depends_on_the_members_qos() -> None:
     assert [kind(qos) for qos in (None, 0, 1, 2)] == list(Kind)
-
-
-@pytest.mark.parametrize("of", Kind)
-def test_the_diagram_shows_each_loss(of: Kind) -> None:
-    text = diagram(of)
-    assert text.startswith("stateDiagram-v2\n    [*] --> ready\n")
-    shown = [loss for loss in Loss if f": {loss.value}" in text]
-    assert shown == ([] if of is Kind.SHARE_0 else list(Loss))
-    comes_back = of in (Kind.NODE, Kind.SHARE_1)
-    assert (f"locked --> ready: {Loss.UNLOCKED.value}" in text) is comes_back
-    assert ("too many deliveries" in text) is comes_back
 
 
 # Assignment
