@@ -90,7 +90,6 @@ _FIND: Final = f"{_COLUMNS} WHERE a.name = ?"
 _NAMES: Final = "SELECT name FROM accounts ORDER BY name"
 _STATUS: Final = "SELECT id, revoked IS NOT NULL, downgrade FROM main.accounts WHERE name = ?"
 _LOGIN: Final = "SELECT grant, revoked IS NOT NULL FROM accounts WHERE name = ?"
-_GRANT: Final = "SELECT grant FROM accounts WHERE name = ? AND revoked IS NULL"
 _WITHDRAW: Final = "UPDATE accounts SET grant = random() WHERE name = ?"
 _USABLE: Final = "SELECT id FROM accounts WHERE name = ? AND revoked IS NULL"
 _REVOKE: Final = """
@@ -204,8 +203,8 @@ def login_grant(tx: Transaction, name: str) -> int | None:
     ended. The number changes when the device is revoked, its logins are invalidated
     (`invalidate_logins`), or a new device gets the same name.
     """
-    row = tx.row(_GRANT, (name,))
-    return None if row is None else int(row[0])
+    found = login_account(tx, name)
+    return None if found is None or found.is_revoked else found.grant
 
 
 def invalidate_logins(tx: Transaction, name: str) -> None:

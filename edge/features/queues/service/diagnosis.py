@@ -150,13 +150,21 @@ def _state(member: Subscriber, connected: Sequence[Attendance]) -> MemberState:
 
 
 class _Explainer:
+    """Words for each reason why an item of a queue is not delivered."""
+
     def __init__(
         self, queue: Overview, subscribers: Sequence[Subscriber], members: Members, moment: Moment
     ) -> None:
         self._queue = queue
-        self._qos = {member.subscription: member.qos for member in subscribers}
         self._members = members
         self._moment = moment
+        qos = {member.subscription: member.qos for member in subscribers}
+        jids = _names([member.jid for member in members.states])
+        connected = [member for member in members.states if member.sessions]
+        levels = _names([f"{m.sessions[0]} (QoS {qos[m.subscription]})" for m in connected])
+        loads = _names([_load(member) for member in connected if member.accepts_qos])
+        stalled = _names([member.sessions[0] for member in connected if member.outbox_full])
+        laden = _names([member.sessions[0] for member in connected if member.too_many_bytes])
         self._explanations: dict[Reason, Callable[[Item], str]] = {
             Reason.LOCKED: self._locked,
             Reason.DELAYED: lambda item: f"delayed: ready {self._at(item.due)}",
@@ -164,12 +172,22 @@ class _Explainer:
             Reason.DEAD: lambda item: f"dead: {item.reason}",
             Reason.EXPIRED: lambda item: f"the time to live ended {self._at(item.expires)}",
             Reason.NO_MEMBER: lambda _item: "the queue has no subscribers",
-            Reason.UNKNOWN: self._unknown,
-            Reason.NOT_CONNECTED: self._not_connected,
-            Reason.QOS_UNSUPPORTED: self._qos_unsupported,
-            Reason.NO_ROOM: self._no_room,
-            Reason.OUTBOX_FULL: self._outbox_full,
-            Reason.TOO_MANY_BYTES: self._too_many_bytes,
+            Reason.UNKNOWN: lambda _item: (
+                f"it is not known which of the subscribers are connected: {jids}"
+            ),
+            Reason.NOT_CONNECTED: lambda _item: f"no subscriber is connected: {jids}",
+            Reason.QOS_UNSUPPORTED: lambda _item: (
+                f"no connected member has announced support for its subscription's QoS: {levels}"
+            ),
+            Reason.NO_ROOM: lambda _item: (
+                f"each connected member has as many items as it accepts: {loads}"
+            ),
+            Reason.OUTBOX_FULL: lambda _item: (
+                f"the outboxes of the members with room are full: {stalled}"
+            ),
+            Reason.TOO_MANY_BYTES: lambda _item: (
+                f"the items of these members have reached the limit unacknowledged_bytes: {laden}"
+            ),
             Reason.GIVEN_BACK: self._given_back,
             Reason.CHOSEN_MEMBER_BUSY: self._chosen_member_busy,
             Reason.BEHIND_OTHERS: lambda _item: "members have room, but other items go first",
@@ -193,41 +211,6 @@ class _Explainer:
         elif self._queue.node is None:
             text += ", not acknowledged yet"
         return f"{text}; delivery {item.deliveries} of {self._queue.max_deliveries + item.spared}"
-
-    def _unknown(self, _item: Item) -> str:
-        return f"it is not known which of the subscribers are connected: {self._all_names()}"
-
-    def _not_connected(self, _item: Item) -> str:
-        return f"no subscriber is connected: {self._all_names()}"
-
-    def _all_names(self) -> str:
-        return _names([member.jid for member in self._members.states])
-
-    def _qos_unsupported(self, _item: Item) -> str:
-        sessions = [
-            f"{member.sessions[0]} (QoS {self._qos[member.subscription]})"
-            for member in self._members.states
-            if member.sessions
-        ]
-        names = _names(sessions)
-        return f"no connected member has announced support for its subscription's QoS: {names}"
-
-    def _no_room(self, _item: Item) -> str:
-        loads = [
-            _load(member)
-            for member in self._members.states
-            if member.sessions and member.accepts_qos
-        ]
-        return f"each connected member has as many items as it accepts: {_names(loads)}"
-
-    def _outbox_full(self, _item: Item) -> str:
-        sessions = [member.sessions[0] for member in self._members.states if member.outbox_full]
-        return f"the outboxes of the members with room are full: {_names(sessions)}"
-
-    def _too_many_bytes(self, _item: Item) -> str:
-        sessions = [member.sessions[0] for member in self._members.states if member.too_many_bytes]
-        names = _names(sessions)
-        return f"the items of these members have reached the limit unacknowledged_bytes: {names}"
 
     def _given_back(self, item: Item) -> str:
         others = [
