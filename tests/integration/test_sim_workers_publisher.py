@@ -17,27 +17,21 @@ from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza
 PAYLOAD = ET.Element("{urn:x}job", {"n": "1"})
 
 
-class Answers:
-    """Answers each publication as it is told to, the last answer for ever; "" cuts."""
-
-    def __init__(self, certificate: Certificate, *answers: str) -> None:
-        self._answers = list(answers)
-        self.peer = ScriptedPeer(certificate, script=self._answer)
-
-    def _answer(self, stanza: Stanza) -> str:
-        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        if not answer:
-            self.peer.drop()
-            return ""
-        kind, _, condition = answer.partition("/")
-        return stanza.error(kind, condition) if condition else stanza.result()
-
-
 @asynccontextmanager
 async def publishing(
     certificate: Certificate, *answers: str
 ) -> AsyncIterator[tuple[Publisher, ScriptedPeer]]:
-    peer = Answers(certificate, *answers).peer
+    """Run a service that answers each publication as it is told to; "" cuts."""
+    left = list(answers)
+
+    def answer(stanza: Stanza) -> str:
+        kind, _, condition = left.pop(0).partition("/")
+        if not kind:
+            peer.drop()
+            return ""
+        return stanza.error(kind, condition) if condition else stanza.result()
+
+    peer = ScriptedPeer(certificate, script=answer)
     async with peer.running(), made(certificate, peer) as publisher, asyncio.timeout(10):
         yield publisher, peer
 
