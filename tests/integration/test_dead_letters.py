@@ -25,11 +25,6 @@ async def do(gateway: Gateway, *words: str) -> str:
     return await asyncio.to_thread(gateway.command, *words)
 
 
-def bury(gateway: Gateway, recipient: str) -> int:
-    with changing(gateway.folder) as tx:
-        return waiting.bury(tx, recipient=recipient, body=BODY, outbox=None)
-
-
 async def came(client: Client, tag: str) -> Element:
     """Return the next stanza of a kind; answer requests of the gateway with an error."""
     async with asyncio.timeout(SOON_S):
@@ -51,7 +46,8 @@ async def test_requeued_message_reaches_an_online_device(tmp_path: Path) -> None
     with gateway.run() as process:
         async with await log_in(port_of(process), gateway.ca, "valve", PASSWORD) as valve:
             valve.send("<presence/>")
-            row = bury(gateway, "valve")
+            with changing(gateway.folder) as tx:
+                row = waiting.bury(tx, recipient="valve", body=BODY, outbox=None)
             assert await do(gateway, "dead", "requeue", str(row)) == f"{row} is requeued\n"
             assert await do(gateway, "dead", "list") == ""
             await do(gateway, "device", "downgrade", "valve", "on")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 
-from edge.engine import events, meta
+from edge.engine import meta
 from edge.engine.database import Transaction
-from edge.engine.events import LOGS, NewEvent
 from edge.engine.service_time import Now
 from edge.features.eventlog.rules.epoch import Hardware
 from edge.features.eventlog.store import epochs
 from sync.segment import is_epoch
-from tests.helpers.store import EPOCH, WALL, delete_unsealed
+from tests.helpers.store import EPOCH, WALL
 
 
 def at(db: sqlite3.Connection, wall: int = WALL) -> Transaction:
@@ -54,17 +53,6 @@ def test_row_is_named_by_the_epoch_in_which_it_was_written(db: sqlite3.Connectio
         named = [epochs.epoch_of_row(seen, row) for row in (1, 7, 8, 9, 10, 1000)]
         assert named == [EPOCH, EPOCH, third, third, fourth, fourth]
     assert second < third
-
-
-def test_new_epoch_restarts_sequence_numbers(db: sqlite3.Connection) -> None:
-    tx = at(db)
-    events.append(tx, LOGS, NewEvent("log"))
-    delete_unsealed(tx, LOGS)
-    epochs.begin(tx, "restored")
-    events.append(tx, LOGS, NewEvent("log"))
-    assert events.unsealed(tx, LOGS) == 1
-    tx.run_before_commit()
-    assert [row.seq for row in events.read(tx, LOGS, 0, 10, 1000)] == [1]
 
 
 def test_hardware_is_recorded(db: sqlite3.Connection) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edge.engine import events, meta
 from edge.engine.database import Transaction
-from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
+from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, LaneStatus, NewEvent
 from edge.engine.service_time import Now
 from edge.features.eventlog.rules.eviction import EVICTION_DIVISOR, BacklogQuota, eviction_target
 from edge.features.eventlog.store import segments
@@ -56,6 +56,10 @@ def waiting(db: sqlite3.Connection) -> list[str]:
     return [data.decode().strip() for (data,) in rows]
 
 
+def status(db: sqlite3.Connection, lane: str = LOGS) -> LaneStatus:
+    return next(found for found in events.lane_status(at(db)) if found.lane == lane)
+
+
 def dropped(db: sqlite3.Connection) -> list[tuple[str, int, int, str]]:
     return db.execute("SELECT lane, first, last, reason FROM dropped ORDER BY 1, 2").fetchall()
 
@@ -88,16 +92,17 @@ def test_sealing_deletes_events_and_extends_the_chain(db: sqlite3.Connection) ->
     append(at(db, 8.0), LOGS, 2, EVENT)
     first = sealed(db, LOGS, 3)
     assert segments.seal(at(db), first)
-    (state,) = (state for state in events.lane_status(at(db)) if state.lane == LOGS)
+    state = status(db)
     assert (state.events, state.oldest) == (2, 8.0)
     assert state.bytes == 2 * (events.EVENT_OVERHEAD + 1)
     second = sealed(db, LOGS)
     assert second.previous == first.digest
     assert (second.first, second.last) == (4, 5)
     assert segments.seal(at(db), second)
-    (state,) = (state for state in events.lane_status(at(db)) if state.lane == LOGS)
+    state = status(db)
     assert (state.events, state.bytes, state.oldest) == (0, 0, None)
     assert db.execute("SELECT count(*) FROM event_batches").fetchone() == (0,)
+    assert seal(db, READINGS, 2).previous == bytes(32), "each lane has its chain"
 
 
 def test_outdated_draft_is_refused(db: sqlite3.Connection) -> None:
@@ -110,11 +115,6 @@ def test_outdated_draft_is_refused(db: sqlite3.Connection) -> None:
     assert events.unsealed(at(db), LOGS) == 2
 
 
-def test_lanes_have_separate_chains(db: sqlite3.Connection) -> None:
-    seal(db, LOGS, 3)
-    assert seal(db, READINGS, 2).previous == bytes(32)
-
-
 # Shipping
 
 
@@ -124,9 +124,7 @@ def test_oldest_segment_waits_until_acknowledged(db: sqlite3.Connection) -> None
     first, second = seal(db, LOGS, 2), seal(db, SYSTEM)
     segments.acknowledge(at(db), digest_of("unknown"), ROOM)
     for expected in (first, second):
-        found = segments.next_waiting(at(db))
-        assert found is not None
-        assert found == expected[:6]
+        assert segments.next_waiting(at(db)) == expected[:6]
         segments.acknowledge(at(db), expected.digest, ROOM)
     assert segments.next_waiting(at(db)) is None
 
@@ -148,9 +146,7 @@ def test_refused_segments_are_set_aside_within_a_quota(db: sqlite3.Connection) -
     assert not segments.set_aside(at(db), made[0].digest, "again", 25)
     rows = db.execute("SELECT first, state, reason FROM segments ORDER BY id").fetchall()
     assert rows == [(2, "aside", "other bytes"), (3, "aside", "other bytes"), (4, "waiting", None)]
-    found = segments.next_waiting(at(db))
-    assert found is not None
-    assert found.digest == made[3].digest
+    assert segments.next_waiting(at(db)) == made[3][:6]
 
 
 # The backlog's quota
@@ -306,18 +302,11 @@ def test_every_number_is_waiting_or_declared_once(work: list[tuple[str, int, int
                 sql = f"SELECT first, last FROM {table} WHERE lane = ?"  # noqa: S608 - two constants
                 for first, last in db.execute(sql, (lane,)):
                     numbers += range(first, last + 1)
-            (last,) = db.execute(
-                "SELECT last FROM lane_counters WHERE lane = ?", (lane,)
-            ).fetchone()
+            _sealed, last = events.last_numbers(at(db), lane)
             assert sorted(numbers) == list(range(1, last + 1))
 
 
 # Urgent events
-
-
-def urgent(db: sqlite3.Connection, lane: str = LOGS) -> float | None:
-    (found,) = (state.urgent for state in events.lane_status(at(db)) if state.lane == lane)
-    return found
 
 
 def log(db: sqlite3.Connection, service: float, *levels: str | None) -> None:
@@ -330,31 +319,31 @@ def log(db: sqlite3.Connection, service: float, *levels: str | None) -> None:
 def test_oldest_urgent_event_is_known_until_sealed(db: sqlite3.Connection) -> None:
     events.set_urgent(at(db), ["Error", "Alert"])
     log(db, 1.0, None, "Warning", "Critical")
-    assert urgent(db) is None
+    assert status(db).urgent is None
     log(db, 2.0, "Warning", "Error")
     log(db, 3.0, "Alert")
-    assert urgent(db) == 2.0
+    assert status(db).urgent == 2.0
     assert segments.seal(at(db), sealed(db, LOGS, 4))
-    assert urgent(db) == 2.0
+    assert status(db).urgent == 2.0
     assert segments.seal(at(db), sealed(db, LOGS, 1))
-    assert urgent(db) == 3.0
+    assert status(db).urgent == 3.0
     assert segments.seal(at(db), sealed(db, LOGS, 1))
-    assert urgent(db) is None
+    assert status(db).urgent is None
     log(db, 4.0, "Warning", "Debug")
-    assert urgent(db) is None
-    assert urgent(db, SYSTEM) is None
+    assert status(db).urgent is None
+    assert status(db, SYSTEM).urgent is None
 
 
 def test_urgent_levels_can_change(db: sqlite3.Connection) -> None:
     tx = at(db)
     log(db, 1.0, "Emergency")
-    assert urgent(db) is None
+    assert status(db).urgent is None
     for levels in (["Emergency"], ["Emergency"], []):
         events.set_urgent(tx, levels)
         assert meta.find_text(tx, "urgent levels") == json.dumps(levels)
     events.set_urgent(tx, ["Emergency"])
     log(db, 2.0, "Emergency")
-    assert urgent(db) == 2.0
+    assert status(db).urgent == 2.0
 
 
 # Reading segments

@@ -152,7 +152,7 @@ def test_members_of_a_share_that_get_nothing_are_named(
 ) -> None:
     gateway.tx(lambda tx: queue_rows.fill(tx, queue_rows.share(tx)))
     member = gateway.tx(lambda tx: queue_rows.join(tx, first(tx), qos=2))
-    found, text = diagnosed(gateway, "one", [connected(member, **flag)])
+    found, text = diagnosed(gateway, "one", [connected(member, FIRST, 0, **flag)])
     assert (found, text.partition(": ")[2]) == (reason, name)
 
 

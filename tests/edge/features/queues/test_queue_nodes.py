@@ -120,19 +120,6 @@ def test_a_delivery_has_the_payload_and_locks_the_item_for_the_session(gateway: 
     assert gateway.count("SELECT holder FROM queue_items") == ONE
 
 
-@pytest.mark.parametrize("type_", ["set", "get"])
-@pytest.mark.parametrize("ns", [QUEUEING, "urn:xmpp:queueing:0"])
-def test_an_unlocked_item_goes_to_another_worker(gateway: Gateway, type_: str, ns: str) -> None:
-    subscribe_worker(gateway, ONE, requests=3)
-    subscribe_worker(gateway, TWO, requests=3)
-    publish(gateway, "a")
-    assert deliveries(gateway, ONE) == ["a"]
-    reply = unlock(gateway, ONE, "a", type_, ns)
-    assert (reply.type, reply.payload) == ("result", None)
-    assert messages(gateway, ONE) == [Received("unlock", "a")]
-    assert messages(gateway, TWO) == [Received("item", "a", 1)]
-
-
 def test_an_unlocked_item_waits_for_another_worker_and_blocks_nothing(gateway: Gateway) -> None:
     subscribe_worker(gateway, ONE, requests=1)
     subscribe_worker(gateway, TWO, requests=1)
