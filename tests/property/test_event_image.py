@@ -178,6 +178,11 @@ class EventImage(RuleBasedStateMachine):
         event = _completed(append)
         lanes[append.lane].add(event, self.service, urgent=event.level in self.levels)
 
+    def append(self, tx: Transaction, lanes: dict[str, Lane], *appends: Append) -> None:
+        for append in appends:
+            Unit([append], False, False)(tx)
+            self.store(lanes, append)
+
     @rule(units=st.lists(UNITS, max_size=4), end=ENDS)
     def group(self, units: list[Unit], end: End) -> None:
         """Run units in memory, those that need the database afterwards, and commit."""
@@ -242,13 +247,9 @@ class EventImage(RuleBasedStateMachine):
 
         def unit(tx: Transaction, lanes: dict[str, Lane]) -> None:
             before, after = around
-            for append in before:
-                Unit([append], False, False)(tx)
-                self.store(lanes, append)
+            self.append(tx, lanes, *before)
             self.seal_some(tx, lanes, lane, count)
-            for append in after:
-                Unit([append], False, False)(tx)
-                self.store(lanes, append)
+            self.append(tx, lanes, *after)
 
         self.work(end, unit)
 
@@ -265,8 +266,7 @@ class EventImage(RuleBasedStateMachine):
                     pass
                 lanes[lane] = Lane()
             epochs.begin(tx, "restored")
-            Unit([first], False, False)(tx)
-            self.store(lanes, first)
+            self.append(tx, lanes, first)
 
         self.work(end, unit)
 
@@ -283,8 +283,7 @@ class EventImage(RuleBasedStateMachine):
         self.service += 1.0
         now = Now(self.service, WALL, True)
         with closing(database.connect(self.path)) as db, database.transaction(db, now) as tx:
-            Unit([append], False, False)(tx)
-        self.store(self.lanes, append)
+            self.append(tx, self.lanes, append)
 
     @invariant()
     def the_rows_are_what_was_committed(self) -> None:
@@ -304,8 +303,7 @@ class EventImage(RuleBasedStateMachine):
             fresh = events._lanes(Transaction(self.db, Now(0.0, 0, True)))
             image = self.cache["lanes"]
             for lane in LANES:
-                names = ("lane", "last", "sealed", "total", "unwritten", "urgent")
-                for name in names:
+                for name in ("lane", "last", "sealed", "total", "unwritten", "urgent"):
                     assert getattr(image[lane], name) == getattr(fresh[lane], name)
 
     def teardown(self) -> None:

@@ -24,7 +24,7 @@ from tests.helpers import pubsub
 from tests.helpers import queue_nodes as helper
 from tests.helpers.pubsub import element, send_request
 from tests.helpers.pubsub_image import RehearsingGateway
-from tests.helpers.queue_nodes import NODE, OWNER, Received
+from tests.helpers.queue_nodes import NODE, OWNER
 from tests.helpers.store import DOMAIN, new_database
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
@@ -62,15 +62,13 @@ class QueueMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.gateway = RehearsingGateway(new_database(Path(self.folder.name)), LIMITS)
         self.policy = policy
-        for full in (OWNER, *PUBLISHERS, ALONE[0], ALONE[1], ALONE[2], PAIR[0]):
+        for full in (OWNER, *PUBLISHERS, *ALONE, PAIR[0]):
             self.gateway.add(full.partition("@")[0])
-        config = {"queue_policy": policy.value, "queue_max_deliveries": str(deliveries)}
         for full in (OWNER, *PUBLISHERS):
             self.gateway.bind(full)
-        pubsub.create(
-            self.gateway, OWNER, NODE, queueing="1", publish_model="open",
-            queue_lock_timeout="60", **config,
-        )  # fmt: skip
+        config = {"queueing": "1", "publish_model": "open", "queue_lock_timeout": "60"}
+        config |= {"queue_policy": policy.value, "queue_max_deliveries": str(deliveries)}
+        pubsub.create(self.gateway, OWNER, NODE, **config)
         self.max_deliveries = deliveries
         self.requests = dict(zip((*ALONE, f"pair@{DOMAIN}"), requests, strict=True))
         self.believes: dict[str, set[str]] = {full: set() for full in WORKERS}
@@ -108,9 +106,8 @@ class QueueMachine(RuleBasedStateMachine):
             self.receive()
         if full in PAIR:
             self.gateway.send(full, "<presence/>")
-        helper.subscribe_worker(
-            self.gateway, full, self.requests[self.subscribed_jid(full)], self.subscribed_jid(full)
-        )
+        jid = self.subscribed_jid(full)
+        helper.subscribe_worker(self.gateway, full, self.requests[jid], jid)
 
     @rule(full=st.sampled_from(WORKERS))
     def bind(self, full: str) -> None:
@@ -166,9 +163,8 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(full=st.sampled_from(WORKERS))
     def unsubscribe(self, full: str) -> None:
         if self.is_attached(full):
-            send_request(
-                self.gateway, full, element("unsubscribe", node=NODE, jid=self.subscribed_jid(full))
-            )
+            jid = self.subscribed_jid(full)
+            send_request(self.gateway, full, element("unsubscribe", node=NODE, jid=jid))
 
     @rule(seconds=st.integers(1, 70))
     def wait(self, seconds: int) -> None:
@@ -216,7 +212,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def check_no_item_lost_or_duplicated(self, rows: list[Row]) -> None:
         assert Counter(row.item for row in rows) == Counter(self.published - self.deleted)
-        (items, size), (all_items, all_bytes), really = (
+        of_queue, of_all, really = (
             self.gateway.connection.execute(sql).fetchone()
             for sql in (
                 "SELECT items, bytes FROM queues",
@@ -224,7 +220,7 @@ class QueueMachine(RuleBasedStateMachine):
                 "SELECT count(*), coalesce(sum(bytes), 0) FROM queue_items",
             )
         )
-        assert really == (items, size) == (all_items, all_bytes)
+        assert really == of_queue == of_all
         for row in rows:
             assert row.state != "dead" or row.deliveries >= self.max_deliveries
 
@@ -308,16 +304,12 @@ class QueueMachine(RuleBasedStateMachine):
         """Let workers receive their messages; detached ones receive them later."""
         for full in WORKERS:
             if self.is_attached(full):
-                for message in self.messages(full):
+                for message in helper.messages(self.gateway, full):
                     if message.kind == "item":
                         assert message.id not in self.believes[full]
                         self.believes[full].add(message.id)
                     else:
                         self.believes[full].discard(message.id)
-
-    def messages(self, full: str) -> list[Received]:
-        found = helper.messages(self.gateway, full)
-        return [one for one in found if one.kind in ("item", "retract", "unlock")]
 
     def drain(self) -> None:
         """Let the workers complete all items, and check that none is stuck."""

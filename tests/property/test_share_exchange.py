@@ -132,8 +132,8 @@ class Shares(RuleBasedStateMachine):
                 self.gateway.send(self.full(user), answer)
 
     def refuse(self, user: str, how: str) -> str:
-        one = self.pending[user].popleft()
-        return error_result(one, how, "resource-constraint" if how == "wait" else "not-allowed")
+        condition = "resource-constraint" if how == "wait" else "not-allowed"
+        return error_result(self.pending[user].popleft(), how, condition)
 
     @rule()
     def crash(self) -> None:
@@ -209,11 +209,8 @@ class Shares(RuleBasedStateMachine):
 
     @invariant()
     def check_losses_are_counted(self) -> None:
-        gone = sum(
-            round(event.value or 0)
-            for event in self.gateway.events()
-            if event.name in ("share_ended", "share_lost")
-        )
+        ends = [e for e in self.gateway.events() if e.name in ("share_ended", "share_lost")]
+        gone = sum(round(event.value or 0) for event in ends)
         dead_letters = self.gateway.count("SELECT count(*) FROM dead")
         kept = {item for item, _state in item_states(self.gateway)}
         in_flight = self.gateway.count("SELECT count(*) FROM temp.under_way WHERE kind = 'share'")

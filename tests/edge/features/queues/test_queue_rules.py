@@ -105,11 +105,8 @@ def test_sticky_assigns_all_items_to_the_favourite_while_it_is_connected() -> No
     assert pairs(assign(ready(1, 2), members, Policy.STICKY, 1)) == [(1, 1)]
     assert pairs(assign(ready(1, 2), members, Policy.STICKY, 9)) == [(1, 2), (2, 2)]
     assert pairs(assign(ready(1), [member(1, in_flight=2)], Policy.STICKY)) == []
-
-
-def test_sticky_assigns_what_the_favourite_gave_back_to_another_member() -> None:
-    item = ReadyItem(1, "p@gw.example/p", member(1).session)
-    assert pairs(assign([item], [member(1), member(2)], Policy.STICKY, 1)) == [(1, 2)]
+    given_back = ReadyItem(1, "p@gw.example/p", member(1).session)
+    assert pairs(assign([given_back], [member(1), member(2)], Policy.STICKY, 1)) == [(1, 2)]
 
 
 def test_by_hash_each_publisher_has_one_member_and_all_members_have_publishers() -> None:
