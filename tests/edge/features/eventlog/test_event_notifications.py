@@ -86,7 +86,7 @@ def notified(tmp_path: Path) -> NotifiedGateway:
 def test_notification_has_all_details_of_the_event(notified: NotifiedGateway) -> None:
     tags = {"destination": VALVE_BARE, "msgId": "m'1", "attempts": "10"}
     event = NewEvent("message", PUMP, name="dead", level="Error", text="it <failed>", qos=2)
-    notified.log_events(event._replace(tags=tags))
+    notified.log_events(event._replace(value=61.5, unit="°C", tags=tags))
     (send,) = notified.sends(VALVE)
     message = read_element(send.stanza)
     assert message.attrib == {
@@ -110,9 +110,11 @@ def test_notification_has_all_details_of_the_event(notified: NotifiedGateway) ->
     }
     first = log[0]
     assert first.tag == f"{{{EVENTLOG}}}message"
-    assert first.text == f"dead: a message from {PUMP} to {VALVE_BARE} (it <failed>)"
+    assert first.text == f"dead: a message from {PUMP} to {VALVE_BARE}: 61.5 °C (it <failed>)"
     assert message.findtext("{jabber:client}body") == first.text
     assert tags_of(log) == [
+        ("value", "61.5", "xs:double"),
+        ("unit", "°C", "xs:string"),
         ("qos", "2", "xs:int"),
         ("destination", VALVE_BARE, "xs:string"),
         ("msgId", "m'1", "xs:string"),
@@ -159,12 +161,6 @@ def test_notification_says_what_happened_to_which_object(
     notified.log_events(event._replace(level="Warning"))
     (log,) = notified.received_logs()
     assert (log.get("object"), log.get("subject"), log[0].text) == (object_, subject, text)
-
-
-def test_value_and_unit_are_tags(notified: NotifiedGateway) -> None:
-    notified.log_events(WARNING._replace(value=61.5, unit="°C"))
-    (log,) = notified.received_logs()
-    assert tags_of(log) == [("value", "61.5", "xs:double"), ("unit", "°C", "xs:string")]
 
 
 @pytest.mark.parametrize("level", list(LEVELS)[1:])
