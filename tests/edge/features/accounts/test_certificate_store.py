@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from edge.engine.service_time import DAY_MS
@@ -28,29 +30,21 @@ def owner(gateway: Gateway, which: str) -> str | None:
     return gateway.tx(lambda tx: certificates.find_owner(tx, digest_of(which)))
 
 
-def expiring(gateway: Gateway, days: int = 30) -> list[str]:
+def expiring(gateway: Gateway) -> list[str]:
     now = gateway.clock().wall
-    return [
-        found.name for found in gateway.tx(lambda tx: certificates.find_expiring(tx, now, days))
-    ]
+    found = gateway.tx(lambda tx: certificates.find_expiring(tx, now, 30))
+    return [device.name for device in found]
 
 
-def test_certificate_belongs_to_its_device(gateway: Gateway) -> None:
-    issue(gateway, "pump1", "a")
-    issue(gateway, "pump1", "b")
-    issue(gateway, "pump2", "c")
-    owners = [owner(gateway, which) for which in "abcd"]
-    assert owners == ["pump1", "pump1", "pump2", None]
-
-
-def test_revoked_certificate_has_no_owner(gateway: Gateway) -> None:
-    issue(gateway, "pump1", "a")
-    issue(gateway, "pump2", "b")
+def test_certificate_belongs_to_its_device_until_it_is_revoked(gateway: Gateway) -> None:
+    for name, which in (("pump1", "a"), ("pump1", "b"), ("pump2", "c")):
+        issue(gateway, name, which)
+    assert [owner(gateway, which) for which in "abcd"] == ["pump1", "pump1", "pump2", None]
     revoked = [gateway.tx(lambda tx: certificates.revoke(tx, "pump1")) for _ in range(2)]
-    assert revoked == [1, 0]
-    assert [owner(gateway, which) for which in "ab"] == [None, "pump2"]
-    (entry,) = gateway.tx(certificates.list_revoked)
-    assert entry == ("a", gateway.clock().wall)
+    assert revoked == [2, 0]
+    assert [owner(gateway, which) for which in "abc"] == [None, None, "pump2"]
+    now = gateway.clock().wall
+    assert gateway.tx(certificates.list_revoked) == [("a", now), ("b", now)]
 
 
 def test_certificate_of_a_revoked_device_has_no_owner_until_restored(gateway: Gateway) -> None:
@@ -61,9 +55,7 @@ def test_certificate_of_a_revoked_device_has_no_owner_until_restored(gateway: Ga
     assert owner(gateway, "a") == "pump1"
 
 
-def test_certificate_of_a_removed_device_has_no_owner_even_with_a_successor(
-    gateway: Gateway,
-) -> None:
+def test_certificate_of_a_removed_device_has_no_owner(gateway: Gateway) -> None:
     issue(gateway, "pump1", "a")
     gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
     gateway.add("pump1")
@@ -141,8 +133,6 @@ def test_latest_expiry_of_each_device(gateway: Gateway) -> None:
 
 
 def test_revocation_list_numbers_rise(gateway: Gateway) -> None:
-    def number(least: int) -> int:
-        return gateway.tx(lambda tx: certificates.next_crl_number(tx, least))
-
-    numbers = [number(least) for least in (1_700_000_000, 1_700_000_000, 5, 1_800_000_000)]
+    given = (1_700_000_000, 1_700_000_000, 5, 1_800_000_000)
+    numbers = [gateway.tx(partial(certificates.next_crl_number, least=least)) for least in given]
     assert numbers == [1_700_000_000, 1_700_000_001, 1_700_000_002, 1_800_000_000]
