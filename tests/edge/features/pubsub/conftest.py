@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from edge.config.limits import Limits
@@ -14,18 +12,37 @@ from tests.helpers.store import Gateway, MakeGateway
 
 
 @pytest.fixture
-def build(make_gateway: MakeGateway) -> Callable[..., Gateway]:
-    """A function that builds a gateway with some limits and uplink topics.
+def build_empty(make_gateway: MakeGateway) -> MakeGateway:
+    """A function that builds a gateway without nodes, with some limits and options.
 
-    Nodes below `auto/` are auto-created. The pump owns `NODE`, which is open to all.
+    The devices are those of `people`; the valve is available.
     """
 
-    def build(*, topics: tuple[str, ...] = (), **limits: float) -> Gateway:
-        limits_ = Limits(**limits)  # type: ignore[arg-type]
-        gateway = make_gateway(limits_, pubsub=Pubsub(auto_create=["auto/#"]), topics=topics)
+    def build(
+        *, pubsub: Pubsub | None = None, topics: tuple[str, ...] = (), **limits: float
+    ) -> Gateway:
+        gateway = make_gateway(Limits(**limits), pubsub=pubsub, topics=topics)  # type: ignore[arg-type]
         provision(gateway)
         make_available(gateway, VALVE)
+        return gateway
+
+    return build
+
+
+@pytest.fixture
+def build(build_empty: MakeGateway) -> MakeGateway:
+    """The same, but nodes below `auto/` are auto-created, and the pump owns `NODE`, which is open
+    to all."""
+
+    def build(**options: object) -> Gateway:
+        gateway = build_empty(pubsub=Pubsub(auto_create=["auto/#"]), **options)
         create(gateway, PUMP, NODE, publish_model="open")
         return gateway
 
     return build
+
+
+@pytest.fixture
+def gateway(build_empty: MakeGateway) -> Gateway:
+    """A gateway without nodes, with default limits."""
+    return build_empty()
