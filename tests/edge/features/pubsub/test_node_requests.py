@@ -7,11 +7,10 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from edge.config.limits import Limits
 from edge.features.pubsub.rules.node_config import OPTIONS
 from edge.features.pubsub.store import nodes
 from edge.features.pubsub.store.nodes import Node
-from tests.helpers.people import PUMP, UNTRUSTED, VALVE, add_contact, make_available, provision
+from tests.helpers.people import PUMP, UNTRUSTED, VALVE, VALVE_BARE, add_contact
 from tests.helpers.pubsub import (
     EVENT,
     FORM,
@@ -34,14 +33,8 @@ from tests.helpers.store import Gateway, MakeGateway, Reply, read_element
 
 CANCEL: Final = f"<x xmlns='{FORM}' type='cancel'/>"
 INVALID_CONFIG: Final = ("modify", "not-acceptable", "")
+UNSUPPORTED_MODEL: Final = ("modify", "not-acceptable", "unsupported-access-model")
 BAD_REQUEST: Final = ("modify", "bad-request", "")
-
-
-@pytest.fixture
-def gateway(gateway: Gateway) -> Gateway:
-    """A gateway on which the pump may create nodes and the valve is available."""
-    make_available(gateway, VALVE)
-    return gateway
 
 
 def stored(gateway: Gateway, name: str) -> Node:
@@ -54,13 +47,12 @@ def node_config(**values: str | list[str]) -> str:
     return form("node_config", values)
 
 
-def configure(gateway: Gateway, node: str, **values: str) -> Reply:
-    content = element("configure", node_config(**values), node=node)
-    return send_request(gateway, PUMP, content, ns=OWNER)
-
-
 def owner_request(gateway: Gateway, name: str, node: str, content: str = "") -> Reply:
     return send_request(gateway, PUMP, element(name, content, node=node), ns=OWNER)
+
+
+def configure(gateway: Gateway, node: str, **values: str) -> Reply:
+    return owner_request(gateway, "configure", node, node_config(**values))
 
 
 def publish_all(gateway: Gateway, node: str, *ids: str) -> None:
@@ -89,15 +81,10 @@ def test_create_a_node(gateway: Gateway) -> None:
     assert (node.owner, node.config.queueing) == ("pump1@gw.example", False)
 
 
-def test_create_an_instant_node(gateway: Gateway) -> None:
-    names = set()
-    for _ in range(2):
-        payload = send_request(gateway, PUMP, "<create/>").content
-        assert payload[0].tag == f"{{{PUBSUB}}}create"
-        names.add(payload[0].get("node", ""))
-    assert len(names) == 2
-    for name in names:
-        assert stored(gateway, name).owner == "pump1@gw.example"
+def test_create_instant_nodes(gateway: Gateway) -> None:
+    found = [send_request(gateway, PUMP, "<create/>").content[0] for _ in range(2)]
+    assert {one.tag for one in found} == {f"{{{PUBSUB}}}create"}
+    assert len({stored(gateway, one.attrib["node"]).id for one in found}) == 2
 
 
 def test_create_and_configure_a_queue(gateway: Gateway) -> None:
@@ -130,11 +117,7 @@ def test_create_with_an_empty_configuration_uses_the_defaults(
         ("b", "<configure><a/><b/></configure>", BAD_REQUEST),
         ("b", element("configure", form("publish-options", {})), BAD_REQUEST),
         ("b", element("configure", node_config(colour="red")), INVALID_CONFIG),
-        (
-            "b",
-            element("configure", node_config(access_model="authorize")),
-            ("modify", "not-acceptable", "unsupported-access-model"),
-        ),
+        ("b", element("configure", node_config(access_model="authorize")), UNSUPPORTED_MODEL),
     ],
 )
 def test_invalid_requests_create_nothing(
@@ -149,10 +132,8 @@ def test_an_untrusted_account_creates_nothing(gateway: Gateway) -> None:
     assert refusal(gateway, UNTRUSTED, element("create", node="a")) == ("auth", "forbidden", "")
 
 
-def test_nodes_are_limited_and_a_refusal_is_logged(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway(Limits(nodes=3, nodes_per_account=2))
-    provision(gateway)
-    gateway.bind(VALVE)
+def test_nodes_are_limited_and_a_refusal_is_logged(build_empty: MakeGateway) -> None:
+    gateway = build_empty(nodes=3, nodes_per_account=2)
     error = ("wait", "resource-constraint", "max-nodes-exceeded")
     for name in ("a", "b"):
         create(gateway, PUMP, name)
@@ -177,15 +158,15 @@ def test_an_owner_gets_the_configuration_form(gateway: Gateway) -> None:
     assert (configuration.get("node"), configuration[0].get("type")) == ("a", "form")
     assert set(values(configuration)) == {option.field for option in OPTIONS}
     assert values(configuration)["title"] == "Boiler"
-    fields = {field.get("var"): field for field in configuration[0]}
-    for name, type_ in (
-        ("queueing", "boolean"),
-        ("access_model", "list-single"),
-        ("max_items", "text-single"),
-        ("title", "text-single"),
-        ("roster_groups_allowed", "text-multi"),
-    ):
-        assert fields[f"pubsub#{name}"].get("type") == type_
+    fields = {field.get("var", ""): field for field in configuration[0]}
+    types = {name.partition("#")[2]: field.get("type") for name, field in fields.items()}
+    names = ("queueing", "access_model", "max_items", "roster_groups_allowed")
+    assert [types[name] for name in names] == [
+        "boolean",
+        "list-single",
+        "text-single",
+        "text-multi",
+    ]
     assert len(fields["pubsub#access_model"].findall(f"{{{FORM}}}option")) == 4
 
 
@@ -206,14 +187,26 @@ def test_options_that_are_not_in_the_form_stay(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(
-    ("type_", "name"),
-    [("get", "configure"), ("set", "configure"), ("set", "delete"), ("set", "purge")],
+    ("type_", "name", "content"),
+    [
+        ("get", "configure", ""),
+        ("set", "configure", node_config()),
+        ("set", "delete", ""),
+        ("set", "purge", ""),
+        ("get", "affiliations", ""),
+        ("set", "affiliations", element("affiliation", jid=VALVE_BARE, affiliation="owner")),
+        ("get", "subscriptions", ""),
+        (
+            "set",
+            "subscriptions",
+            element("subscription", jid=VALVE_BARE, subscription="subscribed"),
+        ),
+    ],
 )
 def test_requests_of_owners_need_a_node_and_its_owner(
-    gateway: Gateway, type_: str, name: str
+    gateway: Gateway, type_: str, name: str, content: str
 ) -> None:
     create(gateway, PUMP, "a")
-    content = node_config() if (type_, name) == ("set", "configure") else ""
 
     def refuse(node: str | None, full: str = PUMP) -> tuple[str, str, str]:
         return refusal(gateway, full, element(name, content, node=node), type_, OWNER)
@@ -263,8 +256,7 @@ def test_only_an_empty_node_becomes_a_queue_or_stops_being_one(gateway: Gateway)
     assert configure(gateway, "a", queueing="0").error == refused
     owner_request(gateway, "purge", "a")
     name_in_xep_0254 = "{urn:xmpp:pubsub:queueing:0}queueing"
-    field = element("field", "<value>0</value>", var=name_in_xep_0254)
-    submitted = element("x", field, xmlns=FORM, type="submit")
+    submitted = form("node_config", {"queueing": "0"}).replace("pubsub#queueing", name_in_xep_0254)
     assert owner_request(gateway, "configure", "a", submitted).type == "result"
     assert gateway.count("SELECT count(*) FROM queues") == 0
     publish_all(gateway, "a", "1")
@@ -311,11 +303,11 @@ def test_delete_a_node_with_all_that_belongs_to_it(gateway: Gateway) -> None:
     assert (row.kind, row.topic, row.value) == ("node", "a", 1.0)
 
 
-def test_a_node_may_be_deleted_without_a_notification(gateway: Gateway) -> None:
-    create(gateway, PUMP, "a", notify_delete="0")
+def test_a_node_may_be_deleted_or_purged_without_a_notification(gateway: Gateway) -> None:
+    create(gateway, PUMP, "a", notify_delete="0", notify_retract="0")
     subscribe(gateway, VALVE, "a", VALVE)
-    gateway.elements(VALVE)
-    assert owner_request(gateway, "delete", "a").type == "result"
+    for name in ("purge", "delete"):
+        assert owner_request(gateway, name, "a").type == "result"
     assert gateway.elements(VALVE) == []
 
 
@@ -392,7 +384,7 @@ def test_rosters_of_owners_give_access(gateway: Gateway) -> None:
     assert refuse("closed") == ("cancel", "not-allowed", "closed-node")
     for node in ("seen", "crew"):
         affiliate(gateway, PUMP, node, lamp="owner")  # which has neither an account nor a roster
-    add_contact(gateway, "pump1", "valve@gw.example", "from")
+    add_contact(gateway, "pump1", VALVE_BARE, "from")
     assert subscribe(gateway, VALVE, "seen", VALVE).type == "result"
     assert refuse("crew") == not_in_group
     gateway.tx(lambda tx: tx.run("UPDATE roster SET groups = '[\"crew\"]'"))
