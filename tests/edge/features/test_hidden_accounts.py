@@ -98,9 +98,7 @@ KINDS: Final = sorted({what.partition(" ")[0] for what in SENT})
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_untrusted_sender_gets_the_same_answer_for_every_account(
-    gateway: Gateway, kind: str
-) -> None:
+def test_untrusted_sender_gets_one_answer_for_all_accounts(gateway: Gateway, kind: str) -> None:
     for what in (what for what in SENT if what.startswith(kind)):
         answers = {name: answers_to(gateway, UNTRUSTED, name, what) for name in NAMES}
         assert all(answer == answers["w-never"] for answer in answers.values()), (what, answers)

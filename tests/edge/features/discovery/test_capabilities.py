@@ -142,7 +142,7 @@ def test_session_has_one_query_at_a_time(learning: LearningGateway) -> None:
 
 
 @pytest.mark.parametrize("presence", [None, "<presence type='unavailable'/>", -1])
-def test_ineligible_session_gets_no_messages(
+def test_ineligible_session_gets_nothing(
     learning: LearningGateway, presence: str | int | None
 ) -> None:
     if presence is None:
@@ -361,7 +361,7 @@ def test_verified_hashes_are_limited_to_the_recently_used(tmp_path: Path) -> Non
     assert [is_queried("a"), is_queried("c"), is_queried("b")] == [False, False, True]
 
 
-def test_session_that_does_not_know_its_node_is_queried_for_all_features(
+def test_session_that_does_not_know_its_node_is_queried_without_it(
     learning: LearningGateway,
 ) -> None:
     learning.send(PUMP, caps("v"))

@@ -124,9 +124,7 @@ def test_an_answer_is_limited_in_bytes_and_pages_return_all_items(gateway: Gatew
         (element("items", node="transient"), ("feature-not-implemented", "unsupported")),
     ],
 )
-def test_an_invalid_retrieval_is_refused(
-    gateway: Gateway, content: str, conditions: tuple[str, str]
-) -> None:
+def test_invalid_retrieval(gateway: Gateway, content: str, conditions: tuple[str, str]) -> None:
     create(gateway, PUMP, "shut", access_model="whitelist")
     create(gateway, PUMP, "work", queueing="1")
     create(gateway, PUMP, "transient", persist_items="0")
@@ -187,9 +185,7 @@ def test_a_publisher_deletes_its_own_items_and_an_owner_all(gateway: Gateway) ->
         ),
     ],
 )
-def test_an_invalid_deletion_is_refused(
-    gateway: Gateway, content: str, conditions: tuple[str, str]
-) -> None:
+def test_invalid_deletion(gateway: Gateway, content: str, conditions: tuple[str, str]) -> None:
     create(gateway, PUMP, "transient", persist_items="0")
     assert refusal(gateway, PUMP, content)[1:] == conditions
 

@@ -104,9 +104,7 @@ def test_elements_about_the_message_are_ignored(gateway: Gateway, level: int) ->
         f"<item xmlns='{PUBSUB}' id='{'x' * 257}'/>",
     ],
 )
-def test_a_message_without_one_item_is_refused_or_becomes_a_dead_letter(
-    gateway: Gateway, content: str
-) -> None:
+def test_a_message_without_one_item_is_refused_or_kept_dead(gateway: Gateway, content: str) -> None:
     assert error_of(send(gateway, 0, content)) == ("modify", "not-acceptable")
     for level in (1, 2):
         reply = send(gateway, level, content)
@@ -117,9 +115,7 @@ def test_a_message_without_one_item_is_refused_or_becomes_a_dead_letter(
 
 
 @LEVELS
-def test_an_item_that_does_not_fit_the_node_becomes_a_dead_letter(
-    gateway: Gateway, level: int
-) -> None:
+def test_an_item_that_does_not_fit_its_node_is_kept_dead(gateway: Gateway, level: int) -> None:
     create(gateway, PUMP, "typed", type="urn:example:other")
     send(gateway, level, reading(1), "typed")
     assert stored_ids(gateway, PUMP, "typed") == []

@@ -95,9 +95,7 @@ def test_create_and_configure_a_queue(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("content", ["", CANCEL])
-def test_create_with_an_empty_configuration_uses_the_defaults(
-    gateway: Gateway, content: str
-) -> None:
+def test_an_empty_configuration_has_the_defaults(gateway: Gateway, content: str) -> None:
     xml = element("create", node="b") + element("configure", content)
     assert send_request(gateway, PUMP, xml).type == "result"
     assert stored(gateway, "b").config.max_items == 20

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
+from xml.etree.ElementTree import Element
 
 import pytest
 from msgspec.structs import replace
@@ -12,7 +12,9 @@ from edge.features.pubsub.rules.node_config import DEFAULT
 from tests.helpers.people import PUMP, UNTRUSTED, VALVE, VALVE_BARE, make_available
 from tests.helpers.pubsub import (
     NODE,
+    OWNER,
     PUBSUB,
+    affiliate,
     create,
     element,
     error_of,
@@ -27,22 +29,22 @@ from tests.helpers.pubsub import (
     refusal,
     request_xml,
     retrieve,
+    send_request,
     stored_ids,
     subid,
     subscribe,
 )
 from tests.helpers.pubsub_image import caches_equal_rows
-from tests.helpers.store import Gateway
+from tests.helpers.qos_devices import make_eligible, take_requests
+from tests.helpers.store import Gateway, MakeGateway
 
 LARGE: Final = f"<x xmlns='urn:x'>{'y' * 40_000}</x>"
+RATE: Final = "<rate xmlns=''/>"
 FULL: Final = ("wait", "resource-constraint")
-
-Build = Callable[..., Gateway]
 
 
 @pytest.fixture
-def gateway(build: Build) -> Gateway:
-    """A gateway with the default limits, on which the pump owns a node that is open to all."""
+def gateway(build: MakeGateway) -> Gateway:
     return build()
 
 
@@ -54,11 +56,9 @@ def publish_request(*items: str, node: str | None = NODE, **options: str) -> str
 
 
 def test_an_item_for_subscribers_is_published_without_statements(
-    build: Build, monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gateway = build()
-    make_available(gateway, VALVE)
-    assert subscribe(gateway, VALVE, NODE, VALVE_BARE).type == "result"
+    assert subscribe(gateway, VALVE, NODE).type == "result"
     publish(gateway, PUMP, NODE, item("first"))
     notifications(gateway, VALVE)
     with monkeypatch.context() as patch:
@@ -91,12 +91,15 @@ def test_an_item_without_an_id_gets_a_unique_one(gateway: Gateway) -> None:
     assert set(stored_ids(gateway, PUMP)) == found
 
 
-def test_a_payload_keeps_namespaces_declared_around_it(gateway: Gateway) -> None:
-    xml = request_xml(publish_request(item("x", "<e:state>on</e:state>")))
+@pytest.mark.parametrize(
+    ("payload", "tag"),
+    [("<e:state>on</e:state>", "{urn:example:e}state"), (RATE, "rate")],
+)
+def test_a_payload_keeps_its_namespace(gateway: Gateway, payload: str, tag: str) -> None:
+    xml = request_xml(publish_request(item("x", payload)))
     reply = gateway.ask(PUMP, xml.replace("<iq ", "<iq xmlns:e='urn:example:e' "))
     assert reply.type == "result"
-    found = retrieve(gateway, PUMP, NODE).content
-    assert found[0][0][0].tag == "{urn:example:e}state"
+    assert retrieve(gateway, PUMP, NODE).content[0][0][0].tag == tag
 
 
 @pytest.mark.parametrize(
@@ -114,16 +117,10 @@ def test_a_payload_keeps_namespaces_declared_around_it(gateway: Gateway) -> None
         (publish_request(item("x"), node="transient"), "bad-request", "payload-required"),
         (publish_request(item("x"), node="signal"), "bad-request", "item-forbidden"),
         (publish_request(item("x", reading(1)), node="typed"), "bad-request", "invalid-payload"),
-        (
-            publish_request(item("x", "<rate xmlns=''/>"), node="typed"),
-            "bad-request",
-            "invalid-payload",
-        ),
+        (publish_request(item("x", RATE), node="typed"), "bad-request", "invalid-payload"),
     ],
 )
-def test_an_invalid_publication_is_refused(
-    gateway: Gateway, content: str, condition: str, specific: str
-) -> None:
+def test_invalid_publication(gateway: Gateway, content: str, condition: str, specific: str) -> None:
     create(gateway, PUMP, "transient", persist_items="0")
     create(gateway, PUMP, "signal", persist_items="0", deliver_payloads="0")
     create(gateway, PUMP, "typed", type="ate")
@@ -151,12 +148,6 @@ def test_nodes_that_store_nothing_still_notify(gateway: Gateway) -> None:
     assert gateway.count("SELECT count(*) FROM items") == 0
 
 
-def test_a_payload_may_have_no_namespace(gateway: Gateway) -> None:
-    publish(gateway, PUMP, NODE, item("x", "<rate xmlns=''/>"))
-    found = retrieve(gateway, PUMP, NODE).content
-    assert found[0][0][0].tag == "rate"
-
-
 def test_subscribers_may_publish_if_the_node_allows_it(gateway: Gateway) -> None:
     create(gateway, PUMP, "ours", publish_model="subscribers")
     assert error_of(publish(gateway, VALVE, "ours", item("x"))) == ("auth", "forbidden")
@@ -168,9 +159,7 @@ def test_subscribers_may_publish_if_the_node_allows_it(gateway: Gateway) -> None
 # Notifications
 
 
-def test_each_subscription_is_notified_once_with_its_subid_if_there_are_several(
-    gateway: Gateway,
-) -> None:
+def test_each_of_several_subscriptions_is_notified_once_with_its_subid(gateway: Gateway) -> None:
     by_name = subid(subscribe(gateway, VALVE, NODE))
     by_filter = subid(subscribe(gateway, VALVE, "plant/+"))
     assert subscribe(gateway, VALVE, "plant/#", jid=VALVE).type == "result"
@@ -214,12 +203,87 @@ def test_a_new_subscriber_gets_the_last_item_with_its_time(gateway: Gateway) -> 
     assert notifications(gateway, VALVE) == []
 
 
+# Publishers
+
+PUMP_BARE: Final = "pump1@gw.example"
+NAMED: Final = [
+    ({}, VALVE_BARE),
+    ({"itemreply": "publisher"}, VALVE_BARE),
+    ({"itemreply": "owner"}, PUMP_BARE),
+    ({"itemreply": "none"}, None),
+]
+"""Options of a node of the pump, and whom items of the valve name as their publisher."""
+
+
+def publishers(*stanzas: Element) -> list[str | None]:
+    """Return the publishers that items name."""
+    found = (one for stanza in stanzas for one in stanza.iter() if one.tag.endswith("}item"))
+    return [one.get("publisher") for one in found]
+
+
+@pytest.mark.parametrize(("config", "named"), NAMED)
+def test_an_item_names_its_publisher_as_its_node_says(
+    gateway: Gateway, config: dict[str, str], named: str | None
+) -> None:
+    make_available(gateway, PUMP)
+    create(gateway, PUMP, "site", publish_model="open", **config)
+    subscribe(gateway, PUMP, "site")
+    publish(gateway, VALVE, "site", element("item", id="a", publisher="spoof@gw.example"))
+    assert publishers(*gateway.elements(PUMP)) == [named]
+    subscribe(gateway, PUMP, "site", PUMP)
+    assert publishers(*gateway.elements(PUMP)) == [named]  # the last item
+    assert publishers(retrieve(gateway, PUMP, "site").content) == [named]
+
+
+@pytest.mark.parametrize(("config", "named"), NAMED)
+def test_an_item_of_a_queue_names_its_publisher_as_its_node_says(
+    gateway: Gateway, config: dict[str, str], named: str | None
+) -> None:
+    make_available(gateway, PUMP)
+    create(gateway, PUMP, "jobs", publish_model="open", queueing="1", **config)
+    create(gateway, PUMP, "site", publish_model="open", **config)
+    publish(gateway, VALVE, "jobs", item("a"))
+    subscribe(gateway, PUMP, "jobs", queue_requests="5")
+    publish(gateway, VALVE, "jobs", item("b"))
+    subscribe(gateway, PUMP, "$share:pool:site/#", qos="0")
+    publish(gateway, VALVE, "site", item("c"))
+    assert publishers(*gateway.elements(PUMP)) == [named] * 3
+
+
+@pytest.mark.parametrize("target", ["plant/+", "$share:pool:plant/#"])
+@pytest.mark.parametrize("qos", ["1", "2"])
+def test_an_item_in_an_outbox_names_its_publisher(gateway: Gateway, target: str, qos: str) -> None:
+    make_eligible(gateway, PUMP)
+    subscribe(gateway, PUMP, target, qos=qos)
+    publish(gateway, VALVE, NODE, item("a"))
+    (request,) = take_requests(gateway, PUMP)
+    assert request.message is not None
+    assert publishers(request.message) == [VALVE_BARE]
+
+
+def test_an_owner_is_named_that_is_an_owner_still(gateway: Gateway) -> None:
+    create(gateway, PUMP, "site", itemreply="owner")
+    publish(gateway, PUMP, "site", item("a"))
+    affiliate(gateway, PUMP, "site", cam="owner", valve="owner")
+    assert publishers(retrieve(gateway, VALVE, "site").content) == [PUMP_BARE]
+    affiliate(gateway, VALVE, "site", pump1="publisher")
+    assert publishers(retrieve(gateway, VALVE, "site").content) == ["cam@gw.example"]
+    changed = element("configure", form("node_config", {"itemreply": "none"}), node="site")
+    assert send_request(gateway, VALVE, changed, ns=OWNER).type == "result"
+    assert publishers(retrieve(gateway, VALVE, "site").content) == [None]
+
+
+def test_a_waiting_item_of_a_deleted_node_names_nobody(gateway: Gateway) -> None:
+    gateway.send(VALVE, "<presence type='unavailable'/>")
+    subscribe(gateway, VALVE, "$share:pool:plant/#", qos="0")
+    publish(gateway, PUMP, NODE, item("a"))
+    send_request(gateway, PUMP, element("delete", node=NODE), ns=OWNER)
+    gateway.sends(VALVE)
+    gateway.send(VALVE, "<presence/>")
+    assert publishers(*gateway.elements(VALVE)) == [None]
+
+
 # Publish options and auto-creation
-
-
-def test_a_met_precondition_changes_nothing(gateway: Gateway) -> None:
-    reply = publish(gateway, PUMP, NODE, item("x"), publish_model="open", max_items="20")
-    assert reply.type == "result"
 
 
 @pytest.mark.parametrize(
@@ -230,6 +294,8 @@ def test_an_unmet_precondition_refuses_the_item(gateway: Gateway, name: str, val
     content = publish_request(item("x", reading(1)), **{name: value})
     assert refusal(gateway, PUMP, content)[1:] == ("conflict", "precondition-not-met")
     assert stored_ids(gateway, PUMP) == []
+    reply = publish(gateway, PUMP, NODE, item("x"), publish_model="open", max_items="20")
+    assert reply.type == "result", "these are met"
 
 
 def test_publishing_creates_a_node_that_auto_create_matches(gateway: Gateway) -> None:
@@ -265,7 +331,7 @@ def test_a_filter_gets_the_first_item_of_a_new_node(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("items", [50, 2], ids=["room", "all nodes are full"])
-def test_a_node_keeps_its_newest_items(build: Build, items: int) -> None:
+def test_a_node_keeps_its_newest_items(build: MakeGateway, items: int) -> None:
     gateway = build(items=items)
     create(gateway, PUMP, "small", max_items="2")
     for name in "abc":
@@ -287,7 +353,7 @@ def test_items_expire(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize(("limit", "figure", "fits"), [("items", 2, 2), ("items_bytes", 65536, 1)])
 def test_the_limits_of_all_nodes_refuse_new_items_but_not_replacements(
-    build: Build, limit: str, figure: int, fits: int
+    build: MakeGateway, limit: str, figure: int, fits: int
 ) -> None:
     gateway = build(**{limit: figure})
     for number in range(fits):
@@ -298,7 +364,7 @@ def test_the_limits_of_all_nodes_refuse_new_items_but_not_replacements(
     assert publish(gateway, PUMP, NODE, item("0", LARGE)).type == "result"
 
 
-def test_the_copies_in_all_shares_count_together(build: Build) -> None:
+def test_the_copies_in_all_shares_count_together(build: MakeGateway) -> None:
     gateway = build(queue_items=4)
     gateway.end(VALVE)
     gateway.bind(VALVE)
@@ -317,7 +383,7 @@ def test_a_locked_item_is_not_replaced(gateway: Gateway) -> None:
     assert gateway.count("SELECT body FROM queue_bodies") == reading(1).encode()
 
 
-def test_the_notifications_of_an_item_are_limited_together(build: Build) -> None:
+def test_the_notifications_of_an_item_are_limited_together(build: MakeGateway) -> None:
     gateway = build(unacknowledged_total_bytes=65_536)
     subscribe(gateway, VALVE, NODE)
     assert publish(gateway, PUMP, NODE, item("a", LARGE)).type == "result"
@@ -328,7 +394,7 @@ def test_the_notifications_of_an_item_are_limited_together(build: Build) -> None
     assert stored_ids(gateway, PUMP) == ["a", "b"]
 
 
-def test_the_notifications_of_another_new_node_do_not_count(build: Build) -> None:
+def test_the_notifications_of_another_new_node_do_not_count(build: MakeGateway) -> None:
     gateway = build(unacknowledged_total_bytes=65_536)
     for topic in ("auto/#", "auto/a/#"):
         subscribe(gateway, VALVE, topic)
@@ -347,9 +413,6 @@ def test_the_reserve_of_the_database_takes_no_new_items(gateway: Gateway) -> Non
     plain = gateway.ask(PUMP, message_to_node(NODE, reading(1)))
     assert plain.error == FULL
     assert stored_ids(gateway, PUMP) == []
-
-
-# Queue nodes and shares
 
 
 def test_an_item_of_a_queue_node_is_only_in_its_queue(gateway: Gateway) -> None:

@@ -136,7 +136,7 @@ def test_subscriptions_of_an_account_are_limited(build: MakeGateway) -> None:
     assert as_owner(gateway, *changes[:2]).type == "result"
 
 
-def test_an_owner_may_subscribe_more_accounts_than_one_may_have_subscriptions(
+def test_the_limit_of_one_account_does_not_limit_what_an_owner_subscribes(
     build: MakeGateway,
 ) -> None:
     gateway = build(subscriptions_per_account=1)
@@ -197,9 +197,7 @@ def test_shares_can_be_disabled(build: MakeGateway) -> None:
 
 @pytest.mark.parametrize("node", [NODE, "plant/#"])
 @pytest.mark.parametrize("full", [PUMP, TWIN])
-def test_any_session_of_the_account_ends_a_subscription(
-    gateway: Gateway, node: str, full: str
-) -> None:
+def test_any_own_session_ends_a_subscription(gateway: Gateway, node: str, full: str) -> None:
     found = subid(subscribe(gateway, PUMP, node, PUMP))
     content = element("unsubscribe", node=node, jid=PUMP, subid=found)
     assert send_request(gateway, full, content).type == "result"
@@ -251,9 +249,7 @@ def test_options_are_returned_as_a_form_and_set(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("node", [NODE, "plant/#"])
-def test_a_subscription_gets_notifications_only_while_deliver_is_set(
-    gateway: Gateway, node: str
-) -> None:
+def test_notifications_are_sent_only_while_deliver_is_set(gateway: Gateway, node: str) -> None:
     subscribe(gateway, PUMP, node, PUMP, deliver="0")
     assert count_notified(gateway) == 0
     subscribe(gateway, PUMP, node, PUMP, deliver="1")
@@ -292,9 +288,7 @@ def test_invalid_options_are_refused(gateway: Gateway, content: str) -> None:
         ("work", {"queue_requests": ""}),
     ],
 )
-def test_default_options_depend_on_the_target(
-    gateway: Gateway, node: str | None, expected: dict[str, str]
-) -> None:
+def test_default_options(gateway: Gateway, node: str | None, expected: dict[str, str]) -> None:
     create(gateway, VALVE, "work", queueing="1")
     payload = send_request(gateway, PUMP, element("default", node=node), "get").payload
     assert values(payload) == expected
