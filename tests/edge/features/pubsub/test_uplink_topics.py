@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from edge.engine import events
-from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from tests.helpers.people import PUMP, VALVE, make_available
+from tests.helpers.people import PUMP, VALVE, VALVE_BARE, make_available
 from tests.helpers.pubsub import (
     NODE,
     SERVICE,
@@ -25,7 +21,7 @@ from tests.helpers.pubsub import (
     stored_ids,
     subscribe,
 )
-from tests.helpers.store import Gateway, Reply, assured, deliver
+from tests.helpers.store import Gateway, MakeGateway, Reply, append, assured, deliver
 
 TOPICS = ("plant/+", "jobs/#")
 FIELDS = (
@@ -37,9 +33,7 @@ UNREADABLE = FIELDS.format("<numeric name='t' value='warm'/>")
 LOG = "<log xmlns='urn:xmpp:eventlog' id='Started' type='Notice'><message>It runs.</message></log>"
 BROKEN = "<json xmlns='urn:xmpp:json:0'>{\"a\": NaN}</json>"
 PROBLEM = "field 't' is not a valid numeric: 'warm'"
-
-Build = Callable[..., Gateway]
-
+FULL = ("wait", "resource-constraint")
 LEVELS = pytest.mark.parametrize("level", [0, 1, 2])
 
 
@@ -48,8 +42,7 @@ def json(text: str) -> str:
 
 
 @pytest.fixture
-def gateway(build: Build) -> Gateway:
-    """A gateway with the default limits."""
+def gateway(build: MakeGateway) -> Gateway:
     return build(topics=TOPICS)
 
 
@@ -72,12 +65,11 @@ def test_published_sensor_data_becomes_readings(gateway: Gateway) -> None:
     make_available(gateway, PUMP)
     assert published_id(publish(gateway, VALVE, NODE, item("i1", WARM))) == "i1"
     warm, on = gateway.events("readings")
-    assert (warm.topic, warm.source, warm.name, warm.value, warm.unit) == (
-        NODE, VALVE, "t", 21.5, "°C",
-    )  # fmt: skip
-    assert warm.tags == {"node": "b1", "timestamp": "T"}
-    assert (warm.qos, warm.latency_ms) == (None, None)
-    assert (on.name, on.value, on.topic) == ("on", 1.0, NODE)
+    assert (warm.name, warm.value, warm.unit, on.name, on.value) == ("t", 21.5, "°C", "on", 1.0)
+    for one in (warm, on):
+        assert (one.topic, one.source) == (NODE, VALVE)
+        assert (one.qos, one.latency_ms) == (None, None)
+        assert one.tags == {"node": "b1", "timestamp": "T"}
     assert stored_ids(gateway, PUMP) == ["i1"]
     assert len(notifications(gateway, PUMP)) == 1
 
@@ -95,8 +87,7 @@ def test_events_of_an_assured_message_have_its_time_in_custody_as_latency(gatewa
     assert logged(gateway) == []
     gateway.clock.service += 2.5
     for _ in range(2):  # the second is a repeat
-        reply = gateway.ask(VALVE, deliver("m1", to))
-        assert reply.error is None
+        assert gateway.ask(VALVE, deliver("m1", to)).error is None
     assert [row.latency_ms for row in gateway.events("readings")] == [2500, 2500]
     assert len(stored_ids(gateway, PUMP)) == 1
 
@@ -125,8 +116,8 @@ def test_items_of_queues_and_items_that_are_not_stored_become_events(gateway: Ga
 def test_items_without_events_are_published(gateway: Gateway) -> None:
     publish(gateway, VALVE, NODE, item("i1", reading(5)))
     send(gateway, 1, reading(6))
-    create(gateway, PUMP, "jobs/note", publish_model="open", persist_items="0",
-           deliver_payloads="0")  # fmt: skip
+    signal = {"persist_items": "0", "deliver_payloads": "0"}
+    create(gateway, PUMP, "jobs/note", publish_model="open", **signal)
     publish(gateway, VALVE, "jobs/note")
     assert logged(gateway) == []
     assert len(stored_ids(gateway, PUMP)) == 2
@@ -134,7 +125,9 @@ def test_items_without_events_are_published(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("topics", [(), ("plant",), (f"{NODE}/x", "$x/#")])
 @pytest.mark.parametrize("content", [WARM, UNREADABLE, BROKEN])
-def test_other_nodes_are_not_read(build: Build, topics: tuple[str, ...], content: str) -> None:
+def test_other_nodes_are_not_read(
+    build: MakeGateway, topics: tuple[str, ...], content: str
+) -> None:
     gateway = build(topics=topics)
     publish(gateway, VALVE, NODE, item("i1", content))
     send(gateway, 2, content)
@@ -156,18 +149,17 @@ def test_other_nodes_are_not_read(build: Build, topics: tuple[str, ...], content
 )
 def test_an_unreadable_payload_is_refused(gateway: Gateway, content: str, problem: str) -> None:
     reply = publish(gateway, VALVE, NODE, item("i1", content))
-    assert error_of(reply) == ("modify", "bad-request")
-    assert reply.text == problem
+    assert (reply.error, reply.text) == (("modify", "bad-request"), problem)
     assert stored_ids(gateway, PUMP) == []
     assert logged(gateway) == []
     (event,) = gateway.events("system", "unreadable")
-    assert (event.kind, event.source) == ("limit", VALVE.partition("/")[0])
+    assert (event.kind, event.source) == ("limit", VALVE_BARE)
 
 
 def test_the_right_to_publish_is_checked_before_the_payload(gateway: Gateway) -> None:
     create(gateway, PUMP, "jobs/own")
-    reply = publish(gateway, VALVE, "jobs/own", item("i1", UNREADABLE))
-    assert error_of(reply) == ("auth", "forbidden")
+    found = publish(gateway, VALVE, "jobs/own", item("i1", UNREADABLE)).error
+    assert found == ("auth", "forbidden")
 
 
 @LEVELS
@@ -190,51 +182,40 @@ def test_a_payload_that_does_not_fit_the_node_is_not_logged(gateway: Gateway) ->
     assert gateway.events("system")[0].name == "unfit"
 
 
-def fill(gateway: Gateway, lane: str, count: int) -> None:
-    def unit(tx: Transaction) -> None:
-        for _ in range(count):
-            events.append(tx, lane, NewEvent("reading", VALVE, name="x", value=1.0))
-
-    gateway.tx(unit)
+def with_readings(gateway: Gateway, count: int) -> Gateway:
+    event = NewEvent("reading", VALVE, name="x", value=1.0)
+    gateway.tx(lambda tx: append(tx, "readings", count, event))
+    return gateway
 
 
-@pytest.mark.parametrize("queue", [False, True])
-def test_a_full_event_log_refuses_items_with_events(build: Build, queue: bool) -> None:
-    gateway = build(topics=TOPICS, unsealed_events=100)
-    node = "jobs" if queue else NODE
-    if queue:
-        create(gateway, PUMP, "jobs", queueing="1", publish_model="open")
-    fill(gateway, "readings", 100)
+@pytest.mark.parametrize(("node", "table"), [(NODE, "items"), ("jobs", "queue_items")])
+def test_a_full_event_log_refuses_items_with_events(
+    build: MakeGateway, node: str, table: str
+) -> None:
+    gateway = with_readings(build(topics=TOPICS, unsealed_events=100), 100)
+    create(gateway, PUMP, "jobs", queueing="1", publish_model="open")
     reply = publish(gateway, VALVE, node, item("i1", WARM))
-    assert error_of(reply) == ("wait", "resource-constraint")
-    assert reply.text == "the limit unsealed_events = 100 is reached"
+    assert (reply.error, reply.text) == (FULL, "the limit unsealed_events = 100 is reached")
     for level in (0, 1, 2):
-        assert error_of(send(gateway, level, WARM, node)) == ("wait", "resource-constraint")
-    assert gateway.count("SELECT count(*) FROM items") == 0
-    assert gateway.count("SELECT count(*) FROM queue_items") == 0
-    assert gateway.count("SELECT count(*) FROM held") == 0
+        assert error_of(send(gateway, level, WARM, node)) == FULL
+    for one in ("items", "queue_items", "held"):
+        assert gateway.count(f"SELECT count(*) FROM {one}") == 0  # noqa: S608
     assert len(gateway.events("readings")) == 100
     publish(gateway, VALVE, node, item("i2", reading(1)))
-    assert gateway.count("SELECT count(*) FROM items") + gateway.count(
-        "SELECT count(*) FROM queue_items"
-    ) == 1  # fmt: skip
+    assert gateway.count(f"SELECT count(*) FROM {table}") == 1  # noqa: S608
 
 
-def test_an_item_with_many_events_leaves_room_for_others(build: Build) -> None:
-    gateway = build(topics=TOPICS, unsealed_events=100)
-    fill(gateway, "readings", 50)
+def test_an_item_with_many_events_leaves_room_for_others(build: MakeGateway) -> None:
+    gateway = with_readings(build(topics=TOPICS, unsealed_events=100), 50)
     many = json("{" + ",".join(f'"n{n}": {n}' for n in range(10)) + "}")
-    assert error_of(publish(gateway, VALVE, NODE, item("i", many))) == (
-        "wait", "resource-constraint",
-    )  # fmt: skip
+    assert publish(gateway, VALVE, NODE, item("i", many)).error == FULL
     publish(gateway, VALVE, NODE, item("i", json('{"n": 1}')))
     assert stored_ids(gateway, PUMP) == ["i"]
 
 
-def test_an_item_without_room_adds_no_events(build: Build) -> None:
+def test_an_item_without_room_adds_no_events(build: MakeGateway) -> None:
     gateway = build(topics=TOPICS, items=1, items_per_node=1)
     create(gateway, PUMP, "plant/x", publish_model="open")
     publish(gateway, VALVE, NODE, item("i1", reading(1)))
-    reply = publish(gateway, VALVE, "plant/x", item("i2", WARM))
-    assert error_of(reply) == ("wait", "resource-constraint")
+    assert publish(gateway, VALVE, "plant/x", item("i2", WARM)).error == FULL
     assert logged(gateway) == []
