@@ -1,4 +1,4 @@
-"""Queries for QoS support of sessions, verified hashes, and changes of capabilities."""
+"""QoS support of sessions: queries, verified hashes, and changes of capabilities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.store import DOMAIN, EPOCH, Gateway, new_database
 PUMP_2 = "pump1@gw.example/two"
 
 
-class LearningGateway(Gateway):
+class Learning(Gateway):
     """A gateway whose hooks only record the sessions for which they run."""
 
     def __init__(self, folder: Path, limits: Limits | None = None) -> None:
@@ -31,6 +31,11 @@ class LearningGateway(Gateway):
         self.router.context.hooks.on_available[:] = [
             lambda _context, _tx, sender: self.turns.append(sender.full)
         ]
+
+    def announce(self, presence: str, full: str = PUMP) -> None:
+        """Send a presence, and drop what the session is sent then."""
+        self.send(full, presence)
+        self.elements(full)
 
     def learn(self, full: str = PUMP) -> list[Element]:
         """Learn a session's QoS support; return the query sent to it, if any."""
@@ -63,15 +68,11 @@ class LearningGateway(Gateway):
         self.clock.service = self.due
         self.run_timers()
 
-    def ring(self) -> None:
-        self.tx(lambda tx: service.on_timer(self.router.context, tx))
-
 
 @pytest.fixture
-def learning(tmp_path: Path) -> LearningGateway:
-    made = LearningGateway(tmp_path)
-    made.send(PUMP, "<presence/>")
-    made.elements(PUMP)
+def learning(tmp_path: Path) -> Learning:
+    made = Learning(tmp_path)
+    made.announce("<presence/>")
     made.turns.clear()
     return made
 
@@ -80,19 +81,15 @@ def features(*names: str) -> str:
     return "".join(f"<feature var='{name}'/>" for name in names)
 
 
-def answer(
-    id: str,
-    content: str = features(QOS),
-    to: str = DOMAIN,
-    query: str = f"query xmlns='{DISCO_INFO}'",
-) -> str:
-    return f"<iq type='result' id='{id}' to='{to}'><{query}>{content}</{query.split()[0]}></iq>"
+def answer(id: str, content: str = features(QOS), to: str = DOMAIN) -> str:
+    query = f"<query xmlns='{DISCO_INFO}'>{content}</query>"
+    return f"<iq type='result' id='{id}' to='{to}'>{query}</iq>"
 
 
-def error(id: str, type_: str, condition: str = "item-not-found") -> str:
+def error(id: str, type_: str) -> str:
+    condition = "<item-not-found xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/>"
     return (
-        f"<iq type='error' id='{id}' to='{DOMAIN}'><error type='{type_}'>"
-        f"<{condition} xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>"
+        f"<iq type='error' id='{id}' to='{DOMAIN}'><error type='{type_}'>{condition}</error></iq>"
     )
 
 
@@ -123,7 +120,7 @@ def caps(ver: str, hash_: str = "sha-1", inner: str = "") -> str:
     ],
 )
 def test_session_without_capabilities_is_queried(
-    learning: LearningGateway, names: tuple[str, ...], qos: str
+    learning: Learning, names: tuple[str, ...], qos: str
 ) -> None:
     id, node = learning.query()
     assert node is None
@@ -132,7 +129,7 @@ def test_session_without_capabilities_is_queried(
     assert (learning.qos(), learning.turns) == (qos, [PUMP])
 
 
-def test_session_has_one_query_at_a_time(learning: LearningGateway) -> None:
+def test_session_has_one_query_at_a_time(learning: Learning) -> None:
     id, _node = learning.query()
     assert learning.learn() == []
     learning.send(PUMP, answer(id))
@@ -141,69 +138,59 @@ def test_session_has_one_query_at_a_time(learning: LearningGateway) -> None:
     assert (learning.qos(), learning.turns) == (QOS, [PUMP]), "the query is answered"
 
 
-@pytest.mark.parametrize("presence", [None, "<presence type='unavailable'/>", -1])
-def test_ineligible_session_gets_nothing(
-    learning: LearningGateway, presence: str | int | None
-) -> None:
+@pytest.mark.parametrize(
+    "presence",
+    [None, "<presence type='unavailable'/>", "<presence><priority>-1</priority></presence>"],
+)
+def test_ineligible_session_gets_nothing(learning: Learning, presence: str | None) -> None:
     if presence is None:
         learning.bind(PUMP)
-    elif presence == -1:
-        learning.send(PUMP, "<presence><priority>-1</priority></presence>")
     else:
-        learning.send(PUMP, str(presence))
-    learning.elements(PUMP)
+        learning.announce(presence)
     id, _ = learning.query()
     learning.send(PUMP, answer(id))
     assert (learning.qos(), learning.turns) == (QOS, [])
 
 
 @pytest.mark.parametrize("type_", ["cancel", "auth", "modify"])
-def test_session_without_discovery_has_no_qos(learning: LearningGateway, type_: str) -> None:
+def test_session_without_discovery_has_no_qos(learning: Learning, type_: str) -> None:
     id, _ = learning.query()
-    learning.send(PUMP, error(id, type_, "service-unavailable"))
+    learning.send(PUMP, error(id, type_))
     assert (learning.qos(), learning.turns) == ("", [PUMP])
 
 
 # Silent sessions
 
 
-def test_silent_session_is_queried_again_with_growing_delays(learning: LearningGateway) -> None:
+def test_silent_session_is_queried_again_with_growing_delays(learning: Learning) -> None:
     id, _ = learning.query()
-    waits: list[float] = []
-    asked: list[Element] = []
+    waits, ids = [], []
     for _ in range(service.MAX_QUERIES):
         before = learning.clock.service
         learning.fire_timer()
         waits.append(learning.clock.service - before)
-        assert learning.turns == [PUMP]
+        assert (learning.turns, learning.due) == ([PUMP], None)
+        assert learning.sends(PUMP) == [], "it is queried again only if something waits for it"
         learning.turns.clear()
-        if learning.due is None:
-            asked = learning.learn()
-            assert [iq.get("id") for iq in asked] == [id] * len(asked)
+        ids += [iq.get("id") for iq in learning.learn()]
     assert waits == [15.0, 30.0, 60.0, 120.0, 240.0]
-    assert asked == []
+    assert ids == [id] * (service.MAX_QUERIES - 1)
     assert (learning.qos(), learning.turns) == ("", [PUMP])
 
 
-def test_session_without_waiting_messages_is_not_queried_again(learning: LearningGateway) -> None:
-    learning.query()
-    learning.fire_timer()
-    assert learning.turns == [PUMP]
-    assert learning.due is None
-    assert learning.sends(PUMP) == []
-
-
-@pytest.mark.parametrize("content", [error("{id}", "wait"), error("{id}", "continue"), ""])
-def test_invalid_answer_is_ignored(learning: LearningGateway, content: str) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [error("ID", "wait"), error("ID", "continue"), f"<iq type='error' id='ID' to='{DOMAIN}'/>"],
+)
+def test_invalid_answer_is_ignored(learning: Learning, content: str) -> None:
     id, _ = learning.query()
-    none = f"<iq type='error' id='{id}' to='{DOMAIN}'/>"
-    learning.send(PUMP, content.replace("{id}", id) or none)
+    learning.send(PUMP, content.replace("ID", id))
     assert (learning.qos(), learning.learn()) == (None, [])
     learning.fire_timer()
     assert learning.query() == (id, None)
 
 
-def test_detached_session_gets_more_time(learning: LearningGateway) -> None:
+def test_detached_session_gets_more_time(learning: Learning) -> None:
     id, _ = learning.query()
     learning.detach(PUMP)
     for _ in range(service.MAX_QUERIES + 1):
@@ -216,7 +203,7 @@ def test_detached_session_gets_more_time(learning: LearningGateway) -> None:
 
 
 def test_overdue_answers_are_handled_in_batches(
-    learning: LearningGateway, monkeypatch: pytest.MonkeyPatch
+    learning: Learning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("edge.features.discovery.store.BATCH_SIZE", 1)
     learning.send(PUMP_2, "<presence/>")
@@ -230,7 +217,7 @@ def test_overdue_answers_are_handled_in_batches(
     assert sorted(learning.turns) == [PUMP, PUMP_2]
 
 
-def test_query_ends_with_its_session(learning: LearningGateway) -> None:
+def test_query_ends_with_its_session(learning: Learning) -> None:
     learning.query()
     learning.end(PUMP)
     learning.run_timers()
@@ -241,7 +228,7 @@ def test_query_ends_with_its_session(learning: LearningGateway) -> None:
 # Answers that count
 
 
-def test_other_session_cannot_answer(learning: LearningGateway) -> None:
+def test_other_session_cannot_answer(learning: Learning) -> None:
     id, _ = learning.query()
     learning.send(VALVE, "<presence/>")
     learning.query(VALVE)
@@ -254,14 +241,14 @@ def test_other_session_cannot_answer(learning: LearningGateway) -> None:
 
 
 @pytest.mark.parametrize("forged", ["0-1-i", f"{EPOCH}-99-i", "01JZ9-1-i", f"{EPOCH}-x-i"])
-def test_unexpected_answer_is_ignored(learning: LearningGateway, forged: str) -> None:
+def test_unexpected_answer_is_ignored(learning: Learning, forged: str) -> None:
     id, _ = learning.query()
     assert id == f"{EPOCH}-1-i"
     assert learning.send(PUMP, answer(forged)) is None
     assert learning.qos() is None
 
 
-def test_answer_to_another_address_is_relayed(learning: LearningGateway) -> None:
+def test_answer_to_another_address_is_relayed(learning: Learning) -> None:
     id, _ = learning.query()
     learning.send(PUMP, answer(id, features("x"), to=VALVE))
     (passed,) = learning.elements(VALVE)
@@ -271,10 +258,9 @@ def test_answer_to_another_address_is_relayed(learning: LearningGateway) -> None
     assert learning.qos() is None
 
 
-def test_answer_to_an_older_query_is_ignored(learning: LearningGateway) -> None:
+def test_answer_to_an_older_query_is_ignored(learning: Learning) -> None:
     old, _ = learning.query()
-    learning.send(PUMP, caps("new"))
-    learning.elements(PUMP)
+    learning.announce(caps("new"))
     new, node = learning.query()
     assert (old != new, node) == (True, "urn:fw#new")
     learning.send(PUMP, answer(old, ""))
@@ -286,10 +272,9 @@ def test_answer_to_an_older_query_is_ignored(learning: LearningGateway) -> None:
 # Announced capabilities
 
 
-def test_verified_hash_needs_one_query(learning: LearningGateway) -> None:
+def test_verified_hash_needs_one_query(learning: Learning) -> None:
     announced = caps(ver(QOS, "x"), inner="<show>away</show>")
-    learning.send(PUMP, announced)
-    learning.elements(PUMP)
+    learning.announce(announced)
     id, node = learning.query()
     assert node == f"urn:fw#{ver(QOS, 'x')}"
     learning.send(PUMP, answer(id, features("x", QOS)))
@@ -310,26 +295,22 @@ def test_verified_hash_needs_one_query(learning: LearningGateway) -> None:
     ],
 )
 def test_unverified_answer_counts_for_its_session_only(
-    learning: LearningGateway, announced: str, content: str
+    learning: Learning, announced: str, content: str
 ) -> None:
     for full in (PUMP, VALVE):
-        learning.send(full, announced)
-        learning.elements(full)
+        learning.announce(announced, full)
         id, _ = learning.query(full)
         learning.send(full, answer(id, content))
         assert learning.qos(full) == QOS
     assert learning.count("SELECT count(*) FROM capabilities") == 0
 
 
-def test_differently_divided_answer_poisons_nothing(learning: LearningGateway) -> None:
+def test_differently_divided_answer_poisons_nothing(learning: Learning) -> None:
     announced = caps(ver("a", QOS))
-    learning.send(UNTRUSTED, announced)
-    learning.elements(UNTRUSTED)
+    learning.announce(announced, UNTRUSTED)
     id, _ = learning.query(UNTRUSTED)
-    form = (
-        "<x xmlns='jabber:x:data'><field var='FORM_TYPE' type='hidden'>"
-        f"<value>{QOS}</value></field></x>"
-    )
+    form_type = f"<field var='FORM_TYPE' type='hidden'><value>{QOS}</value></field>"
+    form = f"<x xmlns='jabber:x:data'>{form_type}</x>"
     learning.send(UNTRUSTED, answer(id, features("a") + form))
     assert learning.qos(UNTRUSTED) == "", "the answer counts for its own session"
     learning.send(PUMP, announced)
@@ -338,76 +319,54 @@ def test_differently_divided_answer_poisons_nothing(learning: LearningGateway) -
 
 
 def test_verified_hashes_are_limited_to_the_recently_used(tmp_path: Path) -> None:
-    learning = LearningGateway(tmp_path, Limits(capabilities=2))
+    learning = Learning(tmp_path, Limits(capabilities=2))
 
     def is_queried(name: str) -> bool:
         """Return whether a device of this kind is queried."""
         learning.bind(PUMP)
-        learning.send(PUMP, caps(ver(name)))
-        learning.elements(PUMP)
+        learning.announce(caps(ver(name)))
         asked = learning.learn()
         if asked:
             learning.send(PUMP, answer(asked[0].attrib["id"], features(name)))
         learning.end(PUMP)
         return bool(asked)
 
-    assert [is_queried("a"), is_queried("b"), is_queried("a"), is_queried("c")] == [
-        True,
-        True,
-        False,
-        True,
-    ]
+    assert [is_queried(name) for name in "abac"] == [True, True, False, True]
     assert learning.count("SELECT count(*) FROM capabilities") == 2
-    assert [is_queried("a"), is_queried("c"), is_queried("b")] == [False, False, True]
+    assert [is_queried(name) for name in "acb"] == [False, False, True]
 
 
-def test_session_that_does_not_know_its_node_is_queried_without_it(
-    learning: LearningGateway,
+@pytest.mark.parametrize("second", [answer("ID"), error("ID", "cancel")])
+def test_session_that_refuses_its_node_is_queried_without_it(
+    learning: Learning, second: str
 ) -> None:
-    learning.send(PUMP, caps("v"))
-    learning.elements(PUMP)
+    learning.announce(caps("v"))
     id, node = learning.query()
     assert node == "urn:fw#v"
     learning.send(PUMP, error(id, "cancel"))
+    assert learning.qos() is None
     (again,) = learning.elements(PUMP)
     assert (again.get("id"), again[0].get("node")) == (id, None)
-    learning.send(PUMP, answer(id))
-    assert learning.qos() == QOS
+    learning.send(PUMP, second.replace("ID", id))
+    assert learning.qos() == ("" if "error" in second else QOS)
 
 
-def test_session_that_refuses_both_queries_has_no_qos(learning: LearningGateway) -> None:
-    learning.send(PUMP, caps("v"))
-    learning.elements(PUMP)
-    id, _ = learning.query()
-    learning.send(PUMP, error(id, "cancel"))
-    assert learning.qos() is None
-    learning.elements(PUMP)
-    learning.send(PUMP, error(id, "cancel"))
-    assert learning.qos() == ""
-
-
-# Changes
-
-
-def know(learning: LearningGateway, presence: str, *names: str) -> None:
-    learning.send(PUMP, presence)
-    learning.elements(PUMP)
-    id, _ = learning.query()
-    learning.send(PUMP, answer(id, features(*names)))
+@pytest.mark.parametrize(
+    ("presence", "is_known"),
+    [
+        (caps("two"), False),
+        (caps("one"), True),
+        ("<presence/>", True),
+        ("<presence type='unavailable'/>", True),
+    ],
+)
+def test_other_capabilities_make_a_session_unknown(
+    learning: Learning, presence: str, is_known: bool
+) -> None:
+    learning.announce(caps("one"))
+    learning.send(PUMP, answer(learning.query()[0]))
     learning.turns.clear()
-
-
-def test_other_capabilities_make_a_session_unknown(learning: LearningGateway) -> None:
-    know(learning, caps("one"), QOS)
-    learning.send(PUMP, caps("two"))
-    assert (learning.qos(), learning.turns) == (None, [PUMP])
-    learning.elements(PUMP)
-    _id, node = learning.query()
-    assert node == "urn:fw#two"
-
-
-@pytest.mark.parametrize("presence", [caps("one"), "<presence/>", "<presence type='unavailable'/>"])
-def test_same_or_no_capabilities_change_nothing(learning: LearningGateway, presence: str) -> None:
-    know(learning, caps("one"), QOS)
-    learning.send(PUMP, presence)
-    assert (learning.qos(), learning.turns) == (QOS, [])
+    learning.announce(presence)
+    assert (learning.qos(), learning.turns) == ((QOS, []) if is_known else (None, [PUMP]))
+    if not is_known:
+        assert learning.query()[1] == "urn:fw#two"
