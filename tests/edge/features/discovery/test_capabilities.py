@@ -15,7 +15,7 @@ from edge.engine.database import Transaction
 from edge.features.discovery import service
 from edge.xmpp.namespaces import CAPS, DISCO_INFO, QOS, QOS_ALL, QOS_IEEE, QOS_NF
 from tests.helpers.people import PUMP, UNTRUSTED, VALVE, provision
-from tests.helpers.store import DOMAIN, EPOCH, Gateway, new_database
+from tests.helpers.store import DOMAIN, EPOCH, STANZAS, Gateway, new_database
 
 PUMP_2 = "pump1@gw.example/two"
 
@@ -87,10 +87,9 @@ def answer(id: str, content: str = features(QOS), to: str = DOMAIN) -> str:
 
 
 def error(id: str, type_: str) -> str:
-    condition = "<item-not-found xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/>"
-    return (
-        f"<iq type='error' id='{id}' to='{DOMAIN}'><error type='{type_}'>{condition}</error></iq>"
-    )
+    condition = f"<item-not-found xmlns='{STANZAS}'/>"
+    content = f"<error type='{type_}'>{condition}</error>"
+    return f"<iq type='error' id='{id}' to='{DOMAIN}'>{content}</iq>"
 
 
 def ver(*names: str) -> str:
@@ -98,10 +97,8 @@ def ver(*names: str) -> str:
     return b64encode(sha1(text.encode(), usedforsecurity=False).digest()).decode()
 
 
-def caps(ver: str, hash_: str = "sha-1", inner: str = "") -> str:
-    return (
-        f"<presence>{inner}<c xmlns='{CAPS}' hash='{hash_}' node='urn:fw' ver='{ver}'/></presence>"
-    )
+def caps(ver: str, hash_: str = "sha-1") -> str:
+    return f"<presence><c xmlns='{CAPS}' hash='{hash_}' node='urn:fw' ver='{ver}'/></presence>"
 
 
 # Queries
@@ -273,7 +270,7 @@ def test_answer_to_an_older_query_is_ignored(learning: Learning) -> None:
 
 
 def test_verified_hash_needs_one_query(learning: Learning) -> None:
-    announced = caps(ver(QOS, "x"), inner="<show>away</show>")
+    announced = caps(ver(QOS, "x")).replace("<c ", "<show>away</show><c ")
     learning.announce(announced)
     id, node = learning.query()
     assert node == f"urn:fw#{ver(QOS, 'x')}"

@@ -45,9 +45,8 @@ def test_an_item_in_a_message_is_published(gateway: Gateway, level: int, node: s
     subscribe(gateway, VALVE, "#")
     reply = send(gateway, level, ITEM, node)
     assert (reply and (reply.type, reply.payload)) == (("result", None) if level else None)
-    assert [(one.node, one.items) for one in notifications(gateway, VALVE)] == [
-        (node, [("r1", "1")])
-    ]
+    (one,) = notifications(gateway, VALVE)
+    assert (one.node, one.items) == (node, [("r1", "1")])
     assert stored_ids(gateway, PUMP, node) == ["r1"]
     assert gateway.count("SELECT publisher FROM items") == PUMP
 

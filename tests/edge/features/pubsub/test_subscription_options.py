@@ -7,6 +7,7 @@ import pytest
 from edge.features.pubsub.rules import subscription as rules
 from edge.features.pubsub.rules.node_config import QUEUE_POLICIES
 from edge.features.pubsub.rules.subscription import (
+    DEFAULT,
     InvalidSubscriptionOption,
     SubscriptionKind,
     SubscriptionOptions,
@@ -24,10 +25,10 @@ PLAIN, QUEUE, SHARE = SubscriptionKind
     ("kind", "values", "expected"),
     [
         (PLAIN, {rules.DELIVER: ["false"]}, SubscriptionOptions(deliver=False)),
-        (PLAIN, {rules.DELIVER: ["1"]}, SubscriptionOptions()),
+        (PLAIN, {rules.DELIVER: ["1"]}, DEFAULT),
         (PLAIN, {rules.QOS: ["2"]}, SubscriptionOptions(qos=2)),
         (PLAIN, {rules.EXPIRE: ["presence"]}, SubscriptionOptions(presence=True)),
-        (PLAIN, {rules.EXPIRE: []}, SubscriptionOptions()),
+        (PLAIN, {rules.EXPIRE: []}, DEFAULT),
         (QUEUE, {rules.REQUESTS: ["100"]}, SubscriptionOptions(requests=100)),
         (SHARE, {rules.REQUESTS: ["1"]}, SubscriptionOptions(requests=1)),
         (SHARE, {rules.QOS: ["2"]}, SubscriptionOptions(qos=2)),
@@ -38,12 +39,10 @@ PLAIN, QUEUE, SHARE = SubscriptionKind
 def test_valid_options(
     kind: SubscriptionKind, values: dict[str, list[str]], expected: SubscriptionOptions
 ) -> None:
-    found = apply_options(kind, SubscriptionOptions(), values, MAX_REQUESTS)
+    found = apply_options(kind, DEFAULT, values, MAX_REQUESTS)
     assert found == expected
-    for name in values:
-        assert apply_options(
-            kind, found, {name: [format_option(found, name) or ""]}, MAX_REQUESTS
-        ) == (expected)
+    formatted = {name: [format_option(found, name) or ""] for name in values}
+    assert apply_options(kind, found, formatted, MAX_REQUESTS) == expected
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,7 @@ def test_valid_options(
 )
 def test_invalid_options(kind: SubscriptionKind, name: str, texts: list[str]) -> None:
     with pytest.raises(InvalidSubscriptionOption, match=name):
-        apply_options(kind, SubscriptionOptions(), {name: texts}, MAX_REQUESTS)
+        apply_options(kind, DEFAULT, {name: texts}, MAX_REQUESTS)
 
 
 @pytest.mark.parametrize("kind", SubscriptionKind)
@@ -83,8 +82,7 @@ def test_options_of_usual_clients_are_accepted(kind: SubscriptionKind) -> None:
         rules.QOS: ["0"],
         rules.EXPIRE: [""],
     }
-    found = apply_options(kind, SubscriptionOptions(), values, MAX_REQUESTS)
-    assert found == SubscriptionOptions()
+    assert apply_options(kind, DEFAULT, values, MAX_REQUESTS) == DEFAULT
 
 
 def test_the_policies_are_those_of_queues() -> None:
@@ -92,6 +90,6 @@ def test_the_policies_are_those_of_queues() -> None:
 
 
 def test_default_options() -> None:
-    assert default_options(PLAIN, 5) == default_options(QUEUE, 5) == SubscriptionOptions()
+    assert default_options(PLAIN, 5) == default_options(QUEUE, 5) == DEFAULT
     assert default_options(SHARE, 5) == SubscriptionOptions(qos=1, requests=5)
     assert default_options(SHARE, MAX_REQUESTS).requests == rules.DEFAULT_REQUESTS

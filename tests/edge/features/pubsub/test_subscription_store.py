@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,32 +79,29 @@ class IndexedDatabase:
 
         self.run(unit)
 
-    def remove(self, which: int) -> None:
-        """Remove a subscription, and its share if it was the last member."""
+    def change(self, which: int, unit: Callable[[Transaction, Subscription], None]) -> None:
+        """Run a unit of work with one of the subscriptions, if it exists still."""
 
-        def unit(tx: Transaction) -> None:
-            found = subscriptions.get(tx, self.all[which % len(self.all)])
-            if found is None:
-                return
-            subscriptions.remove(tx, found)
-            if found.queue is not None and not subscriptions.has_members(tx, found.queue):
-                queues.remove(tx, found.queue)
-
-        if self.all:
-            self.run(unit)
-
-    def set(self, which: int) -> None:
-        """Change the options of a subscription."""
-
-        def unit(tx: Transaction) -> None:
+        def change(tx: Transaction) -> None:
             found = subscriptions.get(tx, self.all[which % len(self.all)])
             if found is not None:
-                options = SubscriptionOptions(deliver=False, qos=2, presence=True, requests=3)
-                changed = found._replace(options=options)
-                subscriptions.save(tx, changed)
+                unit(tx, found)
 
         if self.all:
-            self.run(unit)
+            self.run(change)
+
+
+def remove(tx: Transaction, subscription: Subscription) -> None:
+    """Remove a subscription, and its share if it was the last member."""
+    subscriptions.remove(tx, subscription)
+    queue = subscription.queue
+    if queue is not None and not subscriptions.has_members(tx, queue):
+        queues.remove(tx, queue)
+
+
+def set_options(tx: Transaction, subscription: Subscription) -> None:
+    options = SubscriptionOptions(deliver=False, qos=2, presence=True, requests=3)
+    subscriptions.save(tx, subscription._replace(options=options))
 
 
 _ADD = st.tuples(st.just("add"), st.sampled_from(FILTERS), st.sampled_from((None, *SHARES)))
@@ -120,32 +118,24 @@ def test_the_index_agrees_with_the_rows(steps: list[tuple[str, Any, str | None]]
             if step == "add":
                 indexed.add(what, share)
             elif step == "remove":
-                indexed.remove(what)
+                indexed.change(what, remove)
             elif step == "set":
-                indexed.set(what)
+                indexed.change(what, set_options)
             else:
                 assert indexed.matched(what) == indexed.stored(what)
         for name in NAMES:
             assert indexed.matched(name) == indexed.stored(name)
 
 
-@pytest.fixture
-def indexed() -> Any:
-    with in_memory() as connection:
-        yield IndexedDatabase(connection)
-
-
-def test_queries_find_a_subscription(indexed: IndexedDatabase) -> None:
+def test_queries_find_a_subscription(db: sqlite3.Connection) -> None:
     def unit(tx: Transaction) -> None:
         queue = queues.add_for_share(tx, "s", "a/#").id
         tx.run("INSERT INTO nodes (id, name, owner, config) VALUES (7, 'n', 'o', '{}')")
         work = queues.add_for_node(tx, 7).id
         jid, full = "pump@gw.example", "pump@gw.example/fw"
         add = subscriptions.add
-        silent, bound = (
-            SubscriptionOptions(deliver=False, qos=1),
-            SubscriptionOptions(presence=True),
-        )
+        silent = SubscriptionOptions(deliver=False, qos=1)
+        bound = SubscriptionOptions(presence=True)
         five = SubscriptionOptions(qos=2, requests=5)
         node = add(tx, "pump", jid, "1", node=7, options=silent)
         filter = add(tx, "pump", full, "2", filter="a/#", options=bound)
@@ -173,7 +163,7 @@ def test_queries_find_a_subscription(indexed: IndexedDatabase) -> None:
         assert (subscriptions.count(tx), subscriptions.count(tx, "pump")) == (4, 4)
         assert subscriptions.count(tx, "nobody") == 0
 
-    indexed.run(unit)
+    IndexedDatabase(db).run(unit)
 
 
 async def test_the_index_notices_an_account_removed_by_another_process(tmp_path: Path) -> None:
@@ -192,12 +182,11 @@ async def test_the_index_notices_an_account_removed_by_another_process(tmp_path:
 
         await store.run(begin)
         assert await store.run(look) == (1, 1, 0)
-        connection = database.connect(path)
-        try:
-            with database.transaction(connection, Clock()()) as tx:
-                accounts.remove(tx, "pump")
-        finally:
-            connection.close()
+        with (
+            closing(database.connect(path)) as connection,
+            database.transaction(connection, Clock()()) as tx,
+        ):
+            accounts.remove(tx, "pump")
         assert await store.run(look) == (0, 1, 1)
 
 
