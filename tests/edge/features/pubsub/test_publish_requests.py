@@ -38,6 +38,7 @@ from tests.helpers.pubsub_image import caches_equal_rows
 from tests.helpers.qos_devices import make_eligible, take_requests
 from tests.helpers.store import Gateway, MakeGateway
 
+PUMP_BARE: Final = "pump1@gw.example"
 LARGE: Final = f"<x xmlns='urn:x'>{'y' * 40_000}</x>"
 RATE: Final = "<rate xmlns=''/>"
 FULL: Final = ("wait", "resource-constraint")
@@ -205,15 +206,6 @@ def test_a_new_subscriber_gets_the_last_item_with_its_time(gateway: Gateway) -> 
 
 # Publishers
 
-PUMP_BARE: Final = "pump1@gw.example"
-NAMED: Final = [
-    ({}, VALVE_BARE),
-    ({"itemreply": "publisher"}, VALVE_BARE),
-    ({"itemreply": "owner"}, PUMP_BARE),
-    ({"itemreply": "none"}, None),
-]
-"""Options of a node of the pump, and whom items of the valve name as their publisher."""
-
 
 def publishers(*stanzas: Element) -> list[str | None]:
     """Return the publishers that items name."""
@@ -221,33 +213,34 @@ def publishers(*stanzas: Element) -> list[str | None]:
     return [one.get("publisher") for one in found]
 
 
-@pytest.mark.parametrize(("config", "named"), NAMED)
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({}, VALVE_BARE),
+        ({"itemreply": "publisher"}, VALVE_BARE),
+        ({"itemreply": "owner"}, PUMP_BARE),
+        ({"itemreply": "none"}, None),
+    ],
+)
 def test_an_item_names_its_publisher_as_its_node_says(
     gateway: Gateway, config: dict[str, str], named: str | None
 ) -> None:
     make_available(gateway, PUMP)
     create(gateway, PUMP, "site", publish_model="open", **config)
+    create(gateway, PUMP, "jobs", publish_model="open", queueing="1", **config)
     subscribe(gateway, PUMP, "site")
     publish(gateway, VALVE, "site", element("item", id="a", publisher="spoof@gw.example"))
     assert publishers(*gateway.elements(PUMP)) == [named]
-    subscribe(gateway, PUMP, "site", PUMP)
-    assert publishers(*gateway.elements(PUMP)) == [named]  # the last item
     assert publishers(retrieve(gateway, PUMP, "site").content) == [named]
-
-
-@pytest.mark.parametrize(("config", "named"), NAMED)
-def test_an_item_of_a_queue_names_its_publisher_as_its_node_says(
-    gateway: Gateway, config: dict[str, str], named: str | None
-) -> None:
-    make_available(gateway, PUMP)
-    create(gateway, PUMP, "jobs", publish_model="open", queueing="1", **config)
-    create(gateway, PUMP, "site", publish_model="open", **config)
-    publish(gateway, VALVE, "jobs", item("a"))
+    subscribe(gateway, PUMP, "site", PUMP)
+    assert publishers(*gateway.elements(PUMP)) == [named], "the last item"
+    publish(gateway, VALVE, "jobs", item("waiting"))
     subscribe(gateway, PUMP, "jobs", queue_requests="5")
-    publish(gateway, VALVE, "jobs", item("b"))
+    publish(gateway, VALVE, "jobs", item("new"))
+    assert publishers(*gateway.elements(PUMP)) == [named] * 2
     subscribe(gateway, PUMP, "$share:pool:site/#", qos="0")
-    publish(gateway, VALVE, "site", item("c"))
-    assert publishers(*gateway.elements(PUMP)) == [named] * 3
+    publish(gateway, VALVE, "site", item("b"))
+    assert publishers(*gateway.elements(PUMP)) == [named] * 3, "two subscriptions and a share"
 
 
 @pytest.mark.parametrize("target", ["plant/+", "$share:pool:plant/#"])
@@ -299,6 +292,8 @@ def test_an_unmet_precondition_refuses_the_item(gateway: Gateway, name: str, val
 
 
 def test_publishing_creates_a_node_that_auto_create_matches(gateway: Gateway) -> None:
+    reply = publish(gateway, VALVE, "auto/v", item("x"), access_model="nonsense")
+    assert error_of(reply) == ("cancel", "conflict"), "no node is created"
     reply = publish(gateway, VALVE, "auto/v", item("x", reading(1)), max_items="1")
     assert reply.type == "result"
     publish(gateway, VALVE, "auto/v", item("y", reading(1)))
@@ -314,17 +309,6 @@ def test_publishing_creates_a_queue_with_the_item(gateway: Gateway) -> None:
     assert published_id(reply) == "j"
     found = gateway.connection.execute("SELECT item, priority FROM queue_items").fetchall()
     assert found == [("j", 2)]
-
-
-def test_an_invalid_precondition_creates_no_node(gateway: Gateway) -> None:
-    publish(gateway, VALVE, "auto/v", item("x"), access_model="nonsense")
-    assert gateway.count("SELECT count(*) FROM nodes WHERE name = 'auto/v'") == 0
-
-
-def test_a_filter_gets_the_first_item_of_a_new_node(gateway: Gateway) -> None:
-    subscribe(gateway, VALVE, "auto/#")
-    publish(gateway, PUMP, "auto/new", item("x", reading(1)))
-    assert [one.node for one in notifications(gateway, VALVE)] == ["auto/new"]
 
 
 # Limits
