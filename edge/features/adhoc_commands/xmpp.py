@@ -26,8 +26,6 @@ from edge.xmpp.namespaces import COMMANDS, DATA_FORMS, DISCO_ITEMS, clark
 from edge.xmpp.stanza import Stanza
 
 _ID_BYTES: Final = 12
-"""Number of random bytes in the id of a started command."""
-
 _CONDITIONS: Final = {
     Reason.UNKNOWN_ID: ("bad-request", "bad-sessionid"),
     Reason.EXPIRED: ("not-allowed", "session-expired"),

@@ -33,7 +33,6 @@ to `limits.retry_most`: by default eight minutes in all.
 NO_QOS: Final = ""
 """The value that replaces the QoS namespace for a session without QoS support."""
 
-
 Announced: TypeAlias = tuple[str, str, str]
 """The capabilities that a presence announces: hash function, node and verification string."""
 
@@ -116,8 +115,7 @@ def _send_query(
 
 
 def _set_qos(context: Context, tx: Transaction, generation: int, full: str, qos: str) -> None:
-    """Record a session's QoS namespace, and run the hooks that wait for this."""
-    store.clear_due(tx, generation)
+    store.set_due(tx, generation, None)
     sessions.set_qos(tx, generation, qos)
     _run_hooks(context, tx, generation, full)
 
@@ -189,7 +187,7 @@ def on_timer(context: Context, tx: Transaction) -> None:
         if session is not None and session.detached:
             store.set_due(tx, generation, tx.now.service + context.limits.retry_after)
             continue
-        store.clear_due(tx, generation)
+        store.set_due(tx, generation, None)
         _run_hooks(context, tx, generation, full)
     first = store.next_due_time(tx)
     if first is not None:

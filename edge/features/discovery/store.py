@@ -88,14 +88,10 @@ def mark_sent(tx: Transaction, generation: int, *, by_node: bool, due: float) ->
     tx.wake_at(due)
 
 
-def set_due(tx: Transaction, generation: int, due: float) -> None:
-    """Set the service second at which the answer to a session's query is overdue."""
+def set_due(tx: Transaction, generation: int, due: float | None) -> None:
+    """Set the service second at which the answer to a session's query is overdue; `None` if no
+    answer is expected any more."""
     tx.run(_DUE, (due, generation))
-
-
-def clear_due(tx: Transaction, generation: int) -> None:
-    """Record that no answer to a capabilities query is expected from a session any more."""
-    tx.run(_DUE, (None, generation))
 
 
 def delete_query(tx: Transaction, generation: int) -> None:

@@ -21,12 +21,8 @@ from edge.xmpp.namespaces import CAPS, DISCO_INFO, DISCO_ITEMS, PING, QOS_ALL, c
 from edge.xmpp.stanza import Stanza
 
 _ACCOUNT: Final = {"category": "account", "type": "registered"}
-
 _ACCOUNT_FEATURES: Final = (DISCO_INFO, DISCO_ITEMS, *QOS_ALL)
-"""Features that the gateway provides on behalf of an account."""
-
 _OWN_ACCOUNT_FEATURES: Final = (*_ACCOUNT_FEATURES, PING)
-"""Features that the gateway provides to the account's own sessions."""
 
 
 def server_info(context: Context, stanza: Stanza) -> Work:

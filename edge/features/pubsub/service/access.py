@@ -18,10 +18,6 @@ from edge.features.pubsub.store import affiliations, nodes
 from edge.features.pubsub.store.nodes import NEW_NODE, Node
 
 _ROSTER_MODELS: Final = ("presence", "roster")
-"""Access models that depend on the rosters of a node's owners."""
-
-AccessCheck = Callable[[str], bool]
-"""Function that returns whether a bare JID may subscribe to one node."""
 
 
 def get_node(tx: Transaction, name: str | None) -> Node:
@@ -77,7 +73,7 @@ def may_cache_access(node: Node) -> bool:
     return node.id != NEW_NODE and node.config.access_model not in _ROSTER_MODELS
 
 
-def access_check(context: Context, tx: Transaction, node: Node) -> AccessCheck:
+def access_check(context: Context, tx: Transaction, node: Node) -> Callable[[str], bool]:
     """Return a function that does the same as `may_subscribe` for one node and many bare JIDs; the
     node's affiliations are read once, before the first call."""
     known = affiliations.of_node(tx, node.id)

@@ -34,7 +34,6 @@ from edge.features.queues.service import queue_registry
 from edge.xmpp import jid
 
 _DISCOVERY_BATCH = 256
-"""Number of nodes that are read at a time to find those that an account may discover."""
 
 
 # Create

@@ -198,8 +198,6 @@ def check_room(
 
 
 def _find_queues(context: Context, tx: Transaction, node: Node) -> list[Queue]:
-    """Return the queues that get items of a node: its own if it is a queue node, otherwise those of
-    matching shares."""
     if node.config.queueing:
         found = [queue_registry.of_node(tx, node.id)]
     else:
@@ -292,7 +290,6 @@ def put(
 
 
 def _store(context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem) -> None:
-    """Store an item and remove the oldest items in excess of `max_items`."""
     ttl, max_items = node.config.item_expire, _max_items(context, node)
     expires = tx.now.service + ttl if ttl else None
     size = _stored_size(sender, item)

@@ -118,7 +118,6 @@ def _check_size(context: Context, text: str) -> None:
 
 
 def _target_name(tx: Transaction, subscription: Subscription) -> str:
-    """Return the target of a subscription as text: the node name, the filter, or the share."""
     if subscription.node is not None:
         node = nodes.by_id(tx, subscription.node)
         return "" if node is None else node.name
@@ -129,8 +128,6 @@ def _target_name(tx: Transaction, subscription: Subscription) -> str:
 
 
 def _find(tx: Transaction, target: Target, jid: str) -> Subscription | None:
-    """Return the subscription of a JID to a target; raises `PubsubError` if the target is a
-    nonexistent node."""
     node, filter, share = _columns(tx, target)
     return subscriptions.find(tx, jid, node=node, filter=filter, share=share)
 
@@ -419,7 +416,7 @@ def set_subscriptions(
     Raises:
         PubsubError: at least one change is refused, so none is made.
     """
-    node, _found = list_of_node(tx, sender, name)
+    node = access.get_owned_node(tx, sender, name)
     added: list[str] = []
     for change in changes:
         if _check_change(context, tx, node, change, added):

@@ -333,7 +333,6 @@ def next_expiry(tx: Transaction) -> float | None:
 
 
 def _remove_many(tx: Transaction, sql: str, values: tuple[float, ...]) -> int:
-    """Remove items, drop the cached ItemIDs and counts, and return the number of removed items."""
     count = tx.run(sql, values).rowcount
     if count:
         nodes.forget_all(tx)
@@ -348,7 +347,6 @@ def _count_removed(tx: Transaction, node_id: int, sizes: Sequence[tuple[int]]) -
 
 
 def _count(tx: Transaction, node_id: int, items: int, size: int) -> None:
-    """Add to the cached numbers of items and bytes of one node and of all nodes."""
     _count_cached(tx.cache, node_id, items, size)
     tx.on_undo(_count_cached, tx.cache, node_id, -items, -size)
 

@@ -26,7 +26,6 @@ AFFILIATIONS: Final = "affiliations"
 
 _CACHE: Final = "nodes"
 
-
 NEW_NODE: Final = 0
 """Placeholder `Node.id` of a node that the publication in progress will create."""
 
@@ -67,8 +66,6 @@ _decoder: Final = msgspec.json.Decoder(NodeConfig)
 
 
 class _Cache:
-    """Nodes by name, and their names by number."""
-
     __slots__ = ("by_name", "names")
 
     def __init__(self) -> None:
@@ -113,7 +110,6 @@ def forget_all(tx: Transaction) -> None:
 
 
 def _forget(tx: Transaction, id: int) -> None:
-    """Drop a node from the cache, and the cached recipients of all nodes."""
     cache: _Cache | None = tx.cache.get(_CACHE)
     name = None if cache is None else cache.names.pop(id, None)
     if cache is not None and name is not None:

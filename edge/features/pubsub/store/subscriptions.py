@@ -281,7 +281,6 @@ def invalidate_filters(tx: Transaction) -> None:
 
 
 def _index(tx: Transaction) -> _FilterIndex:
-    """Return the index of filters; if it is not cached, all filters are read."""
     index: _FilterIndex | None = tx.cache.get(_FILTERS)
     if index is None:
         index = _FilterIndex(Trie(), {}, Trie())

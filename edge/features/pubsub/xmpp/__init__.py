@@ -67,7 +67,6 @@ _FEATURES: Final = (
 
 
 def _dispatch(context: Context, stanza: Stanza) -> Work | OffloadedWork | bytes:
-    """Call the handler that the first element in `<pubsub/>` selects."""
     elements = stanza.children[0].children
     if not elements:
         raise pubsub.refusal("bad-request", text="the <pubsub/> of the request is empty")

@@ -11,8 +11,8 @@ from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, OffloadedWork, Work
 from edge.features.pubsub.service import items, nodes
+from edge.features.pubsub.service.items import PageRequest
 from edge.features.pubsub.service.nodes import NodeInfo
-from edge.features.pubsub.xmpp.items import page_request
 from edge.xmpp import disco, forms, rsm, serialize
 from edge.xmpp.namespaces import DISCO_INFO, DISCO_ITEMS, PUBSUB, QUEUEING
 from edge.xmpp.stanza import Stanza
@@ -47,7 +47,6 @@ def info(context: Context, stanza: Stanza) -> Work:
 
 
 def _meta_data(found: NodeInfo) -> bytes:
-    """Encode the metadata of a node, such as its title and owners (sections 5.4 and 16.4.4)."""
     node, owners, subscribers = found
     config = node.config
     texts = {
@@ -98,9 +97,10 @@ def _list_nodes(
 def _list_items(
     context: Context, tx: Transaction, sender: Sender, name: str, request: rsm.Request | None
 ) -> bytes:
-    found = items.list_ids(context, tx, sender, name, page_request(request or rsm.Request()))
+    asked = PageRequest(*(request or rsm.Request()))
+    found = items.list_ids(context, tx, sender, name, asked)
     content = b"".join(_item_element(context, {"name": id}) for id in found.ids)
-    return content + _page_element(rsm.Page(found.ids, found.start, found.total), request)
+    return content + _page_element(rsm.Page(*found), request)
 
 
 def _page_element(page: rsm.Page, request: rsm.Request | None) -> bytes:

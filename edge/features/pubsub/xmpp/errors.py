@@ -68,7 +68,6 @@ _ANSWERS: Final[Mapping[Reason, _Answer]] = {
     ),
     Reason.SUBSCRIPTION_NOT_ACCEPTABLE: _Answer("not-acceptable"),
 }
-"""Conditions of the stanza error for each reason."""
 
 
 def stanza_error(error: PubsubError, instead: bytes = b"") -> StanzaError:

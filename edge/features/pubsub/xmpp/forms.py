@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 from xml.etree.ElementTree import Element
 
@@ -32,7 +31,6 @@ _FIELD_TYPES: Final = {
     ValueType.SECONDS: "text-single",
     ValueType.CHOICE: "list-single",
 }
-"""The type of form field for each type of value (XEP-0004, section 3.3)."""
 
 _QUEUEING: Final = "{urn:xmpp:pubsub:queueing:0}queueing"
 """Name that XEP-0254 uses for the option `pubsub#queueing`; both names are accepted."""
@@ -110,19 +108,16 @@ _FIELDS: Final = {
 
 def subscription_form(type: str, kind: SubscriptionKind, options: SubscriptionOptions) -> bytes:
     """Encode the options of a subscription as a form of type `form` or `result`."""
-    fields = _subscription_fields(kind, options, is_result=type == "result")
-    return forms.write(type, SUBSCRIBE_OPTIONS, fields)
-
-
-def _subscription_fields(
-    kind: SubscriptionKind, options: SubscriptionOptions, *, is_result: bool
-) -> Iterator[Field]:
+    fields = []
     for name in rules.OPTIONS[kind]:
-        field, value = _FIELDS[name], rules.format_option(options, name)
-        required = name == rules.REQUESTS and kind is SubscriptionKind.QUEUE and not is_result
-        choices = () if is_result else field.options
-        values = () if value is None else (value,)
-        yield field._replace(values=values, required=required, options=choices)
+        value = rules.format_option(options, name)
+        field = _FIELDS[name]._replace(values=() if value is None else (value,))
+        if type == "result":
+            field = field._replace(options=())
+        elif kind is SubscriptionKind.QUEUE:
+            field = field._replace(required=True)
+        fields.append(field)
+    return forms.write(type, SUBSCRIBE_OPTIONS, fields)
 
 
 def read_subscription_options(options: Element) -> dict[str, list[str]]:

@@ -30,18 +30,14 @@ from edge.xmpp.namespaces import PUBSUB, RSM, clark, namespace
 from edge.xmpp.stanza import Child, Stanza, parse_fragment, with_namespace
 from edge.xmpp.subelements import subelements
 
-PUBLISH_OPTIONS: Final = f"{PUBSUB}#publish-options"
-"""`FORM_TYPE` of the form with publish options."""
-
-ITEM_ID_BYTES: Final = 8
-"""Number of random bytes in an ItemID that the service assigns."""
-
 BYTES_DIVISOR: Final = 2
 """Divisor of `limits.unacknowledged_bytes`: the quotient is the maximum size of all items in one
 answer, in bytes."""
 
 ITEM: Final = clark(PUBSUB, "item")
+_ITEM_ID_BYTES: Final = 8
 _PUBLISH_OPTIONS: Final = clark(PUBSUB, "publish-options")
+_PUBLISH_FORM: Final = f"{PUBSUB}#publish-options"
 _NOTHING: Final = Contents([])
 _BOOLEANS: Final = {"1": True, "true": True, "0": False, "false": False}
 
@@ -99,11 +95,10 @@ def read_item_id(item: Child) -> str:
 
 def new_item_id() -> str:
     """Return a random ItemID."""
-    return secrets.token_hex(ITEM_ID_BYTES)
+    return secrets.token_hex(_ITEM_ID_BYTES)
 
 
 def _read_publish_options(request: Child) -> tuple[ItemOptions, dict[str, Sequence[str]]]:
-    """Return the item's options and the preconditions on the node (section 7.1.5)."""
     found = [child for child in request.children[1:] if child.name == _PUBLISH_OPTIONS]
     if not found:
         return DEFAULT_OPTIONS, {}
@@ -111,7 +106,7 @@ def _read_publish_options(request: Child) -> tuple[ItemOptions, dict[str, Sequen
     if len(tree) != 1:
         raise pubsub.refusal("bad-request", "invalid-options", "exactly one form is expected")
     try:
-        return split_options(forms.read_node_options(tree[0], PUBLISH_OPTIONS))
+        return split_options(forms.read_node_options(tree[0], _PUBLISH_FORM))
     except InvalidItemOption as error:
         raise pubsub.refusal("bad-request", "invalid-options", str(error)) from None
 
@@ -169,12 +164,7 @@ def _read_items_request(request: Child) -> tuple[list[str], PageRequest, bool]:
     if page is None:
         newest = PageRequest(min(int(max_items), rsm.PAGE), before="")
         return ids, newest, False
-    return ids, page_request(page), True
-
-
-def page_request(page: rsm.Request) -> PageRequest:
-    """Convert a request of result set management (XEP-0059) to a `PageRequest`."""
-    return PageRequest(page.max, page.after, page.before, page.start)
+    return ids, PageRequest(*page), True
 
 
 def _read_items(element: Child) -> list[Child]:

@@ -18,7 +18,6 @@ from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER, clark
 from edge.xmpp.stanza import Child, Stanza
 
 INSTANT_NAME_BYTES: Final = 10
-"""Number of random bytes in the name that the service gives a node created without a name."""
 
 
 def create(context: Context, stanza: Stanza) -> Work:
@@ -37,7 +36,6 @@ def create(context: Context, stanza: Stanza) -> Work:
 
 
 def _read_configuration(context: Context, following: Sequence[Child]) -> NodeConfig:
-    """Return the configuration that follows a `<create/>` (section 8.1.3)."""
     if not following:
         return DEFAULT
     (configure, *more) = following

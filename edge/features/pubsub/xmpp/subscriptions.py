@@ -26,9 +26,7 @@ from edge.xmpp import jid, pubsub, serialize
 from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER, clark
 from edge.xmpp.stanza import Child, Stanza
 
-SUBID_BYTES: Final = 12
-"""Number of random bytes in a SubID."""
-
+_SUBID_BYTES: Final = 12
 _OPTIONS: Final = clark(PUBSUB, "options")
 _SUBSCRIPTION: Final = clark(PUBSUB_OWNER, "subscription")
 
@@ -105,7 +103,7 @@ def _default_options(context: Context, kind: SubscriptionKind) -> SubscriptionOp
 
 
 def _new_subid() -> str:
-    return secrets.token_hex(SUBID_BYTES)
+    return secrets.token_hex(_SUBID_BYTES)
 
 
 def unsubscribe(context: Context, stanza: Stanza) -> Work:
@@ -176,9 +174,7 @@ def get_default_options(context: Context, stanza: Stanza) -> Work:
     target = None if node is None else service.parse_target(context, node)
 
     def act(tx: Transaction, _sender: Sender) -> bytes:
-        kind = SubscriptionKind.PLAIN
-        if target is not None:
-            kind = service.kind_of_target(tx, target)
+        kind = SubscriptionKind.PLAIN if target is None else service.kind_of_target(tx, target)
         form = forms.subscription_form("result", kind, _default_options(context, kind))
         return pubsub.payload(serialize.tag("default", {"node": node}, form))
 
