@@ -18,25 +18,26 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from edge.config.limits import Limits
 from tests.helpers.people import make_available
 from tests.helpers.pubsub import (
+    NODE,
+    PUBSUB,
     SERVICE,
     create,
     embedded,
     item,
     item_ids,
-    message_to_node,
     notifications,
     publish,
     reading,
     retract,
     retrieve,
+    send_message,
     subscribe,
 )
 from tests.helpers.pubsub_image import RehearsingGateway
-from tests.helpers.store import acknowledged, assured, deliver, new_database
+from tests.helpers.store import assured, deliver, new_database
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 EXAMPLES: Final = 300 if LONG else 10
-NODE: Final = "plant/energy"
 AT: Final = f"{SERVICE}/{NODE}"
 MAX_ITEMS: Final = 3
 OWNER: Final = "pump1@gw.example/fw"
@@ -49,9 +50,8 @@ names = st.sampled_from("abcde")
 numbers = st.integers(0, 9)
 
 
-def named(id: str, watts: int) -> str:
-    content = f"<item xmlns='http://jabber.org/protocol/pubsub' id='{id}'>{reading(watts)}</item>"
-    return embedded(content)
+def item_in_message(id: str, watts: int) -> str:
+    return f"<item xmlns='{PUBSUB}' id='{id}'>{reading(watts)}</item>"
 
 
 class Publishing(RuleBasedStateMachine):
@@ -60,10 +60,8 @@ class Publishing(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
-        self.gateway = RehearsingGateway(
-            new_database(Path(self._folder.name)), Limits(items=MAX_ITEMS)
-        )
-        self.gateway.connection.execute("PRAGMA synchronous = OFF")
+        path = new_database(Path(self._folder.name))
+        self.gateway = RehearsingGateway(path, Limits(items=MAX_ITEMS))
         self.items: dict[str, tuple[str, int]] = {}
         self.held: dict[tuple[str, str], tuple[str, int]] = {}
         self.unread: list[tuple[str, str | None]] = []
@@ -93,20 +91,21 @@ class Publishing(RuleBasedStateMachine):
 
     @rule(full=publishers, id=names, watts=numbers)
     def publish_by_plain_message(self, full: str, id: str, watts: int) -> None:
-        xml = message_to_node(NODE, named(id, watts).partition(">")[2].removesuffix("</message>"))
-        assert self.gateway.send(full, xml) is None
+        assert send_message(self.gateway, full, 0, item_in_message(id, watts)) is None
         self.apply_publication(full, id, watts)
 
     @rule(full=publishers, id=names, watts=numbers)
     def publish_by_acknowledged_message(self, full: str, id: str, watts: int) -> None:
-        reply = self.gateway.ask(full, acknowledged(named(id, watts), AT))
+        reply = send_message(self.gateway, full, 1, item_in_message(id, watts))
+        assert reply is not None
         assert reply.type == "result"
         self.apply_publication(full, id, watts)
 
     @rule(full=publishers, id=names, watts=numbers, msg_id=st.sampled_from(("m1", "m2")))
     def offer_assured(self, full: str, id: str, watts: int, msg_id: str) -> None:
         id, watts = self.held.get((full, msg_id), (id, watts))  # a repetition has the same content
-        reply = self.gateway.ask(full, assured(msg_id, named(id, watts), AT))
+        message = embedded(item_in_message(id, watts))
+        reply = self.gateway.ask(full, assured(msg_id, message, AT))
         assert reply.type == "result"
         self.held[full, msg_id] = (id, watts)
 
@@ -122,11 +121,9 @@ class Publishing(RuleBasedStateMachine):
     def retract(self, full: str, id: str) -> None:
         reply = retract(self.gateway, full, NODE, id)
         publisher = self.items.get(id, (None, 0))[0]
-        if full == OWNER:
-            assert (reply.type == "result") is (publisher is not None)
-        else:
-            assert (reply.type == "result") is (publisher == full)
-        if reply.type == "result":
+        allowed = publisher is not None if full == OWNER else publisher == full
+        assert (reply.type == "result") is allowed
+        if allowed:
             del self.items[id]
             self.unread.append((id, "-None"))
 
@@ -134,7 +131,6 @@ class Publishing(RuleBasedStateMachine):
     def crash(self) -> None:
         self.check_notifications()
         self.gateway.crash()
-        self.gateway.connection.execute("PRAGMA synchronous = OFF")
         for full in FULLS:
             make_available(self.gateway, full)
 
@@ -158,11 +154,10 @@ class Publishing(RuleBasedStateMachine):
 
     @invariant()
     def check_totals(self) -> None:
-        there = self.gateway.connection.execute(
-            "SELECT count(*), coalesce(sum(bytes), 0) FROM items"
-        ).fetchone()
-        for counted in ("SELECT items, bytes FROM items_total", "SELECT items, bytes FROM nodes"):
-            assert self.gateway.connection.execute(counted).fetchone() == there
+        query = self.gateway.connection.execute
+        there = query("SELECT count(*), coalesce(sum(bytes), 0) FROM items").fetchone()
+        assert query("SELECT items, bytes FROM items_total").fetchone() == there
+        assert query("SELECT items, bytes FROM nodes").fetchone() == there
 
 
 TestPublishing = Publishing.TestCase

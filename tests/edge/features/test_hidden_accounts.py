@@ -10,10 +10,9 @@ import pytest
 
 from edge.config.options import Xmpp
 from edge.features.accounts.store import accounts
+from tests.helpers.people import PUMP, UNTRUSTED, provision
 from tests.helpers.store import DOMAIN, Gateway, MakeGateway, assured, deliver, log
 
-UNTRUSTED: Final = f"apart@{DOMAIN}/fw"
-PUMP: Final = f"pump1@{DOMAIN}/fw"
 NAMES: Final = ("w-here", "w-away", "w-gone", "w-never")
 """An available account, one without a session, a revoked one, and a name without an account."""
 
@@ -58,6 +57,7 @@ SENT: Final = {
     "password": "<iq id='i' type='set'><query xmlns='jabber:iq:register'>"
     "<username>{1}</username><password>a new one</password></query></iq>",
 }  # fmt: skip
+KINDS: Final = sorted({what.partition(" ")[0] for what in SENT})
 RANDOM: Final = re.compile("push-[0-9a-f]+| ver='[0-9a-f]+'")
 ROSTER: Final = "<iq id='r' type='get'><query xmlns='jabber:iq:roster'/></iq>"
 
@@ -65,8 +65,7 @@ ROSTER: Final = "<iq id='r' type='get'><query xmlns='jabber:iq:roster'/></iq>"
 @pytest.fixture(params=["site", "roster"])
 def gateway(request: pytest.FixtureRequest, make_gateway: MakeGateway) -> Gateway:
     made = make_gateway(xmpp=Xmpp(trust=request.param))
-    made.add("apart", trusted=False)
-    made.add("pump1")
+    provision(made)
     for name in NAMES[:3]:
         made.add(name)
     made.tx(lambda tx: accounts.revoke(tx, "w-gone"))
@@ -92,9 +91,6 @@ def answers_to(gateway: Gateway, full: str, name: str, what: str) -> list[str]:
     for text in texts:
         ElementTree.fromstring(f"<a>{text}</a>")  # noqa: S314
     return texts
-
-
-KINDS: Final = sorted({what.partition(" ")[0] for what in SENT})
 
 
 @pytest.mark.parametrize("kind", KINDS)

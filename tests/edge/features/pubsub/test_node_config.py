@@ -9,7 +9,6 @@ from edge.features.pubsub.rules.node_config import (
     OPTIONS,
     InvalidOption,
     NodeConfig,
-    ValueType,
     apply_options,
     option_values,
 )
@@ -21,16 +20,6 @@ def test_every_option_is_in_the_table_once() -> None:
     fields = [option.field for option in OPTIONS]
     assert sorted(fields) == sorted(NodeConfig.__struct_fields__)
     assert not {option.name for option in OPTIONS} & set(FIXED_OPTIONS)
-
-
-def test_choices_include_the_default() -> None:
-    for option in OPTIONS:
-        default = getattr(NodeConfig(), option.field)
-        if option.type is ValueType.CHOICE:
-            assert default in dict(option.choices)
-            assert len(dict(option.choices)) == len(option.choices) > 1
-        else:
-            assert not option.choices
 
 
 def test_formatted_options_parse_to_the_same_configuration() -> None:
@@ -51,6 +40,7 @@ def test_formatted_options_parse_to_the_same_configuration() -> None:
         notify_delete=False,
         notify_retract=False,
         notification_type="normal",
+        itemreply="none",
         queueing=True,
         queue_lock_timeout=12345.678,
         queue_max_deliveries=1000,
