@@ -127,41 +127,24 @@ def test_the_index_agrees_with_the_rows(steps: list[tuple[str, Any, str | None]]
             assert indexed.matched(name) == indexed.stored(name)
 
 
-def test_queries_find_a_subscription(db: sqlite3.Connection) -> None:
+def test_members_of_queues_are_no_plain_subscriptions(db: sqlite3.Connection) -> None:
     def unit(tx: Transaction) -> None:
         queue = queues.add_for_share(tx, "s", "a/#").id
         tx.run("INSERT INTO nodes (id, name, owner, config) VALUES (7, 'n', 'o', '{}')")
         work = queues.add_for_node(tx, 7).id
-        jid, full = "pump@gw.example", "pump@gw.example/fw"
-        add = subscriptions.add
-        silent = SubscriptionOptions(deliver=False, qos=1)
-        bound = SubscriptionOptions(presence=True)
-        five = SubscriptionOptions(qos=2, requests=5)
-        node = add(tx, "pump", jid, "1", node=7, options=silent)
-        filter = add(tx, "pump", full, "2", filter="a/#", options=bound)
-        share = add(tx, "pump", full, "3", filter="a/#", queue=queue, options=five)
+        bare, full, add = "pump@gw.example", "pump@gw.example/fw", subscriptions.add
+        node = add(tx, "pump", bare, "1", node=7, options=SubscriptionOptions(deliver=False))
+        filter = add(tx, "pump", full, "2", filter="a/#")
+        share = add(tx, "pump", full, "3", filter="a/#", queue=queue)
         worker = add(tx, "pump", full, "4", node=7, queue=work)
-        assert (node.bare, filter.bare) == (jid, jid)
-        assert (node.options, filter.options) == (silent, bound)
-        assert share.options == five._replace(policy=Policy.LEAST_LOADED)
+        policies = [one.options.policy for one in (node, filter, share, worker)]
+        assert policies == [None, None, Policy.LEAST_LOADED, None]
         assert tx.row("SELECT options FROM subscriptions") == ('{"pubsub#deliver":"0"}',)
-        assert (share.share, share.account) == ("s", "pump")
-        find = subscriptions.find
-        assert find(tx, jid, node=7) == node
-        assert find(tx, full, node=7) == worker
-        assert find(tx, full, filter="a/#") == filter
-        assert find(tx, full, filter="a/#", share="s") == share
-        assert find(tx, jid, filter="a/#") is None
-        assert subscriptions.get(tx, filter.id) == filter
-        assert subscriptions.plain_of_node(tx, 7) == [node]
         assert subscriptions.all_of_node(tx, 7) == [node, worker]
-        assert subscriptions.members(tx, queue) == [share]
-        assert subscriptions.of_account(tx, "pump") == [node, filter, share, worker]
-        assert subscriptions.bound_to_session(tx, full) == [filter, worker]
-        assert subscriptions.bound_to_session(tx, jid) == []
+        assert subscriptions.plain_of_node(tx, 7) == [node]
         assert subscriptions.plain_matching(tx, "a") == [filter]
-        assert (subscriptions.count(tx), subscriptions.count(tx, "pump")) == (4, 4)
-        assert subscriptions.count(tx, "nobody") == 0
+        assert subscriptions.members(tx, queue) == [share]
+        assert subscriptions.count(tx) == 4
 
     IndexedDatabase(db).run(unit)
 
