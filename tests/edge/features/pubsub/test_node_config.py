@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from edge.features.pubsub.rules.node_config import (
-    FIXED_OPTIONS,
-    OPTIONS,
-    InvalidOption,
-    NodeConfig,
-    apply_options,
-    option_values,
-)
+from edge.features.pubsub.rules import node_config as rules
+from edge.features.pubsub.rules.node_config import NodeConfig
 
 MAX_ITEMS = 500
 
 
 def test_every_option_is_in_the_table_once() -> None:
-    fields = [option.field for option in OPTIONS]
+    fields = [option.field for option in rules.OPTIONS]
     assert sorted(fields) == sorted(NodeConfig.__struct_fields__)
-    assert not {option.name for option in OPTIONS} & set(FIXED_OPTIONS)
+    assert not {option.name for option in rules.OPTIONS} & set(rules.FIXED_OPTIONS)
 
 
 def test_formatted_options_parse_to_the_same_configuration() -> None:
@@ -47,12 +41,12 @@ def test_formatted_options_parse_to_the_same_configuration() -> None:
         queue_policy="hash",
     )
     for config, before in ((NodeConfig(), other), (other, NodeConfig())):
-        values = {option.name: texts for option, texts in option_values(config)}
-        assert apply_options(before, values, MAX_ITEMS) == config
+        values = {option.name: texts for option, texts in rules.option_values(config)}
+        assert rules.apply_options(before, values, MAX_ITEMS) == config
 
 
 def test_default_values_as_texts() -> None:
-    values = {option.field: texts for option, texts in option_values(NodeConfig())}
+    values = {option.field: texts for option, texts in rules.option_values(NodeConfig())}
     assert values["title"] == [""]
     assert values["persist_items"] == ["1"]
     assert values["queueing"] == ["0"]
@@ -81,7 +75,7 @@ def test_default_values_as_texts() -> None:
     ],
 )
 def test_valid_options(name: str, texts: list[str], value: object) -> None:
-    found = apply_options(NodeConfig(), {f"pubsub#{name}": texts}, MAX_ITEMS)
+    found = rules.apply_options(NodeConfig(), {f"pubsub#{name}": texts}, MAX_ITEMS)
     assert getattr(found, name) == value
 
 
@@ -112,12 +106,12 @@ def test_valid_options(name: str, texts: list[str], value: object) -> None:
     ],
 )
 def test_invalid_options(name: str, texts: list[str], problem: str) -> None:
-    with pytest.raises(InvalidOption, match=problem) as raised:
-        apply_options(NodeConfig(), {name: texts}, MAX_ITEMS)
+    with pytest.raises(rules.InvalidOption, match=problem) as raised:
+        rules.apply_options(NodeConfig(), {name: texts}, MAX_ITEMS)
     assert raised.value.name == name
 
 
 def test_fixed_options_may_be_set_to_their_only_value() -> None:
-    for name, accepted in FIXED_OPTIONS.items():
+    for name, accepted in rules.FIXED_OPTIONS.items():
         for texts in accepted:
-            assert apply_options(NodeConfig(), {name: texts}, MAX_ITEMS) == NodeConfig()
+            assert rules.apply_options(NodeConfig(), {name: texts}, MAX_ITEMS) == NodeConfig()

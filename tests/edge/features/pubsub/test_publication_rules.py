@@ -5,20 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from edge.features.pubsub.rules import publication as rules
 from edge.features.pubsub.rules.node_config import NodeConfig
-from edge.features.pubsub.rules.publication import (
-    DEFAULT_OPTIONS,
-    DELAY,
-    MAX_PRIORITY,
-    MAX_SECONDS,
-    PRIORITY,
-    TTL,
-    InvalidItemOption,
-    ItemOptions,
-    PublicationShape,
-    find_fault,
-    split_options,
-)
+from edge.features.pubsub.rules.publication import ItemOptions, PublicationShape
 from edge.features.pubsub.rules.reasons import Reason
 
 STORED = NodeConfig()
@@ -33,7 +22,7 @@ COMPLETE = PublicationShape(1, 1, "urn:x")
 
 
 def reason(shape: PublicationShape, config: NodeConfig) -> Reason | None:
-    fault = find_fault(shape, config)
+    fault = rules.find_fault(shape, config)
     return None if fault is None else fault.reason
 
 
@@ -72,29 +61,34 @@ def test_a_payload_has_the_namespace_of_the_nodes_type() -> None:
 
 
 def test_options_of_the_item_are_split_from_preconditions() -> None:
-    given = {PRIORITY: ["-3"], DELAY: ["2.5"], TTL: ["60"], "pubsub#max_items": ["1"]}
-    options, rest = split_options(given)
+    given = {
+        rules.PRIORITY: ["-3"],
+        rules.DELAY: ["2.5"],
+        rules.TTL: ["60"],
+        "pubsub#max_items": ["1"],
+    }
+    options, rest = rules.split_options(given)
     assert options == ItemOptions(-3, 2.5, 60.0)
     assert rest == {"pubsub#max_items": ["1"]}
-    assert PRIORITY in given
-    assert split_options({}) == (DEFAULT_OPTIONS, {})
-    assert split_options({DELAY: ["0"]}) == (DEFAULT_OPTIONS, {})
+    assert rules.PRIORITY in given
+    assert rules.split_options({}) == (rules.DEFAULT_OPTIONS, {})
+    assert rules.split_options({rules.DELAY: ["0"]}) == (rules.DEFAULT_OPTIONS, {})
 
 
 @pytest.mark.parametrize("text", ["", "x", "nan", "inf", "-1001", "1001", "1.5"])
 def test_a_priority_is_an_integer_within_bounds(text: str) -> None:
-    with pytest.raises(InvalidItemOption, match=PRIORITY):
-        split_options({PRIORITY: [text]})
+    with pytest.raises(rules.InvalidItemOption, match=rules.PRIORITY):
+        rules.split_options({rules.PRIORITY: [text]})
 
 
-@pytest.mark.parametrize("name", [DELAY, TTL])
-@pytest.mark.parametrize("given", [["-1"], [str(MAX_SECONDS + 1)], ["1", "2"], [], ["one"]])
+@pytest.mark.parametrize("name", [rules.DELAY, rules.TTL])
+@pytest.mark.parametrize("given", [["-1"], [str(rules.MAX_SECONDS + 1)], ["1", "2"], [], ["one"]])
 def test_a_time_is_a_number_of_seconds_within_bounds(name: str, given: list[str]) -> None:
-    with pytest.raises(InvalidItemOption, match=name):
-        split_options({name: given})
+    with pytest.raises(rules.InvalidItemOption, match=name):
+        rules.split_options({name: given})
 
 
 def test_bounds_are_inclusive() -> None:
-    for priority in (-MAX_PRIORITY, MAX_PRIORITY):
-        assert split_options({PRIORITY: [str(priority)]})[0].priority == priority
-    assert split_options({TTL: [str(MAX_SECONDS)]})[0].ttl == MAX_SECONDS
+    for priority in (-rules.MAX_PRIORITY, rules.MAX_PRIORITY):
+        assert rules.split_options({rules.PRIORITY: [str(priority)]})[0].priority == priority
+    assert rules.split_options({rules.TTL: [str(rules.MAX_SECONDS)]})[0].ttl == rules.MAX_SECONDS

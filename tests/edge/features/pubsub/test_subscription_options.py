@@ -6,15 +6,7 @@ import pytest
 
 from edge.features.pubsub.rules import subscription as rules
 from edge.features.pubsub.rules.node_config import QUEUE_POLICIES
-from edge.features.pubsub.rules.subscription import (
-    DEFAULT,
-    InvalidSubscriptionOption,
-    SubscriptionKind,
-    SubscriptionOptions,
-    apply_options,
-    default_options,
-    format_option,
-)
+from edge.features.pubsub.rules.subscription import SubscriptionKind, SubscriptionOptions
 from edge.features.queues.rules.assignment import Policy
 
 MAX_REQUESTS = 100
@@ -25,10 +17,10 @@ PLAIN, QUEUE, SHARE = SubscriptionKind
     ("kind", "values", "expected"),
     [
         (PLAIN, {rules.DELIVER: ["false"]}, SubscriptionOptions(deliver=False)),
-        (PLAIN, {rules.DELIVER: ["1"]}, DEFAULT),
+        (PLAIN, {rules.DELIVER: ["1"]}, rules.DEFAULT),
         (PLAIN, {rules.QOS: ["2"]}, SubscriptionOptions(qos=2)),
         (PLAIN, {rules.EXPIRE: ["presence"]}, SubscriptionOptions(presence=True)),
-        (PLAIN, {rules.EXPIRE: []}, DEFAULT),
+        (PLAIN, {rules.EXPIRE: []}, rules.DEFAULT),
         (QUEUE, {rules.REQUESTS: ["100"]}, SubscriptionOptions(requests=100)),
         (SHARE, {rules.REQUESTS: ["1"]}, SubscriptionOptions(requests=1)),
         (SHARE, {rules.QOS: ["2"]}, SubscriptionOptions(qos=2)),
@@ -39,10 +31,10 @@ PLAIN, QUEUE, SHARE = SubscriptionKind
 def test_valid_options(
     kind: SubscriptionKind, values: dict[str, list[str]], expected: SubscriptionOptions
 ) -> None:
-    found = apply_options(kind, DEFAULT, values, MAX_REQUESTS)
+    found = rules.apply_options(kind, rules.DEFAULT, values, MAX_REQUESTS)
     assert found == expected
-    formatted = {name: [format_option(found, name) or ""] for name in values}
-    assert apply_options(kind, found, formatted, MAX_REQUESTS) == expected
+    formatted = {name: [rules.format_option(found, name) or ""] for name in values}
+    assert rules.apply_options(kind, found, formatted, MAX_REQUESTS) == expected
 
 
 @pytest.mark.parametrize(
@@ -68,8 +60,8 @@ def test_valid_options(
     ],
 )
 def test_invalid_options(kind: SubscriptionKind, name: str, texts: list[str]) -> None:
-    with pytest.raises(InvalidSubscriptionOption, match=name):
-        apply_options(kind, DEFAULT, {name: texts}, MAX_REQUESTS)
+    with pytest.raises(rules.InvalidSubscriptionOption, match=name):
+        rules.apply_options(kind, rules.DEFAULT, {name: texts}, MAX_REQUESTS)
 
 
 @pytest.mark.parametrize("kind", SubscriptionKind)
@@ -82,7 +74,7 @@ def test_options_of_usual_clients_are_accepted(kind: SubscriptionKind) -> None:
         rules.QOS: ["0"],
         rules.EXPIRE: [""],
     }
-    assert apply_options(kind, DEFAULT, values, MAX_REQUESTS) == DEFAULT
+    assert rules.apply_options(kind, rules.DEFAULT, values, MAX_REQUESTS) == rules.DEFAULT
 
 
 def test_the_policies_are_those_of_queues() -> None:
@@ -90,6 +82,6 @@ def test_the_policies_are_those_of_queues() -> None:
 
 
 def test_default_options() -> None:
-    assert default_options(PLAIN, 5) == default_options(QUEUE, 5) == DEFAULT
-    assert default_options(SHARE, 5) == SubscriptionOptions(qos=1, requests=5)
-    assert default_options(SHARE, MAX_REQUESTS).requests == rules.DEFAULT_REQUESTS
+    assert rules.default_options(PLAIN, 5) == rules.default_options(QUEUE, 5) == rules.DEFAULT
+    assert rules.default_options(SHARE, 5) == SubscriptionOptions(qos=1, requests=5)
+    assert rules.default_options(SHARE, MAX_REQUESTS).requests == rules.DEFAULT_REQUESTS

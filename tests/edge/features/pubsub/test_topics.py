@@ -9,15 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.features.pubsub.rules import topic
-from edge.features.pubsub.rules.topic import (
-    MAX_LEVELS,
-    InvalidFilter,
-    Share,
-    Trie,
-    check_filter,
-    matches,
-    parse_share,
-)
+from edge.features.pubsub.rules.topic import InvalidFilter, Share, Trie
 
 MATCHES: Final = [
     ("a/b/c", "a/b/c"),
@@ -40,7 +32,7 @@ MATCHES: Final = [
     ("$sys/+/b", "$sys/a/b"),
     ("a/+", "a/$b"),
     ("a/#", "a/$b/c"),
-    ("/" * (MAX_LEVELS - 1), "/" * (MAX_LEVELS - 1)),
+    ("/" * (topic.MAX_LEVELS - 1), "/" * (topic.MAX_LEVELS - 1)),
 ]
 MISSES: Final = [
     ("a/b", "a/b/c"),
@@ -66,8 +58,8 @@ MISSES: Final = [
     [*((*one, True) for one in MATCHES), *((*one, False) for one in MISSES)],
 )
 def test_a_filter_matches(filter: str, name: str, matching: bool) -> None:
-    check_filter(filter)
-    assert matches(filter, name) is matching
+    topic.check_filter(filter)
+    assert topic.matches(filter, name) is matching
 
 
 @pytest.mark.parametrize(
@@ -113,29 +105,29 @@ def test_invalid_node_names(name: str, problem: str) -> None:
         ("$share", "must not begin"),
         ("$share/x", "must not begin"),
         ("$share:x", "must not begin"),
-        ("/" * MAX_LEVELS, "levels"),
+        ("/" * topic.MAX_LEVELS, "levels"),
     ],
 )
 def test_invalid_filters(text: str, problem: str) -> None:
     with pytest.raises(InvalidFilter, match=problem):
-        check_filter(text)
+        topic.check_filter(text)
 
 
 def test_a_text_without_the_prefix_is_not_a_share() -> None:
-    assert [parse_share(text) for text in ("a", "$shared:a:b", "a/$share/b/c")] == [None] * 3
+    assert [topic.parse_share(text) for text in ("a", "$shared:a:b", "a/$share/b/c")] == [None] * 3
 
 
 @pytest.mark.parametrize("text", ["$share:tellers:a/+/#", "$share/tellers/a/+/#"])
 def test_both_syntaxes_are_the_same_share(text: str) -> None:
-    share = parse_share(text)
+    share = topic.parse_share(text)
     assert share == Share("tellers", "a/+/#")
     assert share.text == "$share:tellers:a/+/#"
     assert topic.is_share(text)
 
 
 def test_a_filter_in_a_share_may_contain_the_other_separator() -> None:
-    assert parse_share("$share:n:/a:b") == Share("n", "/a:b")
-    assert parse_share("$share/n/a:b/c") == Share("n", "a:b/c")
+    assert topic.parse_share("$share:n:/a:b") == Share("n", "/a:b")
+    assert topic.parse_share("$share/n/a:b/c") == Share("n", "a:b/c")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +149,7 @@ def test_a_filter_in_a_share_may_contain_the_other_separator() -> None:
 )
 def test_invalid_shares(text: str, problem: str) -> None:
     with pytest.raises(InvalidFilter, match=problem):
-        parse_share(text)
+        topic.parse_share(text)
 
 
 def test_a_text_with_a_wildcard_is_a_filter() -> None:
@@ -171,7 +163,7 @@ def test_the_trie_finds_each_matching_filter_once() -> None:
     for filter in [*filters, *filters]:
         trie.add(filter, filter)
     for _filter, name in MATCHES + MISSES:
-        matching = [filter for filter in filters if matches(filter, name)]
+        matching = [filter for filter in filters if topic.matches(filter, name)]
         assert sorted(trie.match(name)) == sorted(matching)
 
 
@@ -194,7 +186,7 @@ def test_the_trie_agrees_with_matches(steps: list[tuple[str, bool]], name: str) 
         else:
             trie.remove(text, text)
             present.discard(text)
-    assert sorted(trie.match(name)) == sorted(t for t in present if matches(t, name))
+    assert sorted(trie.match(name)) == sorted(t for t in present if topic.matches(t, name))
     for text in present:
         trie.remove(text, text)
     assert trie.is_empty
