@@ -156,9 +156,6 @@ def test_session_without_discovery_has_no_qos(learning: Learning, type_: str) ->
     assert (learning.qos(), learning.turns) == ("", [PUMP])
 
 
-# Silent sessions
-
-
 def test_silent_session_is_queried_again_with_growing_delays(learning: Learning) -> None:
     id, _ = learning.query()
     waits, ids = [], []

@@ -37,9 +37,6 @@ def gateway(build_empty: MakeGateway) -> Gateway:
     return gateway
 
 
-# Retrieve
-
-
 def test_items_are_retrieved_in_the_order_of_publication(gateway: Gateway) -> None:
     reply = retrieve(gateway, VALVE, NODE)
     assert item_ids(reply) == ["i0", "i1", "i2", "i3", "i4"]
@@ -129,9 +126,6 @@ def test_invalid_retrieval(gateway: Gateway, content: str, conditions: tuple[str
     create(gateway, PUMP, "transient", persist_items="0")
     assert refusal(gateway, VALVE, content, "get")[1:] == conditions
     assert error_of(retrieve(gateway, UNTRUSTED, NODE)) == ("auth", "forbidden")
-
-
-# Retract
 
 
 def test_a_deleted_item_is_announced(gateway: Gateway) -> None:

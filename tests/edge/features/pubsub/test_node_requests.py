@@ -71,9 +71,6 @@ def event(gateway: Gateway, name: str) -> Element:
     return found
 
 
-# Create
-
-
 def test_create_a_node(gateway: Gateway) -> None:
     reply = send_request(gateway, PUMP, element("create", node="plant/boiler1/temp"))
     assert (reply.type, reply.payload) == ("result", None)
@@ -274,9 +271,6 @@ def test_subscribers_are_notified_of_a_changed_configuration_on_request(gateway:
     assert gateway.elements(VALVE) == [], "nothing has changed"
 
 
-# Delete
-
-
 def test_delete_a_node_with_all_that_belongs_to_it(gateway: Gateway) -> None:
     create(gateway, PUMP, "a")
     publish_all(gateway, "a", "1")
@@ -323,9 +317,6 @@ def test_delete_a_queue_with_its_items_and_members(gateway: Gateway) -> None:
         assert gateway.count(f"SELECT count(*) FROM {table}") == 0  # noqa: S608
     assert gateway.connection.execute("SELECT * FROM queues_total").fetchone() == (1, 0, 0)
     assert gateway.events("system", "deleted")[0].value == 2.0
-
-
-# Purge
 
 
 def test_purge_a_node_with_one_notification(gateway: Gateway) -> None:

@@ -89,9 +89,6 @@ def answer_all(gateway: Gateway, full: str, *requests: DeviceRequest) -> list[De
     return answered
 
 
-# Level 0
-
-
 def test_at_level_0_a_headline_goes_to_all_sessions(gateway: Gateway) -> None:
     make_available(gateway, VALVE)
     make_available(gateway, OTHER, priority=5)
@@ -136,9 +133,6 @@ def test_at_level_0_a_full_jid_gets_it_only_in_its_session(gateway: Gateway) -> 
     assert gateway.elements(OTHER) == []
 
 
-# Levels 1 and 2
-
-
 @pytest.mark.parametrize(("qos", "step"), [(1, "acknowledged"), (2, "assured")])
 def test_at_higher_levels_the_service_is_the_sender(gateway: Gateway, qos: int, step: str) -> None:
     bind_eligible(gateway, VALVE)
@@ -160,9 +154,6 @@ def test_an_answer_to_another_address_or_from_another_session_is_ignored(gateway
         assert gateway.send(VALVE, empty_result(one._replace(sender=address))) is None
     assert gateway.send(CAM, empty_result(one)) is None
     assert states(gateway) == ["offered"]
-
-
-# Subscriptions of full JIDs
 
 
 def test_a_full_jids_notification_waits_for_its_session(gateway: Gateway) -> None:

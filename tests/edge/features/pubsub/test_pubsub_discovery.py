@@ -65,9 +65,6 @@ def names(reply: Reply, key: str = "node") -> list[str | None]:
     return [one.get(key) for one in items]
 
 
-# The service
-
-
 def test_the_gateway_lists_the_service(gateway: Gateway) -> None:
     (found,) = query(gateway, DISCO_ITEMS, to=DOMAIN).content
     assert found.get("jid") == SERVICE
@@ -93,9 +90,6 @@ def test_the_service_lists_exactly_its_features(gateway: Gateway) -> None:
 
 def test_auto_create_is_advertised_if_configured(build: MakeGateway) -> None:
     assert f"{PUBSUB}#auto-create" in features(build())
-
-
-# Nodes
 
 
 def test_nodes_are_listed_with_their_titles(gateway: Gateway) -> None:
@@ -182,9 +176,6 @@ def test_publish_only_accounts_see_a_node_but_not_its_items(gateway: Gateway) ->
     affiliate(gateway, PUMP, "drop", valve="publish-only")
     assert query(gateway, DISCO_INFO, "drop", full=VALVE).type == "result"
     assert error_of(query(gateway, DISCO_ITEMS, "drop", full=VALVE)) == FORBIDDEN
-
-
-# Items
 
 
 @pytest.mark.parametrize(

@@ -294,9 +294,6 @@ def test_default_options(gateway: Gateway, node: str | None, expected: dict[str,
     assert values(payload) == expected
 
 
-# Lists
-
-
 def test_an_account_lists_its_own_subscriptions(gateway: Gateway) -> None:
     for node, jid in ((NODE, BARE), (NODE, PUMP), ("plant/#", BARE), ("$share/n/plant/#", BARE)):
         subscribe(gateway, PUMP, node, jid)
@@ -370,9 +367,6 @@ def test_an_invalid_change_by_an_owner_changes_nothing(
     assert as_owner(gateway, first, change(jid, state), node=node).error == error
     assert as_owner(gateway, "").error == ("modify", "bad-request")
     assert list_subscriptions(gateway, VALVE) == []
-
-
-# Access rights that change
 
 
 @pytest.mark.parametrize(("affiliation", "remains"), [("none", False), ("member", True)])

@@ -57,9 +57,6 @@ def logged(gateway: Gateway) -> list[tuple[str, str | None, str | None, int | No
     return [(row.kind, row.name, row.topic, row.qos) for row in rows]
 
 
-# Shipped items
-
-
 def test_published_sensor_data_becomes_readings(gateway: Gateway) -> None:
     subscribe(gateway, PUMP, NODE)
     make_available(gateway, PUMP)
@@ -125,9 +122,6 @@ def test_other_nodes_are_not_read(
     assert logged(gateway) == []
     assert len(stored_ids(gateway, PUMP)) == 2
     assert gateway.events("system") == []
-
-
-# Refused items
 
 
 @pytest.mark.parametrize(
