@@ -122,31 +122,25 @@ def test_an_untrusted_account_cannot_subscribe(gateway: Gateway) -> None:
     assert refusal(gateway, UNTRUSTED, content) == ("auth", "forbidden", "")
 
 
-def test_subscriptions_of_an_account_are_limited(build: MakeGateway) -> None:
+def test_subscriptions_of_each_account_are_limited(build: MakeGateway) -> None:
     gateway = build(subscriptions_per_account=2)
-    subscribe(gateway, PUMP, NODE)
-    subscribe(gateway, PUMP, "a/#")
+    of_pump = [change(jid, "subscribed") for jid in (BARE, PUMP)]
+    of_valve = [change(f"{VALVE_BARE}/{number}", "subscribed") for number in range(3)]
+    assert as_owner(gateway, *of_valve).error == TOO_MANY[:2], "an owner subscribes one too many"
+    assert as_owner(gateway, *of_pump, *of_valve[:2]).type == "result", "two of each account"
     assert refusal(gateway, PUMP, element("subscribe", node="b/#", jid=BARE)) == TOO_MANY
-    assert subscribe(gateway, PUMP, "a/#", qos="1").type == "result", "it exists already"
+    assert subscribe(gateway, PUMP, NODE, qos="1").type == "result", "it exists already"
     assert len(list_subscriptions(gateway, PUMP)) == 2
-    (event,) = gateway.events(name="subscriptions_per_account")
-    assert (event.kind, event.source) == ("limit", BARE)
-    changes = [change(f"{VALVE_BARE}/{number}", "subscribed") for number in range(3)]
-    assert as_owner(gateway, *changes).error == TOO_MANY[:2], "an owner subscribes one too many"
-    assert as_owner(gateway, *changes[:2]).type == "result"
-
-
-def test_the_limit_of_one_account_does_not_limit_what_an_owner_subscribes(
-    build: MakeGateway,
-) -> None:
-    gateway = build(subscriptions_per_account=1)
-    changes = [change(jid, "subscribed") for jid in (BARE, VALVE_BARE)]
-    assert as_owner(gateway, *changes).type == "result"
+    found = gateway.events(name="subscriptions_per_account")
+    assert [(one.kind, one.source) for one in found] == [("limit", VALVE_BARE), ("limit", BARE)]
 
 
 def test_subscriptions_of_all_accounts_are_limited(build: MakeGateway) -> None:
-    gateway = build(subscriptions=1)
+    gateway = build(subscriptions=2)
     subscribe(gateway, PUMP, NODE)
+    of_valve = [change(f"{VALVE_BARE}/{number}", "subscribed") for number in range(2)]
+    assert as_owner(gateway, *of_valve).error == TOO_MANY[:2]
+    assert as_owner(gateway, of_valve[0]).type == "result"
     assert refusal(gateway, VALVE, element("subscribe", node=NODE, jid=VALVE)) == TOO_MANY
 
 
