@@ -125,6 +125,9 @@ def test_invalid_retrieval(gateway: Gateway, content: str, conditions: tuple[str
     create(gateway, PUMP, "work", queueing="1")
     create(gateway, PUMP, "transient", persist_items="0")
     assert refusal(gateway, VALVE, content, "get")[1:] == conditions
+
+
+def test_an_untrusted_account_retrieves_nothing(gateway: Gateway) -> None:
     assert error_of(retrieve(gateway, UNTRUSTED, NODE)) == ("auth", "forbidden")
 
 

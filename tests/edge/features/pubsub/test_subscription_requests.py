@@ -359,8 +359,12 @@ def test_an_invalid_change_by_an_owner_changes_nothing(
     create(gateway, VALVE, "closed", access_model="whitelist")
     first = change(VALVE_BARE, "subscribed") if node != "work" else ""
     assert as_owner(gateway, first, change(jid, state), node=node).error == error
-    assert as_owner(gateway, "").error == ("modify", "bad-request")
     assert list_subscriptions(gateway, VALVE) == []
+
+
+def test_a_request_of_an_owner_must_name_a_subscription(gateway: Gateway) -> None:
+    content = element("subscriptions", node=NODE)
+    assert refusal(gateway, VALVE, content, ns=OWNER) == BAD_REQUEST
 
 
 @pytest.mark.parametrize(("affiliation", "remains"), [("none", False), ("member", True)])
