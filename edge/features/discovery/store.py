@@ -45,7 +45,7 @@ DELETE FROM temp.capabilities WHERE used NOT IN (
 class CapsQuery(NamedTuple):
     """A disco#info query to a session, and the capabilities that the session had announced.
 
-    Args:
+    Attributes:
         number: a number that is a part of the query's id.
         hash: the hash function announced, or `None` if nothing was announced.
         node: the node announced, or `None`.

@@ -37,15 +37,14 @@ class ItemPage(NamedTuple):
     """Page of a node's items.
 
     Attributes:
-        publishers: for each item, the bare JID that it names as its publisher, or `None`.
+        items: each item with the bare JID that it names as its publisher, or `None`.
         start: the index of the page's first item among the node's items, from 0; 0 if items were
             requested by ItemID.
         total: the number of the node's items, or of those requested by ItemID that exist.
     """
 
     node: Node
-    items: Sequence[Item]
-    publishers: Sequence[str | None]
+    items: Sequence[tuple[Item, str | None]]
     start: int
     total: int
 
@@ -89,8 +88,8 @@ def retrieve(
         found = _page(tx, node, page, max_bytes)
         start = items.count_before(tx, node.id, found[0].position) if found else 0
         total = node.items
-    publishers = [named_publisher(tx, node, item.publisher) for item in found]
-    return ItemPage(node, found, publishers, start, total)
+    with_publishers = [(item, named_publisher(tx, node, item.publisher)) for item in found]
+    return ItemPage(node, with_publishers, start, total)
 
 
 def _items_by_id(

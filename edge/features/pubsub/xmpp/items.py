@@ -133,14 +133,10 @@ def retrieve(context: Context, stanza: Stanza) -> OffloadedWork:
 
     def act(tx: Transaction, sender: Sender) -> bytes:
         name = element.attrs.get("node")
-        node, items, publishers, start, total = service.retrieve(
-            context, tx, sender, name, ids, requested, max_bytes
-        )
-        content = b"".join(
-            pubsub.item(item.id, item.payload, publisher)
-            for item, publisher in zip(items, publishers, strict=True)
-        )
-        page = rsm.Page([item.id for item in items], start, total)
+        found = service.retrieve(context, tx, sender, name, ids, requested, max_bytes)
+        node, items, start, total = found
+        content = b"".join(pubsub.item(one.id, one.payload, publisher) for one, publisher in items)
+        page = rsm.Page([item.id for item, _publisher in items], start, total)
         page_element = rsm.write(page) if has_set or not page.whole else b""
         return pubsub.payload(serialize.tag("items", {"node": node.name}, content) + page_element)
 
