@@ -1,4 +1,4 @@
-"""Software version, and pings of services and accounts; the time is in a transcript."""
+"""Tests of software version, entity time, and pings of services and accounts."""
 
 from __future__ import annotations
 
@@ -31,6 +31,14 @@ def test_version_of_the_gateway(gateway: Gateway, to: str | None) -> None:
 @pytest.mark.parametrize("to", [SERVICE, "pump1@gw.example"])
 def test_pings_are_answered(gateway: Gateway, to: str) -> None:
     assert ask(gateway, f"<ping xmlns='{PING}'/>", to).type == "result"
+
+
+@pytest.mark.parametrize("to", [DOMAIN, None])
+def test_time_is_in_utc(gateway: Gateway, to: str | None) -> None:
+    gateway.clock.wall_offset = 123
+    reply = ask(gateway, f"<time xmlns='{TIME}'/>", to)
+    found = {child.tag.removeprefix(f"{{{TIME}}}"): child.text for child in reply.content}
+    assert found == {"tzo": "+00:00", "utc": "2025-10-09T09:10:00.123Z"}
 
 
 @pytest.mark.parametrize("payload", [f"<query xmlns='{VERSION}'/>", f"<time xmlns='{TIME}'/>"])
