@@ -103,6 +103,7 @@ def test_subscribing_again_returns_and_changes_the_same_subscription(gateway: Ga
         ("x/#/y", BARE, "", BAD_REQUEST),
         ("$share:a", BARE, "", BAD_REQUEST),
         ("closed", BARE, "", ("cancel", "not-allowed", "closed-node")),
+        ("work", BARE, "", ("modify", "not-acceptable", "configuration-required")),
         (NODE, BARE, "<other/>", BAD_REQUEST),
         (NODE, BARE, element("options", node="x"), BAD_REQUEST),
         (NODE, BARE, "<options/><options/>", BAD_REQUEST),
@@ -112,6 +113,7 @@ def test_an_invalid_request_changes_nothing(
     gateway: Gateway, node: str | None, jid: str, following: str, error: tuple[str, str, str]
 ) -> None:
     create(gateway, VALVE, "closed", access_model="whitelist")
+    create(gateway, VALVE, "work", queueing="1")
     content = element("subscribe", node=node, jid=jid) + following
     assert refusal(gateway, PUMP, content) == error
     assert list_subscriptions(gateway, PUMP) == []
