@@ -54,7 +54,7 @@ component_ports = {{ {component} }}
 component_interfaces = {{ "127.0.0.1" }}
 log = {{ {{ levels = {{ min = "info" }}, to = "console" }} }}
 VirtualHost "{host}"
-    ssl = {{ key = "{folder}/server.pem", certificate = "{folder}/server.pem" }}
+    ssl = {{ key = "{folder}/server.key", certificate = "{folder}/server.pem" }}
 Component "{domain}"
     component_secret = "{secret}"
 Component "{pubsub}" "pubsub"
@@ -78,8 +78,8 @@ class Prosody:
         self.folder = folder
         self.domain = domain
         self.c2s, self.component = _free_ports(2)
+        make_pki(folder, HOST)
         self.ca = folder / "ca.pem"
-        self.ca.write_text(make_pki(folder, HOST).ca)
         accounts = folder / "data" / HOST.replace(".", "%2e") / "accounts"
         accounts.mkdir(parents=True)
         for user in users:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import datetime
 import socket
 import ssl
 import struct
@@ -19,10 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from tests.helpers.pki import make_pki
 
 DOMAIN = "gw.example"
 _STREAMS = "http://etherx.jabber.org/streams"
@@ -40,37 +36,15 @@ _BIND = f"<bind xmlns='{_BIND_NS}'/>"
 
 @dataclass(frozen=True)
 class Certificate:
-    """A CA that is its own server: one self-signed certificate for a name."""
+    """A CA's file, and a server's context with a certificate for a name."""
 
     ca_file: Path
     context: ssl.SSLContext
 
     @classmethod
     def make(cls, folder: Path, name: str = DOMAIN) -> Self:
-        """Write a certificate and its key into a folder."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        now = datetime.datetime.now(datetime.UTC)
-        certificate = (
-            x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .sign(key, hashes.SHA256())
-        )
-        ca_file, key_file = folder / f"{name}.pem", folder / f"{name}.key"
-        ca_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        key_file.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
-        )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(ca_file, key_file)
-        return cls(ca_file, context)
+        """Make a CA and a certificate in a folder."""
+        return cls(folder / "ca.pem", make_pki(folder, name).server)
 
 
 class Stanza:
