@@ -70,6 +70,10 @@ class Login(NamedTuple):
     extra: tuple[str | Path, ...] = ()
     """A certificate and its key, for EXTERNAL; what else a program can be told."""
 
+    @property
+    def bare(self) -> str:
+        return self.jid.partition("/")[0]
+
 
 class Client:
     """A running program. Use it as a context manager: it always ends it."""

@@ -50,13 +50,10 @@ class Site:
             return Client(self._strophe, login)
         return Client(getattr(clients, program)(), login)
 
-    def events(self, jid: str, kind: str = "log") -> list[dict[str, Any]]:
-        """Return the events of one source and kind, oldest first."""
-        return [
-            event
-            for event in self.gateway.events()
-            if (event["source"], event["kind"]) == (jid, kind)
-        ]
+    def events(self, login: Login) -> list[dict[str, Any]]:
+        """Return the logs of an account, oldest first: some clients choose their resource."""
+        logs = self.gateway.events("logs")
+        return [event for event in logs if event["source"].partition("/")[0] == login.bare]
 
 
 @pytest.fixture(scope="session")

@@ -75,13 +75,7 @@ def run(
 
 
 def texts(site: Site, login: Login) -> list[str]:
-    """Return what the event log has of an account; xmpp.js has a new resource in each process."""
-    account = login.jid.partition("/")[0]
-    return [
-        event["text"]
-        for event in site.gateway.events("logs")
-        if event["source"].partition("/")[0] == account
-    ]
+    return [event["text"] for event in site.events(login)]
 
 
 @pytest.fixture

@@ -39,8 +39,6 @@ def test_presence_by_subscription_and_the_roster_that_says_so(
 ) -> None:
     watcher_login = site.login(f"watch-{program}", mechanism)
     watched_login = site.login(f"watched-by-{program}", "SCRAM-SHA-256")
-    watched_bare = watched_login.jid.partition("/")[0]
-    watcher_bare = watcher_login.jid.partition("/")[0]
     with (
         site.start(program, watcher_login) as watcher,
         site.start("slixmpp", watched_login) as watched,
@@ -52,13 +50,13 @@ def test_presence_by_subscription_and_the_roster_that_says_so(
         for client, jid in ((watcher, watcher_jid), (watched, watched_jid)):
             client.tell("presence")
             client.expect("presence", jid, "available")
-        watcher.tell("presence", watched_bare, "subscribe")
-        watched.expect("presence", watcher_bare, "subscribe")
-        watched.tell("presence", watcher_bare, "subscribed")
-        watcher.expect("presence", watched_bare, "subscribed")
+        watcher.tell("presence", watched_login.bare, "subscribe")
+        watched.expect("presence", watcher_login.bare, "subscribe")
+        watched.tell("presence", watcher_login.bare, "subscribed")
+        watcher.expect("presence", watched_login.bare, "subscribed")
         watcher.expect("presence", watched_jid, "available")
-        assert watcher.ask("roster", answer="roster") == f"{watched_bare}:to"
-        assert watched.ask("roster", answer="roster") == f"{watcher_bare}:from"
+        assert watcher.ask("roster", answer="roster") == f"{watched_login.bare}:to"
+        assert watched.ask("roster", answer="roster") == f"{watcher_login.bare}:from"
         assert watched.quit() == 0
         watcher.expect("presence", watched_jid, "unavailable")
         assert watcher.quit() == 0
@@ -77,7 +75,7 @@ def test_a_message_for_who_is_away_waits(
     site: Site, sender: Client, program: str, mechanism: str
 ) -> None:
     login = site.login(f"away-{program}", mechanism)
-    sender.tell("message", login.jid.partition("/")[0], TEXT)
+    sender.tell("message", login.bare, TEXT)
     sender.ask("ping", answer="pong")
     with site.start(program, login) as away:
         away.expect("online")

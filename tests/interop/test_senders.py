@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -23,23 +24,19 @@ EVENT = (
     f"<message to='{DOMAIN}'><log xmlns='urn:xmpp:eventlog' id='Sent'>"
     "<message>by a script</message></log></message>"
 )
-WAYS = [
-    ("go-sendxmpp", "starttls"),
-    ("go-sendxmpp", "direct"),
-    ("sendxmpp", "starttls"),
-    ("sendxmpp", "direct"),
-]
+TOOLS = ["go-sendxmpp", "sendxmpp"]
+WAYS = [*product(TOOLS, ["starttls", "direct"])]
 
 
 def command(tool: str, login: Login) -> list[str]:
     """Return the command that logs in over the login's transport."""
     if shutil.which(tool) is None:
         pytest.skip(f"no {tool} (make interop-packages)")
-    user, _, domain = login.jid.partition("/")[0].partition("@")
+    user, _, domain = login.bare.partition("@")
     server = f"{login.host}:{login.port}"
     direct = login.transport == "direct"
     if tool == "go-sendxmpp":
-        words = ["-u", f"{user}@{domain}", "-j", server, *(["-t"] if direct else [])]
+        words = ["-u", login.bare, "-j", server, *(["-t"] if direct else [])]
     else:
         words = ["-u", user, "-o", domain, "-j", server, "-e" if direct else "-t"]
         words += ["-a", str(login.ca), "-d", "-d"]
@@ -51,7 +48,7 @@ def send(
 ) -> subprocess.CompletedProcess[str]:
     """Send a text to a bare JID, or XML as it stands to whom it names."""
     # Without a home that has a configuration file; Go takes its authorities from $SSL_CERT_FILE.
-    environment = {"HOME": str(home), "SSL_CERT_FILE": str(login.ca)}
+    environment = os.environ | {"HOME": str(home), "SSL_CERT_FILE": str(login.ca)}
     return subprocess.run(
         [*command(tool, login), to],
         input=what,
@@ -60,18 +57,8 @@ def send(
         errors="replace",
         check=False,
         timeout=SECONDS,
-        env={**os.environ, **environment},
+        env=environment,
     )
-
-
-def events_of(site: Site, login: Login) -> list[tuple[str, str]]:
-    """Return the events of an account; the tool chooses its resource."""
-    account = login.jid.partition("/")[0]
-    return [
-        (event["name"], event["text"])
-        for event in site.gateway.events("logs")
-        if event["source"].partition("/")[0] == account
-    ]
 
 
 @pytest.mark.parametrize(("tool", "transport"), WAYS)
@@ -83,11 +70,12 @@ def test_what_it_sends_becomes_an_event(
     assert done.returncode == 0, done.stdout + done.stderr
     if tool == "sendxmpp":
         assert "mechanism='PLAIN'" in done.stderr
-    reads = (events_of(site, login) for _ in range(READS))  # go-sendxmpp waits for nothing
-    assert next(filter(None, reads), []) == [("Sent", "by a script")]
+    reads = (site.events(login) for _ in range(READS))  # go-sendxmpp waits for nothing
+    found = next(filter(None, reads), [])
+    assert [(event["name"], event["text"]) for event in found] == [("Sent", "by a script")]
 
 
-@pytest.mark.parametrize("tool", ["go-sendxmpp", "sendxmpp"])
+@pytest.mark.parametrize("tool", TOOLS)
 def test_what_it_writes_reaches_a_device(site: Site, tool: str, tmp_path: Path) -> None:
     login = site.login(f"{tool}-writer", "PLAIN")
     reader_login = site.login(f"{tool}-reader", "SCRAM-SHA-256")
@@ -104,13 +92,13 @@ def test_what_it_writes_reaches_a_device(site: Site, tool: str, tmp_path: Path) 
         assert reader.unread("message") == []
 
 
-@pytest.mark.parametrize("tool", ["go-sendxmpp", "sendxmpp"])
+@pytest.mark.parametrize("tool", TOOLS)
 def test_a_wrong_password_sends_nothing(site: Site, tool: str, tmp_path: Path) -> None:
     login = site.login(f"{tool}-guessed", "PLAIN")
     done = send(tool, login._replace(password="not this one"), tmp_path)
     assert done.returncode != 0
     assert "not-authorized" in done.stdout + done.stderr
-    assert events_of(site, login) == []
+    assert site.events(login) == []
 
 
 @pytest.mark.long
@@ -123,4 +111,4 @@ def test_it_refuses_a_gateway_of_another_authority(
     done = send(tool, login._replace(ca=other.ca), tmp_path)
     assert done.returncode != 0
     assert "mechanism='PLAIN'" not in done.stderr
-    assert events_of(site, login) == []
+    assert site.events(login) == []

@@ -13,7 +13,6 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -196,22 +195,10 @@ class Device:
 
 
 async def obey(device: Device, reader: asyncio.StreamReader) -> None:
-    commands: dict[str, Callable[..., Awaitable[None]]] = {
-        "ping": device.ping,
-        "info": device.info,
-        "items": device.items,
-        "roster": device.roster,
-        "presence": device.presence,
-        "message": device.message,
-        "log": device.log,
-        "assured": device.assured,
-        "deliver": device.deliver,
-        "quit": device.quit,
-    }
     while line := await reader.readline():
         verb, *words = line.decode().split()
         try:
-            await commands[verb](*words)
+            await getattr(device, verb)(*words)
         except errors.XMPPError as error:
             say("refused", verb, error.condition.value[1])
     device.ended.set()
@@ -224,12 +211,8 @@ def layer_of(cafile: str, mechanism: str) -> Any:
         return made
 
     password = os.environ["CLIENT_PASSWORD"]
-    return security_layer.SecurityLayer(
-        context,
-        security_layer.PKIXCertificateVerifier,
-        True,
-        (OneMechanism(mechanism, password),),
-    )
+    verifier, one = security_layer.PKIXCertificateVerifier, OneMechanism(mechanism, password)
+    return security_layer.SecurityLayer(context, verifier, True, (one,))
 
 
 async def main(host: str, port: str, jid: str, cafile: str, transport: str, mechanism: str) -> None:

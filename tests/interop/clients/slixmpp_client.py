@@ -12,7 +12,6 @@ import asyncio
 import os
 import ssl
 import sys
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -154,22 +153,10 @@ def _log(name: str, text: str) -> Any:
 
 
 async def obey(device: Device, reader: asyncio.StreamReader) -> None:
-    commands: dict[str, Callable[..., Awaitable[None]]] = {
-        "ping": device.ping,
-        "info": device.info,
-        "items": device.items,
-        "roster": device.roster,
-        "presence": device.presence,
-        "message": device.message,
-        "log": device.log,
-        "assured": device.assured,
-        "deliver": device.deliver,
-        "quit": device.quit,
-    }
     while line := await reader.readline():
         verb, *words = line.decode().split()
         try:
-            await commands[verb](*words)
+            await getattr(device, verb)(*words)
         except IqError as error:
             say("refused", verb, error.condition)
     device.ended.set()
