@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime as dt
 import hashlib
 import ssl
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +17,7 @@ import aiohttp
 
 from sync.common.enrolment import new_token
 from sync.common.fleet_folder import FleetFolder
+from sync.receiver.client_certificates import issue_with_key
 from sync.receiver.gateways import GatewayRegistry
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.pki import Authority
@@ -26,6 +29,8 @@ GATEWAY = "gw.example"
 OTHER = "other.example"
 EPOCH = "01JD0000000000000000000000"
 HOST = "127.0.0.1"
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def identity(first: int = 1, last: int = 3, gateway: str = GATEWAY) -> Identity:
@@ -70,6 +75,20 @@ def make_fleet(root: Path, gateways: tuple[str, ...] = (GATEWAY, OTHER)) -> dict
     return tokens
 
 
+def write_pair(
+    folder: FleetFolder,
+    out: Path,
+    gateway: str = GATEWAY,
+    issued_ms: int | None = None,
+    days: int = 9,
+) -> Path:
+    """Write a certificate of a gateway, issued now unless given, and its key to one file."""
+    issued = time.time_ns() // 10**9 * 1_000 if issued_ms is None else issued_ms
+    made, key = issue_with_key(Authority(folder.pki), gateway, issued, days)
+    out.write_bytes(made.pem + key)
+    return out
+
+
 @dataclass(frozen=True)
 class Answer:
     """An answer of the receiver: status, headers in lower case, and JSON body."""
@@ -91,23 +110,32 @@ class Client:
         """Return the URL of a path."""
         return f"https://{self.address[0]}:{self.address[1]}{path}"
 
-    async def put(self, data: bytes, name: Identity | None = None, **changes: str) -> Answer:
-        """Upload a segment with its own gateway's token; `changes` replace headers."""
-        called = name or identity()
-        headers = {
-            "Authorization": f"Bearer {self.tokens[called.gateway]}",
-            "X-Fieldpost-SHA256": hashlib.sha256(data).hexdigest(),
-            **{key.replace("_", "-"): value for key, value in changes.items()},
-        }
-        return await self.send("PUT", f"/v1/segments/{identity_path(called)}", headers, data)
+    async def put(
+        self, data: bytes, name: Identity | None = None, body: object = None, **changes: str | None
+    ) -> Answer:
+        """Upload a segment with its own gateway's token.
 
-    async def head(self, name: Identity | None = None, data: bytes | None = None) -> Answer:
+        `body` is sent instead of the data; `changes` replace headers, or remove them (None).
+        """
+        changes = {"X_Fieldpost_SHA256": hashlib.sha256(data).hexdigest(), **changes}
+        return await self._send("PUT", name, data if body is None else body, changes)
+
+    async def head(
+        self, name: Identity | None = None, data: bytes | None = None, **changes: str | None
+    ) -> Answer:
         """Send HEAD for a segment, and for the stored part of the body `data`."""
+        sum_ = None if data is None else hashlib.sha256(data).hexdigest()
+        return await self._send("HEAD", name, None, {"X_Fieldpost_SHA256": sum_, **changes})
+
+    async def _send(
+        self, method: str, name: Identity | None, body: object, changes: dict[str, str | None]
+    ) -> Answer:
         called = name or identity()
-        headers = {"Authorization": f"Bearer {self.tokens[called.gateway]}"}
-        if data is not None:
-            headers["X-Fieldpost-SHA256"] = hashlib.sha256(data).hexdigest()
-        return await self.send("HEAD", f"/v1/segments/{identity_path(called)}", headers)
+        headers = {"Authorization": f"Bearer {self.tokens.get(called.gateway)}", **changes}
+        given = {
+            key.replace("_", "-"): value for key, value in headers.items() if value is not None
+        }
+        return await self.send(method, f"/v1/segments/{identity_path(called)}", given, body)
 
     async def send(
         self, method: str, path: str, headers: dict[str, str], data: object = None
@@ -140,6 +168,11 @@ class Centre:
 
     folder: FleetFolder
     client: Client
+
+    async def connect(self) -> Streams:
+        """Open another connection, which sends nothing."""
+        context = ssl.create_default_context(cafile=str(self.folder.pki / "ca.pem"))
+        return await asyncio.open_connection(*self.client.address, ssl=context)
 
     def files(self, *, landed: bool = True) -> list[str]:
         """Return the files of the landing, or those that are not landing, enrolment or keys."""

@@ -9,13 +9,12 @@ import ssl
 from pathlib import Path
 
 from sync.segment import identity_path
-from tests.helpers.fleet import GATEWAY, Centre, identity
+from tests.helpers.fleet import GATEWAY, Centre, Streams, identity
 
 
 async def raw_request(centre: Centre, head: str, body: bytes = b"") -> tuple[str, bytes]:
     """Send raw bytes and read the answer to its end."""
-    context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
-    reader, writer = await asyncio.open_connection(*centre.client.address, ssl=context)
+    reader, writer = await centre.connect()
     try:
         writer.write(head.replace("\n", "\r\n").encode() + body)
         async with asyncio.timeout(10):
@@ -29,7 +28,7 @@ async def raw_request(centre: Centre, head: str, body: bytes = b"") -> tuple[str
 def put_head(centre: Centre, *lines: str, data: bytes = b"", gateway: str = GATEWAY) -> str:
     return "\n".join(
         (
-            f"PUT /v1/segments/{identity_path(identity())} HTTP/1.1",
+            f"PUT /v1/segments/{identity_path(identity(gateway=gateway))} HTTP/1.1",
             "Host: centre",
             "Connection: close",
             f"Authorization: Bearer {centre.client.tokens[gateway]}",
@@ -41,32 +40,35 @@ def put_head(centre: Centre, *lines: str, data: bytes = b"", gateway: str = GATE
     )
 
 
-async def start_upload(centre: Centre, gateway: str = GATEWAY) -> asyncio.StreamWriter:
-    """Start an upload, and return once the receiver has its first bytes."""
-    context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
-    reader, writer = await asyncio.open_connection(*centre.client.address, ssl=context)
-    head = put_head(centre, "Content-Length: 1000", "Expect: 100-continue", gateway=gateway)
-    path = identity_path(identity())
-    head = head.replace(path, identity_path(identity(gateway=gateway)))
+async def open_upload(
+    centre: Centre, sent: bytes, whole: bytes, *lines: str, gateway: str = GATEWAY
+) -> Streams:
+    """Start an upload of `whole`, and send these bytes once the receiver reads its body."""
+    reader, writer = await centre.connect()
+    head = put_head(centre, *lines, "Expect: 100-continue", data=whole, gateway=gateway)
     writer.write(head.replace("\n", "\r\n").encode())
     async with asyncio.timeout(10):
         assert b"100" in await reader.readuntil(b"\r\n\r\n")
-    writer.write(b"x")
+    writer.write(sent)
+    return reader, writer
+
+
+async def start_upload(centre: Centre, gateway: str = GATEWAY) -> asyncio.StreamWriter:
+    _, writer = await open_upload(centre, b"x", b"", "Content-Length: 1000", gateway=gateway)
     return writer
 
 
-async def started_uploads(
-    centre: Centre, data: bytes, whole: bytes
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Start an upload on a connection that stays open and is read by the test."""
-    context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
-    reader, writer = await asyncio.open_connection(*centre.client.address, ssl=context)
-    head = put_head(centre, f"Content-Length: {len(whole)}", "Expect: 100-continue", data=whole)
-    writer.write(head.replace("\n", "\r\n").encode())
+async def to_end(reader: asyncio.StreamReader) -> bytes:
+    """Return everything received until the connection is closed, at most 10 s."""
     async with asyncio.timeout(10):
-        assert b"100" in await reader.readuntil(b"\r\n\r\n")
-    writer.write(data)
-    return reader, writer
+        with contextlib.suppress(ConnectionError):
+            return await reader.read()
+    return b""
+
+
+def partial_path(data: bytes) -> str:
+    """Return the path, in the fleet folder, of the gateway's partial upload of a body."""
+    return f"incoming/partial/{GATEWAY}/{hashlib.sha256(data).hexdigest()}.part"
 
 
 def partial_file_count(centre: Centre) -> int:

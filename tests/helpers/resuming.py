@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable
 
 import aiohttp
 
-from sync.segment import Identity, identity_path
+from sync.segment import Identity
 from tests.helpers.fleet import Answer, Client
 
 FINAL = frozenset({200, 201, 409})
@@ -31,13 +30,8 @@ async def send_interrupted(connected: Client, name: Identity, data: bytes, size:
             yield piece
         raise ConnectionAbortedError
 
-    headers = {
-        "Authorization": f"Bearer {connected.tokens[name.gateway]}",
-        "X-Fieldpost-SHA256": hashlib.sha256(data).hexdigest(),
-        "Content-Length": str(len(data)),
-    }
     with contextlib.suppress(OSError, aiohttp.ClientError):
-        await connected.send("PUT", f"/v1/segments/{identity_path(name)}", headers, body())
+        await connected.put(data, name, body(), Content_Length=str(len(data)))
 
 
 async def resume(
@@ -48,41 +42,25 @@ async def resume(
 ) -> Answer:
     """Query the offset and send the rest, until there is a final answer, at most for 30 s.
 
-    `sending` gives the pieces of what is sent. Raises OSError or ClientError when the connection
-    breaks.
+    All is sent if nothing, or everything, is stored. `sending` gives the pieces of what is sent.
+    Raises OSError or ClientError when the connection breaks.
     """
     async with asyncio.timeout(30):
         while True:
             answer = await connected.head(name, data)
             if answer.status == 200:
                 return answer
-            sent = await _rest(
-                connected, name, data, int(answer.headers["x-fieldpost-offset"]), sending
-            )
+            there = int(answer.headers["x-fieldpost-offset"])
+            start = there if there < len(data) else 0
+            headers = {"Content_Length": str(len(data) - start)}
+            if start:
+                headers["Content_Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
+            sent = await connected.put(data, name, _body(sending(data[start:])), **headers)
             if sent.status in FINAL:
                 return sent
             assert sent.status in {416, 503}, sent
 
 
-async def _rest(
-    connected: Client,
-    name: Identity,
-    data: bytes,
-    there: int,
-    sending: Callable[[bytes], Iterable[bytes]],
-) -> Answer:
-    """Send the missing part of a body; all of it if nothing, or everything, is stored."""
-    start = there if there < len(data) else 0
-    headers = {
-        "Authorization": f"Bearer {connected.tokens[name.gateway]}",
-        "X-Fieldpost-SHA256": hashlib.sha256(data).hexdigest(),
-        "Content-Length": str(len(data) - start),
-    }
-    if start:
-        headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-
-    async def body() -> AsyncIterator[bytes]:
-        for piece in sending(data[start:]):
-            yield piece
-
-    return await connected.send("PUT", f"/v1/segments/{identity_path(name)}", headers, body())
+async def _body(given: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for piece in given:
+        yield piece

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from collections.abc import AsyncIterator
 
@@ -111,12 +110,7 @@ async def test_body_without_content_length_answers_411(centre: Centre) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield segment()
 
-    headers = {
-        "Authorization": f"Bearer {centre.client.tokens[GATEWAY]}",
-        "X-Fieldpost-SHA256": hashlib.sha256(segment()).hexdigest(),
-    }
-    path = f"/v1/segments/{identity_path(identity())}"
-    answer = await centre.client.send("PUT", path, headers, pieces())
+    answer = await centre.client.put(segment(), body=pieces())
     assert (answer.status, answer.body["reason"]) == (411, "length")
     assert centre.files() == []
 

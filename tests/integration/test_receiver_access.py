@@ -9,7 +9,6 @@ import pytest
 
 from sync.common.enrolment import new_token
 from sync.receiver.gateways import GatewayRegistry
-from sync.segment import identity_path
 from tests.helpers.fleet import GATEWAY, HOST, OTHER, Centre, identity, segment
 from tests.helpers.raw_put import put_head, raw_request
 
@@ -35,10 +34,8 @@ async def test_token_of_invalid_bytes_answers_401(centre: Centre) -> None:
 async def test_unknown_gateway_and_wrong_token_get_the_same_answer(centre: Centre) -> None:
     answers = []
     for gateway in (GATEWAY, "unknown.example"):
-        name = identity(gateway=gateway)
-        headers = {"Authorization": f"Bearer {new_token()}"}
-        path = f"/v1/segments/{identity_path(name)}"
-        answers.append(await centre.client.send("PUT", path, headers, segment(name)))
+        name, wrong = identity(gateway=gateway), f"Bearer {new_token()}"
+        answers.append(await centre.client.put(segment(name), name, Authorization=wrong))
     assert answers[0].status == answers[1].status == 401
     assert answers[0].body == answers[1].body
 
@@ -47,8 +44,7 @@ async def test_token_of_another_gateway_answers_403(centre: Centre) -> None:
     foreign = f"Bearer {centre.client.tokens[OTHER]}"
     answer = await centre.client.put(segment(), Authorization=foreign)
     assert (answer.status, answer.body["reason"]) == (403, "gateway")
-    path = f"/v1/segments/{identity_path(identity())}"
-    assert (await centre.client.send("HEAD", path, {"Authorization": foreign})).status == 403
+    assert (await centre.client.head(Authorization=foreign)).status == 403
     assert centre.files() == []
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,12 +16,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
 from sync.common.enrolment import new_token
-from sync.common.fleet_folder import FleetFolder
-from sync.receiver.client_certificates import MAX_REQUEST_BYTES, issue_with_key
+from sync.receiver.client_certificates import MAX_REQUEST_BYTES
 from sync.receiver.gateways import GatewayRegistry
 from sync.receiver.limits import ReceiverLimits
-from sync.receiver.pki import Authority
-from sync.segment import identity_path
 from tests.helpers.fleet import (
     GATEWAY,
     OTHER,
@@ -34,23 +30,8 @@ from tests.helpers.fleet import (
     make_fleet,
     running_centre,
     segment,
+    write_pair,
 )
-
-DAY_MS = 86_400_000
-
-
-def pair(
-    folder: FleetFolder,
-    out: Path,
-    gateway: str = GATEWAY,
-    issued_ms: int | None = None,
-    days: int = 9,
-) -> Path:
-    """Write a certificate, issued now, and its key to one file."""
-    issued = time.time_ns() // 10**9 * 1_000 if issued_ms is None else issued_ms
-    made, key = issue_with_key(Authority(folder.pki), gateway, issued, days)
-    out.write_bytes(made.pem + key)
-    return out
 
 
 @contextlib.asynccontextmanager
@@ -64,12 +45,11 @@ async def showing(centre: Centre, shown: Path) -> AsyncIterator[Client]:
 async def put(connected: Client, gateway: str = GATEWAY) -> Answer:
     """Upload a segment without a token."""
     name = identity(gateway=gateway)
-    sums = {"X-Fieldpost-SHA256": hashlib.sha256(segment(name)).hexdigest()}
-    return await connected.send("PUT", f"/v1/segments/{identity_path(name)}", sums, segment(name))
+    return await connected.put(segment(name), name, Authorization=None)
 
 
 async def test_certificate_authenticates_without_token(centre: Centre, tmp_path: Path) -> None:
-    async with showing(centre, pair(centre.folder, tmp_path / "pair.pem")) as connected:
+    async with showing(centre, write_pair(centre.folder, tmp_path / "pair.pem")) as connected:
         assert (await put(connected)).status == 201
         assert (await put(connected, OTHER)).status == 403
         for words in (f"Bearer {new_token()}", "Basic Z3c6Z3c=", "Bearer"):
@@ -82,7 +62,7 @@ async def test_revoking_and_renewing_invalidate_the_certificate_at_once(
     centre: Centre, tmp_path: Path
 ) -> None:
     gateways = GatewayRegistry(centre.folder)
-    async with showing(centre, pair(centre.folder, tmp_path / "pair.pem")) as connected:
+    async with showing(centre, write_pair(centre.folder, tmp_path / "pair.pem")) as connected:
         assert (await put(connected)).status == 201
         gateways.revoke(GATEWAY, 1)
         assert (await put(connected)).status == 401
@@ -90,7 +70,7 @@ async def test_revoking_and_renewing_invalidate_the_certificate_at_once(
         first = gateways.first_issue(GATEWAY, now_ms)
         gateways.enrol(GATEWAY, "https://h:1", new_token(), now_ms, renew=True)
         assert (await put(connected)).status == 401
-    anew = pair(centre.folder, tmp_path / "anew.pem", issued_ms=first)
+    anew = write_pair(centre.folder, tmp_path / "anew.pem", issued_ms=first)
     async with showing(centre, anew) as connected:
         assert (await put(connected)).status == 200
         again = gateways.first_issue(GATEWAY, now_ms)
@@ -103,7 +83,9 @@ async def test_certificate_of_a_gateway_that_is_not_enrolled_answers_401(
     centre: Centre, tmp_path: Path
 ) -> None:
     for name in ("unknown.example", "Not A Gateway", "a" * 250):
-        async with showing(centre, pair(centre.folder, tmp_path / "pair.pem", name)) as connected:
+        async with showing(
+            centre, write_pair(centre.folder, tmp_path / "pair.pem", name)
+        ) as connected:
             assert (await put(connected)).status == 401
 
 
@@ -113,8 +95,8 @@ async def test_other_certificates_are_refused(centre: Centre, tmp_path: Path) ->
     server = tmp_path / "server.pem"
     pki = centre.folder.pki
     server.write_bytes((pki / "server.pem").read_bytes() + (pki / "server.key").read_bytes())
-    ended = pair(centre.folder, tmp_path / "ended.pem", issued_ms=10**12, days=1)
-    for wrong in (pair(foreign, tmp_path / "pair.pem"), server, ended):
+    ended = write_pair(centre.folder, tmp_path / "ended.pem", issued_ms=10**12, days=1)
+    for wrong in (write_pair(foreign, tmp_path / "pair.pem"), server, ended):
         async with showing(centre, wrong) as connected:
             with pytest.raises(aiohttp.ClientError):
                 await put(connected)

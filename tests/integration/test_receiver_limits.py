@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import hashlib
 import json
 import logging
 import os
@@ -19,9 +18,7 @@ from sync.common.fleet_folder import FleetFolder
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.server import ListenAddress, bind_socket, running_receiver
 from sync.receiver.tls import ensure_own_certificate
-from sync.segment import identity_path
 from tests.helpers.fleet import (
-    GATEWAY,
     HOST,
     OTHER,
     Answer,
@@ -33,12 +30,14 @@ from tests.helpers.fleet import (
     running_centre,
     segment,
 )
-from tests.helpers.raw_put import close, put_head, raw_request, start_upload, until_partial_files
-
-
-def partial(data: bytes) -> str:
-    """Return the path of a partial upload of the gateway."""
-    return f"incoming/partial/{GATEWAY}/{hashlib.sha256(data).hexdigest()}.part"
+from tests.helpers.raw_put import (
+    close,
+    partial_path,
+    put_head,
+    raw_request,
+    start_upload,
+    until_partial_files,
+)
 
 
 async def test_too_large_body_answers_413_before_it_is_sent(tmp_path: Path) -> None:
@@ -131,7 +130,7 @@ async def test_stalled_body_times_out(tmp_path: Path, limits: ReceiverLimits) ->
         assert status == "HTTP/1.1 408 Request Timeout"
         assert b"slow" in answer
         assert centre.files() == []
-        assert set(centre.files(landed=False)) <= {partial(segment())}
+        assert set(centre.files(landed=False)) <= {partial_path(segment())}
 
 
 async def test_broken_connection_leaves_a_partial_upload(
@@ -142,7 +141,7 @@ async def test_broken_connection_leaves_a_partial_upload(
     await close(writer)
     await until_partial_files(centre, 0)
     assert centre.files() == []
-    assert set(centre.files(landed=False)) <= {partial(b"")}
+    assert set(centre.files(landed=False)) <= {partial_path(b"")}
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
@@ -188,14 +187,9 @@ async def test_stop_waits_for_requests_in_progress(tmp_path: Path) -> None:
         await proceed.wait()
         yield data[-5:]
 
-    headers = {
-        "Authorization": f"Bearer {tokens[GATEWAY]}",
-        "X-Fieldpost-SHA256": hashlib.sha256(data).hexdigest(),
-        "Content-Length": str(len(data)),
-    }
     async with client(address, tokens, folder.pki / "ca.pem") as connected:
-        path = f"/v1/segments/{identity_path(identity())}"
-        put = asyncio.create_task(connected.send("PUT", path, headers, body()))
+        length = str(len(data))
+        put = asyncio.create_task(connected.put(data, None, body(), Content_Length=length))
         await begun.wait()
         await until_partial_files(Centre(folder, connected), 1)
         other = identity(4, 6)
@@ -217,7 +211,7 @@ async def test_upload_longer_than_the_drain_timeout_is_aborted(tmp_path: Path) -
         writer = await start_upload(centre)
         await until_partial_files(centre, 1)
     assert centre.files() == []
-    assert set(centre.files(landed=False)) <= {partial(b"")}
+    assert set(centre.files(landed=False)) <= {partial_path(b"")}
     writer.transport.abort()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from sync.receiver.limits import ReceiverLimits
 from tests.helpers.fleet import GATEWAY, OTHER, Answer, Centre, identity, running_centre, segment
 from tests.helpers.raw_put import (
     close,
+    open_upload,
+    partial_path,
     put_head,
     raw_request,
     until_partial_files,
@@ -26,9 +27,7 @@ TOTAL = len(DATA)
 OFFSET = "x-fieldpost-offset"
 
 
-def partial(centre: Centre) -> Path:
-    """Return the path of the partial upload."""
-    return centre.folder.incoming / "partial" / GATEWAY / f"{hashlib.sha256(DATA).hexdigest()}.part"
+PART = partial_path(DATA)
 
 
 @pytest.fixture
@@ -41,40 +40,22 @@ async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
 
 async def cut(centre: Centre, data: bytes, length: int = TOTAL, start: int = 0) -> None:
     """Send the first bytes of a body and close the connection."""
-    lines = [f"Content-Length: {length}", "Expect: 100-continue"]
+    lines = [f"Content-Length: {length}"]
     if start:
         lines.append(f"Content-Range: bytes {start}-{start + length - 1}/{start + length}")
-    writer = await begun(centre, lines, data)
-    await until_written(centre, start + len(data))
+    _, writer = await open_upload(centre, data, DATA, *lines)
+    part = centre.folder.root / PART
+    async with asyncio.timeout(10):
+        while not (part.exists() and part.stat().st_size == start + len(data)):
+            await centre.client.head()
     await close(writer)
     await until_partial_files(centre, 0)
 
 
-async def until_written(centre: Centre, size: int) -> None:
-    """Wait, at most 10 s, until the file of the upload has `size` bytes."""
-    async with asyncio.timeout(10):
-        while not (partial(centre).exists() and partial(centre).stat().st_size == size):
-            await centre.client.head()
-
-
-async def begun(centre: Centre, lines: list[str], data: bytes) -> asyncio.StreamWriter:
-    """Start an upload on a connection that stays open."""
-    context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
-    reader, writer = await asyncio.open_connection(*centre.client.address, ssl=context)
-    writer.write(put_head(centre, *lines, data=DATA).replace("\n", "\r\n").encode())
-    async with asyncio.timeout(10):
-        assert b"100" in await reader.readuntil(b"\r\n\r\n")
-    writer.write(data)
-    await writer.drain()
-    return writer
-
-
-async def rest(centre: Centre, start: int, data: bytes = DATA, total: int = TOTAL) -> Answer:
+async def rest(centre: Centre, start: int) -> Answer:
     """Send the rest of a body."""
     return await centre.client.put(
-        data[start:],
-        X_Fieldpost_SHA256=hashlib.sha256(DATA).hexdigest(),
-        Content_Range=f"bytes {start}-{total - 1}/{total}",
+        DATA, body=DATA[start:], Content_Range=f"bytes {start}-{TOTAL - 1}/{TOTAL}"
     )
 
 
@@ -149,21 +130,17 @@ async def test_empty_content_range_is_refused(centre: Centre) -> None:
 
 
 async def test_invalid_sha256_is_refused_in_head(centre: Centre) -> None:
-    path = f"/v1/segments/{GATEWAY}/01JD0000000000000000000000/logs/1-3"
-    headers = {
-        "Authorization": f"Bearer {centre.client.tokens[GATEWAY]}",
-        "X-Fieldpost-SHA256": "g" * 64,
-    }
-    assert (await centre.client.send("HEAD", path, headers)).status == 400
+    assert (await centre.client.head(X_Fieldpost_SHA256="g" * 64)).status == 400
 
 
 async def test_resuming_sender_takes_over_from_its_old_connection(centre: Centre) -> None:
     """As on a mobile link, where the receiver does not notice that a connection is dead."""
-    first = await begun(centre, [f"Content-Length: {TOTAL}", "Expect: 100-continue"], DATA[:5_000])
+    length = f"Content-Length: {TOTAL}"
+    _, first = await open_upload(centre, DATA[:5_000], DATA, length)
     await until_partial_files(centre, 1)
     assert 0 <= await offset(centre) <= 5_000
     await until_partial_files(centre, 0)
-    second = await begun(centre, [f"Content-Length: {TOTAL}", "Expect: 100-continue"], DATA[:6_000])
+    _, second = await open_upload(centre, DATA[:6_000], DATA, length)
     await until_partial_files(centre, 1)
     there = await offset(centre)
     assert (await rest(centre, there)).status == 201
@@ -184,7 +161,8 @@ async def test_partial_upload_of_another_receiver_answers_503(centre: Centre) ->
 async def test_only_sent_bytes_of_a_resumed_upload_count_against_the_rate(tmp_path: Path) -> None:
     limits = ReceiverLimits(bytes_per_s=1, rate_window_s=TOTAL)
     async with running_centre(tmp_path / "fleet", limits) as centre:
-        partial(centre).parent.mkdir()
-        partial(centre).write_bytes(DATA[:5_000])
+        part = centre.folder.root / PART
+        part.parent.mkdir()
+        part.write_bytes(DATA[:5_000])
         assert (await rest(centre, 5_000)).status == 201
         assert (await centre.client.put(segment(identity(4, 6)), identity(4, 6))).status == 201

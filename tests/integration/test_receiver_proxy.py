@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,14 +16,21 @@ import pytest
 from multidict import CIMultiDict
 
 from sync.common.fleet_folder import FleetFolder
-from sync.receiver.client_certificates import issue_with_key
 from sync.receiver.limits import ReceiverLimits
-from sync.receiver.pki import Authority
 from sync.receiver.proxy import ReverseProxy
 from sync.receiver.server import ListenAddress, running_receiver
 from sync.segment import identity_path
 from sync.uplink.proxies import is_this_machine
-from tests.helpers.fleet import GATEWAY, HOST, OTHER, Client, client, identity, make_fleet, segment
+from tests.helpers.fleet import (
+    HOST,
+    OTHER,
+    Client,
+    client,
+    identity,
+    make_fleet,
+    segment,
+    write_pair,
+)
 from tests.helpers.processes import start
 from tests.helpers.tls_proxy import HEADER, tls_proxy
 
@@ -45,12 +51,6 @@ class ProxiedReceiver(NamedTuple):
         async with client(self.proxy, self.tokens, ca, pair) as connected:
             yield connected
 
-    def pair(self, out: Path, gateway: str = GATEWAY, issued_ms: int | None = None) -> Path:
-        issued = time.time_ns() // 10**9 * 1_000 if issued_ms is None else issued_ms
-        made, key = issue_with_key(Authority(self.folder.pki), gateway, issued, 9)
-        out.write_bytes(made.pem + key)
-        return out
-
 
 @pytest.fixture
 async def behind(tmp_path: Path) -> AsyncIterator[ProxiedReceiver]:
@@ -69,12 +69,9 @@ async def test_proxied_token_and_certificate_authenticate(
     async with behind.client() as connected:
         assert (await connected.put(segment())).status == 201
         assert (await connected.put(segment(), Authorization="")).status == 401
-    async with behind.client(behind.pair(tmp_path / "pair.pem")) as connected:
-        headers = {"X-Fieldpost-SHA256": "0" * 64}
-        path = f"/v1/segments/{identity_path(identity())}"
-        assert (await connected.send("HEAD", path, headers)).status == 200
-        other = f"/v1/segments/{identity_path(identity(gateway=OTHER))}"
-        assert (await connected.send("HEAD", other, headers)).status == 403
+    async with behind.client(write_pair(behind.folder, tmp_path / "pair.pem")) as connected:
+        assert (await connected.head(Authorization=None)).status == 200
+        assert (await connected.head(identity(gateway=OTHER), Authorization=None)).status == 403
 
 
 async def test_proxy_connection_stays_open_after_401(behind: ProxiedReceiver) -> None:
@@ -92,23 +89,23 @@ async def test_proxy_connection_stays_open_after_401(behind: ProxiedReceiver) ->
 async def test_repeated_certificate_header_is_ignored(
     behind: ProxiedReceiver, tmp_path: Path
 ) -> None:
-    stolen = quote(behind.pair(tmp_path / "pair.pem").read_text())
-    path = f"/v1/segments/{identity_path(identity())}"
+    stolen = quote(write_pair(behind.folder, tmp_path / "pair.pem").read_text())
     async with behind.client() as connected:
-        assert (await connected.send("HEAD", path, {HEADER: stolen})).status == 401
+        answer = await connected.head(Authorization=None, X_Client_Certificate=stolen)
+        assert answer.status == 401
 
 
 async def test_proxied_certificate_is_verified(behind: ProxiedReceiver, tmp_path: Path) -> None:
     make_fleet(tmp_path / "foreign")
     foreign = ProxiedReceiver(FleetFolder(tmp_path / "foreign"), *behind[1:])
     wrong = [
-        foreign.pair(tmp_path / "foreign.pem").read_text(),
-        behind.pair(tmp_path / "ended.pem", issued_ms=10**12).read_text(),
+        write_pair(foreign.folder, tmp_path / "foreign.pem").read_text(),
+        write_pair(behind.folder, tmp_path / "ended.pem", issued_ms=10**12).read_text(),
         (behind.folder.pki / "server.pem").read_text(),
         "nonsense",
         "",
     ]
-    good = behind.pair(tmp_path / "good.pem").read_text()
+    good = write_pair(behind.folder, tmp_path / "good.pem").read_text()
     url = "http://{}:{}/v1/segments/{}".format(*behind.receiver, identity_path(identity()))
     async with aiohttp.ClientSession() as session:
         statuses = []
@@ -161,7 +158,7 @@ async def test_certificate_header_is_ignored_by_default(tmp_path: Path) -> None:
         folder, ListenAddress(HOST, 0), ReverseProxy(), ReceiverLimits()
     ) as address:
         behind = ProxiedReceiver(folder, address, address, tokens)
-        good = quote(behind.pair(tmp_path / "good.pem").read_text())
+        good = quote(write_pair(behind.folder, tmp_path / "good.pem").read_text())
         url = "http://{}:{}/v1/segments/{}".format(*address, identity_path(identity()))
         async with (
             aiohttp.ClientSession() as session,

@@ -13,32 +13,20 @@ import pytest
 
 from sync.receiver.limits import ReceiverLimits
 from sync.segment import identity_path
-from tests.helpers.fleet import GATEWAY, OTHER, Centre, identity, running_centre, segment
-from tests.helpers.raw_put import close, started_uploads, until_partial_files
+from tests.helpers.fleet import GATEWAY, OTHER, Centre, Streams, identity, running_centre, segment
+from tests.helpers.raw_put import close, open_upload, to_end, until_partial_files
 
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 HEAD = f"HEAD /v1/segments/{identity_path(identity())} HTTP/1.1\r\nHost: centre\r\n"
 
 
 @contextlib.asynccontextmanager
 async def connected(centre: Centre, count: int = 1) -> AsyncIterator[list[Streams]]:
     """Open idle TLS connections."""
-    context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
     async with contextlib.AsyncExitStack() as stack:
-        found = []
-        for _ in range(count):
-            reader, writer = await asyncio.open_connection(*centre.client.address, ssl=context)
+        found = [await centre.connect() for _ in range(count)]
+        for _, writer in found:
             stack.callback(writer.transport.abort)
-            found.append((reader, writer))
         yield found
-
-
-async def to_end(reader: asyncio.StreamReader) -> bytes:
-    """Return everything received until the connection is closed, at most 10 s."""
-    async with asyncio.timeout(10):
-        with contextlib.suppress(ConnectionError):
-            return await reader.read()
-    return b""
 
 
 async def is_refused(centre: Centre) -> bool:
@@ -150,7 +138,8 @@ async def test_slow_upload_is_aborted_and_resumed(tmp_path: Path) -> None:
     )
     data = segment(text="x" * 1_000)
     async with running_centre(tmp_path / "fleet", limits) as centre:
-        reader, writer = await started_uploads(centre, data[:10], data)
+        length = f"Content-Length: {len(data)}"
+        reader, writer = await open_upload(centre, data[:10], data, length)
         answering = asyncio.ensure_future(to_end(reader))
         sent = 10
         async with asyncio.timeout(10):
