@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 
 from sync.common.enrolment import Enrolment
 from sync.segment import encode
 from sync.uplink.http_client import HttpsLimits
 from sync.uplink.https_transport import HttpsTransport
+from sync.uplink.interfaces import WaitingSegment
 from sync.uplink.uploader import Uploader
 from sync.uplink.wakeup import Wakeup
 from tests.helpers.backlog import Notices, SqliteBacklog
-from tests.helpers.manual_time import ManualTime
+from tests.helpers.manual_time import ManualTime, in_background
 from tests.helpers.pki import LoopbackPki
 from tests.helpers.scripted_centre import Centre, Script, running_scripted_centre
 from tests.helpers.segments import header, readings
@@ -49,6 +50,10 @@ class RunningUploader:
         return seconds
 
 
+Uploading = Callable[..., contextlib.AbstractAsyncContextManager[RunningUploader]]
+"""`running_uploader` with a PKI and a backlog."""
+
+
 @contextlib.asynccontextmanager
 async def running_uploader(
     pki: LoopbackPki,
@@ -64,25 +69,18 @@ async def running_uploader(
         await seal_segment(backlog)
     async with running_scripted_centre(pki, backlog.gateway, *scripts) as centre:
         centre.heads.extend(heads)
-        transport = HttpsTransport(enrolment or centre.enrolment, limits)
-        if enrolment is not None:
-            transport = HttpsTransport(
-                Enrolment(enrolment.gateway, centre.enrolment.url, enrolment.token, enrolment.ca),
-                limits,
-            )
+        used = replace(enrolment or centre.enrolment, url=centre.enrolment.url)
+        transport = HttpsTransport(used, limits)
         made = RunningUploader(backlog, centre, transport)
-        task = asyncio.create_task(made.uploader.run())
         try:
-            yield made
+            async with in_background(made.uploader.run()):
+                yield made
         finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
             await transport.close()
 
 
-async def seal_segment(backlog: SqliteBacklog, count: int = 5, padding: int = 0) -> bytes:
-    """Seal one more segment with `padding` incompressible bytes; return its bytes."""
+async def seal_segment(backlog: SqliteBacklog, count: int = 5, padding: int = 0) -> WaitingSegment:
+    """Seal one more segment with `padding` incompressible bytes."""
     first = backlog.states()[-1][0] + 5 if backlog.states() else 1
     text = random.Random(first).randbytes(padding).hex() if padding else None
     events = [
@@ -95,4 +93,4 @@ async def seal_segment(backlog: SqliteBacklog, count: int = 5, padding: int = 0)
     named = header(first, first + count - 1, previous=draft.previous, epoch=draft.epoch)
     data = encode(named, events)
     assert await backlog.seal(draft, data, data[-32:])
-    return data
+    return WaitingSegment(named.identity, data[-32:], data)

@@ -1,9 +1,15 @@
-"""Time that a test ends: whoever sleeps is seen, and sleeps until the test says so."""
+"""Time that a test ends: whoever sleeps is seen, and sleeps until the test says so.
+
+`in_background` runs what sleeps.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
@@ -34,3 +40,15 @@ class ManualTime:
         """Wait until somebody sleeps."""
         async with asyncio.timeout(10):
             return await self.naps.get()
+
+
+@contextlib.asynccontextmanager
+async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run a coroutine until the block ends."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

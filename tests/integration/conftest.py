@@ -13,6 +13,7 @@ import pytest
 from tests.helpers.backlog import SqliteBacklog
 from tests.helpers.fleet import Centre, running_centre
 from tests.helpers.gateway import Gateway, port_of
+from tests.helpers.lossy_network import Uploading, running_uploader
 from tests.helpers.pki import LoopbackPki, make_pki
 from tests.helpers.processes import Process
 from tests.helpers.scripted_peer import Certificate
@@ -53,8 +54,14 @@ def backlog() -> Iterator[SqliteBacklog]:
 
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> LoopbackPki:
-    """Create a CA and a server certificate for loopback."""
-    return make_pki(tmp_path_factory.mktemp("pki"))
+    """Create a CA and a server certificate for loopback and `centre.example`."""
+    return make_pki(tmp_path_factory.mktemp("pki"), "centre.example")
+
+
+@pytest.fixture
+def uploading(pki: LoopbackPki, backlog: SqliteBacklog) -> Uploading:
+    """Return `running_uploader` with a PKI and a backlog."""
+    return partial(running_uploader, pki, backlog)
 
 
 @pytest.fixture(scope="module")

@@ -81,10 +81,9 @@ async def test_kills_lose_and_duplicate_nothing(
     chance, logged = random.Random(seed), 0
     database, enrolment = new_database(tmp_path), tmp_path / "gw.json"
     async with running_centre(tmp_path / "fleet") as centre, asyncio.timeout(900):
-        host, port = centre.client.address
         ca = (centre.folder.pki / "ca.pem").read_text()
         token = centre.client.tokens[GATEWAY]
-        write_enrolment(enrolment, Enrolment(GATEWAY, f"https://{host}:{port}", token, ca))
+        write_enrolment(enrolment, Enrolment(GATEWAY, centre.client.url(""), token, ca))
         for number in range(scale(2, 50)):
             process = await start(database, enrolment, seed + number)
             logged = max(logged, await killed_after(process, chance.randrange(STEPS)))

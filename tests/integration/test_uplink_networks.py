@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 from dataclasses import replace
 from pathlib import Path
@@ -12,30 +11,24 @@ from aiohttp import web
 from cryptography import x509
 
 from sync.common.enrolment import Enrolment
-from sync.segment import digest_of, identity_path, parse_identity
+from sync.segment import identity_path, parse_identity
 from sync.uplink.folder_transport import MARKER, FolderTransport
 from sync.uplink.https_transport import HttpsTransport
-from sync.uplink.interfaces import WaitingSegment
 from sync.uplink.renewal import make_request
 from sync.uplink.responses import Acknowledgement, TemporaryFailure
 from sync.uplink.uploader import MIN_EPOCH_INTERVAL_S, Uploader
 from sync.uplink.wakeup import Wakeup
 from tests.helpers.backlog import Notices, SqliteBacklog
 from tests.helpers.connect_proxy import proxying
-from tests.helpers.lossy_network import running_uploader, seal_segment
-from tests.helpers.manual_time import ManualTime
-from tests.helpers.pki import LoopbackPki, make_pki
+from tests.helpers.lossy_network import Uploading, seal_segment
+from tests.helpers.manual_time import ManualTime, in_background
+from tests.helpers.pki import LoopbackPki
 from tests.helpers.scripted_centre import Centre, Script, accept, running_scripted_centre
 from tests.helpers.scripted_centre import answers as says
-from tests.helpers.segments import EPOCH, header
+from tests.helpers.segments import EPOCH
 
 IDLE = 300.0
 NAME = "centre.example"
-
-
-@pytest.fixture(scope="module")
-def pki(tmp_path_factory: pytest.TempPathFactory) -> LoopbackPki:
-    return make_pki(tmp_path_factory.mktemp("pki"), NAME)
 
 
 def heads(last: int, digest: bytes | str, lane: str = "readings") -> Script:
@@ -44,10 +37,10 @@ def heads(last: int, digest: bytes | str, lane: str = "readings") -> Script:
 
 
 async def test_epoch_is_compared_once_before_shipping(
-    pki: LoopbackPki, backlog: SqliteBacklog
+    uploading: Uploading, backlog: SqliteBacklog
 ) -> None:
     first = await seal_segment(backlog)
-    async with running_uploader(pki, backlog, heads=[heads(5, digest_of(first))]) as shipping:
+    async with uploading(heads=[heads(5, first.digest)]) as shipping:
         await backlog.until([(1, "acknowledged"), (6, "acknowledged")])
         assert (await shipping.time.nap()).seconds == IDLE
         assert shipping.centre.asked_heads == [f"/v1/gateways/{backlog.gateway}/epochs/{EPOCH}"]
@@ -63,28 +56,24 @@ async def test_epoch_is_compared_once_before_shipping(
     ],
 )
 async def test_centre_ahead_or_different_begins_a_new_epoch(
-    pki: LoopbackPki, backlog: SqliteBacklog, told: Script, reason: str
+    uploading: Uploading, told: Script, reason: str
 ) -> None:
-    async with running_uploader(pki, backlog, heads=[told]) as shipping:
-        await backlog.until([(1, "acknowledged")])
+    async with uploading(heads=[told]) as shipping:
+        await shipping.backlog.until([(1, "acknowledged")])
         assert (await shipping.time.nap()).seconds == IDLE
-        assert backlog.reasons_begun == [reason]
+        assert shipping.backlog.reasons_begun == [reason]
         assert shipping.notices.names() == [reason]
         assert len(shipping.centre.asked_heads) == 1
 
 
 @pytest.mark.parametrize("status", [404, 405])
-async def test_centre_without_epoch_query_gets_segments(
-    pki: LoopbackPki, backlog: SqliteBacklog, status: int
-) -> None:
-    async with running_uploader(pki, backlog, heads=[says(status)]) as shipping:
-        await backlog.until([(1, "acknowledged")])
-        assert (backlog.reasons_begun, shipping.notices.all) == ([], [])
+async def test_centre_without_epoch_query_gets_segments(uploading: Uploading, status: int) -> None:
+    async with uploading(heads=[says(status)]) as shipping:
+        await shipping.backlog.until([(1, "acknowledged")])
+        assert (shipping.backlog.reasons_begun, shipping.notices.all) == ([], [])
 
 
-async def test_nothing_is_sent_before_the_epoch_is_compared(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
+async def test_nothing_is_sent_before_the_epoch_is_compared(uploading: Uploading) -> None:
     bad = [
         says(500),
         says(200, {"lanes": 1}),
@@ -92,7 +81,7 @@ async def test_nothing_is_sent_before_the_epoch_is_compared(
         says(200, None),
         says(401, {"error": "who?"}),
     ]
-    async with running_uploader(pki, backlog, heads=bad) as shipping:
+    async with uploading(heads=bad) as shipping:
         assert await shipping.naps(4) == [1.0, 2.0, 7 + 4, 8.0]
         assert (await shipping.time.nap()).seconds == 450.0
         assert shipping.centre.got == []
@@ -103,13 +92,13 @@ async def test_nothing_is_sent_before_the_epoch_is_compared(
     ("last", "begun"), [(5, []), (10, ["centre-differs"]), (90, ["centre-ahead"])]
 )
 async def test_conflict_is_set_aside_and_the_epoch_compared_again(
-    pki: LoopbackPki, backlog: SqliteBacklog, last: int, begun: list[str]
+    uploading: Uploading, backlog: SqliteBacklog, last: int, begun: list[str]
 ) -> None:
     first = await seal_segment(backlog)
-    digest = digest_of(first) if last == 5 else bytes(32)
+    digest = first.digest if last == 5 else bytes(32)
     conflict = says(409, {"reason": "conflict", "error": "other bytes"})
     asked = [says(200, {"lanes": {}}), heads(last, digest)]
-    async with running_uploader(pki, backlog, conflict, conflict, heads=asked) as shipping:
+    async with uploading(conflict, conflict, heads=asked) as shipping:
         assert (await shipping.time.nap()).seconds == IDLE
         assert [state for _, state in backlog.states()] == ["aside", "aside"]
         assert backlog.reasons_begun == begun
@@ -119,32 +108,28 @@ async def test_conflict_is_set_aside_and_the_epoch_compared_again(
         assert len(shipping.centre.got) == 2
 
 
-async def test_new_epochs_are_limited_to_one_an_hour(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
+async def test_new_epochs_are_limited_to_one_an_hour(uploading: Uploading) -> None:
     conflict = says(409, {"reason": "conflict", "error": "other bytes"})
     ahead = heads(10_000, bytes(32))
-    async with running_uploader(
-        pki, backlog, *[conflict] * 3, segments=0, heads=[ahead] * 4
-    ) as shipping:
+    async with uploading(*[conflict] * 3, segments=0, heads=[ahead] * 4) as shipping:
         await shipping.time.nap()
-        assert backlog.reasons_begun == ["centre-ahead"]
+        assert shipping.backlog.reasons_begun == ["centre-ahead"]
         for hours, begun in ((0.0, 1), (0.99, 1), (1.0, 2)):
             shipping.seconds = hours * MIN_EPOCH_INTERVAL_S
-            await seal_segment(backlog)
+            await seal_segment(shipping.backlog)
             shipping.uploader.wake()
             await shipping.time.nap()
-            assert backlog.states()[-1][1] == "aside"
-            assert backlog.reasons_begun == ["centre-ahead"] * begun
+            assert shipping.backlog.states()[-1][1] == "aside"
+            assert shipping.backlog.reasons_begun == ["centre-ahead"] * begun
         assert len(shipping.centre.asked_heads) == 4
 
 
-async def test_begin_epoch_is_retried(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
+async def test_begin_epoch_is_retried(uploading: Uploading, backlog: SqliteBacklog) -> None:
     async def ahead(centre: Centre, request: web.Request) -> web.StreamResponse:
         backlog.full = True
         return await heads(9, bytes(32))(centre, request)
 
-    async with running_uploader(pki, backlog, heads=[ahead, heads(9, bytes(32))]) as shipping:
+    async with uploading(heads=[ahead, heads(9, bytes(32))]) as shipping:
         nap = await shipping.time.nap()
         assert (nap.seconds, backlog.reasons_begun) == (1.0, [])
         backlog.full = False
@@ -154,9 +139,9 @@ async def test_begin_epoch_is_retried(pki: LoopbackPki, backlog: SqliteBacklog) 
 
 
 async def test_new_segments_interleave_with_the_backlog(
-    pki: LoopbackPki, backlog: SqliteBacklog
+    uploading: Uploading, backlog: SqliteBacklog
 ) -> None:
-    async with running_uploader(pki, backlog, segments=0) as shipping:
+    async with uploading(segments=0) as shipping:
         assert (await shipping.time.nap()).seconds == IDLE
         for _ in range(6):
             await seal_segment(backlog)
@@ -185,11 +170,7 @@ def by_name(centre: Centre) -> Enrolment:
 
 async def offer(transport: HttpsTransport, backlog: SqliteBacklog) -> object:
     """Send one segment and close the connection."""
-    data = await seal_segment(backlog)
-    first = backlog.states()[-1][0]
-    outcome = await transport.put(
-        WaitingSegment(header(first, first + 4).identity, digest_of(data), data)
-    )
+    outcome = await transport.put(await seal_segment(backlog))
     await transport.close()
     return outcome
 
@@ -256,8 +237,7 @@ async def test_renewed_certificate_is_used_with_the_next_connection(
     async with running_scripted_centre(pki, backlog.gateway) as centre:
         enrolment, number = certified(pki, centre.enrolment)
         transport = HttpsTransport(enrolment)
-        data = await seal_segment(backlog)
-        waiting = WaitingSegment(header(1, 5).identity, digest_of(data), data)
+        waiting = await seal_segment(backlog)
         assert isinstance(await transport.put(waiting), Acknowledgement)
 
         async def sign(centre: Centre, _request: web.Request) -> web.StreamResponse:
@@ -293,8 +273,7 @@ async def test_certify_outcomes(pki: LoopbackPki, backlog: SqliteBacklog) -> Non
 
 async def test_uploader_waits_for_the_folder(backlog: SqliteBacklog, tmp_path: Path) -> None:
     stick, time_, notices = tmp_path / "stick", ManualTime(), Notices(backlog)
-    for _ in range(2):
-        await seal_segment(backlog)
+    sealed = [await seal_segment(backlog) for _ in range(2)]
     uploader = Uploader(
         backlog.gateway,
         backlog,
@@ -303,15 +282,14 @@ async def test_uploader_waits_for_the_folder(backlog: SqliteBacklog, tmp_path: P
         chance=lambda: 0.5,
         wakeup=Wakeup(time_.sleep),
     )
-    task = asyncio.create_task(uploader.run())
-    nap = await time_.nap()
-    assert (nap.seconds, notices.names()) == (1.0, ["unreachable"])
-    stick.mkdir()
-    (stick / MARKER).touch()
-    nap.end()
-    assert (await time_.nap()).seconds == IDLE
-    task.cancel()
-    await asyncio.wait([task])
+    async with in_background(uploader.run()):
+        nap = await time_.nap()
+        assert (nap.seconds, notices.names()) == (1.0, ["unreachable"])
+        stick.mkdir()
+        (stick / MARKER).touch()
+        nap.end()
+        assert (await time_.nap()).seconds == IDLE
     assert notices.names() == ["unreachable", "shipping"]
-    paths = [f"{identity_path(header(first, first + 4).identity)}.seg" for first in (1, 6)]
-    assert [(stick / path).read_bytes() for path in paths] == backlog.data()
+    for segment in sealed:
+        path = stick / f"{identity_path(segment.identity)}.seg"
+        assert path.read_bytes() == segment.data

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import time
 from dataclasses import replace
@@ -31,26 +30,27 @@ from sync.uplink.uploader import Uploader
 from sync.uplink.wakeup import Wakeup
 from tests.helpers.backlog import FixedState, Notices, SqliteBacklog
 from tests.helpers.fleet import EPOCH, GATEWAY, OTHER, Centre, identity, running_centre, segment
-from tests.helpers.manual_time import ManualTime
+from tests.helpers.manual_time import ManualTime, in_background
 from tests.helpers.segments import logs, readings
 
 
-def enrolment(centre: Centre, token: str | None = None) -> Enrolment:
-    host, port = centre.client.address
+def enrolment(centre: Centre) -> Enrolment:
     ca = (centre.folder.pki / "ca.pem").read_text()
-    return Enrolment(GATEWAY, f"https://{host}:{port}", token or centre.client.tokens[GATEWAY], ca)
+    return Enrolment(GATEWAY, centre.client.url(""), centre.client.tokens[GATEWAY], ca)
 
 
-async def put(centre: Centre, data: bytes, name: Identity, token: str | None = None) -> object:
-    transport = HttpsTransport(enrolment(centre, token))
+async def put(centre: Centre, data: bytes, name: Identity) -> object:
+    transport = HttpsTransport(enrolment(centre))
     try:
         return await transport.put(WaitingSegment(name, data[-32:], data))
     finally:
         await transport.close()
 
 
-async def test_sealed_segments_land_and_are_acknowledged(centre: Centre) -> None:
-    backlog = SqliteBacklog(GATEWAY)
+async def test_sealed_segments_land_and_are_acknowledged(
+    centre: Centre, backlog: SqliteBacklog
+) -> None:
+    backlog.gateway = GATEWAY
     backlog.write("readings", readings(25))
     backlog.write("logs", logs(5))
     notices = Notices(backlog)
@@ -69,18 +69,12 @@ async def test_sealed_segments_land_and_are_acknowledged(centre: Centre) -> None
         send_notice=notices.tell,
     )
     assert await sealer.flush() == 4
-    task = asyncio.create_task(uploader.run())
-    try:
+    async with in_background(uploader.run()):
         await backlog.until([(first, "acknowledged") for first in (1, 11, 21, 1)])
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        await transport.close()
+    await transport.close()
     found = [(centre.folder.root / name).read_bytes() for name in centre.files()]
     assert sorted(found) == sorted(backlog.data())
     assert notices.all == []
-    backlog.close()
 
 
 async def test_real_receiver_answers_map_to_outcomes(centre: Centre) -> None:
@@ -138,13 +132,13 @@ async def test_receiver_answers_high_watermarks(centre: Centre) -> None:
 
 
 async def test_certificate_replaces_the_token_and_is_renewed(
-    centre: Centre, tmp_path: Path
+    centre: Centre, backlog: SqliteBacklog, tmp_path: Path
 ) -> None:
     """A certificate with 65 days left is renewed by the receiver and accepted."""
     begin = int(time.time()) - 300 * 86_400
     made, key = issue_with_key(Authority(centre.folder.pki), GATEWAY, begin * 1_000, 365)
     first = replace(enrolment(centre), token="", certificate=made.pem.decode(), key=key.decode())
-    path, backlog, sleeps = tmp_path / "gw.json", SqliteBacklog(GATEWAY), ManualTime()
+    path, sleeps = tmp_path / "gw.json", ManualTime()
     write_enrolment(path, first)
     told = Notices(backlog)
     transport = HttpsTransport(first)
@@ -155,17 +149,14 @@ async def test_certificate_replaces_the_token_and_is_renewed(
     renewal = CertificateRenewal(
         path, first, transport, send_notice=told.tell, now=time.time, sleep=sleeps.sleep
     )
-    task = asyncio.create_task(renewal.run())
-    await sleeps.nap()
-    task.cancel()
-    await asyncio.wait([task])
+    async with in_background(renewal.run()):
+        await sleeps.nap()
     assert told.names() == ["certificate-renewed"]
     renewed = read_enrolment(path)
     assert validity_of(renewed.certificate).begins > begin + 299 * 86_400
     outcome = await transport.put(WaitingSegment(identity(4, 6), more[-32:], more))
     assert outcome == Acknowledgement(more[-32:], True)
     await transport.close()
-    backlog.close()
     other = replace(renewed, gateway=OTHER)
     transport = HttpsTransport(other)
     name = identity(gateway=OTHER)

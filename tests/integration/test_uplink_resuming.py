@@ -6,12 +6,10 @@ import asyncio
 
 import pytest
 
-from sync.segment import digest_of
 from sync.uplink.https_transport import HttpsTransport
-from sync.uplink.interfaces import WaitingSegment
 from sync.uplink.responses import AccessDenial, Acknowledgement, Outcome, TemporaryFailure
 from tests.helpers.backlog import SqliteBacklog
-from tests.helpers.lossy_network import running_uploader, seal_segment
+from tests.helpers.lossy_network import Uploading, seal_segment
 from tests.helpers.pki import LoopbackPki
 from tests.helpers.scripted_centre import (
     Centre,
@@ -23,7 +21,6 @@ from tests.helpers.scripted_centre import (
     no_answer,
     running_scripted_centre,
 )
-from tests.helpers.segments import header
 
 LARGE = 100_000
 DONE = [(1, "acknowledged")]
@@ -33,8 +30,7 @@ async def put(
     pki: LoopbackPki, backlog: SqliteBacklog, *scripts: Script, tries: int = 1
 ) -> tuple[list[Outcome], Centre]:
     """Send one large segment repeatedly, without an uploader."""
-    data = await seal_segment(backlog, padding=LARGE)
-    waiting = WaitingSegment(header(1, 5).identity, digest_of(data), data)
+    waiting = await seal_segment(backlog, padding=LARGE)
     async with running_scripted_centre(pki, backlog.gateway, *scripts) as centre:
         transport = HttpsTransport(centre.enrolment)
         outcomes = [await transport.put(waiting) for _ in range(tries)]
@@ -50,13 +46,11 @@ def asked(centre: Centre) -> list[tuple[str, str | None]]:
 
 @pytest.mark.parametrize("there", [1, 20_000, 65_536, -1])
 async def test_interrupted_body_is_resumed(
-    pki: LoopbackPki, backlog: SqliteBacklog, there: int
+    uploading: Uploading, backlog: SqliteBacklog, there: int
 ) -> None:
-    data = await seal_segment(backlog, padding=LARGE)
+    data = (await seal_segment(backlog, padding=LARGE)).data
     there %= len(data)
-    async with running_uploader(
-        pki, backlog, accept, DisconnectAfter(there), segments=0
-    ) as shipping:
+    async with uploading(accept, DisconnectAfter(there), segments=0) as shipping:
         await shipping.naps(1)
         await backlog.until(DONE)
         assert asked(shipping.centre) == [
@@ -75,11 +69,11 @@ async def test_interrupted_body_is_resumed(
 
 @pytest.mark.parametrize("there", [0, None])
 async def test_body_without_or_with_complete_partial_is_sent_whole(
-    pki: LoopbackPki, backlog: SqliteBacklog, there: int | None
+    uploading: Uploading, backlog: SqliteBacklog, there: int | None
 ) -> None:
-    data = await seal_segment(backlog, padding=LARGE)
+    data = (await seal_segment(backlog, padding=LARGE)).data
     first = DisconnectAfter(len(data) if there is None else there)
-    async with running_uploader(pki, backlog, accept, first, segments=0) as shipping:
+    async with uploading(accept, first, segments=0) as shipping:
         await shipping.naps(1)
         await backlog.until(DONE)
         assert asked(shipping.centre)[2:] == [("HEAD", ""), ("PUT", "")]
@@ -87,13 +81,11 @@ async def test_body_without_or_with_complete_partial_is_sent_whole(
 
 
 async def test_lost_acknowledgement_of_a_large_body_costs_a_head_request(
-    pki: LoopbackPki, backlog: SqliteBacklog
+    uploading: Uploading, backlog: SqliteBacklog
 ) -> None:
-    data = await seal_segment(backlog, padding=LARGE)
-    there = answers(200, {}, X_Fieldpost_Digest=digest_of(data).hex())
-    async with running_uploader(
-        pki, backlog, accept, accept_and_disconnect, there, segments=0
-    ) as shipping:
+    segment = await seal_segment(backlog, padding=LARGE)
+    there = answers(200, {}, X_Fieldpost_Digest=segment.digest.hex())
+    async with uploading(accept, accept_and_disconnect, there, segments=0) as shipping:
         await shipping.naps(1)
         await backlog.until(DONE)
         assert [method for method, _ in asked(shipping.centre)] == ["HEAD", "PUT", "HEAD"]
@@ -143,14 +135,12 @@ async def test_head_outcomes(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     assert [method for method, _ in asked(centre)] == ["HEAD", "HEAD", "HEAD", "PUT", "HEAD", "PUT"]
 
 
-async def test_small_body_is_resent_without_head_request(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
-    async with running_uploader(pki, backlog, DisconnectAfter(10), DisconnectAfter(20)) as shipping:
+async def test_small_body_is_resent_without_head_request(uploading: Uploading) -> None:
+    async with uploading(DisconnectAfter(10), DisconnectAfter(20)) as shipping:
         await shipping.naps(1)
-        await backlog.until(DONE)
+        await shipping.backlog.until(DONE)
         assert {method for method, _ in asked(shipping.centre)} == {"PUT"}
-        assert shipping.centre.got[-1].body == backlog.data()[0]
+        assert shipping.centre.got[-1].body == shipping.backlog.data()[0]
 
 
 @pytest.mark.parametrize("there", [0, 50_000])
@@ -159,16 +149,14 @@ async def test_early_refusal_is_received(
 ) -> None:
     busy = DisconnectAfter(there, answers(503, {"error": "busy"}, Retry_After="7"))
     (outcome,), _ = await put(pki, backlog, accept, busy)
-    assert isinstance(
-        outcome, TemporaryFailure
-    )  # or the cut is seen first, and the wait is our own
-    assert outcome.after in (7.0, None)
+    assert isinstance(outcome, TemporaryFailure)
+    assert outcome.after in (7.0, None)  # None: the cut is seen first, and the wait is our own
 
 
-async def test_cancelling_during_a_body_is_prompt(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
+async def test_cancelling_during_a_body_is_prompt(
+    uploading: Uploading, backlog: SqliteBacklog
+) -> None:
     await seal_segment(backlog, padding=LARGE)
-    async with running_uploader(
-        pki, backlog, accept, DisconnectAfter(10, no_answer), segments=0
-    ) as shipping:
+    async with uploading(accept, DisconnectAfter(10, no_answer), segments=0) as shipping:
         await shipping.centre.asked(2)
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -16,7 +16,7 @@ from sync.uplink.https_transport import HttpsTransport
 from sync.uplink.interfaces import WaitingSegment
 from sync.uplink.responses import Acknowledgement, TemporaryFailure
 from tests.helpers.backlog import SqliteBacklog
-from tests.helpers.lossy_network import running_uploader, seal_segment
+from tests.helpers.lossy_network import Uploading
 from tests.helpers.pki import LoopbackPki, make_pki
 from tests.helpers.scripted_centre import (
     Centre,
@@ -40,19 +40,17 @@ IDLE = 300.0
 WAITING, DONE, ASIDE = "waiting", "acknowledged", "aside"
 
 
-async def test_segments_alternate_over_one_connection(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
-    async with running_uploader(pki, backlog, segments=3) as shipping:
+async def test_segments_alternate_over_one_connection(uploading: Uploading) -> None:
+    async with uploading(segments=3) as shipping:
         assert (await shipping.time.nap()).seconds == IDLE
-        assert backlog.states() == [(1, DONE), (6, DONE), (11, DONE)]
+        assert shipping.backlog.states() == [(1, DONE), (6, DONE), (11, DONE)]
         paths = [
             f"/v1/segments/{identity_path(header(first, first + 4).identity)}"
             for first in (11, 1, 6)
         ]
         assert [got.path for got in shipping.centre.got] == paths
         assert {got.method for got in shipping.centre.got} == {"PUT"}
-        assert sorted(got.body for got in shipping.centre.got) == sorted(backlog.data())
+        assert sorted(got.body for got in shipping.centre.got) == sorted(shipping.backlog.data())
         assert len({got.connection for got in shipping.centre.got}) == 1
         for got in shipping.centre.got:
             assert got.headers["Authorization"] == f"Bearer {shipping.centre.enrolment.token}"
@@ -62,28 +60,22 @@ async def test_segments_alternate_over_one_connection(
         assert shipping.notices.all == []
 
 
-async def test_lost_answer_is_repeated_as_duplicate(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
+async def test_lost_answer_is_repeated_as_duplicate(uploading: Uploading) -> None:
     # The client itself tries a PUT once more, at once, when its connection was cut: hence two.
-    async with running_uploader(
-        pki, backlog, accept_and_disconnect, accept_and_disconnect
-    ) as shipping:
+    async with uploading(accept_and_disconnect, accept_and_disconnect) as shipping:
         await shipping.naps(1)
-        await backlog.until([(1, DONE)])
-        assert [got.body for got in shipping.centre.got] == backlog.data() * 3
+        await shipping.backlog.until([(1, DONE)])
+        assert [got.body for got in shipping.centre.got] == shipping.backlog.data() * 3
         assert shipping.notices.names() == ["unreachable", "shipping"]
 
 
 @pytest.mark.parametrize("digest", ["00" * 32, "", "zz", None, 7, "AA" * 32])
-async def test_wrong_digest_is_no_acknowledgement(
-    pki: LoopbackPki, backlog: SqliteBacklog, digest: Any
-) -> None:
-    async with running_uploader(pki, backlog, answers(201, {"digest": digest}), accept) as shipping:
+async def test_wrong_digest_is_no_acknowledgement(uploading: Uploading, digest: Any) -> None:
+    async with uploading(answers(201, {"digest": digest}), accept) as shipping:
         nap = await shipping.time.nap()
-        assert backlog.states() == [(1, WAITING)]
+        assert shipping.backlog.states() == [(1, WAITING)]
         nap.end()
-        await backlog.until([(1, DONE)])
+        await shipping.backlog.until([(1, DONE)])
         told = "wrong-digest" if digest == "00" * 32 else "unreachable"
         assert shipping.notices.names() == [told, "shipping"]
 
@@ -93,37 +85,35 @@ async def test_wrong_digest_is_no_acknowledgement(
     [(409, "conflict", "conflict"), (400, "checksum", "refused"), (413, "size", "refused")],
 )
 async def test_rejected_segment_is_set_aside(
-    pki: LoopbackPki, backlog: SqliteBacklog, status: int, reason: str, name: str
+    uploading: Uploading, status: int, reason: str, name: str
 ) -> None:
     refusal = answers(status, {"error": "no\nway", "reason": reason})
-    async with running_uploader(pki, backlog, refusal, accept, segments=2) as shipping:
+    async with uploading(refusal, accept, segments=2) as shipping:
         assert (await shipping.time.nap()).seconds == IDLE
-        assert backlog.states() == [(1, DONE), (6, ASIDE)]
-        assert backlog.reasons() == [None, reason]
+        assert shipping.backlog.states() == [(1, DONE), (6, ASIDE)]
+        assert shipping.backlog.reasons() == [None, reason]
         assert shipping.notices.names() == [name]
         path = identity_path(header(6, 10).identity)
         assert shipping.notices.all[0].text == f"{path}: {status} {reason}: no way"
 
 
-async def test_retry_after_is_honoured_within_limits(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
+async def test_retry_after_is_honoured_within_limits(uploading: Uploading) -> None:
     busy = [
         answers(503, {"error": "busy"}, Retry_After="7"),
         answers(429, None, Retry_After="999999999"),
         answers(507, {"error": "full"}, Retry_After="Sat, 21 Nov 2026 10:01:00 GMT", Date=DATE),
         answers(503, None, Retry_After="soon"),
     ]
-    async with running_uploader(pki, backlog, *busy) as shipping:
+    async with uploading(*busy) as shipping:
         assert await shipping.naps(4) == [7 + 1, 900, 60 + 4, 8]
-        await backlog.until([(1, DONE)])
+        await shipping.backlog.until([(1, DONE)])
         assert shipping.notices.names() == ["unreachable", "shipping"]
 
 
 DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
 
 
-async def test_bad_network_causes_one_notice(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
+async def test_bad_network_causes_one_notice(uploading: Uploading) -> None:
     limits = HttpsLimits(total=0.3, rate=1e9)
     bad = [
         garbage,
@@ -133,9 +123,9 @@ async def test_bad_network_causes_one_notice(pki: LoopbackPki, backlog: SqliteBa
         answers(500),
         answers(302, None, Location="/elsewhere"),
     ]
-    async with running_uploader(pki, backlog, *bad, limits=limits) as shipping:
+    async with uploading(*bad, limits=limits) as shipping:
         delays = []
-        while backlog.states() == [(1, WAITING)]:
+        while shipping.backlog.states() == [(1, WAITING)]:
             nap = await shipping.time.nap()
             delays.append(nap.seconds)
             nap.end()
@@ -147,21 +137,19 @@ async def test_bad_network_causes_one_notice(pki: LoopbackPki, backlog: SqliteBa
         assert shipping.centre.enrolment.token not in shipping.notices.all[0].text
 
 
-async def test_success_resets_the_backoff(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
-    async with running_uploader(
-        pki, backlog, answers(500), answers(500), accept, answers(500), segments=2
-    ) as shipping:
+async def test_success_resets_the_backoff(uploading: Uploading) -> None:
+    async with uploading(answers(500), answers(500), accept, answers(500), segments=2) as shipping:
         assert await shipping.naps(3) == [1.0, 2.0, 1.0]
-        await backlog.until([(1, DONE), (6, DONE)])
+        await shipping.backlog.until([(1, DONE), (6, DONE)])
         assert shipping.notices.names() == ["unreachable", "shipping"] * 2
 
 
 async def test_server_of_another_authority_gets_nothing(
-    pki: LoopbackPki, backlog: SqliteBacklog, tmp_path: Path
+    uploading: Uploading, backlog: SqliteBacklog, tmp_path: Path
 ) -> None:
     other = make_pki(tmp_path)
     enrolment = Enrolment(backlog.gateway, "https://centre", new_token(), other.ca)
-    async with running_uploader(pki, backlog, enrolment=enrolment) as shipping:
+    async with uploading(enrolment=enrolment) as shipping:
         assert await shipping.naps(2) == [1.0, 2.0]
         await shipping.time.nap()
         assert shipping.centre.got == []
@@ -171,41 +159,31 @@ async def test_server_of_another_authority_gets_nothing(
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_denied_token_keeps_segments_and_backs_off(
-    pki: LoopbackPki, backlog: SqliteBacklog, status: int
-) -> None:
+async def test_denied_token_keeps_segments_and_backs_off(uploading: Uploading, status: int) -> None:
     denied = answers(status, {"error": "not enrolled", "reason": "token"})
-    async with running_uploader(pki, backlog, denied, denied, denied, accept) as shipping:
+    async with uploading(denied, denied, denied, accept) as shipping:
         assert await shipping.naps(3) == [30.0, 60.0, 120.0]
-        await backlog.until([(1, DONE)])
+        await shipping.backlog.until([(1, DONE)])
         assert shipping.notices.names() == ["denied", "shipping"]
         assert "not enrolled" in shipping.notices.all[0].text
 
 
-async def test_wakeup_ends_the_idle_wait(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
-    async with running_uploader(pki, backlog, segments=0) as shipping:
-        await shipping.time.nap()
-        await seal_segment(backlog)
-        shipping.uploader.wake()
-        await backlog.until([(1, DONE)])
-
-
-async def test_wakeup_does_not_shorten_a_backoff(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
-    async with running_uploader(pki, backlog, answers(500)) as shipping:
+async def test_wakeup_does_not_shorten_a_backoff(uploading: Uploading) -> None:
+    async with uploading(answers(500)) as shipping:
         nap = await shipping.time.nap()
         for _ in range(3):
             shipping.uploader.wake()
             await asyncio.sleep(0)
         assert len(shipping.centre.got) == 1
         nap.end()
-        await backlog.until([(1, DONE)])
+        await shipping.backlog.until([(1, DONE)])
 
 
-async def test_unavailable_store_is_retried(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
-    async with running_uploader(pki, backlog, no_answer) as shipping:
+async def test_unavailable_store_is_retried(uploading: Uploading, backlog: SqliteBacklog) -> None:
+    async with uploading(no_answer) as shipping:
         await shipping.centre.asked(1)
     backlog.full = True
-    async with running_uploader(pki, backlog, segments=0) as shipping:
+    async with uploading(segments=0) as shipping:
         nap = await shipping.time.nap()
         assert (nap.seconds, shipping.notices.names()) == (1.0, [])
         assert shipping.centre.got == []
@@ -220,13 +198,13 @@ async def test_unavailable_store_is_retried(pki: LoopbackPki, backlog: SqliteBac
 
 
 async def test_store_that_fills_up_during_an_upload_recovers(
-    pki: LoopbackPki, backlog: SqliteBacklog
+    uploading: Uploading, backlog: SqliteBacklog
 ) -> None:
     async def land_and_fill(centre: Centre, request: Request) -> StreamResponse:
         backlog.full = True
         return await accept(centre, request)
 
-    async with running_uploader(pki, backlog, land_and_fill) as shipping:
+    async with uploading(land_and_fill) as shipping:
         nap = await shipping.time.nap()
         backlog.full = False
         nap.end()
@@ -237,9 +215,9 @@ async def test_store_that_fills_up_during_an_upload_recovers(
 
 
 @pytest.mark.parametrize("state", ["idle", "backoff", "request"])
-async def test_cancelling_is_prompt(pki: LoopbackPki, backlog: SqliteBacklog, state: str) -> None:
+async def test_cancelling_is_prompt(uploading: Uploading, state: str) -> None:
     scripts: dict[str, Script] = {"idle": accept, "backoff": answers(500), "request": no_answer}
-    async with running_uploader(pki, backlog, scripts[state]) as shipping:
+    async with uploading(scripts[state]) as shipping:
         if state == "request":
             await shipping.centre.asked(1)
         else:
@@ -293,20 +271,11 @@ def test_invalid_certificate_is_refused() -> None:
         HttpsTransport(enrolment)
 
 
-@pytest.mark.parametrize("field", ["connect", "total", "rate"])
-def test_limits_must_be_positive(field: str) -> None:
-    with pytest.raises(ValueError, match="above 0"):
-        HttpsLimits(**{field: 0})
-    assert HttpsLimits(total=60, rate=1_000).seconds(30_000) == 90
-
-
-async def test_connection_closed_twice_is_a_failure(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
-    async with running_uploader(pki, backlog, *[disconnect] * 4) as shipping:
+async def test_connection_closed_twice_is_a_failure(uploading: Uploading) -> None:
+    async with uploading(*[disconnect] * 4) as shipping:
         nap = await shipping.time.nap()
         assert len(shipping.centre.got) <= 2
         nap.end()
-        while backlog.states() == [(1, WAITING)]:
+        while shipping.backlog.states() == [(1, WAITING)]:
             (await shipping.time.nap()).end()
             await asyncio.sleep(0)

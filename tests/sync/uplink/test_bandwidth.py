@@ -75,6 +75,17 @@ def test_piece_size(rate: int, piece: int) -> None:
 
 
 def test_timeout_includes_pauses() -> None:
+    assert HttpsLimits(total=60, rate=1_000).seconds(30_000) == 90
     assert HttpsLimits(total=60, rate=1_000, bandwidth=500).seconds(30_000) == 150
-    with pytest.raises(ValueError, match="bandwidth"):
-        HttpsLimits(bandwidth=-1)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        *((field, 0, "above 0") for field in ("connect", "total", "rate")),
+        ("bandwidth", -1, "bandwidth"),
+    ],
+)
+def test_invalid_limits_are_refused(field: str, value: int, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        HttpsLimits(**{field: value})

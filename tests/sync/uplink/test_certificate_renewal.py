@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import datetime as dt
 import ssl
@@ -33,7 +32,7 @@ from sync.uplink.renewal import (
     validity_of,
 )
 from sync.uplink.responses import AccessDenial, Outcome, TemporaryFailure
-from tests.helpers.manual_time import ManualTime
+from tests.helpers.manual_time import ManualTime, in_background
 from tests.helpers.pki import LoopbackPki, make_pki
 
 GATEWAY = "gw.example"
@@ -102,13 +101,8 @@ class GatewaySite:
             now=lambda: self.centre.at.timestamp(),
             sleep=self.time.sleep,
         )
-        task = asyncio.create_task(renewal.run())
-        try:
+        async with in_background(renewal.run()):
             yield
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
 
     async def look(self) -> None:
         """Finish a check and advance to the next day."""

@@ -14,7 +14,7 @@ from sync.uplink.interfaces import BacklogUnavailable, Draft
 from sync.uplink.sealer import Sealer
 from sync.uplink.wakeup import Wakeup
 from tests.helpers.backlog import FixedState, Notices, SqliteBacklog
-from tests.helpers.manual_time import ManualTime, Nap
+from tests.helpers.manual_time import ManualTime, Nap, in_background
 from tests.helpers.segments import START, logs, readings
 
 SPACING = 0.25
@@ -71,13 +71,8 @@ async def running(
     setup = SealerSetup(
         backlog, limits or BatchLimits(events=10, seconds=60, bytes=100_000), firmware
     )
-    task = asyncio.create_task(setup.sealer.run())
-    try:
+    async with in_background(setup.sealer.run()):
         yield setup
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 async def test_full_lane_is_sealed_and_the_rest_waits(backlog: SqliteBacklog) -> None:
