@@ -30,7 +30,6 @@ def add_queue(gateway: Gateway) -> Gateway:
 def command(
     gateway: Gateway, node: str, content: str = "", *, sender: str = OLGA, **attrs: str
 ) -> Reply:
-    """Send a command with these attributes."""
     written = "".join(f" {name}={quoteattr(value)}" for name, value in attrs.items())
     reply = gateway.send(
         sender,
@@ -43,7 +42,6 @@ def command(
 
 
 def payload(reply: Reply) -> Element:
-    """Return the `<command/>` of a result."""
     assert reply.type == "result", reply
     assert reply.payload is not None
     return reply.payload
@@ -57,7 +55,6 @@ def begin(gateway: Gateway, node: str, sender: str = OLGA) -> str:
 
 
 def form(**fields: str | list[str]) -> str:
-    """Return the submitted form with these fields."""
     written = []
     for var, given in fields.items():
         values = [given] if isinstance(given, str) else given
@@ -85,7 +82,6 @@ def rows(reply: Reply) -> list[dict[str, str]]:
 
 
 def fields(reply: Reply) -> dict[str, list[str]]:
-    """Return the values of each field in the form of a result."""
     x = payload(reply).find(f"{X}x")
     assert x is not None
     return {

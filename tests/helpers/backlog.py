@@ -48,7 +48,6 @@ class SqliteBacklog:
             self._rows.execute("INSERT INTO chain VALUES (?, ?, 0)", (lane, bytes(32)))
 
     def close(self) -> None:
-        """Close the database."""
         self._rows.close()
 
     def write(self, lane: str, events: Sequence[Event], since: float = 0.0) -> None:
@@ -72,11 +71,9 @@ class SqliteBacklog:
         return [data for (data,) in self._rows.execute("SELECT data FROM segments ORDER BY id")]
 
     def clear(self) -> None:
-        """Delete all unsealed events."""
         self._rows.execute("DELETE FROM events")
 
     def unsealed(self) -> int:
-        """Return the number of unsealed events."""
         count: int = self._rows.execute("SELECT count(*) FROM events").fetchone()[0]
         return count
 
@@ -87,7 +84,6 @@ class SqliteBacklog:
                 await self._changed.wait()
 
     async def lanes(self) -> Sequence[LaneState]:
-        """See `Backlog`."""
         self._check()
         rows = self._rows.execute(
             "SELECT lane, count(*), sum(size), min(since) FROM events GROUP BY lane"
@@ -97,7 +93,6 @@ class SqliteBacklog:
         return [state._replace(urgent=self.urgent.get(state.lane)) for state in states]
 
     async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:
-        """See `Backlog`."""
         self._check()
         rows = self._rows.execute(
             "SELECT size, event FROM events WHERE lane = ? ORDER BY seq LIMIT ?", (lane, max_events)
@@ -114,7 +109,6 @@ class SqliteBacklog:
         return Draft(self.current, lane, self._previous(lane), events, self.dropped)
 
     async def seal(self, draft: Draft, data: bytes, digest: bytes) -> bool:
-        """See `Backlog`."""
         self._check()
         if (self.current, self._previous(draft.lane)) != (draft.epoch, draft.previous):
             return False
@@ -135,7 +129,6 @@ class SqliteBacklog:
         return True
 
     async def next_waiting(self, order: SendOrder = SendOrder.OLDEST) -> WaitingSegment | None:
-        """See `Backlog`."""
         self._check()
         row = self._rows.execute(
             "SELECT epoch, lane, first, last, digest, data FROM segments"
@@ -148,12 +141,10 @@ class SqliteBacklog:
         return WaitingSegment(Identity(self.gateway, *name), digest, data)
 
     async def epoch(self) -> str:
-        """See `Backlog`."""
         self._check()
         return self.current
 
     async def digest_at(self, epoch: str, lane: str, seq: int) -> bytes | None:
-        """See `Backlog`."""
         self._check()
         row = self._rows.execute(
             "SELECT digest FROM segments WHERE (epoch, lane) = (?, ?) AND ? BETWEEN first AND last",
@@ -162,7 +153,6 @@ class SqliteBacklog:
         return None if row is None else row[0]
 
     async def high_watermarks(self) -> dict[str, HighWatermark]:
-        """See `Backlog`."""
         self._check()
         rows = self._rows.execute("SELECT lane, sealed, previous FROM chain")
         return {lane: HighWatermark(last, digest) for lane, last, digest in rows}
@@ -182,11 +172,9 @@ class SqliteBacklog:
         return self.current
 
     async def acknowledge(self, digest: bytes) -> None:
-        """See `Backlog`."""
         self._mark(digest, "acknowledged", None)
 
     async def set_aside(self, digest: bytes, reason: str) -> None:
-        """See `Backlog`."""
         self._mark(digest, "aside", reason)
 
     def _mark(self, digest: bytes, state: str, reason: str | None) -> None:
@@ -209,13 +197,10 @@ class SqliteBacklog:
 
 
 class FixedState:
-    """A gateway state that never changes."""
-
     def __init__(self, firmware: str = "Linux 6.6") -> None:
         self.firmware = firmware
 
     async def state(self) -> GatewayState:
-        """See `GatewayStateSource`."""
         return GatewayState("boot-1", START, 1.5, True, self.firmware, "0.1.0", bytes(32), 4_096)
 
 
@@ -227,10 +212,8 @@ class Notices:
         self.all: list[Notice] = []
 
     async def tell(self, notice: Notice) -> None:
-        """See `SendNotice`."""
         await self.backlog.lanes()
         self.all.append(notice)
 
     def names(self) -> list[str]:
-        """Return the names of the notices, in order."""
         return [notice.name for notice in self.all]

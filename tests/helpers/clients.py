@@ -109,7 +109,6 @@ class Client:
         self._gone()
 
     def tell(self, *words: str) -> None:
-        """Give it one command."""
         assert self._popen.stdin is not None
         self._popen.stdin.write(" ".join(words) + "\n")
         self._popen.stdin.flush()
@@ -131,7 +130,6 @@ class Client:
             self._aside.append(line)
 
     def ask(self, *words: str, answer: str) -> str:
-        """Give it a command and wait for its answer."""
         self.tell(*words)
         return self.expect(answer)
 
@@ -145,7 +143,6 @@ class Client:
         return self.ended()
 
     def ended(self) -> int:
-        """Wait for its own end; returns its exit status."""
         status = self._gone()
         while (line := self._lines.get(timeout=WAIT_S)) is not None:
             self._aside.append(line)

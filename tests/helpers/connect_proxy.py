@@ -30,7 +30,6 @@ class ConnectProxy:
 
 
 async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until one of both ends."""
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(65_536):
             writer.write(data)

@@ -67,7 +67,6 @@ class Cutter:
         self._order(self._set(self._open, False))
 
     def release(self) -> None:
-        """Let connections through again that `hold` or `cut` keep."""
         self._order(self._set(self._open, True))
 
     def freeze(self) -> None:

@@ -75,7 +75,6 @@ WRAPPED: Final = b"<iq id='1'><assured xmlns='urn:xmpp:qos'>%b</assured></iq>"
 
 
 def deliver(iq: bytes = b" id='1'", child: bytes = b" xmlns='urn:xmpp:qos' msgId='9'") -> bytes:
-    """Return a `deliver` with the given attributes."""
     return b"<iq%b><deliver%b/></iq>" % (iq, child)
 
 

@@ -15,7 +15,6 @@ ANY: Final = "{any}"
 
 
 def read(xml: str) -> Element:
-    """Parse a stanza with the namespace of a client's stream."""
     return ElementTree.fromstring(f"<s xmlns='jabber:client'>{xml}</s>")[0]  # noqa: S314
 
 
@@ -42,5 +41,4 @@ def difference(expected: Element, got: Element) -> str:
 
 
 def to_text(element: Element) -> str:
-    """Return the XML of an element."""
     return ElementTree.tostring(element, "unicode")

@@ -121,7 +121,6 @@ DAY_MS = round(DAY_S * 1000)
 
 
 def row_of(gateway: str, epoch: str, lane: str, event: Event) -> Row:
-    """Give the row of an event."""
     tags = tuple(sorted(event.tags.items()))
     shown = (event.name, event.text, event.level, event.latency_ms)
     return Row(gateway, epoch, lane, event.seq, event.time, *shown, tags)

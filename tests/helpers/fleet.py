@@ -91,8 +91,6 @@ def write_pair(
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer of the receiver: status, headers in lower case, and JSON body."""
-
     status: int
     headers: dict[str, str]
     body: dict[str, Any] = field(default_factory=dict)
@@ -107,7 +105,6 @@ class Client:
     tokens: dict[str, str]
 
     def url(self, path: str) -> str:
-        """Return the URL of a path."""
         return f"https://{self.address[0]}:{self.address[1]}{path}"
 
     async def put(
@@ -140,7 +137,6 @@ class Client:
     async def send(
         self, method: str, path: str, headers: dict[str, str], data: object = None
     ) -> Answer:
-        """Send any request."""
         sent = self.session.request(method, self.url(path), data=data, headers=headers)
         async with sent as response:
             body = await response.json() if response.content_type == "application/json" else {}

@@ -43,7 +43,6 @@ def plain(value: Any) -> Any:
 
 
 def of(row: Mapping[str, Any], names: Iterable[str]) -> Json:
-    """Choose columns of a row."""
     return {name: plain(row[name]) for name in names}
 
 
@@ -205,7 +204,6 @@ def check_quarantine(truth: Json, tables: Json) -> None:
 
 
 def check_totals(truth: Json, report: Json, landed_again: int) -> None:
-    """Compare the sums over the fleet."""
     true, told = truth["totals"], report["totals"]
     names = ("gateways", "segments", "events", "lanes", "expected", "received", "missing")
     for name in (*names, "declared", "unexplained", "forks", "chain_breaks"):

@@ -91,7 +91,6 @@ class Case(NamedTuple):
 
     @property
     def length(self) -> float:
-        """Seconds that were simulated."""
         return float(self.truth["days"]) * 86_400
 
     @property

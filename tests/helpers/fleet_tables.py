@@ -105,7 +105,6 @@ def as_version(
 
 
 def fleet_folder(root: Path) -> FleetFolder:
-    """Make an empty fleet folder."""
     folder = FleetFolder(root)
     folder.create()
     return folder

@@ -42,7 +42,6 @@ class Gateway:
         return self.folder / "pki" / "ca.pem"
 
     def configure(self, **options: object) -> None:
-        """Set options in the configuration that `init` wrote."""
         path = self.folder / "fieldpost.toml"
         lines = path.read_text("utf-8").splitlines()
         for number, line in enumerate(lines):
@@ -76,7 +75,6 @@ class Gateway:
 
 
 def port_of(process: Process) -> int:
-    """Return the port on which a running gateway listens."""
     return process.host_port("xmpp")[1]
 
 

@@ -37,11 +37,9 @@ class AttackedGateway:
         self.port = port_of(process)
 
     def resident(self) -> int:
-        """Return the resident memory of the gateway in KiB."""
         return int(psutil.Process(self.process.pid).memory_info().rss) // 1024
 
     async def connect(self, address: str = HERE) -> Client:
-        """Connect from an address, and send nothing."""
         return Client(
             *await asyncio.open_connection("127.0.0.1", self.port, local_addr=(address, 0))
         )
@@ -62,7 +60,6 @@ class AttackedGateway:
         return client
 
     async def log_in(self, name: str, resource: str = "fw", address: str = HERE) -> Client:
-        """Connect, log in and bind."""
         client = await self.open_tls_stream(address)
         assert await client.authenticate("SCRAM-SHA-256", name, PASSWORD) == "success"
         await client.bind(resource)
@@ -109,7 +106,6 @@ async def flood(client: Client, data: bytes, most: float = math.inf, patience: f
 
 
 async def discard(client: Client) -> None:
-    """Read until the connection is closed."""
     with contextlib.suppress(OSError):
         while await client.reader.read(65536):
             pass

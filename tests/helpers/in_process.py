@@ -25,8 +25,6 @@ from tests.helpers.xmpp import Client
 
 
 class InProcess(NamedTuple):
-    """The parts that a test may use."""
-
     gateway: Gateway
     store: Store
     router: Router
@@ -35,7 +33,6 @@ class InProcess(NamedTuple):
     front: Listener
 
     def session(self, full: str) -> Session | None:
-        """Return the session of a full JID."""
         sessions = self.front._registry.sessions()
         return next((session for session in sessions if session.full == full), None)
 
@@ -55,7 +52,6 @@ class InProcess(NamedTuple):
         return await known(self.port, user, from_=from_)
 
     async def bound(self, user: str, resource: str = "fw", from_: str = "") -> Client:
-        """Connect, log in and bind, without TLS."""
         return await bound(self.port, user, resource, from_)
 
 

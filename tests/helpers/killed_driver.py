@@ -33,13 +33,11 @@ SETTINGS = {
 
 
 def say(word: str) -> None:
-    """Report a step."""
     sys.stdout.write(f"{word}\n")
     sys.stdout.flush()
 
 
 def main() -> None:
-    """Ingest all waiting files."""
     fleet = FleetFolder(Path(sys.argv[1]))
     dies_at, left = (sys.argv[3], int(sys.argv[4])) if sys.argv[3:] else ("", 0)
     number = signal.Signals[sys.argv[5]] if sys.argv[5:] else signal.SIGKILL

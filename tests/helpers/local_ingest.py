@@ -23,7 +23,6 @@ class SparkAskedFor(Exception):
 
 
 def no_spark() -> SparkSession:
-    """Raise `SparkAskedFor`."""
     raise SparkAskedFor
 
 

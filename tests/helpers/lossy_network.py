@@ -22,8 +22,6 @@ from tests.helpers.segments import header, readings
 
 
 class RunningUploader:
-    """A running uploader with its backlog, its centre and its manual time."""
-
     def __init__(self, backlog: SqliteBacklog, centre: Centre, transport: HttpsTransport) -> None:
         self.backlog = backlog
         self.centre = centre
@@ -41,7 +39,6 @@ class RunningUploader:
         )
 
     async def naps(self, count: int) -> list[float]:
-        """End `count` sleeps; return their durations."""
         seconds = []
         for _ in range(count):
             nap = await self.time.nap()

@@ -50,7 +50,6 @@ class World:
 
     @property
     def machine(self) -> MachineClocks:
-        """Return the machine's clocks."""
         return MachineClocks(
             uptime=lambda: self.true - self.booted,
             wall=lambda: round((EPOCH + self.true + self.error) * 1000),

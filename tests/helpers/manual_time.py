@@ -14,13 +14,10 @@ from typing import Any
 
 @dataclass
 class Nap:
-    """A sleep in progress."""
-
     seconds: float
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
     def end(self) -> None:
-        """Let the sleeper go on."""
         self.over.set()
 
 

@@ -43,7 +43,6 @@ def response(message: bytes) -> bytes:
 
 
 def authenticate(mechanism: str, initial: bytes | None = None, inline: bytes = b"") -> bytes:
-    """Return a request to authenticate by SASL2."""
     first = b"" if initial is None else b"<initial-response>%b</initial-response>" % b64(initial)
     return b"<authenticate xmlns='urn:xmpp:sasl:2' mechanism='%b'>%b%b</authenticate>" % (
         mechanism.encode(),
@@ -53,7 +52,6 @@ def authenticate(mechanism: str, initial: bytes | None = None, inline: bytes = b
 
 
 def response2(message: bytes) -> bytes:
-    """Return the response to a challenge of SASL2."""
     return b"<response xmlns='urn:xmpp:sasl:2'>%b</response>" % b64(message)
 
 
@@ -101,7 +99,6 @@ class ServerStream:
         return first.encode()
 
     def proof(self, actions: list[Action]) -> bytes:
-        """Return the response to a SCRAM challenge."""
         assert self.scram is not None
         self.scram.set_server_first(content(actions).decode())
         final = self.scram.get_client_final().encode()

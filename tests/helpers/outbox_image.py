@@ -42,14 +42,12 @@ def images_equal_rows(tx: Transaction) -> None:
 
 
 def in_flight_content(tx: Transaction) -> tuple[Any, Any]:
-    """Return the content of the image of rows in flight."""
     in_flight.load(tx)
     found = tx.cache[in_flight._IMAGE]
     return found.rows, found.sessions
 
 
 def content(found: image.OutboxImage) -> dict[str, Any]:
-    """Return the content of an image of the outbox."""
     return {
         "rows": found.rows,
         "orphans": found.orphans,
@@ -73,7 +71,6 @@ class RehearsingGateway(Gateway):
         return outcome
 
     def rehearsed(self, unit: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
-        """Return a unit that runs after its rehearsal."""
 
         def rehearse(tx: Transaction) -> T:
             before = deepcopy(_contents(self.cache))

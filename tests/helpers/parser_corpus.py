@@ -48,7 +48,6 @@ Flat: TypeAlias = tuple[object, ...]
 
 
 def flat_child(child: Child) -> Flat:
-    """Return an element in a comparable form."""
     inner = tuple(flat_child(grandchild) for grandchild in child.children)
     return (child.name, dict(child.attrs), child.raw, inner)
 
@@ -80,7 +79,6 @@ def run(*pieces: bytes, parser: StreamParser | None = None, release: bool = Fals
 
 
 def feed_all(parser: StreamParser, pieces: Iterable[bytes]) -> list[Item]:
-    """Feed pieces to a parser; return its items."""
     return [item for piece in pieces for item in parser.feed(piece)]
 
 

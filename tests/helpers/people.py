@@ -49,5 +49,4 @@ def received(gateway: Gateway, full: str) -> list[Element]:
 
 
 def bodies(stanzas: list[Element]) -> list[str | None]:
-    """Return the texts of messages."""
     return [stanza.findtext(f"{CLIENT}body") for stanza in stanzas]

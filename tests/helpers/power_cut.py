@@ -23,7 +23,6 @@ _HEADER: Final = struct.Struct("<cQQI")
 
 
 def compiler() -> str | None:
-    """Return the C compiler that is here, if one is."""
     return shutil.which("gcc") or shutil.which("cc")
 
 
@@ -82,7 +81,6 @@ class Disk:
         self._names_since: list[Record] = []
 
     def play(self, record: Record) -> None:
-        """Do what was done."""
         if record.what == "C":
             self._sure[record.inode] = bytearray()
             self._since[record.inode] = []

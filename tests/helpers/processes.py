@@ -55,7 +55,6 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The process's id."""
         return self._popen.pid
 
     @property

@@ -63,8 +63,6 @@ Component "{pubsub}" "pubsub"
 
 
 class Visitor(Client):
-    """A raw client for a user of Prosody."""
-
     def open(self, domain: str = HOST, **_more: str) -> None:
         """Open a stream to the server instead of the gateway."""
         super().open(HOST)
@@ -104,11 +102,9 @@ class Prosody:
 
     @property
     def log(self) -> str:
-        """The log since the last start."""
         return "".join(self._lines)
 
     def start(self) -> Self:
-        """Start the server and wait until it listens."""
         assert PROGRAM is not None
         self._lines = []
         self._popen = subprocess.Popen(
@@ -155,7 +151,6 @@ class Prosody:
         self.stop()
 
     async def log_in(self, user: str, resource: str = "fw") -> Visitor:
-        """Log a user in over verified TLS."""
         client = await Visitor.connect(self.c2s)
         await client.start_tls(self.ca, HOST)
         await client.element()

@@ -62,28 +62,23 @@ def _field(var: str, texts: list[str]) -> str:
 
 
 def options(**values: str) -> str:
-    """Return the options that follow a request to subscribe."""
     return element("options", form("subscribe_options", values))
 
 
 def reading(watts: int | str) -> str:
-    """Return a payload."""
     return _READING.format(watts)
 
 
 def item(id: str | None = None, content: str = "") -> str:
-    """Return an item."""
     return element("item", content, id=id)
 
 
 def request_xml(content: str, type_: str = "set", ns: str = PUBSUB) -> str:
-    """Return an iq to the service."""
     payload = f"<pubsub xmlns='{ns}'>{content}</pubsub>"
     return f"<iq type='{type_}' id='r' to='{SERVICE}'>{payload}</iq>"
 
 
 def message_to_node(node: str, content: str) -> str:
-    """Return a plain message to a node."""
     return f"<message to='{SERVICE}/{node}' id='m'>{content}</message>"
 
 
@@ -118,7 +113,6 @@ def refusal(
 
 
 def create(gateway: Gateway, full: str, node: str, **config: str | list[str]) -> None:
-    """Create a node with some options."""
     configure = element("configure", form("node_config", config)) if config else ""
     reply = send_request(gateway, full, element("create", node=node) + configure)
     assert reply.type == "result", (reply.error, reply.text)
@@ -153,7 +147,6 @@ def list_subscriptions(
 
 
 def publish(gateway: Gateway, full: str, node: str, *items: str, **options: str) -> Reply:
-    """Publish items with some publish options."""
     following = ""
     if options:
         following = element("publish-options", form("publish-options", options))
@@ -183,7 +176,6 @@ def retract(
     type_: str = "set",
     notify: str | None = None,
 ) -> Reply:
-    """Delete items."""
     content = element("retract", "".join(map(item, ids)), node=node, notify=notify)
     return send_request(gateway, full, content, type_)
 
@@ -207,7 +199,6 @@ def send_message(
 
 
 def stored_ids(gateway: Gateway, full: str, node: str = NODE) -> list[str]:
-    """Return the ItemIDs that a node stores."""
     return item_ids(retrieve(gateway, full, node))
 
 
@@ -215,19 +206,16 @@ def stored_ids(gateway: Gateway, full: str, node: str = NODE) -> list[str]:
 
 
 def error_of(reply: Reply | None) -> tuple[str, str]:
-    """Return the type and the condition of an error."""
     assert reply is not None
     assert reply.error is not None, reply
     return reply.error
 
 
 def subscription(reply: Reply) -> Element:
-    """Return the subscription in an answer."""
     return _find(reply, "subscription")
 
 
 def subid(reply: Reply) -> str:
-    """Return the SubID in an answer to a request to subscribe."""
     return subscription(reply).attrib["subid"]
 
 
@@ -255,7 +243,6 @@ def values(tree: Element | None) -> dict[str, str]:
 
 
 def item_ids(reply: Reply) -> list[str]:
-    """Return the ItemIDs in an answer, in order."""
     assert reply.payload is not None, (reply.error, reply.text)
     assert reply.type == "result", (reply.error, reply.text)
     return [one.attrib["id"] for one in reply.payload.iter(f"{{{PUBSUB}}}item")]

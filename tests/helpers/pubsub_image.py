@@ -18,7 +18,6 @@ T = TypeVar("T")
 
 
 def caches_equal_rows(context: Context, tx: Transaction) -> None:
-    """Assert that the caches of a transaction equal its rows."""
     fresh, cache = Transaction(tx._connection, tx.now), tx.cache
     if nodes._CACHE in cache:
         kept = cache[nodes._CACHE]

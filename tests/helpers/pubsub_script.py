@@ -34,7 +34,6 @@ class Step(NamedTuple):
 
 
 def form(purpose: str, **fields: str) -> str:
-    """Return a submitted form."""
     written = "".join(
         f"<field var='pubsub#{name}'><value>{value}</value></field>"
         for name, value in fields.items()
@@ -46,7 +45,6 @@ def form(purpose: str, **fields: str) -> str:
 
 
 def item(name: str, text: str) -> str:
-    """Return an item."""
     return f"<item id='{name}'><reading xmlns='urn:example'>{text}</reading></item>"
 
 

@@ -52,7 +52,6 @@ class DeviceRequest(NamedTuple):
 
 
 def message_xml(text: str) -> str:
-    """Return a message with a text."""
     return f"<message xmlns='jabber:client'><body>{text}</body></message>"
 
 
@@ -72,13 +71,11 @@ def make_eligible(gateway: Gateway, full: str, qos: str | None = QOS, priority: 
 
 
 def bind_eligible(gateway: Gateway, full: str, qos: str | None = QOS, priority: int = 0) -> None:
-    """Bind a session that is eligible for messages."""
     gateway.bind(full)
     make_eligible(gateway, full, qos, priority)
 
 
 def parse_request(stanza: bytes) -> DeviceRequest:
-    """Parse a request that delivers a message."""
     iq = read_element(stanza)
     assert (iq.tag, iq.get("type"), len(iq)) == (f"{CLIENT}iq", "set", 1)
     namespace, _, step = iq[0].tag[1:].partition("}")
@@ -95,7 +92,6 @@ def take_requests(gateway: Gateway, full: str) -> list[DeviceRequest]:
 
 
 def received_result(one: DeviceRequest, namespace: str = QOS) -> str:
-    """Return the result that answers an assured message."""
     return (
         f"<iq type='result' id='{one.id}' to='{one.sender}'>"
         f"<received xmlns='{namespace}' msgId='{one.msg_id}'/></iq>"
@@ -103,12 +99,10 @@ def received_result(one: DeviceRequest, namespace: str = QOS) -> str:
 
 
 def empty_result(one: DeviceRequest) -> str:
-    """Return an empty result."""
     return f"<iq type='result' id='{one.id}' to='{one.sender}'/>"
 
 
 def error_result(one: DeviceRequest, type_: str, condition: str) -> str:
-    """Return an error in answer to a request."""
     return (
         f"<iq type='error' id='{one.id}' to='{one.sender}'><error type='{type_}'>"
         f"<{condition} xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>"

@@ -56,7 +56,6 @@ def publish(gateway: Gateway, *ids: str, by: str = PUBLISHER, **options: str) ->
 def try_publish(
     gateway: Gateway, id: str, by: str = PUBLISHER, text: str = "", **options: str
 ) -> Reply:
-    """Publish an item and return the answer."""
     fields = "".join(
         f"<field var='pubsub#{name}'><value>{value}</value></field>"
         for name, value in options.items()
@@ -97,12 +96,10 @@ def deliveries(gateway: Gateway, full: str) -> list[str]:
 
 
 def retract(gateway: Gateway, full: str, id: str, type_: str = "set") -> Reply:
-    """Delete an item."""
     return send_request(gateway, full, element("retract", element("item", id=id), node=NODE), type_)
 
 
 def unlock(gateway: Gateway, full: str, id: str, type_: str = "set", ns: str = QUEUEING) -> Reply:
-    """Unlock an item."""
     content = element("unlock", element("item", id=id), node=NODE, xmlns=ns)
     return send_request(gateway, full, content, type_)
 
@@ -114,6 +111,5 @@ def states(gateway: Gateway) -> dict[str, str]:
 
 
 def advance(gateway: Gateway, seconds: float) -> None:
-    """Advance the service clock and run timers."""
     gateway.clock.service += seconds
     gateway.run_timers()

@@ -23,7 +23,6 @@ FIRST: Final = f"{WORKER}/a"
 def node(
     tx: Transaction, name: str = "work", policy: str = "least-loaded", *, queueing: bool = True
 ) -> Queue:
-    """Create a node owned by olga, with its queue."""
     made = nodes.add(tx, name, OWNER, NodeConfig(queueing=queueing))
     affiliations.put(tx, made.id, OWNER, Affiliation.OWNER)
     return queues.add_for_node(tx, made.id, policy)
@@ -62,7 +61,6 @@ def join(tx: Transaction, queue: Queue, jid: str = WORKER, *, qos: int = 0, take
 
 
 def overview_of(tx: Transaction, queue: Queue) -> Overview:
-    """Return the overview of a queue."""
     (found,) = overview.page(tx, queue.id - 1, 1)
     return found
 

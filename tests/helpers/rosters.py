@@ -24,7 +24,6 @@ CLIENT: Final = "{jabber:client}"
 
 
 def provision(gateway: Gateway) -> None:
-    """Add the accounts and bind the sessions."""
     for name in ("pump1", "panel", "valve"):
         gateway.add(name)
     gateway.add("odd", trusted=False)
@@ -33,7 +32,6 @@ def provision(gateway: Gateway) -> None:
 
 
 def bare(full: str) -> str:
-    """Return a JID without its resource."""
     return full.partition("/")[0]
 
 
@@ -59,7 +57,6 @@ def received_lines(gateway: Gateway, full: str) -> list[str]:
 
 
 def discard_sent(gateway: Gateway) -> None:
-    """Discard everything that was sent until now."""
     gateway.sent.clear()
 
 

@@ -77,7 +77,6 @@ class Centre:
         return body
 
     async def asked(self, times: int) -> None:
-        """Wait until this number of requests was received."""
         async with asyncio.timeout(10):
             while len(self.got) < times:
                 self.came.clear()
@@ -101,7 +100,6 @@ async def accept_and_disconnect(centre: Centre, request: web.Request) -> web.Str
 
 
 async def disconnect(_centre: Centre, request: web.Request) -> web.StreamResponse:
-    """Close the connection without an answer."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()
@@ -115,7 +113,6 @@ class DisconnectAfter:
     then: Script = disconnect
 
     async def __call__(self, centre: Centre, request: web.Request) -> web.StreamResponse:
-        """See `Script`."""
         return await self.then(centre, request)
 
 
@@ -128,7 +125,6 @@ async def garbage(_centre: Centre, request: web.Request) -> web.StreamResponse:
 
 
 async def no_answer(_centre: Centre, _request: web.Request) -> web.StreamResponse:
-    """Never answer."""
     await asyncio.Event().wait()
     return web.Response()
 
@@ -158,7 +154,6 @@ def answers(status: int, body: object = None, **headers: str) -> Script:
 async def running_scripted_centre(
     pki: LoopbackPki, gateway: str, *scripts: Script
 ) -> AsyncIterator[Centre]:
-    """Run the server on a free port."""
     app = web.Application(client_max_size=32 * 1024 * 1024)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     token = new_token()

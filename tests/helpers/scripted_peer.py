@@ -43,7 +43,6 @@ class Certificate:
 
     @classmethod
     def make(cls, folder: Path, name: str = DOMAIN) -> Self:
-        """Make a CA and a certificate in a folder."""
         return cls(folder / "ca.pem", make_pki(folder, name).server)
 
 
@@ -123,12 +122,10 @@ class ScriptedPeer:
         return bound
 
     def drop(self) -> None:
-        """Drop all connections."""
         for writer in self._writers:
             writer.transport.abort()
 
     def say(self, text: str) -> None:
-        """Say something to whoever is connected."""
         for writer in self._writers:
             writer.write(text.encode())
 

@@ -32,7 +32,6 @@ class Link:
         self._found: list[Element] = []
 
     def say(self, *pieces: str | bytes) -> None:
-        """Send bytes."""
         for piece in pieces:
             self._writer.write(piece.encode() if isinstance(piece, str) else piece)
 
@@ -41,7 +40,6 @@ class Link:
         self._writer.close()
 
     def pause(self) -> None:
-        """Read nothing from now on."""
         self._writer.transport.pause_reading()  # type: ignore[attr-defined]
 
     async def opened(self) -> str:
@@ -50,7 +48,6 @@ class Link:
             return (await self._reader.readuntil(b">")).decode()
 
     async def element(self) -> Element:
-        """Wait for the next stanza."""
         async with asyncio.timeout(WAIT_S):
             while not self._found:
                 data = await self._reader.read(65_536)
@@ -78,7 +75,6 @@ class Link:
         self.say("<handshake/>" + then)
 
     async def ask(self, stanza: str) -> Element:
-        """Send a stanza, and return the next that comes back."""
         self.say(stanza)
         return await self.element()
 
@@ -91,13 +87,11 @@ class Server:
         self.port = 0
 
     async def link(self) -> Link:
-        """Wait for the next connection."""
         return await asyncio.wait_for(self.links.get(), WAIT_S)
 
 
 @asynccontextmanager
 async def serving(host: str = "127.0.0.1") -> AsyncIterator[Server]:
-    """Listen on a free port of one address."""
     server = Server()
     writers: list[asyncio.StreamWriter] = []
 

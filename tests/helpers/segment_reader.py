@@ -42,7 +42,6 @@ def array(tag: cbor2.CBORTag) -> list[Any]:
 
 
 def bits(bitmap: bytes, count: int) -> list[bool]:
-    """A bitmap, the highest bit first."""
     return [bool(bitmap[place // 8] >> (7 - place % 8) & 1) for place in range(count)]
 
 
@@ -60,7 +59,6 @@ def rows_with_value(column: dict[str, Any], count: int) -> int:
 
 
 def times(column: dict[str, Any]) -> list[int]:
-    """The column of times."""
     made = [column["start"]]
     for step in array(column["steps"]):
         made.append(made[-1] + step)
@@ -68,7 +66,6 @@ def times(column: dict[str, Any]) -> list[int]:
 
 
 def texts(column: dict[str, Any], count: int) -> list[str | None]:
-    """A column of strings."""
     text = column["text"]
     if "width" in column:
         many = len(text) // column["width"]
@@ -98,7 +95,6 @@ def numbers(column: dict[str, Any], count: int) -> list[Any]:
 
 
 def tags(column: dict[str, Any] | None, count: int) -> list[dict[str, str]]:
-    """The tags of each row."""
     found: list[dict[str, str]] = [{} for _ in range(count)]
     if column is None:
         return found

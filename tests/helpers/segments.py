@@ -97,6 +97,5 @@ def logs(count: int, seed: int = 1) -> list[Event]:
 
 
 def iso(milliseconds: int) -> str:
-    """Format a time as devices do."""
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"

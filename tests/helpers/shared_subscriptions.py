@@ -32,14 +32,12 @@ def join(
 
 
 def leave(gateway: Gateway, full: str, share: str = SHARE, jid: str | None = None) -> None:
-    """Unsubscribe a session from a shared subscription."""
     address = full.partition("/")[0] if jid is None else jid
     reply = send_request(gateway, full, element("unsubscribe", node=share, jid=address))
     assert reply.type == "result", (reply.error, reply.text)
 
 
 def publish(gateway: Gateway, *items: str, node: str = NODE, full: str = PUMP) -> None:
-    """Publish items to a node, each with its own request."""
     for item_id in items:
         item = element("item", "<v xmlns='urn:v'/>", id=item_id)
         reply = send_request(gateway, full, element("publish", item, node=node))
@@ -74,7 +72,6 @@ def answer_all(gateway: Gateway, full: str) -> list[str | None]:
 
 
 def answer(gateway: Gateway, full: str, one: DeviceRequest) -> None:
-    """Answer one step of a delivery with success."""
     gateway.send(full, received_result(one) if one.step == "assured" else empty_result(one))
 
 

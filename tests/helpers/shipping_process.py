@@ -34,7 +34,6 @@ def event_text(seq: int) -> str:
 
 
 async def report(*words: object) -> None:
-    """Print a step."""
     sys.stdout.write(" ".join(map(str, words)) + "\n")
     sys.stdout.flush()
 
@@ -91,7 +90,6 @@ async def run_uplink(store: Store, enrolment: Path, chance: random.Random, finis
 
 
 async def main() -> None:
-    """Open the store and run."""
     path, enrolment, seed, *finish = sys.argv[1:]
     async with opened(Path(path)) as store:
         await report("open")

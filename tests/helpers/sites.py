@@ -40,11 +40,9 @@ class Site:
         self._before = Counter(event["lane"] for event in self.gateway.events())
 
     def start(self) -> None:
-        """Start the gateway."""
         self._process = self.gateway.run()
 
     def kill(self) -> None:
-        """Kill the gateway without a clean stop."""
         assert self._process is not None
         self._process.kill9()
         self._process.close()
@@ -59,17 +57,14 @@ class Site:
 
     @property
     def port(self) -> int:
-        """The address to which users connect."""
         assert self._process is not None
         return port_of(self._process)
 
     @property
     def ca(self) -> Path:
-        """The CA certificate for the connection."""
         return self.gateway.ca
 
     async def log_in(self, user: str, resource: str = "fw") -> Client:
-        """Log a user in over verified TLS."""
         return await log_in(self.port, self.ca, user, PASSWORD, resource)
 
     def events(self, lane: str, user: str = "") -> list[dict[str, Any]]:
@@ -109,16 +104,13 @@ class Behind(Site):
 
     @property
     def port(self) -> int:
-        """The address of the server."""
         return self.server.c2s
 
     @property
     def ca(self) -> Path:
-        """The CA certificate of the server."""
         return self.server.ca
 
     async def log_in(self, user: str, resource: str = "fw") -> Client:
-        """Log a user in at the server."""
         return await self.server.log_in(user, resource)
 
     def simulator(self) -> list[str]:

@@ -46,12 +46,10 @@ class Peer:
 
     @property
     def full(self) -> str:
-        """Its full JID."""
         return str(self.client.boundjid)
 
     @property
     def bare(self) -> str:
-        """Its account."""
         return str(self.client.boundjid.bare)
 
     async def news(self, name: str) -> Any:
@@ -100,7 +98,6 @@ class Peer:
 async def peer(
     jid: str, password: str, ca: Path, address: tuple[str, int], service: str
 ) -> AsyncIterator[Peer]:
-    """Have a session of slixmpp."""
     made = Peer(jid, password, ca, service)
     try:
         await made.start(*address)

@@ -10,6 +10,5 @@ DEPLOY = Path(__file__).parents[2] / "deploy" / "spark"
 
 
 def spark_package(folder: Path) -> Path:
-    """Make the zip in a new folder."""
     subprocess.run([sys.executable, DEPLOY / "package.py", folder], check=True, timeout=600)
     return folder / "fieldpost-spark.zip"

@@ -110,7 +110,6 @@ async def opened(
     bounds: UnitLimits = BOUNDS,
     max_bytes: int | None = None,
 ) -> AsyncIterator[Store]:
-    """Open the group-committing store, and close it at the end."""
     store = await Store.open(path, clock or Clock(), bounds, max_bytes)
     try:
         yield store
@@ -138,7 +137,6 @@ class Reply(NamedTuple):
 
     @property
     def type(self) -> str:
-        """`result` or `error`."""
         return self.attrs["type"]
 
     @property
@@ -157,7 +155,6 @@ def refused(reply: Reply | None) -> str:
 
 
 def read_reply(answer: bytes) -> Reply | None:
-    """Parse an answer; return `None` if there is none."""
     if not answer:
         return None
     root = read_element(answer)
@@ -215,7 +212,6 @@ class Gateway:
         return connection
 
     def close(self) -> None:
-        """Close the database."""
         self.connection.close()
 
     def crash(self) -> None:
@@ -270,7 +266,6 @@ class Gateway:
         self.tx(lambda tx: accounts.add(tx, name, (), trusted=trusted))
 
     def bind(self, full: str) -> int:
-        """Bind a session; return its generation."""
         self._generation += 1
         generation = self._generation
         bare = full.partition("/")[0]
@@ -280,19 +275,15 @@ class Gateway:
         return generation
 
     def bound(self) -> list[str]:
-        """Return the full JIDs of the bound sessions."""
         return list(self._bound)
 
     def is_bound(self, full: str) -> bool:
-        """Return whether a session of this full JID is bound."""
         return full in self._bound
 
     def is_generation_bound(self, generation: int) -> bool:
-        """Return whether a session of this generation is bound."""
         return generation in self._bound.values()
 
     def generation(self, full: str) -> int:
-        """Return the generation of a bound session."""
         return self._bound[full]
 
     def work(self, full: str, xml: str) -> Callable[[Transaction], bytes]:
@@ -337,27 +328,22 @@ class Gateway:
         return [read_element(send.stanza) for send in mine]
 
     def detach(self, full: str) -> None:
-        """Take a session's connection; it can be resumed."""
         generation = self.generation(full)
         self.commit(lambda tx: self.lifecycle.detach(tx, generation))
 
     def resume(self, full: str) -> bool:
-        """Resume a detached session."""
         generation = self.generation(full)
         return self.commit(lambda tx: self.lifecycle.resume(tx, generation))
 
     def acknowledge(self, full: str, *receipts: Receipt) -> None:
-        """Acknowledge stanzas that a session was sent."""
         generation = self.generation(full)
         self.commit(lambda tx: self.lifecycle.acknowledge(tx, generation, receipts))
 
     def end(self, full: str, *unacknowledged: bytes) -> None:
-        """End a session."""
         generation = self._bound.pop(full)
         self.commit(lambda tx: self.lifecycle.end(tx, generation, unacknowledged))
 
     def run_timers(self) -> None:
-        """Do what is due."""
         self.commit(lambda tx: timers.run(self.router.context, tx))
 
     def events(self, lane: str | None = None, name: str | None = None) -> list[StoredEvent]:
@@ -398,12 +384,10 @@ def append(tx: Transaction, lane: str, count: int, event: NewEvent) -> None:
 
 
 def digest_of(name: str) -> bytes:
-    """Return a digest of 32 bytes that is unique for `name`."""
     return hashlib.sha256(name.encode()).digest()
 
 
 def log(text: str, **attrs: str) -> str:
-    """Return a message with a log event."""
     written = "".join(f" {key}='{value}'" for key, value in attrs.items())
     return (
         f"<message xmlns='jabber:client'><log xmlns='urn:xmpp:eventlog'{written}>"
@@ -412,7 +396,6 @@ def log(text: str, **attrs: str) -> str:
 
 
 def assured(msg_id: str, message: str, to: str | None = DOMAIN, ns: str = QOS) -> str:
-    """Return the iq that offers an assured message."""
     address = "" if to is None else f" to='{to}'"
     return (
         f"<iq type='set' id='a-{msg_id}'{address}>"
@@ -421,13 +404,11 @@ def assured(msg_id: str, message: str, to: str | None = DOMAIN, ns: str = QOS) -
 
 
 def deliver(msg_id: str, to: str | None = DOMAIN, ns: str = QOS) -> str:
-    """Return the iq that requests the delivery of an assured message."""
     address = "" if to is None else f" to='{to}'"
     return f"<iq type='set' id='d-{msg_id}'{address}><deliver xmlns='{ns}' msgId='{msg_id}'/></iq>"
 
 
 def acknowledged(message: str, to: str | None = DOMAIN, ns: str = QOS) -> str:
-    """Return the iq that carries an acknowledged message."""
     address = "" if to is None else f" to='{to}'"
     return (
         f"<iq type='set' id='k'{address}><acknowledged xmlns='{ns}'>{message}</acknowledged></iq>"

@@ -52,7 +52,6 @@ class Mismatch(AssertionError):
 
 
 def read(text: str) -> Iterator[Step]:
-    """Yield the steps of a transcript."""
     step: Step | None = None
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -77,7 +76,6 @@ class Stage:
         self._inbox: defaultdict[str, deque[Element]] = defaultdict(deque)
 
     def close(self) -> None:
-        """Close the gateway."""
         self._gateway.close()
 
     def play(self, text: str) -> None:

@@ -118,7 +118,6 @@ class Request(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str]:
-        """The full JID and the msgId."""
         return f"{self.sender}@{DOMAIN}/fw", f"m{self.number}"
 
     @property
@@ -135,7 +134,6 @@ class Request(NamedTuple):
         return ABSENT if self.number in {1, 5} else DOMAIN
 
     def xml(self) -> str:
-        """Return the stanza."""
         msg_id = self.key[1]
         if self.step == DELIVER:
             return deliver(msg_id, self.to)
@@ -163,7 +161,6 @@ def _published(body: bytes, step: str) -> Request:
 
 
 def requests(sender: str) -> list[Request]:
-    """Return all requests of a sender, in order."""
     both = [Request(sender, number, step) for number in range(EACH) for step in (OFFER, DELIVER)]
     return [request for request in both if request.step == OFFER or request.number % 3 != 2]
 

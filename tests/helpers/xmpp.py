@@ -42,8 +42,6 @@ class Closed(Exception):
 
 
 class Client:
-    """One connection to a gateway."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
@@ -90,7 +88,6 @@ class Client:
             await asyncio.wait_for(self.writer.wait_closed(), WAIT_S)
 
     def send(self, data: str | bytes) -> None:
-        """Write bytes, whatever they are."""
         self.writer.write(data.encode() if isinstance(data, str) else data)
 
     def open(self, domain: str = "") -> None:
@@ -208,7 +205,6 @@ class Client:
         return await self.element()
 
     async def bind(self, resource: str) -> str:
-        """Bind a resource; returns the full JID."""
         answer = await self.iq(
             "set", f"<bind xmlns='{BIND}'><resource>{resource}</resource></bind>", to=None
         )
@@ -226,7 +222,6 @@ class Client:
         return answer.get("id", "")
 
     async def resume(self, previd: str, h: int) -> Element:
-        """Ask for a session to be resumed, and return the answer."""
         self.send(f"<resume xmlns='{SM[1:-1]}' previd='{previd}' h='{h}'/>")
         return await self.element()
 
@@ -238,7 +233,6 @@ class Client:
         return int(answer.attrib["h"])
 
     def acknowledge(self, h: int) -> None:
-        """Acknowledge stanzas."""
         self.send(f"<a xmlns='{SM[1:-1]}' h='{h}'/>")
 
     async def stanza(self) -> Element:
@@ -299,14 +293,12 @@ async def authenticated(port: int, ca: Path, user: str, password: str) -> Client
 
 
 async def log_in(port: int, ca: Path, user: str, password: str, resource: str = "fw") -> Client:
-    """Connect, start TLS, log in by SCRAM-SHA-256 and bind."""
     client = await authenticated(port, ca, user, password)
     await client.bind(resource)
     return client
 
 
 def condition(answer: Element) -> str:
-    """Return the condition of an error stanza."""
     error = answer.find(f"{CLIENT}error")
     assert error is not None
     return error[0].tag.removeprefix(STANZAS)
