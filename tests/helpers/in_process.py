@@ -64,11 +64,7 @@ async def in_process(folder: Path, *names: str, **options: object) -> AsyncItera
     bounds = UnitLimits(limits.waiting_units, limits.waiting_bytes)
     store = await Store.open(gateway.folder / database.FILE_NAME, Clock(0.0), bounds)
     router = Router(
-        settings.gateway.domain,
-        limits,
-        settings.xmpp,
-        settings.pubsub,
-        uplink=settings.uplink,
+        settings.gateway.domain, limits, settings.xmpp, settings.pubsub, uplink=settings.uplink
     )
     refusals = RefusalCounters()
     front = Listener(gateway.folder, settings, store, router, refusals)

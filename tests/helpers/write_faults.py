@@ -389,9 +389,7 @@ class Exchange:
             account = SESSIONS[send.generation]
             if send.receipt is not None and send.receipt.kind:
                 work = partial(
-                    self._lifecycle.acknowledge,
-                    generation=send.generation,
-                    receipts=[send.receipt],
+                    self._lifecycle.acknowledge, generation=send.generation, receipts=[send.receipt]
                 )
                 self._store.submit(work, lambda _outcome: None)
             message = read_element(send.stanza)

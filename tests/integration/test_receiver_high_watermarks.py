@@ -5,15 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sync.segment import digest_of, identity_path
-from tests.helpers.fleet import (
-    EPOCH,
-    GATEWAY,
-    OTHER,
-    Answer,
-    Centre,
-    identity,
-    segment,
-)
+from tests.helpers.fleet import EPOCH, GATEWAY, OTHER, Answer, Centre, identity, segment
 
 
 async def ask(centre: Centre, epoch: str = EPOCH, gateway: str = GATEWAY) -> Answer:

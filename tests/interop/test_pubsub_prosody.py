@@ -35,10 +35,7 @@ DIFFERENCES: Final = {
         "result: <pubsub><items node=plant/boiler1><item id=i1><reading>three"
         "<set><first index=1>i1<last>i1<count>2",
     ),
-    "missing item": (
-        "result: <pubsub><items node=plant/boiler1>",
-        "cancel: item-not-found",
-    ),
+    "missing item": ("result: <pubsub><items node=plant/boiler1>", "cancel: item-not-found"),
     "unsubscribe": (
         "result: <pubsub><subscription node=plant/boiler1 subscription=none>",
         "result",

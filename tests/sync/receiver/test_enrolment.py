@@ -107,8 +107,7 @@ def test_revoking_an_unknown_gateway_is_an_error(gateways: GatewayRegistry) -> N
 
 
 @pytest.mark.parametrize(
-    "damage",
-    ["", "{", "[]", '{"gateway": 1}', "x" * 20_000, {"gateway": OTHER}, {"version": 2}],
+    "damage", ["", "{", "[]", '{"gateway": 1}', "x" * 20_000, {"gateway": OTHER}, {"version": 2}]
 )
 def test_damaged_record_is_reported_and_affects_no_other(
     folder: FleetFolder, gateways: GatewayRegistry, damage: str | dict[str, object]

@@ -14,15 +14,7 @@ import pytest
 from cbor2 import CBORTag
 
 from sync.ingest.arrow_columns import arrow_columns
-from sync.segment import (
-    REASONS,
-    SegmentError,
-    columns,
-    decode,
-    decode_columns,
-    encode,
-    read_header,
-)
+from sync.segment import REASONS, SegmentError, columns, decode, decode_columns, encode, read_header
 from sync.segment import frame as frames
 from sync.segment import limits as bounds
 from sync.segment.header import unpack_header
