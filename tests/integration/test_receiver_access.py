@@ -60,15 +60,6 @@ async def test_revocation_and_renewal_take_effect_at_once(centre: Centre) -> Non
     assert (await centre.client.put(segment())).status == 200
 
 
-async def test_gateway_enrolled_while_running_is_accepted(centre: Centre) -> None:
-    name = identity(gateway="new.example")
-    centre.client.tokens[name.gateway] = new_token()
-    assert (await centre.client.put(segment(name), name)).status == 401
-    token = centre.client.tokens[name.gateway]
-    GatewayRegistry(centre.folder).enrol(name.gateway, "https://h:1", token, 1, renew=False)
-    assert (await centre.client.put(segment(name), name)).status == 201
-
-
 async def test_damaged_record_excludes_its_own_gateway_only(centre: Centre) -> None:
     os.utime(centre.folder.gateways, ns=(1, 1))
     assert (await centre.client.put(segment())).status == 201

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -65,13 +66,16 @@ async def offset(centre: Centre) -> int:
     return int(answer.headers[OFFSET])
 
 
-async def test_interrupted_upload_is_resumed_and_lands(centre: Centre) -> None:
+async def test_interrupted_upload_is_resumed_and_lands(
+    centre: Centre, caplog: pytest.LogCaptureFixture
+) -> None:
     assert await offset(centre) == 0
     await cut(centre, DATA[:5_000])
     assert await offset(centre) == 5_000
     await cut(centre, DATA[5_000:9_000], TOTAL - 5_000, 5_000)
     assert await offset(centre) == 9_000
     assert centre.files() == []
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert (await rest(centre, 9_000)).status == 201
     assert [(centre.folder.root / name).read_bytes() for name in centre.files()] == [DATA]
     assert centre.files(landed=False) == []

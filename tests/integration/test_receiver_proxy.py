@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import ipaddress
 import logging
 from collections.abc import AsyncIterator
@@ -17,11 +18,13 @@ from multidict import CIMultiDict
 
 from sync.common.fleet_folder import FleetFolder
 from sync.receiver.limits import ReceiverLimits
+from sync.receiver.pki import Authority
 from sync.receiver.proxy import ReverseProxy
 from sync.receiver.server import ListenAddress, running_receiver
 from sync.segment import identity_path
 from sync.uplink.proxies import is_this_machine
 from tests.helpers.fleet import (
+    GATEWAY,
     HOST,
     OTHER,
     Client,
@@ -98,10 +101,13 @@ async def test_repeated_certificate_header_is_ignored(
 async def test_proxied_certificate_is_verified(behind: ProxiedReceiver, tmp_path: Path) -> None:
     make_fleet(tmp_path / "foreign")
     foreign = ProxiedReceiver(FleetFolder(tmp_path / "foreign"), *behind[1:])
+    Authority(behind.folder.pki).ensure((GATEWAY,), dt.datetime.now(dt.UTC))  # for a server
     wrong = [
         write_pair(foreign.folder, tmp_path / "foreign.pem").read_text(),
         write_pair(behind.folder, tmp_path / "ended.pem", issued_ms=10**12).read_text(),
         (behind.folder.pki / "server.pem").read_text(),
+        (behind.folder.pki / "ca.pem").read_text(),
+        "-----BEGIN CERTIFICATE-----\nx\n",
         "nonsense",
         "",
     ]

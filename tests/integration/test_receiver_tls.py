@@ -6,33 +6,15 @@ import asyncio
 import datetime as dt
 import logging
 import ssl
-from pathlib import Path
 
-import aiohttp
 import pytest
 
 from sync.common.errors import FleetError
 from sync.receiver.pki import Authority
 from sync.receiver.server import repeat_in_background
 from sync.receiver.tls import ReloadingCertificate, ensure_own_certificate
-from tests.helpers.fleet import HOST, Centre, client, make_fleet, segment
+from tests.helpers.fleet import HOST, Centre
 from tests.helpers.raw_put import close
-
-
-async def test_client_rejects_another_authority(centre: Centre, tmp_path: Path) -> None:
-    make_fleet(tmp_path / "foreign")
-    foreign = tmp_path / "foreign" / "pki" / "ca.pem"
-    async with client(centre.client.address, centre.client.tokens, foreign) as stranger:
-        with pytest.raises(aiohttp.ClientConnectorCertificateError):
-            await stranger.put(segment())
-    assert centre.files() == []
-
-
-async def test_client_rejects_another_host_name(centre: Centre) -> None:
-    _, port = centre.client.address
-    context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
-    with pytest.raises(ssl.SSLCertVerificationError):
-        await asyncio.open_connection(HOST, port, ssl=context, server_hostname="localhost")
 
 
 async def test_old_tls_versions_are_refused(centre: Centre) -> None:

@@ -92,18 +92,18 @@ async def test_first_request_has_a_time_limit(tmp_path: Path, said: bytes) -> No
 
 
 @pytest.mark.parametrize(
-    ("head", "status"),
+    ("head", "status", "reason"),
     [
-        (f"{HEAD}\r\n", b"401"),
-        (f"{HEAD}Authorization: Bearer nobody's\r\n\r\n", b"401"),
-        ("GET / HTTP/1.1\r\nHost: centre\r\n\r\n", b"404"),
-        ("DELETE /v1/segments/a/b/c/d HTTP/1.1\r\nHost: centre\r\n\r\n", b"405"),
-        (f"{HEAD}Expect: wonders\r\n\r\n", b"417"),
-        ("OPTIONS * HTTP/1.1\r\nHost: centre\r\n\r\n", b"404"),
+        (f"{HEAD}\r\n", b"401", b""),
+        (f"{HEAD}Authorization: Bearer nobody's\r\n\r\n", b"401", b""),
+        ("GET / HTTP/1.1\r\nHost: centre\r\n\r\n", b"404", b'"request"'),
+        ("DELETE /v1/segments/a/b/c/d HTTP/1.1\r\nHost: centre\r\n\r\n", b"405", b'"request"'),
+        (f"{HEAD}Expect: wonders\r\n\r\n", b"417", b""),
+        ("OPTIONS * HTTP/1.1\r\nHost: centre\r\n\r\n", b"404", b'"request"'),
     ],
 )
 async def test_unauthenticated_connection_closes_after_one_answer(
-    tmp_path: Path, head: str, status: bytes
+    tmp_path: Path, head: str, status: bytes, reason: bytes
 ) -> None:
     """This includes a connection that sends a hundred requests at once."""
     async with (
@@ -113,6 +113,7 @@ async def test_unauthenticated_connection_closes_after_one_answer(
         writer.write(head.encode() * 100)
         answer = await to_end(reader)
     assert answer.split(b" ")[1] == status
+    assert reason in answer
     assert answer.count(b"HTTP/1.1 ") == 1
     assert b"\r\nConnection: close\r\n" in answer
     assert b"\r\nServer: fieldpost\r\n" in answer

@@ -18,7 +18,6 @@ from sync.common.enrolment import parse_enrolment
 from sync.common.fleet_folder import FleetFolder
 from sync.receiver.client_certificates import verify
 from sync.receiver.gateways import GatewayRecord, GatewayRegistry
-from sync.receiver.pki import Authority
 from tests.helpers.fleet import GATEWAY, make_fleet
 
 if TYPE_CHECKING:
@@ -107,22 +106,6 @@ def test_certificate_of_an_unknown_gateway_is_not_recorded(tmp_path: Path) -> No
     gateways = gateways_of(tmp_path)
     gateways.record_certificate(GATEWAY, 1)
     assert gateways.survey().records == []
-
-
-@pytest.mark.parametrize("text", [b"", b"x", b"-----BEGIN CERTIFICATE-----\nx\n"])
-def test_invalid_certificates_are_refused(tmp_path: Path, text: bytes) -> None:
-    make_fleet(tmp_path / "fleet", ())
-    authority = (tmp_path / "fleet" / "pki" / "ca.pem").read_bytes()
-    assert verify(text, authority, NOW) is None
-    assert verify(authority, authority, NOW) is None, "the authority is no gateway"
-
-
-def test_server_certificate_is_no_client_certificate(tmp_path: Path) -> None:
-    make_fleet(tmp_path / "fleet", ())
-    authority = Authority(tmp_path / "fleet" / "pki")
-    (tmp_path / "fleet" / "pki" / "server.pem").unlink()
-    authority.ensure((GATEWAY,), NOW)
-    assert verify(authority.server.read_bytes(), authority.ca.read_bytes(), NOW) is None
 
 
 def test_gateway_with_certificate_only(fleet: Fleet, tmp_path: Path) -> None:
