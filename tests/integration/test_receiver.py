@@ -1,14 +1,18 @@
-"""The receiver's answers to uploads over TLS."""
+"""The receiver's answers to gateways over TLS: uploads, authorization, high watermarks."""
 
 from __future__ import annotations
 
+import logging
+import os
 import zlib
 from collections.abc import AsyncIterator
 
 import pytest
 
+from sync.common.enrolment import new_token
+from sync.receiver.gateways import GatewayRegistry
 from sync.segment import Identity, digest_of, identity_path
-from tests.helpers.fleet import GATEWAY, OTHER, Centre, identity, segment
+from tests.helpers.fleet import EPOCH, GATEWAY, HOST, OTHER, Answer, Centre, identity, segment
 from tests.helpers.raw_put import put_head, raw_request
 
 LANDED = f"landing/{identity_path(identity())}.seg"
@@ -103,3 +107,139 @@ async def test_content_encoding_is_not_decoded(centre: Centre) -> None:
     answer = await centre.client.put(packed, Content_Encoding="gzip")
     assert answer.status == 400
     assert centre.files() == []
+
+
+# Authorization
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    ["", "Bearer", "Bearer ", "Basic abc", f"Bearer {new_token()}", "Bearer " + "a" * 4_000],
+    ids=["none", "no token", "a space", "basic", "another token", "too long"],
+)
+async def test_invalid_tokens_answer_401(centre: Centre, authorization: str) -> None:
+    answer = await centre.client.put(segment(), Authorization=authorization)
+    assert (answer.status, answer.body["reason"]) == (401, "token")
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert centre.files() == []
+
+
+async def test_token_of_invalid_bytes_answers_401(centre: Centre) -> None:
+    head = put_head(centre, "Content-Length: 0").replace("Bearer ", "Bearer \xe4")
+    status, _ = await raw_request(centre, head)
+    assert status == "HTTP/1.1 401 Unauthorized"
+
+
+async def test_unknown_gateway_and_wrong_token_get_the_same_answer(centre: Centre) -> None:
+    answers = []
+    for gateway in (GATEWAY, "unknown.example"):
+        name, wrong = identity(gateway=gateway), f"Bearer {new_token()}"
+        answers.append(await centre.client.put(segment(name), name, Authorization=wrong))
+    assert answers[0].status == answers[1].status == 401
+    assert answers[0].body == answers[1].body
+
+
+async def test_token_of_another_gateway_answers_403(centre: Centre) -> None:
+    foreign = f"Bearer {centre.client.tokens[OTHER]}"
+    answer = await centre.client.put(segment(), Authorization=foreign)
+    assert (answer.status, answer.body["reason"]) == (403, "gateway")
+    assert (await centre.client.head(Authorization=foreign)).status == 403
+    assert centre.files() == []
+
+
+async def test_revocation_and_renewal_take_effect_at_once(centre: Centre) -> None:
+    gateways = GatewayRegistry(centre.folder)
+    assert (await centre.client.put(segment())).status == 201
+    gateways.revoke(GATEWAY, 1)
+    assert (await centre.client.put(segment())).status == 401
+    fresh = new_token()
+    gateways.enrol(GATEWAY, "https://h:1", fresh, 2, renew=True)
+    assert (await centre.client.put(segment())).status == 401
+    centre.client.tokens[GATEWAY] = fresh
+    assert (await centre.client.put(segment())).status == 200
+
+
+async def test_damaged_record_excludes_its_own_gateway_only(centre: Centre) -> None:
+    os.utime(centre.folder.gateways, ns=(1, 1))
+    assert (await centre.client.put(segment())).status == 201
+    (centre.folder.gateways / f"{GATEWAY}.json").write_text("{")
+    answer = await centre.client.put(segment())
+    assert (answer.status, answer.body["reason"]) == (503, "enrolment")
+    name = identity(gateway=OTHER)
+    assert (await centre.client.put(segment(name), name)).status == 201
+
+
+async def test_refusal_is_one_log_line(centre: Centre, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "fieldpost.fleet")
+    secret = new_token()
+    await centre.client.put(segment(), Authorization=f"Bearer {secret}")
+    await centre.client.put(segment())
+    (record,) = [record for record in caplog.records if record.name == "fieldpost.fleet"]
+    facts = record.__dict__["facts"]
+    assert (facts["status"], facts["reason"], facts["peer"]) == (401, "token", HOST)
+    assert secret not in str(facts)
+
+
+# High watermarks of an epoch
+
+
+async def ask(centre: Centre, epoch: str = EPOCH, gateway: str = GATEWAY) -> Answer:
+    headers = {"Authorization": f"Bearer {centre.client.tokens[GATEWAY]}"}
+    return await centre.client.send("GET", f"/v1/gateways/{gateway}/epochs/{epoch}", headers)
+
+
+async def test_new_epoch_has_no_lanes(centre: Centre) -> None:
+    answer = await ask(centre)
+    assert (answer.status, answer.body) == (200, {"lanes": {}})
+
+
+async def test_high_watermark_covers_landing_and_archive(centre: Centre) -> None:
+    names = [identity(7, 12), identity(1, 3), identity(100, 101), identity(4, 6)]
+    for name in names:
+        await centre.client.put(segment(name), name)
+    expected = {"logs": {"last": 101, "digest": digest_of(segment(names[2])).hex()}}
+    assert (await ask(centre)).body == {"lanes": expected}
+    for name in names[2:]:
+        landed = centre.folder.landing / f"{identity_path(name)}.seg"
+        archived = centre.folder.archive / landed.relative_to(centre.folder.landing)
+        archived.parent.mkdir(parents=True, exist_ok=True)
+        landed.rename(archived)
+    assert (await ask(centre)).body == {"lanes": expected}
+
+
+async def test_longer_segment_of_a_fork_counts_and_other_names_are_ignored(centre: Centre) -> None:
+    for name in (identity(2, 9), identity(1, 9), identity(5, 9)):
+        await centre.client.put(segment(name), name)
+    folder = (centre.folder.landing / identity_path(identity())).parent
+    for stray in ("1-999999.seg", "9-1.seg", "01-30.seg", "10-11.part", "notes"):
+        (folder / stray).write_bytes(b"")
+    told = (await ask(centre)).body
+    digest = digest_of(segment(identity(1, 9))).hex()
+    assert told == {"lanes": {"logs": {"last": 9, "digest": digest}}}
+
+
+@pytest.mark.parametrize(
+    ("epoch", "gateway", "status"),
+    [("..%2f..", GATEWAY, 400), (EPOCH.lower(), GATEWAY, 400), (EPOCH, OTHER, 403)],
+)
+async def test_invalid_epoch_or_other_gateway_is_refused(
+    centre: Centre, epoch: str, gateway: str, status: int
+) -> None:
+    assert (await ask(centre, epoch, gateway)).status == status
+
+
+@pytest.mark.parametrize("size", [0, 31])
+async def test_truncated_file_is_a_different_segment(centre: Centre, size: int) -> None:
+    name = identity(1, 3)
+    await centre.client.put(segment(name), name)
+    (centre.folder.landing / f"{identity_path(name)}.seg").write_bytes(segment(name)[:size])
+    digest = segment(name)[:size].ljust(32, b"\0").hex()
+    assert (await ask(centre)).body == {"lanes": {"logs": {"last": 3, "digest": digest}}}
+    asked = await centre.client.head()
+    assert (asked.status, asked.headers["x-fieldpost-digest"]) == (200, digest)
+    assert (await centre.client.put(segment(name), name)).status == 409
+
+
+async def test_high_watermarks_need_authentication(centre: Centre) -> None:
+    path = f"/v1/gateways/{GATEWAY}/epochs/{EPOCH}"
+    assert (await centre.client.send("GET", path, {})).status == 401

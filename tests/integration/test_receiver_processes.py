@@ -1,10 +1,11 @@
-"""Two receiver processes that share a fleet folder."""
+"""Receiver processes: two that share a fleet folder, and notifications to systemd."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import random
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from sync.common.fleet_folder import FleetFolder
 from sync.segment import identity_path
 from tests.helpers.fleet import HOST, Centre, Client, client, identity, make_fleet, segment
-from tests.helpers.processes import Process, start
+from tests.helpers.processes import Process, start, systemd
 from tests.helpers.raw_put import start_upload
 from tests.helpers.resuming import resume, send_interrupted
 
@@ -97,3 +98,29 @@ async def test_two_receivers_share_one_folder(
     folder = FleetFolder(tmp_path / "fleet")
     assert files(folder.landing) == truth
     assert on_their_way(folder.root) == []
+
+
+def test_systemd_is_notified_of_ready_and_stopping(tmp_path: Path) -> None:
+    make_fleet(tmp_path / "fleet")
+    words = ("fieldpost-fleet", "serve", "--dir", tmp_path / "fleet", "--listen", f"{HOST}:0")
+    with systemd() as (told, env), start(*words, ready=False, env=env) as process:
+        assert told.recv(100) == b"READY=1"
+        process.wait_ready()
+        with socket.create_connection(process.host_port("https"), 30):
+            assert process.returncode is None
+        assert process.terminate() == 0
+        told.setblocking(False)
+        assert told.recv(100) == b"STOPPING=1"
+
+
+def test_failed_start_does_not_notify_ready(tmp_path: Path) -> None:
+    make_fleet(tmp_path / "fleet")
+    with socket.create_server((HOST, 0)) as taken, systemd() as (told, env):
+        at = f"{HOST}:{taken.getsockname()[1]}"
+        words = ("fieldpost-fleet", "serve", "--dir", tmp_path / "fleet", "--listen", at)
+        with start(*words, ready=False, env=env) as process:
+            assert process.wait() == 1
+            assert "cannot listen" in process.stderr
+        told.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            told.recv(100)
