@@ -188,12 +188,9 @@ async def ask(centre: Centre, epoch: str = EPOCH, gateway: str = GATEWAY) -> Ans
     return await centre.client.send("GET", f"/v1/gateways/{gateway}/epochs/{epoch}", headers)
 
 
-async def test_new_epoch_has_no_lanes(centre: Centre) -> None:
+async def test_high_watermark_covers_landing_and_archive(centre: Centre) -> None:
     answer = await ask(centre)
     assert (answer.status, answer.body) == (200, {"lanes": {}})
-
-
-async def test_high_watermark_covers_landing_and_archive(centre: Centre) -> None:
     names = [identity(7, 12), identity(1, 3), identity(100, 101), identity(4, 6)]
     for name in names:
         await centre.client.put(segment(name), name)

@@ -4,49 +4,41 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
-from click.testing import CliRunner, Result
 from cryptography import x509
 
-from sync.cli.main import cli
 from sync.common.enrolment import parse_enrolment
 from sync.common.fleet_folder import FleetFolder
 from sync.receiver.client_certificates import verify
 from sync.receiver.gateways import GatewayRecord, GatewayRegistry
 from tests.helpers.fleet import GATEWAY, make_fleet
-
-if TYPE_CHECKING:
-    Fleet = Callable[..., Result]
+from tests.helpers.fleet_command import Command, fleet_command
 
 NOW = dt.datetime.now(dt.UTC)
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Fleet:
+def fleet(tmp_path: Path) -> Command:
     """Run a command on the test's fleet folder."""
-
-    def run(*words: str) -> Result:
-        return CliRunner().invoke(cli, words, env={"FIELDPOST_FLEET_DIR": str(tmp_path / "fleet")})
-
-    return run
+    return partial(fleet_command, environ={"FIELDPOST_FLEET_DIR": str(tmp_path / "fleet")})
 
 
 def gateways_of(tmp_path: Path) -> GatewayRegistry:
     return GatewayRegistry(FleetFolder(tmp_path / "fleet"))
 
 
-def add(fleet: Fleet, *words: str) -> dict[str, Any]:
+def add(fleet: Command, *words: str) -> dict[str, Any]:
     done = fleet("gateway", "add", GATEWAY, "--url", "https://centre.example:8443", *words)
-    assert done.exit_code == 0, done.output
+    assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
 
-def test_enrolment_has_a_certificate_and_its_key(fleet: Fleet) -> None:
+def test_enrolment_has_a_certificate_and_its_key(fleet: Command) -> None:
     made = add(fleet, "--certificate", "--days", "30")
     enrolment = parse_enrolment(json.dumps(made))
     certificate = x509.load_pem_x509_certificate(enrolment.certificate.encode())
@@ -61,13 +53,13 @@ def test_enrolment_has_a_certificate_and_its_key(fleet: Fleet) -> None:
     assert listed["certificate_ends"] == ends.timestamp() * 1_000
 
 
-def test_enrolment_without_certificate_has_a_token_only(fleet: Fleet) -> None:
+def test_enrolment_without_certificate_has_a_token_only(fleet: Command) -> None:
     made = add(fleet)
     assert not made.get("certificate")
     assert fleet("gateway", "list").stdout.rstrip().endswith("  token")
 
 
-def test_renewing_invalidates_the_previous_certificate(fleet: Fleet, tmp_path: Path) -> None:
+def test_renewing_invalidates_the_previous_certificate(fleet: Command, tmp_path: Path) -> None:
     before = add(fleet, "--certificate")
     after = add(fleet, "--certificate", "--renew")
     gateways = gateways_of(tmp_path)
@@ -81,9 +73,9 @@ def test_renewing_invalidates_the_previous_certificate(fleet: Fleet, tmp_path: P
     assert fleet("gateway", "list").stdout.rstrip().endswith("  token")
 
 
-def test_days_without_certificate_are_wrong_usage(fleet: Fleet, tmp_path: Path) -> None:
+def test_days_without_certificate_are_wrong_usage(fleet: Command, tmp_path: Path) -> None:
     done = fleet("gateway", "add", GATEWAY, "--url", "https://c.example", "--days", "9")
-    assert done.exit_code == 2
+    assert done.returncode == 2
     assert not (tmp_path / "fleet").exists()
 
 
@@ -108,7 +100,7 @@ def test_certificate_of_an_unknown_gateway_is_not_recorded(tmp_path: Path) -> No
     assert gateways.survey().records == []
 
 
-def test_gateway_with_certificate_only(fleet: Fleet, tmp_path: Path) -> None:
+def test_gateway_with_certificate_only(fleet: Command, tmp_path: Path) -> None:
     made = add(fleet, "--certificate", "--no-token")
     enrolment = parse_enrolment(json.dumps(made))
     assert enrolment.token == ""
@@ -117,4 +109,4 @@ def test_gateway_with_certificate_only(fleet: Fleet, tmp_path: Path) -> None:
     assert "token" not in line
     assert gateways_of(tmp_path).authenticate("") is None
     refused = fleet("gateway", "add", "x.example", "--url", "https://c.example", "--no-token")
-    assert refused.exit_code == 2
+    assert refused.returncode == 2

@@ -6,16 +6,17 @@ import errno
 import json
 import os
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
-from click.testing import CliRunner, Result
 
-from sync.cli.main import cli
 from sync.common.fleet_folder import FleetFolder
 from sync.receiver.gateways import GatewayRegistry
 from sync.receiver.segment_import import MAX_DEPTH
 from sync.segment import MAX_FILE, identity_path
 from tests.helpers.fleet import GATEWAY, OTHER, identity, make_fleet, segment
+from tests.helpers.fleet_command import fleet_command
+from tests.helpers.fleet_tables import put
 
 
 @pytest.fixture
@@ -31,15 +32,8 @@ def stick(tmp_path: Path) -> Path:
     return made
 
 
-def put(path: Path, data: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    return path
-
-
-def run(folder: FleetFolder, *words: str | Path) -> Result:
-    environment = {"FIELDPOST_FLEET_DIR": str(folder.root)}
-    return CliRunner().invoke(cli, ["import", *map(str, words)], env=environment)
+def run(folder: FleetFolder, *words: str | Path) -> CompletedProcess[str]:
+    return fleet_command("import", *words, environ={"FIELDPOST_FLEET_DIR": str(folder.root)})
 
 
 def landed(folder: FleetFolder) -> dict[str, bytes]:
@@ -59,7 +53,7 @@ def test_any_layout_is_imported_and_repetition_has_no_effect(
     put(stick / "notes.txt", b"not called a segment")
     put(stick / "copy" / "1.seg", segment(names[0]))
     done = run(folder, stick)
-    assert (done.exit_code, done.stdout) == (0, "new 3  same 1  other 0  bad 0\n")
+    assert (done.returncode, done.stdout) == (0, "new 3  same 1  other 0  bad 0\n")
     expected = {f"{identity_path(name)}.seg": segment(name) for name in names}
     assert landed(folder) == expected
     again = run(folder, stick / "copy", stick / "9-12.seg", stick, "--json")
@@ -73,7 +67,7 @@ def test_conflict_is_set_aside_and_reported(folder: FleetFolder, stick: Path) ->
     put(stick / "1.seg", segment())
     put(stick / "2.seg", segment(text="pump off"))
     done = run(folder, stick)
-    assert (done.exit_code, done.stdout) == (0, "new 1  same 0  other 1  bad 0\n")
+    assert (done.returncode, done.stdout) == (0, "new 1  same 0  other 1  bad 0\n")
     assert done.stderr.startswith(f"other  {stick / '2.seg'}  conflict: ")
     assert [path.read_bytes() for path in folder.aside.rglob("*.seg")] == [segment(text="pump off")]
 
@@ -87,7 +81,7 @@ def test_invalid_files_are_listed_and_the_rest_imported(folder: FleetFolder, sti
         file.truncate(MAX_FILE + 1)
     done = run(folder, stick, "--json")
     *told, counts = [json.loads(line) for line in done.stdout.splitlines()]
-    assert done.exit_code == 1
+    assert done.returncode == 1
     assert counts == {"new": 1, "same": 0, "other": 0, "bad": 4}
     assert [(Path(each["path"]).name, each["reason"]) for each in told] == [
         ("1.seg", "short"),
@@ -105,7 +99,7 @@ def test_unknown_gateways_need_an_option(folder: FleetFolder, stick: Path) -> No
     GatewayRegistry(folder).revoke(GATEWAY, 1)
     assert run(folder, stick).stdout.endswith("new 0  same 0  other 0  bad 2\n")
     done = run(folder, stick, "--any")
-    assert (done.exit_code, done.stdout) == (0, "new 2  same 0  other 0  bad 0\n")
+    assert (done.returncode, done.stdout) == (0, "new 2  same 0  other 0  bad 0\n")
 
 
 def test_links_pipes_and_deep_folders_are_not_followed(
@@ -122,7 +116,7 @@ def test_links_pipes_and_deep_folders_are_not_followed(
     assert done.stdout == "new 0  same 0  other 0  bad 1\n"
     assert done.stderr.startswith(f"bad  {deep}  read: "), "what is not looked at is told"
     pipe = run(folder, stick / "2.seg")
-    assert (pipe.exit_code, "neither a regular file" in pipe.stderr) == (1, True)
+    assert (pipe.returncode, "neither a regular file" in pipe.stderr) == (1, True)
     linked = run(folder, stick / "folder")
     assert linked.stdout == "new 1  same 0  other 0  bad 0\n", "what is named is looked at"
 
@@ -141,7 +135,7 @@ def test_unreadable_folder_is_reported_and_the_rest_imported(
 
     monkeypatch.setattr(os, "scandir", spoiled)
     done = run(folder, stick)
-    assert (done.exit_code, done.stdout) == (1, "new 2  same 0  other 0  bad 1\n")
+    assert (done.returncode, done.stdout) == (1, "new 2  same 0  other 0  bad 1\n")
     assert done.stderr.startswith(f"bad  {stick / 'b'}  read: ")
 
 
@@ -153,7 +147,7 @@ def test_file_names_of_any_bytes_are_printed_in_one_line(
         (stick / os.fsdecode(name)).write_bytes(b"x")
     put(stick / "z.seg", segment(identity()))
     done = run(folder, stick, *flags)
-    assert done.exit_code == 1
+    assert done.returncode == 1
     assert len(landed(folder)) == 1
     told = (done.stdout + done.stderr).splitlines()
     assert len(told) == 4
@@ -164,7 +158,7 @@ def test_unreadable_file_is_reported(folder: FleetFolder, stick: Path) -> None:
     path = put(stick / "1.seg", segment())
     (stick / "2.seg").symlink_to(path)
     done = run(folder, stick / "2.seg")
-    assert done.exit_code == 1
+    assert done.returncode == 1
     assert "read: " in done.stderr
 
 
@@ -185,11 +179,11 @@ def test_full_disk_ends_the_import_and_it_can_be_repeated(
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", failing)
         done = run(folder, stick)
-    assert (done.exit_code, done.stderr) == (1, f"Error: {os.strerror(errno.ENOSPC)}\n")
+    assert (done.returncode, done.stderr) == (1, f"Error: {os.strerror(errno.ENOSPC)}\n")
     assert done.stdout.startswith("new "), "what was taken is counted all the same"
     assert 0 < len(landed(folder)) < 3
     assert not list(folder.incoming.rglob("*.part"))
-    assert run(folder, stick).exit_code == 0
+    assert run(folder, stick).returncode == 0
     assert len(landed(folder)) == 3
 
 
@@ -199,10 +193,10 @@ def test_import_keeps_the_reserve_free(
     put(stick / "1.seg", segment())
     monkeypatch.setattr("sync.receiver.disk_quota.DiskQuota.free", lambda _: 0)
     done = run(folder, stick)
-    assert done.exit_code == 1
+    assert done.returncode == 1
     assert "reserve" in done.stderr
 
 
 def test_import_without_path_is_wrong_usage(folder: FleetFolder) -> None:
-    assert run(folder).exit_code == 2
-    assert run(folder, folder.root / "missing").exit_code == 2
+    assert run(folder).returncode == 2
+    assert run(folder, folder.root / "missing").returncode == 2
