@@ -1,20 +1,31 @@
-"""Errors of the `fieldpost-fleet` commands, and the ingest without Spark."""
+"""Errors of the `fieldpost-fleet` commands, each in one line, and the ingest without Spark."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import resource
 import subprocess
 import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from subprocess import CompletedProcess
 
+import pyarrow as pa
 import pytest
 
 from sync.common.fleet_folder import FleetFolder
+from sync.ingest.decoding import decode_files
+from sync.tables.storage import time_of
 from tests.helpers.fleet_command import Command, fleet_command
 from tests.helpers.fleet_tables import Lane, fleet_folder, land, put, some_events, waiting
 
 LIMIT_S = 180
+
+FAR = 260_000_000_000
+"""Seconds from 1970 to the year 10209."""
 
 WITHOUT_EXTRA = """
 import sys
@@ -30,7 +41,14 @@ def fleet(tmp_path: Path) -> FleetFolder:
     return fleet_folder(tmp_path / "fleet")
 
 
-def as_a_process(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def one_line(done: CompletedProcess[str]) -> str:
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def as_a_process(*arguments: str, **environ: str) -> CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "sync.cli", *arguments],
         capture_output=True,
@@ -63,20 +81,14 @@ def test_a_missing_extra_is_named_with_the_way_to_install_it(
 
 @pytest.mark.parametrize("words", [["ingest"], ["report", "--out", "out"]])
 def test_failure_is_reported_in_one_line(tmp_path: Path, words: list[str]) -> None:
-    done = fleet_command(*words, "--dir", str(tmp_path / "none"))
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr.startswith("Error: ")
-    assert "not a fleet folder" in done.stderr
-    assert done.stderr.count("\n") == 1
+    done = fleet_command(*words, "--dir", tmp_path / "none")
+    assert "not a fleet folder" in one_line(done)
 
 
 def test_missing_java_is_reported_in_one_line(fleet: FleetFolder, tmp_path: Path) -> None:
     words = ("report", "--out", str(tmp_path / "out"), "--dir", str(fleet.root))
     done = as_a_process(*words, PATH=str(tmp_path), JAVA_HOME=str(tmp_path))
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "openjdk-17-jre-headless" in done.stderr
+    assert "openjdk-17-jre-headless" in one_line(done)
 
 
 @pytest.mark.parametrize(
@@ -88,23 +100,15 @@ def test_a_failure_of_the_ingest_is_one_line_with_its_trace_in_the_log(
     land(fleet, Lane().seal(some_events(2)))
     blocked = put(fleet.tables / "events" / "day=2025-11-21", b"a file where a folder has to be")
     done = command("ingest", "--dir", str(fleet.root))
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr.startswith("Error: the ingest failed: ")
-    assert done.stderr.count("\n") == 1
+    assert one_line(done).startswith("Error: the ingest failed: ")
     assert "Traceback" in (fleet.tables / "ingest.log").read_text()
     assert len(waiting(fleet)) == 1
 
     blocked.unlink()
     again = command("ingest", "--dir", str(fleet.root), "--json", "--verbose")
     assert again.returncode == 0
-    assert json.loads(again.stdout) == {
-        "batches": 1,
-        "segments": 1,
-        "events": 2,
-        "duplicates": 0,
-        "quarantined": 0,
-    }
+    counts = {"batches": 1, "segments": 1, "events": 2, "duplicates": 0, "quarantined": 0}
+    assert json.loads(again.stdout) == counts
     assert "step committed" in again.stderr
 
 
@@ -114,3 +118,68 @@ def test_wrong_usage_exits_with_2() -> None:
     reporting = ("ingest", "--dir", "x", "--report", "out")
     assert fleet_command(*reporting, "--continuous").returncode == 2
     assert fleet_command(*reporting, "--tables", "file:/x").returncode == 2
+
+
+def ingest(fleet: FleetFolder) -> CompletedProcess[str]:
+    return fleet_command("ingest", "--dir", fleet.root)
+
+
+@contextlib.contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Make the kernel refuse larger files, as a full disk refuses any."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("name", [b"a\xff.seg", b"\xff/1-2.seg"])
+def test_a_file_name_that_is_not_utf_8_is_named(fleet: FleetFolder, name: bytes) -> None:
+    path = put(fleet.landing / os.fsdecode(name), b"some bytes")
+    assert r"\udcff" in (text := one_line(ingest(fleet)))
+    assert "is not UTF-8; rename the file, or remove it" in text
+    path.unlink()
+    assert ingest(fleet).returncode == 0
+
+
+def test_a_fleet_folder_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    fleet = fleet_folder(tmp_path / os.fsdecode(b"fl\xff"))
+    assert "cannot have tables" in one_line(ingest(fleet))
+
+
+def test_a_disk_that_refuses_a_file_is_named(fleet: FleetFolder) -> None:
+    land(fleet, Lane().seal(some_events(3)))
+    with largest_file(200):
+        done = ingest(fleet)
+    assert f"the tables in {fleet.tables} cannot be used: " in one_line(done)
+    assert ingest(fleet).returncode == 0
+    land(fleet, Lane(gateway="other.example").seal(some_events(3)))
+    with largest_file(1_000):
+        done = ingest(fleet)
+    assert f"{fleet.tables}/events/day=2025-11-21/" in one_line(done)
+    assert len(waiting(fleet)) == 1
+    assert ingest(fleet).returncode == 0
+
+
+@pytest.mark.parametrize(("seconds", "year"), [(FAR, 9999), (-FAR, 1)])
+def test_times_of_files_that_python_cannot_hold_are_limited(seconds: int, year: int) -> None:
+    assert time_of(seconds).year == year
+    assert time_of(0.5) == datetime.fromtimestamp(0.5, UTC)
+    kind = pa.timestamp("us", tz="UTC")
+    columns = {"path": ["a"], "length": [1], "content": [Lane().seal(some_events(1))[1]]}
+    times = pa.array([seconds * 1_000_000]).view(kind)
+    files = pa.RecordBatch.from_pydict(columns | {"modificationTime": times})
+    [row] = [each for batch in decode_files([files]) for each in batch.to_pylist() if each["path"]]
+    assert row["arrived"].year == year
+
+
+@pytest.mark.parametrize(
+    "words", [("compact", "--before"), ("retain", "--events"), ("retain", "--archive")]
+)
+def test_more_days_than_the_calendar_has_are_wrong_usage(
+    fleet: FleetFolder, words: tuple[str, str]
+) -> None:
+    done = fleet_command(*words, "999999999", "--dir", fleet.root)
+    assert (done.returncode, "is not in the range" in done.stderr) == (2, True)

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from sync.common.fleet_folder import FleetFolder
+from tests.helpers.fleet_tables import fleet_folder
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> FleetFolder:
-    """A new fleet folder."""
-    fleet = FleetFolder(tmp_path / "fleet")
-    fleet.create()
-    return fleet
+    return fleet_folder(tmp_path / "fleet")

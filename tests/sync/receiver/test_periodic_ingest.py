@@ -15,7 +15,7 @@ from sync.common.fleet_folder import FleetFolder
 from sync.receiver import periodic_ingest as module
 from sync.receiver.periodic_ingest import IngestPlan, periodic_ingest
 from tests.helpers.fleet_command import fleet_command
-from tests.helpers.fleet_tables import Lane, fleet_folder, land, put, some_events, waiting
+from tests.helpers.fleet_tables import Lane, land, put, some_events, waiting
 
 LIMIT_S = 60.0
 
@@ -61,66 +61,61 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     return Log(monkeypatch)
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> FleetFolder:
-    return fleet_folder(tmp_path / "fleet")
-
-
 def plan(script: str, report: Path | None = None) -> IngestPlan:
     return IngestPlan(0.01, report, (sys.executable, "-c", script))
 
 
-async def test_it_ingests_when_segments_wait(fleet: FleetFolder, log: Log) -> None:
-    own = ["--dir", str(fleet.root)]
-    async with periodic_ingest(fleet, plan(RECORDS)):
+async def test_it_ingests_when_segments_wait(folder: FleetFolder, log: Log) -> None:
+    own = ["--dir", str(folder.root)]
+    async with periodic_ingest(folder, plan(RECORDS)):
         for _ in range(2):
-            land(fleet, Lane().seal(some_events(1)))
+            land(folder, Lane().seal(some_events(1)))
             assert await log.words() == own
-    assert waiting(fleet) == set()
+    assert waiting(folder) == set()
 
 
 async def test_it_reports_at_the_start_and_then_only_now_and_then(
-    fleet: FleetFolder, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: FleetFolder, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, out = ["--dir", str(fleet.root)], tmp_path / "out"
+    own, out = ["--dir", str(folder.root)], tmp_path / "out"
     with_report = [*own, "--report", str(out)]
-    async with periodic_ingest(fleet, plan(RECORDS, out)):
+    async with periodic_ingest(folder, plan(RECORDS, out)):
         assert await log.words() == with_report
-        land(fleet, Lane().seal(some_events(1)))
+        land(folder, Lane().seal(some_events(1)))
         assert await log.words() == own, "a report was made less than 15 minutes ago"
     monkeypatch.setattr(module, "REPORT_EVERY_S", 0.0)
-    async with periodic_ingest(fleet, plan(RECORDS, out)):
+    async with periodic_ingest(folder, plan(RECORDS, out)):
         assert await log.words() == with_report
-        land(fleet, Lane().seal(some_events(1)))
+        land(folder, Lane().seal(some_events(1)))
         assert await log.words() == with_report
 
 
-async def test_a_failure_is_logged_and_tried_again(fleet: FleetFolder, log: Log) -> None:
-    land(fleet, Lane().seal(some_events(1)))
-    async with periodic_ingest(fleet, plan(FAILS)):
+async def test_a_failure_is_logged_and_tried_again(folder: FleetFolder, log: Log) -> None:
+    land(folder, Lane().seal(some_events(1)))
+    async with periodic_ingest(folder, plan(FAILS)):
         for _ in range(2):
             assert await log.next() == ("ingest", {"text": "Error: no space left", "status": 1})
 
 
-async def test_a_command_that_cannot_start_is_logged(fleet: FleetFolder, log: Log) -> None:
-    land(fleet, Lane().seal(some_events(1)))
-    async with periodic_ingest(fleet, IngestPlan(0.01, None, ("/nonexistent/python",))):
+async def test_a_command_that_cannot_start_is_logged(folder: FleetFolder, log: Log) -> None:
+    land(folder, Lane().seal(some_events(1)))
+    async with periodic_ingest(folder, IngestPlan(0.01, None, ("/nonexistent/python",))):
         event, facts = await log.next()
     assert (event, "No such file" in facts["text"]) == ("ingest", True)
 
 
 async def test_a_landing_that_cannot_be_listed_is_logged_and_tried_again(
-    fleet: FleetFolder, log: Log
+    folder: FleetFolder, log: Log
 ) -> None:
-    land(fleet, Lane().seal(some_events(1)))
-    fleet.landing.rename(fleet.root / "away")
-    fleet.landing.symlink_to(fleet.landing)
-    async with periodic_ingest(fleet, plan(RECORDS)):
+    land(folder, Lane().seal(some_events(1)))
+    folder.landing.rename(folder.root / "away")
+    folder.landing.symlink_to(folder.landing)
+    async with periodic_ingest(folder, plan(RECORDS)):
         event, facts = await log.next()
         assert (event, facts["text"].startswith("cannot list the landing: ")) == ("ingest", True)
-        assert str(fleet.landing) in facts["text"]
-        fleet.landing.unlink()
-        (fleet.root / "away").rename(fleet.landing)
+        assert str(folder.landing) in facts["text"]
+        folder.landing.unlink()
+        (folder.root / "away").rename(folder.landing)
         while event == "ingest":
             event, facts = await log.next()
     assert event == "ingested"
@@ -128,9 +123,9 @@ async def test_a_landing_that_cannot_be_listed_is_logged_and_tried_again(
 
 @pytest.mark.parametrize(("script", "status"), [(HANGS, -15), (IGNORES, -9)])
 async def test_what_runs_at_the_end_is_terminated(
-    fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch, script: str, status: int, tmp_path: Path
+    folder: FleetFolder, monkeypatch: pytest.MonkeyPatch, script: str, status: int, tmp_path: Path
 ) -> None:
-    land(fleet, Lane().seal(some_events(1)))
+    land(folder, Lane().seal(some_events(1)))
     os.mkfifo(tmp_path / "ready")
     started: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
     create = asyncio.create_subprocess_exec
@@ -144,16 +139,16 @@ async def test_what_runs_at_the_end_is_terminated(
     if status == -9:
         monkeypatch.setattr(module, "STOP_S", 0.05)
     command = (sys.executable, "-c", script, str(tmp_path / "ready"))
-    async with periodic_ingest(fleet, IngestPlan(0.01, None, command)):
+    async with periodic_ingest(folder, IngestPlan(0.01, None, command)):
         process = await asyncio.wait_for(started.get(), LIMIT_S)
         await asyncio.wait_for(asyncio.to_thread((tmp_path / "ready").read_bytes), LIMIT_S)
     assert process.returncode == status
 
 
-async def test_it_starts_the_real_command(fleet: FleetFolder, log: Log) -> None:
-    put(fleet.landing / "x" / "empty.seg", b"")
-    land(fleet, Lane().seal(some_events(3)))
-    async with periodic_ingest(fleet, IngestPlan(0.01)):
+async def test_it_starts_the_real_command(folder: FleetFolder, log: Log) -> None:
+    put(folder.landing / "x" / "empty.seg", b"")
+    land(folder, Lane().seal(some_events(3)))
+    async with periodic_ingest(folder, IngestPlan(0.01)):
         event, facts = await log.next()
     assert (event, facts["text"]) == (
         "ingested",
@@ -161,6 +156,6 @@ async def test_it_starts_the_real_command(fleet: FleetFolder, log: Log) -> None:
     )
 
 
-def test_a_report_needs_an_ingest(fleet: FleetFolder, tmp_path: Path) -> None:
-    done = fleet_command("serve", "--dir", fleet.root, "--report", tmp_path / "out")
+def test_a_report_needs_an_ingest(folder: FleetFolder, tmp_path: Path) -> None:
+    done = fleet_command("serve", "--dir", folder.root, "--report", tmp_path / "out")
     assert (done.returncode, "--report requires --ingest-every" in done.stderr) == (2, True)
