@@ -16,6 +16,11 @@ OLD = {"a": FileContent(b"old", PRIVATE_FILE)}
 NEW = {"a": FileContent(b"new", PRIVATE_FILE), "b": FileContent(b"beside", PUBLIC_FILE)}
 
 
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "devices" / "pump1"
+
+
 def put(place: Path, contents: dict[str, FileContent]) -> None:
     with durable_files.staged_folder(place, contents) as put:
         put()
@@ -60,27 +65,22 @@ def test_new_file_replaces_none(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_bytes() == b"here"
 
 
-def test_folder_appears_when_it_is_moved(tmp_path: Path) -> None:
-    place = tmp_path / "devices" / "pump1"
+def test_folder_appears_when_it_is_moved(place: Path) -> None:
     with durable_files.staged_folder(place, NEW) as put:
         assert not place.exists()
         put()
-        assert {path.name: path.read_bytes() for path in place.iterdir()} == {
-            "a": b"new",
-            "b": b"beside",
-        }
+        found = {path.name: path.read_bytes() for path in place.iterdir()}
+        assert found == {"a": b"new", "b": b"beside"}
     assert list(place.parent.iterdir()) == [place]
 
 
-def test_folder_that_is_not_moved_leaves_nothing(tmp_path: Path) -> None:
-    place = tmp_path / "devices" / "pump1"
+def test_folder_that_is_not_moved_leaves_nothing(place: Path) -> None:
     with durable_files.staged_folder(place, NEW):
         pass
     assert list(place.parent.iterdir()) == []
 
 
-def test_folder_replaces_another_completely(tmp_path: Path) -> None:
-    place = tmp_path / "devices" / "pump1"
+def test_folder_replaces_another_completely(place: Path) -> None:
     put(place, NEW)
     put(place, OLD)
     assert [path.name for path in place.iterdir()] == ["a"]
@@ -89,9 +89,8 @@ def test_folder_replaces_another_completely(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("there", [True, False])
 def test_failed_move_keeps_the_old_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+    place: Path, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
-    place = tmp_path / "devices" / "pump1"
     if there:
         put(place, OLD)
     rename = Path.rename
@@ -111,8 +110,10 @@ def test_failed_move_keeps_the_old_folder(
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "broken link"])
-def test_file_or_link_in_place_of_a_folder_is_replaced(tmp_path: Path, kind: str) -> None:
-    place, elsewhere = tmp_path / "devices" / "pump1", tmp_path / "stick"
+def test_file_or_link_in_place_of_a_folder_is_replaced(
+    tmp_path: Path, place: Path, kind: str
+) -> None:
+    elsewhere = tmp_path / "stick"
 
     def bar() -> None:
         if kind == "file":
@@ -135,8 +136,7 @@ def test_file_or_link_in_place_of_a_folder_is_replaced(tmp_path: Path, kind: str
     assert elsewhere.exists() == (kind == "link")
 
 
-def test_leftovers_of_a_power_cut_are_deleted(tmp_path: Path) -> None:
-    place = tmp_path / "devices" / "pump1"
+def test_leftovers_of_a_power_cut_are_deleted(place: Path) -> None:
     put(place, OLD)
     for name in (".pump1.0123abcd", ".pump1.x.0123abcd", ".pump10.0123abcd"):
         (place.parent / name).mkdir()
@@ -145,8 +145,7 @@ def test_leftovers_of_a_power_cut_are_deleted(tmp_path: Path) -> None:
     assert left == [".pump1.x.0123abcd", ".pump10.0123abcd", "pump1"]
 
 
-def test_lock_admits_one_command_at_a_time(tmp_path: Path) -> None:
-    place = tmp_path / "devices" / "pump1"
+def test_lock_admits_one_command_at_a_time(place: Path) -> None:
     inside, waits = threading.Event(), threading.Event()
 
     def other() -> None:
@@ -165,9 +164,8 @@ def test_lock_admits_one_command_at_a_time(tmp_path: Path) -> None:
     assert (place / "a").read_bytes() == b"new"
 
 
-def test_busy_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_busy_folder_is_reported(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable_files, "LOCK_WAIT", 0.05)
-    place = tmp_path / "devices" / "pump1"
     with (
         durable_files.staged_folder(place, OLD),
         pytest.raises(FolderBusyError, match=r"another command has been busy in .* for 0\.05 s"),
@@ -175,8 +173,7 @@ def test_busy_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         put(place, NEW)
 
 
-def test_removing_a_folder_is_idempotent(tmp_path: Path) -> None:
-    place = tmp_path / "devices" / "pump1"
+def test_removing_a_folder_is_idempotent(place: Path) -> None:
     durable_files.remove_folder(place)
     put(place, NEW)
     durable_files.remove_folder(place)

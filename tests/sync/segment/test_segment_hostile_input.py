@@ -66,11 +66,11 @@ def reason(data: bytes) -> str:
 
 
 def with_body(raw: bytes) -> bytes:
-    return frame(cbor2.dumps(parts()[0]), zlib.compress(raw))
+    return frame(HEAD, zlib.compress(raw))
 
 
 def with_header(raw: bytes) -> bytes:
-    return frame(raw, zlib.compress(cbor2.dumps(parts()[1])))
+    return frame(raw, PACKED)
 
 
 def u8(*numbers: int) -> CBORTag:
@@ -81,50 +81,39 @@ def test_forged_segment_without_changes_is_valid() -> None:
     assert len(decode(forged()).events) == 2
 
 
-def wrong_checksum() -> bytes:
-    data = bytearray(forged())
-    data[-1] ^= 1
-    return bytes(data)
-
-
-def packed_body() -> bytes:
-    return zlib.compress(cbor2.dumps(parts()[1]))
-
-
+HEAD, BODY = (cbor2.dumps(part) for part in parts())
+PACKED = zlib.compress(BODY)
 BAD_FRAMES = {
-    "empty": (lambda: b"", "short"),
-    "too short": (lambda: b"\x89FPS" + bytes(35), "short"),
-    "another kind of file": (lambda: sealed(b"PK\3\4" + bytes(100)), "magic"),
-    "next major version": (lambda: b"\x89FPS\x02\x00" + bytes(60), "version"),
-    "major version 0": (lambda: b"\x89FPS\x00\x00" + bytes(60), "version"),
-    "oversized": (
-        lambda: sealed(PREFIX.pack(b"\x89FPS", 1, 0, 0) + bytes(bounds.MAX_FILE)),
-        "size",
-    ),
-    "wrong checksum": (wrong_checksum, "checksum"),
+    "empty": (b"", "short"),
+    "too short": (b"\x89FPS" + bytes(35), "short"),
+    "another kind of file": (sealed(b"PK\3\4" + bytes(100)), "magic"),
+    "next major version": (b"\x89FPS\x02\x00" + bytes(60), "version"),
+    "major version 0": (b"\x89FPS\x00\x00" + bytes(60), "version"),
+    "wrong checksum": (forged()[:-1] + bytes([forged()[-1] ^ 1]), "checksum"),
     "header longer than the file": (
-        lambda: sealed(PREFIX.pack(b"\x89FPS", 1, 0, 65_535) + bytes(99)),
+        sealed(PREFIX.pack(b"\x89FPS", 1, 0, 65_535) + bytes(99)),
         "header",
     ),
-    "no body": (lambda: frame(cbor2.dumps(parts()[0]), b""), "inflate"),
-    "body not compressed": (lambda: frame(cbor2.dumps(parts()[0]), b"not compressed"), "inflate"),
-    "truncated body": (lambda: frame(cbor2.dumps(parts()[0]), packed_body()[:-5]), "inflate"),
-    "bytes after the body": (
-        lambda: frame(cbor2.dumps(parts()[0]), packed_body() + b"\0"),
-        "inflate",
-    ),
-    "body one byte too large": (lambda: with_body(bytes(bounds.MAX_BODY + 1)), "inflate"),
-    "body of the largest size": (lambda: with_body(bytes(bounds.MAX_BODY)), "body"),
+    "no body": (frame(HEAD, b""), "inflate"),
+    "body not compressed": (frame(HEAD, b"not compressed"), "inflate"),
+    "truncated body": (frame(HEAD, PACKED[:-5]), "inflate"),
+    "bytes after the body": (frame(HEAD, PACKED + b"\0"), "inflate"),
 }
 
 
 @pytest.mark.parametrize(("data", "expected"), BAD_FRAMES.values(), ids=BAD_FRAMES.keys())
-def test_invalid_frames_are_refused(data: Callable[[], bytes], expected: str) -> None:
-    assert reason(data()) == expected
+def test_invalid_frames_are_refused(data: bytes, expected: str) -> None:
+    assert reason(data) == expected
+
+
+def test_sizes_are_limited() -> None:
+    assert reason(sealed(PREFIX.pack(b"\x89FPS", 1, 0, 0) + bytes(bounds.MAX_FILE))) == "size"
+    assert reason(with_body(bytes(bounds.MAX_BODY + 1))) == "inflate"
+    assert reason(with_body(bytes(bounds.MAX_BODY))) == "body", "the largest one"
 
 
 def test_header_is_decoded_without_a_body() -> None:
-    assert read_header(frame(cbor2.dumps(parts()[0]), b"")).count == 2
+    assert read_header(frame(HEAD, b"")).count == 2
 
 
 def test_newer_minor_version_is_decoded() -> None:
@@ -141,14 +130,13 @@ def test_zip_bomb_is_stopped_in_bounded_memory(
 ) -> None:
     limit = scale(8 * 1024 * 1024, bounds.MAX_BODY)
     monkeypatch.setattr(frames, "MAX_BODY", limit)
-    head = cbor2.dumps(parts()[0])
     squeeze = zlib.compressobj(9)
     zeros = bytes(limit // 64)
     packed = b"".join(squeeze.compress(zeros) for _ in range(512)) + squeeze.flush()
     assert len(packed) < limit // 64
     tracemalloc.start()
     try:
-        assert reason(frame(head, packed)) == "inflate"
+        assert reason(frame(HEAD, packed)) == "inflate"
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -290,6 +278,7 @@ def test_too_many_events_are_refused() -> None:
 
 
 TEXT = {"text": "ab", "width": 1}
+REST = {"columns": {}, "rows": u8(0), "keys": {"text": "k"}, "values": {"text": "v"}}
 BAD_COLUMNS: list[tuple[str, Any]] = [
     ("time", ...),
     ("time", 5),
@@ -367,28 +356,12 @@ BAD_COLUMNS: list[tuple[str, Any]] = [
     ("tags", {"columns": {"node": {}}}),
     ("tags", {"columns": {str(key): {"text": ""} for key in range(65)}}),
     ("tags", {"columns": {}, "rows": u8()}),
-    ("tags", {"columns": {}, "rows": u8(2), "keys": {"text": "k"}, "values": {"text": "v"}}),
-    ("tags", {"columns": {}, "rows": u8(0, 0), "keys": {"text": "k"}, "values": {"text": "v"}}),
+    ("tags", {**REST, "rows": u8(2)}),
+    ("tags", {**REST, "rows": u8(0, 0)}),
     ("tags", {"columns": {}, "rows": u8(0), "keys": {"text": "k"}}),
     ("tags", {"columns": {}, "rows": u8(0), "values": {"text": "v"}}),
-    (
-        "tags",
-        {
-            "columns": {},
-            "rows": u8(0),
-            "keys": {"text": "k", "present": b"\0"},
-            "values": {"text": "v"},
-        },
-    ),
-    (
-        "tags",
-        {
-            "columns": {"k": {"text": "v"}},
-            "rows": u8(0),
-            "keys": {"text": "k"},
-            "values": {"text": "v"},
-        },
-    ),
+    ("tags", {**REST, "keys": {"text": "k", "present": b"\0"}}),
+    ("tags", {**REST, "columns": {"k": {"text": "v"}}}),
 ]
 
 
@@ -415,14 +388,17 @@ def test_few_bytes_cannot_expand_to_millions_of_tags(
         "kind": {"text": "log"},
         "tags": {"columns": {f"key{place}": {"text": "value"} for place in range(64)}},
     }
-    data = frame(cbor2.dumps(head), zlib.compress(cbor2.dumps(body)))
-    assert len(data) < 2_000
-    assert reason(data) == "column"
+
+    def data() -> bytes:
+        return frame(cbor2.dumps(head), zlib.compress(cbor2.dumps(body)))
+
+    assert len(data()) < 2_000
+    assert reason(data()) == "column"
     tags = {f"key{place}": {"text": "value"} for place in range(16)}
-    body["tags"] = {"columns": tags, "rows": u8(0), "keys": {"text": "x"}, "values": {"text": "y"}}
-    assert reason(frame(cbor2.dumps(head), zlib.compress(cbor2.dumps(body)))) == "column"
+    body["tags"] = {**REST, "columns": tags}
+    assert reason(data()) == "column"
     body["tags"] = {"columns": tags}
-    made = decode(frame(cbor2.dumps(head), zlib.compress(cbor2.dumps(body))))
+    made = decode(data())
     assert sum(len(event.tags) for event in made.events) == limit
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -16,46 +17,43 @@ from sync.uplink.interfaces import HighWatermark
 from sync.uplink.responses import parse_json_object
 
 ONE, TWO, NONE = b"1" * 32, b"2" * 32, bytes(32)
-OURS = {
+Ends = dict[str, HighWatermark]
+OURS: Ends = {
     "readings": HighWatermark(20, ONE),
     "logs": HighWatermark(0, NONE),
     "system": HighWatermark(7, TWO),
 }
+SAME, DIFFERS, AHEAD = EpochVerdict.SAME, EpochVerdict.DIFFERS, EpochVerdict.AHEAD
+
+
+def readings(last: int, digest: bytes) -> Ends:
+    return {"readings": HighWatermark(last, digest)}
 
 
 @pytest.mark.parametrize(
-    ("theirs", "known", "verdict"),
+    ("theirs", "known", "conflicts", "verdict"),
     [
-        ({}, {}, EpochVerdict.SAME),
-        ({"readings": HighWatermark(20, ONE)}, {"readings": ONE}, EpochVerdict.SAME),
-        ({"readings": HighWatermark(20, ONE), "system": HighWatermark(7, TWO)}, {},
-         EpochVerdict.SAME),
-        ({"readings": HighWatermark(20, TWO)}, {}, EpochVerdict.DIFFERS),
-        ({"readings": HighWatermark(10, TWO)}, {"readings": TWO}, EpochVerdict.SAME),
-        ({"readings": HighWatermark(10, TWO)}, {"readings": ONE}, EpochVerdict.DIFFERS),
-        ({"readings": HighWatermark(10, TWO)}, {"readings": None}, EpochVerdict.SAME),
-        ({"readings": HighWatermark(10, TWO)}, {}, EpochVerdict.SAME),
-        ({"readings": HighWatermark(21, ONE)}, {}, EpochVerdict.AHEAD),
-        ({"logs": HighWatermark(1, ONE)}, {}, EpochVerdict.AHEAD),
-        ({"system": HighWatermark(7, TWO), "readings": HighWatermark(21, ONE)}, {},
-         EpochVerdict.AHEAD),
+        ({}, {}, (), SAME),
+        (readings(20, ONE), {"readings": ONE}, (), SAME),
+        (readings(20, ONE) | {"system": HighWatermark(7, TWO)}, {}, (), SAME),
+        (readings(20, TWO), {}, (), DIFFERS),
+        (readings(10, TWO), {"readings": TWO}, (), SAME),
+        (readings(10, TWO), {"readings": ONE}, (), DIFFERS),
+        (readings(10, TWO), {"readings": None}, (), SAME),
+        (readings(10, TWO), {}, (), SAME),
+        (readings(10, TWO), {}, {"readings"}, DIFFERS),
+        (readings(10, TWO), {}, {"logs"}, SAME),
+        (readings(10, TWO), {"readings": TWO}, {"readings"}, SAME),
+        (readings(21, ONE), {}, (), AHEAD),
+        ({"logs": HighWatermark(1, ONE)}, {}, (), AHEAD),
+        ({"video": HighWatermark(1, ONE)}, {}, (), AHEAD),
+        ({"system": HighWatermark(7, TWO)} | readings(21, ONE), {}, (), AHEAD),
     ],
-)  # fmt: skip
+)
 def test_epoch_comparison(
-    theirs: dict[str, HighWatermark], known: dict[str, bytes | None], verdict: EpochVerdict
+    theirs: Ends, known: dict[str, bytes | None], conflicts: Collection[str], verdict: EpochVerdict
 ) -> None:
-    assert compare_epochs(OURS, theirs, known) is verdict
-
-
-def test_unknown_lane_is_ahead() -> None:
-    assert compare_epochs({}, {"logs": HighWatermark(1, ONE)}, {}) is EpochVerdict.AHEAD
-
-
-def test_unknown_digest_of_a_conflicting_lane_differs() -> None:
-    theirs = {"readings": HighWatermark(10, TWO)}
-    assert compare_epochs(OURS, theirs, {}, {"readings"}) is EpochVerdict.DIFFERS
-    assert compare_epochs(OURS, theirs, {}, {"logs"}) is EpochVerdict.SAME
-    assert compare_epochs(OURS, theirs, {"readings": TWO}, {"readings"}) is EpochVerdict.SAME
+    assert compare_epochs(OURS, theirs, known, conflicts) is verdict
 
 
 lane_ends = st.dictionaries(st.sampled_from(LANES), st.integers(1, 5))
@@ -76,9 +74,7 @@ def test_only_a_restored_gateway_differs(sealed: dict[str, int], landed: dict[st
         for lane, last in landed.items()
     }
     ahead = any(last > ours[lane].last for lane, last in landed.items())
-    assert compare_epochs(ours, theirs, known) is (
-        EpochVerdict.AHEAD if ahead else EpochVerdict.SAME
-    )
+    assert compare_epochs(ours, theirs, known) is (AHEAD if ahead else SAME)
 
 
 def answer(**lanes: Any) -> dict[str, Any]:

@@ -37,6 +37,10 @@ def files(root: Path) -> list[str]:
     return sorted(p.relative_to(root).as_posix() for p in root.rglob("*.*") if p.is_file())
 
 
+def readings_until(last: int, segment: WaitingSegment) -> dict[str, HighWatermark]:
+    return {"readings": HighWatermark(last, segment.digest)}
+
+
 async def test_segment_is_written_once_under_its_name(root: Path) -> None:
     transport, one = FolderTransport(root), segment()
     assert await transport.put(one) == Acknowledgement(one.digest, True)
@@ -56,9 +60,7 @@ async def test_conflicting_segment_is_saved_beside(root: Path) -> None:
     assert (root / f"{name}.seg").read_bytes() == one.data
     assert len(kept) == 2
     assert (root / kept[0]).read_bytes() == other.data
-    assert await transport.high_watermarks(GATEWAY, EPOCH) == {
-        "readings": HighWatermark(5, one.digest)
-    }
+    assert await transport.high_watermarks(GATEWAY, EPOCH) == readings_until(5, one)
 
 
 @pytest.mark.parametrize("there", ["nothing", "an unmarked folder"])
@@ -119,14 +121,10 @@ async def test_high_watermarks_ignore_truncated_files(root: Path) -> None:
     shipped = [segment(1, 5), segment(6, 10), segment(11, 12)]
     for one in shipped:
         await transport.put(one)
-    assert await transport.high_watermarks(GATEWAY, EPOCH) == {
-        "readings": HighWatermark(12, shipped[2].digest)
-    }
+    assert await transport.high_watermarks(GATEWAY, EPOCH) == readings_until(12, shipped[2])
     last = root / f"{identity_path(shipped[2].identity)}.seg"
     last.write_bytes(shipped[2].data[:-40] + bytes(40))
-    assert await transport.high_watermarks(GATEWAY, EPOCH) == {
-        "readings": HighWatermark(10, shipped[1].digest)
-    }
+    assert await transport.high_watermarks(GATEWAY, EPOCH) == readings_until(10, shipped[1])
     assert isinstance(await transport.put(shipped[2]), Conflict)  # and the whole one is beside it
     for name in files(root):
         (root / name).write_bytes(b"")
@@ -139,9 +137,7 @@ async def test_huge_file_takes_no_memory(root: Path) -> None:
     endless = root / f"{identity_path(huge.identity)}.seg"
     endless.touch()
     os.truncate(endless, 2**42)
-    assert await transport.high_watermarks(GATEWAY, EPOCH) == {
-        "readings": HighWatermark(5, one.digest)
-    }
+    assert await transport.high_watermarks(GATEWAY, EPOCH) == readings_until(5, one)
     assert isinstance(await transport.put(huge), Conflict)
 
 
