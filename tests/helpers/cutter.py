@@ -12,7 +12,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
@@ -41,8 +41,6 @@ class Cutter:
         self._withheld = threading.Event()
         self._server: asyncio.Server | None = None
         self.port = 0
-        self.accepted = 0
-        """Connections that came so far; those that wait for `release` count too."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -62,12 +60,8 @@ class Cutter:
         """
         return self._order(self._cut(hold))
 
-    def hold(self) -> None:
-        """Let connections made from now on get no further until `release`."""
-        self._order(self._set(self._open, False))
-
     def release(self) -> None:
-        self._order(self._set(self._open, True))
+        self._call(self._open.set)
 
     def freeze(self) -> None:
         """Forward nothing until `thaw`, and close nothing: both ends believe in the connection.
@@ -75,7 +69,7 @@ class Cutter:
         What a `cut` finds withheld is lost, as what is on its way when a link breaks.
         """
         self._withheld.clear()
-        self._order(self._set(self._flows, False))
+        self._call(self._flows.clear)
 
     def wait_withheld(self) -> None:
         """Wait until one end has sent something since `freeze`."""
@@ -85,10 +79,16 @@ class Cutter:
 
     def thaw(self) -> None:
         """Forward again, what has waited too."""
-        self._order(self._set(self._flows, True))
+        self._call(self._flows.set)
 
     def _order(self, what: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(ORDER_S)
+
+    def _call(self, what: Callable[[], None]) -> None:
+        async def call() -> None:
+            what()
+
+        self._order(call())
 
     async def _listen(self) -> None:
         self._open.set()
@@ -100,12 +100,6 @@ class Cutter:
         assert self._server is not None
         self._server.close()
         await self._cut(hold=True)
-
-    async def _set(self, event: asyncio.Event, on: bool) -> None:
-        if on:
-            event.set()
-        else:
-            event.clear()
 
     async def _cut(self, hold: bool) -> int:
         if hold:
@@ -119,7 +113,6 @@ class Cutter:
         return len(tasks)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.accepted += 1
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)

@@ -77,6 +77,12 @@ class Case(NamedTuple):
         return rows[0]
 
     @property
+    def by_clock(self) -> tuple[datetime, datetime]:
+        """The begin and end of the fault by the gateway's clock."""
+        begin, end = self.entry["clock_from"], self.entry["clock_to"]
+        return datetime.fromisoformat(begin), datetime.fromisoformat(end)
+
+    @property
     def interval(self) -> float:
         """Maximum seconds between two readings of a sensor."""
         sensors, jitter = 8, 1.2
@@ -103,8 +109,8 @@ def _moment(told: str | None) -> datetime | None:
     return None if told is None else datetime.fromisoformat(told)
 
 
-def _span(row: Json, begin: str | None = None, end: str | None = None) -> Span:
-    return Span(_moment(row[begin]) if begin else None, _moment(row[end]) if end else None)
+def _span(row: Json, begin: str, end: str | None = None) -> Span:
+    return Span(_moment(row[begin]), _moment(row[end]) if end else None)
 
 
 def _outage(case: Case) -> Span:
@@ -116,10 +122,8 @@ def _outage(case: Case) -> Span:
 def _unsynchronised(case: Case) -> Span:
     """Check the duration, by heartbeats; the report does not state when."""
     row = case.row("clocks", state="unsynchronised")
-    planted = _moment(case.entry["to"]), _moment(case.entry["from"])
-    assert planted[0] is not None
-    assert planted[1] is not None
-    length = (planted[0] - planted[1]).total_seconds()
+    begin, end = (datetime.fromisoformat(case.entry[name]) for name in ("from", "to"))
+    length = (end - begin).total_seconds()
     assert abs(row["unsynchronised_s"] - length) <= 4 * case.truth["heartbeat"], case.entry
     return Span(end=_moment(row["last_step"]))
 
@@ -152,11 +156,8 @@ def _refused(case: Case, *, fork: bool) -> Span:
 def _evicted(case: Case) -> Span:
     """Check the time of the last eviction, which is reported when most of the window is over."""
     case.row("completeness", **case.entry["place"])
-    told = _moment(case.row("growth")["last_evicted"])
-    begin, end = _moment(case.entry["clock_from"]), _moment(case.entry["clock_to"])
-    assert begin is not None
-    assert told is not None
-    assert end is not None
+    told = datetime.fromisoformat(case.row("growth")["last_evicted"])
+    begin, end = case.by_clock
     assert begin < told <= end, case.entry
     return Span(end=told)
 
@@ -179,11 +180,8 @@ def _flat(case: Case) -> Span:
 
 def _anomaly(case: Case) -> Span:
     row = case.row("anomalies", state="anomalous", **case.entry["place"])
-    begin, end = _moment(case.entry["clock_from"]), _moment(case.entry["clock_to"])
-    worst = _moment(row["worst_at"])
-    assert begin is not None
-    assert worst is not None
-    assert end is not None
+    begin, end = case.by_clock
+    worst = datetime.fromisoformat(row["worst_at"])
     hours = (end - begin).total_seconds() / HOUR
     assert abs(row["anomalous_hours"] - hours) <= 2, case.entry
     assert begin - timedelta(hours=1) <= worst <= end, case.entry

@@ -16,9 +16,9 @@ import pytest
 from sync.common.fleet_folder import FleetFolder, parse_segment_path
 from sync.segment import Identity, decode, digest_of, read_header
 from tests.helpers.fleet import GATEWAY, HOST, OTHER, Client, client, identity, make_fleet, segment
-from tests.helpers.ingested import ingested
 from tests.helpers.processes import Process, start
 from tests.helpers.resuming import pieces, resume, send_interrupted
+from tests.helpers.stored_rows import ingested
 
 SENDERS = 2
 AHEAD = 8
@@ -134,17 +134,17 @@ def check(upload: Upload, folder: FleetFolder) -> None:
 
 def check_tables(upload: Upload, folder: FleetFolder) -> None:
     """Check that the tables have each acknowledged event once, and nothing else."""
-    tables = ingested(folder)
+    events, segments = ingested(folder)
     sent = Counter(
         (*name[:3], event.seq, event.text)
         for name, data in upload.acknowledged.items()
         for event in decode(data).events
     )
     lane = ("gateway", "epoch", "lane", "seq", "text")
-    assert Counter(tuple(row[name] for name in lane) for row in tables.events) == sent
+    assert Counter(tuple(row[name] for name in lane) for row in events) == sent
     digests = Counter(data[-32:].hex() for data in upload.acknowledged.values())
-    assert Counter(row["digest"] for row in tables.segments) == digests
-    assert {row["fate"] for row in tables.segments} == {"accepted"}
+    assert Counter(row["digest"] for row in segments) == digests
+    assert {row["fate"] for row in segments} == {"accepted"}
     assert list(folder.landing.rglob("*.seg")) == []
 
 

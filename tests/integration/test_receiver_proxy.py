@@ -35,7 +35,7 @@ from tests.helpers.fleet import (
     write_pair,
 )
 from tests.helpers.processes import start
-from tests.helpers.tls_proxy import HEADER, tls_proxy
+from tests.helpers.proxies import HEADER, tls_proxy
 
 PROXY = ReverseProxy(certificate_header=HEADER)
 

@@ -14,9 +14,9 @@ from sync.common.enrolment import Enrolment, write_enrolment
 from sync.common.fleet_folder import FleetFolder
 from sync.segment import decode
 from tests.helpers.fleet import GATEWAY, Centre, running_centre
-from tests.helpers.ingested import ingested
 from tests.helpers.shipping_process import event_text
 from tests.helpers.store import DOMAIN, EPOCH, new_database
+from tests.helpers.stored_rows import ingested
 
 assert GATEWAY == DOMAIN
 
@@ -66,12 +66,12 @@ def check_tables(folder: FleetFolder) -> None:
         for segment in landed
         for event in segment.events
     )
-    tables = ingested(folder)
+    events, segments = ingested(folder)
     columns = ("lane", "seq", "kind", "name")
-    assert Counter(tuple(row[name] for name in columns) for row in tables.events) == told
-    texts = {row["seq"]: row["text"] for row in tables.events if row["lane"] == "readings"}
+    assert Counter(tuple(row[name] for name in columns) for row in events) == told
+    texts = {row["seq"]: row["text"] for row in events if row["lane"] == "readings"}
     assert texts == {seq: event_text(seq) for seq in range(1, len(texts) + 1)}
-    assert Counter(row["fate"] for row in tables.segments) == {"accepted": len(landed)}
+    assert Counter(row["fate"] for row in segments) == {"accepted": len(landed)}
     assert list(folder.landing.rglob("*.seg")) == []
 
 

@@ -19,10 +19,10 @@ from sync.uplink.responses import Acknowledgement, TemporaryFailure
 from sync.uplink.uploader import MIN_EPOCH_INTERVAL_S, Uploader
 from sync.uplink.wakeup import Wakeup
 from tests.helpers.backlog import Notices, SqliteBacklog
-from tests.helpers.connect_proxy import proxying
 from tests.helpers.lossy_network import Uploading, seal_segment
 from tests.helpers.manual_time import ManualTime, in_background
 from tests.helpers.pki import LoopbackPki
+from tests.helpers.proxies import proxying
 from tests.helpers.scripted_centre import Centre, Script, accept, running_scripted_centre
 from tests.helpers.scripted_centre import answers as says
 from tests.helpers.segments import EPOCH
