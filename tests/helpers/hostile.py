@@ -46,15 +46,13 @@ class AttackedGateway:
 
     async def open_stream(self, address: str = HERE) -> Client:
         """Connect, open a stream, and read its features."""
-        client = await self.connect(address)
-        client.open()
+        client = await Client.connect(self.port, from_=address)
         await client.element()
         return client
 
     async def open_tls_stream(self, address: str = HERE) -> Client:
         """Connect, start TLS, open a stream, and read its features."""
-        client = await self.connect(address)
-        client.open()
+        client = await Client.connect(self.port, from_=address)
         await client.start_tls(self.gateway.ca)
         await client.element()
         return client

@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
+from tests.helpers.pubsub import OWNER, PUBSUB, form
 from tests.helpers.xmpp import Client
 
-PUBSUB: Final = "http://jabber.org/protocol/pubsub"
-OWNER: Final = f"{PUBSUB}#owner"
-STANZAS: Final = "urn:ietf:params:xml:ns:xmpp-stanzas"
 FIELDS: Final = ("pubsub#title", "pubsub#max_items", "pubsub#persist_items")
 """The fields of a node's configuration in a description."""
 
@@ -33,17 +31,6 @@ class Step(NamedTuple):
     ns: str = PUBSUB
 
 
-def form(purpose: str, **fields: str) -> str:
-    written = "".join(
-        f"<field var='pubsub#{name}'><value>{value}</value></field>"
-        for name, value in fields.items()
-    )
-    return (
-        "<x xmlns='jabber:x:data' type='submit'><field var='FORM_TYPE' type='hidden'>"
-        f"<value>{PUBSUB}#{purpose}</value></field>{written}</x>"
-    )
-
-
 def item(name: str, text: str) -> str:
     return f"<item id='{name}'><reading xmlns='urn:example'>{text}</reading></item>"
 
@@ -52,7 +39,8 @@ def script(node: str, reader: str) -> list[Step]:
     """Return requests for the whole life of a node; `reader` is a subscriber's bare JID."""
     at = f"node='{node}'"
     subscriber = f"{at} jid='{reader}'"
-    wanted = form("node_config", title="Boiler", max_items="5", persist_items="1")
+    wanted = form("node_config", {"title": "Boiler", "max_items": "5", "persist_items": "1"})
+    changed = form("node_config", {"title": "Boiler 1"})
     return [
         Step("subscribe to a missing node", "reader", "set", f"<subscribe {subscriber}/>"),
         Step("create", "owner", "set", f"<create {at}/><configure>{wanted}</configure>"),
@@ -62,13 +50,7 @@ def script(node: str, reader: str) -> list[Step]:
         Step("subscribe", "reader", "set", f"<subscribe {subscriber}/>"),
         Step("subscribe another", "reader", "set", f"<subscribe {at} jid='owner@x.example'/>"),
         Step("subscriptions", "reader", "get", f"<subscriptions {at}/>"),
-        Step(
-            "configure",
-            "owner",
-            "set",
-            f"<configure {at}>{form('node_config', title='Boiler 1')}</configure>",
-            OWNER,
-        ),
+        Step("configure", "owner", "set", f"<configure {at}>{changed}</configure>", OWNER),
         Step("publish", "owner", "set", f"<publish {at}>{item('i1', 'one')}</publish>"),
         Step("publish another", "owner", "set", f"<publish {at}>{item('i2', 'two')}</publish>"),
         Step("publish again", "owner", "set", f"<publish {at}>{item('i1', 'three')}</publish>"),

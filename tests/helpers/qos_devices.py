@@ -10,10 +10,8 @@ from xml.etree.ElementTree import Element
 
 from edge.engine import sessions
 from edge.engine.database import Transaction
-from tests.helpers.people import PUMP, UNTRUSTED, VALVE_BARE
+from tests.helpers.people import APPEAR, PUMP, UNTRUSTED, VALVE_BARE
 from tests.helpers.store import QOS, Gateway, assured, deliver, read_element
-
-_APPEAR: Final = "UPDATE temp.sessions SET available = 1, priority = ? WHERE full = ?"
 
 CLIENT: Final = "{jabber:client}"
 CAM: Final = "cam@gw.example/fw"
@@ -60,7 +58,7 @@ def make_eligible(gateway: Gateway, full: str, qos: str | None = QOS, priority: 
     generation = gateway.generation(full)
 
     def unit(tx: Transaction) -> None:
-        tx.run(_APPEAR, (priority, full))
+        tx.run(APPEAR, (priority, full))
         sessions.set_qos(tx, generation, qos)
         sender = sessions.sender(tx, generation)
         assert sender is not None

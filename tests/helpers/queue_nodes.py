@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
-from tests.helpers.pubsub import EVENT, create, element, send_request, subscribe
+from tests.helpers import pubsub
+from tests.helpers.pubsub import EVENT, create, subscribe
 from tests.helpers.store import DOMAIN, Gateway, Reply, read_element
 
 QUEUEING: Final = "urn:xmpp:pubsub:queueing:0"
@@ -56,18 +57,8 @@ def publish(gateway: Gateway, *ids: str, by: str = PUBLISHER, **options: str) ->
 def try_publish(
     gateway: Gateway, id: str, by: str = PUBLISHER, text: str = "", **options: str
 ) -> Reply:
-    fields = "".join(
-        f"<field var='pubsub#{name}'><value>{value}</value></field>"
-        for name, value in options.items()
-    )
-    form = (
-        "<x xmlns='jabber:x:data' type='submit'><field var='FORM_TYPE' type='hidden'>"
-        f"<value>http://jabber.org/protocol/pubsub#publish-options</value></field>{fields}</x>"
-    )
-    behind = f"<publish-options>{form}</publish-options>" if options else ""
     payload = f"<job xmlns='urn:example:work'>{text or id}</job>"
-    content = element("publish", element("item", payload, id=id), node=NODE) + behind
-    return send_request(gateway, by, content)
+    return pubsub.publish(gateway, by, NODE, pubsub.item(id, payload), **options)
 
 
 def messages(gateway: Gateway, full: str) -> list[Received]:
@@ -96,12 +87,12 @@ def deliveries(gateway: Gateway, full: str) -> list[str]:
 
 
 def retract(gateway: Gateway, full: str, id: str, type_: str = "set") -> Reply:
-    return send_request(gateway, full, element("retract", element("item", id=id), node=NODE), type_)
+    return pubsub.retract(gateway, full, NODE, id, type_=type_)
 
 
 def unlock(gateway: Gateway, full: str, id: str, type_: str = "set", ns: str = QUEUEING) -> Reply:
-    content = element("unlock", element("item", id=id), node=NODE, xmlns=ns)
-    return send_request(gateway, full, content, type_)
+    content = pubsub.element("unlock", pubsub.item(id), node=NODE, xmlns=ns)
+    return pubsub.send_request(gateway, full, content, type_)
 
 
 def states(gateway: Gateway) -> dict[str, str]:

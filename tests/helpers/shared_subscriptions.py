@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from tests.helpers.people import PUMP
-from tests.helpers.pubsub import EVENT, element, send_request, subscribe
-from tests.helpers.qos_devices import (
-    CLIENT,
-    DeviceRequest,
-    empty_result,
-    received_result,
-    take_requests,
-)
+from tests.helpers import pubsub
+from tests.helpers.people import CLIENT, PUMP
+from tests.helpers.pubsub import EVENT, subscribe
+from tests.helpers.qos_devices import DeviceRequest, empty_result, received_result, take_requests
 from tests.helpers.store import Gateway
 
 SHARE: Final = "$share:pool:plant/#"
@@ -33,14 +28,14 @@ def join(
 
 def leave(gateway: Gateway, full: str, share: str = SHARE, jid: str | None = None) -> None:
     address = full.partition("/")[0] if jid is None else jid
-    reply = send_request(gateway, full, element("unsubscribe", node=share, jid=address))
+    request = pubsub.element("unsubscribe", node=share, jid=address)
+    reply = pubsub.send_request(gateway, full, request)
     assert reply.type == "result", (reply.error, reply.text)
 
 
 def publish(gateway: Gateway, *items: str, node: str = NODE, full: str = PUMP) -> None:
     for item_id in items:
-        item = element("item", "<v xmlns='urn:v'/>", id=item_id)
-        reply = send_request(gateway, full, element("publish", item, node=node))
+        reply = pubsub.publish(gateway, full, node, pubsub.item(item_id, "<v xmlns='urn:v'/>"))
         assert reply.type == "result", (reply.error, reply.text)
 
 
