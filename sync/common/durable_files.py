@@ -206,7 +206,6 @@ def _delete_leftovers(target: Path) -> None:
 
 
 def _delete(path: Path) -> None:
-    """Delete a folder with its contents, a file, or a symbolic link (not its target)."""
     if path.is_dir() and not path.is_symlink():
         import shutil  # it is large, and a running gateway deletes no folders
 

@@ -179,7 +179,6 @@ class HttpApi:
         return web.json_response({"lanes": lanes})
 
     async def _post_certificate(self, request: web.Request) -> web.Response:
-        """Issue a certificate for the key of a gateway's signing request."""
         gateway = await self._authorized_gateway(request)
         length = request.content_length
         if length is None or length > MAX_REQUEST_BYTES:
@@ -199,7 +198,6 @@ class HttpApi:
         return web.Response(body=pem, content_type="application/x-pem-file")
 
     async def _authorized_identity(self, request: web.Request) -> Identity:
-        """Return the segment named by the path. Raises HttpError if it is another gateway's."""
         gateway = await self._authorized_gateway(request)
         parts = request.match_info
         return parse_identity("/".join((gateway, parts["epoch"], parts["lane"], parts["numbers"])))
@@ -247,7 +245,6 @@ class HttpApi:
 
 
 def _request_facts(request: web.Request, gateway: str) -> dict[str, str]:
-    """Return the gateway and the parts of the path for the log; {} if unauthenticated."""
     if not gateway:
         return {}
     parts = request.match_info

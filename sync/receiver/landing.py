@@ -265,7 +265,6 @@ def _read_digest(path: Path) -> bytes:
 
 
 def _ranges(folder: Path) -> Iterator[tuple[int, int]]:
-    """Yield the first and last sequence number of each segment, from the file names."""
     try:
         with os.scandir(folder) as entries:
             for name in filter(None, (_FILE_NAME.fullmatch(entry.name) for entry in entries)):

@@ -194,7 +194,6 @@ class ConnectionRegistry:
             self._gateways.pop(connection.owner, None)
 
     def _find(self, transport: asyncio.BaseTransport | None) -> Connection | None:
-        """Return the open connection with this transport; None if it is closed."""
         protocol = None if transport is None else transport.get_protocol()
         if isinstance(protocol, Connection) and protocol in self._all:
             return protocol
@@ -290,7 +289,6 @@ class Listener:
         sock.close()
 
     async def _serve(self, sock: socket.socket, peer: str, connection: Connection) -> None:
-        """Do the handshake; afterwards the HTTP server handles the connection."""
         started = False
         try:
             await self._loop.connect_accepted_socket(

@@ -102,5 +102,4 @@ async def _run(words: Sequence[str]) -> bool:
 
 
 def _line(output: bytes) -> str:
-    """Return the first line of an output, which has the counts or the error."""
     return output.decode(errors="replace").strip().partition("\n")[0]

@@ -42,8 +42,6 @@ class IssuedCertificate(NamedTuple):
 
 
 class _Subject(NamedTuple):
-    """The common name, the alternative names and the extended key usage of a certificate."""
-
     title: str
     names: list[x509.GeneralName] | list[x509.DNSName]
     use: x509.ObjectIdentifier

@@ -87,8 +87,6 @@ async def running_receiver(
 
 
 class _Parts(NamedTuple):
-    """The objects that a running receiver is composed of."""
-
     api: HttpApi
     uploads: Uploads
     connections: ConnectionRegistry
@@ -134,7 +132,6 @@ def _compose(
 
 
 def _clean(landing: Landing, partials: PartialUploads) -> None:
-    """Remove files of dead receivers, and interrupted uploads that are too old."""
     removed = landing.clean() + partials.clean()
     if removed:
         log_event(logging.INFO, "cleaned", text="removed abandoned uploads", count=removed)

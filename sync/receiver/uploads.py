@@ -281,7 +281,6 @@ class Uploads:
 
 @contextlib.contextmanager
 def _body_errors() -> Iterator[None]:
-    """Convert errors in reading a body to HttpError."""
     try:
         yield
     except TimeoutError:

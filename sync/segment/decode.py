@@ -76,7 +76,6 @@ def _flags(item: Any, rows: int) -> list[bool]:
 
 
 def _kinds(item: Any, rows: int) -> list[str | None]:
-    """Decode the kinds of the events; every row must have one."""
     kinds = unpack_texts(item, rows)
     if None in kinds:
         raise SegmentError("column", "some rows have no kind")
@@ -84,7 +83,6 @@ def _kinds(item: Any, rows: int) -> list[str | None]:
 
 
 def _optional(unpack: Reader) -> Reader:
-    """Return a reader that decodes an absent column as None for each row."""
     return lambda item, rows: [None] * rows if item is None else unpack(item, rows)
 
 

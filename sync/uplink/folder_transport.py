@@ -112,7 +112,6 @@ class FolderTransport:
         return {lane: mark for lane, mark in found if mark is not None}
 
     def _sync(self, folder: Path) -> None:
-        """Make the entries of a folder and of its parents up to the root durable."""
         for current in (folder, *folder.parents):
             _sync_folder(current)
             if current == self._root:

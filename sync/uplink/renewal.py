@@ -111,7 +111,6 @@ class CertificateRenewal:
         await self._notices.send("certificate-renewed", text)
 
     def _save(self, answer: bytes, key: str) -> Enrolment:
-        """Check the new certificate and write the enrolment file."""
         if read_enrolment(self._path) != self._enrolment:
             text = "the enrolment file was changed; load it with `fieldpost reload`"
             raise RenewalError(text)

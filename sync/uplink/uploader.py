@@ -152,7 +152,6 @@ class Uploader:
         return compare_epochs(ours, theirs, digests, self._conflicting_lanes)
 
     async def _apply(self, waiting: WaitingSegment, outcome: Outcome) -> float:
-        """Apply the outcome of a segment and return the seconds to wait."""
         match outcome:
             case Acknowledgement(digest=digest) if digest == waiting.digest:
                 await self._backlog.acknowledge(digest)
@@ -182,7 +181,6 @@ class Uploader:
         return self._backoff.delay_retry_after(outcome.after, self._failures, self._chance())
 
     async def _give_up(self, waiting: WaitingSegment, name: str, reason: str, text: str) -> None:
-        """Set a segment aside, so that the next one can be sent."""
         await self._backlog.set_aside(waiting.digest, reason)
         self._failures = 0
         await self._notices.send(name, f"{identity_path(waiting.identity)}: {text}")
@@ -197,7 +195,6 @@ class Uploader:
             self._compared = False
 
     async def _failed(self, state: str, text: str) -> float:
-        """Count a failure and return the seconds to wait."""
         self._failures += 1
         await self._set_state(state, text)
         return self._backoff.delay(self._failures, self._chance())

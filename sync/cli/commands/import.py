@@ -69,7 +69,6 @@ def command(paths: tuple[Path, ...], folder: Path, *, anyone: bool, as_json: boo
 
 
 def _enrolled(fleet: FleetFolder) -> Callable[[str], bool]:
-    """Return a function that returns whether a gateway is enrolled and not revoked."""
     from sync.receiver.gateways import GatewayRegistry
 
     survey = GatewayRegistry(fleet).survey()

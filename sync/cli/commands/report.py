@@ -69,7 +69,6 @@ def _day(context: click.Context, _option: click.Parameter, text: str | None) -> 
 
 
 def _zone(_ctx: click.Context, _option: click.Parameter, name: str) -> tzinfo:
-    """Find a time zone by its name in the IANA database."""
     try:
         return UTC if name == "UTC" else ZoneInfo(name)
     except (LookupError, ValueError, OSError):

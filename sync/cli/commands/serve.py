@@ -190,7 +190,6 @@ def _reverse_proxy(host: str, addresses: tuple[str, ...], header: str | None) ->
 
 
 def _limits(**options: int | None) -> ReceiverLimits:
-    """Return the default limits with the given options applied."""
     from sync.receiver.limits import ReceiverLimits
 
     changed: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
