@@ -17,7 +17,6 @@ from sync.common.json_log import log_event
 from sync.receiver.authentication import Authenticator
 from sync.receiver.client_certificates import MAX_REQUEST_BYTES, SigningRequestError, renew
 from sync.receiver.disk_quota import DiskQuota
-from sync.receiver.gateways import GatewayRegistry
 from sync.receiver.http_errors import HttpError
 from sync.receiver.incoming_files import IncomingFile
 from sync.receiver.landing import Landing, LandingResult, Outcome
@@ -63,7 +62,6 @@ class HttpApi:
     ) -> None:
         self._log = log
         self._folder = folder
-        self._gateways = GatewayRegistry(folder)
         self._authenticator = authenticator
         self._landing = landing
         self._uploads = uploads
@@ -190,7 +188,9 @@ class HttpApi:
         with self._uploads.slot(gateway):
             data = await self._uploads.read_small(request)
             try:
-                pem = await self._in_thread(renew, self._folder, self._gateways, gateway, data)
+                pem = await self._in_thread(
+                    renew, self._folder, self._authenticator.gateways, gateway, data
+                )
             except SigningRequestError as error:
                 raise HttpError(400, "request", str(error)) from None
         text = "issued a new certificate to a gateway"
