@@ -123,15 +123,6 @@ def test_damaged_stored_file_is_a_conflict(folder: FleetFolder, landing: Landing
     assert landed.aside.read_bytes() == segment()
 
 
-@pytest.mark.parametrize("damage", ["", "no segment", segment()[:-1].hex()])
-def test_invalid_body_is_refused(folder: FleetFolder, landing: Landing, damage: str) -> None:
-    with landing.open_temporary() as incoming:
-        incoming.write(damage.encode())
-        with pytest.raises(SegmentError):
-            landing.verify(incoming)
-    assert files(folder.incoming) == files(folder.landing) == []
-
-
 @pytest.mark.parametrize("call", ["write", "fsync", "link", "mkdir"])
 def test_failing_disk_leaves_nothing_half_written(
     folder: FleetFolder, landing: Landing, monkeypatch: pytest.MonkeyPatch, call: str

@@ -7,12 +7,22 @@ import ssl
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.receiver.pki import MAX_NAMES, RENEW_DAYS, SERVER_DAYS, Authority
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def authority(folder: FleetFolder) -> Authority:
+    """An authority that has issued a certificate for `centre.example`."""
+    made = Authority(folder.pki)
+    made.ensure(("centre.example",), NOW)
+    return made
 
 
 def server_certificate(folder: FleetFolder) -> x509.Certificate:
@@ -63,27 +73,21 @@ def handshake(authority: Authority, name: str) -> None:
     assert done == {0, 1}
 
 
-def test_valid_certificate_is_kept(folder: FleetFolder) -> None:
-    authority = Authority(folder.pki)
-    authority.ensure(("centre.example",), NOW)
+def test_valid_certificate_is_kept(authority: Authority) -> None:
     before = authority.server.read_bytes()
     assert not authority.ensure(("centre.example",), NOW)
     assert not authority.ensure((), NOW)
     assert authority.server.read_bytes() == before
 
 
-def test_new_host_is_added_without_changing_keys(folder: FleetFolder) -> None:
-    authority = Authority(folder.pki)
-    authority.ensure(("centre.example",), NOW)
+def test_new_host_is_added_without_changing_keys(authority: Authority, folder: FleetFolder) -> None:
     kept = (authority.ca.read_bytes(), authority.server_key.read_bytes())
     assert authority.ensure(("192.0.2.1",), NOW)
     assert names(folder) == {"centre.example", "192.0.2.1"}
     assert (authority.ca.read_bytes(), authority.server_key.read_bytes()) == kept
 
 
-def test_expiring_certificate_is_renewed(folder: FleetFolder) -> None:
-    authority = Authority(folder.pki)
-    authority.ensure(("centre.example",), NOW)
+def test_expiring_certificate_is_renewed(authority: Authority, folder: FleetFolder) -> None:
     assert not authority.ensure((), NOW + dt.timedelta(days=SERVER_DAYS - RENEW_DAYS - 1))
     later = NOW + dt.timedelta(days=SERVER_DAYS - RENEW_DAYS)
     assert authority.ensure((), later)
@@ -115,20 +119,13 @@ def test_hosts_are_limited(folder: FleetFolder) -> None:
 
 
 @pytest.mark.parametrize("name", ["ca.pem", "ca.key", "server.pem", "server.key"])
-def test_damaged_file_is_reported(folder: FleetFolder, name: str) -> None:
-    authority = Authority(folder.pki)
-    authority.ensure(("centre.example",), NOW)
+def test_damaged_file_is_reported(authority: Authority, folder: FleetFolder, name: str) -> None:
     (folder.pki / name).write_text("spoiled")
     with pytest.raises(FleetError, match=name):
         authority.ensure(("another.example",), NOW)
 
 
-def test_key_of_another_type_is_refused(folder: FleetFolder) -> None:
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ed25519
-
-    authority = Authority(folder.pki)
-    authority.ensure(("centre.example",), NOW)
+def test_key_of_another_type_is_refused(authority: Authority) -> None:
     other = ed25519.Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -137,9 +134,7 @@ def test_key_of_another_type_is_refused(folder: FleetFolder) -> None:
         authority.ensure(("another.example",), NOW)
 
 
-def test_existing_authority_key_is_kept(folder: FleetFolder) -> None:
-    authority = Authority(folder.pki)
-    authority.ensure(("centre.example",), NOW)
+def test_existing_authority_key_is_kept(authority: Authority, folder: FleetFolder) -> None:
     key = (folder.pki / "ca.key").read_bytes()
     authority.ca.unlink()
     authority.server.unlink()

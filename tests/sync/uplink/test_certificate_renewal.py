@@ -111,8 +111,11 @@ class GatewaySite:
         nap.end()
 
 
+MakeSite = Callable[..., GatewaySite]
+
+
 @pytest.fixture
-def site(pki: LoopbackPki, tmp_path: Path) -> Callable[..., GatewaySite]:
+def site(pki: LoopbackPki, tmp_path: Path) -> MakeSite:
     return lambda at, token="": GatewaySite(pki, tmp_path, at, token)
 
 
@@ -121,7 +124,7 @@ def test_is_due_in_the_last_third() -> None:
     assert [is_due(life, now) for now in (-5, 0, 60, 60.1, 90, 1_000)] == [False] * 3 + [True] * 3
 
 
-async def test_valid_certificate_is_not_renewed(site: Callable[..., GatewaySite]) -> None:
+async def test_valid_certificate_is_not_renewed(site: MakeSite) -> None:
     here = site(BEGIN + LIFE / 2)
     async with here.running():
         await here.look()
@@ -130,7 +133,7 @@ async def test_valid_certificate_is_not_renewed(site: Callable[..., GatewaySite]
     assert read_enrolment(here.path) == here.first
 
 
-async def test_renewed_certificate_is_written_and_used(site: Callable[..., GatewaySite]) -> None:
+async def test_renewed_certificate_is_written_and_used(site: MakeSite) -> None:
     here = site(BEGIN + LIFE * 2 / 3 + MINUTE)
     async with here.running():
         await here.look()
@@ -152,7 +155,7 @@ async def test_renewed_certificate_is_written_and_used(site: Callable[..., Gatew
     [TemporaryFailure("the link is down"), AccessDenial("401: no"), b"<html>", b"\xff", b""],
 )
 async def test_failure_causes_a_notice_and_a_retry_the_next_day(
-    site: Callable[..., GatewaySite], answer: bytes | Outcome
+    site: MakeSite, answer: bytes | Outcome
 ) -> None:
     here = site(BEGIN + LIFE * 0.9)
     here.centre.answers = [answer, answer]
@@ -166,7 +169,7 @@ async def test_failure_causes_a_notice_and_a_retry_the_next_day(
     assert here.centre.asked == 3
 
 
-async def test_unusable_certificates_are_refused(site: Callable[..., GatewaySite]) -> None:
+async def test_unusable_certificates_are_refused(site: MakeSite) -> None:
     here = site(BEGIN + LIFE * 0.9)
     here.centre.answers = [here.first.certificate.encode()]
     async with here.running():
@@ -200,7 +203,7 @@ def nameless(request: bytes, at: dt.datetime) -> bytes:
 
 @pytest.mark.parametrize("padded", [False, True])
 async def test_invalid_answers_have_no_effect(
-    site: Callable[..., GatewaySite], monkeypatch: pytest.MonkeyPatch, padded: bool
+    site: MakeSite, monkeypatch: pytest.MonkeyPatch, padded: bool
 ) -> None:
     here = site(BEGIN + LIFE * 0.9)
     sign = here.centre.certify
@@ -220,7 +223,7 @@ async def test_invalid_answers_have_no_effect(
     assert read_enrolment(here.path) == here.first
 
 
-async def test_replaced_enrolment_file_is_not_overwritten(site: Callable[..., GatewaySite]) -> None:
+async def test_replaced_enrolment_file_is_not_overwritten(site: MakeSite) -> None:
     here = site(BEGIN + LIFE * 0.9)
     other = replace(here.first, token=new_token())
     async with here.running():
@@ -231,9 +234,7 @@ async def test_replaced_enrolment_file_is_not_overwritten(site: Callable[..., Ga
 
 
 @pytest.mark.parametrize("token", ["", "k" * 43])
-async def test_expired_certificate_is_not_used_with_a_token(
-    site: Callable[..., GatewaySite], token: str
-) -> None:
+async def test_expired_certificate_is_not_used_with_a_token(site: MakeSite, token: str) -> None:
     here = site(BEGIN + LIFE + MINUTE, token)
     async with here.running():
         await here.look()
@@ -243,9 +244,7 @@ async def test_expired_certificate_is_not_used_with_a_token(
     assert written.token == token
 
 
-async def test_no_renewal_without_certificate(
-    site: Callable[..., GatewaySite], pki: LoopbackPki
-) -> None:
+async def test_no_renewal_without_certificate(site: MakeSite, pki: LoopbackPki) -> None:
     here = site(BEGIN)
     write_enrolment(here.path, Enrolment(GATEWAY, "https://a", new_token(), pki.ca))
     renewal = CertificateRenewal(
@@ -255,7 +254,7 @@ async def test_no_renewal_without_certificate(
     assert here.centre.asked == 0
 
 
-def test_certificate_and_key_must_match(site: Callable[..., GatewaySite], pki: LoopbackPki) -> None:
+def test_certificate_and_key_must_match(site: MakeSite, pki: LoopbackPki) -> None:
     here = site(BEGIN)
     key, _ = make_request(GATEWAY)
     with pytest.raises(EnrolmentError, match="do not match"):

@@ -18,6 +18,7 @@ from tests.helpers.manual_time import ManualTime, Nap, in_background
 from tests.helpers.segments import START, logs, readings
 
 SPACING = 0.25
+BAD = [event._replace(qos=9) for event in logs(10)]
 
 
 class SealerSetup:
@@ -155,8 +156,7 @@ async def test_lane_is_sealed_by_size(backlog: SqliteBacklog) -> None:
 
 
 async def test_unencodable_event_blocks_its_own_lane_only(backlog: SqliteBacklog) -> None:
-    bad = [event._replace(qos=9) for event in logs(10)]
-    backlog.write("logs", bad)
+    backlog.write("logs", BAD)
     backlog.write("readings", readings(10))
     async with running(backlog) as setup:
         nap = await setup.wait()
@@ -176,7 +176,7 @@ async def test_unencodable_event_blocks_its_own_lane_only(backlog: SqliteBacklog
 
 
 async def test_blocked_lane_that_became_empty_is_skipped(backlog: SqliteBacklog) -> None:
-    backlog.write("logs", [event._replace(qos=9) for event in logs(10)])
+    backlog.write("logs", BAD)
     async with running(backlog) as setup:
         nap = await setup.wait()
         backlog.clear()
@@ -196,7 +196,7 @@ async def test_blocked_lane_continues_and_is_reported_again(backlog: SqliteBackl
         await backlog.until([(1, "waiting")])
         nap = await setup.wait()
         assert nap.seconds == 60
-        backlog.write("logs", [event._replace(qos=9) for event in logs(10)])
+        backlog.write("logs", BAD)
         nap.end()
         await setup.wait()
         assert setup.notices.names() == ["lane-stuck"] * 2
