@@ -85,9 +85,8 @@ class SqliteBacklog:
 
     async def lanes(self) -> Sequence[LaneState]:
         self._check()
-        rows = self._rows.execute(
-            "SELECT lane, count(*), sum(size), min(since) FROM events GROUP BY lane"
-        )
+        sql = "SELECT lane, count(*), sum(size), min(since) FROM events GROUP BY lane"
+        rows = self._rows.execute(sql)
         found = {row[0]: LaneState(*row) for row in rows}
         states = [found.get(lane, LaneState(lane, 0, 0, None)) for lane in LANES]
         return [state._replace(urgent=self.urgent.get(state.lane)) for state in states]

@@ -59,9 +59,8 @@ def segment(
         disk_used=4_096,
     )
     numbers = range(called.first_seq, called.last_seq + 1)
-    return encode(
-        header, [Event(seq, 1_700_000_000_000 + seq, True, "log", text=text) for seq in numbers]
-    )
+    events = [Event(seq, 1_700_000_000_000 + seq, True, "log", text=text) for seq in numbers]
+    return encode(header, events)
 
 
 def make_fleet(root: Path, gateways: tuple[str, ...] = (GATEWAY, OTHER)) -> dict[str, str]:

@@ -40,9 +40,8 @@ class AttackedGateway:
         return int(psutil.Process(self.process.pid).memory_info().rss) // 1024
 
     async def connect(self, address: str = HERE) -> Client:
-        return Client(
-            *await asyncio.open_connection("127.0.0.1", self.port, local_addr=(address, 0))
-        )
+        local = (address, 0)
+        return Client(*await asyncio.open_connection(HERE, self.port, local_addr=local))
 
     async def open_stream(self, address: str = HERE) -> Client:
         """Connect, open a stream, and read its features."""

@@ -70,9 +70,8 @@ async def in_process(folder: Path, *names: str, **options: object) -> AsyncItera
     front = Listener(gateway.folder, settings, store, router, refusals)
     places = await front.start()
     try:
-        yield InProcess(
-            gateway, store, router, refusals, dict(reversed(places))["xmpp"].port, front
-        )
+        port = dict(reversed(places))["xmpp"].port
+        yield InProcess(gateway, store, router, refusals, port, front)
     finally:
         await front.stop(5.0)
         await store.close()

@@ -22,9 +22,8 @@ HEADER = (
     b"xmlns:stream='http://etherx.jabber.org/streams'>"
 )
 STARTTLS = f"<starttls xmlns='{TLS}'/>".encode()
-BIND_REQUEST = (
-    f"<iq id='b' type='set'><bind xmlns='{BIND}'><resource>fw</resource></bind></iq>".encode()
-)
+_RESOURCE = f"<bind xmlns='{BIND}'><resource>fw</resource></bind>"
+BIND_REQUEST = f"<iq id='b' type='set'>{_RESOURCE}</iq>".encode()
 KEYS = {keys.mechanism: keys for keys in credentials.derive("pencil")}
 SHA256 = KEYS["SCRAM-SHA-256"]
 

@@ -40,9 +40,8 @@ FormValues = Mapping[str, str | list[str]]
 
 def element(name: str, content: str = "", **attrs: str | None) -> str:
     """Return an element; attributes that are `None` are omitted."""
-    written = "".join(
-        f" {key}={quoteattr(value)}" for key, value in attrs.items() if value is not None
-    )
+    given = {key: value for key, value in attrs.items() if value is not None}
+    written = "".join(f" {key}={quoteattr(value)}" for key, value in given.items())
     return f"<{name}{written}>{content}</{name}>"
 
 

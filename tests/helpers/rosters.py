@@ -100,9 +100,9 @@ def state_of(gateway: Gateway, full: str, contact: str) -> SubscriptionState:
         " FROM roster AS r JOIN accounts AS a ON a.id = r.account WHERE a.name = ? AND r.jid = ?",
         (full.partition("@")[0], bare(contact)),
     ).fetchone()
-    return (
-        SubscriptionState.NONE if row is None else STATES[RosterFields(row[0], *map(bool, row[1:]))]
-    )
+    if row is None:
+        return SubscriptionState.NONE
+    return STATES[RosterFields(row[0], *map(bool, row[1:]))]
 
 
 def send_refused(gateway: Gateway, full: str, xml: str) -> str:

@@ -157,23 +157,10 @@ def _versions(gateways: int) -> list[Row]:
         "worse": False,
         "caution": False,
     }
-    new = {
-        "version": "0.2.0",
-        "gateways": 3,
-        "current": 3,
-        "first_seen": ago(48),
-        "before": "0.1.0",
-    }
+    new = {"version": "0.2.0", "gateways": 3, "current": 3, "first_seen": ago(48)}
     counted = {"gateway_days": 6.0, "events": 372_000, "errors": 96, "per_thousand": 0.258}
-    judged = {
-        "before": "0.1.0",
-        "per_day": 16.0,
-        "compared": 3,
-        "higher": 3,
-        "ratio": 5.9,
-        "worse": True,
-    }
-    return [old, old | new | counted | judged]
+    judged = {"per_day": 16.0, "compared": 3, "higher": 3, "ratio": 5.9, "worse": True}
+    return [old, old | new | counted | judged | {"before": "0.1.0"}]
 
 
 def _quarantine() -> list[Row]:

@@ -57,10 +57,8 @@ class Centre:
         body = await self._read(request, script)
         peer = request.get_extra_info("peername")
         shown = request.get_extra_info("peercert") or {}
-        headers = dict(request.headers)
-        got = ReceivedRequest(
-            request.method, request.path, headers, body, peer, shown.get("serialNumber")
-        )
+        serial, headers = shown.get("serialNumber"), dict(request.headers)
+        got = ReceivedRequest(request.method, request.path, headers, body, peer, serial)
         self.got.append(got)
         self.came.set()
         return await script(self, request)

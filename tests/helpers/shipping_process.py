@@ -60,9 +60,8 @@ async def run_uplink(store: Store, enrolment: Path, chance: random.Random, finis
     """Log, seal and ship forever, or ship what waits and exit."""
     settings = load.parse(annotated_file.render(DOMAIN).encode())
     backlog = StoreBacklog(store, settings, FixedState())
-    transport = HttpsTransport(
-        read_enrolment(enrolment), PACED, clock=lambda: 0.0, sleep=short_pause
-    )
+    read = read_enrolment(enrolment)
+    transport = HttpsTransport(read, PACED, clock=lambda: 0.0, sleep=short_pause)
     wakeup = Wakeup(lambda seconds: asyncio.sleep(min(seconds, 0.02)))
     uploader = Uploader(DOMAIN, backlog, transport, send_notice=backlog.log_notice, wakeup=wakeup)
     sealer = Sealer(

@@ -41,9 +41,8 @@ class SmallIngest:
     def run(self) -> Batch | None:
         """Ingest all waiting files and archive them; return None if there are none."""
         segments = LocalStorage(self.folder.root)
-        files = sorted(
-            waiting_files(segments).values(), key=lambda file: (file.modified, file.path)
-        )
+        waiting = waiting_files(segments).values()
+        files = sorted(waiting, key=lambda file: (file.modified, file.path))
         if not files:
             return None
         [batch] = pa.Table.from_pylist([self._row(file) for file in files], FILES).to_batches()
@@ -56,13 +55,8 @@ class SmallIngest:
 
     def _row(self, file: File) -> dict[str, Any]:
         content = (self.folder.root / file.path).read_bytes()
-        modified = round(file.modified * 1000) * 1000
-        return {
-            "path": file.path,
-            "modificationTime": modified,
-            "length": file.size,
-            "content": content,
-        }
+        row = {"path": file.path, "length": file.size, "content": content}
+        return row | {"modificationTime": round(file.modified * 1000) * 1000}
 
     def _judge(self, rows: Sequence[dict[str, Any]]) -> None:
         for row in rows:

@@ -410,6 +410,5 @@ def deliver(msg_id: str, to: str | None = DOMAIN, ns: str = QOS) -> str:
 
 def acknowledged(message: str, to: str | None = DOMAIN, ns: str = QOS) -> str:
     address = "" if to is None else f" to='{to}'"
-    return (
-        f"<iq type='set' id='k'{address}><acknowledged xmlns='{ns}'>{message}</acknowledged></iq>"
-    )
+    payload = f"<acknowledged xmlns='{ns}'>{message}</acknowledged>"
+    return f"<iq type='set' id='k'{address}>{payload}</iq>"

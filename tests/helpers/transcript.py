@@ -124,12 +124,11 @@ class Stage:
 
     def _hand_over(self) -> None:
         """Give sessions what they were sent; confirming that may bring them more."""
-        while any(
-            self._gateway.is_generation_bound(send.generation) for send in self._gateway.sent
-        ):
-            for full in self._gateway.bound():
-                self._inbox[full] += self._gateway.elements(full)
-        self._gateway.sent.clear()
+        gateway = self._gateway
+        while any(gateway.is_generation_bound(send.generation) for send in gateway.sent):
+            for full in gateway.bound():
+                self._inbox[full] += gateway.elements(full)
+        gateway.sent.clear()
 
     def _expect(self, full: str, xml: str) -> None:
         if not self._inbox[full]:

@@ -378,9 +378,8 @@ class Exchange:
 
         child = f"{{{QOS}}}received" if request.step == OFFER else None
         heavy = request.number == 3 and sender in {"a0", "b0"}
-        self._ready.append(
-            lambda: self._submit(sender, request.xml(), answered, child, heavy=heavy)
-        )
+        xml = request.xml()
+        self._ready.append(lambda: self._submit(sender, xml, answered, child, heavy=heavy))
 
     # The workers and the subscriber
 
@@ -683,9 +682,8 @@ class FaultyProcess:
         self._answers.write_bytes(b"")
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(
-            json.dumps([str(self.path), str(self._answers), fault, self.slow]) + "\n"
-        )
+        order = json.dumps([str(self.path), str(self._answers), fault, self.slow])
+        self._process.stdin.write(f"{order}\n")
         self._process.stdin.flush()
         status = int(self._process.stdout.readline())
         lines = [json.loads(line) for line in self._answers.read_text().split("\n")[:-1]]

@@ -252,9 +252,8 @@ class Client:
 
     async def assured(self, msg_id: str, message: str) -> str:
         """Offer a message; returns `received`, or the condition of the error."""
-        answer = await self.iq(
-            "set", f"<assured xmlns='urn:xmpp:qos' msgId='{msg_id}'>{message}</assured>"
-        )
+        offer = f"<assured xmlns='urn:xmpp:qos' msgId='{msg_id}'>{message}</assured>"
+        answer = await self.iq("set", offer)
         if answer.get("type") == "error":
             return condition(answer)
         assert answer[0].tag == "{urn:xmpp:qos}received"

@@ -126,9 +126,7 @@ async def ask(
         return response.status, await response.read()
 
 
-async def test_certificate_is_issued_to_the_requesting_gateway(
-    centre: Centre, tmp_path: Path
-) -> None:
+async def test_certificate_is_issued_to_requesting_gateway(centre: Centre, tmp_path: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     status, made = await ask(centre.client, request(key))
     assert status == 200

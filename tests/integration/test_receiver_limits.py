@@ -216,9 +216,7 @@ async def test_start_cleans_up_and_reports_damaged_records(
     ],
     ids=["requests", "bytes"],
 )
-async def test_rate_limit_applies_to_its_gateway_only(
-    tmp_path: Path, limits: ReceiverLimits
-) -> None:
+async def test_rate_limit_applies_to_one_gateway(tmp_path: Path, limits: ReceiverLimits) -> None:
     async with running_centre(tmp_path / "fleet", limits) as centre:
         statuses = [(await centre.client.put(segment())).status for _ in range(2)]
         assert statuses == [201, 200]

@@ -33,9 +33,8 @@ PART = partial_path(DATA)
 
 @pytest.fixture
 async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
-    async with running_centre(
-        tmp_path / "fleet", ReceiverLimits(linger_s=0.1, buffer_bytes=1)
-    ) as running:
+    limits = ReceiverLimits(linger_s=0.1, buffer_bytes=1)
+    async with running_centre(tmp_path / "fleet", limits) as running:
         yield running
 
 

@@ -85,9 +85,8 @@ async def test_two_receivers_share_one_folder(
             texts = [chance.randbytes(chance.choice((10, 30_000))).hex() for _ in range(2)]
             ours, theirs = (segment(name, text) for text in texts)
             if chance.random() < 0.5:
-                await send_interrupted(
-                    chance.choice(clients), name, ours, chance.randrange(1, len(ours))
-                )
+                size = chance.randrange(1, len(ours))
+                await send_interrupted(chance.choice(clients), name, ours, size)
             sent = (resume(each, name, ours) for each in clients)
             answers = await asyncio.gather(*sent, clients[first % 2].put(theirs, name))
             statuses = Counter(answer.status for answer in answers)

@@ -66,7 +66,7 @@ async def behind(tmp_path: Path) -> AsyncIterator[ProxiedReceiver]:
         yield ProxiedReceiver(folder, proxy, receiver, tokens)
 
 
-async def test_proxied_token_and_certificate_authenticate(
+async def test_proxied_token_or_certificate_is_used(
     behind: ProxiedReceiver, tmp_path: Path
 ) -> None:
     async with behind.client() as connected:
@@ -89,7 +89,7 @@ async def test_proxy_connection_stays_open_after_401(behind: ProxiedReceiver) ->
     writer.transport.abort()
 
 
-async def test_repeated_certificate_header_is_ignored(
+async def test_second_certificate_header_is_ignored(
     behind: ProxiedReceiver, tmp_path: Path
 ) -> None:
     stolen = quote(write_pair(behind.folder, tmp_path / "pair.pem").read_text())

@@ -46,9 +46,8 @@ async def killed_after(process: Process, steps: int) -> int:
 def check(centre: Centre, logged: int) -> None:
     """Check that each event is in one segment, unchanged, and the chain has no gap or fork."""
     found = [decode((centre.folder.root / name).read_bytes()) for name in centre.files()]
-    lane = sorted(
-        (s for s in found if s.header.lane == "readings"), key=lambda s: s.header.first_seq
-    )
+    lane = [segment for segment in found if segment.header.lane == "readings"]
+    lane.sort(key=lambda segment: segment.header.first_seq)
     texts = [(event.seq, event.text) for segment in lane for event in segment.events]
     assert [seq for seq, _ in texts] == list(range(1, len(texts) + 1))
     assert len(texts) >= logged

@@ -36,7 +36,7 @@ def heads(last: int, digest: bytes | str, lane: str = "readings") -> Script:
     return says(200, {"lanes": {lane: {"last": last, "digest": told}}})
 
 
-async def test_epoch_is_compared_once_before_shipping(
+async def test_epoch_is_compared_once_at_first(
     uploading: Uploading, backlog: SqliteBacklog
 ) -> None:
     first = await seal_segment(backlog)
@@ -222,9 +222,8 @@ def certified(pki: LoopbackPki, enrolment: Enrolment) -> tuple[Enrolment, int]:
     now = dt.datetime.now(dt.UTC)
     day = dt.timedelta(days=1)
     certificate = pki.sign(request, now - day, now + day)
-    return replace(enrolment, token="", certificate=certificate.decode(), key=key), serial(
-        certificate
-    )
+    made = replace(enrolment, token="", certificate=certificate.decode(), key=key)
+    return made, serial(certificate)
 
 
 def serial(certificate: bytes) -> int:

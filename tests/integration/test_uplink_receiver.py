@@ -47,18 +47,16 @@ async def put(centre: Centre, data: bytes, name: Identity) -> object:
         await transport.close()
 
 
-async def test_sealed_segments_land_and_are_acknowledged(
+async def test_sealed_segments_land_and_are_confirmed(
     centre: Centre, backlog: SqliteBacklog
 ) -> None:
     backlog.gateway = GATEWAY
     backlog.write("readings", readings(25))
     backlog.write("logs", logs(5))
     notices = Notices(backlog)
-    sleeps = ManualTime()
+    wakeup = Wakeup(ManualTime().sleep)
     transport = HttpsTransport(enrolment(centre))
-    uploader = Uploader(
-        GATEWAY, backlog, transport, send_notice=notices.tell, wakeup=Wakeup(sleeps.sleep)
-    )
+    uploader = Uploader(GATEWAY, backlog, transport, send_notice=notices.tell, wakeup=wakeup)
     sealer = Sealer(
         GATEWAY,
         backlog,

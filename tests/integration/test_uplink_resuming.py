@@ -53,12 +53,8 @@ async def test_interrupted_body_is_resumed(
     async with uploading(accept, DisconnectAfter(there), segments=0) as shipping:
         await shipping.naps(1)
         await backlog.until(DONE)
-        assert asked(shipping.centre) == [
-            ("HEAD", ""),
-            ("PUT", ""),
-            ("HEAD", ""),
-            ("PUT", str(there)),
-        ]
+        resumed = [("HEAD", ""), ("PUT", ""), ("HEAD", ""), ("PUT", str(there))]
+        assert asked(shipping.centre) == resumed
         last = shipping.centre.got[-1]
         assert last.headers["Content-Range"] == f"bytes {there}-{len(data) - 1}/{len(data)}"
         assert last.headers["Content-Length"] == str(len(data) - there)
@@ -109,7 +105,7 @@ async def test_changed_offset_is_followed_and_contradictions_end_in_a_whole_body
 
 
 @pytest.mark.parametrize("offset", ["-1", "x", "1_000", "٣", "9" * 30, "", "1e3"])
-async def test_invalid_offset_counts_as_zero(
+async def test_invalid_offset_is_zero(
     pki: LoopbackPki, backlog: SqliteBacklog, offset: str
 ) -> None:
     told = {"X_Fieldpost_Offset": offset} if offset.isascii() else {}
@@ -144,18 +140,14 @@ async def test_small_body_is_resent_without_head_request(uploading: Uploading) -
 
 
 @pytest.mark.parametrize("there", [0, 50_000])
-async def test_early_refusal_is_received(
-    pki: LoopbackPki, backlog: SqliteBacklog, there: int
-) -> None:
+async def test_early_refusal_is_read(pki: LoopbackPki, backlog: SqliteBacklog, there: int) -> None:
     busy = DisconnectAfter(there, answers(503, {"error": "busy"}, Retry_After="7"))
     (outcome,), _ = await put(pki, backlog, accept, busy)
     assert isinstance(outcome, TemporaryFailure)
     assert outcome.after in (7.0, None)  # None: the cut is seen first, and the wait is our own
 
 
-async def test_cancelling_during_a_body_is_prompt(
-    uploading: Uploading, backlog: SqliteBacklog
-) -> None:
+async def test_cancelling_in_a_body_is_prompt(uploading: Uploading, backlog: SqliteBacklog) -> None:
     await seal_segment(backlog, padding=LARGE)
     async with uploading(accept, DisconnectAfter(10, no_answer), segments=0) as shipping:
         await shipping.centre.asked(2)

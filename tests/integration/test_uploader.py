@@ -44,11 +44,8 @@ async def test_segments_alternate_over_one_connection(uploading: Uploading) -> N
     async with uploading(segments=3) as shipping:
         assert (await shipping.time.nap()).seconds == IDLE
         assert shipping.backlog.states() == [(1, DONE), (6, DONE), (11, DONE)]
-        paths = [
-            f"/v1/segments/{identity_path(header(first, first + 4).identity)}"
-            for first in (11, 1, 6)
-        ]
-        assert [got.path for got in shipping.centre.got] == paths
+        names = [identity_path(header(first, first + 4).identity) for first in (11, 1, 6)]
+        assert [got.path for got in shipping.centre.got] == [f"/v1/segments/{n}" for n in names]
         assert {got.method for got in shipping.centre.got} == {"PUT"}
         assert sorted(got.body for got in shipping.centre.got) == sorted(shipping.backlog.data())
         assert len({got.connection for got in shipping.centre.got}) == 1
@@ -250,9 +247,7 @@ async def test_large_segment_from_two_uploaders(pki: LoopbackPki, backlog: Sqlit
     assert centre.got[1].body == data
 
 
-async def test_unreachable_centre_notice_has_no_secret(
-    backlog: SqliteBacklog, pki: LoopbackPki
-) -> None:
+async def test_unreachable_centre_tells_no_secret(backlog: SqliteBacklog, pki: LoopbackPki) -> None:
     async with running_scripted_centre(pki, backlog.gateway) as centre:
         enrolment = centre.enrolment
     data = encode(header(1, 2), readings(2))

@@ -37,11 +37,11 @@ def test_each_client_reaches_each_other(site: Site) -> None:
 def test_presence_by_subscription_and_the_roster_that_says_so(
     site: Site, program: str, mechanism: str
 ) -> None:
-    watcher_login = site.login(f"watch-{program}", mechanism)
-    watched_login = site.login(f"watched-by-{program}", "SCRAM-SHA-256")
+    watcher_at = site.login(f"watch-{program}", mechanism)
+    watched_at = site.login(f"watched-by-{program}", "SCRAM-SHA-256")
     with (
-        site.start(program, watcher_login) as watcher,
-        site.start("slixmpp", watched_login) as watched,
+        site.start(program, watcher_at) as watcher,
+        site.start("slixmpp", watched_at) as watched,
     ):
         watcher_jid = watcher.expect("online").split()[0]
         watched_jid = watched.expect("online").split()[0]
@@ -50,13 +50,13 @@ def test_presence_by_subscription_and_the_roster_that_says_so(
         for client, jid in ((watcher, watcher_jid), (watched, watched_jid)):
             client.tell("presence")
             client.expect("presence", jid, "available")
-        watcher.tell("presence", watched_login.bare, "subscribe")
-        watched.expect("presence", watcher_login.bare, "subscribe")
-        watched.tell("presence", watcher_login.bare, "subscribed")
-        watcher.expect("presence", watched_login.bare, "subscribed")
+        watcher.tell("presence", watched_at.bare, "subscribe")
+        watched.expect("presence", watcher_at.bare, "subscribe")
+        watched.tell("presence", watcher_at.bare, "subscribed")
+        watcher.expect("presence", watched_at.bare, "subscribed")
         watcher.expect("presence", watched_jid, "available")
-        assert watcher.ask("roster", answer="roster") == f"{watched_login.bare}:to"
-        assert watched.ask("roster", answer="roster") == f"{watcher_login.bare}:from"
+        assert watcher.ask("roster", answer="roster") == f"{watched_at.bare}:to"
+        assert watched.ask("roster", answer="roster") == f"{watcher_at.bare}:from"
         assert watched.quit() == 0
         watcher.expect("presence", watched_jid, "unavailable")
         assert watcher.quit() == 0

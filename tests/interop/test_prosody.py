@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from edge.ops import devices
-from tests.helpers import prosody
 from tests.helpers.gateway import DOMAIN, Gateway
 from tests.helpers.processes import Process, start
-from tests.helpers.prosody import HOST, Prosody, attached
+from tests.helpers.prosody import HOST, PROGRAM, Prosody, attached
 from tests.helpers.xmpp import condition, log_message
 
 USERS = ("pump1", "pump2", "stranger")
@@ -22,9 +21,7 @@ INFO = "<query xmlns='http://jabber.org/protocol/disco#info'/>"
 ITEMS = "<query xmlns='http://jabber.org/protocol/disco#items'/>"
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 
-pytestmark = pytest.mark.skipif(
-    prosody.PROGRAM is None, reason="no prosody (make interop-packages)"
-)
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no prosody (make interop-packages)")
 
 BEAT_S = 30.0
 """Seconds until the first heartbeat, which is due after one."""
@@ -196,9 +193,8 @@ async def test_killed_server_is_reconnected(tmp_path: Path) -> None:
             server.stop(number)
             process.wait_told("; retrying")
             server.start()
-            await asyncio.to_thread(
-                server.wait_for, "External component successfully authenticated"
-            )
+            told = "External component successfully authenticated"
+            await asyncio.to_thread(server.wait_for, told)
         async with await server.log_in("pump1") as client:
             assert await client.deliver("m1") == "delivered"
         assert process.terminate() == 0

@@ -12,14 +12,12 @@ from typing import Final
 
 import pytest
 
-from tests.helpers import prosody, pubsub_script
+from tests.helpers import pubsub_script
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
-from tests.helpers.prosody import HOST, PUBSUB, Prosody
+from tests.helpers.prosody import HOST, PROGRAM, PUBSUB, Prosody
 from tests.helpers.xmpp import Client, log_in
 
-pytestmark = pytest.mark.skipif(
-    prosody.PROGRAM is None, reason="no prosody (make interop-packages)"
-)
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no prosody (make interop-packages)")
 
 NODE: Final = "plant/boiler1"
 
@@ -91,7 +89,5 @@ async def test_both_servers_answer_the_same_except_for_listed_differences(tmp_pa
     assert list(theirs) == list(ours)
     unnamed = {name: text.replace(NAMED, "") for name, text in ours.items()}
     assert unnamed["items"] != ours["items"]
-    found = {
-        name: (theirs[name], unnamed[name]) for name in theirs if theirs[name] != unnamed[name]
-    }
+    found = {name: (text, unnamed[name]) for name, text in theirs.items() if text != unnamed[name]}
     assert found == DIFFERENCES

@@ -53,9 +53,8 @@ def ids(items: Any) -> list[str]:
 async def test_create_configure_and_delete_a_node(people: People) -> None:
     owner, other = await people("slix-owner"), await people("slix-other")
     pubsub, node = owner.pubsub, "slix/configured"
-    await pubsub.create_node(
-        SERVICE, node, owner.form(title="Boiler", max_items="3", notify_config="true")
-    )
+    config = owner.form(title="Boiler", max_items="3", notify_config="true")
+    await pubsub.create_node(SERVICE, node, config)
     form = (await pubsub.get_node_config(SERVICE, node))["pubsub_owner"]["configure"]["form"]
     assert form.get_values()["pubsub#title"] == "Boiler"
     assert form.get_values()["pubsub#max_items"] == "3"
@@ -106,10 +105,8 @@ async def test_publish_retrieve_retract_and_purge_items(people: People) -> None:
     named = (await reader.pubsub.get_item_ids(SERVICE, node))["disco_items"]["items"]
     assert sorted(name for _jid, _node, name in named) == sorted(["i0", "i1", "i2", assigned])
 
-    assert await refused(reader.pubsub.publish(SERVICE, node, "x", payload("x"))) == (
-        "auth",
-        "forbidden",
-    )
+    theirs = reader.pubsub.publish(SERVICE, node, "x", payload("x"))
+    assert await refused(theirs) == ("auth", "forbidden")
     assert (await refused(reader.pubsub.retract(SERVICE, node, "i0")))[1] == "forbidden"
     await pubsub.retract(SERVICE, node, "i0", notify="true")
     assert (await reader.news("pubsub_retract"))["items"]["retract"]["id"] == "i0"
@@ -175,23 +172,19 @@ async def test_subscription_options_lists_and_ends(people: People) -> None:
     options = reader.form(deliver="true")
     # slixmpp sets options with an iq of type get, which servers refuse.
     iq = reader.client.make_iq_set(ito=SERVICE)
-    iq["pubsub"]["options"]["node"], iq["pubsub"]["options"]["jid"] = (
-        node,
-        reader.client.boundjid.bare,
-    )
-    iq["pubsub"]["options"].append(options)
+    sent = iq["pubsub"]["options"]
+    sent["node"], sent["jid"] = node, reader.client.boundjid.bare
+    sent.append(options)
     await iq.send(timeout=WAIT_S)
     await pubsub.publish(SERVICE, node, "i2", payload("heard"))
     assert (await reader.news("pubsub_publish"))["items"]["item"]["id"] == "i2"
 
     mine = (await reader.pubsub.get_subscriptions(SERVICE, node))["pubsub"]["subscriptions"]
-    assert [(one["node"], str(one["jid"]), one["subid"]) for one in mine] == [
-        (node, reader.bare, subid)
-    ]
+    (one,) = mine
+    assert (one["node"], str(one["jid"]), one["subid"]) == (node, reader.bare, subid)
     theirs = (await pubsub.get_node_subscriptions(SERVICE, node))["pubsub_owner"]["subscriptions"]
-    assert [(str(one["jid"]), one["subscription"]) for one in theirs] == [
-        (reader.bare, "subscribed")
-    ]
+    (one,) = theirs
+    assert (str(one["jid"]), one["subscription"]) == (reader.bare, "subscribed")
     await reader.pubsub.unsubscribe(SERVICE, node, subid)
     assert (await refused(reader.pubsub.unsubscribe(SERVICE, node)))[1] == "unexpected-request"
     await pubsub.modify_subscriptions(SERVICE, node, [(reader.bare, "subscribed")])

@@ -62,9 +62,7 @@ def send(
 
 
 @pytest.mark.parametrize(("tool", "transport"), WAYS)
-def test_what_it_sends_becomes_an_event(
-    site: Site, tool: str, transport: str, tmp_path: Path
-) -> None:
+def test_what_it_sends_is_an_event(site: Site, tool: str, transport: str, tmp_path: Path) -> None:
     login = site.login(f"{tool}-{transport}", "PLAIN", transport)
     done = send(tool, login, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -216,12 +216,10 @@ def layer_of(cafile: str, mechanism: str) -> Any:
 
 
 async def main(host: str, port: str, jid: str, cafile: str, transport: str, mechanism: str) -> None:
-    how = (
-        connector.STARTTLSConnector()
-        if transport == "starttls"
-        else connector.XMPPOverTLSConnector()
+    connectors = {"starttls": connector.STARTTLSConnector, "direct": connector.XMPPOverTLSConnector}
+    device = Device(
+        jid, (host, int(port), connectors[transport]()), layer_of(cafile, mechanism), mechanism
     )
-    device = Device(jid, (host, int(port), how), layer_of(cafile, mechanism), mechanism)
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

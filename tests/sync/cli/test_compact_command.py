@@ -41,9 +41,7 @@ def files_of_days(fleet: FleetFolder) -> list[int]:
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else None,
 )
-def test_days_are_chosen(
-    fleet: FleetFolder, options: list[str], left: list[int], told: str
-) -> None:
+def test_days_to_merge(fleet: FleetFolder, options: list[str], left: list[int], told: str) -> None:
     yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
     words = [yesterday if word == "yesterday" else word for word in options]
     done = fleet_command("compact", *words, "--dir", str(fleet.root))

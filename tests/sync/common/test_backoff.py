@@ -40,7 +40,7 @@ def test_waits_after_a_refused_login_begin_at_a_minute() -> None:
 
 
 @given(st.floats(-10, 1e9), st.integers(1, 100), chances)
-def test_requested_pause_is_kept_up_to_the_maximum(
+def test_requested_pause_is_kept_up_to_a_maximum(
     after: float, failures: int, chance: float
 ) -> None:
     wait = BACKOFF.delay_retry_after(after, failures, chance)

@@ -110,7 +110,7 @@ def test_failed_move_keeps_the_old_folder(
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "broken link"])
-def test_file_or_link_in_place_of_a_folder_is_replaced(
+def test_file_or_link_in_a_folders_place_is_replaced(
     tmp_path: Path, place: Path, kind: str
 ) -> None:
     elsewhere = tmp_path / "stick"

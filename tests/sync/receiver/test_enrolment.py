@@ -173,7 +173,7 @@ def test_missing_fleet_folder_is_reported(tmp_path: Path) -> None:
         FleetFolder(tmp_path / "file").create()
 
 
-def test_inaccessible_folder_names_its_owner(
+def test_denied_folder_names_its_owner(
     folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda _path, _mode: False)

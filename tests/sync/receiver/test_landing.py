@@ -97,7 +97,7 @@ def test_aside_limits_apply_per_gateway(folder: FleetFolder, landing: Landing) -
 
 
 @pytest.mark.parametrize(("text", "outcome"), [("pump on", "same"), ("pump off", "other")])
-def test_archived_segment_is_found(
+def test_archived_segment_found(
     folder: FleetFolder, landing: Landing, text: str, outcome: str
 ) -> None:
     assert landing.find(identity()) is None
@@ -203,9 +203,7 @@ def test_file_and_folders_are_synced_before_acknowledgement(
     assert synced[1:] == folders, "who is told `same` may rely on it too"
 
 
-def test_found_segment_is_synced_once(
-    folder: FleetFolder, landing: Landing, synced: list[str]
-) -> None:
+def test_found_segment_syncs_once(folder: FleetFolder, landing: Landing, synced: list[str]) -> None:
     path, archived = folder.landing / NAME, folder.archive / NAME
     for each in (path, archived):
         each.parent.mkdir(parents=True)
@@ -221,7 +219,7 @@ def test_found_segment_is_synced_once(
         synced.clear()
 
 
-def test_replaced_file_is_synced_again(
+def test_replaced_file_syncs_again(
     folder: FleetFolder, landing: Landing, synced: list[str]
 ) -> None:
     path = folder.landing / NAME
@@ -290,9 +288,7 @@ def test_one_of_many_concurrent_landings_is_new(landing: Landing, folder: FleetF
     assert (folder.landing / NAME).read_bytes() == segment(text=winner)
 
 
-def test_concurrent_ingest_loses_and_duplicates_nothing(
-    folder: FleetFolder, landing: Landing
-) -> None:
+def test_concurrent_ingest_loses_or_repeats_nothing(folder: FleetFolder, landing: Landing) -> None:
     stop = Event()
     archived = folder.archive / NAME
     archived.parent.mkdir(parents=True)

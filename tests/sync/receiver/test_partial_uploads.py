@@ -107,9 +107,7 @@ def test_file_with_failed_write_is_removed(
     assert partials.size(GATEWAY, SUM) == 0
 
 
-def test_oldest_uploads_of_a_gateway_make_room(
-    partials: PartialUploads, folder: FleetFolder
-) -> None:
+def test_oldest_uploads_of_gateway_make_room(partials: PartialUploads, folder: FleetFolder) -> None:
     for number in range(4):
         begin(partials, number=number)
         path = folder.incoming / "partial" / GATEWAY / f"{(bytes([number]) * 32).hex()}.part"

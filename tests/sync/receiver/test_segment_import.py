@@ -43,7 +43,7 @@ def landed(folder: FleetFolder) -> dict[str, bytes]:
     }
 
 
-def test_any_layout_is_imported_and_repetition_has_no_effect(
+def test_any_layout_is_imported_and_a_repeat_has_no_effect(
     folder: FleetFolder, stick: Path
 ) -> None:
     names = [identity(1, 3), identity(4, 6), identity(7, 9)]

@@ -28,9 +28,7 @@ def test_each_limit_seals(events: int, size: int, age: float) -> None:
 
 
 @given(st.integers(1, 30), st.integers(0, 2_000), st.floats(0, 1e9), st.floats(0, 1e9, width=32))
-def test_lane_is_due_at_the_announced_time(
-    events: int, size: int, oldest: float, now: float
-) -> None:
+def test_lane_is_due_at_announced_time(events: int, size: int, oldest: float, now: float) -> None:
     state = LaneState("logs", events, size, oldest)
     moment = seal_time(state, LIMITS, now)
     assert moment is not None

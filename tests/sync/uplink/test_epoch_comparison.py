@@ -61,13 +61,9 @@ lane_ends = st.dictionaries(st.sampled_from(LANES), st.integers(1, 5))
 
 @given(sealed=lane_ends, landed=lane_ends)
 def test_only_a_restored_gateway_differs(sealed: dict[str, int], landed: dict[str, int]) -> None:
-    chain = {
-        lane: [bytes([number, place] * 16) for number in range(6)]
-        for place, lane in enumerate(LANES)
-    }
-    ours = {
-        lane: HighWatermark(sealed.get(lane, 0), chain[lane][sealed.get(lane, 0)]) for lane in LANES
-    }
+    chain = {lane: [bytes([n, at] * 16) for n in range(6)] for at, lane in enumerate(LANES)}
+    ends = {lane: sealed.get(lane, 0) for lane in LANES}
+    ours = {lane: HighWatermark(last, chain[lane][last]) for lane, last in ends.items()}
     theirs = {lane: HighWatermark(last, chain[lane][last]) for lane, last in landed.items()}
     known: dict[str, bytes | None] = {
         lane: chain[lane][last] if last <= ours[lane].last else None

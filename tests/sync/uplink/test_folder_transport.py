@@ -141,9 +141,7 @@ async def test_huge_file_takes_no_memory(root: Path) -> None:
     assert isinstance(await transport.put(huge), Conflict)
 
 
-async def test_hanging_share_blocks_one_thread_only(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_hanging_share_blocks_one_thread(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     back, hung, fsync = threading.Event(), threading.Event(), os.fsync
 
     def hang(descriptor: int) -> None:

@@ -69,9 +69,8 @@ def backlog() -> Iterator[SqliteBacklog]:
 async def running(
     backlog: SqliteBacklog, limits: BatchLimits | None = None, firmware: str = "Linux 6.6"
 ) -> AsyncIterator[SealerSetup]:
-    setup = SealerSetup(
-        backlog, limits or BatchLimits(events=10, seconds=60, bytes=100_000), firmware
-    )
+    usual = BatchLimits(events=10, seconds=60, bytes=100_000)
+    setup = SealerSetup(backlog, limits or usual, firmware)
     async with in_background(setup.sealer.run()):
         yield setup
 
