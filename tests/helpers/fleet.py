@@ -74,6 +74,15 @@ def make_fleet(root: Path, gateways: tuple[str, ...] = (GATEWAY, OTHER)) -> dict
     return tokens
 
 
+def contents(root: Path) -> dict[str, bytes]:
+    """Return the files below a folder by their paths, without locks."""
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and not path.name.endswith(".lock")
+    }
+
+
 def write_pair(
     folder: FleetFolder,
     out: Path,
@@ -171,13 +180,10 @@ class Centre:
 
     def files(self, *, landed: bool = True) -> list[str]:
         """Return the files of the landing, or those that are not landing, enrolment or keys."""
-        roots = (
-            (self.folder.landing,)
-            if landed
-            else (self.folder.aside, self.folder.archive, self.folder.incoming)
-        )
+        here = self.folder
+        roots = [here.landing] if landed else [here.aside, here.archive, here.incoming]
         found = (path for root in roots for path in root.rglob("*") if path.is_file())
-        names = (path.relative_to(self.folder.root).as_posix() for path in found)
+        names = (path.relative_to(here.root).as_posix() for path in found)
         return sorted(name for name in names if not name.endswith(".lock"))
 
 

@@ -20,14 +20,18 @@ LANDED = f"landing/{identity_path(identity())}.seg"
 
 async def test_segment_lands_once_and_a_conflict_is_set_aside(centre: Centre) -> None:
     data, other = segment(), segment(text="pump off")
+    path, versions = centre.folder.root / LANDED, set()
     for status in (201, 200):
         answer = await centre.client.put(data)
         assert (answer.status, answer.body) == (status, {"digest": digest_of(data).hex()})
         assert (centre.files(), centre.files(landed=False)) == ([LANDED], [])
-        assert (centre.folder.root / LANDED).read_bytes() == data
+        assert path.read_bytes() == data
+        assert path.stat().st_mode & 0o777 == 0o600
+        versions.add((path.stat().st_ino, path.stat().st_mtime_ns))
+    assert len(versions) == 1
     answer = await centre.client.put(other)
     assert (answer.status, answer.body["reason"]) == (409, "conflict")
-    assert (centre.folder.root / LANDED).read_bytes() == data
+    assert path.read_bytes() == data
     (aside,) = centre.files(landed=False)
     assert (centre.folder.root / aside).read_bytes() == other
 

@@ -15,7 +15,17 @@ import pytest
 
 from sync.common.fleet_folder import FleetFolder, parse_segment_path
 from sync.segment import Identity, decode, digest_of, read_header
-from tests.helpers.fleet import GATEWAY, HOST, OTHER, Client, client, identity, make_fleet, segment
+from tests.helpers.fleet import (
+    GATEWAY,
+    HOST,
+    OTHER,
+    Client,
+    client,
+    contents,
+    identity,
+    make_fleet,
+    segment,
+)
 from tests.helpers.processes import Process, start
 from tests.helpers.resuming import pieces, resume, send_interrupted
 from tests.helpers.stored_rows import ingested
@@ -113,11 +123,8 @@ async def send(victim: KilledReceiver, connected: Client, gateway: str) -> None:
 
 
 def landed(folder: FleetFolder) -> dict[Identity, bytes]:
-    return {
-        parse_segment_path(PurePosixPath(path.relative_to(folder.landing))): path.read_bytes()
-        for path in folder.landing.rglob("*")
-        if path.is_file()
-    }
+    found = contents(folder.landing).items()
+    return {parse_segment_path(PurePosixPath(path)): data for path, data in found}
 
 
 def check(upload: Upload, folder: FleetFolder) -> None:

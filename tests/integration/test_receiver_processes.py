@@ -14,7 +14,16 @@ import pytest
 
 from sync.common.fleet_folder import FleetFolder
 from sync.segment import identity_path
-from tests.helpers.fleet import HOST, Centre, Client, client, identity, make_fleet, segment
+from tests.helpers.fleet import (
+    HOST,
+    Centre,
+    Client,
+    client,
+    contents,
+    identity,
+    make_fleet,
+    segment,
+)
 from tests.helpers.processes import Process, start, systemd
 from tests.helpers.raw_put import start_upload
 from tests.helpers.resuming import resume, send_interrupted
@@ -35,23 +44,15 @@ async def two_receivers(root: Path) -> AsyncIterator[tuple[list[Process], list[C
         yield started, clients
 
 
-def files(root: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for path in root.rglob("*")
-        if path.is_file() and not path.name.endswith(".lock")
-    }
-
-
 def on_their_way(root: Path) -> list[str]:
     """Return the temporary files of uploads that cannot be resumed."""
-    return [name for name in files(FleetFolder(root).incoming) if name.startswith("serve/")]
+    return [name for name in contents(FleetFolder(root).incoming) if name.startswith("serve/")]
 
 
 async def until_there(centre: Centre, count: int) -> None:
     """Wait, at most 30 s, until `count` uploads are in progress."""
     async with asyncio.timeout(30):
-        while len(files(centre.folder.incoming)) != count:
+        while len(contents(centre.folder.incoming)) != count:
             await centre.client.head()
 
 
@@ -95,7 +96,7 @@ async def test_two_receivers_share_one_folder(
             truth[f"{identity_path(name)}.seg"] = won
         assert [receiver.terminate() for receiver in receivers] == [0, 0]
     folder = FleetFolder(tmp_path / "fleet")
-    assert files(folder.landing) == truth
+    assert contents(folder.landing) == truth
     assert on_their_way(folder.root) == []
 
 

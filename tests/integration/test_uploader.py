@@ -24,7 +24,6 @@ from tests.helpers.scripted_centre import (
     accept,
     accept_and_disconnect,
     answers,
-    disconnect,
     endless_answer,
     garbage,
     no_answer,
@@ -264,13 +263,3 @@ def test_invalid_certificate_is_refused() -> None:
     enrolment = Enrolment("gw.example", "https://127.0.0.1:1", new_token(), ca)
     with pytest.raises(EnrolmentError, match="`ca` is not a certificate"):
         HttpsTransport(enrolment)
-
-
-async def test_connection_closed_twice_is_a_failure(uploading: Uploading) -> None:
-    async with uploading(*[disconnect] * 4) as shipping:
-        nap = await shipping.time.nap()
-        assert len(shipping.centre.got) <= 2
-        nap.end()
-        while shipping.backlog.states() == [(1, WAITING)]:
-            (await shipping.time.nap()).end()
-            await asyncio.sleep(0)

@@ -17,7 +17,7 @@ from sync.receiver.incoming_files import IncomingFile
 from sync.receiver.landing import MAX_SYNCED, Landing, LandingResult, Outcome
 from sync.receiver.limits import ReceiverLimits
 from sync.segment import Identity, SegmentError, digest_of
-from tests.helpers.fleet import EPOCH, GATEWAY, identity, segment
+from tests.helpers.fleet import EPOCH, GATEWAY, contents, identity, segment
 
 NAME = f"{GATEWAY}/{EPOCH}/logs/1-3.seg"
 
@@ -35,29 +35,6 @@ def land(landing: Landing, data: bytes) -> LandingResult:
         return landing.land(landing.verify(incoming), incoming)
 
 
-def files(root: Path) -> list[str]:
-    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
-
-
-def test_segment_lands_under_its_name(folder: FleetFolder, landing: Landing) -> None:
-    data = segment()
-    landed = land(landing, data)
-    assert landed == (Outcome.NEW, digest_of(data), None)
-    assert files(folder.landing) == [NAME]
-    assert (folder.landing / NAME).read_bytes() == data
-    assert (folder.landing / NAME).stat().st_mode & 0o777 == 0o600
-    assert files(folder.incoming) == []
-
-
-def test_duplicate_is_same(folder: FleetFolder, landing: Landing) -> None:
-    land(landing, segment())
-    before = (folder.landing / NAME).stat()
-    assert land(landing, segment()).outcome is Outcome.SAME
-    after = (folder.landing / NAME).stat()
-    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    assert files(folder.incoming) == files(folder.aside) == []
-
-
 def test_conflict_is_set_aside_and_replaces_nothing(folder: FleetFolder, landing: Landing) -> None:
     land(landing, segment())
     for _ in range(3):
@@ -65,7 +42,7 @@ def test_conflict_is_set_aside_and_replaces_nothing(folder: FleetFolder, landing
         assert landed.outcome is Outcome.OTHER
         assert landed.aside is not None
         assert landed.aside.read_bytes() == segment(text="pump off")
-    assert len(files(folder.aside)) == 1
+    assert len(contents(folder.aside)) == 1
     assert (folder.landing / NAME).read_bytes() == segment()
 
 
@@ -83,7 +60,7 @@ def test_aside_is_limited_in_number_and_bytes(folder: FleetFolder, limits: Recei
     landed = [land(landing, segment(text=text)) for text in ("pump a ", "pump b ", "pump c ")]
     assert {each.outcome for each in landed} == {Outcome.OTHER}
     assert [each.aside is not None for each in landed] == [True, True, False]
-    assert len(files(folder.aside)) == 2
+    assert len(contents(folder.aside)) == 2
 
 
 def test_aside_limits_apply_per_gateway(folder: FleetFolder, landing: Landing) -> None:
@@ -93,7 +70,7 @@ def test_aside_limits_apply_per_gateway(folder: FleetFolder, landing: Landing) -
     for text in "abc":
         land(landing, segment(text=text))
     assert land(landing, segment(other, "a")).aside is not None
-    assert len(files(folder.aside)) == 3
+    assert len(contents(folder.aside)) == 3
 
 
 @pytest.mark.parametrize(("text", "outcome"), [("pump on", "same"), ("pump off", "other")])
@@ -108,8 +85,8 @@ def test_archived_segment_found(
     (folder.landing / NAME).rename(folder.archive / NAME)
     assert landing.find(identity()) == (digest_of(segment()), len(segment()))
     assert land(landing, segment(text=text)).outcome.value == outcome
-    assert files(folder.landing) == []
-    assert files(folder.archive) == [NAME]
+    assert contents(folder.landing) == {}
+    assert [*contents(folder.archive)] == [NAME]
 
 
 def test_damaged_stored_file_is_a_conflict(folder: FleetFolder, landing: Landing) -> None:
@@ -134,7 +111,7 @@ def test_failing_disk_leaves_nothing_half_written(
         patched.setattr(os, call, refuse)
         with pytest.raises(OSError, match="No space left"):
             land(landing, segment())
-    assert files(folder.incoming) == files(folder.landing) == []
+    assert contents(folder.incoming) == contents(folder.landing) == {}
     assert land(landing, segment()).outcome is Outcome.NEW
 
 
@@ -147,7 +124,7 @@ def test_endlessly_moving_file_is_an_error(
     monkeypatch.setattr(os, "link", there)
     with pytest.raises(OSError, match="was moved"):
         land(landing, segment())
-    assert files(folder.incoming) == files(folder.landing) == []
+    assert contents(folder.incoming) == contents(folder.landing) == {}
 
 
 @pytest.mark.parametrize("part", ["incoming", "landing", "aside", "archive", "quarantine"])
@@ -311,7 +288,7 @@ def test_concurrent_ingest_loses_or_repeats_nothing(folder: FleetFolder, landing
     assert outcomes.count(Outcome.NEW) == 1
     assert outcomes.count(Outcome.SAME) == 59
     assert {each.outcome for each in contradicted} == {Outcome.OTHER}
-    assert files(folder.landing) + files(folder.archive) == [NAME]
+    assert [*contents(folder.landing), *contents(folder.archive)] == [NAME]
 
 
 def test_start_removes_files_of_dead_processes(folder: FleetFolder, landing: Landing) -> None:
@@ -331,7 +308,7 @@ def test_closed_file_refuses_writes(tmp_path: Path) -> None:
     incoming.close()
     with pytest.raises(ValueError, match="closed"):
         incoming.write(b"late")
-    assert files(tmp_path) == []
+    assert contents(tmp_path) == {}
 
 
 def test_segment_path_round_trip() -> None:

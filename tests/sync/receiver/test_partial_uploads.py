@@ -12,7 +12,6 @@ import pytest
 from sync.common.fleet_folder import FleetFolder
 from sync.receiver.incoming_files import (
     IncomingFile,
-    OffsetError,
     PartialUploads,
     UploadInProgressError,
     remove_abandoned,
@@ -43,33 +42,12 @@ def begin(
         body.write(data)
 
 
-def test_interrupted_upload_continues(partials: PartialUploads) -> None:
-    with partials.open(GATEWAY, SUM, 0) as body:
-        body.write(b"ab")
-    assert partials.size(GATEWAY, SUM) == 2
-    with partials.open(GATEWAY, SUM, 2) as body:
-        body.write(b"cd")
-        assert (body.read(), body.size) == (b"abcd", 4)
-        assert body.sha256() == hashlib.sha256(b"abcd").digest()
-
-
 def test_restarted_upload_discards_the_stored_part(partials: PartialUploads) -> None:
     begin(partials, b"wrong and long", 7)
     with partials.open(GATEWAY, bytes([7]) * 32, 0) as body:
         body.write(b"ok")
         assert body.read() == b"ok"
         assert body.sha256() == hashlib.sha256(b"ok").digest()
-
-
-@pytest.mark.parametrize("start", [1, 3, 5, 10**18])
-def test_wrong_offset_is_reported_and_has_no_effect(partials: PartialUploads, start: int) -> None:
-    begin(partials)
-    with pytest.raises(OffsetError) as refused:
-        partials.open(GATEWAY, bytes(32), start)
-    assert refused.value.size == partials.size(GATEWAY, bytes(32)) == 4
-    with pytest.raises(OffsetError) as refused:
-        partials.open(OTHER, bytes(32), start)
-    assert refused.value.size == 0
 
 
 def test_upload_has_one_writer(folder: FleetFolder, partials: PartialUploads) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -98,8 +97,3 @@ def test_reservation_without_landing_is_released(folder: FleetFolder) -> None:
         with pytest.raises(OSError, match="landing"):
             quota.reserve(900)
         quota.settle(900, landed=False)
-
-
-def test_landing_without_quota_is_not_measured(tmp_path: Path) -> None:
-    quota = DiskQuota(FleetFolder(tmp_path / "missing"), 0)
-    quota.measure()

@@ -14,7 +14,7 @@ from sync.common.fleet_folder import FleetFolder
 from sync.receiver.gateways import GatewayRegistry
 from sync.receiver.segment_import import MAX_DEPTH
 from sync.segment import MAX_FILE, identity_path
-from tests.helpers.fleet import GATEWAY, OTHER, identity, make_fleet, segment
+from tests.helpers.fleet import GATEWAY, OTHER, contents, identity, make_fleet, segment
 from tests.helpers.fleet_command import fleet_command
 from tests.helpers.fleet_tables import put
 
@@ -36,13 +36,6 @@ def run(folder: FleetFolder, *words: str | Path) -> CompletedProcess[str]:
     return fleet_command("import", *words, environ={"FIELDPOST_FLEET_DIR": str(folder.root)})
 
 
-def landed(folder: FleetFolder) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder.landing).as_posix(): path.read_bytes()
-        for path in folder.landing.rglob("*.seg")
-    }
-
-
 def test_any_layout_is_imported_and_a_repeat_has_no_effect(
     folder: FleetFolder, stick: Path
 ) -> None:
@@ -55,10 +48,10 @@ def test_any_layout_is_imported_and_a_repeat_has_no_effect(
     done = run(folder, stick)
     assert (done.returncode, done.stdout) == (0, "new 3  same 1  other 0  bad 0\n")
     expected = {f"{identity_path(name)}.seg": segment(name) for name in names}
-    assert landed(folder) == expected
+    assert contents(folder.landing) == expected
     again = run(folder, stick / "copy", stick / "9-12.seg", stick, "--json")
     assert json.loads(again.stdout) == {"new": 0, "same": 6, "other": 0, "bad": 0}
-    assert landed(folder) == expected
+    assert contents(folder.landing) == expected
     assert len(list(stick.rglob("*"))) == 11, "nothing was taken away"
     assert not list(folder.incoming.rglob("*.part"))
 
@@ -90,7 +83,7 @@ def test_invalid_files_are_listed_and_the_rest_imported(folder: FleetFolder, sti
         ("5.seg", "size"),
     ]
     assert len(list(stick.iterdir())) == 5
-    assert len(landed(folder)) == 1
+    assert len(contents(folder.landing)) == 1
 
 
 def test_unknown_gateways_need_an_option(folder: FleetFolder, stick: Path) -> None:
@@ -148,7 +141,7 @@ def test_file_names_of_any_bytes_are_printed_in_one_line(
     put(stick / "z.seg", segment(identity()))
     done = run(folder, stick, *flags)
     assert done.returncode == 1
-    assert len(landed(folder)) == 1
+    assert len(contents(folder.landing)) == 1
     told = (done.stdout + done.stderr).splitlines()
     assert len(told) == 4
     assert all(line.isprintable() for line in told)
@@ -181,10 +174,10 @@ def test_full_disk_ends_the_import_and_it_can_be_repeated(
         done = run(folder, stick)
     assert (done.returncode, done.stderr) == (1, f"Error: {os.strerror(errno.ENOSPC)}\n")
     assert done.stdout.startswith("new "), "what was taken is counted all the same"
-    assert 0 < len(landed(folder)) < 3
+    assert 0 < len(contents(folder.landing)) < 3
     assert not list(folder.incoming.rglob("*.part"))
     assert run(folder, stick).returncode == 0
-    assert len(landed(folder)) == 3
+    assert len(contents(folder.landing)) == 3
 
 
 def test_import_keeps_the_reserve_free(
