@@ -77,6 +77,11 @@ def test_changes_of_another_process_take_effect_at_once(
         assert gateways.authenticate(token) is None
 
 
+def test_revoking_an_unknown_gateway_is_an_error(gateways: GatewayRegistry) -> None:
+    with pytest.raises(FleetError, match="not enrolled"):
+        gateways.revoke(GATEWAY, 1)
+
+
 @pytest.mark.parametrize(
     "damage", ["", "{", "[]", '{"gateway": 1}', "x" * 20_000, {"gateway": OTHER}, {"version": 2}]
 )
