@@ -68,20 +68,18 @@ async def test_users_of_the_server_discover_and_ping(server: Prosody, running: P
 
 
 @pytest.mark.parametrize(
-    ("to", "payload", "refused"),
+    ("to", "payload"),
     [
-        (f"pump1@{DOMAIN}", PING, "service-unavailable"),
-        (f"pump1@{DOMAIN}/fw", PING, "service-unavailable"),
-        (f"{DOMAIN}/nobody", PING, "service-unavailable"),
-        (DOMAIN, "<query xmlns='jabber:iq:register'/>", "service-unavailable"),
-        (DOMAIN, "<query xmlns='jabber:iq:roster'/>", "service-unavailable"),
+        *((to, PING) for to in (f"pump1@{DOMAIN}", f"pump1@{DOMAIN}/fw", f"{DOMAIN}/nobody")),
+        (DOMAIN, "<query xmlns='jabber:iq:register'/>"),
+        (DOMAIN, "<query xmlns='jabber:iq:roster'/>"),
     ],
 )
 async def test_features_of_the_server_are_not_offered(
-    server: Prosody, running: Process, to: str, payload: str, refused: str
+    server: Prosody, running: Process, to: str, payload: str
 ) -> None:
     async with await server.log_in("pump1", "asks") as client:
-        assert condition(await client.iq("get", payload, to=to)) == refused
+        assert condition(await client.iq("get", payload, to=to)) == "service-unavailable"
 
 
 async def test_presence_is_shown_to_trusted_users(server: Prosody, running: Process) -> None:
