@@ -124,30 +124,28 @@ async def test_new_epochs_are_limited_to_one_an_hour(uploading: Uploading) -> No
         assert len(shipping.centre.asked_heads) == 4
 
 
-async def test_begin_epoch_is_retried(uploading: Uploading, backlog: SqliteBacklog) -> None:
+async def test_begin_epoch_is_retried(uploading: Uploading) -> None:
     async def ahead(centre: Centre, request: web.Request) -> web.StreamResponse:
-        backlog.full = True
+        shipping.backlog.full = True
         return await heads(9, bytes(32))(centre, request)
 
     async with uploading(heads=[ahead, heads(9, bytes(32))]) as shipping:
         nap = await shipping.time.nap()
-        assert (nap.seconds, backlog.reasons_begun) == (1.0, [])
-        backlog.full = False
+        assert (nap.seconds, shipping.backlog.reasons_begun) == (1.0, [])
+        shipping.backlog.full = False
         nap.end()
-        await backlog.until([(1, "acknowledged")])
-        assert backlog.reasons_begun == ["centre-ahead"]
+        await shipping.backlog.until([(1, "acknowledged")])
+        assert shipping.backlog.reasons_begun == ["centre-ahead"]
 
 
-async def test_new_segments_interleave_with_the_backlog(
-    uploading: Uploading, backlog: SqliteBacklog
-) -> None:
+async def test_new_segments_interleave_with_the_backlog(uploading: Uploading) -> None:
     async with uploading(segments=0) as shipping:
         assert (await shipping.time.nap()).seconds == IDLE
         for _ in range(6):
-            await seal_segment(backlog)
+            await seal_segment(shipping.backlog)
 
         async def seal_another(centre: Centre, request: web.Request) -> web.StreamResponse:
-            await seal_segment(backlog)
+            await seal_segment(shipping.backlog)
             shipping.uploader.wake()
             return await accept(centre, request)
 

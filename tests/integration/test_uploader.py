@@ -193,20 +193,18 @@ async def test_unavailable_store_is_retried(uploading: Uploading, backlog: Sqlit
         assert shipping.notices.names() == ["store-unavailable", "shipping"]
 
 
-async def test_store_that_fills_up_during_an_upload_recovers(
-    uploading: Uploading, backlog: SqliteBacklog
-) -> None:
+async def test_store_that_fills_up_during_an_upload_recovers(uploading: Uploading) -> None:
     async def land_and_fill(centre: Centre, request: Request) -> StreamResponse:
-        backlog.full = True
+        shipping.backlog.full = True
         return await accept(centre, request)
 
     async with uploading(land_and_fill) as shipping:
         nap = await shipping.time.nap()
-        backlog.full = False
+        shipping.backlog.full = False
         nap.end()
         await shipping.time.nap()
-        assert backlog.states() == [(1, DONE)]
-        assert [got.body for got in shipping.centre.got] == backlog.data() * 2
+        assert shipping.backlog.states() == [(1, DONE)]
+        assert [got.body for got in shipping.centre.got] == shipping.backlog.data() * 2
         assert shipping.notices.names() == ["store-unavailable", "shipping"]
 
 
