@@ -1,5 +1,3 @@
-"""Tests of the search command."""
-
 from __future__ import annotations
 
 import importlib.util

@@ -1,5 +1,3 @@
-"""Tests of the limit of sessions per address, detached sessions included, and of takeovers."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,3 @@
-"""Tests of attacks on stream management (XEP-0198) of a running gateway."""
-
 from __future__ import annotations
 
 import base64

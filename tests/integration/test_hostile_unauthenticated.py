@@ -1,5 +1,3 @@
-"""Tests of attacks by unauthenticated peers on a running gateway."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,6 +1,3 @@
-"""Tests of a device's session over real sockets: TLS, login, order of answers, limits and
-shutdown."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,3 @@
-"""Tests of the events that log the beginning and end of sessions."""
-
 from __future__ import annotations
 
 from collections import Counter

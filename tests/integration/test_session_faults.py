@@ -1,5 +1,3 @@
-"""Tests of sessions while the store is busy or full."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,3 @@
-"""Properties of addresses and passwords, compared with other implementations."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

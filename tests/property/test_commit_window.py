@@ -1,5 +1,3 @@
-"""Property tests of the rules for delaying commits."""
-
 from __future__ import annotations
 
 from hypothesis import given

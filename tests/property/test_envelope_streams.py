@@ -1,5 +1,3 @@
-"""Properties of the parser of plain envelopes, compared with the stream parser alone."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

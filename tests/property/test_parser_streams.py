@@ -1,5 +1,3 @@
-"""Properties of the parser with random streams and splits, compared with ElementTree."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

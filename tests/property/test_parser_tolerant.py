@@ -1,5 +1,3 @@
-"""Properties of the tolerant parser."""
-
 from __future__ import annotations
 
 from hypothesis import given

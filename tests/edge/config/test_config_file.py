@@ -1,5 +1,3 @@
-"""Loading, checking and writing fieldpost.toml."""
-
 from __future__ import annotations
 
 import re

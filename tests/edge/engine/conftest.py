@@ -1,5 +1,3 @@
-"""Fixtures for the tests of the engine."""
-
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator

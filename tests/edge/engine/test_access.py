@@ -1,5 +1,3 @@
-"""Tests of authorisation: every right of every role and relation, written out by hand."""
-
 from __future__ import annotations
 
 import ast

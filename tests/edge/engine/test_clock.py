@@ -1,5 +1,3 @@
-"""Tests of reading the machine's clocks."""
-
 from __future__ import annotations
 
 import pytest

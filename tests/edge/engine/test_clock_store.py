@@ -1,5 +1,3 @@
-"""Tests of the saved time, and of ageing stored rows by a time off."""
-
 from __future__ import annotations
 
 import sqlite3

@@ -1,5 +1,3 @@
-"""Tests of units that run in memory while the group before them is committed, on a slow disk."""
-
 from __future__ import annotations
 
 import asyncio

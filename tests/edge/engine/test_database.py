@@ -1,5 +1,3 @@
-"""Tests of opening the database: schema, settings, migrations and errors."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""Tests of counting frequent events and logging the counters."""
-
 from __future__ import annotations
 
 import pytest

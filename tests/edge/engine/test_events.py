@@ -1,5 +1,3 @@
-"""Tests of the event log: gapless numbers, lane status and limited pages."""
-
 from __future__ import annotations
 
 import sqlite3

@@ -1,5 +1,3 @@
-"""Tests of measuring what the gateway writes, and of delaying commits."""
-
 from __future__ import annotations
 
 import asyncio

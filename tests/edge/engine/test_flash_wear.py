@@ -1,5 +1,3 @@
-"""Tests of the daily counts of what was written to the flash card."""
-
 from __future__ import annotations
 
 from functools import partial

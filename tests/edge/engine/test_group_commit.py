@@ -1,5 +1,3 @@
-"""Tests of group commit: shared transactions, failures, limits, full disks and the thread."""
-
 from __future__ import annotations
 
 import asyncio

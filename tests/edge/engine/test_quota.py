@@ -1,5 +1,3 @@
-"""Tests of the quota rules: limits, eviction and the reserved share."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""Tests of folding refusals into events, and of expiry by the timer."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""Tests of the routing of stanzas to features, and of plain messages to the event log."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""Tests of the rules of service seconds across starts, boots and changes of the wall clock."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the events about sessions and shares."""
-
 from __future__ import annotations
 
 import sqlite3

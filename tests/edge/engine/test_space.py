@@ -1,5 +1,3 @@
-"""Tests of measuring, limiting and freeing the space of the database and its WAL."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,3 @@
-"""Tests of the rules for room in the database, at and beyond each limit."""
-
 from __future__ import annotations
 
 import pytest

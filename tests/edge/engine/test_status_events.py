@@ -1,5 +1,3 @@
-"""Tests of the events about migrations and a full database."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""Tests of the process's one timer."""
-
 from __future__ import annotations
 
 import asyncio

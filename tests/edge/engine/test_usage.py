@@ -1,5 +1,3 @@
-"""Tests of the queries for the usage of limits."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""Tests of messages embedded in QoS requests."""
-
 from __future__ import annotations
 
 from xml.etree import ElementTree

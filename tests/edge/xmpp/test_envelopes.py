@@ -1,5 +1,3 @@
-"""Tests of the parser of plain envelopes: what it accepts, what it leaves to the stream parser."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of data forms and result set management."""
-
 from __future__ import annotations
 
 from xml.etree import ElementTree

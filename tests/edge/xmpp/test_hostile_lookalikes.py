@@ -1,6 +1,3 @@
-"""Tests that lookalike names are different accounts, and that equivalent names are the same
-account."""
-
 from __future__ import annotations
 
 import contextlib

@@ -1,5 +1,3 @@
-"""Tests that forbidden and harmful XML is refused with the right stream error."""
-
 from __future__ import annotations
 
 import gc

@@ -1,5 +1,3 @@
-"""Tests of the parsing and normalisation of addresses."""
-
 from __future__ import annotations
 
 import pytest

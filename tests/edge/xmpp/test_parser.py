@@ -1,5 +1,3 @@
-"""Tests of the stream parser: items, raw slices, limits and splits of the input."""
-
 from __future__ import annotations
 
 import gc

@@ -1,5 +1,3 @@
-"""Tests of the tolerant parser, which returns oversized stanzas instead of failing."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the reading of sender addresses without parsing."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the building of XML."""
-
 from __future__ import annotations
 
 from xml.etree import ElementTree

@@ -1,5 +1,3 @@
-"""Tests of the stamping of stanzas with other addresses, and of built stanzas."""
-
 from __future__ import annotations
 
 from xml.etree import ElementTree

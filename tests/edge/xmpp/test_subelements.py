@@ -1,5 +1,3 @@
-"""Tests of the parsing of nested elements."""
-
 from __future__ import annotations
 
 from xml.etree import ElementTree

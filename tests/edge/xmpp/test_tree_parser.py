@@ -1,5 +1,3 @@
-"""Tests of the parser of single elements that is built once for many of them."""
-
 from __future__ import annotations
 
 import gc

@@ -1,5 +1,3 @@
-"""Tests of entity capabilities (XEP-0115): hashed text, ill-formed answers and verification."""
-
 from __future__ import annotations
 
 import hashlib

@@ -1,5 +1,3 @@
-"""Tests of authentication: mechanisms, certificates, identities and failures."""
-
 from __future__ import annotations
 
 import pytest

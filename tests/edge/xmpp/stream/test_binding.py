@@ -1,5 +1,3 @@
-"""Tests of binding and resumption, and of their limits."""
-
 from __future__ import annotations
 
 import pytest

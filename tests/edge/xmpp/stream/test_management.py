@@ -1,5 +1,3 @@
-"""Tests of stream management: counters, limits and elements."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""Tests of stream negotiation: the state table, headers, TLS and advertised features."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

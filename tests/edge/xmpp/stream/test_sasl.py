@@ -1,6 +1,3 @@
-"""Tests of the server side of SASL: vectors of the RFCs, other implementations and invalid
-messages."""
-
 from __future__ import annotations
 
 import base64

@@ -1,5 +1,3 @@
-"""Tests of SASL2 with inline binding and resumption."""
-
 from __future__ import annotations
 
 import base64
