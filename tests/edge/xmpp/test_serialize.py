@@ -80,7 +80,7 @@ def test_stream_errors(condition: str) -> None:
         clark(STREAM_ERRORS, condition),
         clark(STREAM_ERRORS, "text"),
     ]
-    assert written[1].text == "a<b"
+    assert (written[1].text, written[1].attrib) == ("a<b", {clark(XML, "lang"): "en"})
     assert len(stream(serialize.stream_error(StreamError(condition)))) == 1
     assert str(StreamError(condition)) == condition
     assert str(StreamError(condition, "why")) == f"{condition}: why"
