@@ -4,14 +4,13 @@ import asyncio
 import contextlib
 import random
 import socket
-import ssl
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from firmware_sim.attackers.stanzas import STARTTLS
-from tests.helpers.gateway import PASSWORD, Gateway
+from tests.helpers.gateway import Gateway
 from tests.helpers.hostile import HEADER, HONEST, AttackedGateway, trickle, unharmed, until_closed
 from tests.helpers.xmpp import WAIT_S
 
@@ -21,7 +20,6 @@ MARGIN_S = 4.0
 """Additional time for a busy machine and for closing TLS."""
 PER_ADDRESS = 20
 MIB = 1024 * 1024
-COMPRESS = "<compress xmlns='http://jabber.org/protocol/compress'><method>zlib</method></compress>"
 
 
 @pytest.fixture(scope="module")
@@ -160,35 +158,3 @@ async def test_a_thousand_connections_come_and_go(attacked: AttackedGateway) -> 
         for _ in range(1000):
             client = await attacked.connect()
             client.writer.transport.abort()
-
-
-async def test_compression_is_refused(attacked: AttackedGateway) -> None:
-    async with unharmed(attacked):
-        for opened in (
-            attacked.open_stream(),
-            attacked.open_tls_stream(),
-            attacked.log_in(HONEST, "zip"),
-        ):
-            async with await opened as client:
-                client.send(COMPRESS)
-                assert await client.closed() == "unsupported-stanza-type"
-
-
-async def test_compression_is_not_offered(attacked: AttackedGateway) -> None:
-    async with unharmed(attacked), await attacked.connect() as client:
-        client.open()
-        offered = [await client.element()]
-        client.send(STARTTLS)
-        await client.element()
-        await client.writer.start_tls(
-            ssl.create_default_context(cafile=str(attacked.gateway.ca)),
-            server_hostname="gw.example",
-        )
-        client.open()
-        offered.append(await client.element())
-        assert await client._scram("SCRAM-SHA-256", HONEST, PASSWORD) is not None
-        client.open()
-        offered.append(await client.element())
-        tags = [element.tag for features in offered for element in features.iter()]
-        assert len(tags) > 10
-        assert not [tag for tag in tags if "compress" in tag]

@@ -12,8 +12,21 @@ from edge.engine.hooks import Hooks, RegistrationError, register_features
 from edge.features import ping
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PING
-from tests.helpers.store import DOMAIN, Gateway, Reply, log, new_database, read_reply, stanza
+from tests.helpers.store import (
+    DOMAIN,
+    Gateway,
+    Reply,
+    acknowledged,
+    assured,
+    deliver,
+    log,
+    new_database,
+    read_reply,
+    refused,
+    stanza,
+)
 
+OWN_PING = f"<ping xmlns='{PING}'/>"
 PUMP = "pump1@gw.example/fw"
 UNTRUSTED = "untrusted@gw.example/fw"
 READING = (
@@ -32,58 +45,43 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made.close()
 
 
-def ask(gateway: Gateway, payload: str, type_: str = "get", to: str | None = DOMAIN) -> Reply:
-    address = "" if to is None else f" to='{to}'"
-    reply = gateway.send(PUMP, f"<iq type='{type_}' id='i'{address}>{payload}</iq>")
-    assert reply is not None
-    assert reply.attrs["id"] == "i"
-    assert reply.attrs["to"] == PUMP
-    assert reply.attrs.get("from") == to
+def ask(gateway: Gateway, payload: str, type_: str, to: str) -> Reply:
+    reply = gateway.ask(PUMP, f"<iq type='{type_}' id='i' to='{to}'>{payload}</iq>")
+    assert (reply.attrs["id"], reply.attrs["to"], reply.attrs.get("from")) == ("i", PUMP, to)
     return reply
-
-
-def refused(reply: Reply | None) -> str:
-    assert reply is not None
-    assert reply.error is not None
-    assert reply.type == "error"
-    return "/".join(reply.error)
 
 
 # Requests
 
 
 def test_ping_and_legacy_session(gateway: Gateway) -> None:
-    assert ask(gateway, f"<ping xmlns='{PING}'/>").type == "result"
+    assert ask(gateway, OWN_PING, "get", DOMAIN).type == "result"
     xml = "<iq type='set' id='s'><session xmlns='urn:ietf:params:xml:ns:xmpp-session'/></iq>"
-    reply = gateway.send(PUMP, xml)
-    assert reply is not None
+    reply = gateway.ask(PUMP, xml)
     assert (reply.type, reply.attrs["id"], reply.payload) == ("result", "s", None)
 
 
 # Refused and ignored stanzas
 
 
-@pytest.mark.parametrize("type_", ["get", "set"])
-def test_an_unknown_iq_is_refused(gateway: Gateway, type_: str) -> None:
-    assert refused(ask(gateway, "<x xmlns='urn:x'/>", type_)) == "cancel/service-unavailable"
-
-
-def test_an_iq_of_the_wrong_type_is_refused(gateway: Gateway) -> None:
-    reply = ask(gateway, f"<ping xmlns='{PING}'/>", "set")
-    assert refused(reply) == "cancel/service-unavailable"
-
-
 @pytest.mark.parametrize(
-    ("to", "error"),
+    ("type_", "payload", "to", "error"),
     [
-        ("pump9@gw.example/x", "cancel/service-unavailable"),
-        ("other.example", "cancel/remote-server-not-found"),
-        ("@gw.example", "modify/jid-malformed"),
-        ("", "modify/jid-malformed"),
+        ("get", "<x xmlns='urn:x'/>", DOMAIN, "cancel/service-unavailable"),
+        ("set", "<x xmlns='urn:x'/>", DOMAIN, "cancel/service-unavailable"),
+        ("set", OWN_PING, DOMAIN, "cancel/service-unavailable"),
+        ("get", OWN_PING, "pump9@gw.example/x", "cancel/service-unavailable"),
+        ("get", OWN_PING, "gw.example/nowhere", "cancel/service-unavailable"),
+        ("get", OWN_PING, "untrusted@gw.example", "cancel/service-unavailable"),
+        ("get", OWN_PING, "other.example", "cancel/remote-server-not-found"),
+        ("get", OWN_PING, "@gw.example", "modify/jid-malformed"),
+        ("get", OWN_PING, "", "modify/jid-malformed"),
     ],
 )
-def test_an_iq_to_an_unknown_address_is_refused(gateway: Gateway, to: str, error: str) -> None:
-    assert refused(ask(gateway, f"<ping xmlns='{PING}'/>", to=to)) == error
+def test_an_iq_without_a_handler_is_refused(
+    gateway: Gateway, type_: str, payload: str, to: str, error: str
+) -> None:
+    assert refused(ask(gateway, payload, type_, to)) == error
 
 
 @pytest.mark.parametrize(
@@ -97,9 +95,8 @@ def test_an_iq_to_an_unknown_address_is_refused(gateway: Gateway, to: str, error
     ],
 )
 def test_a_malformed_iq_is_a_bad_request(gateway: Gateway, xml: str) -> None:
-    reply = gateway.send(PUMP, xml)
+    reply = gateway.ask(PUMP, xml)
     assert refused(reply) == "modify/bad-request"
-    assert reply is not None
     assert reply.attrs.get("id") == stanza(xml).attrs.get("id")
 
 
@@ -183,9 +180,8 @@ def test_a_message_may_have_several_payloads(gateway: Gateway) -> None:
 def test_a_refused_message_is_answered_and_logged(
     gateway: Gateway, sender: str, message: str, error: str, rule: str
 ) -> None:
-    reply = gateway.send(sender, message)
+    reply = gateway.ask(sender, message)
     assert refused(reply) == error
-    assert reply is not None
     assert (reply.attrs["id"], reply.attrs["to"]) == ("7", sender)
     assert reply.attrs.get("from") == stanza(message).attrs.get("to")
     (event,) = gateway.events()
@@ -203,10 +199,26 @@ def test_a_message_is_refused_if_its_lane_is_full(gateway: Gateway) -> None:
 
 
 def test_the_error_text_of_an_unreadable_message_is_limited(gateway: Gateway) -> None:
-    reply = gateway.send(PUMP, READING.format(name="a", value="x" * 50_000))
+    reply = gateway.ask(PUMP, READING.format(name="a", value="x" * 50_000))
     assert refused(reply) == "modify/not-acceptable"
-    assert reply is not None
     assert 20 < len(reply.text) <= 200
+
+
+@pytest.mark.parametrize("name", ["\u0440ump1", "pump\u0661", "pump1."])
+def test_a_lookalike_is_another_account_without_its_rights(gateway: Gateway, name: str) -> None:
+    gateway.add(name, trusted=False)
+    gateway.add("valve")
+    alike = f"{name}@{DOMAIN}/fw"
+    assert gateway.ask(PUMP, assured("1", log("Hi"))).type == "result"
+    assert refused(gateway.send(alike, acknowledged(log("Hi")))) == "cancel/not-allowed"
+    assert refused(gateway.send(alike, deliver("1"))) == "cancel/item-not-found"
+    assert gateway.ask(PUMP, deliver("1")).error is None
+    for full in (PUMP, alike):
+        gateway.send(full, "<presence/>")
+    gateway.sent.clear()
+    for to in ("pump1", "PU\u00adMP\u00b9"):
+        gateway.send(f"valve@{DOMAIN}/x", f"<message to='{to}@{DOMAIN}'><body>Hi</body></message>")
+    assert (len(gateway.sends(PUMP)), len(gateway.sends(alike))) == (2, 0)
 
 
 def test_time_off_ages_the_same_rows_on_a_component() -> None:
