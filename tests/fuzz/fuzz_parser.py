@@ -45,7 +45,7 @@ def check(data: bytes) -> None:
     stanzas = [item for item in result.items if isinstance(item, Stanza)]
     for stanza, other in zip(stanzas, others[: len(stanzas)], strict=True):
         if type(stanza) is Stanza:  # an oversized stanza has only its first tag
-            _check_bytes(stanza, other)
+            check_bytes(stanza, other)
 
 
 class _Result(NamedTuple):
@@ -95,7 +95,8 @@ def _by_element_tree(stream: bytes) -> tuple[list[Element], bool]:
     return found, True
 
 
-def _check_bytes(stanza: Stanza, expected: Element) -> None:
+def check_bytes(stanza: Stanza, expected: Element) -> None:
+    """Check that a stanza and its children have the names, attributes and trees of `expected`."""
     assert same(stanza.tree(), expected)
     assert len(stanza.children) == len(expected)
     for child, other in zip(stanza.children, expected, strict=True):

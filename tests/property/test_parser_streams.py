@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.xmpp import serialize
+from edge.xmpp.errors import StreamError
 from edge.xmpp.parser import StreamParser
-from edge.xmpp.stanza import Child, Stanza, parse_fragment
-from tests.fuzz.fuzz_parser import same
-from tests.helpers.parser_corpus import HEADER, STREAMS, run
+from edge.xmpp.stanza import Item, OversizedStanza, Stanza, parse_fragment
+from tests.fuzz.fuzz_parser import check_bytes
+from tests.helpers.parser_corpus import HEADER, STREAMS, feed_all, flat, run
 
 NAMES = st.sampled_from(["a", "b", "iq", "message", "q-1", "\u00e9l\u00e9", "x.y"])
 PREFIXES = st.sampled_from(["p", "q", "stream", "xmlnsx"])
@@ -89,18 +90,6 @@ def stanzas(draw: Draw) -> str:
     return element(draw, {"": "jabber:client", "stream": "http://etherx.jabber.org/streams"}, 3)
 
 
-def check_element(element: Child, tree: ElementTree.Element, levels: int) -> None:
-    """Compare an element with its expected tree."""
-    assert element.name == tree.tag
-    assert element.attrs == tree.attrib
-    assert same(parse_fragment(element.raw), tree)
-    assert same(element.tree(), tree)
-    if levels:
-        assert len(element.children) == len(tree)
-        for child, inner in zip(element.children, tree, strict=True):
-            check_element(child, inner, levels - 1)
-
-
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     ends = sorted({min(cut, len(data)) for cut in cuts} | {len(data)})
     return [data[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
@@ -111,13 +100,39 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 def test_trees_survive_splitting(sources: list[str], cuts: list[int]) -> None:
     data = HEADER + "\n ".join(sources).encode()
     parser = StreamParser(max_stanza_bytes=64 * 1024)
-    items = [item for piece in pieces(data, cuts) for item in parser.feed(piece)][1:]
+    items = feed_all(parser, pieces(data, cuts))[1:]
     assert parser.pending == 0
     whole = ElementTree.fromstring(data + b"</stream:stream>")  # noqa: S314 (our own)
-    assert len(items) == len(whole) == len(sources)
     for item, tree in zip(items, whole, strict=True):
         assert isinstance(item, Stanza)
-        check_element(item, tree, 2)
+        assert (item.name, item.attrs) == (tree.tag, tree.attrib)
+        check_bytes(item, tree)
+
+
+@given(st.lists(stanzas(), min_size=1, max_size=5), st.integers(1, 40))
+@settings(deadline=None)
+def test_a_tolerant_parser_differs_from_a_strict_one_for_oversized_stanzas_only(
+    sources: list[str], size: int
+) -> None:
+    data = "".join(sources).encode()
+    found = parse(pieces(data, [*range(size, len(data), size)]), tolerant=True)
+    assert len(found) == len(sources)
+    for source, item in zip(sources, found, strict=True):
+        try:
+            (wanted,) = parse([source.encode()], tolerant=False)
+        except StreamError:
+            assert isinstance(item, OversizedStanza)
+            assert (item.children, item.size) == ([], len(source.encode()))
+        else:
+            assert type(item) is Stanza
+            assert flat(item) == flat(wanted)
+
+
+def parse(data: list[bytes], *, tolerant: bool) -> list[Item]:
+    """Parse stanzas with a parser that has low limits."""
+    parser = StreamParser(65_536, 3, 5, 2, tolerant=tolerant)
+    parser.feed(HEADER.replace(b" to='gw.example' version='1.0'", b""))
+    return feed_all(parser, data)
 
 
 @st.composite

@@ -14,7 +14,7 @@ from edge.xmpp import names, parser
 from edge.xmpp.errors import StreamError, UsageError
 from edge.xmpp.namespaces import CLIENT, QOS, STREAMS, XML, clark
 from edge.xmpp.parser import ParseError, StreamParser
-from edge.xmpp.stanza import Stanza, StreamClose, StreamOpen, parse_fragment
+from edge.xmpp.stanza import OversizedStanza, Stanza, StreamClose, StreamOpen, parse_fragment
 from tests.helpers.parser_corpus import HEADER, feed_all, splits
 from tests.helpers.parser_corpus import STREAMS as CORPUS
 
@@ -448,3 +448,52 @@ def test_scanning_takes_linear_time_for_any_pieces() -> None:
                 assert stream_parser.feed(data[at : at + size]) == []
             scanned = stream_parser._scanner.scanned - before
             assert scanned <= 12 * len(data), (name, size)
+
+
+# Tolerant parsers
+
+ATTRIBUTES = b"".join(b" a%d=''" % number for number in range(10))
+OVERSIZED = {
+    "elements": (b"<message id='m'>%b</message>" % (b"<x/>" * 20), "elements"),
+    "elements in a child": (
+        b"<message id='m'><y>%b</y><z/></message>" % (b"<x><w/></x>" * 9),
+        "elements",
+    ),
+    "levels": (b"<message id='m'>%b%b</message>" % (b"<x>" * 9, b"</x>" * 9), "levels"),
+    "its own attributes": (b"<message id='m'%b><x><y/></x></message>" % ATTRIBUTES, "attributes"),
+    "a child's attributes": (
+        b"<message id='m'><x%b><y/></x><x><y/></x></message>" % ATTRIBUTES,
+        "attributes",
+    ),
+    "a grandchild's": (b"<message id='m'><x><y%b/></x></message>" % ATTRIBUTES, "attributes"),
+    "no children": (b"<message id='m'%b/>" % ATTRIBUTES, "attributes"),
+}
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096])
+@pytest.mark.parametrize(("oversized", "what"), OVERSIZED.values(), ids=OVERSIZED)
+def test_an_oversized_stanza_leaves_its_neighbours_intact(
+    oversized: bytes, what: str, size: int
+) -> None:
+    stream_parser = StreamParser(4096, 6, 12, 8, tolerant=True)
+    neighbour = b"<iq id='n'><a xmlns='urn:a'><b>1</b></a></iq>"
+    data = HEADER + neighbour + oversized + neighbour
+    pieces = [data[start : start + size] for start in range(0, len(data), size)]
+    _, before, returned, after = feed_all(stream_parser, pieces)
+    assert isinstance(returned, OversizedStanza)
+    assert what in returned.text
+    assert (returned.name, returned.attrs["id"]) == (clark(CLIENT, "message"), "m")
+    assert (returned.children, returned.size) == ([], len(oversized))
+    for stanza in (before, after):
+        assert type(stanza) is Stanza
+        assert stanza.raw == neighbour
+        assert stanza.children[0].raw == neighbour[neighbour.index(b"<a") : -5]
+        assert stanza.children[0].children[0].tree().text == "1"
+
+
+def test_a_tolerant_parser_limits_bytes_and_the_header() -> None:
+    stream_parser = new_parser(tolerant=True)
+    with pytest.raises(StreamError, match="more than 10240 bytes"):
+        stream_parser.feed(b"<message>%b</message>" % (b"x" * 11_000))
+    with pytest.raises(StreamError, match="attributes"):
+        StreamParser(max_attributes=8, tolerant=True).feed(HEADER[:-1] + ATTRIBUTES + b">")
