@@ -7,9 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.xmpp import serialize
-from edge.xmpp.errors import UsageError
+from edge.xmpp.embedded import as_client_stanza
+from edge.xmpp.errors import FragmentError, UsageError
 from edge.xmpp.parser import StreamParser
-from edge.xmpp.stanza import Stanza, parse_fragment, stamped, stamped_with, stamper
+from edge.xmpp.sender_address import bare_sender, presence_key
+from edge.xmpp.stanza import (
+    Stanza,
+    parse_fragment,
+    stamped,
+    stamped_with,
+    stamper,
+    with_namespace,
+)
+from edge.xmpp.subelements import parse_element
 from tests.helpers.parser_corpus import HEADER, STREAMS
 
 ME = "pump1@gw.example/fw"
@@ -18,9 +28,13 @@ EXTRA = b"<x xmlns='u:extra'/>"
 
 
 def stanza(raw: bytes, header: bytes = HEADER) -> Stanza:
-    item = StreamParser().feed(header + raw)[-1]
+    item = StreamParser(1_000_000).feed(header + raw)[-1]
     assert isinstance(item, Stanza)
     return item
+
+
+def canonical(element: ElementTree.Element) -> str:
+    return ElementTree.canonicalize(ElementTree.tostring(element, encoding="unicode"))
 
 
 @pytest.mark.parametrize(
@@ -90,10 +104,6 @@ def test_a_child_is_appended_with_another_recipient() -> None:
     )
 
 
-def canonical(element: ElementTree.Element) -> str:
-    return ElementTree.canonicalize(ElementTree.tostring(element, encoding="unicode"))
-
-
 @pytest.mark.parametrize("name", STREAMS)
 def test_everything_else_is_unchanged(name: str) -> None:
     items = StreamParser().feed(HEADER + STREAMS[name])
@@ -132,15 +142,9 @@ def test_blanks_take_linear_time() -> None:
         b"<message a='b'%bfrom='x'%bc='d'%b></message>" % (blanks, blanks, blanks),
         b"<message><body>%b</body%b></message%b>" % (blanks, blanks, blanks),
     ):
-        tree = parse_fragment(stamped_with(stanza_of(raw), ME, EXTRA))
+        tree = parse_fragment(stamped_with(stanza(raw), ME, EXTRA))
         assert tree.attrib["from"] == ME
         assert tree[-1].tag == "{u:extra}x"
-
-
-def stanza_of(raw: bytes) -> Stanza:
-    item = StreamParser(1_000_000).feed(HEADER + raw)[-1]
-    assert isinstance(item, Stanza)
-    return item
 
 
 def test_bytes_without_a_stanza_are_a_usage_error() -> None:
@@ -148,29 +152,97 @@ def test_bytes_without_a_stanza_are_a_usage_error() -> None:
         stamped(b"text", ME)
 
 
-# Built stanzas
+# Senders
 
 
-def test_built_stanzas() -> None:
-    assert serialize.message("chat", "a", "b", b"<body>x</body>", id="1") == (
-        b"<message type='chat' id='1' to='b' from='a'><body>x</body></message>"
-    )
-    assert serialize.message(None, None, "b", b"") == b"<message to='b'/>"
-    assert serialize.presence() == b"<presence/>"
-    assert serialize.presence("subscribed", "a", "b") == (
-        b"<presence type='subscribed' to='b' from='a'/>"
-    )
-    assert serialize.presence(None, "a/r", "b", b"<show>away</show>", "2") == (
-        b"<presence id='2' to='b' from='a/r'><show>away</show></presence>"
-    )
-    assert serialize.iq_set("p1", "a/r", "a", EXTRA) == (
-        b"<iq type='set' id='p1' to='a/r' from='a'><x xmlns='u:extra'/></iq>"
-    )
+@pytest.mark.parametrize(
+    ("stanza", "bare"),
+    [
+        (stamped(b"<message id=\" from='x@y'\"/>", ME, "a@gw.example"), b"pump1@gw.example"),
+        (stamped(b'<iq from="x@y" type="get"/>', "pump1@gw.example"), b"pump1@gw.example"),
+        (serialize.presence("unavailable", ME, "a@gw.example"), b"pump1@gw.example"),
+        (b"<iq type='error' id='from' from='gw.example'/>", b"gw.example"),
+        (b'<message id=" from=\'x@y/z\'" from="gw.example/x">', b"gw.example"),
+        (b"<message id='1'><x from='a@b'/></message>", b""),
+        (b"<message/>", b""),
+        (b"no stanza", b""),
+    ],
+)
+def test_bare_sender_reads_the_first_tag(stanza: bytes, bare: bytes) -> None:
+    assert bare_sender(stanza) == bare
 
 
-def test_delays_are_in_utc() -> None:
-    assert serialize.timestamp(0) == "1970-01-01T00:00:00.000Z"
-    assert serialize.timestamp(1_031_699_305_042) == "2002-09-10T23:08:25.042Z"
-    assert serialize.delay("gw.example", 1_031_699_305_000) == (
-        b"<delay xmlns='urn:xmpp:delay' from='gw.example' stamp='2002-09-10T23:08:25.000Z'/>"
-    )
+@pytest.mark.parametrize(
+    ("type_", "key"),
+    [
+        (None, b"pump1@gw.example/fw"),
+        ("unavailable", b"pump1@gw.example/fw"),
+        ("subscribe", b"pump1@gw.example/fw subscribe"),
+    ],
+)
+def test_presence_keys(type_: str | None, key: bytes) -> None:
+    assert presence_key(serialize.presence(type_, ME, "a@gw.example")) == key
+
+
+# Elements within stanzas
+
+PUBLISH = (
+    b"<publish xmlns='urn:p' node='a'><item id='1'><entry xmlns='urn:x'><b>t</b></entry></item>"
+    b"<item id='2'/></publish>"
+)
+
+
+def test_children_and_grandchildren_are_slices() -> None:
+    found = parse_element(PUBLISH)
+    assert (found.name, found.attrs) == ("{urn:p}publish", {"node": "a"})
+    assert [child.attrs["id"] for child in found.children] == ["1", "2"]
+    (entry,) = found.children[0].children
+    assert entry.raw == b"<entry xmlns='urn:x'><b>t</b></entry>"
+    assert not found.children[1].children
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"<a", b"<a>", b"<a/><b/>", b"text", b"<a/>x", b"</s:stream>", b"<a/></s:stream>"]
+)
+def test_only_one_element_is_accepted(raw: bytes) -> None:
+    with pytest.raises(FragmentError):
+        parse_element(raw)
+
+
+def test_the_size_is_limited() -> None:
+    with pytest.raises(FragmentError):
+        parse_element(PUBLISH, max_bytes=len(PUBLISH) - 1)
+    assert parse_element(PUBLISH, max_bytes=200).name == "{urn:p}publish"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"<a><b/></a>",
+        b"<a xmlns='urn:x'/>",
+        b"<c:a xmlns:c='urn:c' x='1'><b/></c:a>",
+        b"<c:a xmlns:c='jabber:client'><b xmlns='urn:x'/></c:a>",
+        b"<a xmlns=''><b/></a>",
+    ],
+)
+@pytest.mark.parametrize("around", [b"jabber:client", b"urn:p"])
+def test_an_element_with_its_namespace_may_be_moved(raw: bytes, around: bytes) -> None:
+    (child,) = parse_element(b"<p xmlns='%b'>%b</p>" % (around, raw)).children
+    meant = parse_fragment(b"<p xmlns='%b'>%b</p>" % (around, raw))[0]
+    moved = parse_fragment(b"<q xmlns='urn:elsewhere'>%b</q>" % with_namespace(child))[0]
+    assert canonical(moved) == canonical(meant)
+
+
+def test_message_in_the_namespace_of_clients_is_unchanged() -> None:
+    body = b"<message xmlns='jabber:client'><body>x</body></message>"
+    assert as_client_stanza(body) == body
+
+
+def test_inherited_qos_namespace_is_replaced_and_others_are_kept() -> None:
+    body = b"<message xmlns='urn:xmpp:qos'><body>x</body><own xmlns='urn:own'/></message>"
+    tree = ElementTree.fromstring(as_client_stanza(body))  # noqa: S314 - our own output
+    assert [element.tag for element in tree.iter()] == [
+        "{jabber:client}message",
+        "{jabber:client}body",
+        "{urn:own}own",
+    ]
