@@ -8,8 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from edge.server.connection import Connection
+from edge.xmpp import parser
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
-from tests.helpers.in_process import in_process
+from tests.helpers.in_process import InProcess, in_process
 from tests.helpers.xmpp import BIND, Client, condition, log_in
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -158,3 +160,21 @@ async def test_refusals_of_unauthenticated_peers_are_logged(tmp_path: Path) -> N
     assert {e["source"] for e in limits} == {"127.0.0.1"}
     counts = {e["name"]: e["value"] for e in limits}
     assert counts == {"connections": 1.0, "authentication": 1.0, "restricted-xml": 1.0}
+
+
+def has_expat(place: InProcess) -> bool:
+    (connection,) = place.front._registry._connections
+    assert isinstance(connection, Connection)
+    return connection._parser._expat is not parser._NO_EXPAT
+
+
+async def test_an_idle_session_has_no_expat(tmp_path: Path) -> None:
+    async with in_process(tmp_path, "cam1") as place, await place.bound("cam1") as client:
+        assert not has_expat(place)
+        for _ in range(2):
+            assert (await client.iq("get", PING)).get("type") == "result"
+            assert has_expat(place)
+            place.front._registry.release_idle()
+            assert has_expat(place)
+            place.front._registry.release_idle()
+            assert not has_expat(place)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.envelopes import PLAIN, WRAPPED, compare
@@ -45,7 +45,6 @@ def envelopes(draw: Draw) -> bytes:
 
 
 @given(st.lists(st.one_of(envelopes(), st.sampled_from([*PLAIN.values()])), max_size=4), CUTS)
-@settings(deadline=None)
 def test_envelopes_with_any_content_give_the_same_stanzas(
     found: list[bytes], cuts: list[int]
 ) -> None:
@@ -64,7 +63,6 @@ def mutated(draw: Draw) -> bytes:
 
 
 @given(mutated(), LIMITS)
-@settings(deadline=None)
 def test_mutated_envelopes_give_the_same_items_and_errors(
     data: bytes, limits: tuple[int, ...]
 ) -> None:
@@ -72,7 +70,6 @@ def test_mutated_envelopes_give_the_same_items_and_errors(
 
 
 @given(mutated(), CUTS, LIMITS)
-@settings(deadline=None)
 def test_split_and_mutated_envelopes_give_the_same_items_and_errors(
     data: bytes, cuts: list[int], limits: tuple[int, ...]
 ) -> None:

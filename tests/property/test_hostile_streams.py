@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.xmpp.errors import STREAM_CONDITIONS, StreamError
@@ -106,8 +106,6 @@ FAULTS: dict[str, Mapping[str, str | bytes]] = {
 """Examples of faults by the condition of the stream error that they lead to."""
 ANY_FAULT = {**RESTRICTED, **BAD_FORMAT, **EXCESSIVE, **MISPLACED}
 
-patient = settings(deadline=None)  # for busy machines
-
 
 @dataclass(frozen=True)
 class Stream:
@@ -186,7 +184,6 @@ def test_valid_streams(how: How, steps: list[str]) -> None:
 
 
 @pytest.mark.parametrize("condition", FAULTS)
-@patient
 @given(stream=streams(), data=st.data())
 def test_faults_end_the_stream_with_their_error(
     condition: str, stream: Stream, data: st.DataObject
@@ -198,7 +195,6 @@ def test_faults_end_the_stream_with_their_error(
     assert error_condition(front) == condition
 
 
-@patient
 @given(
     stream=streams(opened=False),
     fault=st.sampled_from(sorted(ANY_FAULT)),
@@ -211,7 +207,6 @@ def test_faults_in_place_of_a_header(stream: Stream, fault: str, size: int) -> N
     assert front.output.ended
 
 
-@patient
 @given(stream=streams(), fault=st.sampled_from(sorted(MISPLACED)), size=st.integers(1, 40))
 def test_unexpected_elements_are_not_routed(stream: Stream, fault: str, size: int) -> None:
     front = send_until_fault(stream)
@@ -221,7 +216,6 @@ def test_unexpected_elements_are_not_routed(stream: Stream, fault: str, size: in
     assert len(front.routed) == routed
 
 
-@patient
 @given(
     how=st.sampled_from(list(STEPS)), odd=st.sampled_from(sorted(ORDINARY)), size=st.integers(1, 9)
 )
@@ -234,7 +228,6 @@ def test_odd_stanzas_are_routed(how: str, odd: str, size: int) -> None:
     assert len(front.routed) == routed + 1
 
 
-@patient
 @given(stream=streams(), extra=st.lists(st.sampled_from(sorted(ELEMENTS)), min_size=1, max_size=6))
 def test_elements_in_any_order(stream: Stream, extra: list[bytes]) -> None:
     front = send_until_fault(stream)
@@ -246,7 +239,6 @@ def test_elements_in_any_order(stream: Stream, extra: list[bytes]) -> None:
     assert front.negotiation.username in (known, "cam1")
 
 
-@patient
 @given(
     settings_=st.integers(0, sum(How)),
     sequence=st.lists(st.sampled_from(sorted(ELEMENTS)), max_size=12),
@@ -260,7 +252,6 @@ def test_any_sequence_with_any_settings(settings_: int, sequence: list[bytes]) -
     assert not front.routed or front.negotiation.username == "cam1"
 
 
-@patient
 @given(stream=streams(), left_out=st.integers(0, 8))
 def test_a_missing_step_prevents_progress(stream: Stream, left_out: int) -> None:
     steps = stream.steps
@@ -274,7 +265,6 @@ def test_a_missing_step_prevents_progress(stream: Stream, left_out: int) -> None
     assert error_condition(front) is not None or not front.over
 
 
-@patient
 @given(stream=streams(), size=st.integers(1, 2000))
 def test_pipelined_streams_are_refused_or_equivalent(stream: Stream, size: int) -> None:
     steps = stream.steps[: stream.at]
@@ -289,7 +279,6 @@ def test_pipelined_streams_are_refused_or_equivalent(stream: Stream, size: int) 
         assert len(front.routed) == len(send_until_fault(stream).routed)
 
 
-@patient
 @given(stream=streams())
 def test_everything_is_ignored_after_the_end(stream: Stream) -> None:
     front = send_until_fault(stream)

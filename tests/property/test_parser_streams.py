@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.xmpp import serialize
@@ -96,7 +96,6 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @given(st.lists(stanzas(), min_size=1, max_size=3), st.lists(st.integers(0, 2000), max_size=8))
-@settings(deadline=None)
 def test_trees_survive_splitting(sources: list[str], cuts: list[int]) -> None:
     data = HEADER + "\n ".join(sources).encode()
     parser = StreamParser(max_stanza_bytes=64 * 1024)
@@ -110,7 +109,6 @@ def test_trees_survive_splitting(sources: list[str], cuts: list[int]) -> None:
 
 
 @given(st.lists(stanzas(), min_size=1, max_size=5), st.integers(1, 40))
-@settings(deadline=None)
 def test_a_tolerant_parser_differs_from_a_strict_one_for_oversized_stanzas_only(
     sources: list[str], size: int
 ) -> None:
@@ -147,7 +145,6 @@ def mutated_streams(draw: Draw) -> bytes:
 
 
 @given(mutated_streams(), st.lists(st.integers(0, 2000), max_size=8))
-@settings(deadline=None)
 def test_mutated_streams_raise_stream_errors_only(data: bytes, cuts: list[int]) -> None:
     whole = run(data)
     split = run(*pieces(data, cuts))

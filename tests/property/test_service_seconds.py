@@ -182,4 +182,4 @@ class Time(RuleBasedStateMachine):
 
 
 TestTime = Time.TestCase
-TestTime.settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
+TestTime.settings = settings(max_examples=EXAMPLES, stateful_step_count=40)

@@ -167,4 +167,4 @@ class Resumption(RuleBasedStateMachine):
 
 
 TestResumption = Resumption.TestCase
-TestResumption.settings = settings(max_examples=EXAMPLES, stateful_step_count=60, deadline=None)
+TestResumption.settings = settings(max_examples=EXAMPLES, stateful_step_count=60)

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from edge.engine.group_commit import Store
-from tests.helpers.store import Gateway, new_database, opened
+from tests.helpers.store import Gateway, in_memory, new_database, opened
 
 
 @pytest.fixture
@@ -28,3 +29,10 @@ async def store(path: Path) -> AsyncIterator[Store]:
     """The store of a new gateway, open until the end of the test."""
     async with opened(path) as made:
         yield made
+
+
+@pytest.fixture
+def db() -> Iterator[sqlite3.Connection]:
+    """The database of a new gateway, in memory."""
+    with in_memory() as connection:
+        yield connection

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +10,7 @@ from edge.engine.service_time import Now, Run, SavedTime, TrustedMoment
 from edge.features.custody import store as custody_store
 from edge.features.messages import store as messages_store
 from edge.features.outbox.store import outbox
-from tests.helpers.store import WALL, digest_of, in_memory, unsealed_events
+from tests.helpers.store import WALL, digest_of, unsealed_events
 
 DAY = 86_400.0
 RUN = Run("two", 0.0)
@@ -20,10 +19,9 @@ HOOKS = (custody_store.age, outbox.age, messages_store.age)
 
 
 @pytest.fixture
-def db() -> Iterator[sqlite3.Connection]:
-    with in_memory() as connection:
-        connection.execute("INSERT INTO accounts (name, trusted, created) VALUES ('a', 1, 0)")
-        yield connection
+def db(db: sqlite3.Connection) -> sqlite3.Connection:
+    db.execute("INSERT INTO accounts (name, trusted, created) VALUES ('a', 1, 0)")
+    return db
 
 
 def at(db: sqlite3.Connection, seconds: float, wall: float = 0.0, *, trusted: bool) -> Transaction:

@@ -36,11 +36,6 @@ def empty(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def test_the_migrated_schema_equals_the_written_schema(path: Path) -> None:
-    with closing(database.connect_reader(path)) as connection:
-        assert normalised(schema(connection)) == normalised(SCHEMA.read_text("utf-8"))
-
-
 def test_every_table_is_strict(path: Path) -> None:
     with closing(database.connect_reader(path)) as connection:
         tables = connection.execute(
@@ -59,13 +54,20 @@ def test_migrations_are_numbered_from_one_without_a_gap() -> None:
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-def test_an_older_database_is_migrated_step_by_step(path: Path, empty: sqlite3.Connection) -> None:
+def test_the_migrated_schema_equals_the_written_schema(empty: sqlite3.Connection) -> None:
     database.migrate(empty)
-    with closing(database.connect_reader(path)) as fresh:
-        assert schema(empty) == schema(fresh)
+    assert normalised(schema(empty)) == normalised(SCHEMA.read_text("utf-8"))
     newest = database.migrations()[-1][0]
     assert empty.execute("PRAGMA user_version").fetchone() == (newest,)
     database.migrate(empty)  # nothing more to do
+
+
+def test_a_new_database_has_the_newest_schema_and_is_private_to_its_owner(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    database.create(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    with closing(database.connect_reader(path)) as connection:
+        assert normalised(schema(connection)) == normalised(SCHEMA.read_text("utf-8"))
 
 
 def test_a_failed_migration_changes_nothing(
@@ -104,10 +106,6 @@ def test_the_settings_are_applied(path: Path) -> None:
         assert pragma("temp_store") == 2, "MEMORY"
         assert pragma("journal_size_limit") == 4 * 1024 * 1024
         assert pragma("max_page_count") == (64 * 1024 * 1024 - WAL_SHARE) // 4096
-
-
-def test_the_file_is_private_to_its_owner(path: Path) -> None:
-    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_missing_or_existing_database_is_an_error(path: Path, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -11,16 +10,10 @@ from edge.engine import database, events
 from edge.engine.database import NeedsDatabase, Transaction
 from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, LaneStatus, NewEvent, StoredEvent
 from edge.engine.service_time import Now
-from tests.helpers.store import append, delete_unsealed, in_memory
+from tests.helpers.store import append, delete_unsealed
 
 EVENT = NewEvent("log", text="x")
 SIZE = events.EVENT_OVERHEAD + 1
-
-
-@pytest.fixture
-def db() -> Iterator[sqlite3.Connection]:
-    with in_memory() as connection:
-        yield connection
 
 
 def at(db: sqlite3.Connection, service: float = 0.0) -> Transaction:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from edge.engine import commit_delay, flash_meter, meta
 from edge.engine.flash_meter import KernelCounters, WriteMeter
 from edge.engine.flash_wear import WriteCounts
 from edge.engine.group_commit import Store
-from tests.helpers.store import new_database, opened
 
 BUDGET = 86_400_000
 OPTIONS = Flash(bytes_per_day=BUDGET, commit_wait=0.04)
@@ -28,12 +26,6 @@ class Kernel:
         self.now += seconds
         before = self.counted
         self.counted = KernelCounters(before.written + written, before.given + given)
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    async with opened(new_database(tmp_path)) as made:
-        yield made
 
 
 def made(store: Store, kernel: Kernel) -> WriteMeter:

@@ -15,14 +15,7 @@ from typing import Any
 
 import pytest
 
-from edge.engine import (
-    commit_window,
-    database,
-    database_thread,
-    events,
-    meta,
-    sessions,
-)
+from edge.engine import commit_window, database, database_thread, events, meta, sessions
 from edge.engine.database import Transaction
 from edge.engine.database_thread import DatabaseThread
 from edge.engine.events import NewEvent
@@ -285,21 +278,6 @@ async def test_commits_run_on_the_event_loop_unless_the_disk_is_slow(
         store.submit(write("a"), answered.set_result)
         assert await answered == "a"
         assert [thread == threading.get_ident() for thread in threads] == [not slow]
-
-
-async def test_on_a_slow_disk_a_group_waits_for_more_units(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commit_window, "SLOW_COMMIT", 0.0)
-    monkeypatch.setattr(commit_window, "SINGLE", 0.0)
-    async with opened(path) as store:
-        await store.run(write("first"))  # from now on, every commit counts as slow
-        before = store.commits
-        first = asyncio.ensure_future(store.run(write("a")))
-        await asyncio.sleep(0)  # the first group waits now
-        second = asyncio.ensure_future(store.run(write("b")))
-        assert [await first, await second] == ["a", "b"]
-        assert store.commits == before + 1
 
 
 async def test_on_a_slow_disk_peers_in_two_groups_come_to_share_one(

@@ -155,13 +155,6 @@ def test_due_rows_are_handled_in_batches(gateway: Gateway, monkeypatch: pytest.M
     assert gateway.due == gateway.clock.service + WINDOW
 
 
-def test_a_jump_of_the_wall_clock_expires_nothing(gateway: Gateway) -> None:
-    hold(gateway, "m1")
-    gateway.clock.wall_offset = 10**12
-    gateway.run_timers()
-    assert gateway.count("SELECT count(*) FROM held") == 1
-
-
 # Refusals that are counted elsewhere, and the stop.
 
 

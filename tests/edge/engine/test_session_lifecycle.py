@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,10 @@ LoggedEvent = tuple[str, str | None, str | None, float | None, str]
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    """A gateway with devices, without sessions."""
-    made = Gateway(new_database(tmp_path))
+def gateway(gateway: Gateway) -> Gateway:
     for name in ("pump1", "valve"):
-        made.add(name)
-    yield made
-    made.close()
+        gateway.add(name)
+    return gateway
 
 
 def log_counters(gateway: Gateway) -> list[LoggedEvent]:
