@@ -65,51 +65,25 @@ bandwidth = 1
         (DOMAIN + "[limits]\nretry_after = 61\nretry_most = 60",
          ("", "limits.retry_after must not exceed limits.retry_most")),
         ("gateway = 1", ("gateway", "it must be a section that begins with [gateway]")),
-        (
-            "[gateway",
-            (
-                "",
-                "it is not TOML: Expected ']' at the end of a table declaration"
-                " (at end of document)",
-            ),
-        ),
+        ("[gateway", ("", "it is not TOML: Expected ']' at the end of a table declaration"
+                      " (at end of document)")),
         ("x = " + 5000 * "[", ("", "it is not TOML: it is nested too deeply")),
         (DOMAIN + "[limits]\nsessions = " + 5000 * "9",
          ("", "it is not TOML: a number has too many digits")),
-        (
-            DOMAIN + '[limits]\nheld_ttl = "\\n"',
-            (
-                "limits.held_ttl",
-                r'it is "\n", but must be a number, greater than 0 (unit: seconds of service)',
-            ),
-        ),
-        (
-            DOMAIN + "[uplink]\nlive_share = 1.0",
-            (
-                "uplink.live_share",
-                "it is 1.0, but must be a number, at least 0.1 and at most 0.9 (unit: fraction)",
-            ),
-        ),
-        (
-            DOMAIN + "[limits]\nstanza_bytes = true",
-            (
-                "limits.stanza_bytes",
-                "it is true, but must be an integer, at least 10,000 and at most 1,048,576"
-                " (unit: bytes)",
-            ),
-        ),
+        (DOMAIN + '[limits]\nheld_ttl = "\\n"', ("limits.held_ttl",
+         r'it is "\n", but must be a number, greater than 0 (unit: seconds of service)')),
+        (DOMAIN + "[uplink]\nlive_share = 1.0", ("uplink.live_share",
+         "it is 1.0, but must be a number, at least 0.1 and at most 0.9 (unit: fraction)")),
+        (DOMAIN + "[limits]\nstanza_bytes = true", ("limits.stanza_bytes",
+         "it is true, but must be an integer, at least 10,000 and at most 1,048,576"
+         " (unit: bytes)")),
         (DOMAIN + "[xmpp]\ntrust = 'all'",
          ("xmpp.trust", 'it is "all", but must be one of "site", "roster"')),
         (DOMAIN + "[xmpp]\ncomponent_secret = 12345",
          ("xmpp.component_secret", "it must be a string")),
-        (
-            DOMAIN + f"[web]\nnames = {['a.example'] * 17}",
-            (
-                "web.names",
-                'it is ["a.example", "a.example", "a.example", "a.example", "a.exam...,'
-                " but must be a list of strings with at most 16 entries",
-            ),
-        ),
+        (DOMAIN + f"[web]\nnames = {['a.example'] * 17}", ("web.names",
+         'it is ["a.example", "a.example", "a.example", "a.example", "a.exam...,'
+         " but must be a list of strings with at most 16 entries")),
     ],
 )  # fmt: skip
 def test_mistake_is_reported(text: str, found: tuple[str, str]) -> None:
@@ -134,21 +108,17 @@ def test_invalid_option_is_not_listed_as_changed() -> None:
     assert [fault.option for fault in found.faults] == ["flash.commit_wait"]
 
 
-def test_json_has_the_same_content(folder: Path) -> None:
+def test_mistake_sets_the_exit_status_of_text_and_json(folder: Path) -> None:
     write(folder, DOMAIN + "[web]\nlisten = 9105")
+    result = check(folder)
+    assert result.exit_code == 1
+    assert "wrong: web.listen: it is 9105, but must be a string" in result.output
     result = check(folder, "--json")
     assert result.exit_code == 1
     assert json.loads(result.output) == {
         "faults": [Fault("web.listen", "it is 9105, but must be a string")._asdict()],
         "changed": {"gateway.domain": {"value": "gw.example", "default": None}},
     }
-
-
-def test_mistake_sets_the_exit_status(folder: Path) -> None:
-    write(folder, DOMAIN + "[web]\nlisten = 9105")
-    result = check(folder)
-    assert result.exit_code == 1
-    assert "wrong: web.listen: it is 9105, but must be a string" in result.output
 
 
 def test_missing_file_is_reported(tmp_path: Path) -> None:

@@ -117,17 +117,9 @@ def test_tls_is_optional_on_loopback_only(listen: str, good: bool) -> None:
 
 def test_limits_must_fit_into_the_database() -> None:
     mib = 1024 * 1024
-    text = f"{DOMAIN}[limits]\n" + "".join(
-        f"{name}_bytes = {size * mib}\n"
-        for name, size in {
-            "held": 5,
-            "offline_total": 1,
-            "dead": 3,
-            "backlog": 7,
-            "recent": 2,
-            "outbox": 4,
-        }.items()
-    )
+    sizes = {"held": 5, "offline_total": 1, "dead": 3, "backlog": 7, "recent": 2, "outbox": 4}
+    text = f"{DOMAIN}[limits]\n"
+    text += "".join(f"{name}_bytes = {size * mib}\n" for name, size in sizes.items())
     text += f"outbox_bytes_per_source = {mib}\ndatabase_reserve = {mib}\n"
     settings = parse(f"{text}database_bytes = {27 * mib}\n")
     assert settings.limits.database_bytes == 27 * mib
@@ -197,18 +189,12 @@ def test_examples_in_the_guides_are_valid() -> None:
         parse(DOMAIN + example)
 
 
-def test_names_of_the_status_page_are_limited() -> None:
-    names = [f"gw{number}.site.example" for number in range(16)]
-    assert parse(f"{DOMAIN}[web]\nnames = {names}\n").web.names == names
-    assert parse(DOMAIN).web.names == []
-    with pytest.raises(ConfigError, match=r"^web\.names: it is .+ at most 16 entries$"):
-        parse(f"{DOMAIN}[web]\nnames = {[*names, 'one.more']}\n")
-
-
 @pytest.mark.parametrize(
     "name", ["", "gw:9105", "GW1", "*", "*.example", "gw.", "a b", "http://gw", "[::1]", "a" * 64]
 )
 def test_invalid_name_of_the_status_page_is_refused(name: str) -> None:
+    names = [f"gw{number}.site.example" for number in range(16)]
+    assert parse(f"{DOMAIN}[web]\nnames = {names}\n").web.names == names
     told = f"web.names: {name!r} is not a host name in lower-case letters, digits, '-' and '.', "
     with pytest.raises(ConfigError, match=f"^{re.escape(told)}without a port$"):
         parse(f"{DOMAIN}[web]\nnames = ['gw1', {name!r}]\n")
@@ -250,13 +236,14 @@ def test_address_survives_a_round_trip(text: str, address: Address) -> None:
     assert str(address) == text
 
 
-NO_ADDRESSES = [
-    "", ":", "host", "host:", ":5222", "host:x", "host:65536", "host:123456", "::1:5222", "[::1]",
-    "[host]:1", "host:5222;", "[::1:1", "host:-1", "host:\uff11", "[::1]:5222x",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("text", [*NO_ADDRESSES, "ho st:1", "host:5222 "])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", ":", "host", "host:", ":5222", "host:x", "host:65536", "host:123456", "::1:5222",
+        "[::1]", "[host]:1", "host:5222;", "[::1:1", "host:-1", "host:\uff11", "[::1]:5222x",
+        "ho st:1", "host:5222 ",
+    ],
+)  # fmt: skip
 def test_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
         load.parse_address(text)
@@ -274,15 +261,14 @@ def test_valid_domain_is_accepted(domain: str) -> None:
     assert parse(render(domain)).gateway.domain == domain
 
 
-NO_DOMAINS = [
-    "", ".", "gw.", ".gw", "gw..example", "GW.example", "gw_1", "-gw", "gw-", "gw/x", "a@gw",
-    "../x", "gérard.example", "ab--c.example",
-]  # fmt: skip
-
-
 @pytest.mark.parametrize(
-    "domain", [*NO_DOMAINS, "gw example", "gw\n", "x" * 64, ".".join(["x" * 60] * 5)]
-)
+    "domain",
+    [
+        "", ".", "gw.", ".gw", "gw..example", "GW.example", "gw_1", "-gw", "gw-", "gw/x", "a@gw",
+        "../x", "gérard.example", "ab--c.example", "gw example", "gw\n", "x" * 64,
+        ".".join(["x" * 60] * 5),
+    ],
+)  # fmt: skip
 def test_invalid_domain_is_refused(domain: str) -> None:
     with pytest.raises(ConfigError, match="is not a domain"):
         load.check_domain(domain)

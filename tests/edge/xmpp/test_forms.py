@@ -10,7 +10,6 @@ from edge.xmpp.namespaces import DATA_FORMS, RSM
 from edge.xmpp.rsm import Page, Request
 
 KIND = "http://jabber.org/protocol/pubsub#node_config"
-NS = f"{{{DATA_FORMS}}}"
 
 
 def tree(xml: str | bytes) -> ElementTree.Element:
@@ -36,21 +35,16 @@ def test_a_form_has_all_parts_of_its_fields() -> None:
             forms.Field("c", "text-multi"),
         ],
     )
-    form = tree(xml)
-    assert (form.tag, form.get("type")) == (forms.X, "form")
-    kind, a, b, c = form
-    assert (kind.get("var"), kind.get("type")) == ("FORM_TYPE", "hidden")
-    assert kind.findtext(f"{NS}value") == KIND
-    assert (a.get("label"), a[0].tag, a.findtext(f"{NS}value")) == (
-        "What's that?",
-        f"{NS}required",
-        "<1>",
+    assert xml.decode() == (
+        f"<x xmlns='{DATA_FORMS}' type='form'>"
+        f"<field var='FORM_TYPE' type='hidden'><value>{KIND}</value></field>"
+        "<field var='a' type='text-single' label='What&apos;s that?'><required/>"
+        "<value>&lt;1&gt;</value></field>"
+        "<field var='b' type='list-single'><value>x</value>"
+        "<option label='the first'><value>x</value></option>"
+        "<option label='other'><value>y</value></option></field>"
+        "<field var='c' type='text-multi'/></x>"
     )
-    assert [(o.get("label"), o.findtext(f"{NS}value")) for o in b.iterfind(f"{NS}option")] == [
-        ("the first", "x"),
-        ("other", "y"),
-    ]
-    assert (c.get("var"), c.get("label"), len(c)) == ("c", None, 0)
 
 
 def test_values_survive_a_round_trip() -> None:
@@ -140,13 +134,7 @@ def test_invalid_page_requests_are_refused(content: str) -> None:
 
 
 def test_a_page_describes_its_position() -> None:
-    found = tree(rsm.write(Page(["c", "<e>"], 1, 5)))
-    first = found.find(f"{{{RSM}}}first")
-    assert first is not None
-    assert (first.text, first.get("index")) == ("c", "1")
-    assert found.findtext(f"{{{RSM}}}last") == "<e>"
-    assert found.findtext(f"{{{RSM}}}count") == "5"
-
-
-def test_an_empty_page_has_a_count_only() -> None:
-    assert [child.tag for child in tree(rsm.write(Page([], 0, 5)))] == [f"{{{RSM}}}count"]
+    assert rsm.write(Page(["c", "<e>"], 1, 5)).decode() == (
+        f"<set xmlns='{RSM}'><first index='1'>c</first><last>&lt;e&gt;</last><count>5</count></set>"
+    )
+    assert rsm.write(Page([], 0, 5)).decode() == f"<set xmlns='{RSM}'><count>5</count></set>"
