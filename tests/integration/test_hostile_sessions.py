@@ -67,22 +67,12 @@ def run_gateway(
 HOSTILE: dict[str, tuple[str | bytes, str]] = {
     "document type": ("<!DOCTYPE x [<!ENTITY a 'ha'>]>", "restricted-xml"),
     "invalid UTF-8": (b"<message><body>\xc3\x28</body></message>", "not-well-formed"),
-    "CDATA between stanzas": ("<![CDATA[<iq/>]]>", "bad-format"),
-    "a long name": (f"<{'n' * 70_000}/>", "policy-violation"),
     "a long body": (f"<message><body>{'n' * 70_000}", "policy-violation"),
     "many levels": (f"<message>{'<a>' * 100}{'</a>' * 100}</message>", "policy-violation"),
     "many elements": (f"<message>{'<a/>' * 3000}</message>", "policy-violation"),
-    "authentication again": (
-        "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>AGEAYg==</auth>",
-        "policy-violation",
-    ),
     "no stanza": ("<x xmlns='urn:x'/>", "unsupported-stanza-type"),
-    "a forged sender": (
-        f"<iq type='get' id='f' from='honest@gw.example/fw'>{PING}</iq>",
-        "invalid-from",
-    ),
 }
-"""Examples of each error; the tests of the parser and of negotiation have all cases."""
+"""Examples; the tests of the parser and of negotiation have all cases."""
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -98,9 +88,6 @@ async def test_a_faulty_stream_ends_alone(attacked: AttackedGateway, name: str) 
 ODD = {
     "an address of 3 KiB": f"<iq type='get' id='o' to='{'a' * 3000}@gw.example'>{PING}</iq>",
     "a fullwidth at": f"<iq type='get' id='o' to='honest&#xFF20;gw.example'>{PING}</iq>",
-    "nobody": f"<iq type='get' id='o' to='nobody@gw.example/x'>{PING}</iq>",
-    "two payloads": f"<iq type='get' id='o'>{PING}{PING}</iq>",
-    "an unknown payload": "<iq type='set' id='o' to='gw.example'><own xmlns='urn:evil'/></iq>",
     "registration of another": "<iq type='set' id='o'><query xmlns='jabber:iq:register'>"
     "<username>honest</username><password>mine</password></query></iq>",
     "another's roster": "<iq type='set' id='o' to='honest@gw.example'>"
