@@ -28,10 +28,8 @@ from edge.engine.database import Send
 from edge.engine.router import Router, refusal
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER
-from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import STANZA_NAMES, Stanza
-from tests.fuzz.oracle import CLIENT, one_element, one_stanza
-from tests.helpers.parser_corpus import HEADER
+from tests.fuzz.oracle import CLIENT, one_element, one_stanza, parse_stanzas
 from tests.helpers.store import DOMAIN, Gateway, new_database
 
 SERVICE: Final = f"{addresses.PUBSUB}.{DOMAIN}"
@@ -58,8 +56,9 @@ def check(data: bytes) -> None:
             site.happens(happening[1], SESSIONS[happening[2] or b"1"])
             continue
         who = step[:1] if step[:1] in SESSIONS else b""
-        for stanza in _stanzas(step[len(who) :]):
-            site.send(SESSIONS[who or b"1"], stanza)
+        for stanza in parse_stanzas(step[len(who) :]):
+            if stanza.name in STANZA_NAMES:
+                site.send(SESSIONS[who or b"1"], stanza)
 
 
 def seeds() -> list[bytes]:
@@ -93,16 +92,6 @@ def _pubsub(name: str) -> str:
 def _stanza(kind: str, type_: str, to: str, payload: str) -> bytes:
     type_ = f" type='{type_}'" if type_ else ""
     return f"<{kind} id='1' to='{to}'{type_}>{payload}</{kind}>".encode()
-
-
-def _stanzas(xml: bytes) -> list[Stanza]:
-    parser = StreamParser()
-    try:
-        items = parser.feed(HEADER + xml)
-    except ParseError as error:
-        items = error.items
-    parser.close()
-    return [item for item in items if isinstance(item, Stanza) and item.name in STANZA_NAMES]
 
 
 class _Site:

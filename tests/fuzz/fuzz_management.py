@@ -18,12 +18,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from edge.xmpp.errors import StanzaError, StreamError
-from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import Stanza
 from edge.xmpp.stream import management
 from edge.xmpp.stream.management import WRAP, Management
-from tests.fuzz.oracle import one_element
-from tests.helpers.parser_corpus import HEADER
+from tests.fuzz.oracle import one_element, parse_stanzas
 
 MAX_BYTES: Final = 1024
 MAX_STANZAS: Final = 8
@@ -39,24 +37,17 @@ def check(data: bytes) -> None:
 
 
 def _check_element(data: bytes) -> None:
-    parser = StreamParser()
-    try:
-        items = parser.feed(HEADER + data)
-    except ParseError as error:
-        items = error.items
-    parser.close()
-    for item in items:
-        if isinstance(item, Stanza):
-            enable = _read(management.read_enable, item)
-            assert enable is None or enable.max is None or 0 <= enable.max < WRAP
-            resume = _read(management.read_resume, item)
-            if resume is not None:
-                assert 0 <= resume.h < WRAP
-                assert 0 < len(resume.previd) <= management.MAX_ID
-                answer = one_element(management.resumed(resume.previd, resume.h))
-                assert answer.get("previd") == resume.previd
-            h = _read(management.read_ack, item)
-            assert h is None or 0 <= h < WRAP
+    for item in parse_stanzas(data):
+        enable = _read(management.read_enable, item)
+        assert enable is None or enable.max is None or 0 <= enable.max < WRAP
+        resume = _read(management.read_resume, item)
+        if resume is not None:
+            assert 0 <= resume.h < WRAP
+            assert 0 < len(resume.previd) <= management.MAX_ID
+            answer = one_element(management.resumed(resume.previd, resume.h))
+            assert answer.get("previd") == resume.previd
+        h = _read(management.read_ack, item)
+        assert h is None or 0 <= h < WRAP
 
 
 def _read(reader: Callable[[Stanza], Any], item: Stanza) -> Any:

@@ -13,10 +13,9 @@ from __future__ import annotations
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import Stanza, parse_fragment, stamped, stamped_with
 from tests.fuzz.fuzz_parser import same
-from tests.helpers.parser_corpus import HEADER
+from tests.fuzz.oracle import parse_stanzas
 
 MAX_BYTES: Final = 4096
 
@@ -28,16 +27,9 @@ DELAY: Final = "{urn:xmpp:delay}delay"
 
 def check(data: bytes) -> None:
     """Stamp the stanzas of a stream."""
-    parser = StreamParser()
-    try:
-        items = parser.feed(HEADER + data)
-    except ParseError as error:
-        items = error.items
-    parser.close()
-    for item in items:
-        if type(item) is Stanza:
-            _check(item, {"from": FROM}, None)
-            _check(item, {"from": FROM, "to": TO}, TO)
+    for item in parse_stanzas(data):
+        _check(item, {"from": FROM}, None)
+        _check(item, {"from": FROM, "to": TO}, TO)
 
 
 def _check(stanza: Stanza, replaced: dict[str, str], to: str | None) -> None:

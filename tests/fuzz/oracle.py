@@ -7,7 +7,10 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from edge.xmpp.errors import STANZA_CONDITIONS, STANZA_TYPES, STREAM_CONDITIONS
+from edge.xmpp.parser import ParseError, StreamParser
+from edge.xmpp.stanza import Stanza
 from edge.xmpp.stream.sasl import FAILURES
+from tests.helpers.parser_corpus import HEADER
 
 CLIENT: Final = "{jabber:client}"
 STREAMS: Final = "{http://etherx.jabber.org/streams}"
@@ -82,6 +85,17 @@ def check_stanza(stanza: Element) -> None:
     assert error is not None
     assert error.get("type") in STANZA_TYPES
     assert error[0].tag.removeprefix(STANZA_ERRORS) in STANZA_CONDITIONS
+
+
+def parse_stanzas(data: bytes) -> list[Stanza]:
+    """Parse what follows a stream's header, up to a fault."""
+    parser = StreamParser()
+    try:
+        items = parser.feed(HEADER + data)
+    except ParseError as error:
+        items = error.items
+    parser.close()
+    return [item for item in items if isinstance(item, Stanza)]
 
 
 def one_stanza(data: bytes) -> Element:
