@@ -308,35 +308,33 @@ async def test_a_change_by_another_process_makes_units_run_again(
 
 
 async def test_images_are_read_on_the_thread_after_they_were_dropped(
-    path: Path, names: Names, answers: Answers
+    path: Path, store: Store, names: Names, answers: Answers
 ) -> None:
     threads: list[threading.Thread] = []
-    async with opened(path) as store:
-        store.load_images = lambda _tx: threads.append(threading.current_thread())
-        await store.run(lambda _tx: None)
-        assert len(threads) == 1
-        with closing(sqlite3.connect(path)) as other:
-            other.execute("INSERT INTO meta VALUES ('A', 1)")
-            other.commit()
-        for unit in (lambda _tx: None, names.add("a"), lambda tx: tx.cache.clear(), names.add("b")):
-            store.submit(unit, answers)
-            await flushed(store)
+    store.load_images = lambda _tx: threads.append(threading.current_thread())
+    await store.run(lambda _tx: None)
+    assert len(threads) == 1
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("INSERT INTO meta VALUES ('A', 1)")
+        other.commit()
+    for unit in (lambda _tx: None, names.add("a"), lambda tx: tx.cache.clear(), names.add("b")):
+        store.submit(unit, answers)
+        await flushed(store)
     assert len(threads) == 3, "at the start, and after both drops"
     assert threading.main_thread() not in threads
 
 
 async def test_a_bug_that_ends_the_store_is_reported(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken: asyncio.Future[StoreBroken] = asyncio.get_running_loop().create_future()
-    async with opened(path) as store:
-        store.reclaim_interval = 0.0
-        store.on_broken = broken.set_result
-        monkeypatch.setattr(store._guard, "reclaim", lambda _connection: 1 / 0)
+    store.reclaim_interval = 0.0
+    store.on_broken = broken.set_result
+    monkeypatch.setattr(store._guard, "reclaim", lambda _connection: 1 / 0)
+    await store.run(lambda _tx: None)
+    assert "ZeroDivisionError" in str(await asyncio.wait_for(broken, 30))
+    with pytest.raises(StoreError):
         await store.run(lambda _tx: None)
-        assert "ZeroDivisionError" in str(await asyncio.wait_for(broken, 30))
-        with pytest.raises(StoreError):
-            await store.run(lambda _tx: None)
 
 
 async def test_nothing_runs_in_memory_beside_or_behind_a_heavy_unit(

@@ -97,49 +97,50 @@ async def submit(store: Store, path: Path, units: list[Unit]) -> Answers:
 # A group.
 
 
-async def test_waiting_units_share_a_commit_and_are_answered_after_it_in_order(path: Path) -> None:
+async def test_waiting_units_share_a_commit_and_are_answered_after_it_in_order(
+    path: Path, store: Store
+) -> None:
     names = [f"k{number}" for number in range(100)]
-    async with opened(path) as store:
-        before = store.commits
-        answers = await submit(store, path, [write(name) for name in names])
-        assert store.commits == before + 1
+    before = store.commits
+    answers = await submit(store, path, [write(name) for name in names])
+    assert store.commits == before + 1
     assert answers.outcomes == names
     assert answers.committed == [set(names)] * 100
 
 
-async def test_a_group_has_a_maximum_size(path: Path) -> None:
-    async with opened(path) as store:
-        store.group_limits = GroupLimits(units=10)
-        answers = await submit(store, path, [write(f"k{number}") for number in range(25)])
-        assert store.commits == 3
+async def test_a_group_has_a_maximum_size(path: Path, store: Store) -> None:
+    store.group_limits = GroupLimits(units=10)
+    answers = await submit(store, path, [write(f"k{number}") for number in range(25)])
+    assert store.commits == 3
     assert [len(committed) for committed in answers.committed] == [10] * 10 + [20] * 10 + [25] * 5
 
 
 @pytest.mark.parametrize("failing", [False, True])
-async def test_a_group_ends_when_it_has_much_to_send(path: Path, failing: bool) -> None:
+async def test_a_group_ends_when_it_has_much_to_send(
+    path: Path, store: Store, failing: bool
+) -> None:
     answers = Answers(path, 6)
     handed: list[int] = []
 
-    async with opened(path) as store:
-        store.group_limits = GroupLimits(send_bytes=2 * (10 + SEND_COST))
-        store.on_sends = lambda sends: handed.extend(send.generation for send in sends)
-        before = store.commits
-        store.submit(fail if failing else sending(5), answers)
-        for number in range(5):
-            store.submit(sending(number), answers)
-        await answers.all.wait()
-        assert answers.outcomes[1:] == list(range(5))
-        if failing:  # all of the first group that has room are run again, one by one
-            assert isinstance(answers.outcomes[0], StoreError)
-            assert handed == [0, 1, 2, 3, 4]
-            assert [len(seen) for seen in answers.committed] == [2, 2, 2, 4, 4, 5]
-        else:
-            assert handed == [5, 0, 1, 2, 3, 4]
-            assert [len(seen) for seen in answers.committed] == [2, 2, 4, 4, 6, 6]
-            assert store.commits == before + 3
+    store.group_limits = GroupLimits(send_bytes=2 * (10 + SEND_COST))
+    store.on_sends = lambda sends: handed.extend(send.generation for send in sends)
+    before = store.commits
+    store.submit(fail if failing else sending(5), answers)
+    for number in range(5):
+        store.submit(sending(number), answers)
+    await answers.all.wait()
+    assert answers.outcomes[1:] == list(range(5))
+    if failing:  # all of the first group that has room are run again, one by one
+        assert isinstance(answers.outcomes[0], StoreError)
+        assert handed == [0, 1, 2, 3, 4]
+        assert [len(seen) for seen in answers.committed] == [2, 2, 2, 4, 4, 5]
+    else:
+        assert handed == [5, 0, 1, 2, 3, 4]
+        assert [len(seen) for seen in answers.committed] == [2, 2, 4, 4, 6, 6]
+        assert store.commits == before + 3
 
 
-async def test_a_unit_is_answered_before_its_stanzas_are_sent(path: Path) -> None:
+async def test_a_unit_is_answered_before_its_stanzas_are_sent(path: Path, store: Store) -> None:
     order: list[str] = []
     answers = Answers(path, 2)
 
@@ -150,17 +151,16 @@ async def test_a_unit_is_answered_before_its_stanzas_are_sent(path: Path) -> Non
         order.append("answer")
         answers(outcome)
 
-    async with opened(path) as store:
-        store.on_sends = lambda sends: order.extend(send.stanza.decode() for send in sends)
-        store.submit(sending, answer)
-        store.submit(sending, answer)
-        await answers.all.wait()
+    store.on_sends = lambda sends: order.extend(send.stanza.decode() for send in sends)
+    store.submit(sending, answer)
+    store.submit(sending, answer)
+    await answers.all.wait()
     assert order == ["answer", "item"] * 2
 
 
 @pytest.mark.parametrize("heavy", [False, True])
 async def test_units_that_a_failing_group_has_no_room_for_run_later(
-    path: Path, heavy: bool
+    path: Path, store: Store, heavy: bool
 ) -> None:
     answers = Answers(path, 5)
     faults = [ZeroDivisionError("on purpose")]
@@ -169,18 +169,17 @@ async def test_units_that_a_failing_group_has_no_room_for_run_later(
         if faults:
             raise faults.pop()
 
-    async with opened(path) as store:
-        store.group_limits = GroupLimits(send_bytes=2 * (10 + SEND_COST))
-        store.before_commit = fail_once
-        for number in range(5):
-            store.submit(sending(number), answers, 100, heavy=heavy)
-        await asyncio.wait_for(answers.all.wait(), 30)
-        assert answers.outcomes == list(range(5))
-        assert store.waiting == UnitLimits(0, 0)
+    store.group_limits = GroupLimits(send_bytes=2 * (10 + SEND_COST))
+    store.before_commit = fail_once
+    for number in range(5):
+        store.submit(sending(number), answers, 100, heavy=heavy)
+    await asyncio.wait_for(answers.all.wait(), 30)
+    assert answers.outcomes == list(range(5))
+    assert store.waiting == UnitLimits(0, 0)
 
 
 async def test_a_group_that_is_run_again_waits_once_for_another_process(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers, begins = Answers(path, 3), 0
 
@@ -195,16 +194,15 @@ async def test_a_group_that_is_run_again_waits_once_for_another_process(
         monkeypatch.setattr(store._guard, "begin", begin)
         raise ZeroDivisionError("on purpose")
 
-    async with opened(path) as store:
-        for unit in (fail_once, write("a"), write("b")):
-            store.submit(unit, answers)
-        await asyncio.wait_for(answers.all.wait(), 30)
-        monkeypatch.undo()
-        assert [type(outcome) for outcome in answers.outcomes] == [StoreBusy] * 3
-        assert begins == 1
+    for unit in (fail_once, write("a"), write("b")):
+        store.submit(unit, answers)
+    await asyncio.wait_for(answers.all.wait(), 30)
+    monkeypatch.undo()
+    assert [type(outcome) for outcome in answers.outcomes] == [StoreBusy] * 3
+    assert begins == 1
 
 
-async def test_the_event_loop_runs_between_groups_that_write_nothing(path: Path) -> None:
+async def test_the_event_loop_runs_between_groups_that_write_nothing(store: Store) -> None:
     loop, done = asyncio.get_running_loop(), asyncio.Event()
     outcomes: list[Any] = []
     iterations = 0
@@ -215,20 +213,18 @@ async def test_the_event_loop_runs_between_groups_that_write_nothing(path: Path)
         if not done.is_set():
             loop.call_soon(count)
 
-    async with opened(path) as store:
+    def answer(outcome: Any) -> None:
+        outcomes.append(outcome)
+        if len(outcomes) < 100:
+            store.submit(meta.epoch, answer)
+        else:
+            done.set()
 
-        def answer(outcome: Any) -> None:
-            outcomes.append(outcome)
-            if len(outcomes) < 100:
-                store.submit(meta.epoch, answer)
-            else:
-                done.set()
-
-        await store.run(meta.epoch)
-        count()
-        store.submit(meta.epoch, answer)
-        await asyncio.wait_for(done.wait(), 30)
-        assert iterations >= len(outcomes)
+    await store.run(meta.epoch)
+    count()
+    store.submit(meta.epoch, answer)
+    await asyncio.wait_for(done.wait(), 30)
+    assert iterations >= len(outcomes)
 
 
 async def test_units_of_a_group_share_one_moment_and_the_earliest_timer(path: Path) -> None:
@@ -251,18 +247,17 @@ async def test_units_of_a_group_share_one_moment_and_the_earliest_timer(path: Pa
         assert timers == [70.0]
 
 
-async def test_on_flush_is_called_after_each_commit(path: Path) -> None:
+async def test_on_flush_is_called_after_each_commit(store: Store) -> None:
     flushed: list[int] = []
-    async with opened(path) as store:
-        store.on_flush = lambda: flushed.append(store.commits)
-        await store.run(write("a"))
-        await store.run(write("b"))
+    store.on_flush = lambda: flushed.append(store.commits)
+    await store.run(write("a"))
+    await store.run(write("b"))
     assert flushed == [1, 2]
 
 
 @pytest.mark.parametrize("slow", [False, True])
 async def test_commits_run_on_the_event_loop_unless_the_disk_is_slow(
-    path: Path, monkeypatch: pytest.MonkeyPatch, *, slow: bool
+    store: Store, monkeypatch: pytest.MonkeyPatch, *, slow: bool
 ) -> None:
     monkeypatch.setattr(commit_window, "SLOW_COMMIT", -1.0 if slow else math.inf)
     threads: list[int] = []
@@ -271,17 +266,16 @@ async def test_commits_run_on_the_event_loop_unless_the_disk_is_slow(
         if statement == "COMMIT":
             threads.append(threading.get_ident())
 
-    async with opened(path) as store:
-        await store.run(write("first"))  # reads the images
-        store._writer.raw.set_trace_callback(trace)
-        answered = asyncio.get_running_loop().create_future()
-        store.submit(write("a"), answered.set_result)
-        assert await answered == "a"
-        assert [thread == threading.get_ident() for thread in threads] == [not slow]
+    await store.run(write("first"))  # reads the images
+    store._writer.raw.set_trace_callback(trace)
+    answered = asyncio.get_running_loop().create_future()
+    store.submit(write("a"), answered.set_result)
+    assert await answered == "a"
+    assert [thread == threading.get_ident() for thread in threads] == [not slow]
 
 
 async def test_on_a_slow_disk_peers_in_two_groups_come_to_share_one(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit_window, "SLOW_COMMIT", 0.0)
     monkeypatch.setattr(commit_window, "SINGLE", 0.0)
@@ -298,34 +292,32 @@ async def test_on_a_slow_disk_peers_in_two_groups_come_to_share_one(
             for _ in range(3):  # a peer that is answered needs some time for its next request
                 await asyncio.sleep(0)
 
-    async with opened(path) as store:
-        await store.run(write("begin"))
-        before = store.commits
-        peers = [asyncio.ensure_future(repeat(unit)) for unit in (block, write("a"))]
-        await asyncio.to_thread(begun.wait)
-        peers += [asyncio.ensure_future(repeat(write(name))) for name in "bc"]
-        await asyncio.sleep(0)  # these two wait for the next group
-        rest.set()
-        await asyncio.gather(*peers)
-        assert store.commits == before + 5  # instead of 8: only the first group is not shared
+    await store.run(write("begin"))
+    before = store.commits
+    peers = [asyncio.ensure_future(repeat(unit)) for unit in (block, write("a"))]
+    await asyncio.to_thread(begun.wait)
+    peers += [asyncio.ensure_future(repeat(write(name))) for name in "bc"]
+    await asyncio.sleep(0)  # these two wait for the next group
+    rest.set()
+    await asyncio.gather(*peers)
+    assert store.commits == before + 5  # instead of 8: only the first group is not shared
 
 
 async def test_the_wait_ends_when_a_unit_of_each_peer_waits(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit_window, "SLOW_COMMIT", 0.0)
     monkeypatch.setattr(commit_window, "SINGLE", 0.0)
     monkeypatch.setattr(commit_window, "WAIT_SHARE", 1e9)
-    async with opened(path) as store:
-        await asyncio.gather(*(store.run(write(name)) for name in "ab"))
-        before = store.commits
-        first = asyncio.ensure_future(store.run(write("a")))
-        for _ in range(5):
-            await asyncio.sleep(0)  # the first group waits now
-        assert not first.done()
-        second = asyncio.ensure_future(store.run(write("b")))
-        assert [*await asyncio.wait_for(asyncio.gather(first, second), 30)] == ["a", "b"]
-        assert store.commits == before + 1
+    await asyncio.gather(*(store.run(write(name)) for name in "ab"))
+    before = store.commits
+    first = asyncio.ensure_future(store.run(write("a")))
+    for _ in range(5):
+        await asyncio.sleep(0)  # the first group waits now
+    assert not first.done()
+    second = asyncio.ensure_future(store.run(write("b")))
+    assert [*await asyncio.wait_for(asyncio.gather(first, second), 30)] == ["a", "b"]
+    assert store.commits == before + 1
 
 
 # The interval between commits.
@@ -333,16 +325,15 @@ async def test_the_wait_ends_when_a_unit_of_each_peer_waits(
 NEVER = 3600.0
 
 
-async def test_the_minimum_interval_separates_commits_but_not_the_first(path: Path) -> None:
+async def test_the_minimum_interval_separates_commits_but_not_the_first(store: Store) -> None:
     begins: list[float] = []
 
     def unit(_tx: Transaction) -> None:
         begins.append(store.commit_window._last_begin)
 
-    async with opened(path) as store:
-        store.commit_window.min_interval = 0.05
-        for _ in range(3):
-            await store.run(unit)
+    store.commit_window.min_interval = 0.05
+    for _ in range(3):
+        await store.run(unit)
     assert all(after - before > 0.049 for before, after in pairwise(begins))
 
 
@@ -396,13 +387,12 @@ async def test_closing_does_not_wait_for_the_interval(path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 3, 6])
-async def test_only_the_failing_unit_gets_the_error(path: Path, place: int) -> None:
+async def test_only_the_failing_unit_gets_the_error(path: Path, store: Store, place: int) -> None:
     names = [f"k{number}" for number in range(6)]
     units: list[Unit] = [write(name) for name in names]
     units.insert(place, fail)
-    async with opened(path) as store:
-        answers = await submit(store, path, units)
-        assert store.commits == 6, "each of the others on its own"
+    answers = await submit(store, path, units)
+    assert store.commits == 6, "each of the others on its own"
     error = answers.outcomes.pop(place)
     assert isinstance(error, StoreError)
     assert "on purpose" in str(error)
@@ -411,24 +401,25 @@ async def test_only_the_failing_unit_gets_the_error(path: Path, place: int) -> N
     assert keys(path) == set(names)
 
 
-async def test_a_failing_units_writes_and_timer_are_undone(path: Path) -> None:
+async def test_a_failing_units_writes_and_timer_are_undone(path: Path, store: Store) -> None:
     def writes_then_fails(tx: Transaction) -> None:
         meta.write(tx, "half", 1.0)
         tx.wake_at(1.0)
         raise ZeroDivisionError
 
     timers: list[float] = []
-    async with opened(path) as store:
-        store.on_due = timers.append
-        with pytest.raises(StoreError, match="ZeroDivisionError"):
-            await store.run(writes_then_fails)
-        await store.run(write("whole"))
-        assert (keys(path), timers) == ({"whole"}, [])
-        await submit(store, path, [lambda tx: tx.wake_at(9.0), fail, lambda tx: tx.wake_at(5.0)])
+    store.on_due = timers.append
+    with pytest.raises(StoreError, match="ZeroDivisionError"):
+        await store.run(writes_then_fails)
+    await store.run(write("whole"))
+    assert (keys(path), timers) == ({"whole"}, [])
+    await submit(store, path, [lambda tx: tx.wake_at(9.0), fail, lambda tx: tx.wake_at(5.0)])
     assert timers == [5.0], "of the units that do not fail"
 
 
-async def test_logged_events_are_reported_once_and_after_their_commit(path: Path) -> None:
+async def test_logged_events_are_reported_once_and_after_their_commit(
+    path: Path, store: Store
+) -> None:
     def log(name: str) -> Unit:
         def unit(tx: Transaction) -> None:
             events.append(tx, events.READINGS, NewEvent("log", name="of a device"))
@@ -441,24 +432,24 @@ async def test_logged_events_are_reported_once_and_after_their_commit(path: Path
         fail(tx)
 
     reported: list[str | None] = []
-    async with opened(path) as store:
-        asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
-        store.on_logged = lambda found: reported.extend(event.name for event in found)
-        await submit(store, path, [log("a"), fail_after_logging, log("b"), write("k")])
-        assert reported == ["a", "b"]
-        await submit(store, path, [log("c")])
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+    store.on_logged = lambda found: reported.extend(event.name for event in found)
+    await submit(store, path, [log("a"), fail_after_logging, log("b"), write("k")])
+    assert reported == ["a", "b"]
+    await submit(store, path, [log("c")])
     assert reported == ["a", "b", "c"]
 
 
-async def test_store_errors_pass_through_and_sqlite_errors_are_translated(path: Path) -> None:
+async def test_store_errors_pass_through_and_sqlite_errors_are_translated(
+    path: Path, store: Store
+) -> None:
     def ours(_tx: Transaction) -> None:
         raise StoreFull("said so")
 
     def constraint(tx: Transaction) -> None:
         tx.run("INSERT INTO meta VALUES ('epoch', 'again')")
 
-    async with opened(path) as store:
-        answers = await submit(store, path, [ours, constraint, write("fine")])
+    answers = await submit(store, path, [ours, constraint, write("fine")])
     full, error, fine = answers.outcomes
     assert type(full) is StoreFull
     assert type(error) is StoreError
@@ -466,34 +457,32 @@ async def test_store_errors_pass_through_and_sqlite_errors_are_translated(path: 
     assert fine == "fine"
 
 
-async def test_a_failing_answer_does_not_block_others(path: Path) -> None:
+async def test_a_failing_answer_does_not_block_others(store: Store) -> None:
     calls: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: calls.append(context))
 
     def bad(_outcome: object) -> None:
         raise ZeroDivisionError
 
-    async with opened(path) as store:
-        store.on_flush = lambda: bad(None)
-        store.submit(write("a"), bad)
-        assert await store.run(write("b")) == "b"
-        assert await store.run(write("c")) == "c"
+    store.on_flush = lambda: bad(None)
+    store.submit(write("a"), bad)
+    assert await store.run(write("b")) == "b"
+    assert await store.run(write("c")) == "c"
     assert [type(context["exception"]) for context in calls] == [ZeroDivisionError] * 3
 
 
 # Cancelling and closing.
 
 
-async def test_cancelling_the_caller_does_not_undo_the_unit(path: Path) -> None:
-    async with opened(path) as store:
-        task = asyncio.ensure_future(store.run(write("a")))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        with pytest.raises(asyncio.CancelledError):
-            await _cancelled_while_it_fails(store)
-        await store.run(write("b"))
+async def test_cancelling_the_caller_does_not_undo_the_unit(path: Path, store: Store) -> None:
+    task = asyncio.ensure_future(store.run(write("a")))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(asyncio.CancelledError):
+        await _cancelled_while_it_fails(store)
+    await store.run(write("b"))
     assert keys(path) == {"a", "b"}
 
 
@@ -704,18 +693,17 @@ def test_a_failed_write_loses_nothing_that_was_answered(path: Path) -> None:
 
 
 async def test_a_locked_database_is_busy_for_the_whole_group_at_once(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.05)
-    async with opened(path) as store:
-        runs: list[str] = []
-        with lock(path):
-            units = [lambda _tx: runs.append("run") for _ in range(100)]
-            answers = await asyncio.wait_for(submit(store, path, list(units)), 3)
-            assert {type(outcome) for outcome in answers.outcomes} == {StoreBusy}
-            assert runs == [], "no transaction was begun: there is nothing to run again"
-            assert await store.read(keys_in) == 0, "reading goes on"
-        assert await store.run(write("after")) == "after"
+    runs: list[str] = []
+    with lock(path):
+        units = [lambda _tx: runs.append("run") for _ in range(100)]
+        answers = await asyncio.wait_for(submit(store, path, list(units)), 3)
+        assert {type(outcome) for outcome in answers.outcomes} == {StoreBusy}
+        assert runs == [], "no transaction was begun: there is nothing to run again"
+        assert await store.read(keys_in) == 0, "reading goes on"
+    assert await store.run(write("after")) == "after"
 
 
 async def test_a_writer_waits_for_another_process(path: Path, store: Store) -> None:
@@ -726,7 +714,7 @@ async def test_a_writer_waits_for_another_process(path: Path, store: Store) -> N
     assert await asyncio.wait_for(task, 30) == "a"
 
 
-async def test_a_broken_database_is_reported_before_it_is_answered(path: Path) -> None:
+async def test_a_broken_database_is_reported_before_it_is_answered(store: Store) -> None:
     calls: list[object] = []
 
     def broken(_tx: Transaction) -> None:
@@ -734,29 +722,27 @@ async def test_a_broken_database_is_reported_before_it_is_answered(path: Path) -
         error.sqlite_errorcode = sqlite3.SQLITE_IOERR
         raise error
 
-    async with opened(path) as store:
-        store.on_broken = lambda error: calls.append(type(error))
-        store.submit(broken, lambda outcome: calls.append(type(outcome).__name__))
-        with pytest.raises(StoreBroken, match="disk I/O error"):
-            await store.run(broken)
+    store.on_broken = lambda error: calls.append(type(error))
+    store.submit(broken, lambda outcome: calls.append(type(outcome).__name__))
+    with pytest.raises(StoreBroken, match="disk I/O error"):
+        await store.run(broken)
     assert calls == [StoreBroken, "StoreBroken", StoreBroken]
 
 
-async def test_a_failure_outside_the_units_is_reported_and_answers_all(path: Path) -> None:
+async def test_a_failure_outside_the_units_is_reported_and_answers_all(store: Store) -> None:
     faults: list[object] = []
     asyncio.get_running_loop().set_exception_handler(
         lambda _loop, context: faults.append(context["exception"])
     )
-    async with opened(path) as store:
-        broken: list[StoreBroken] = []
-        store.on_broken = broken.append
-        await store._writer.close()  # the only way to fail a commit outside the units
-        outcomes = await asyncio.gather(
-            *(store.run(lambda _tx: None) for _ in range(3)), return_exceptions=True
-        )
-        assert [type(outcome) for outcome in outcomes] == [StoreBroken] * 3
-        assert len(broken) == 3
-        assert len(faults) == 1
+    broken: list[StoreBroken] = []
+    store.on_broken = broken.append
+    await store._writer.close()  # the only way to fail a commit outside the units
+    outcomes = await asyncio.gather(
+        *(store.run(lambda _tx: None) for _ in range(3)), return_exceptions=True
+    )
+    assert [type(outcome) for outcome in outcomes] == [StoreBroken] * 3
+    assert len(broken) == 3
+    assert len(faults) == 1
 
 
 # The thread.
@@ -836,24 +822,25 @@ async def test_the_loop_goes_on_although_the_thread_is_busy(
 # Caches that last across transactions.
 
 
-async def test_a_change_by_another_process_invalidates_cached_senders(path: Path) -> None:
+async def test_a_change_by_another_process_invalidates_cached_senders(
+    path: Path, store: Store
+) -> None:
     def trusted(tx: Transaction) -> bool:
         sender = sessions.sender(tx, 7)
         assert sender is not None
         return sender.trusted
 
-    async with opened(path) as store:
-        await store.run(lambda tx: accounts.add(tx, "pump1", (), trusted=True))
-        await store.run(lambda tx: sessions.bind(tx, 7, "pump1", "pump1@gw", "pump1@gw/fw"))
-        assert await store.run(trusted)
-        with closing(sqlite3.connect(path)) as other:
-            other.execute("UPDATE accounts SET trusted = 0")
-            other.commit()
-        assert not await store.run(trusted)
+    await store.run(lambda tx: accounts.add(tx, "pump1", (), trusted=True))
+    await store.run(lambda tx: sessions.bind(tx, 7, "pump1", "pump1@gw", "pump1@gw/fw"))
+    assert await store.run(trusted)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("UPDATE accounts SET trusted = 0")
+        other.commit()
+    assert not await store.run(trusted)
 
 
 @pytest.mark.parametrize("rolled_back", [False, True], ids=["by us", "by SQLite"])
-async def test_a_failed_unit_leaves_nothing_in_the_caches(path: Path, rolled_back: bool) -> None:
+async def test_a_failed_unit_leaves_nothing_in_the_caches(store: Store, rolled_back: bool) -> None:
     def bind_and_fail(tx: Transaction) -> None:
         sessions.bind(tx, 7, "pump1", "pump1@gw", "pump1@gw/fw")
         assert sessions.sender(tx, 7) is not None
@@ -861,7 +848,6 @@ async def test_a_failed_unit_leaves_nothing_in_the_caches(path: Path, rolled_bac
             tx.run("ROLLBACK")
         raise ZeroDivisionError
 
-    async with opened(path) as store:
-        with pytest.raises(StoreError):
-            await store.run(bind_and_fail)
-        assert await store.run(lambda tx: sessions.sender(tx, 7)) is None
+    with pytest.raises(StoreError):
+        await store.run(bind_and_fail)
+    assert await store.run(lambda tx: sessions.sender(tx, 7)) is None

@@ -200,61 +200,57 @@ async def test_the_file_shrinks_after_a_backlog(path: Path) -> None:
 
 
 async def test_reclaiming_space_does_not_wait_for_other_processes(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Space that cannot be freed while another process has the lock is freed later."""
     monkeypatch.setattr(space, "FREE_PAGES", 0)
-    async with opened(path) as store:
-        await store.run(write("k"))
-        await store.run(remove("k"))
-        before = await store.run(lambda tx: tx.row("PRAGMA freelist_count")[0])
-        assert before > 0
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            keeper = space.SpaceGuard(path, None)
-            async with asyncio.timeout(database.BUSY_TIMEOUT / 2):
-                await store._writer.call(keeper.reclaim, store._writer.raw)
-            assert not await store.read(lambda tx: tx.row("PRAGMA freelist_count") == (0,))
-            other.execute("ROLLBACK")
-        store.reclaim_interval = 0.0
-        await store.run(lambda _tx: None)
-        assert await store.run(lambda tx: tx.row("PRAGMA freelist_count")) == (0,)
+    await store.run(write("k"))
+    await store.run(remove("k"))
+    before = await store.run(lambda tx: tx.row("PRAGMA freelist_count")[0])
+    assert before > 0
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        keeper = space.SpaceGuard(path, None)
+        async with asyncio.timeout(database.BUSY_TIMEOUT / 2):
+            await store._writer.call(keeper.reclaim, store._writer.raw)
+        assert not await store.read(lambda tx: tx.row("PRAGMA freelist_count") == (0,))
+        other.execute("ROLLBACK")
+    store.reclaim_interval = 0.0
+    await store.run(lambda _tx: None)
+    assert await store.run(lambda tx: tx.row("PRAGMA freelist_count")) == (0,)
 
 
 async def test_units_run_if_the_size_of_the_wal_cannot_be_read(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failing disk is reported by the transactions."""
 
     def fail(_path: str) -> int:
         raise OSError(errno.EIO, "on purpose")
 
-    async with opened(path) as store:
-        keeper = space.SpaceGuard(path, None)
-        with monkeypatch.context() as patched:
-            patched.setattr(space, "_file_size", fail)
-            await store._writer.call(keeper.reclaim, store._writer.raw)
-        await store.run(write("k"))
+    keeper = space.SpaceGuard(path, None)
+    with monkeypatch.context() as patched:
+        patched.setattr(space, "_file_size", fail)
+        await store._writer.call(keeper.reclaim, store._writer.raw)
+    await store.run(write("k"))
 
 
-async def test_a_slow_query_is_interrupted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_query_is_interrupted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     endless = (
         "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
     )
-    async with opened(path) as store:
-        monkeypatch.setattr(group_commit, "READ_TIME", 0.05)
-        with pytest.raises(StoreError, match="interrupted"):
-            await store.read(lambda tx: tx.row(endless))
-        monkeypatch.setattr(group_commit, "READ_TIME", 60.0)
-        assert await store.read(lambda tx: meta.read_text(tx, meta.EPOCH))
+    monkeypatch.setattr(group_commit, "READ_TIME", 0.05)
+    with pytest.raises(StoreError, match="interrupted"):
+        await store.read(lambda tx: tx.row(endless))
+    monkeypatch.setattr(group_commit, "READ_TIME", 60.0)
+    assert await store.read(lambda tx: meta.read_text(tx, meta.EPOCH))
 
 
-async def test_a_removed_database_accepts_no_messages(path: Path) -> None:
+async def test_a_removed_database_accepts_no_messages(path: Path, store: Store) -> None:
     """A message would be acknowledged, and lost when the process ends."""
     broken: list[StoreBroken] = []
-    async with opened(path) as store:
-        store.on_broken = broken.append
-        os.unlink(path)  # noqa: PTH108 - at once, in a coroutine
-        with pytest.raises(StoreBroken, match="was removed"):
-            await store.run(lambda tx: space.reserve(tx, 1, Limits()))
+    store.on_broken = broken.append
+    os.unlink(path)  # noqa: PTH108 - at once, in a coroutine
+    with pytest.raises(StoreBroken, match="was removed"):
+        await store.run(lambda tx: space.reserve(tx, 1, Limits()))
     assert len(broken) == 1
