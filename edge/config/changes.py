@@ -53,7 +53,6 @@ def assign(current: Config, target: Config) -> None:
 
 
 def _options() -> Iterator[tuple[str, str, bool]]:
-    """Yield the section and the name of each option, and whether it needs a restart."""
     for section, kind in SECTIONS.items():
         for found in msgspec.structs.fields(kind):
             yield section, found.name, found.type.__metadata__[0].extra["restart"]

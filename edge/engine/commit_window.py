@@ -86,11 +86,6 @@ class CommitWindow:
         """
         return self._average_time > SLOW_COMMIT
 
-    @property
-    def serves_one(self) -> bool:
-        """Return whether groups have fewer than `SINGLE` units on average, as with one peer."""
-        return 0 < self._average_units < SINGLE
-
     def wake(self) -> None:
         """End the present `wait` for more units, if there is one."""
         self._filled.set()
@@ -103,7 +98,7 @@ class CommitWindow:
     async def wait(self) -> None:
         """Wait for more units before a commit. On a fast disk and within the write budget, the wait
         is one iteration of the event loop at most."""
-        if not self.serves_one:
+        if not 0 < self._average_units < SINGLE:  # more than one peer, or none yet
             await asyncio.sleep(0.0)
             if self.is_slow:
                 await self._wait_for_peers()
@@ -121,7 +116,6 @@ class CommitWindow:
             await self._wait_until(time.monotonic() + self._average_time * WAIT_SHARE, self._peers)
 
     async def _wait_until(self, moment: float, wanted: float) -> None:
-        """Wait until a moment, until the group is complete, or until `wanted` units wait."""
         self._filled.clear()
         left = moment - time.monotonic()
         if left > 0 and not self._is_full() and self._units() < wanted:

@@ -14,7 +14,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from edge.engine import migration_functions
+import msgspec
+
 from edge.engine.service_time import Now
 from edge.engine.space_rules import WAL_SHARE
 from edge.engine.temporary_tables import TABLES
@@ -50,6 +51,8 @@ INSERT INTO meta (key, value) VALUES ('{key}', {version})
 ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE value = 0;
 """
 """Statement that stores the old schema version, unless an earlier migration is not logged yet."""
+
+_pack: Final = msgspec.msgpack.Encoder().encode
 
 _BROKEN: Final = (
     sqlite3.SQLITE_IOERR,
@@ -386,13 +389,20 @@ def migrate(connection: sqlite3.Connection) -> None:
             f"the database has schema version {version}, and this fieldpost supports up to"
             f" {steps[-1][0]}; install the newer fieldpost again"
         )
-    migration_functions.register(connection)
+    connection.create_function("pack_event", 11, _pack_event, deterministic=True)
     noted = _NOTE_MIGRATED.format(key=MIGRATED, version=version) if version else ""
     for number, sql in steps:
         if number > version:
             connection.executescript(
                 f"BEGIN IMMEDIATE; {sql}; {noted} PRAGMA user_version = {number}; COMMIT;"
             )
+
+
+def _pack_event(*fields: Any) -> bytes:
+    """Return an event of the table `events` as the data of a batch with one event; for migrations,
+    so later versions must not change what it returns."""
+    *others, tags = fields
+    return _pack([(*others, msgspec.json.decode(tags) if tags else None)])
 
 
 def schema_version(tx: Transaction) -> int:

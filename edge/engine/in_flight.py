@@ -126,7 +126,6 @@ def _load(tx: Transaction) -> _Image:
 
 
 def _change(tx: Transaction, image: _Image, row: _Row, generation: int, *, add: bool) -> None:
-    """Change the image at once, and the table later."""
     unwritten: _Unwritten = tx.unwritten(_IMAGE, dict, _write)
     _apply(image, unwritten, row, generation, add)
     tx.on_undo(_apply, image, unwritten, row, generation, not add)

@@ -121,7 +121,6 @@ class SessionLifecycle:
                 hook(tx, stanza)
 
     def _end(self, tx: Transaction, generation: int, reason: str) -> list[tuple[str, int]]:
-        """End a session and return its rows in flight, as (kind, number)."""
         sender = sessions.sender(tx, generation)
         if sender is not None:
             for hook in (*self._before_end, *self._hooks.on_session_end):
@@ -134,7 +133,6 @@ class SessionLifecycle:
     def _run_session_hooks(
         self, tx: Transaction, generation: int, hooks: Iterable[SessionHook]
     ) -> bool:
-        """Run hooks for a session; return false if the session has ended."""
         sender = sessions.sender(tx, generation)
         if sender is None:
             return False

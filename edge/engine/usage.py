@@ -178,7 +178,6 @@ def _count(tx: Transaction, sql: str) -> int:
 
 
 def _fullest(rows: Iterable[tuple[str, int, int]], columns: int) -> list[LimitUsage]:
-    """Return the largest value of each column, and its owner."""
     largest = [LimitUsage(0)] * columns
     for of, *mine in rows:
         for column, value in enumerate(mine):

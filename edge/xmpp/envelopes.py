@@ -301,7 +301,6 @@ def _is_unusual(head: bytes) -> bool:
 
 
 def _has_markup(data: bytes) -> bool:
-    """Return whether there are comments, CDATA sections or processing instructions."""
     return b"<!" in data or b"<?" in data
 
 

@@ -312,7 +312,6 @@ class StreamParser:
         self._rebuild_at = len(header) + REBUILD_BYTES
 
     def _declare(self, prefix: str | None, uri: str | None) -> None:
-        """Record a namespace declaration of the stream's header."""
         self._declarations[prefix] = uri or ""
 
     def _start(self, name: str, attrs: dict[str, str]) -> None:

@@ -46,8 +46,8 @@ class Page(NamedTuple):
         return len(self.ids) == self.total
 
 
-def read(query: Element, most: int = PAGE) -> Request | None:
-    """Return the page request in a query, limited to `most` entries; None if there is none.
+def read(query: Element) -> Request | None:
+    """Return the page request in a query, limited to `PAGE` entries; None if there is none.
 
     Raises:
         StanzaError: `bad-request`: the request is malformed or contradicts itself.
@@ -59,7 +59,7 @@ def read(query: Element, most: int = PAGE) -> Request | None:
     after, before = (found.findtext(clark(RSM, name)) for name in ("after", "before"))
     if sum(given is not None for given in (index, after, before)) > 1:
         raise StanzaError("bad-request", "a page request must not combine after, before and index")
-    return Request(most if size is None else min(size, most), after or None, before, index)
+    return Request(PAGE if size is None else min(size, PAGE), after or None, before, index)
 
 
 def _number(found: Element, name: str) -> int | None:

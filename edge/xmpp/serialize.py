@@ -83,9 +83,9 @@ def tag(
 # Streams (RFC 6120, section 4)
 
 
-def stream_header(domain: str, stream_id: str, lang: str = "en", to: str | None = None) -> bytes:
+def stream_header(domain: str, stream_id: str, to: str | None) -> bytes:
     """Build the gateway's stream header with its XML declaration (RFC 6120, section 4.7)."""
-    attrs = {"from": domain, "id": stream_id, "to": to, "version": "1.0", "xml:lang": lang}
+    attrs = {"from": domain, "id": stream_id, "to": to, "version": "1.0", "xml:lang": "en"}
     return b"<?xml version='1.0'?><stream:stream%b%b%b>" % (
         attribute("xmlns", CLIENT),
         attribute("xmlns:stream", STREAMS),

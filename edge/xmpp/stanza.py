@@ -184,7 +184,7 @@ Item: TypeAlias = StreamOpen | Stanza | StreamClose
 """The items that `StreamParser.feed` returns."""
 
 
-def parse_fragment(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Element:
+def parse_fragment(raw: bytes) -> Element:
     """Parse an element that the parser accepted earlier and that was stored.
 
     Args:
@@ -193,8 +193,8 @@ def parse_fragment(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Element:
     Raises:
         FragmentError: `raw` is too large, not well-formed, or not exactly one element.
     """
-    if len(raw) > max_bytes:
-        raise FragmentError(f"{len(raw)} bytes, at most {max_bytes} are accepted")
+    if len(raw) > MAX_FRAGMENT_BYTES:
+        raise FragmentError(f"{len(raw)} bytes, at most {MAX_FRAGMENT_BYTES} are accepted")
     if len(raw) <= _MAX_SMALL_BYTES:
         tree = _tree_parser().parse(raw)
         if tree is not None:
@@ -209,7 +209,6 @@ def parse_fragment(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Element:
 
 
 def _tree_parser() -> TreeParser:
-    """Return the thread's parser of small elements."""
     parser: TreeParser | None = getattr(_threads, "tree_parser", None)
     if parser is None:
         parser = _threads.tree_parser = TreeParser(CLIENT)

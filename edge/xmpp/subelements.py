@@ -14,7 +14,7 @@ from edge.xmpp.stanza import MAX_FRAGMENT_BYTES, Child, Stanza
 _STREAM = f"<s:stream xmlns='{CLIENT}' xmlns:s='{STREAMS}'>".encode()
 
 
-def parse_element(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Stanza:
+def parse_element(raw: bytes) -> Stanza:
     """Parse an element with its children and grandchildren.
 
     Args:
@@ -23,7 +23,7 @@ def parse_element(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Stanza:
     Raises:
         FragmentError: `raw` is too large, not well-formed, or not exactly one element.
     """
-    parser = StreamParser(max_bytes)
+    parser = StreamParser(MAX_FRAGMENT_BYTES)
     try:
         items = parser.feed(_STREAM + raw)
         whole = not parser.pending

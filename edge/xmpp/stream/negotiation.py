@@ -207,7 +207,6 @@ class Negotiation:
         raise UsageError(f"{event.value} is not allowed in state {before.value}")
 
     def _refuse(self, event: Input) -> list[Action]:
-        """End the stream because the peer sent an item that the state does not allow."""
         if self.state in WAITING:
             return self._fault(
                 StreamError("policy-violation", "wait for the answer to the last request")
@@ -241,7 +240,7 @@ class Negotiation:
 
     def _header(self, to: str | None) -> bytes:
         self._header_sent = True
-        return serialize.stream_header(self.domain, self._stream_id(), to=to)
+        return serialize.stream_header(self.domain, self._stream_id(), to)
 
     def _open(self, header: StreamOpen) -> list[Action]:
         self._opener = stream_header.sender(header)
@@ -445,7 +444,6 @@ class Negotiation:
     # Binding and resumption, inline with SASL2 (XEP-0386)
 
     def _continue_inline(self, wanted: sasl2.Request) -> list[Action]:
-        """Resume if the request asks for that; if not, bind if it asks for that."""
         if isinstance(wanted.resume, StanzaError):
             self._inline = management.failed(wanted.resume.condition)
         elif wanted.resume is not None:
@@ -462,7 +460,6 @@ class Negotiation:
         return [Bind(resource, enable)]
 
     def _succeed_unbound(self) -> list[Action]:
-        """Report success without a resource, and offer binding."""
         self.state = State.UNBOUND
         return [Send(self._success(self._account) + self._binding_features())]
 

@@ -70,7 +70,6 @@ class SaslFailure(WireError):
             raise UsageError(f"unknown SASL failure condition: {condition}")
         super().__init__(f"{condition}: {text}" if text else condition)
         self.condition = condition
-        self.text = text
 
 
 def decode(text: str) -> bytes:

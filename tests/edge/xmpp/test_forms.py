@@ -117,8 +117,7 @@ def test_requested_pages(content: str, ids: list[str], start: int) -> None:
 
 
 def test_the_size_of_a_page_is_limited() -> None:
-    query = tree(f"<query><set xmlns='{RSM}'><max>500</max></set></query>")
-    assert rsm.read(query, most=7) == Request(7)
+    assert read_request("<max>500</max>") == read_request("") == Request(rsm.PAGE)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from edge.xmpp import replies, serialize
 from edge.xmpp.errors import (
     STANZA_CONDITIONS,
     STREAM_CONDITIONS,
-    FragmentError,
     StanzaError,
     StreamError,
     UsageError,
@@ -38,13 +37,13 @@ def test_an_empty_element_is_self_closing() -> None:
 
 
 def test_stream_header() -> None:
-    written = serialize.stream_header("gw.example", "id'1", to="a&b")
+    written = serialize.stream_header("gw.example", "id'1", "a&b")
     item = StreamParser().feed(written)[0]
     assert isinstance(item, StreamOpen)
     assert (item.name, item.namespace) == (clark(STREAMS, "stream"), CLIENT)
     attrs = {"from": "gw.example", "id": "id'1", "to": "a&b", "version": "1.0"}
     assert item.attrs == {**attrs, clark(XML, "lang"): "en"}
-    assert b" to=" not in serialize.stream_header("gw.example", "1", "de")
+    assert b" to=" not in serialize.stream_header("gw.example", "1", None)
 
 
 @pytest.mark.parametrize("condition", sorted(STREAM_CONDITIONS))
@@ -115,12 +114,6 @@ def test_unknown_conditions_are_usage_errors() -> None:
         StanzaError("not-well-formed")
     with pytest.raises(UsageError):
         StanzaError("gone", type="never")
-
-
-def test_the_size_of_a_fragment_is_limited() -> None:
-    assert parse_fragment(b"<a/>", 4).tag == clark(CLIENT, "a")
-    with pytest.raises(FragmentError):
-        parse_fragment(b"<a />", 4)
 
 
 def test_built_stanzas() -> None:

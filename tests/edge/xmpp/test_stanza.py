@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from xml.etree import ElementTree
 
 import pytest
@@ -12,6 +13,7 @@ from edge.xmpp.errors import FragmentError, UsageError
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.sender_address import bare_sender, presence_key
 from edge.xmpp.stanza import (
+    MAX_FRAGMENT_BYTES,
     Stanza,
     parse_fragment,
     stamped,
@@ -209,10 +211,12 @@ def test_only_one_element_is_accepted(raw: bytes) -> None:
         parse_element(raw)
 
 
-def test_the_size_is_limited() -> None:
+@pytest.mark.parametrize("parse", [parse_element, parse_fragment])
+def test_the_size_of_an_element_is_limited(parse: Callable[[bytes], object]) -> None:
+    largest = b"<a>%b</a>" % (b"x" * (MAX_FRAGMENT_BYTES - 7))
+    assert parse(largest) is not None
     with pytest.raises(FragmentError):
-        parse_element(PUBLISH, max_bytes=len(PUBLISH) - 1)
-    assert parse_element(PUBLISH, max_bytes=200).name == "{urn:p}publish"
+        parse(largest.replace(b"x", b"xx", 1))
 
 
 @pytest.mark.parametrize(
