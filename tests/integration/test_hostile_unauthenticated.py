@@ -124,16 +124,6 @@ async def test_slow_senders_under_tls_are_disconnected_in_time(attacked: Attacke
         assert time.monotonic() - started < AUTHENTICATE_S + MARGIN_S
 
 
-async def test_slow_senders_do_not_block_an_honest_device(attacked: AttackedGateway) -> None:
-    async with unharmed(attacked), contextlib.AsyncExitStack() as stack:
-        slow = [
-            await stack.enter_async_context(await attacked.connect()) for _ in range(PER_ADDRESS)
-        ]
-        trickling = [asyncio.create_task(trickle(c, HEADER.encode(), 0.02)) for c in slow]
-        await attacked.assert_serves()
-        await asyncio.gather(*trickling)
-
-
 async def test_aborted_connections_leave_nothing_in_any_state(attacked: AttackedGateway) -> None:
     async with unharmed(attacked):
         for _ in range(5):

@@ -14,9 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.xmpp.errors import STREAM_CONDITIONS, StreamError
-from edge.xmpp.parser import StreamParser
-from edge.xmpp.stanza import Item
+from edge.xmpp.errors import STREAM_CONDITIONS
 from tests.fuzz.front import Front, How
 from tests.fuzz.fuzz_negotiation import ELEMENTS
 from tests.fuzz.oracle import STREAM_ERRORS, STREAMS
@@ -153,13 +151,6 @@ def send_in_pieces(front: Front, data: bytes, size: int) -> None:
         front.receive(data[at : at + size])
 
 
-def parse_step(step: str) -> list[Item]:
-    """Parse a single step."""
-    parser = StreamParser()
-    opened = parser.feed(HEADER)
-    return opened if step in "hpr" else parser.feed(ELEMENTS[step.encode()])
-
-
 def error_condition(front: Front) -> str | None:
     """Return the condition of the stream error, if one was sent; nothing may follow it."""
     errors = [e for e in front.output.elements if e.tag == STREAMS + "error"]
@@ -277,16 +268,3 @@ def test_pipelined_streams_are_refused_or_equivalent(stream: Stream, size: int) 
         assert {"t", "P", "E", "3"} & set(steps), "only data ahead of a restart is refused"
     else:
         assert len(front.routed) == len(send_until_fault(stream).routed)
-
-
-@given(stream=streams())
-def test_everything_is_ignored_after_the_end(stream: Stream) -> None:
-    front = send_until_fault(stream)
-    front.receive(b"<!DOCTYPE x>")
-    assert front.over
-    sent = len(front.output.elements)
-    for step in stream.steps:
-        for item in parse_step(step):
-            assert front.negotiation.receive(item) == []
-    assert front.negotiation.fail(StreamError("reset")) == []
-    assert len(front.output.elements) == sent

@@ -402,20 +402,6 @@ async def test_a_group_behind_ends_when_it_has_much_to_send(
     assert sent == [(0, "abc"), (1, "abc"), (2, "abcd")], "after their commits"
 
 
-async def test_a_group_behind_has_a_maximum_size(
-    names: Names, answers: Answers, store: Store, gate: Gate
-) -> None:
-    store.group_limits = GroupLimits(units=2)
-    store.submit(names.add("a"), answers)
-    await gate.reached()
-    for name in "bcd":
-        store.submit(names.add(name), answers)
-    assert names.runs == [("a", False), ("b", True), ("c", True)]
-    gate.open()
-    await flushed(store)
-    assert answers.committed == ["a", "abc", "abc", "abcd"]
-
-
 async def test_units_that_ran_in_memory_take_room_until_their_commit(
     path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from edge.xmpp.errors import StreamError, UsageError
 from edge.xmpp.namespaces import CLIENT, QOS, STREAMS, XML, clark
 from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import OversizedStanza, Stanza, StreamClose, StreamOpen, parse_fragment
-from tests.helpers.parser_corpus import HEADER, feed_all, splits
+from tests.helpers.parser_corpus import HEADER, feed_all, run, splits
 from tests.helpers.parser_corpus import STREAMS as CORPUS
 
 ROOT = Path(__file__).parents[3]
@@ -63,22 +63,18 @@ def test_splits_make_no_difference_under_the_system_python() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_stream_header() -> None:
-    item = StreamParser().feed(HEADER)[0]
-    assert isinstance(item, StreamOpen)
-    assert item.name == clark(STREAMS, "stream")
-    assert item.attrs == {"to": "gw.example", "version": "1.0", clark(XML, "lang"): "en"}
-    assert item.namespace == CLIENT
-    assert item.prefixed
-
-
-def test_header_without_prefix_or_default_namespace() -> None:
-    item = StreamParser().feed(b"<stream xmlns='http://etherx.jabber.org/streams' a=':'>")[0]
-    assert isinstance(item, StreamOpen)
-    assert (item.namespace, item.prefixed) == (STREAMS, False)
-    bare = StreamParser().feed(b"<stream>")[0]
-    assert isinstance(bare, StreamOpen)
-    assert (bare.name, bare.namespace, bare.prefixed) == ("stream", "", False)
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (HEADER, (clark(STREAMS, "stream"),
+                  {"to": "gw.example", "version": "1.0", clark(XML, "lang"): "en"}, CLIENT, True)),
+        (b"<stream xmlns='http://etherx.jabber.org/streams' a=':'>",
+         (clark(STREAMS, "stream"), {"a": ":"}, STREAMS, False)),
+        (b"<stream>", ("stream", {}, "", False)),
+    ],
+)  # fmt: skip
+def test_stream_headers(header: bytes, expected: tuple[object, ...]) -> None:
+    assert run(header) == [("open", *expected)]
 
 
 def test_the_envelope_is_two_levels_deep() -> None:
@@ -99,11 +95,8 @@ def test_the_envelope_is_two_levels_deep() -> None:
 
 
 def test_text_that_looks_self_closing() -> None:
-    raws = [
-        item.raw
-        for item in new_parser().feed(CORPUS["looks self-closing"])
-        if isinstance(item, Stanza)
-    ]
+    items = new_parser().feed(CORPUS["looks self-closing"])
+    raws = [item.raw for item in items if isinstance(item, Stanza)]
     assert raws == [b"<a>/></a>", b"<b><c>/></c></b>", b"<d><e x='/'>/></e></d>"]
     inner = only(new_parser().feed(b"<d><e x='/'>/></e><f g='>'/></d>"))
     assert [child.raw for child in inner.children] == [b"<e x='/'>/></e>", b"<f g='>'/>"]
@@ -183,10 +176,8 @@ def test_an_error_has_the_items_before_it() -> None:
     for fault in (b"<a></b>", b"<!-- -->", b"text"):
         with pytest.raises(ParseError) as caught:
             new_parser().feed(b"<iq id='1'/><iq id='2'/>" + fault)
-        assert [item.attrs["id"] for item in caught.value.items if isinstance(item, Stanza)] == [
-            "1",
-            "2",
-        ]
+        stanzas = [item for item in caught.value.items if isinstance(item, Stanza)]
+        assert [stanza.attrs["id"] for stanza in stanzas] == ["1", "2"]
 
 
 def test_a_closed_parser_is_freed_without_the_garbage_collector() -> None:
@@ -413,9 +404,8 @@ def test_expat_is_replaced_within_one_feed() -> None:
     stream_parser.set_limit(2 * parser.REBUILD_BYTES)
     one = b"<iq id='%06d'><q xmlns='u'>" + b"x" * 40_000 + b"</q></iq>"
     items = stream_parser.feed(b"".join(one % i for i in range(30)))
-    assert [item.attrs["id"] for item in items if isinstance(item, Stanza)] == [
-        f"{i:06d}" for i in range(30)
-    ]
+    ids = [item.attrs["id"] for item in items if isinstance(item, Stanza)]
+    assert ids == [f"{i:06d}" for i in range(30)]
 
 
 def test_cached_names_are_limited() -> None:

@@ -59,19 +59,6 @@ def test_invalid_bind_requests_are_refused(request_: bytes) -> None:
     assert stream.feed(BIND_REQUEST) == [Bind("fw")]
 
 
-def test_too_many_refused_bind_requests_end_the_stream() -> None:
-    stream = ServerStream().to(State.UNBOUND)
-    for attempt in range(1, negotiation.MAX_BIND_FAILURES + 1):
-        stream.feed(BIND_REQUEST)
-        actions = stream.negotiation.bind_refused(StanzaError("resource-constraint"))
-        assert b"<error type='wait'><resource-constraint " in sent(actions)
-        assert b"id='b'" in sent(actions)
-        if attempt < negotiation.MAX_BIND_FAILURES:
-            assert stream.state is State.UNBOUND
-        else:
-            assert condition(actions) == "policy-violation"
-
-
 @pytest.mark.parametrize(
     ("opener", "allowed"),
     [
@@ -125,15 +112,19 @@ def test_too_many_refused_requests_end_the_stream() -> None:
     stream = ServerStream().to(State.UNBOUND)
     actions: list[Action] = []
     for attempt in range(1, negotiation.MAX_BIND_FAILURES + 1):
-        if attempt % 2:
-            actions = stream.feed(ENABLE)
-        else:
+        if attempt % 3 == 0:
             stream.feed(RESUME)
-            actions = stream.negotiation.not_resumed()
+            actions, refusal = stream.negotiation.not_resumed(), failed("item-not-found")
+        elif attempt % 3 == 1:
+            actions, refusal = stream.feed(ENABLE), failed("unexpected-request")
+        else:
+            stream.feed(BIND_REQUEST)
+            actions = stream.negotiation.bind_refused(StanzaError("resource-constraint"))
+            refusal = b"<iq type='error' id='b'><error type='wait'><resource-constraint "
+        assert sent(actions).startswith(refusal)
         if attempt < negotiation.MAX_BIND_FAILURES:
-            assert types(actions) == [Send]
+            assert (types(actions), stream.state) == ([Send], State.UNBOUND)
     assert condition(actions) == "policy-violation"
-    assert sent(actions).startswith(failed("unexpected-request"))
 
 
 def test_management_elements_go_to_the_session() -> None:
