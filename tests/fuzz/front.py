@@ -274,10 +274,4 @@ def _salted(hash_: str, salt: bytes) -> bytes:
 @cache
 def _keys(mechanism: str) -> Credentials:
     """Return the account's credentials with a constant salt."""
-    hash_ = _HASHES[mechanism]
-    salted = _salted(hash_, b"salt of 16 bytes")
-    stored = hashlib.new(hash_, hmac.digest(salted, b"Client Key", hash_)).digest()
-    server = hmac.digest(salted, b"Server Key", hash_)
-    return credentials.Credentials(
-        mechanism, b"salt of 16 bytes", credentials.ITERATIONS, stored, server
-    )
+    return credentials._keys(PASSWORD, mechanism, b"salt of 16 bytes", credentials.ITERATIONS)

@@ -117,8 +117,7 @@ def test_a_rollback_undoes_counting(gateway: Gateway) -> None:
 
 
 def test_a_topic_is_logged(gateway: Gateway) -> None:
-    gateway.tx(
-        lambda tx: event_counters.count(tx, "share", "made", A, topic="t/#", tags={"share": "s"})
-    )
+    tags = {"share": "s"}
+    gateway.tx(lambda tx: event_counters.count(tx, "share", "made", A, topic="t/#", tags=tags))
     (event,) = log_counters(gateway)
     assert (event.kind, event.topic, event.tags["share"]) == ("share", "t/#", "s")

@@ -184,15 +184,6 @@ def test_a_plan_keeps_all_limits(
         )
 
 
-@given(size=st.integers(0, 120), mine=MESSAGES, others=st.integers(0, 20))
-def test_a_source_below_its_limit_loses_no_message(
-    size: int, mine: list[tuple[int, float]], others: int
-) -> None:
-    messages = held(*mine)
-    wide = held_limits(Usage(9, 10_000), Usage(24, 500))
-    assert decide(size, messages, Usage(others, 0), wide).evict == ()
-
-
 WAITING = WaitingUsage(Usage(16, 1600), Usage(12, 1200), Usage(80, 8000))
 
 
