@@ -317,12 +317,6 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     return _existing(path, _connect_reader)
 
 
-def connect_guard(path: Path) -> sqlite3.Connection:
-    """Open a connection for `space.SpaceGuard`, which uses it only to hold the write lock. It never
-    waits for other processes."""
-    return sqlite3.connect(path, timeout=0, isolation_level=None)
-
-
 def _existing(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sqlite3.Connection:
     """Open a database that `create` made; refuse an empty file, which `migrate` would fill."""
     if not path.exists():

@@ -11,16 +11,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from edge.config.options import Flash
 from edge.engine import commit_delay
 from edge.engine.database import PAGE_BYTES
 from edge.engine.flash_wear import WriteCounts
 from edge.engine.group_commit import Store
-
-_WRITTEN: Final = "write_bytes"
-_GIVEN: Final = "wchar"
 
 
 class KernelCounters(NamedTuple):
@@ -40,7 +37,7 @@ def kernel_counters(path: Path = Path("/proc/self/io")) -> KernelCounters:
     with suppress(OSError, ValueError):
         lines = path.read_text("ascii").splitlines()
         counts = {name: int(value) for name, value in (line.split(":") for line in lines)}
-        return KernelCounters(counts.get(_WRITTEN, 0), counts.get(_GIVEN, 0))
+        return KernelCounters(counts.get("write_bytes", 0), counts.get("wchar", 0))
     return KernelCounters(0, 0)
 
 

@@ -22,7 +22,6 @@ COPIED_PAGES: Final = 1024
 """Pages that are copied in one step: 4 MiB."""
 
 _BEGIN_READING: Final = "SELECT count(*) FROM meta"
-_CHECK: Final = "PRAGMA quick_check(1)"
 
 
 def copy(source: Path, target: Path, now: Now, mark: Callable[[Transaction], T]) -> T:
@@ -54,10 +53,10 @@ def check(path: Path, now: Now, inspect: Callable[[Transaction], T], name: Path 
     """
     with closing(database.connect(path)) as connection:
         try:
-            (found,) = connection.execute(_CHECK).fetchone()
+            damage = database.integrity_errors(connection, 1, deep=False)
         except sqlite3.Error as error:
             raise database.translate(error) from error
-        if found != "ok":
-            raise SetupError(f"{name or path} is damaged: {found}")
+        if damage:
+            raise SetupError(f"{name or path} is damaged: {damage[0]}")
         with database.transaction(connection, now) as tx:
             return inspect(tx)

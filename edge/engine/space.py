@@ -16,7 +16,7 @@ from typing import Final, cast
 
 from edge.config.limits import Limits
 from edge.engine import database, space_rules
-from edge.engine.database import PAGE_BYTES, Transaction, connect_guard
+from edge.engine.database import PAGE_BYTES, Transaction
 from edge.engine.quota import ExceededLimit
 from edge.engine.space_rules import WAL_SHARE, SpaceLimits, SpaceUsage
 from edge.errors import StoreBroken, StoreFull
@@ -59,7 +59,9 @@ def reserve(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
             tx.cache[_LIMITS] = limits
             room = space_rules.free_room(measure(tx), _space_limits(limits))
     if size > room:
-        return _exceeded_beside_reserved(tx, size, room, limits)
+        usage, bounds = measure(tx), _space_limits(limits)
+        reserved = space_rules.free_room(usage, bounds) - room
+        return space_rules.exceeded_limit(size + reserved, usage, bounds)
     tx.memo[_ROOM] = room - size
     return None
 
@@ -78,14 +80,6 @@ def exceeded_limit(tx: Transaction, size: int, limits: Limits) -> ExceededLimit 
 
 def _space_limits(limits: Limits) -> SpaceLimits:
     return SpaceLimits(limits.database_bytes, limits.database_reserve, limits.wal_bytes)
-
-
-def _exceeded_beside_reserved(
-    tx: Transaction, size: int, room: int, limits: Limits
-) -> ExceededLimit | None:
-    usage, bounds = measure(tx), _space_limits(limits)
-    reserved = space_rules.free_room(usage, bounds) - room
-    return space_rules.exceeded_limit(size + reserved, usage, bounds)
 
 
 def set_max_bytes(tx: Transaction, max_bytes: int) -> None:
@@ -153,7 +147,7 @@ class SpaceGuard:
         read, or change temporary tables, still run.
         """
         if self._is_wal_full(connection):
-            self._guard = connect_guard(self._path)
+            self._guard = sqlite3.connect(self._path, timeout=0, isolation_level=None)
             self._guard.execute("BEGIN IMMEDIATE")
             connection.execute("BEGIN")
             return

@@ -49,10 +49,7 @@ parsing time."""
 _STREAM = clark(STREAMS, "stream")
 _LESS = ord("<")
 _BLANK = re.compile(rb"[ \t\r\n]+")
-_ERRORS = {
-    expat.errors.codes[expat.errors.XML_ERROR_UNDEFINED_ENTITY]: "restricted-xml",
-}
-
+_UNDEFINED_ENTITY = expat.errors.codes[expat.errors.XML_ERROR_UNDEFINED_ENTITY]
 
 _NO_EXPAT = expat.ParserCreate()
 """Placeholder for the expat parser of a `StreamParser` that has freed its own."""
@@ -213,7 +210,8 @@ class StreamParser:
             self._consume()
         except expat.ExpatError as error:
             self.close()
-            condition = _ERRORS.get(error.code, "not-well-formed")
+            undefined = error.code == _UNDEFINED_ENTITY
+            condition = "restricted-xml" if undefined else "not-well-formed"
             raise ParseError(condition, expat.ErrorString(error.code), items) from error
         except StreamError as error:
             self.close()

@@ -7,16 +7,11 @@ not normalised, so use these only to group stanzas by sender.
 from __future__ import annotations
 
 import re
-from typing import Final
 
 from edge.xmpp.stanza import TAG
 
 _STAMPED = re.compile(rb"<[a-z]+ from='([^'/]*)")
 _ATTRIBUTE = re.compile(rb"""\s([^\s=]+)\s*=\s*(?:'([^']*)'|"([^"]*)")""")
-
-
-_AVAILABILITY: Final = (b"", b"unavailable")
-"""The presence types that state whether the sender is available."""
 
 
 def bare_sender(stanza: bytes) -> bytes:
@@ -35,7 +30,7 @@ def presence_key(presence: bytes) -> bytes:
     """
     found = _attributes(presence)
     type_ = found.get(b"type", b"")
-    return found.get(b"from", b"") + (b"" if type_ in _AVAILABILITY else b" " + type_)
+    return found.get(b"from", b"") + (b"" if type_ in (b"", b"unavailable") else b" " + type_)
 
 
 def _attributes(stanza: bytes) -> dict[bytes, bytes]:

@@ -16,9 +16,6 @@ from edge.xmpp.stream import sasl
 from edge.xmpp.stream.actions import FindCertificateOwner, FindCredentials, VerifyPassword
 from edge.xmpp.stream.states import State
 
-KNOWN: Final = frozenset({sasl.EXTERNAL, *sasl.SCRAM, sasl.PLAIN})
-"""All implemented mechanisms; `offered` lists those of a stream."""
-
 
 class Profile(NamedTuple):
     """A SASL profile: its namespace, and the states that await a first message or a proof."""
@@ -91,7 +88,7 @@ class SaslAttempt:
         """
         if self._mechanism in mechanisms:
             return
-        needs_tls = self._mechanism in KNOWN - {sasl.EXTERNAL} and sasl.PLAIN not in mechanisms
+        needs_tls = self._mechanism in (*sasl.SCRAM, sasl.PLAIN) and sasl.PLAIN not in mechanisms
         raise sasl.SaslFailure("encryption-required" if needs_tls else "invalid-mechanism")
 
     def receive_first(self, message: bytes) -> FindCredentials | FindCertificateOwner:
