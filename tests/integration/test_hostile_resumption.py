@@ -2,15 +2,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from xml.etree.ElementTree import Element
 
 import pytest
 
 from tests.helpers.gateway import PASSWORD, Gateway
 from tests.helpers.hostile import HONEST, AttackedGateway, unharmed
-from tests.helpers.xmpp import Client
+from tests.helpers.xmpp import SM, Client
 
-SM = "urn:xmpp:sm:3"
 STANZAS = 16
 """The configured limit of unacknowledged stanzas."""
 
@@ -28,17 +26,6 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedGatew
         assert process.terminate() == 0
 
 
-async def log_in_resumable(
-    attacked: AttackedGateway, name: str, resource: str = "fw"
-) -> tuple[Client, str]:
-    """Log in with a resumable session; return the client and the session's id."""
-    client = await attacked.log_in(name, resource)
-    client.send(f"<enable xmlns='{SM}' resume='true'/>")
-    enabled = await client.element()
-    assert enabled.tag == f"{{{SM}}}enabled"
-    return client, enabled.attrib["id"]
-
-
 async def authenticate(attacked: AttackedGateway, name: str) -> Client:
     """Authenticate without binding."""
     client = await attacked.open_tls_stream()
@@ -46,18 +33,14 @@ async def authenticate(attacked: AttackedGateway, name: str) -> Client:
     return client
 
 
-async def resume(client: Client, previd: str, h: str = "0") -> Element:
-    client.send(f"<resume xmlns='{SM}' previd='{previd}' h='{h}'/>")
-    return await client.element()
-
-
 async def test_another_accounts_session_cannot_be_resumed(attacked: AttackedGateway) -> None:
     async with unharmed(attacked):
-        victim, token = await log_in_resumable(attacked, "victim")
+        victim = await attacked.log_in("victim")
+        token = await victim.enable()
         victim.writer.transport.abort()
         async with await authenticate(attacked, "evil") as evil:
-            failed = await resume(evil, token)
-            assert failed.tag == f"{{{SM}}}failed"
+            failed = await evil.resume(token, 0)
+            assert failed.tag == f"{SM}failed"
             assert failed[0].tag.endswith("}item-not-found")
             assert "h" not in failed.attrib, "the count is not revealed to another account"
         plain = base64.b64encode(f"\0evil\0{PASSWORD}".encode()).decode()
@@ -65,22 +48,23 @@ async def test_another_accounts_session_cannot_be_resumed(attacked: AttackedGate
             evil.send(
                 "<authenticate xmlns='urn:xmpp:sasl:2' mechanism='PLAIN'>"
                 f"<initial-response>{plain}</initial-response>"
-                f"<resume xmlns='{SM}' previd='{token}' h='0'/></authenticate>"
+                f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='0'/></authenticate>"
             )
             success = await evil.element()
-            assert success.find(f"{{{SM}}}resumed") is None
-            assert success.find(f"{{{SM}}}failed") is not None
+            assert success.find(f"{SM}resumed") is None
+            assert success.find(f"{SM}failed") is not None
         async with await authenticate(attacked, "victim") as again:
-            assert (await resume(again, token)).tag == f"{{{SM}}}resumed"
+            assert (await again.resume(token, 0)).tag == f"{SM}resumed"
 
 
 async def test_a_flood_of_requests_for_acknowledgement_is_answered(
     attacked: AttackedGateway,
 ) -> None:
     async with unharmed(attacked):
-        evil, _token = await log_in_resumable(attacked, "evil")
+        evil = await attacked.log_in("evil")
+        await evil.enable()
         for _ in range(20):
-            evil.send(f"<r xmlns='{SM}'/>" * 1000)
+            evil.send(f"<r xmlns='{SM[1:-1]}'/>" * 1000)
             for _ in range(1000):
                 assert (await evil.element()).get("h") == "0"
         evil.writer.transport.abort()

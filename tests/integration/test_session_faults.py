@@ -12,21 +12,13 @@ from edge.errors import StoreBusy
 from edge.ops import devices
 from edge.server import listener, session_teardown
 from edge.server.refusal_counters import Refusal
+from firmware_sim.attackers.stanzas import PING, assured
 from tests.helpers.gateway import PASSWORD
 from tests.helpers.in_process import in_process
 from tests.helpers.xmpp import CLIENT, SM, WAIT_S, Client, condition
 
-PING = "<ping xmlns='urn:xmpp:ping'/>"
 SHORT = 0.05
 """Seconds that the database waits for another process, if a test needs it to give up."""
-
-
-def assured_iq(number: int) -> str:
-    """Return a stanza whose unit of work writes a row."""
-    return (
-        f"<iq type='set' id='p{number}' to='gw.example'><assured xmlns='urn:xmpp:qos'"
-        f" msgId='m{number}'><message xmlns='jabber:client'/></assured></iq>"
-    )
 
 
 def chat_message(number: int, to: str) -> str:
@@ -50,7 +42,7 @@ async def test_store_errors_are_answered_and_counted(
             await other.element()
             await client.enable()
             with front.locked():
-                client.send(assured_iq(1))
+                client.send(assured(1, to="gw.example"))
                 answer = await client.stanza()
                 assert condition(answer) == "resource-constraint"
                 result = await other.authenticate("SCRAM-SHA-256", "cam1", PASSWORD)
@@ -59,7 +51,7 @@ async def test_store_errors_are_answered_and_counted(
                 answer = await waiting.iq("set", request, to=None)
                 assert condition(answer) == "resource-constraint"
             assert await client.handled() == 1
-            client.send(assured_iq(1))
+            client.send(assured(1, to="gw.example"))
             assert (await client.stanza()).get("type") == "result"
             assert await waiting.bind("late") == "cam1@gw.example/late"
             assert front.refusals.take_sources()[Refusal("cam1@gw.example", "database_busy")] == 1
@@ -80,7 +72,7 @@ async def test_a_session_is_removed_when_the_store_recovers(
             with front.locked():
                 leaving.send("</stream:stream>")
                 assert await leaving.closed() is None
-                sender.send(assured_iq(1))
+                sender.send(assured(1, to="gw.example"))
                 assert condition(await sender.element()) == "resource-constraint"
             assert await next_message(other) == "c1"
 
@@ -101,7 +93,7 @@ async def test_undelivered_stanzas_are_counted_if_they_cannot_be_stored(
                 leaving.send("</stream:stream>")
                 assert await leaving.closed() is None
                 while not (counts := front.refusals.take())["returned"]:
-                    sender.send(assured_iq(1))
+                    sender.send(assured(1, to="gw.example"))
                     assert condition(await sender.element()) == "resource-constraint"
                 assert counts["returned"] == 1
 
@@ -116,7 +108,7 @@ async def test_resumption_waits_for_stanzas_in_flight_and_the_last_request_wins(
         async with old, first, second:
             with front.locked():
                 for number in range(5):
-                    old.send(assured_iq(number))
+                    old.send(assured(number, to="gw.example"))
                 await old.writer.drain()
                 old.send("<message type='error' to='gw.example'/>")
                 old.send(f"<r xmlns='{SM[1:-1]}'/>")
@@ -128,11 +120,11 @@ async def test_resumption_waits_for_stanzas_in_flight_and_the_last_request_wins(
             assert answer.tag == f"{SM}resumed"
             handled = int(answer.attrib["h"])
             answers = [await second.stanza() for _ in range(min(handled, 5))]
-            assert [a.get("id") for a in answers] == [f"p{n}" for n in range(min(handled, 5))]
+            assert [a.get("id") for a in answers] == [str(n) for n in range(min(handled, 5))]
             assert {a.get("type") for a in answers} <= {"result"}
             for number in range(handled, 5):
-                second.send(assured_iq(number))
-                assert (await second.stanza()).get("id") == f"p{number}"
+                second.send(assured(number, to="gw.example"))
+                assert (await second.stanza()).get("id") == str(number)
 
 
 async def test_a_session_survives_the_loss_of_its_second_connection(tmp_path: Path) -> None:
