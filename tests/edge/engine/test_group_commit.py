@@ -119,16 +119,12 @@ async def test_a_group_has_a_maximum_size(path: Path, store: Store) -> None:
 async def test_a_group_ends_when_it_has_much_to_send(
     path: Path, store: Store, failing: bool
 ) -> None:
-    answers = Answers(path, 6)
     handed: list[int] = []
-
     store.group_limits = GroupLimits(send_bytes=2 * (10 + SEND_COST))
     store.on_sends = lambda sends: handed.extend(send.generation for send in sends)
     before = store.commits
-    store.submit(fail if failing else sending(5), answers)
-    for number in range(5):
-        store.submit(sending(number), answers)
-    await answers.all.wait()
+    units = [fail if failing else sending(5), *map(sending, range(5))]
+    answers = await submit(store, path, units)
     assert answers.outcomes[1:] == list(range(5))
     if failing:  # all of the first group that has room are run again, one by one
         assert isinstance(answers.outcomes[0], StoreError)
@@ -181,7 +177,7 @@ async def test_units_that_a_failing_group_has_no_room_for_run_later(
 async def test_a_group_that_is_run_again_waits_once_for_another_process(
     path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers, begins = Answers(path, 3), 0
+    begins = 0
 
     def begin(_connection: sqlite3.Connection) -> None:
         nonlocal begins
@@ -194,9 +190,7 @@ async def test_a_group_that_is_run_again_waits_once_for_another_process(
         monkeypatch.setattr(store._guard, "begin", begin)
         raise ZeroDivisionError("on purpose")
 
-    for unit in (fail_once, write("a"), write("b")):
-        store.submit(unit, answers)
-    await asyncio.wait_for(answers.all.wait(), 30)
+    answers = await submit(store, path, [fail_once, write("a"), write("b")])
     monkeypatch.undo()
     assert [type(outcome) for outcome in answers.outcomes] == [StoreBusy] * 3
     assert begins == 1
@@ -389,7 +383,7 @@ async def test_closing_does_not_wait_for_the_interval(path: Path) -> None:
 @pytest.mark.parametrize("place", [0, 3, 6])
 async def test_only_the_failing_unit_gets_the_error(path: Path, store: Store, place: int) -> None:
     names = [f"k{number}" for number in range(6)]
-    units: list[Unit] = [write(name) for name in names]
+    units: list[Unit] = [*map(write, names)]
     units.insert(place, fail)
     answers = await submit(store, path, units)
     assert store.commits == 6, "each of the others on its own"
