@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from xml.etree import ElementTree
 
 from edge.xmpp.namespaces import CLIENT, QOS_ALL, clark
 from edge.xmpp.stanza import parse_fragment
@@ -16,8 +17,6 @@ def as_client_stanza(body: bytes) -> bytes:
     A message that inherits the QoS namespace of the request around it is treated as if it were in
     the namespace of clients.
     """
-    from xml.etree import ElementTree  # imported late: only rare paths build trees
-
     tree = parse_fragment(body)
     if tree.tag == clark(CLIENT, "message") and body.startswith(_START):
         return body
