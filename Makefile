@@ -52,8 +52,7 @@ OTHER_INTEGRATION := $(wildcard tests/integration/test_[r-z]*.py)
 # Tests of the modules that mypyc compiles, and some of the whole gateway: the exchange with crashes and lost
 # connections, and processes that stop and resume.
 COMPILED_TESTS ?= \
-  $(addprefix tests/edge/xmpp/test_,envelopes.py parser.py hostile_xml.py \
-    serialize.py stanza.py tree_parser.py) \
+  $(addprefix tests/edge/xmpp/test_,envelopes.py parser.py hostile_xml.py serialize.py stanza.py tree_parser.py) \
   $(addprefix tests/edge/engine/test_,access.py commit_pipeline.py events.py group_commit.py quota.py \
     refusal_events.py router.py session_lifecycle.py) \
   tests/edge/features/custody \
