@@ -7,7 +7,7 @@ than a stanza is kept. The tests here check which stream error a fault leads to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pytest
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from edge.xmpp.errors import STREAM_CONDITIONS
 from tests.fuzz.front import Front, How
-from tests.fuzz.fuzz_negotiation import ELEMENTS
+from tests.fuzz.fuzz_negotiation import DIGITS, ELEMENTS, play
 from tests.fuzz.oracle import STREAM_ERRORS, STREAMS
 from tests.helpers.parser_corpus import HEADER
 
@@ -123,22 +123,16 @@ def streams(draw: st.DrawFn, *, opened: bool = True) -> Stream:
     return Stream(how, tuple(steps), draw(st.sampled_from(places)))
 
 
+def send_steps(how: How, steps: Iterable[str]) -> Front:
+    """Send elements of `fuzz_negotiation` one by one."""
+    return play(DIGITS[how : how + 1] + b"".join(b"%%%b|" % step.encode() for step in steps))
+
+
 def send_until_fault(stream: Stream) -> Front:
     """Send a stream up to its fault."""
-    front = Front(stream.how)
-    for step in stream.steps[: stream.at]:
-        send(front, step)
+    front = send_steps(stream.how, stream.steps[: stream.at])
     assert not front.over
     return front
-
-
-def send(front: Front, step: str) -> None:
-    if step in ("p", "r"):
-        namespace = "urn:ietf:params:xml:ns:xmpp-sasl" if step == "p" else "urn:xmpp:sasl:2"
-        response = f"<response xmlns='{namespace}'>{front.proof().decode()}</response>"
-        front.receive(response.encode())
-    else:
-        front.receive(ELEMENTS[step.encode()])
 
 
 def to_bytes(data: str | bytes) -> bytes:
@@ -248,10 +242,7 @@ def test_a_missing_step_prevents_progress(stream: Stream, left_out: int) -> None
     steps = stream.steps
     needed = [at for at, step in enumerate(steps) if step in "htaprPE13bB"]
     missing = needed[left_out % len(needed)]
-    front = Front(stream.how)
-    for at, step in enumerate(steps):
-        if at != missing and not front.over:
-            send(front, step)
+    front = send_steps(stream.how, steps[:missing] + steps[missing + 1 :])
     assert not front.routed
     assert error_condition(front) is not None or not front.over
 
