@@ -42,6 +42,7 @@ def test_bare_and_full() -> None:
 
 def test_local_parts_and_resources() -> None:
     assert jid.prepare_local("Pump1") == "pump1"
+    assert jid.prepare_local("\uff30um\u00adp\u0440") == "pump\u0440"
     for text in ("", "a@b", "a/b", "a b", "a@localhost/x", "@", "\ud800", "\u00e4/x",
                  "\u03f9dmin", "a\uff20b", "a\uff0fb", "a\u2100", "\uff20",
                  "a\uff0flocalhost"):  # fmt: skip
