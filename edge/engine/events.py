@@ -131,7 +131,6 @@ class _Lane:
         self.urgent: int | None = None
 
     def write(self, tx: Transaction) -> None:
-        """Write the events that have no row yet as one row."""
         found, urgent, now = self.unwritten, self.urgent, tx.now
         if found:
             self.unwritten, self.urgent = [], None

@@ -104,7 +104,6 @@ class _Unit:
         self.sends: Sequence[Send] = NOTHING
 
     def fail(self, error: StoreError) -> None:
-        """Record the error of a unit that was undone."""
         self.outcome = error
         self.sends = NOTHING
 
@@ -131,7 +130,6 @@ class _Group:
         self.sent = 0
 
     def is_full(self) -> bool:
-        """Return whether no further unit may join."""
         units, size, send_bytes = self.limits
         return len(self.units) >= units or self.size >= size or self.sent >= send_bytes
 
@@ -141,7 +139,6 @@ class _Group:
         return any(unit.heavy for unit in self.units[self.done :])
 
     def add(self, unit: _Unit) -> None:
-        """Add a unit to the group; this does not run it."""
         self.units.append(unit)
         self.size += unit.size
 
@@ -169,7 +166,6 @@ class _Group:
         self.leave_from(self.done)
 
     def leave_from(self, done: int) -> None:
-        """Leave the units after the first `done` to a later group."""
         self.left[:0] = self.units[done:]
         del self.units[done:]
 

@@ -40,7 +40,6 @@ class _Image:
         self.sessions: dict[int, set[_Row]] = {}
 
     def add(self, row: _Row, generation: int) -> None:
-        """Record in the image that a row is in flight to a session."""
         self.rows[row] = (*self.rows.get(row, ()), generation)
         of_session = self.sessions.get(generation)
         if of_session is None:
@@ -49,7 +48,6 @@ class _Image:
             of_session.add(row)
 
     def remove(self, row: _Row, generation: int) -> None:
-        """Record in the image that a row is no longer in flight to a session."""
         left = tuple(other for other in self.rows.pop(row) if other != generation)
         if left:
             self.rows[row] = left
