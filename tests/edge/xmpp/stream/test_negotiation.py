@@ -126,6 +126,25 @@ def expected_condition(state: State, event: Input) -> str:
     return "unsupported-stanza-type" if event is Input.OTHER else "policy-violation"
 
 
+@pytest.mark.parametrize(
+    ("state", "data", "expected"),
+    [
+        (State.CLEAR, b"<presence/>", "not-authorized"),
+        (State.SECURE, b"<message to='gw.example'/>", "not-authorized"),
+        (State.SECURE, BIND_REQUEST, "not-authorized"),
+        (State.SECURE, ENABLE, "not-authorized"),
+        (State.UNBOUND, b"<presence/>", "not-authorized"),
+        (State.UNBOUND, STARTTLS, "policy-violation"),
+        (State.UNBOUND, PLAIN, "policy-violation"),
+        (State.BINDING, b"<presence/>", "policy-violation"),
+        (State.BOUND, PLAIN, "policy-violation"),
+    ],
+)
+def test_unexpected_elements_end_the_stream(state: State, data: bytes, expected: str) -> None:
+    """The test above takes the table for granted; these must never be in it."""
+    assert condition(ServerStream().to(state).feed(data)) == expected
+
+
 def test_the_state_table_is_complete() -> None:
     assert {transition.rule for transition in TRANSITIONS.values()} == set(Rule)
     assert set(negotiation._RULES) == set(Rule)
