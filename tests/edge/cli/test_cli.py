@@ -1,5 +1,3 @@
-"""The `fieldpost` command: errors, usage, events. `run` is tested as a process."""
-
 from __future__ import annotations
 
 import json
@@ -12,40 +10,44 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from edge import __version__
 from edge.__main__ import run_options
 from edge.build_kind import build_kind
 from edge.cli.commands import main
 from edge.engine import database, events, meta
+from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.features.eventlog.store import segments
-from edge.ops.transactions import changing
+from tests.helpers.folder import change, fieldpost
 from tests.helpers.store import digest_of
-
-
-def call(*args: object, text: str | None = None, env: dict[str, str] | None = None) -> Result:
-    return CliRunner().invoke(main, [str(arg) for arg in args], input=text, env=env)
 
 
 def write(folder: Path) -> str:
     """Write three events; return the epoch."""
-
     full = NewEvent(
         *("reading", "pump1@gw.example/fw", None, "temperature", 21.5, "°C"),
         *("Warning", "hot", 2, 17, {"node": "n"}),
     )
-    with changing(folder) as tx:
+    purged = NewEvent("queue", topic="work", name="purged", value=8.0, unit="items")
+
+    def unit(tx: Transaction) -> str:
         events.append(tx, events.READINGS, full)
-        events.append(tx, events.SYSTEM, NewEvent("system", name="start"))
-        event = NewEvent("queue", topic="work", name="purged", value=8.0, unit="items")
-        events.append(tx, events.SYSTEM, event)
+        for event in (NewEvent("system", name="start"), purged):
+            events.append(tx, events.SYSTEM, event)
         return meta.read_text(tx, meta.EPOCH)
+
+    return change(folder, unit)
+
+
+def log(folder: Path, event: NewEvent) -> None:
+    change(folder, lambda tx: events.append(tx, events.LOGS, event))
 
 
 def test_version() -> None:
-    assert call("--version").output == f"fieldpost, version {__version__} ({build_kind()})\n"
+    shown = CliRunner().invoke(main, ["--version"]).output
+    assert shown == f"fieldpost, version {__version__} ({build_kind()})\n"
 
 
 def test_command_imports_no_other_command() -> None:
@@ -59,7 +61,7 @@ def test_command_imports_no_other_command() -> None:
 
 
 def test_init_prints_the_next_step(tmp_path: Path) -> None:
-    result = call("init", "--dir", tmp_path / "gw", "--domain", "gw.example")
+    result = fieldpost(tmp_path / "gw", "init", "--domain", "gw.example")
     assert result.exit_code == 0
     assert result.output.startswith(f"created gw.example in {tmp_path / 'gw'}; next: ")
 
@@ -91,18 +93,14 @@ def test_errors_are_one_line_and_status_1(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "backup").write_text("not a backup")
     leaf = command_of(*command)
-    needed: dict[tuple[str, ...], tuple[str, ...]] = {
-        ("init",): ("--domain", "GW"),
-        ("send",): ("--to", "pump1"),
-    }
-    extra = needed.get(command, ())
-    extra += ("--yes",) if any(each.name == "yes" for each in leaf.params) else ()
+    extra = {"init": ["--domain", "GW"], "send": ["--to", "pump1"]}.get(command[0], [])
+    extra += ["--yes"] * any(each.name == "yes" for each in leaf.params)
     arguments = [
         {"switch": "on", "file": "backup"}.get(each.name or "", "1")
         for each in leaf.params
         if isinstance(each, click.Argument)
     ]
-    result = call(*command, *arguments, *extra, "--dir", tmp_path / "nowhere")
+    result = fieldpost(tmp_path / "nowhere", *command, *arguments, *extra)
     if command == ("doctor",):
         assert (result.exit_code, result.output.startswith("wrong  configuration")) == (1, True)
     else:
@@ -111,16 +109,14 @@ def test_errors_are_one_line_and_status_1(
 
 
 def test_wrong_usage_has_status_2(folder: Path) -> None:
-    for words in (("init",), ("device", "add")):
-        assert call(*words, "--dir", folder).exit_code == 2
-    assert call("nothing").exit_code == 2
+    for words in (("init",), ("device", "add"), ("nothing",)):
+        assert fieldpost(folder, *words).exit_code == 2
 
 
 def test_events_as_json(folder: Path) -> None:
     epoch = write(folder)
-    reading, system, _ = map(
-        json.loads, call("events", "--dir", folder, "--json").output.splitlines()
-    )
+    lines = fieldpost(folder, "events", "--json").output.splitlines()
+    reading, system, _ = map(json.loads, lines)
     assert (reading.pop("time") > 1_700_000_000_000, system.pop("time") > 0) == (True, True)
     assert reading == {
         "epoch": epoch,
@@ -139,15 +135,13 @@ def test_events_as_json(folder: Path) -> None:
         "latency_ms": 17,
         "tags": {"node": "n"},
     }
-    assert (system["lane"], system["seq"], system["name"], system["tags"]) == (
-        *("system", 1, "start"),
-        {},
-    )
+    found = (system["lane"], system["seq"], system["name"], system["tags"])
+    assert found == ("system", 1, "start", {})
 
 
 def test_events_as_text(folder: Path) -> None:
     write(folder)
-    reading, system, queue = call("events", "--dir", folder).output.splitlines()
+    reading, system, queue = fieldpost(folder, "events").output.splitlines()
     stamp, rest = reading.split("  ", 1)
     assert len(stamp) == len("2026-07-01T12:00:00.000Z?")
     assert stamp.endswith("Z?"), "the clock is not known to be synchronised"
@@ -161,24 +155,18 @@ FORGED = "hot\n2026-07-01T12:00:00.000Z  system/1  system  stop\r\x1b[2J\u2028\u
 
 
 def test_device_cannot_forge_a_line(folder: Path) -> None:
-    with changing(folder) as tx:
-        tags = {"a\nb": "c\nd"}
-        event = NewEvent(
-            "log", "p@gw.example/\n", None, "n\n", None, None, None, FORGED, 2, 1, tags
-        )
-        events.append(tx, events.LOGS, event)
-    (line,) = call("events", "--dir", folder).output.removesuffix("\n").split("\n")
+    tags = {"a\nb": "c\nd"}
+    log(folder, NewEvent("log", "p@gw.example/\n", name="n\n", text=FORGED, qos=2, tags=tags))
+    (line,) = fieldpost(folder, "events").output.removesuffix("\n").split("\n")
     assert line.isprintable()
     assert line.endswith(r"stop\r\x1b[2J\u2028\u202e\x85  a\nb=c\nd")
-    (as_json,) = call("events", "--dir", folder, "--json").output.splitlines()
+    (as_json,) = fieldpost(folder, "events", "--json").output.splitlines()
     assert as_json.isascii()
     assert json.loads(as_json)["text"] == FORGED
 
 
 def test_characters_outside_the_encoding_are_escaped(folder: Path) -> None:
-    with changing(folder) as tx:
-        event = NewEvent("log", name="温度", text="21 °C")
-        events.append(tx, events.LOGS, event)
+    log(folder, NewEvent("log", name="温度", text="21 °C"))
     runner = CliRunner(charset="latin-1")
     shown = runner.invoke(main, ["events", "--dir", str(folder)])
     assert shown.exit_code == 0
@@ -189,7 +177,7 @@ def test_characters_outside_the_encoding_are_escaped(folder: Path) -> None:
 
 def test_invalid_database_is_reported(folder: Path) -> None:
     (folder / database.FILE_NAME).write_bytes(b"no database" * 1000)
-    result = call("events", "--dir", folder)
+    result = fieldpost(folder, "events")
     assert result.exit_code == 1
     assert result.output.startswith("Error: the database: ")
     assert result.output.count("\n") == 1
@@ -200,19 +188,21 @@ def test_damaged_segment_is_reported(folder: Path) -> None:
     sealed = segments.NewSegment(
         *(epoch, events.READINGS, 1, 1, digest_of("x"), b"no segment", bytes(32)), ()
     )
-    with changing(folder) as tx:
-        assert segments.seal(tx, sealed)
-    result = call("events", "--dir", folder)
+    assert change(folder, lambda tx: segments.seal(tx, sealed))
+    result = fieldpost(folder, "events")
     assert result.exit_code == 1
     assert result.output.startswith("Error: a segment in the database is damaged: ")
 
 
+def forget(folder: Path, key: str) -> None:
+    with closing(database.connect(folder / database.FILE_NAME)) as connection, connection:
+        connection.execute("DELETE FROM meta WHERE key = ?", (key,))
+
+
 @pytest.mark.parametrize("command", ["status", "events", "doctor"])
 def test_lost_epoch_is_reported(folder: Path, command: str) -> None:
-    with closing(database.connect(folder / database.FILE_NAME)) as connection, connection:
-        connection.execute("DELETE FROM meta WHERE key = ?", (meta.EPOCH,))
-    result = call(command, "--dir", folder)
-    assert isinstance(result.exception, SystemExit)
+    forget(folder, meta.EPOCH)
+    result = fieldpost(folder, command)
     assert result.exit_code == 1
     assert "the database is damaged: its table `meta` has no row `epoch`" in result.output
 
@@ -220,15 +210,13 @@ def test_lost_epoch_is_reported(folder: Path, command: str) -> None:
 @pytest.mark.parametrize("key", [meta.EPOCH, meta.DECOY])
 def test_gateway_does_not_start_without_a_row_of_meta(tmp_path: Path, key: str) -> None:
     folder = tmp_path / "gw"
-    call("init", "--dir", folder, "--domain", "gw.example", "--listen", "127.0.0.1:0")
-    with closing(database.connect(folder / database.FILE_NAME)) as connection, connection:
-        connection.execute("DELETE FROM meta WHERE key = ?", (key,))
+    fieldpost(folder, "init", "--domain", "gw.example", "--listen", "127.0.0.1:0")
+    forget(folder, key)
     run = [sys.executable, "-m", "edge", "run", "--dir", str(folder)]
     ended = subprocess.run(run, capture_output=True, text=True, check=False, timeout=60)
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.startswith(
-        f"Error: the database is damaged: its table `meta` has no row `{key}`"
-    )
+    why = f"the database is damaged: its table `meta` has no row `{key}`"
+    assert ended.stderr.startswith(f"Error: {why}")
     assert ended.stderr.count("\n") == 1
 
 
@@ -236,20 +224,14 @@ def test_another_user_is_told_the_owner(folder: Path, monkeypatch: pytest.Monkey
     owner = folder.stat().st_uid
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr(os, "geteuid", lambda: owner)
-    result = CliRunner().invoke(main, ["events", "--dir", str(folder)])
-    path = folder / "fieldpost.db"
-    told = f"Error: {path} cannot be read: Permission denied"
-    assert (result.exit_code, result.output) == (1, f"{told}\n")
+    told = f"Error: {folder / 'fieldpost.db'} cannot be read: Permission denied"
+    assert fieldpost(folder, "events").output == f"{told}\n"
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    name = pwd.getpwuid(owner).pw_name
-    result = CliRunner().invoke(main, ["events", "--dir", str(folder)])
-    whose = f"{folder} belongs to {name}: run this as that user"
-    assert (result.exit_code, result.output) == (1, f"{told}; {whose}\n")
+    whose = f"{folder} belongs to {pwd.getpwuid(owner).pw_name}: run this as that user"
+    assert fieldpost(folder, "events").output == f"{told}; {whose}\n"
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
-    result = CliRunner().invoke(main, ["events", "--dir", str(folder)])
-    assert f"belongs to {owner}:" in result.output
-    result = CliRunner().invoke(main, ["events", "--dir", str(folder / "none")])
-    assert "run this as" not in result.output
+    assert f"belongs to {owner}:" in fieldpost(folder, "events").output
+    assert "run this as" not in fieldpost(folder / "none", "events").output
 
 
 @pytest.mark.parametrize(
@@ -258,11 +240,8 @@ def test_another_user_is_told_the_owner(folder: Path, monkeypatch: pytest.Monkey
         (["run"], {"FIELDPOST_DIR": "/gw"}, ("/gw", "warning", "text")),
         (["run", "--dir", "/gw"], {"FIELDPOST_DIR": "/other"}, ("/gw", "warning", "text")),
         (["run", "--dir=/gw"], {}, ("/gw", "warning", "text")),
-        (
-            ["run", "--log-format", "JSON", "--dir", "/gw", "--log-level=Notice"],
-            {},
-            ("/gw", "notice", "json"),
-        ),
+        (["run", "--log-format", "JSON", "--dir=/gw", "--log-level=Notice"], {},
+         ("/gw", "notice", "json")),
         (["run"], {}, None),
         (["run"], {"FIELDPOST_DIR": ""}, None),
         (["run", "--dir"], {}, None),
@@ -276,7 +255,7 @@ def test_another_user_is_told_the_owner(folder: Path, monkeypatch: pytest.Monkey
         (["status", "--dir", "/gw"], {}, None),
         ([], {"FIELDPOST_DIR": "/gw"}, None),
     ],
-)
+)  # fmt: skip
 def test_run_starts_without_click_if_its_options_are_valid(
     arguments: list[str], environment: dict[str, str], expected: tuple[str, str, str] | None
 ) -> None:
@@ -285,6 +264,6 @@ def test_run_starts_without_click_if_its_options_are_valid(
 
 
 def test_an_invalid_log_level_lists_the_valid_ones(folder: Path) -> None:
-    result = call("run", "--dir", folder, "--log-level", "loud")
+    result = fieldpost(folder, "run", "--log-level", "loud")
     assert result.exit_code == 2
     assert "'warning', 'error'" in result.output

@@ -1,59 +1,48 @@
-"""The output of the `fieldpost device` commands."""
-
 from __future__ import annotations
 
 import json
 import re
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from edge import credentials
-from edge.cli.commands import main
 from edge.engine.service_time import DAY_MS
 from edge.features.accounts.store import accounts
 from edge.ops import current_time
-from edge.ops.transactions import changing, reading
+from edge.ops.transactions import changing
 from tests.helpers import waiting
+from tests.helpers.folder import fieldpost, query
 
-NEVER_SEEN: dict[str, object] = {
-    "seen": None,
-    "held": 0,
-    "outbox": 0,
-    "offline": 0,
-    "state": "offline",
-    "sessions": [],
-}
-
-
-def call(folder: Path, *args: object, text: str | None = None) -> Result:
-    return CliRunner().invoke(main, [*map(str, args), "--dir", str(folder)], input=text)
+NEW: dict[str, Any] = {
+    "downgrade": False, "revoked": None, "seen": None, "held": 0, "outbox": 0, "offline": 0,
+    "state": "offline", "sessions": [],
+}  # fmt: skip
 
 
 def device(folder: Path, *args: object, text: str | None = None) -> Result:
-    return call(folder, "device", *args, text=text)
+    return fieldpost(folder, "device", *args, text=text)
 
 
 def has_password(folder: Path, password: str) -> bool:
     """Return whether this is the password of `pump1`."""
-    with reading(folder) as tx:
-        stored = accounts.credentials(tx, "pump1", "SCRAM-SHA-256")
+    stored = query(folder, lambda tx: accounts.credentials(tx, "pump1", "SCRAM-SHA-256"))
     return stored is not None and credentials.verify(password, stored)
 
 
-def listed(folder: Path) -> list[dict[str, object]]:
+def listed(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in device(folder, "list", "--json").stdout.splitlines()]
 
 
 def test_add_prints_the_folder_of_a_usable_certificate(folder: Path) -> None:
+    place = folder / "devices" / "pump1"
     result = device(folder, "add", "pump1", "--certificate")
-    assert result.exit_code == 0
-    jid, place = result.stdout.splitlines()
-    assert (jid, place) == ("pump1@gw.example", str(folder / "devices" / "pump1"))
+    assert (result.exit_code, result.stdout) == (0, f"pump1@gw.example\n{place}\n")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_cert_chain(Path(place) / "cert.pem", Path(place) / "key.pem")
+    context.load_cert_chain(place / "cert.pem", place / "key.pem")
     assert listed(folder)[0]["password"] is False
 
 
@@ -74,9 +63,7 @@ def test_certificate_prints_its_folder(folder: Path) -> None:
     device(folder, "add", "pump1")
     for option in ((), ("--revoke-old",)):
         result = device(folder, "certificate", "pump1", *option)
-        assert result.exit_code == 0
-        assert result.stdout == f"{folder / 'devices' / 'pump1'}\n"
-        assert result.stderr == ""
+        assert (result.exit_code, result.output) == (0, f"{folder / 'devices' / 'pump1'}\n")
 
 
 def test_only_a_generated_password_is_printed(folder: Path) -> None:
@@ -84,7 +71,7 @@ def test_only_a_generated_password_is_printed(folder: Path) -> None:
     made_up = device(folder, "passwd", "pump1").stdout.rstrip("\n")
     assert has_password(folder, made_up)
     result = device(folder, "passwd", "pump1", "--password-stdin", text="newer\n")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+    assert (result.exit_code, result.output) == (0, "")
     assert has_password(folder, "newer")
 
 
@@ -93,8 +80,8 @@ def test_a_password_on_the_command_line_is_taken_with_a_warning(folder: Path, co
     if command == "passwd":
         device(folder, "add", "pump1")
     result = device(folder, command, "pump1", "--password", "seen")
-    assert result.exit_code == 0
-    assert result.stdout == ("pump1@gw.example\n" if command == "add" else "")
+    printed = "pump1@gw.example\n" if command == "add" else ""
+    assert (result.exit_code, result.stdout) == (0, printed)
     assert result.stderr == (
         "warning: other users of this machine can see --password in the process list;"
         " use --password-stdin\n"
@@ -113,22 +100,19 @@ def test_revoke_and_restore(folder: Path) -> None:
     for command in (("passwd", "pump1"), ("certificate", "pump1")):
         device(folder, "revoke", "pump1")
         result = device(folder, *command)
-        assert result.exit_code == 0
-        assert result.stderr == "pump1 was revoked and is restored\n"
+        assert (result.exit_code, result.stderr) == (0, "pump1 was revoked and is restored\n")
 
 
 def test_remove_asks_for_confirmation(folder: Path) -> None:
     device(folder, "add", "pump1")
-    refused = device(folder, "remove", "pump1", text="n\n")
-    assert refused.exit_code == 1
+    assert device(folder, "remove", "pump1", text="n\n").exit_code == 1
     assert len(listed(folder)) == 1
     asked = device(folder, "remove", "pump1", text="y\n")
-    assert asked.exit_code == 0
     assert asked.stdout.endswith("pump1 is removed; 0 messages waited for it\n")
     device(folder, "add", "pump1")
     unasked = device(folder, "remove", "pump1", "--yes")
+    assert (unasked.exit_code, listed(folder)) == (0, [])
     assert unasked.output == "pump1 is removed; 0 messages waited for it\n"
-    assert listed(folder) == []
 
 
 def test_remove_reports_the_waiting_messages(folder: Path) -> None:
@@ -169,36 +153,18 @@ def test_list_as_json(folder: Path) -> None:
     first, second = listed(folder)
     now = current_time.now().wall
     created, ends = first.pop("created"), first.pop("not_after")
-    assert isinstance(created, int)
-    assert isinstance(ends, int)
     assert 0 <= now - created < 60_000
     assert 0 <= ends - created - 364 * DAY_MS <= DAY_MS
-    assert first == {
-        "name": "pump1",
-        "jid": "pump1@gw.example",
-        "trusted": True,
-        "downgrade": False,
-        "revoked": None,
-        "password": False,
-        "days": 364,
-        **NEVER_SEEN,
-    }
+    assert first == NEW | {
+        "name": "pump1", "jid": "pump1@gw.example", "trusted": True, "password": False, "days": 364,
+    }  # fmt: skip
     second.pop("created")
-    assert second == {
-        "name": "pump2",
-        "jid": "pump2@gw.example",
-        "trusted": False,
-        "downgrade": False,
-        "revoked": None,
-        "password": True,
-        "not_after": None,
-        "days": None,
-        **NEVER_SEEN,
-    }
+    assert second == NEW | {
+        "name": "pump2", "jid": "pump2@gw.example", "trusted": False, "password": True,
+        "days": None, "not_after": None,
+    }  # fmt: skip
     device(folder, "revoke", "pump1")
-    revoked = listed(folder)[0]["revoked"]
-    assert isinstance(revoked, int)
-    assert 0 <= revoked - now < 60_000
+    assert 0 <= listed(folder)[0]["revoked"] - now < 60_000
 
 
 def test_list_as_text(folder: Path) -> None:
@@ -251,5 +217,5 @@ def test_examples_of_the_guide_run(folder: Path) -> None:
     examples = re.findall(r"^\$ fieldpost (.+)$", guide.read_text("utf-8"), re.MULTILINE)
     assert len(examples) == 11
     for example in examples:
-        result = call(folder, *example.split())
+        result = fieldpost(folder, *example.split())
         assert result.exit_code == 0, f"{example}: {result.output}"

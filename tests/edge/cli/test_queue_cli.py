@@ -1,31 +1,23 @@
-"""The `fieldpost queue` commands without a running gateway."""
-
 from __future__ import annotations
 
 import json
 import socket
 import threading
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from edge.cli.commands import main
-from edge.engine import events
 from edge.engine.database import Transaction
-from edge.engine.events import StoredEvent
 from edge.features.accounts.store import accounts
 from edge.features.queues.store import overview, queue_items, queues
 from edge.features.queues.store.queue_items import NewItem
 from edge.ops import control
-from edge.ops.transactions import changing, reading
 from tests.helpers import queue_rows
+from tests.helpers.folder import change, fieldpost, query, system_events
 from tests.helpers.queue_rows import FIRST, PUBLISHER, WORKER
-
-T = TypeVar("T")
 
 SHARE = "$share:pool:plant/#"
 
@@ -47,28 +39,15 @@ def fill(tx: Transaction) -> None:
 
 
 def queue(folder: Path, *args: str, text: str | None = None) -> Result:
-    return CliRunner().invoke(main, ["queue", *args, "--dir", str(folder)], input=text)
-
-
-def change(folder: Path, unit: Callable[[Transaction], T]) -> T:
-    with changing(folder) as tx:
-        return unit(tx)
+    return fieldpost(folder, "queue", *args, text=text)
 
 
 def states(folder: Path, number: int = 1) -> dict[str, str]:
-    with reading(folder) as tx:
-        return queue_rows.states(tx, number)
-
-
-def logged(folder: Path, name: str) -> list[StoredEvent]:
-    with reading(folder) as tx:
-        return [row for row in events.read(tx, events.SYSTEM, 0, 100, 2**20) if row.name == name]
+    return query(folder, lambda tx: queue_rows.states(tx, number))
 
 
 def shown(folder: Path, name: str, *args: str) -> dict[str, Any]:
-    result = queue(folder, "show", name, "--json", *args)
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
+    found: dict[str, Any] = json.loads(ok(queue(folder, "show", name, "--json", *args)))
     return found
 
 
@@ -91,10 +70,8 @@ def test_all_queues_are_listed(folder: Path) -> None:
     assert first.split() == ["work", "2", "1", "1", "1", size, "1"]
     assert second.split() == [SHARE, "2", "1", "1", "1", size, "1"]
     rows = [json.loads(line) for line in ok(queue(folder, "list", "--json")).splitlines()]
-    assert [(row["name"], row["items"], row["dead"]) for row in rows] == [
-        ("work", 5, 1),
-        (SHARE, 5, 1),
-    ]
+    found = [(row["name"], row["items"], row["dead"]) for row in rows]
+    assert found == [("work", 5, 1), (SHARE, 5, 1)]
 
 
 def test_queues_of_several_pages_are_listed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,35 +187,28 @@ def test_control_characters_in_an_item_id_are_escaped(folder: Path) -> None:
 
 def test_unlock_ends_the_lock_and_logs_an_event(folder: Path) -> None:
     assert ok(queue(folder, "unlock", "work", "held", "--yes")) == "held is unlocked\n"
-    with reading(folder) as tx:
-        (item,) = overview.items_named(tx, 1, "held", 1)
-        assert (item.state, item.until) == ("locked", 0.0)
-    (event,) = logged(folder, "unlocked")
-    assert (event.kind, event.topic, event.source, event.text) == (
-        "queue",
-        "work",
-        None,
-        "by the operator",
-    )
+    (item,) = query(folder, lambda tx: overview.items_named(tx, 1, "held", 1))
+    assert (item.state, item.until) == ("locked", 0.0)
+    (event,) = system_events(folder, "unlocked")
+    assert (event.kind, event.topic, event.source) == ("queue", "work", None)
+    assert event.text == "by the operator"
     assert event.tags == {"item": "held", "holder": FIRST}
 
 
 def test_unlock_refuses_unlocked_items_and_shared_subscriptions(folder: Path) -> None:
-    assert failed(queue(folder, "unlock", "work", "bad", "--yes")) == (
-        "Error: item 'bad' is not locked, but dead"
-    )
+    error = failed(queue(folder, "unlock", "work", "bad", "--yes"))
+    assert error == "Error: item 'bad' is not locked, but dead"
     assert "is a shared subscription" in failed(queue(folder, "unlock", SHARE, "held", "--yes"))
-    assert logged(folder, "unlocked") == []
+    assert system_events(folder, "unlocked") == []
 
 
 def test_requeue_makes_all_named_items_ready_or_none(folder: Path) -> None:
-    assert failed(queue(folder, "requeue", "work", "bad", "one")) == (
-        "Error: item 'one' is not dead, but ready"
-    )
+    error = failed(queue(folder, "requeue", "work", "bad", "one"))
+    assert error == "Error: item 'one' is not dead, but ready"
     assert states(folder)["bad"] == "dead"
     assert ok(queue(folder, "requeue", "work", "bad", "bad")) == "1 requeued\n"
     assert states(folder)["bad"] == "ready"
-    (event,) = logged(folder, "requeued")
+    (event,) = system_events(folder, "requeued")
     assert (event.value, event.level, event.tags) == (1.0, "Notice", {"item": "bad"})
 
 
@@ -250,9 +220,9 @@ def test_requeue_all_makes_all_dead_items_ready_in_batches(
     assert ok(queue(folder, "requeue", "work", "--all", "--yes")) == "5 requeued\n"
     assert set(states(folder).values()) == {"ready"}
     assert set(states(folder, 2).values()) == {"dead"}
-    assert [event.value for event in logged(folder, "requeued")] == [2.0, 2.0, 1.0]
+    assert [event.value for event in system_events(folder, "requeued")] == [2.0, 2.0, 1.0]
     assert ok(queue(folder, "requeue", "work", "--all", "--yes")) == "0 requeued\n"
-    assert len(logged(folder, "requeued")) == 3
+    assert len(system_events(folder, "requeued")) == 3
 
 
 @pytest.mark.parametrize("args", [(), ("bad", "--all")])
@@ -260,19 +230,14 @@ def test_requeue_takes_either_items_or_all(folder: Path, args: tuple[str, ...]) 
     assert queue(folder, "requeue", "work", *args, "--yes").exit_code == 2
 
 
-def test_purge_deletes_all_items_and_logs_an_event(folder: Path) -> None:
-    assert ok(queue(folder, "purge", "work", "--yes")) == "5 deleted\n"
-    assert states(folder) == {}
-    (event,) = logged(folder, "purged")
-    assert (event.value, event.unit, event.level) == (5.0, "items", "Warning")
-
-
-def test_purge_works_in_batches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_purge_deletes_all_items_in_batches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edge.ops.queue.BATCH", 2)
     assert ok(queue(folder, "purge", "work", "--yes")) == "5 deleted\n"
-    assert [event.value for event in logged(folder, "purged")] == [2.0, 2.0, 1.0]
+    assert states(folder) == {}
+    found = [(event.value, event.unit, event.level) for event in system_events(folder, "purged")]
+    assert found == [(count, "items", "Warning") for count in (2.0, 2.0, 1.0)]
     assert ok(queue(folder, "purge", "work", "--yes")) == "0 deleted\n"
-    assert len(logged(folder, "purged")) == 3
+    assert len(system_events(folder, "purged")) == 3
 
 
 def test_purge_keeps_delivered_items_of_shared_subscriptions(folder: Path) -> None:
@@ -283,24 +248,14 @@ def test_purge_keeps_delivered_items_of_shared_subscriptions(folder: Path) -> No
 
 @pytest.mark.parametrize(
     "args",
-    [
-        ("unlock", "work", "held"),
-        ("purge", "work"),
-        ("requeue", "work", "--all"),
-        ("requeue", SHARE, "bad"),
-    ],
-)
+    [("unlock", "work", "held"), ("purge", "work"), ("requeue", "work", "--all"),
+     ("requeue", SHARE, "bad")],
+)  # fmt: skip
 def test_unsafe_commands_ask_for_confirmation(folder: Path, args: tuple[str, ...]) -> None:
     before = states(folder), states(folder, 2)
     for answer in ("n\n", ""):
         assert queue(folder, *args, text=answer).exit_code == 1
     assert (states(folder), states(folder, 2)) == before
     result = queue(folder, *args, text="y\n")
-    assert result.exit_code == 0, result.output
-    assert "?" in result.stderr
-    assert logged(folder, {"unlock": "unlocked", "purge": "purged"}.get(args[0], "requeued"))
-
-
-def test_a_missing_database_is_an_error(tmp_path: Path) -> None:
-    for command in ("list", "show work", "purge work --yes"):
-        assert "does not exist" in failed(queue(tmp_path, *command.split()))
+    assert (result.exit_code, "?" in result.stderr) == (0, True), result.output
+    assert system_events(folder, {"unlock": "unlocked", "purge": "purged"}.get(args[0], "requeued"))

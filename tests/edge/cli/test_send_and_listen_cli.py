@@ -1,5 +1,3 @@
-"""The options of `fieldpost node`, `send` and `listen`, and what needs no running gateway."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -8,20 +6,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edge.cli.commands import main
-from edge.ops import setup
+from tests.helpers.folder import fieldpost
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a gateway that does not run."""
-    made = tmp_path_factory.mktemp("gw") / "gateway"
-    setup.init(made, "gw.example", "127.0.0.1:0")
-    return made
-
-
-def fieldpost(*words: object, text: str = "") -> Result:
-    words_ = [str(word) for word in words]
-    return CliRunner().invoke(main, words_, input=text, env={"FIELDPOST_DIR": ""})
+def without_folder(*words: str, text: str = "") -> Result:
+    return CliRunner().invoke(main, words, input=text, env={"FIELDPOST_DIR": ""})
 
 
 @pytest.mark.parametrize(
@@ -37,10 +26,7 @@ def fieldpost(*words: object, text: str = "") -> Result:
         (["send", "--to", "a", "--as", "a@gw.example", "--ca", "c", "text"], "--password-stdin"),
         (["send", "--to", "a", "--outbox", "o", "--dir", "d", "text"], "--outbox needs --as"),
         (["send", "--to", "a", "--ttl", "5", "--dir", "d", "text"], "need a queue (--node)"),
-        (
-            ["send", "--node", "a", "--ttl", "5", "--qos", "2", "--dir", "d", "t"],
-            "need a queue (--node) and --qos 1",
-        ),
+        (["send", "--node", "a", "--ttl", "5", "--qos", "2", "--dir", "d", "t"], "and --qos 1"),
         (["listen"], "by --dir, or a device by --as"),
         (["listen", "--dir", "d"], "name a NODE or FILTER"),
         (["listen", "--take", "q", "node", "--dir", "d"], "cannot be used together"),
@@ -49,7 +35,7 @@ def fieldpost(*words: object, text: str = "") -> Result:
     ],
 )
 def test_wrong_usage_has_status_2(words: list[str], problem: str) -> None:
-    result = CliRunner().invoke(main, words, env={"FIELDPOST_DIR": ""})
+    result = without_folder(*words)
     assert result.exit_code == 2, result.output
     assert problem in result.output
 
@@ -69,27 +55,23 @@ def test_wrong_usage_has_status_2(words: list[str], problem: str) -> None:
         (["node", "delete", "a", "--yes"], "is not running; start it"),
     ],
 )
-def test_what_a_stopped_gateway_cannot_do(folder: Path, words: list[str], problem: str) -> None:
-    result = fieldpost(*words, "--dir", folder, text="line\n")
+def test_what_a_stopped_gateway_cannot_do(new_folder: Path, words: list[str], problem: str) -> None:
+    result = fieldpost(new_folder, *words, text="line\n")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.output
     assert problem in result.stderr
 
 
-def test_a_stopped_gateway_lists_its_nodes(folder: Path) -> None:
-    assert fieldpost("node", "list", "--json", "--dir", folder).stdout == ""
-    assert fieldpost("node", "list", "--dir", folder).stdout.split()[:2] == ["node", "kind"]
+def test_a_stopped_gateway_lists_its_nodes(new_folder: Path) -> None:
+    assert fieldpost(new_folder, "node", "list", "--json").stdout == ""
+    assert fieldpost(new_folder, "node", "list").stdout.split()[:2] == ["node", "kind"]
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["--ca", "missing"], "missing does not exist"),
-        (["--ca", "{folder}/pki/ca.pem"], "the password is empty"),
-    ],
+    ("ca", "problem"),
+    [("missing", "missing does not exist"), ("{}/pki/ca.pem", "the password is empty")],
 )
-def test_a_log_in_needs_its_files(folder: Path, words: list[str], problem: str) -> None:
-    found = [word.format(folder=folder) for word in words]
+def test_a_log_in_needs_its_files(new_folder: Path, ca: str, problem: str) -> None:
     who = ("--as", "pump1@gw.example", "--password-stdin")
-    result = fieldpost("listen", *who, *found, text="\n")
+    result = without_folder("listen", *who, "--ca", ca.format(new_folder), text="\n")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.output
     assert problem in result.stderr

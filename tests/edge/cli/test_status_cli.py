@@ -1,18 +1,13 @@
-"""`fieldpost status` without a running gateway."""
-
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from click.testing import CliRunner, Result
 
 from edge import __version__
 from edge.build_kind import build_kind
-from edge.cli.commands import main
 from edge.config import load
 from edge.config.limits import Limits
 from edge.engine import database, events, meta, refusals
@@ -22,8 +17,8 @@ from edge.features.accounts.store import accounts
 from edge.features.presence.store import roster
 from edge.features.presence.store.roster import RosterItem
 from edge.ops.status import PROCESS_LIMITS
-from edge.ops.transactions import changing
 from tests.helpers import waiting
+from tests.helpers.folder import change, fieldpost
 
 PUMP = "pump1@gw.example"
 VALVE = "valve@gw.example"
@@ -43,19 +38,8 @@ NOT_COUNTED = {
 sizes of one stanza, and counts within one session."""
 
 
-def call(folder: Path, *args: str) -> Result:
-    return CliRunner().invoke(main, [*args, "--dir", str(folder)])
-
-
-def change(folder: Path, unit: Callable[[Transaction], object]) -> None:
-    with changing(folder) as tx:
-        unit(tx)
-
-
 def status(folder: Path) -> dict[str, Any]:
-    result = call(folder, "status", "--json")
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
+    found: dict[str, Any] = json.loads(fieldpost(folder, "status", "--json").stdout)
     return found
 
 
@@ -111,13 +95,9 @@ def publish_and_subscribe(tx: Transaction) -> None:
         tx.run(_ITEM, (node, item, PUMP, size))
     tx.run("INSERT INTO queues (node) VALUES (3)")
     tx.run("INSERT INTO queues (share, filter) VALUES ('pool', 'a/#')")
-    members: list[tuple[str, int | None, str | None, int | None]] = [
-        *(("pump1", 1, None, None), ("pump1", None, "#", None)),
-        ("valve", 3, None, 1),
-    ]
+    members = (("pump1", 1, None, None), ("pump1", None, "#", None), ("valve", 3, None, 1))
     for name, *what in members:
-        jid = f"{name}@gw.example"
-        tx.run(_SUBSCRIPTION, (f"{name}{what[0]}", jid, *what, name))
+        tx.run(_SUBSCRIPTION, (f"{name}{what[0]}", f"{name}@gw.example", *what, name))
     for queue, state, size in ((1, "ready", 5), (1, "dead", 6), (2, "locked", 70)):
         tx.run(_QUEUE_ITEM, (queue, PUMP, state, size))
     tx.run(_NOTIFICATION, (f"{VALVE}/fw", "valve"))
@@ -153,7 +133,7 @@ def test_every_limit_is_shown_with_its_value(folder: Path) -> None:
         "sessions": 999,
     }
     assert limits["held_ttl"] == {"allowed": 604800.0, "unit": "seconds of service"}
-    table = call(folder, "status").stdout.split("\n\n")[2].splitlines()
+    table = fieldpost(folder, "status").stdout.split("\n\n")[2].splitlines()
     assert list(limits) == list(Limits.__struct_fields__)
     for name, limit in limits.items():
         (row,) = [line.split() for line in table if line.split()[:1] == [name]]
@@ -242,15 +222,15 @@ def test_waiting_objects_and_unknown_values(folder: Path) -> None:
         "queued": 3,
         "queued_dead": 1,
     }
-    assert (found["gateway"], found["state"]) == ("gw.example", "not running")
-    assert (found["version"], found["service"]) == (__version__, 4321.5)
-    for name in ("trouble", "boot", "uptime", "synchronised", "sessions", "paused"):
-        assert found[name] is None
-    assert not found["changed"]
-    assert found["database_bytes"] == (folder / database.FILE_NAME).stat().st_size
-    lines = call(folder, "status").stdout.splitlines()
+    unknown = dict.fromkeys(("trouble", "boot", "uptime", "synchronised", "sessions", "paused"))
+    assert found.items() >= {
+        **unknown, "gateway": "gw.example", "state": "not running", "changed": False,
+        "version": __version__, "service": 4321.5,
+        "database_bytes": (folder / database.FILE_NAME).stat().st_size,
+    }.items()  # fmt: skip
+    lines = fieldpost(folder, "status").stdout.splitlines()
     assert lines[0] == f"gw.example: not running, fieldpost {__version__} ({build_kind()})"
-    for line in (
+    assert set(lines) >= {
         "uptime    -",
         "service   1 h 12 min",
         f"epoch     {found['epoch']}",
@@ -258,18 +238,17 @@ def test_waiting_objects_and_unknown_values(folder: Path) -> None:
         "dead      2 dead letters, 1 in doubt",
         "queued    3 items in queues, 1 dead",
         "WAL       0 bytes",
-    ):
-        assert line in lines
+    }
 
 
 def test_source_cannot_control_the_terminal(folder: Path) -> None:
     change(folder, lambda tx: waiting.hold(tx, "\x1b[2J@users.example", "1"))
-    assert "\x1b" not in call(folder, "status").stdout
+    assert "\x1b" not in fieldpost(folder, "status").stdout
 
 
 def test_database_of_an_older_version_is_reported(folder: Path) -> None:
     change(folder, lambda tx: tx.run("PRAGMA user_version = 2"))
     for command in (("status",), ("device", "list")):
-        result = call(folder, *command)
+        result = fieldpost(folder, *command)
         assert result.exit_code == 1
         assert "has an older version; start the gateway to migrate it" in result.stderr

@@ -1,23 +1,21 @@
-"""`fieldpost doctor`: a healthy gateway, and each finding."""
-
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import pwd
 import shutil
 import socket
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from edge.cli.commands import main
 from edge.config import load
+from edge.config.load import Address
 from edge.engine import clock as engine_clock
 from edge.engine import database, events, flash_wear
 from edge.engine.events import NewEvent
@@ -42,10 +40,12 @@ from edge.ops.checks import uplink as uplink_checks
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.ops.doctor import process
 from edge.ops.hardware import Disk
-from edge.ops.transactions import changing, reading
+from edge.ops.listen_error import listen_error
+from edge.ops.transactions import changing
 from edge.ops.uplink import Route, UplinkStatus
 from sync.common.enrolment import Enrolment, format_enrolment, new_token
 from tests.helpers import queue_rows, waiting
+from tests.helpers.folder import change, fieldpost, query
 from tests.helpers.pki import make_pki
 from tests.helpers.scripted_centre import Script, answers, running_scripted_centre
 
@@ -54,12 +54,8 @@ NOW = 1_760_000_000_000
 HOUR = 3_600_000
 
 
-def doctor(folder: Path, *options: str) -> Result:
-    return CliRunner().invoke(main, ["doctor", "--dir", str(folder), *options])
-
-
 def found(folder: Path, *options: str) -> dict[str, list[Finding]]:
-    result = doctor(folder, "--json", *options)
+    result = fieldpost(folder, "doctor", "--json", *options)
     whole = json.loads(result.output)
     assert result.exit_code == (whole["verdict"] == WRONG)
     by_name: dict[str, list[Finding]] = {}
@@ -68,15 +64,12 @@ def found(folder: Path, *options: str) -> dict[str, list[Finding]]:
     return by_name
 
 
-def verdicts(findings: Iterator[Finding]) -> list[tuple[str, str]]:
-    return [(finding.name, finding.verdict) for finding in findings]
+def verdicts(findings: Iterable[Finding]) -> list[str]:
+    return [finding.verdict for finding in findings]
 
 
 def write(folder: Path, text: str) -> None:
     (folder / load.FILE_NAME).write_text(f'[gateway]\ndomain = "gw.example"\n{text}', "utf-8")
-
-
-# The whole.
 
 
 def test_new_gateway_is_only_wrong_in_not_running(folder: Path) -> None:
@@ -97,12 +90,10 @@ def test_new_gateway_is_only_wrong_in_not_running(folder: Path) -> None:
 
 
 def test_findings_are_printed_with_their_remedy(folder: Path) -> None:
-    lines = doctor(folder).output.splitlines()
+    lines = fieldpost(folder, "doctor").output.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("notice  uplink"))
-    assert (
-        lines[at + 1]
-        == "        -> enrol the gateway at a centre, or use `fieldpost uplink export`"
-    )
+    remedy = "enrol the gateway at a centre, or use `fieldpost uplink export`"
+    assert lines[at + 1] == f"        -> {remedy}"
 
 
 def test_invalid_configuration_ends_the_diagnosis(folder: Path) -> None:
@@ -115,9 +106,9 @@ def test_invalid_configuration_ends_the_diagnosis(folder: Path) -> None:
 def test_gateway_that_does_not_answer_or_has_other_limits(folder: Path) -> None:
     standing = status.read(folder)
     busy = standing._replace(state=status.NO_ANSWER, trouble="it is busy", changed=True)
-    assert [finding.verdict for finding in process(busy)] == [WRONG, NOTICE]
-    assert [finding.verdict for finding in process(standing._replace(state="running"))] == [OK]
-    assert [finding.verdict for finding in process(standing)] == [WRONG]
+    assert verdicts(process(busy)) == [WRONG, NOTICE]
+    assert verdicts(process(standing._replace(state="running"))) == [OK]
+    assert verdicts(process(standing)) == [WRONG]
 
 
 def test_ports_that_are_taken_or_cannot_be_used(folder: Path) -> None:
@@ -126,15 +117,18 @@ def test_ports_that_are_taken_or_cannot_be_used(folder: Path) -> None:
         write(folder, f'[xmpp]\nlisten = "127.0.0.1:{port}"\nlisten_tls = "192.0.2.1:5223"')
         _, in_use, no_address = found(folder)["gateway"]
     assert in_use.verdict == no_address.verdict == WRONG
-    assert in_use.text.startswith(f"port {port} is already in use (pid {os.getpid()}, ")
-    assert no_address.text.startswith("xmpp.listen_tls: cannot listen on 192.0.2.1:5223: ")
+    name = Path("/proc/self/comm").read_text("utf-8").strip()
+    who = f"(pid {os.getpid()}, {name}); choose another in [xmpp] listen"
+    assert in_use.text == f"port {port} is already in use {who}"
+    reason = "192.0.2.1:5223: Cannot assign requested address"
+    assert no_address.text == f"xmpp.listen_tls: cannot listen on {reason}"
     write(folder, '[xmpp]\nlisten = "127.0.0.1:0"\nlisten_tls = ""\n[web]\nlisten = "[::1]:0"')
     assert len(found(folder)["gateway"]) == 1
 
 
-def test_missing_folder(tmp_path: Path) -> None:
-    (finding,) = found(tmp_path)["configuration"]
-    assert finding.verdict == WRONG
+def test_port_of_another_users_process_is_in_use() -> None:
+    error = listen_error("web", "listen", Address("::1", 1), OSError(errno.EADDRINUSE, "in use"))
+    assert str(error) == "port 1 is already in use; choose another in [web] listen"
 
 
 def test_damaged_database_is_not_read(folder: Path) -> None:
@@ -189,15 +183,11 @@ def test_missing_database(folder: Path) -> None:
     assert found(folder)["database"][0].verdict == WRONG
 
 
-# The folder.
-
-
 def test_readable_or_missing_secrets(folder: Path) -> None:
     files = pki.files(folder)
     files.ca_key.chmod(0o640)
     files.server_key.unlink()
-    settings = load.load(folder)
-    first, second = folder_checks.secrets(folder, settings)
+    first, second = folder_checks.secrets(folder, load.load(folder))
     assert (first.verdict, "0640" in first.text) == (WRONG, True)
     assert "is missing" in second.text
     write(folder, '[uplink]\nenrolment = "e.json"')
@@ -213,7 +203,7 @@ def test_secret_of_a_component_is_checked(folder: Path) -> None:
     (finding,) = folder_checks.secrets(folder, settings)
     assert (finding.verdict, finding.remedy) == (WRONG, f"chmod 600 {secret}")
     secret.chmod(0o600)
-    assert [finding.verdict for finding in folder_checks.secrets(folder, settings)] == [OK]
+    assert verdicts(folder_checks.secrets(folder, settings)) == [OK]
 
 
 def test_secret_of_another_owner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,11 +222,9 @@ def test_secret_of_another_owner(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_expiring_certificates_of_the_gateway(folder: Path) -> None:
     devices.add(folder, "pump1", None, trusted=True, certificate=True)
     now = current_time.now().wall
-    year = 365 * DAY_MS
 
     def ends(years: float) -> list[str]:
-        found = folder_checks.certificates(folder, now + round(years * year))
-        return [finding.verdict for finding in found]
+        return verdicts(folder_checks.certificates(folder, now + round(years * 365) * DAY_MS))
 
     assert ends(0) == [OK, OK]
     assert ends(4.95) == [NOTICE, OK]
@@ -248,7 +236,7 @@ def test_expiring_certificates_of_the_gateway(folder: Path) -> None:
 
 def test_certificates_that_are_not_valid_yet(folder: Path) -> None:
     findings = list(folder_checks.certificates(folder, 2 * DAY_MS))
-    assert [finding.verdict for finding in findings] == [WRONG, WRONG]
+    assert verdicts(findings) == [WRONG, WRONG]
     for finding in findings:
         assert "is not valid before 20" in finding.text
         assert finding.text.endswith(", and the clock shows 1970-01-03T00:00Z")
@@ -272,8 +260,8 @@ def test_files_that_do_not_match(folder: Path, name: str, other: str, told: str)
 
 
 def lists(folder: Path, now: int) -> list[Finding]:
-    with reading(folder) as tx:
-        return list(folder_checks.revocation_list(folder, now, certificates.list_revoked(tx)))
+    revoked = query(folder, certificates.list_revoked)
+    return list(folder_checks.revocation_list(folder, now, revoked))
 
 
 def test_revocation_list_that_is_stale_or_of_another_authority(
@@ -301,9 +289,9 @@ def test_revocation_list_that_is_stale_or_of_another_authority(
         assert finding.remedy
     crl.unlink()
     crl.mkdir()
-    assert [finding.verdict for finding in lists(folder, now)] == [WRONG]
+    assert verdicts(lists(folder, now)) == [WRONG]
     crl.rmdir()
-    assert [finding.verdict for finding in lists(folder, now)] == [NOTICE]
+    assert verdicts(lists(folder, now)) == [NOTICE]
     devices.revoke(folder, "pump1")
     assert lists(folder, now + DAY_MS) == []
 
@@ -315,9 +303,6 @@ def test_expiring_certificates_of_devices(folder: Path) -> None:
     assert "pump0, pump1, pump2, pump3, pump4 and 2 others" in finding.text
 
 
-# The machine.
-
-
 def test_free_disk_space(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load.load(folder)
 
@@ -327,10 +312,8 @@ def test_free_disk_space(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (finding,) = machine.disk(folder, settings, 2**20)
         return finding.verdict
 
-    assert look(4 * GIB) == OK
-    assert look(GIB // 2) == NOTICE
-    assert look(2**20) == WRONG
-    assert look(4 * GIB, os.ST_RDONLY) == WRONG
+    found = [look(4 * GIB), look(GIB // 2), look(2**20), look(4 * GIB, os.ST_RDONLY)]
+    assert found == [OK, NOTICE, WRONG, WRONG]
 
 
 @pytest.mark.parametrize(("synchronised", "verdict"), [(True, OK), (False, NOTICE)])
@@ -338,7 +321,7 @@ def test_clock_synchronisation(
     synchronised: bool, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_clock, "is_clock_synchronised", lambda: synchronised)
-    assert verdicts(machine.clock()) == [("clock", verdict)]
+    assert verdicts(machine.clock()) == [verdict]
 
 
 def sys_file(root: Path, name: str, text: str) -> None:
@@ -348,33 +331,36 @@ def sys_file(root: Path, name: str, text: str) -> None:
 
 
 def test_temperature_and_voltage(tmp_path: Path) -> None:
-    assert list(machine.climate(tmp_path)) == []
+    def look() -> list[tuple[str, str]]:
+        return [(finding.name, finding.verdict) for finding in machine.climate(tmp_path)]
+
+    assert look() == []
     sys_file(tmp_path, "sys/class/thermal/thermal_zone0/temp", "48312\n")
-    assert verdicts(machine.climate(tmp_path)) == [("temperature", OK)]
+    assert look() == [("temperature", OK)]
     sys_file(tmp_path, "sys/class/thermal/thermal_zone1/temp", "81000\n")
     sys_file(tmp_path, "sys/class/hwmon/hwmon0/name", "cpu_thermal\n")
     sys_file(tmp_path, "sys/class/hwmon/hwmon1/name", "rpi_volt\n")
     sys_file(tmp_path, "sys/class/hwmon/hwmon1/in0_lcrit_alarm", "0\n")
-    assert verdicts(machine.climate(tmp_path)) == [("temperature", NOTICE), ("voltage", OK)]
+    assert look() == [("temperature", NOTICE), ("voltage", OK)]
     sys_file(tmp_path, "sys/class/hwmon/hwmon1/in0_lcrit_alarm", "1\n")
-    assert verdicts(machine.climate(tmp_path))[1] == ("voltage", WRONG)
+    assert look()[1] == ("voltage", WRONG)
 
 
 def test_systemd_service(tmp_path: Path) -> None:
     assert list(machine.service(tmp_path)) == []
     (tmp_path / "run/systemd/system").mkdir(parents=True)
-    assert verdicts(machine.service(tmp_path)) == [("service", NOTICE)]
+    assert verdicts(machine.service(tmp_path)) == [NOTICE]
     unit = tmp_path / "etc/systemd/system/fieldpost.service"
     sys_file(tmp_path, "etc/systemd/system/fieldpost.service", "[Service]\nWatchdogSec=60s\n")
-    assert verdicts(machine.service(tmp_path)) == [("service", WRONG)]
+    assert verdicts(machine.service(tmp_path)) == [WRONG]
     wants = tmp_path / "etc/systemd/system/multi-user.target.wants"
     wants.mkdir()
     (wants / "fieldpost.service").symlink_to(unit)
-    assert verdicts(machine.service(tmp_path)) == [("service", OK)]
+    assert verdicts(machine.service(tmp_path)) == [OK]
     sys_file(tmp_path, "sys/fs/cgroup/cgroup.controllers", "cpu io\n")
-    assert verdicts(machine.service(tmp_path))[1:] == [("service", NOTICE)]
+    assert verdicts(machine.service(tmp_path)) == [OK, NOTICE]
     sys_file(tmp_path, "sys/fs/cgroup/cgroup.controllers", "cpu io memory\n")
-    assert verdicts(machine.service(tmp_path))[1:] == []
+    assert verdicts(machine.service(tmp_path)) == [OK]
 
 
 @pytest.mark.parametrize(
@@ -400,26 +386,19 @@ def test_watchdog_of_the_service(
 
 @pytest.mark.parametrize(
     ("written", "endurance", "verdict"),
-    [
-        (GIB, 0, OK),
-        (0, 0, OK),
-        (20 * GIB, 0, NOTICE),
-        (200 * GIB, 0, WRONG),
-        (GIB, 100 * GIB, WRONG),
-    ],
+    [(1, 0, OK), (0, 0, OK), (20, 0, NOTICE), (200, 0, WRONG), (1, 100, WRONG)],
 )
-def test_expected_life_of_the_card(
+def test_expected_life_of_the_card(  # sizes in GiB
     folder: Path, written: int, endurance: int, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hardware, "disk", lambda _folder: Disk("mmcblk0", 32 * GIB))
-    write(folder, f"[flash]\nendurance_bytes = {endurance}")
-    (finding,) = machine.wear(
-        folder, load.load(folder), [DailyWear(1, 43_200.0, written // 2, 1, 1)]
-    )
+    write(folder, f"[flash]\nendurance_bytes = {endurance * GIB}")
+    days = [DailyWear(1, 43_200.0, written * GIB // 2, 1, 1)]
+    (finding,) = machine.wear(folder, load.load(folder), days)
     assert finding.verdict == verdict
     if written:
         assert ("assumed" in finding.text) == (endurance == 0)
-        years = (endurance or 500 * 32 * GIB) / written / 365
+        years = (endurance or 500 * 32) / written / 365
         assert f"a new card lasts about {years:.1f} years. This is an estimate" in finding.text
 
 
@@ -441,9 +420,6 @@ def test_disk_properties(tmp_path: Path) -> None:
     assert hardware.disk(tmp_path, tmp_path).worn == 30
 
 
-# What is database_checks.
-
-
 def test_dead_letters_and_stuck_queues(folder: Path) -> None:
     with changing(folder) as tx:
         waiting.bury(tx, "m1")
@@ -454,8 +430,7 @@ def test_dead_letters_and_stuck_queues(folder: Path) -> None:
     whole = found(folder)
     assert whole["dead"][0].verdict == NOTICE
     assert "1 queue item is dead" in whole["queues"][0].text
-    with reading(folder) as tx:
-        depths = depth_events.depths(tx)
+    depths = query(folder, depth_events.depths)
     later = status.read(folder)._replace(service=depths[0].oldest + 7200)  # type: ignore[operator]
     first, _dead = database_checks.queues(depths, later)
     assert "the oldest for 2 h" in first.text
@@ -467,26 +442,20 @@ def test_limits_nearly_used_or_reached(folder: Path) -> None:
         for number in range(9):
             waiting.bury(tx, f"m{number}")
     (finding,) = found(folder)["limits"]
-    assert finding.verdict == NOTICE
-    assert finding.text == "dead_messages: 9 of 10 messages are used"
-    with changing(folder) as tx:
-        waiting.bury(tx, "last")
+    assert finding[1:3] == (NOTICE, "dead_messages: 9 of 10 messages are used")
+    change(folder, lambda tx: waiting.bury(tx, "last"))
     assert found(folder)["limits"][0].verdict == WRONG
 
 
 def test_large_write_ahead_log(folder: Path) -> None:
     stands = status.read(folder)
-    assert verdicts(database_checks.wal(stands)) == [("WAL", OK)]
-    assert verdicts(database_checks.wal(stands._replace(wal_bytes=GIB))) == [("WAL", WRONG)]
+    assert verdicts(database_checks.wal(stands)) == [OK]
+    assert verdicts(database_checks.wal(stands._replace(wal_bytes=GIB))) == [WRONG]
 
 
 def test_bytes_written_per_day(folder: Path) -> None:
-    with changing(folder) as tx:
-        flash_wear.add(tx, WriteCounts(7200.0, 10**6, 1, 1), 0)
+    change(folder, lambda tx: flash_wear.add(tx, WriteCounts(7200.0, 10**6, 1, 1), 0))
     assert "per day to" in found(folder)["wear"][-1].text
-
-
-# The way to the centre.
 
 
 def stands(folder: Path, waiting: int = 0, **changes: Any) -> UplinkStatus:
@@ -496,14 +465,14 @@ def stands(folder: Path, waiting: int = 0, **changes: Any) -> UplinkStatus:
 
 
 def test_routes_to_the_centre(folder: Path) -> None:
-    assert verdicts(uplink_checks.route(Route(""), NOW)) == [("uplink", NOTICE)]
+    assert verdicts(uplink_checks.route(Route(""), NOW)) == [NOTICE]
     broken = Route("e.json", problem="e.json: torn")
-    assert verdicts(uplink_checks.route(broken, NOW)) == [("uplink", WRONG)]
+    assert verdicts(uplink_checks.route(broken, NOW)) == [WRONG]
     for days, found in ((90, []), (20, [NOTICE]), (-1, [WRONG])):
         route = Route("https://centre.example", certificate_end=NOW + days * DAY_MS)
-        assert [each.verdict for each in uplink_checks.route(route, NOW)] == [OK, *found]
+        assert verdicts(uplink_checks.route(route, NOW)) == [OK, *found]
     early = Route("https://centre.example", certificate_begin=NOW + DAY_MS)
-    assert [each.verdict for each in uplink_checks.route(early, NOW)] == [OK, WRONG]
+    assert verdicts(uplink_checks.route(early, NOW)) == [OK, WRONG]
 
 
 def enrol(folder: Path, enrolment: Enrolment) -> None:
@@ -515,9 +484,8 @@ def enrol(folder: Path, enrolment: Enrolment) -> None:
 def test_enrolment_of_another_gateway(folder: Path, tmp_path: Path) -> None:
     ca = pki.files(folder).ca.read_text()
     enrol(folder, Enrolment("gw2.example", "https://127.0.0.1:1", new_token(), ca))
-    finding = found(folder)["uplink"][0]
-    assert finding.verdict == WRONG
-    assert finding.text == "e.json is for gw2.example, but this gateway is gw.example"
+    text = "e.json is for gw2.example, but this gateway is gw.example"
+    assert found(folder)["uplink"][0][1:3] == (WRONG, text)
 
 
 async def test_centre_is_asked(folder: Path, tmp_path: Path) -> None:
@@ -539,8 +507,7 @@ async def test_centre_is_asked(folder: Path, tmp_path: Path) -> None:
         assert broken[1].startswith("the centre cannot be reached: 503")
     (gone,) = (await asked())[1:]
     assert gone[0] == WRONG
-    with changing(folder) as tx:
-        uplink_view.record_upload(tx)
+    change(folder, uplink_view.record_upload)
     assert (await asked())[1][0] == NOTICE
 
 
@@ -548,7 +515,7 @@ def test_silent_centre_is_reported_if_segments_wait(folder: Path) -> None:
     def silent(bytes: int, hours: float, to: str = "x", told: Notice | None = None) -> list[str]:
         standing = stands(folder, bytes, last_upload=NOW - round(hours * HOUR), last_notice=told)
         found = uplink_checks.backlog(standing, to, NOW)
-        return [finding.verdict for finding in found if finding.name == "uplink"]
+        return verdicts(finding for finding in found if finding.name == "uplink")
 
     assert silent(100, 1) == []
     assert silent(100, 3) == [NOTICE]
@@ -583,9 +550,9 @@ def test_rejected_segments_and_lost_ranges(folder: Path) -> None:
 
 def test_missing_enrolment(folder: Path) -> None:
     write(folder, '[uplink]\nenrolment = "e.json"')
-    assert found(folder)["uplink"][0].verdict == WRONG
-    assert found(folder)["uplink"][0].text == "e.json does not exist"
-    assert "fieldpost-fleet gateway add" in found(folder)["uplink"][0].remedy
+    (finding,) = found(folder)["uplink"]
+    assert finding[1:3] == (WRONG, "e.json does not exist")
+    assert "fieldpost-fleet gateway add" in finding.remedy
 
 
 def test_missing_uplink_folder(folder: Path) -> None:
@@ -602,10 +569,8 @@ def test_another_user_is_told_the_owner(folder: Path, monkeypatch: pytest.Monkey
     owner = pwd.getpwuid(folder.stat().st_uid).pw_name
     assert found(folder)["configuration"][0].remedy.startswith("if a file is missing")
     monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
-    assert (
-        found(folder)["configuration"][0].remedy
-        == f"run this command as {owner}, who owns {folder}"
-    )
+    remedy = f"run this command as {owner}, who owns {folder}"
+    assert found(folder)["configuration"][0].remedy == remedy
 
 
 def test_notice_before_the_last_upload_is_not_a_reason(folder: Path) -> None:
@@ -628,18 +593,15 @@ def test_unsealed_events(folder: Path) -> None:
     some = stands(folder, unsealed=UnsealedEvents(7, NOW - 3 * HOUR, 1000.0))
     assert look(none, off) == look(none, on) == []
     (finding,) = look(some, off)
-    assert finding.verdict == NOTICE
-    assert finding.text == (
-        "7 events are not in a segment yet, the oldest for 3 h, because the gateway is not running"
-    )
+    text = "7 events are not in a segment yet, the oldest for"
+    assert finding[1:3] == (NOTICE, f"{text} 3 h, because the gateway is not running")
     (finding,) = look(some, on)
-    assert finding.verdict == WRONG
-    assert finding.text == "7 events are not in a segment yet, the oldest for 16 min 40 s"
+    assert finding[1:3] == (WRONG, f"{text} 16 min 40 s")
     assert look(some, on._replace(service=1300.0)) == []
 
 
 def test_unsealed_events_without_a_running_gateway(folder: Path) -> None:
-    with changing(folder) as tx:
-        events.append(tx, events.SYSTEM, NewEvent("system", name="heartbeat"))
+    heartbeat = NewEvent("system", name="heartbeat")
+    change(folder, lambda tx: events.append(tx, events.SYSTEM, heartbeat))
     (first, _second) = found(folder)["backlog"]
     assert (first.verdict, "the gateway is not running" in first.text) == (NOTICE, True)

@@ -1,0 +1,43 @@
+"""A gateway's folder in the test's own process: commands, units of work and events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from click.testing import CliRunner, Result
+
+from edge.cli.commands import main
+from edge.engine import events
+from edge.engine.database import Transaction
+from edge.engine.events import StoredEvent
+from edge.ops.transactions import changing, reading
+
+T = TypeVar("T")
+
+
+def fieldpost(folder: Path, *words: object, text: str | bytes | None = None) -> Result:
+    """Run `fieldpost WORDS` on a folder; an error that it does not report fails the test."""
+    args = [*map(str, words), "--dir", str(folder)]
+    return CliRunner().invoke(
+        main, args, prog_name="fieldpost", input=text, catch_exceptions=False
+    )
+
+
+def change(folder: Path, unit: Callable[[Transaction], T]) -> T:
+    """Run a unit of work and commit it."""
+    with changing(folder) as tx:
+        return unit(tx)
+
+
+def query(folder: Path, unit: Callable[[Transaction], T]) -> T:
+    """Run a unit of work that only reads."""
+    with reading(folder) as tx:
+        return unit(tx)
+
+
+def system_events(folder: Path, name: str | None = None) -> list[StoredEvent]:
+    """Return the unsealed events of the gateway itself, of one name or any."""
+    rows = query(folder, lambda tx: list(events.read(tx, events.SYSTEM, 0, 100, 2**20)))
+    return [row for row in rows if name in (None, row.name)]
