@@ -1,5 +1,3 @@
-"""Backup and restore: complete or not at all, marked as a copy, private."""
-
 from __future__ import annotations
 
 import json
@@ -10,20 +8,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from edge.cli.commands import main
 from edge.config import load
 from edge.engine import database, events, snapshot
 from edge.engine.events import LOGS, SYSTEM, NewEvent
 from edge.errors import FieldpostError, SetupError, StoreFull
 from edge.features.eventlog.store import epochs
 from edge.ops import backup, devices
-from edge.ops.transactions import changing, reading
-
-
-def call(*args: object) -> Result:
-    return CliRunner().invoke(main, [str(arg) for arg in args])
+from tests.helpers.folder import change, fieldpost, query, system_events
 
 
 @pytest.fixture
@@ -34,8 +26,7 @@ def folder(folder: Path) -> Path:
     (folder / "enrol.json").write_text("secret")
     (folder / "enrol.json").chmod(0o600)
     devices.add(folder, "pump1", "pencil", trusted=True)
-    with changing(folder) as tx:
-        events.append(tx, LOGS, NewEvent("log", text="kept"))
+    change(folder, lambda tx: events.append(tx, LOGS, NewEvent("log", text="kept")))
     return folder
 
 
@@ -61,22 +52,19 @@ def rows(folder: Path) -> dict[str, list[tuple[object, ...]]]:
 
 def test_restore_returns_everything_marked_as_a_copy(folder: Path, tmp_path: Path) -> None:
     place, other = tmp_path / "gw.backup", tmp_path / "other"
-    result = call("backup", place, "--dir", folder)
-    assert result.exit_code == 0, result.output
-    assert result.output == f"{place} is a backup of gw.example: {place.stat().st_size} bytes\n"
+    result = fieldpost(folder, "backup", place)
+    text = f"{place} is a backup of gw.example: {place.stat().st_size} bytes\n"
+    assert (result.exit_code, result.output) == (0, text)
     assert place.stat().st_mode & 0o777 == 0o600
     other.mkdir()
-    result = call("restore", place, "--dir", other)
+    result = fieldpost(other, "restore", place)
     assert result.exit_code == 0, result.output
     assert f"{other} is gw.example as of 20" in result.output
     assert "are not restored" in result.output
     assert files(other) == files(folder)
     assert other.stat().st_mode & 0o777 == 0o700
     assert rows(other) == rows(folder)
-    with reading(other) as tx:
-        assert epochs.is_copy(tx)
-    with reading(folder) as tx:
-        assert not epochs.is_copy(tx)
+    assert [query(each, epochs.is_copy) for each in (folder, other)] == [False, True]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gw", "gw.backup", "other"]
 
 
@@ -95,8 +83,8 @@ def test_backup_is_consistent_during_writes(
         nonlocal steps
         steps += 1
         if steps < 20:
-            with changing(folder) as tx:
-                events.append(tx, SYSTEM, NewEvent("system", name="late"))
+            event = NewEvent("system", name="late")
+            change(folder, lambda tx: events.append(tx, SYSTEM, event))
 
     def connect(path: Path) -> sqlite3.Connection:
         return sqlite3.connect(path, isolation_level=None, factory=Reading)
@@ -106,34 +94,19 @@ def test_backup_is_consistent_during_writes(
     monkeypatch.undo()
     backup.restore(tmp_path / "file", tmp_path / "other")
     assert steps > 20
-    with reading(tmp_path / "other") as tx:
-        assert events.unsealed(tx, LOGS) == 1
-        assert [row.name for row in events.read(tx, SYSTEM, 0, 100, 10**6)] == []
-
-
-def damaged(place: Path, tmp_path: Path) -> dict[str, Path]:
-    """Make files that are no backup, or not whole any more."""
-    data = place.read_bytes()
-    made = {
-        "empty": b"",
-        "cut": data[: len(data) // 2],
-        "cut-late": data[:-10],
-        "text": b"no archive\n" * 100,
-    }
-    found = {name: tmp_path / name for name in made}
-    for name, path in found.items():
-        path.write_bytes(made[name])
-    return found
+    assert query(tmp_path / "other", lambda tx: events.unsealed(tx, LOGS)) == 1
+    assert system_events(tmp_path / "other") == []
 
 
 def test_damaged_backup_is_refused(folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "file"
     backup.write(folder, place)
-    for name, path in damaged(place, tmp_path).items():
-        result = call("restore", path, "--dir", tmp_path / "other")
-        assert result.exit_code == 1, name
-        assert result.output.startswith("Error: "), name
-        assert result.output.count("\n") == 1, name
+    data = place.read_bytes()
+    for damaged in (b"", data[: len(data) // 2], data[:-10], b"no archive\n" * 100):
+        place.write_bytes(damaged)
+        result = fieldpost(tmp_path / "other", "restore", place)
+        assert (result.exit_code, result.output.count("\n")) == (1, 1), damaged[:20]
+        assert result.output.startswith("Error: ")
     assert not (tmp_path / "other").exists()
     assert not list(tmp_path.glob(".*"))
 
@@ -159,28 +132,27 @@ def test_flipped_bit_is_detected_or_harmless(folder: Path, tmp_path: Path) -> No
 def archive(place: Path, **members: object) -> Path:
     with zipfile.ZipFile(place, "w") as file:
         for name, text in members.items():
-            file.writestr(
-                name.replace("__", "/"), text if isinstance(text, str) else json.dumps(text)
-            )
+            written = text if isinstance(text, str) else json.dumps(text)
+            file.writestr(name.replace("__", "/"), written)
     return place
 
 
-ABOUT = {"gateway": "gw.example", "epoch": "01JZ0000000000000000000000", "made": 0}
+ABOUT = {"backup": 1, "gateway": "gw.example", "epoch": "01JZ0000000000000000000000", "made": 0}
 
 
 @pytest.mark.parametrize(
     ("members", "why"),
     [
         ({"a.txt": "x"}, "is not a backup of a gateway"),
-        ({"backup.json": {"backup": 2, **ABOUT}}, "the format of the backup is not 1"),
+        ({"backup.json": ABOUT | {"backup": 2}}, "the format of the backup is not 1"),
         ({"backup.json": {"backup": 1, "gateway": "x"}}, "missing or invalid"),
         ({"backup.json": []}, "missing or invalid"),
-        ({"backup.json": {"backup": 1, **ABOUT, "made": 10**20}}, "missing or invalid"),
-        ({"backup.json": {"backup": 1, **ABOUT, "made": "today"}}, "missing or invalid"),
-        ({"backup.json": {"backup": 1, **ABOUT, "epoch": ["x"]}}, "missing or invalid"),
-        ({"backup.json": {"backup": 1, **ABOUT}, "..__x": ""}, "invalid name"),
-        ({"backup.json": {"backup": 1, **ABOUT}, "__x": ""}, "invalid name"),
-        ({"backup.json": {"backup": 1, **ABOUT}}, "fieldpost.toml does not exist"),
+        ({"backup.json": ABOUT | {"made": 10**20}}, "missing or invalid"),
+        ({"backup.json": ABOUT | {"made": "today"}}, "missing or invalid"),
+        ({"backup.json": ABOUT | {"epoch": ["x"]}}, "missing or invalid"),
+        ({"backup.json": ABOUT, "..__x": ""}, "invalid name"),
+        ({"backup.json": ABOUT, "__x": ""}, "invalid name"),
+        ({"backup.json": ABOUT}, "fieldpost.toml does not exist"),
     ],
 )
 def test_invalid_archive_is_refused(tmp_path: Path, members: dict[str, object], why: str) -> None:
@@ -192,7 +164,7 @@ def test_invalid_archive_is_refused(tmp_path: Path, members: dict[str, object], 
 
 def test_database_without_the_mark_is_refused(folder: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "file", "w") as file:
-        file.writestr("backup.json", json.dumps({"backup": 1, **ABOUT}))
+        file.writestr("backup.json", json.dumps(ABOUT))
         for name in (load.FILE_NAME, database.FILE_NAME):
             file.write(folder / name, name)
     with pytest.raises(SetupError, match="`fieldpost backup` did not write its"):
@@ -236,10 +208,10 @@ def test_failed_backup_leaves_no_file(
         (folder / "enrol.json").unlink()
     else:
         monkeypatch.setattr(*place, fail)
-    result = call("backup", tmp_path / "file", "--dir", folder)
-    assert result.exit_code == 1
+    result = fieldpost(folder, "backup", tmp_path / "file")
     expected = why.format(folder / "enrol.json")
-    assert result.output == f"Error: {tmp_path / 'file'} cannot be created: {expected}\n"
+    error = f"Error: {tmp_path / 'file'} cannot be created: {expected}\n"
+    assert (result.exit_code, result.output) == (1, error)
     assert [path.name for path in tmp_path.iterdir()] == ["gw"]
 
 

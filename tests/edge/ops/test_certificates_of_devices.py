@@ -6,18 +6,18 @@ import datetime
 import ssl
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from edge.engine import database
+from edge.engine.database import Transaction
 from edge.errors import SetupError
 from edge.features.accounts.store import certificates as issued
 from edge.ops import certificates, current_time, der, devices, pki, setup
 from sync.common.certificates import common_name, pem
+from tests.helpers.folder import change, query
 
 DAY = 24 * 3600 * 1000
 YEAR = 365 * DAY
@@ -65,9 +65,6 @@ def shake_hands(server: ssl.SSLContext, place: Path) -> bytes | None:
     return gateway.getpeercert(binary_form=True)
 
 
-# What a device gets.
-
-
 def test_openssl_refuses_only_revoked_certificates(folder: Path) -> None:
     revoked, good = provision(folder), provision(folder, "pump2")
     devices.revoke(folder, "pump1")
@@ -96,44 +93,49 @@ def test_certificate_of_another_gateway_is_refused(folder: Path, tmp_path: Path)
         shake_hands(server_context(folder), foreign)
 
 
-@pytest.mark.parametrize("domain", ["gw.example", f"{'a' * 60}.{'b' * 60}.example"])
-def test_certificate_names_the_jid_and_is_for_clients_only(tmp_path: Path, domain: str) -> None:
-    setup.init(tmp_path / "gw", domain)
-    certificate = read(provision(tmp_path / "gw") / "cert.pem")
-    jid = f"pump1@{domain}"
+def issue(
+    ca: pki.Authority, jid: str, days: int = 1, now: int | None = None
+) -> tuple[certificates.Issued, x509.Certificate]:
+    issued = certificates.issue(ca, jid, days, current_time.now().wall if now is None else now)
+    return issued, x509.load_pem_x509_certificate(issued.contents["cert.pem"].data)
+
+
+@pytest.mark.parametrize(
+    ("jid", "head"),
+    [
+        ("pump1@gw.example", b"\x0c\x10"),
+        (f"pump1@{'a' * 60}.{'b' * 60}.example", b"\x0c\x81\x87"),
+        (f"{'x' * 64}@{'d' * 253}", b"\x0c\x82\x01\x3e"),
+    ],
+    ids=["short", "128 bytes and more", "longest"],
+)
+def test_certificate_names_the_jid(folder: Path, jid: str, head: bytes) -> None:
+    _, certificate = issue(pki.load(folder), jid)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     (name,) = names
     assert isinstance(name, x509.OtherName)
     assert name.type_id.dotted_string == "1.3.6.1.5.5.7.8.5"
-    head = bytes((0x0C, len(jid))) if len(jid) < 128 else bytes((0x0C, 0x81, len(jid)))
     assert name.value == head + jid.encode()
+
+
+def test_certificate_is_for_clients_only(folder: Path) -> None:
+    certificate = read(provision(folder) / "cert.pem")
     usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
     constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
-    assert constraints.critical
-    assert not constraints.value.ca
-    ca = read(pki.files(tmp_path / "gw").ca)
+    assert (constraints.critical, constraints.value.ca) == (True, False)
+    ca = read(pki.files(folder).ca)
     certificate.verify_directly_issued_by(ca)
     key_of_ca = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     issuer = certificate.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
     assert issuer.key_identifier == key_of_ca.digest
 
 
-def test_longest_jid_is_encoded(folder: Path) -> None:
-    jid = f"{'x' * 64}@{'d' * 253}"
-    made = certificates.issue(pki.load(folder), jid, 1, current_time.now().wall)
-    certificate = x509.load_pem_x509_certificate(made.contents["cert.pem"].data)
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    (name,) = names
-    assert name.value == b"\x0c\x82\x01\x3e" + jid.encode()
-
-
 def test_validity_starts_early_and_ends_with_the_ca(folder: Path) -> None:
     ca, now = pki.load(folder), current_time.now().wall
 
     def dates(days: int, at: int) -> tuple[datetime.datetime, datetime.datetime]:
-        made = certificates.issue(ca, "p@gw.example", days, at)
-        certificate = x509.load_pem_x509_certificate(made.contents["cert.pem"].data)
+        made, certificate = issue(ca, "p@gw.example", days, at)
         ends = certificate.not_valid_after_utc
         assert made.not_after == round(ends.timestamp() * 1000)
         assert made.serial == f"{certificate.serial_number:x}"
@@ -146,15 +148,11 @@ def test_validity_starts_early_and_ends_with_the_ca(folder: Path) -> None:
         certificates.issue(ca, "p@gw.example", 1, now + 21 * YEAR)
 
 
-# The list of revoked certificates.
-
-
 def test_new_gateway_has_an_empty_revocation_list(folder: Path) -> None:
-    crl, ca = crl_of(folder), read(pki.files(folder).ca)
+    crl, ca = crl_of(folder), pki.load(folder)
     assert list(crl) == []
-    assert crl.next_update_utc == ca.not_valid_after_utc
-    key = pki.load(folder).key.public_key()
-    assert crl.is_signature_valid(key)
+    assert crl.next_update_utc == ca.certificate.not_valid_after_utc
+    assert crl.is_signature_valid(ca.key.public_key())
     assert pki.files(folder).crl.stat().st_mode & 0o777 == 0o644
 
 
@@ -177,12 +175,11 @@ def number_of(folder: Path) -> int:
 
 
 def write_crl(folder: Path, now: int) -> None:
-    ca = pki.load(folder)
-    with (
-        closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.transaction(connection, current_time.now()._replace(wall=now)) as tx,
-    ):
-        certificates.write_crl(tx, folder, ca)
+    def unit(tx: Transaction) -> None:
+        tx.now = tx.now._replace(wall=now)
+        certificates.write_crl(tx, folder, pki.load(folder))
+
+    change(folder, unit)
 
 
 @pytest.mark.parametrize("shift", [-10 * YEAR, -DAY, 0, DAY, 10 * YEAR])
@@ -200,9 +197,6 @@ def test_expired_ca_cannot_sign_a_revocation_list(folder: Path) -> None:
     with pytest.raises(SetupError, match="the gateway's CA expired on 20"):
         write_crl(folder, current_time.now().wall + 21 * YEAR)
     assert pki.files(folder).crl.read_bytes() == before
-
-
-# The server's certificate.
 
 
 def test_server_certificate_is_renewed_in_its_last_third(folder: Path) -> None:
@@ -257,9 +251,6 @@ def test_checking_for_renewal_does_not_import_cryptography(folder: Path) -> None
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-# A CA that is not as it should be.
-
-
 def test_unusable_ca_is_reported_in_one_line(folder: Path, tmp_path: Path) -> None:
     paths = pki.files(folder)
     key = paths.ca_key.read_bytes()
@@ -297,13 +288,8 @@ def test_unsupported_key_type_is_reported(folder: Path) -> None:
 
 
 def test_issued_certificate_is_recorded(folder: Path) -> None:
-    place = provision(folder)
-    certificate = read(place / "cert.pem")
-    with (
-        closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
-        database.transaction(connection, current_time.now(), "BEGIN") as tx,
-    ):
-        (row,) = issued.list_all(tx)
-    assert row.serial == f"{certificate.serial_number:x}"
+    certificate = read(provision(folder) / "cert.pem")
+    (row,) = query(folder, issued.list_all)
     assert row.not_after == certificate.not_valid_after_utc.timestamp() * 1000
-    assert (row.name, row.revoked) == ("pump1", None)
+    serial = f"{certificate.serial_number:x}"
+    assert (row.name, row.serial, row.revoked) == ("pump1", serial, None)

@@ -1,20 +1,18 @@
-"""The control socket: requests, answers and limits."""
-
 from __future__ import annotations
 
 import asyncio
 import os
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, closing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import pytest
 
 from edge.errors import SetupError, StoreFull
 from edge.features.queues.store.overview import Attendance
-from edge.ops import control, setup, status
+from edge.ops import control, status
 from edge.ops.control import MAX_REQUEST_BYTES, ProcessStatus, QueueAttendance, ReloadReport
 from edge.ops.operator_requests import DeleteNode
 from edge.server import control_server
@@ -22,43 +20,43 @@ from edge.server.control_server import MAX_CLIENTS, ControlServer
 
 WAIT_S = 10.0
 STATE = ProcessStatus(
-    version="1.2.3",
-    boot="b",
-    service=12.5,
-    uptime=2.0,
-    synchronised=True,
-    used={"sessions": 3},
+    version="1.2.3", boot="b", service=12.5, uptime=2.0, synchronised=True, used={"sessions": 3},
     limits={"sessions": 7, "held_ttl": 1.5},
+)  # fmt: skip
+ATTENDING = Attendance(
+    4, "pump1@gw.example/w", 1, accepts_qos=True, outbox_full=False, too_many_bytes=False
 )
-
-
-ATTENDING = [
-    Attendance(
-        4, "pump1@gw.example/w", 1, accepts_qos=True, outbox_full=False, too_many_bytes=False
-    )
-]
+FAULTY = 13
 
 
 async def there(queue: int) -> QueueAttendance:
     if queue == FAULTY:
         raise StoreFull("no byte is left")
-    return QueueAttendance(service=9.5, attending=ATTENDING * queue)
-
-
-FAULTY = 13
-REPORT = ReloadReport(changed=["log.notify"], restart=["xmpp.listen"])
+    return QueueAttendance(service=9.5, attending=[ATTENDING] * queue)
 
 
 async def reload() -> ReloadReport:
-    return REPORT
+    raise AssertionError
+
+
+def made(
+    folder: Path, attendance: Callable[[int], Awaitable[QueueAttendance]] = there
+) -> ControlServer:
+    return ControlServer(folder, lambda: STATE, list, reload, attendance)
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[ControlServer]:
+    server = made(folder)
+    await server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[ControlServer]:
-    made = ControlServer(tmp_path, lambda: STATE, list, reload, there)
-    await made.start()
-    yield made
-    made.stop()
+    async with serving(tmp_path) as server:
+        yield server
 
 
 async def ask(folder: Path) -> ProcessStatus | None:
@@ -88,17 +86,15 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 async def test_status_is_answered(served: ControlServer, tmp_path: Path) -> None:
-    assert await ask(tmp_path) == STATE
-    assert await ask(tmp_path) == STATE
+    for _ in range(2):
+        assert await ask(tmp_path) == STATE
     await until(lambda: not served.clients)
 
 
 async def test_attendance_is_answered(served: ControlServer, tmp_path: Path) -> None:
-    found = await asyncio.to_thread(control.attendance, tmp_path, 1)
-    assert found == QueueAttendance(service=9.5, attending=ATTENDING)
-    found = await asyncio.to_thread(control.attendance, tmp_path, 2000)
-    assert found is not None
-    assert len(found.attending) == 2000
+    for queue in (1, 2000):
+        found = await asyncio.to_thread(control.attendance, tmp_path, queue)
+        assert found == QueueAttendance(service=9.5, attending=[ATTENDING] * queue)
 
 
 async def test_database_error_is_reported(served: ControlServer, tmp_path: Path) -> None:
@@ -121,11 +117,11 @@ async def test_slow_request_ends_with_the_socket(tmp_path: Path) -> None:
             ended.set()
         raise AssertionError
 
-    made = ControlServer(tmp_path, lambda: STATE, list, reload, long)
-    await made.start()
+    server = made(tmp_path, long)
+    await server.start()
     asked = asyncio.create_task(call(tmp_path, b"members 1\n"))
     await asyncio.wait_for(begun.wait(), WAIT_S)
-    made.stop()
+    server.stop()
     assert await asked == b""
     await asyncio.wait_for(ended.wait(), WAIT_S)
 
@@ -133,20 +129,18 @@ async def test_slow_request_ends_with_the_socket(tmp_path: Path) -> None:
 async def test_socket_is_private(tmp_path: Path) -> None:
     old = os.umask(0o777)
     try:
-        made = ControlServer(tmp_path, lambda: STATE, list, reload, there)
-        await made.start()
-        assert (tmp_path / control.SOCKET).stat().st_mode & 0o777 == 0o600
-        made.stop()
+        async with serving(tmp_path):
+            assert (tmp_path / control.SOCKET).stat().st_mode & 0o777 == 0o600
     finally:
         os.umask(old)
 
 
 async def test_it_is_gone_with_the_gateway(tmp_path: Path) -> None:
-    made = ControlServer(tmp_path, lambda: STATE, list, reload, there)
-    made.stop()
-    await made.start()
+    server = made(tmp_path)
+    server.stop()
+    await server.start()
     assert names(tmp_path) == [control.SOCKET]
-    made.stop()
+    server.stop()
     assert names(tmp_path) == []
     assert await ask(tmp_path) is None
 
@@ -155,29 +149,25 @@ async def test_a_killed_gateways_socket_is_replaced(tmp_path: Path) -> None:
     with closing(socket.socket(socket.AF_UNIX)) as left:
         left.bind(str(tmp_path / control.SOCKET))
     assert await ask(tmp_path) is None
-    made = ControlServer(tmp_path, lambda: STATE, list, reload, there)
-    await made.start()
-    assert await ask(tmp_path) == STATE
-    made.stop()
+    async with serving(tmp_path):
+        assert await ask(tmp_path) == STATE
 
 
 async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     place = tmp_path / control.SOCKET
     place.write_text("mine", "utf-8")
-    made = ControlServer(tmp_path, lambda: STATE, list, reload, there)
+    server = made(tmp_path)
     with pytest.raises(OSError, match="in use"):
-        await made.start()
-    made.stop()
+        await server.start()
+    server.stop()
     assert place.read_text("utf-8") == "mine"
 
 
 async def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
-    made = ControlServer(folder, lambda: STATE, list, reload, there)
-    await made.start()
-    assert await ask(folder) == STATE
-    made.stop()
+    async with serving(folder):
+        assert await ask(folder) == STATE
     assert names(folder) == []
 
 
@@ -258,13 +248,11 @@ def answering(folder: Path, answer: bytes | None) -> threading.Thread:
         (b"nonsense\n", "has another version than this command; restart"),
     ],
 )
-def test_invalid_answer_is_reported(tmp_path: Path, answer: bytes, problem: str) -> None:
-    setup.init(tmp_path / "gw", "gw.example")
-    thread = answering(tmp_path / "gw", answer)
-    found = status.read(tmp_path / "gw")
+def test_invalid_answer_is_reported(folder: Path, answer: bytes, problem: str) -> None:
+    thread = answering(folder, answer)
+    found = status.read(folder)
     assert found.state == status.NO_ANSWER
-    assert found.trouble is not None
-    assert problem in found.trouble
+    assert problem in (found.trouble or "")
     thread.join()
 
 

@@ -1,17 +1,15 @@
-"""The DER reader returns the same as `cryptography`."""
-
 from __future__ import annotations
 
 import base64
 import datetime
+import ssl
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
 from edge.errors import SetupError
-from edge.ops import current_time as moment
-from edge.ops import der, pki
+from edge.ops import current_time, der, pki
 from sync.common import certificates
 
 
@@ -50,10 +48,14 @@ def test_first_certificate_of_a_chain_is_read(folder: Path) -> None:
     assert der.read(paths.server) == expected
 
 
+def pem(data: bytes) -> bytes:
+    text = base64.encodebytes(data)
+    return b"-----BEGIN CERTIFICATE-----\n%b-----END CERTIFICATE-----\n" % text
+
+
 def test_invalid_certificate_is_reported(folder: Path) -> None:
     path = pki.files(folder).server
-    lines = path.read_text().splitlines()
-    data = base64.b64decode("".join(lines[1:-1]))
+    data = ssl.PEM_cert_to_DER_cert(path.read_text())
     damaged: list[bytes] = [b"", b"x", b"\xff\xfe", pki.files(folder).server_key.read_bytes()]
     damaged += [pem(data[:size]) for size in range(0, len(data), 7)]
     for text in damaged:
@@ -67,7 +69,7 @@ def test_invalid_certificate_is_reported(folder: Path) -> None:
 
 def test_damage_is_detected_or_harmless(folder: Path) -> None:
     path = pki.files(folder).server
-    data = base64.b64decode("".join(path.read_text().splitlines()[1:-1]))
+    data = ssl.PEM_cert_to_DER_cert(path.read_text())
     reported = 0
     for at in range(200):  # up to behind the dates and names
         path.write_bytes(pem(data[:at] + bytes((data[at] ^ 0xFF,)) + data[at + 1 :]))
@@ -79,10 +81,8 @@ def test_damage_is_detected_or_harmless(folder: Path) -> None:
 
 
 def test_version_1_certificate_is_read(folder: Path) -> None:
-    facts = der.read(pki.files(folder).server)
-    data = base64.b64decode("".join(pki.files(folder).server.read_text().splitlines()[1:-1]))
-    certificate = x509.load_der_x509_certificate(data)
-    inner = certificate.tbs_certificate_bytes
+    facts, text = der.read(pki.files(folder).server), pki.files(folder).server.read_bytes()
+    inner = x509.load_pem_x509_certificate(text).tbs_certificate_bytes
     assert inner[4:9] == bytes.fromhex("a003020102"), "where the version stands"
     without = inner[9:]
     shorter = b"\x30\x82" + len(without).to_bytes(2, "big") + without
@@ -92,11 +92,6 @@ def test_version_1_certificate_is_read(folder: Path) -> None:
 
 
 def test_certificate_begins_a_day_ago(tmp_path: Path) -> None:
-    now = moment.now().wall // 1000 * 1000
+    now = current_time.now().wall // 1000 * 1000
     pki.create(tmp_path, "gw.example", now)
     assert der.read(pki.files(tmp_path).server).begins == now - 24 * 3600 * 1000
-
-
-def pem(data: bytes) -> bytes:
-    text = base64.encodebytes(data)
-    return b"-----BEGIN CERTIFICATE-----\n%b-----END CERTIFICATE-----\n" % text

@@ -1,5 +1,3 @@
-"""What `fieldpost send` writes as a message, and what `fieldpost listen` reads."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,9 +1,6 @@
-"""`fieldpost init`: creating a gateway's folder."""
-
 from __future__ import annotations
 
 import ssl
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,23 +8,16 @@ import pytest
 from edge.config import load
 from edge.engine import database, meta
 from edge.errors import ConfigError, SetupError, StoreFull
-from edge.ops import current_time, pki, setup
+from edge.ops import pki, setup
 from sync.segment import is_epoch
+from tests.helpers.folder import query
 
 
 def test_new_folder_is_complete(folder: Path) -> None:
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "fieldpost.db",
-        "fieldpost.toml",
-        "pki",
-    ]
+    assert {path.name for path in folder.iterdir()} == {"fieldpost.db", "fieldpost.toml", "pki"}
     assert load.load(folder).gateway.domain == "gw.example"
-    with (
-        closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
-        database.transaction(connection, current_time.now(), "BEGIN") as tx,
-    ):
-        assert is_epoch(meta.read_text(tx, meta.EPOCH))
-        assert len(meta.read_bytes(tx, meta.DECOY)) == 32
+    assert is_epoch(query(folder, meta.epoch))
+    assert len(query(folder, lambda tx: meta.read_bytes(tx, meta.DECOY))) == 32
 
 
 def test_keys_are_private_and_match_the_certificates(folder: Path) -> None:
@@ -43,15 +33,13 @@ def test_keys_are_private_and_match_the_certificates(folder: Path) -> None:
     server.load_cert_chain(files.server, files.server_key)
 
 
-def test_address_can_be_chosen(tmp_path: Path) -> None:
-    setup.init(tmp_path / "deep" / "gw", "gw.example", "[::]:5222")
-    assert load.load(tmp_path / "deep" / "gw").listen == (("::", 5222),)
-
-
-def test_empty_folder_is_filled(tmp_path: Path) -> None:
-    (tmp_path / "gw").mkdir()
-    setup.init(tmp_path / "gw", "gw.example")
-    assert load.load(tmp_path / "gw").gateway.domain == "gw.example"
+@pytest.mark.parametrize("exists", [False, True])
+def test_missing_or_empty_folder_is_filled(tmp_path: Path, exists: bool) -> None:
+    folder = tmp_path / "deep" / "gw"
+    if exists:
+        folder.mkdir(parents=True)
+    setup.init(folder, "gw.example", "[::]:5222")
+    assert load.load(folder).listen == (("::", 5222),)
 
 
 def test_existing_folder_is_not_changed(folder: Path) -> None:

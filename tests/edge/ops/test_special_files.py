@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from edge.cli.commands import main
 from sync.common import regular_files
 from sync.common.regular_files import NotRegularError
+from tests.helpers.folder import fieldpost
 
 PATIENCE_S = 60
 """Seconds for a command: reading a FIFO would never end."""
@@ -33,14 +32,10 @@ def as_socket(path: Path) -> None:
         made.bind(str(path))
 
 
-def as_device(path: Path) -> None:
-    path.symlink_to("/dev/null")
-
-
 KINDS: dict[str, Callable[[Path], None]] = {
     "a FIFO": os.mkfifo,
     "a folder": Path.mkdir,
-    "a device": as_device,
+    "a device": lambda path: path.symlink_to("/dev/null"),
     "a socket": as_socket,
 }
 
@@ -68,20 +63,16 @@ def no_endless_reading() -> Iterator[None]:
 
 def lines(folder: Path, *command: str) -> list[str]:
     """Run a command that fails, `run` in a process of its own; return its lines."""
-    words = [*command, "--dir", str(folder)]
     if command != ("run",):
-        result = CliRunner().invoke(main, words)
+        result = fieldpost(folder, *command)
         assert result.exit_code == 1
         return result.output.splitlines()
     done = subprocess.run(
-        [sys.executable, "-m", "edge", *words],
+        [sys.executable, "-m", "edge", "run", "--dir", folder],
         capture_output=True, text=True, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 1
     return [*done.stdout.splitlines(), *done.stderr.splitlines()]
-
-
-# The helper.
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -116,12 +107,10 @@ def test_links_and_read_only_files_are_read(tmp_path: Path) -> None:
 def test_configuration_behind_a_link_is_read(folder: Path, tmp_path: Path) -> None:
     (folder / "fieldpost.toml").rename(tmp_path / "managed.toml")
     (folder / "fieldpost.toml").symlink_to(tmp_path / "managed.toml")
-    assert CliRunner().invoke(main, ["config", "check", "--dir", str(folder)]).exit_code == 0
+    assert fieldpost(folder, "config", "check").exit_code == 0
 
 
 CANNOT_BE_READ = "{path} cannot be read: {told}"
-
-
 FIFOS = [
     ("run", "", "fieldpost.toml", CANNOT_BE_READ),
     ("doctor", "", "fieldpost.toml", CANNOT_BE_READ),
@@ -173,6 +162,5 @@ def test_doctor_names_each_special_file(folder: Path) -> None:
 def test_status_of_an_uplink_reports_a_fifo_as_enrolment(folder: Path) -> None:
     configure(folder, ENROLMENT)
     put(folder / "enrolment.json", "a FIFO")
-    words = ["uplink", "status", "--json", "--dir", str(folder)]
-    result = CliRunner().invoke(main, words, catch_exceptions=False)
-    assert "enrolment.json: it is not a regular file" in result.output
+    output = fieldpost(folder, "uplink", "status", "--json").output
+    assert "enrolment.json: it is not a regular file" in output
