@@ -1,4 +1,7 @@
-"""Log-in by certificate, over STARTTLS and direct TLS (RFC 4422, appendix A; XEP-0178)."""
+"""Log-in by certificate (RFC 4422, appendix A; XEP-0178), by STARTTLS and direct TLS.
+
+Direct TLS is served on the port for STARTTLS too, where the first byte tells it from a stream.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,9 @@ from tests.helpers.processes import Process
 from tests.helpers.xmpp import Client, Closed, trusting
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
+PORTS = ("xmpp", "xmpps")
+WAYS = ("starttls", *PORTS)
+"""STARTTLS, and direct TLS on each port."""
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +45,15 @@ def own(gateway: Gateway, name: str) -> Path:
 
 
 async def connect(
-    gateway: Gateway, process: Process, certificate: Path | None, direct: bool
+    gateway: Gateway, process: Process, certificate: Path | None, way: str = "xmpps"
 ) -> Client:
     """Connect under TLS; the features come as an element."""
-    if not direct:
+    if way == "starttls":
         client = await Client.connect(port_of(process))
         await client.start_tls(gateway.ca, certificate=certificate)
         return client
     context = trusting(gateway.ca, certificate, ("xmpp-client",))
-    return await Client.connect_tls(process.host_port("xmpps")[1], context)
+    return await Client.connect_tls(process.host_port(way)[1], context)
 
 
 async def refused(opening: Coroutine[None, None, Client]) -> bool:
@@ -64,28 +70,30 @@ async def refused(opening: Coroutine[None, None, Client]) -> bool:
     return False
 
 
-async def mechanisms(client: Client) -> list[str | None]:
-    return [element.text for element in (await client.element()).iter()]
+async def offers(client: Client) -> set[str]:
+    """Return the names of the features, and of the mechanisms."""
+    features = (await client.element()).iter()
+    return {name for each in features for name in (each.tag.partition("}")[2], each.text or "")}
 
 
-@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("authzid", ["", "pump1@gw.example"])
 async def test_certificate_logs_the_device_in(
-    gateway: Gateway, process: Process, direct: bool, authzid: str
+    gateway: Gateway, process: Process, way: str, authzid: str
 ) -> None:
-    async with await connect(gateway, process, own(gateway, "pump1"), direct) as client:
-        assert "EXTERNAL" in await mechanisms(client)
+    async with await connect(gateway, process, own(gateway, "pump1"), way) as client:
+        assert "EXTERNAL" in await offers(client)
         assert await client.authenticate("EXTERNAL", authzid, "") == "success"
         assert await client.bind("fw") == "pump1@gw.example/fw"
         assert (await client.iq("get", PING)).get("type") == "result"
 
 
-@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("way", WAYS)
 async def test_external_is_offered_only_with_a_certificate(
-    gateway: Gateway, process: Process, direct: bool
+    gateway: Gateway, process: Process, way: str
 ) -> None:
-    async with await connect(gateway, process, None, direct) as client:
-        assert "EXTERNAL" not in await mechanisms(client)
+    async with await connect(gateway, process, None, way) as client:
+        assert not {"EXTERNAL", "starttls"} & await offers(client)
         assert await client.authenticate("EXTERNAL", "", "") == "invalid-mechanism"
         assert await client.authenticate("SCRAM-SHA-256", "cam1", PASSWORD) == "success"
 
@@ -95,7 +103,7 @@ async def test_certificate_of_another_ca_fails_the_handshake(
 ) -> None:
     other = Gateway(tmp_path / "other")
     devices.add(other.folder, "pump1", None, trusted=True, certificate=True)
-    assert await refused(connect(gateway, process, own(other, "pump1"), True))
+    assert await refused(connect(gateway, process, own(other, "pump1")))
 
 
 async def test_certificate_of_the_gateway_fails_the_handshake(
@@ -104,20 +112,20 @@ async def test_certificate_of_the_gateway_fails_the_handshake(
     files = pki.files(gateway.folder)
     shutil.copy(files.server, tmp_path / "cert.pem")
     shutil.copy(files.server_key, tmp_path / "key.pem")
-    assert await refused(connect(gateway, process, tmp_path, True))
+    assert await refused(connect(gateway, process, tmp_path))
 
 
 async def test_revoked_certificate_ends_the_session(
     gateway: Gateway, process: Process, tmp_path: Path
 ) -> None:
     kept = shutil.copytree(own(gateway, "pump2"), tmp_path / "kept")
-    async with await connect(gateway, process, kept, True) as client:
+    async with await connect(gateway, process, kept) as client:
         await client.element()
         assert await client.authenticate("EXTERNAL", "", "") == "success"
         await client.bind("fw")
         await asyncio.to_thread(devices.revoke, gateway.folder, "pump2")
         assert await client.closed() == "not-authorized"
-    assert await refused(connect(gateway, process, kept, True))
+    assert await refused(connect(gateway, process, kept))
 
 
 async def test_unknown_certificate_is_refused_like_a_wrong_password(
@@ -127,20 +135,21 @@ async def test_unknown_certificate_is_refused_like_a_wrong_password(
     kept = shutil.copytree(own(gateway, "pump3"), tmp_path / "kept")
     await asyncio.to_thread(devices.remove, gateway.folder, "pump3")
     (gateway.folder / "pki" / "crl.pem").unlink()
-    async with await connect(gateway, process, kept, True) as client:
-        assert "EXTERNAL" in await mechanisms(client)
+    async with await connect(gateway, process, kept) as client:
+        assert "EXTERNAL" in await offers(client)
         assert await client.authenticate("EXTERNAL", "", "") == "not-authorized"
 
 
-async def test_other_alpn_protocol_is_refused(gateway: Gateway, process: Process) -> None:
-    port = process.host_port("xmpps")[1]
-    async with await Client.connect_tls(port, trusting(gateway.ca)) as client:
-        assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() is None
-        await client.element()
-    context = trusting(gateway.ca, alpn=("xmpp-client",))
-    async with await Client.connect_tls(port, context) as client:
-        chosen = client.writer.get_extra_info("ssl_object").selected_alpn_protocol()
-        assert chosen == "xmpp-client"
+@pytest.mark.parametrize("name", PORTS)
+async def test_other_alpn_protocol_is_refused(
+    gateway: Gateway, process: Process, name: str
+) -> None:
+    port = process.host_port(name)[1]
+    for alpn, expected in (((), None), (("xmpp-client",), "xmpp-client")):
+        async with await Client.connect_tls(port, trusting(gateway.ca, alpn=alpn)) as client:
+            tls = client.writer.get_extra_info("ssl_object")
+            assert tls.selected_alpn_protocol() == expected
+            await client.element()
     other = trusting(gateway.ca, alpn=("h2", "http/1.1"))
     assert await refused(Client.connect_tls(port, other))
 
@@ -151,13 +160,11 @@ async def test_renewed_server_certificate_is_used_for_new_handshakes(
     """Files that cannot be used are ignored."""
     server = gateway.folder / "pki" / "server.pem"
     good = server.read_bytes()
-    server.write_bytes(b"nothing of the kind")
-    async with await connect(gateway, process, None, True) as client:
-        first = client.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    server.write_bytes(good)
-    async with await connect(gateway, process, None, True) as client:
-        second = client.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        assert first == second == ssl.PEM_cert_to_DER_cert(good.decode())
+    for data in (b"nothing of the kind", good):
+        server.write_bytes(data)
+        async with await connect(gateway, process, None) as client:
+            found = client.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            assert found == ssl.PEM_cert_to_DER_cert(good.decode())
 
 
 async def test_connection_without_tls_is_closed(process: Process) -> None:
@@ -180,7 +187,7 @@ async def test_certificate_works_with_sasl2_and_resumption(
     resources = []
     token, again = "", ""
     for _ in range(2):
-        client = await connect(gateway, process, own(gateway, "pump1"), True)
+        client = await connect(gateway, process, own(gateway, "pump1"))
         await client.element()
         client.send(request.format(again + wanted + "</bind>"))
         success = await client.element()

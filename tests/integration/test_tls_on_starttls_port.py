@@ -1,4 +1,4 @@
-"""Direct TLS on the port for STARTTLS: the gateway looks at the first byte."""
+"""Hellos of TLS on the port for STARTTLS; `test_sasl_external` tests log-ins there."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from edge.ops import devices
 from edge.server.tls_client_hello import HELLO_BYTES
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.hostile import trickle, until_closed
 from tests.helpers.processes import Process
 from tests.helpers.slix import peer
-from tests.helpers.xmpp import Client, Closed, trusting
+from tests.helpers.xmpp import Client, trusting
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 AUTHENTICATE_S = 2.0
@@ -26,11 +25,8 @@ MARGIN_S = 15.0
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
-    made = Gateway(
-        tmp_path_factory.mktemp("gw") / "gateway", "pump1", authenticate_time=AUTHENTICATE_S
-    )
-    devices.add(made.folder, "pump2", None, trusted=True, certificate=True)
-    return made
+    folder = tmp_path_factory.mktemp("gw") / "gateway"
+    return Gateway(folder, authenticate_time=AUTHENTICATE_S)
 
 
 @pytest.fixture(scope="module")
@@ -53,45 +49,6 @@ async def test_slixmpp_as_it_comes_causes_no_warning(tmp_path: Path) -> None:
             await session.quiet()
         assert process.terminate() == 0  # what was refused is logged before the end
     assert [event for event in gateway.events() if event["level"] in ("Warning", "Error")] == []
-
-
-@pytest.mark.parametrize("alpn", [(), ("xmpp-client",)])
-async def test_direct_tls_is_served(
-    gateway: Gateway, process: Process, alpn: tuple[str, ...]
-) -> None:
-    context = trusting(gateway.ca, alpn=alpn)
-    async with await Client.connect_tls(port_of(process), context) as client:
-        tls: ssl.SSLObject = client.writer.get_extra_info("ssl_object")
-        assert tls.selected_alpn_protocol() == (alpn[0] if alpn else None)
-        features = await client.element()
-        assert "starttls" not in {element.tag.partition("}")[2] for element in features.iter()}
-        assert await client.authenticate("SCRAM-SHA-256", "pump1", PASSWORD) == "success"
-        await client.bind("direct")
-        assert (await client.iq("get", PING)).get("type") == "result"
-
-
-async def test_client_certificate_is_used(gateway: Gateway, process: Process) -> None:
-    context = trusting(gateway.ca, gateway.folder / "devices" / "pump2", ("xmpp-client",))
-    async with await Client.connect_tls(port_of(process), context) as client:
-        await client.element()
-        assert await client.authenticate("EXTERNAL", "", "") == "success"
-        await client.bind("fw")
-
-
-async def test_starttls_is_served_beside_it(gateway: Gateway, process: Process) -> None:
-    async with await Client.connect(port_of(process)) as client:
-        await client.start_tls(gateway.ca)
-        await client.element()
-        assert await client.authenticate("SCRAM-SHA-256", "pump1", PASSWORD) == "success"
-        await client.bind("starttls")
-
-
-async def test_other_alpn_protocol_is_refused(gateway: Gateway, process: Process) -> None:
-    with contextlib.suppress(ssl.SSLError, ConnectionError):
-        context = trusting(gateway.ca, alpn=("h2", "http/1.1"))
-        async with await Client.connect_tls(port_of(process), context) as client:
-            with pytest.raises(Closed):  # with TLS 1.3, a client notices when it reads
-                await client.element()
 
 
 async def test_hello_may_come_in_pieces(gateway: Gateway, process: Process) -> None:
