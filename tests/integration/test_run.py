@@ -1,14 +1,13 @@
-"""`fieldpost run`: a failed start is reported in one line, with status 1."""
-
 from __future__ import annotations
 
 import os
+import re
 import resource
 import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import pytest
 
@@ -16,14 +15,9 @@ from edge import app
 from edge.journal import DEFAULT_LEVEL, FORMATS, Journal
 from sync.segment import decode
 from sync.uplink.folder_transport import MARKER
-from tests.helpers.gateway import Gateway, port_of
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process, start
-
-HEADER = (
-    b"<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'"
-    b" to='gw.example' version='1.0'>"
-)
-
+from tests.helpers.xmpp import log_in
 
 Failure: TypeAlias = Callable[[Path], str]
 
@@ -49,9 +43,8 @@ def failure(capfd: pytest.CaptureFixture[str]) -> Failure:
 
 def test_a_second_gateway_in_the_same_folder_is_refused(tmp_path: Path, failure: Failure) -> None:
     gateway = Gateway(tmp_path / "gateway")
-    with gateway.run() as process:
+    with gateway.run():
         assert "running" in failure(gateway.folder)
-        assert process.terminate() == 0
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path, failure: Failure) -> None:
@@ -61,12 +54,6 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, failure: Failure) -> None
         found = failure(gateway.folder)
         assert f"port {port} is already in use (pid {os.getpid()}, " in found
         assert "; choose another in [xmpp] listen" in found
-
-
-@pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.example"])
-def test_a_host_that_is_no_name_is_named(tmp_path: Path, host: str, failure: Failure) -> None:
-    gateway = Gateway(tmp_path / "gateway", listen=f"{host}:5222")
-    assert f"xmpp.listen: cannot listen on {host}:5222: " in failure(gateway.folder)
 
 
 def test_a_missing_folder_says_how_to_make_it(tmp_path: Path, failure: Failure) -> None:
@@ -80,23 +67,37 @@ def test_a_wrong_option_is_named(tmp_path: Path, failure: Failure) -> None:
     assert "sesions" in failure(gateway.folder)
 
 
-@pytest.mark.parametrize("content", [None, b"\xff\x00"])
-def test_an_enrolment_that_cannot_be_used_is_told(
-    tmp_path: Path, content: bytes | None, failure: Failure
+NONSENSE = b"nothing of the kind"
+LONG = f"{'a' * 64}.example:5222"
+FAULTS: list[tuple[dict[str, object], str, bytes, str]] = [
+    ({"listen": "a..b:5222"}, "", b"", "xmpp.listen: cannot listen on a..b:5222: "),
+    ({"listen": LONG}, "", b"", f"xmpp.listen: cannot listen on {LONG}: "),
+    ({"enrolment": "enrolment.json"}, "", b"", "enrolment.json does not exist"),
+    ({"enrolment": "enrolment.json"}, "enrolment.json", b"\xff\x00", "enrolment"),
+    ({"folder": "file://server/share"}, "", b"", "uplink.folder"),
+    ({}, "pki/server.pem", NONSENSE, "certificate"),
+    ({}, "pki/server.key", NONSENSE, "certificate"),
+    ({}, "fieldpost.db", NONSENSE * 1000, "database"),
+]
+"""Options, a file and its content, and what the error names."""
+
+
+@pytest.mark.parametrize(("options", "name", "content", "told"), FAULTS)
+def test_what_cannot_be_used_is_named(
+    tmp_path: Path,
+    options: dict[str, object],
+    name: str,
+    content: bytes,
+    told: str,
+    failure: Failure,
 ) -> None:
-    gateway = Gateway(tmp_path / "gateway", enrolment="enrolment.json")
-    if content is not None:
-        (gateway.folder / "enrolment.json").write_bytes(content)
-    told = failure(gateway.folder)
-    assert "enrolment" in told
-    assert "Errno" not in told
-    assert told.strip().endswith("enrolment.json does not exist") == (content is None)
-
-
-def test_a_folder_that_is_none_of_this_machine_is_told(tmp_path: Path, failure: Failure) -> None:
     gateway = Gateway(tmp_path / "gateway")
-    gateway.configure(folder="file://server/share")
-    assert "uplink.folder" in failure(gateway.folder)
+    gateway.configure(**options)
+    if name:
+        (gateway.folder / name).write_bytes(content)
+    found = failure(gateway.folder)
+    assert told in found
+    assert "Errno" not in found
 
 
 def test_segments_go_into_a_folder_the_closing_event_too(tmp_path: Path) -> None:
@@ -110,21 +111,6 @@ def test_segments_go_into_a_folder_the_closing_event_too(tmp_path: Path) -> None
     landed.sort(key=lambda segment: segment.header.first_seq)
     names = [event.name for segment in landed for event in segment.events]
     assert names == ["start", "stop"]
-
-
-@pytest.mark.parametrize("name", ["server.pem", "server.key"])
-def test_a_certificate_that_cannot_be_used_is_named(
-    tmp_path: Path, name: str, failure: Failure
-) -> None:
-    gateway = Gateway(tmp_path / "gateway")
-    (gateway.folder / "pki" / name).write_bytes(b"nothing of the kind")
-    assert "certificate" in failure(gateway.folder)
-
-
-def test_a_database_that_is_none_is_told(tmp_path: Path, failure: Failure) -> None:
-    gateway = Gateway(tmp_path / "gateway")
-    (gateway.folder / "fieldpost.db").write_bytes(b"nothing of the kind" * 1000)
-    assert "database" in failure(gateway.folder)
 
 
 def test_an_empty_database_is_told_and_left_alone(tmp_path: Path, failure: Failure) -> None:
@@ -164,13 +150,54 @@ def test_keys_and_data_are_the_owners_alone(tmp_path: Path) -> None:
     old = os.umask(0o022)
     try:
         gateway = Gateway(tmp_path / "gateway")
-        with gateway.run() as process:
-            port_of(process)
+        with gateway.run():
             assert gateway.folder.stat().st_mode & 0o077 == 0
-            for name in ("ca.key", "server.key"):
-                assert (gateway.folder / "pki" / name).stat().st_mode & 0o777 == 0o600
-            for path in gateway.folder.glob("fieldpost.db*"):
+            for path in (*gateway.folder.glob("pki/*.key"), *gateway.folder.glob("fieldpost.db*")):
                 assert path.stat().st_mode & 0o777 == 0o600
-            assert process.terminate() == 0
     finally:
         os.umask(old)
+
+
+NOT_IMPORTED: Final = {
+    "_strptime": "nothing",
+    "aiohttp": "the uplink and the status page",
+    "click": "commands other than run",
+    "cryptography": "signing certificates",
+    "edge.cli": "commands other than run",
+    "edge.server.component": "a component",
+    "edge.uplink.uploads": "an uplink",
+    "edge.web": "the status page",
+    "email": "an uplink",
+    "http": "an uplink",
+    "importlib.resources": "nothing",
+    "prometheus_client": "the status page",
+    "shutil": "commands other than run",
+    "slixmpp": "a component, and addresses that are not ASCII",
+    "sync.uplink.http_client": "an uplink",
+    "sync.uplink.uploader": "an uplink",
+    "tempfile": "nothing",
+    "urllib.request": "an uplink",
+    "zipfile": "nothing",
+}
+"""Packages and modules that a gateway without an uplink and without a status page does not need,
+and what needs them. Each costs memory for as long as it runs."""
+
+IMPORTED_LINE: Final = re.compile(r"import time:[ \d]+\|[ \d]+\|\s*([\w.]+)")
+
+
+async def test_an_idle_gateway_imports_only_what_is_configured(tmp_path: Path) -> None:
+    """A device logs in by TLS, so that what the first session needs counts as well."""
+    gateway = Gateway(tmp_path / "gateway", "cam1")
+    with start(
+        *("fieldpost", "run", "--dir", gateway.folder), env={"PYTHONPROFILEIMPORTTIME": "1"}
+    ) as process:
+        async with await log_in(port_of(process), gateway.ca, "cam1", PASSWORD):
+            imported = set(IMPORTED_LINE.findall(process.stderr))
+        assert process.terminate() == 0
+    assert {"edge.app", "asyncio", "edge.server.session"} <= imported
+    found = {
+        f"{name} (for {use})"
+        for name, use in NOT_IMPORTED.items()
+        if name in imported or any(other.startswith(f"{name}.") for other in imported)
+    }
+    assert not found

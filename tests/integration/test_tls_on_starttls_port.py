@@ -18,7 +18,6 @@ from tests.helpers.processes import Process
 from tests.helpers.slix import peer
 from tests.helpers.xmpp import Client, trusting
 
-PING = "<ping xmlns='urn:xmpp:ping'/>"
 AUTHENTICATE_S = 2.0
 MARGIN_S = 15.0
 
