@@ -1,5 +1,3 @@
-"""A clean stop seals every event, even if the centre cannot be reached."""
-
 from __future__ import annotations
 
 import json

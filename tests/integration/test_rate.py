@@ -1,5 +1,3 @@
-"""The rate limit of a connection: reading pauses, and nothing is lost, reordered or refused."""
-
 from __future__ import annotations
 
 import asyncio
@@ -32,11 +30,8 @@ async def until_paused(gateway: InProcess, connections: int = 1) -> None:
 
 
 def told(gateway: InProcess) -> list[tuple[str, str]]:
-    return [
-        (event["name"], event["source"])
-        for event in gateway.gateway.events("system")
-        if event["kind"] == "limit"
-    ]
+    found = gateway.gateway.events("system")
+    return [(event["name"], event["source"]) for event in found if event["kind"] == "limit"]
 
 
 async def test_a_burst_waits_and_all_of_it_is_answered_in_order(tmp_path: Path) -> None:
@@ -98,5 +93,5 @@ async def test_large_stanzas_wait_by_their_bytes(tmp_path: Path) -> None:
     ):
         ping = f"<iq type='get' id='0' to='gw.example'>{PING}<x>{'x' * 20_000}</x></iq>"
         pump.send(ping * 6)
-        await until_paused(gateway)
+        await until_paused(made)
         assert await answers(pump, 6) == [0] * 6

@@ -1,5 +1,3 @@
-"""`fieldpost reload` and SIGHUP: a running gateway applies a changed configuration, or nothing."""
-
 from __future__ import annotations
 
 import asyncio
@@ -15,14 +13,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import Element
 
 import pytest
-from click.testing import CliRunner
 
-from edge.cli.commands import main
 from edge.config import changes, load
 from edge.ops import control, pki
 from sync.common.enrolment import format_enrolment
+from tests.helpers.folder import fieldpost
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.pki import make_pki
 from tests.helpers.processes import Process, free_port, start
@@ -77,8 +75,7 @@ def configure(gateway: Gateway, section: str, **options: object) -> None:
 
 
 def reload(gateway: Gateway, status: int = 0) -> dict[str, Any]:
-    arguments = ["reload", "--json", "--dir", str(gateway.folder)]
-    result = CliRunner().invoke(main, arguments, prog_name="fieldpost")
+    result = fieldpost(gateway.folder, "reload", "--json")
     assert result.exit_code == status, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found
@@ -112,29 +109,20 @@ def get(port: int, host: str = "localhost") -> int:
         connection.close()
 
 
-# Limits.
-
-
 async def test_limits_apply_at_once(gateway: Gateway, process: Process) -> None:
     async with await pump(gateway, process) as first:
         configure(gateway, "limits", sessions_per_account=1, held_messages_per_source=7)
-        text = gateway.command("reload")
-        assert text.splitlines() == [
-            "changed: limits.sessions_per_account",
-            "changed: limits.held_messages_per_source",
-        ]
+        names = ("limits.sessions_per_account", "limits.held_messages_per_source")
+        assert gateway.command("reload").splitlines() == [f"changed: {name}" for name in names]
         assert allowed(gateway, "held_messages_per_source") == 7
         assert "have changed" not in gateway.command("status")
         async with await authenticated(port_of(process), gateway.ca, "pump1", PASSWORD) as second:
             bind = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>"
             assert condition(await second.iq("set", bind, to=None)) == "resource-constraint"
         assert (await first.iq("get", "<ping xmlns='urn:xmpp:ping'/>")).get("type") == "result"
-    text = gateway.command("reload")
-    assert text.startswith("no option was changed; ")
-    assert [(event["value"], event.get("text")) for event in reloads(gateway)[-2:]] == [
-        (2.0, "limits.sessions_per_account, limits.held_messages_per_source"),
-        (0.0, None),
-    ]
+    assert gateway.command("reload").startswith("no option was changed; ")
+    logged = [(event["value"], event.get("text")) for event in reloads(gateway)[-2:]]
+    assert logged == [(2.0, ", ".join(names)), (0.0, None)]
 
 
 async def test_limits_of_waiting_units_and_of_logins_apply(
@@ -156,7 +144,7 @@ def test_a_fault_changes_nothing(gateway: Gateway, process: Process) -> None:
     assert report["changed"] == []
     assert [fault.partition(":")[0] for fault in report["faults"]] == ["limits.nodes", "log.notify"]
     assert allowed(gateway, "sessions") == 1000
-    result = CliRunner().invoke(main, ["reload", "--dir", str(gateway.folder)])
+    result = fieldpost(gateway.folder, "reload")
     assert result.stdout.splitlines()[-1] == "nothing was changed"
 
 
@@ -173,13 +161,9 @@ def test_a_file_that_cannot_be_parsed_changes_nothing(
 
 @pytest.mark.parametrize(
     ("fault", "told"),
-    [
-        ("web", "is already in use"),
-        ("uplink", "uplink.enrolment: "),
-        ("certificate", "is not the key of"),
-        ("descriptors", "file descriptors"),
-    ],
-)
+    [("web", "is already in use"), ("uplink", "uplink.enrolment: "),
+     ("certificate", "is not the key of"), ("descriptors", "file descriptors")],
+)  # fmt: skip
 def test_a_part_that_cannot_be_prepared_changes_nothing(
     gateway: Gateway, process: Process, fault: str, told: str
 ) -> None:
@@ -202,12 +186,12 @@ def test_a_part_that_cannot_be_prepared_changes_nothing(
 def test_options_that_need_a_restart_are_named(gateway: Gateway, process: Process) -> None:
     configure(gateway, "xmpp", listen="127.0.0.1:1", trust="roster")
     configure(gateway, "uplink", heartbeat=1.0, segment_events=7)
+    restart = ["xmpp.listen", "xmpp.trust", "uplink.heartbeat"]
     for changed in (["uplink.segment_events"], []):
         report = reload(gateway)
-        assert report["changed"] == changed
-        assert report["restart"] == ["xmpp.listen", "xmpp.trust", "uplink.heartbeat"]
+        assert (report["changed"], report["restart"]) == (changed, restart)
     event, _ = reloads(gateway)[-2:]
-    assert event["tags"] == {"restart": "xmpp.listen, xmpp.trust, uplink.heartbeat"}
+    assert event["tags"] == {"restart": ", ".join(restart)}
 
 
 def test_options_that_fit_only_after_a_restart(gateway: Gateway, process: Process) -> None:
@@ -232,11 +216,8 @@ def test_sighup_reloads(gateway: Gateway, process: Process) -> None:
 
 
 def test_a_gateway_that_is_not_running(stopped: Gateway) -> None:
-    result = CliRunner().invoke(main, ["reload", "--dir", str(stopped.folder)])
+    result = fieldpost(stopped.folder, "reload")
     assert (result.exit_code, "is not running" in result.output) == (1, True)
-
-
-# The other parts.
 
 
 async def test_people_are_notified_and_the_page_keeps_events(
@@ -255,55 +236,55 @@ async def test_people_are_notified_and_the_page_keeps_events(
     assert get(port) == 200
 
 
+def listen(gateway: Gateway, address: str, status: int = 0) -> None:
+    configure(gateway, "web", listen=address)
+    reload(gateway, status)
+
+
 def test_the_status_page_starts_moves_and_stops(gateway: Gateway, process: Process) -> None:
-    port, other = free_port(), free_port()
-    configure(gateway, "web", listen=f"127.0.0.1:{port}")
-    reload(gateway)
-    assert get(port) == 200
-    assert get(port, "gw1.example") == 421
+    port = free_port()
+    listen(gateway, f"127.0.0.1:{port}")
+    assert (get(port), get(port, "gw1.example")) == (200, 421)
     configure(gateway, "web", names=["gw1.example"])
     reload(gateway)
     assert get(port, "gw1.example") == 200
-    configure(gateway, "web", listen=f"0.0.0.0:{port}")
-    reload(gateway)
+    listen(gateway, f"0.0.0.0:{port}")
     assert get(port, "gw1.example") == 200
-    with socket.create_server(("127.0.0.2", other)):
-        configure(gateway, "web", listen=f"0.0.0.0:{other}")
-        reload(gateway, status=1)
-    assert get(port) == 200
-    configure(gateway, "web", listen="")
-    reload(gateway)
+    listen(gateway, "")
     assert get(port) == 0
 
 
 def test_a_page_that_cannot_move_stays(gateway: Gateway, process: Process) -> None:
-    port = free_port()
-    configure(gateway, "web", listen=f"127.0.0.1:{port}")
-    reload(gateway)
-    configure(gateway, "web", listen=f"192.0.2.1:{port}")
-    reload(gateway, status=1)
+    port, other = free_port(), free_port()
+    listen(gateway, f"127.0.0.1:{port}")
+    with socket.create_server(("127.0.0.2", other)):
+        listen(gateway, f"0.0.0.0:{other}", status=1)
     assert get(port) == 200
-    configure(gateway, "web", listen=f"0.0.0.0:{port}")
+    listen(gateway, f"192.0.2.1:{port}", status=1)
+    assert get(port) == 200
     configure(gateway, "limits", sessions=10**9)
-    reload(gateway, status=1)
+    listen(gateway, f"0.0.0.0:{port}", status=1)
     assert get(port) == 200
 
 
 async def test_topics_apply(gateway: Gateway, process: Process) -> None:
-    publish = (
+    publication = (
         "<pubsub xmlns='http://jabber.org/protocol/pubsub'><publish node='plant/t'>"
         f"<item>{LOG}</item></publish></pubsub>"
     )
     async with await pump(gateway, process) as device:
-        answer = await device.iq("set", publish, f"pubsub.{DOMAIN}")
-        assert condition(answer) == "item-not-found"
+
+        async def publish() -> Element:
+            return await device.iq("set", publication, f"pubsub.{DOMAIN}")
+
+        assert condition(await publish()) == "item-not-found"
         configure(gateway, "pubsub", auto_create=["plant/#"])
         reload(gateway)
-        assert (await device.iq("set", publish, f"pubsub.{DOMAIN}")).get("type") == "result"
+        assert (await publish()).get("type") == "result"
         assert list(gateway.events("logs")) == []
         configure(gateway, "uplink", topics=["plant/+"])
         reload(gateway)
-        assert (await device.iq("set", publish, f"pubsub.{DOMAIN}")).get("type") == "result"
+        assert (await publish()).get("type") == "result"
     assert [event["topic"] for event in gateway.events("logs")] == ["plant/t"]
 
 
@@ -379,13 +360,12 @@ async def test_a_component_reloads(tmp_path: Path) -> None:
 
 
 def test_every_option_is_compared_merged_and_assigned() -> None:
-    current = load.parse(b'[gateway]\ndomain = "gw.example"')
-    other = load.parse(b'[gateway]\ndomain = "gw.example"\n[limits]\nsessions = 7')
-    assert load.parse(b'[gateway]\ndomain = "gw.example"').limits is not current.limits
+    text = b'[gateway]\ndomain = "gw.example"'
+    current, other = load.parse(text), load.parse(text + b"\n[limits]\nsessions = 7")
     limits, kept = current.limits, current.xmpp
+    assert load.parse(text).limits is not limits
     assert changes.compare(current, other) == (["limits.sessions"], [])
     changes.assign(current, changes.merge(current, other))
-    assert (current.limits, current.xmpp) == (limits, kept)
     assert current.limits is limits
-    assert limits.sessions == 7
+    assert (limits.sessions, current.xmpp) == (7, kept)
     assert changes.compare(current, other) == ([], [])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,11 @@ import pytest
 
 from edge.engine import database
 from edge.engine.events import SYSTEM
-from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.gateway import Gateway, bound
 from tests.helpers.machine import Shown, run, show
+from tests.helpers.processes import Process
 from tests.helpers.store import unsealed_events
-from tests.helpers.xmpp import Client, log_message
+from tests.helpers.xmpp import log_message
 
 DAY = 86_400.0
 PATIENCE = 20.0
@@ -29,17 +29,13 @@ SPEED = 30
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Gateway:
-    made = Gateway(tmp_path / "gateway", "pump1", require_tls=False, heartbeat=1)
-    made.configure(held_ttl=120.0)
-    return made
+    options: dict[str, object] = {"require_tls": False, "heartbeat": 1, "held_ttl": 120.0}
+    return Gateway(tmp_path / "gateway", "pump1", **options)
 
 
-async def hold(port: int, msg_id: str) -> None:
+async def hold(process: Process, msg_id: str) -> None:
     """Offer an assured message, and never ask for its delivery."""
-    async with await Client.connect(port) as client:
-        await client.element()
-        assert await client.authenticate("SCRAM-SHA-256", "pump1", PASSWORD) == "success"
-        await client.bind("fw")
+    async with await bound(process, "pump1") as client:
         assert await client.assured(msg_id, log_message(1)) == "received"
 
 
@@ -58,17 +54,13 @@ def saved(gateway: Gateway) -> float:
     return float(service)
 
 
-def saved_after(gateway: Gateway, before: float) -> bool:
-    return saved(gateway) > before
-
-
 def unsealed(gateway: Gateway) -> list[str | None]:
     with closing(database.connect_reader(gateway.folder / database.FILE_NAME)) as db:
         return [event.name for event in unsealed_events(db, SYSTEM)]
 
 
-def system(gateway: Gateway) -> list[str]:
-    return [event["name"] for event in gateway.events("system")]
+def system(gateway: Gateway, name: str) -> list[dict[str, Any]]:
+    return [event for event in gateway.events("system") if event["name"] == name]
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -88,13 +80,14 @@ async def test_a_message_expires_in_a_gateway_with_short_runs(
         show(clock, Shown(f"boot-{boots}", 5.0, -50 * 365 * DAY, synchronised=False))
         with run(gateway.folder, clock, SPEED) as process:
             if boots == 1:
-                await hold(port_of(process), "m1")
-            await until(partial(saved_after, gateway, saved(gateway)))
+                await hold(process, "m1")
+            before = saved(gateway)
+            await until(lambda before=before: saved(gateway) > before)  # type: ignore[misc]
             process.kill9()
         if not held(gateway):
             break
     assert 2 <= boots < 20, "no run was as long as that"
-    assert "expired" in system(gateway)
+    assert system(gateway, "expired")
 
 
 async def test_setting_the_clock_expires_nothing_and_is_logged(
@@ -103,7 +96,7 @@ async def test_setting_the_clock_expires_nothing_and_is_logged(
     clock = tmp_path / "clock"
     show(clock, Shown("boot-1", 5.0, 0.0, synchronised=True))
     with run(gateway.folder, clock) as process:
-        await hold(port_of(process), "m1")
+        await hold(process, "m1")
         show(clock, Shown("boot-1", 5.0, 30 * DAY, synchronised=False))
         await until(lambda: "clock_lost" in unsealed(gateway))
         process.kill9()
@@ -112,11 +105,11 @@ async def test_setting_the_clock_expires_nothing_and_is_logged(
         assert held(gateway) == ["m1"]
         assert process.terminate() == 0
     assert held(gateway) == ["m1"]
-    (stepped,) = [e for e in gateway.events("system") if e["name"] == "clock_stepped"]
+    (stepped,) = system(gateway, "clock_stepped")
     assert stepped["value"] == pytest.approx(30 * DAY, abs=1.0)
-    first, second = [e["tags"] for e in gateway.events("system") if e["name"] == "start"]
-    assert (first["previous"], first["off_known"]) == ("unknown", "unknown")
-    assert (second["previous"], second["off_known"]) == ("unclean", "uptime")
+    tags = [event["tags"] for event in system(gateway, "start")]
+    found = [(each["previous"], each["off_known"]) for each in tags]
+    assert found == [("unknown", "unknown"), ("unclean", "uptime")]
 
 
 async def test_a_day_without_power_is_counted_when_it_becomes_known(
@@ -126,21 +119,21 @@ async def test_a_day_without_power_is_counted_when_it_becomes_known(
     clock = tmp_path / "clock"
     show(clock, Shown("boot-1", 5.0, 0.0, synchronised=True))
     with run(gateway.folder, clock) as process:
-        await hold(port_of(process), "old")
+        await hold(process, "old")
         assert process.terminate() == 0
     show(clock, Shown("boot-2", 5.0, -365 * DAY, synchronised=False))
     with run(gateway.folder, clock) as process:
-        await hold(port_of(process), "new")
+        await hold(process, "new")
         assert held(gateway) == ["old", "new"]
         show(clock, Shown("boot-2", 5.0, DAY, synchronised=True))
         await until(lambda: held(gateway) == ["new"])
         assert process.terminate() == 0
-    (off,) = [e for e in gateway.events("system") if e["name"] == "time_off"]
+    (off,) = system(gateway, "time_off")
     assert off["value"] == pytest.approx(DAY, abs=5.0)
     show(clock, Shown("boot-3", 5.0, 2 * DAY, synchronised=True))
     with run(gateway.folder, clock) as process:
         await until(lambda: not held(gateway))
         assert process.terminate() == 0
-    *_, last = [e["tags"] for e in gateway.events("system") if e["name"] == "start"]
-    assert (last["previous"], last["off_known"]) == ("clean", "wall clock")
-    assert float(last["off"]) == pytest.approx(DAY, abs=5.0)
+    tags = system(gateway, "start")[-1]["tags"]
+    assert (tags["previous"], tags["off_known"]) == ("clean", "wall clock")
+    assert float(tags["off"]) == pytest.approx(DAY, abs=5.0)
