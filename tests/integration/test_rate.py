@@ -93,5 +93,5 @@ async def test_large_stanzas_wait_by_their_bytes(tmp_path: Path) -> None:
     ):
         ping = f"<iq type='get' id='0' to='gw.example'>{PING}<x>{'x' * 20_000}</x></iq>"
         pump.send(ping * 6)
-        await until_paused(made)
+        await until_paused(gateway)
         assert await answers(pump, 6) == [0] * 6

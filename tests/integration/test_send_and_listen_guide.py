@@ -1,5 +1,3 @@
-"""The commands of docs/how-to/send-and-listen.md, run in its order."""
-
 from __future__ import annotations
 
 import os
@@ -38,15 +36,11 @@ class Terminal:
     def start(self, command: str) -> Iterator[subprocess.Popen[str]]:
         """Run a command in the background; kill it in the end."""
         line = command.replace("--host 127.0.0.1", f"--host 127.0.0.1 --port {self._port}")
-        running = subprocess.Popen(
+        with subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", line],
-            cwd=self._folder,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            cwd=self._folder, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True,
-        )
-        with running:
+        ) as running:  # fmt: skip
             try:
                 yield running
             finally:
@@ -61,8 +55,8 @@ def test_the_commands_of_the_guide(tmp_path: Path) -> None:
     later, first, fill, take, rest, as_pump, as_valve = COMMANDS[-7:]
     with gateway.run() as process, ExitStack() as stack:
         terminal = Terminal(tmp_path, gateway, port_of(process))
-        terminal.type(node)
-        terminal.type(queue)
+        for command in (node, queue):
+            terminal.type(command)
         assert re.findall(r"^\S+ +(?:node|queue) ", terminal.type(nodes), re.MULTILINE)
         terminal.type(configure)
         listening = stack.enter_context(terminal.start(hear))
