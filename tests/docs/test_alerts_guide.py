@@ -66,7 +66,6 @@ def test_the_table_of_thresholds_is_the_codes() -> None:
 
 
 def test_options_and_variables_are_documented() -> None:
-    for option in alerts.command.params:
-        assert f"{option.opts[0]}" in TEXT
-    assert alerts.URL_VARIABLE in TEXT
-    assert alerts.TOKEN_VARIABLE in TEXT
+    options = [option.opts[0] for option in alerts.command.params]
+    for name in (*options, alerts.URL_VARIABLE, alerts.TOKEN_VARIABLE):
+        assert name in TEXT

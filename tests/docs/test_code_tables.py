@@ -1,5 +1,3 @@
-"""Tests that tables, diagrams and links of the documents match the code."""
-
 from __future__ import annotations
 
 import ast
@@ -30,22 +28,14 @@ def receiver_table() -> str:
                 reply = answer.value
             else:
                 reply = f"`{STANZA_CONDITIONS[CONDITIONS[answer]]}/{CONDITIONS[answer]}`"
-            told = f"`{rule}`" if rule else ""
-            lines.append(
-                f"| {request} | {situation.value} | {reply} | {effect.value} | {told} |".replace(
-                    "|  |", "| |"
-                )
-            )
+            cells = [request, situation.value, reply, effect.value, f"`{rule}`" if rule else ""]
+            lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
     return "\n".join(lines)
 
 
 @pytest.mark.parametrize(
     "drawn",
-    [
-        diagram(),
-        *map(rules.diagram, rules.Level),
-        *map(transitions.diagram, transitions.Kind),
-    ],
+    [diagram(), *map(rules.diagram, rules.Level), *map(transitions.diagram, transitions.Kind)],
 )
 def test_each_diagram_is_made_from_its_table(drawn: str) -> None:
     assert f"```mermaid\n{drawn}\n```" in TABLES

@@ -1,5 +1,3 @@
-"""The conformance tables of docs/reference/conformance.md name tests that exist."""
-
 from __future__ import annotations
 
 import re

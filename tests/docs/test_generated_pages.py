@@ -1,5 +1,3 @@
-"""Generated reference pages are up to date, and the page of events describes every event."""
-
 from __future__ import annotations
 
 import ast

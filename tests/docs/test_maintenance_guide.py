@@ -1,5 +1,3 @@
-"""The commands of `docs/how-to/maintain-the-tables.md` on the tables of a fleet folder."""
-
 from __future__ import annotations
 
 import os
@@ -39,13 +37,9 @@ def run(recipe: str, fleet: FleetFolder, **words: str) -> None:
         recipe = recipe.replace(word, meaning)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["sh", "-euc", recipe],
-        env=os.environ | {"PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+        ["sh", "-euc", recipe], env=os.environ | {"PATH": path},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -1,5 +1,3 @@
-"""The operator's guides: every command is documented, exists, and its examples run."""
-
 from __future__ import annotations
 
 import re

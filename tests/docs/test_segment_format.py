@@ -1,5 +1,3 @@
-"""Tests that the document of the segment format matches the code."""
-
 from __future__ import annotations
 
 import re
