@@ -1,5 +1,3 @@
-"""The list of modules that mypyc compiles (pyproject.toml)."""
-
 from __future__ import annotations
 
 import tomllib

@@ -1,9 +1,5 @@
-"""Parts of the benchmarks: stanzas, checks of answers, saturation, pages, process usage."""
-
 from __future__ import annotations
 
-import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +7,7 @@ import pytest
 from benchmarks import payload
 from benchmarks.__main__ import SPARK, TOPICS, main
 from benchmarks.exchange_steps import SensorStream, transaction
-from benchmarks.exchanges import saturated
 from benchmarks.ingest_page import Run, growth_blocks
-from benchmarks.load import Measurement
 from benchmarks.peer_servers import PEERS, find_program
 from benchmarks.relay_steps import GROUP, PAIRS, RelayedMessages
 from edge.engine import events
@@ -21,18 +15,6 @@ from sync.ingest.ingest import STEPS
 
 PROGRAMS = ("gcc", "mosquitto", "prosody")
 """Programs that the topic `peers` needs."""
-
-MEASURED = Measurement(
-    exchanges=100,
-    seconds=2.0,
-    errors=0,
-    server_main=0.5,
-    server_others=0.5,
-    load=0.2,
-    machine=1.3,
-    median=0.01,
-    slow=0.02,
-)
 
 
 def test_the_assured_iq_has_the_documented_size() -> None:
@@ -60,19 +42,6 @@ def test_the_measured_relay_finishes_each_message_after_three_groups() -> None:
         last = tx.row("SELECT seq FROM main.sqlite_sequence WHERE name = 'outbox'")
         assert last == (PAIRS + 2 * PAIRS - GROUP,), "a message of each pair came before"
         assert tx.row("SELECT count(*) FROM dead") == (0,)
-
-
-@pytest.mark.parametrize(
-    ("measured", "component"),
-    [
-        (replace(MEASURED, load=1.9), "the load generator"),
-        (replace(MEASURED, server_main=1.5), "the server"),
-        (replace(MEASURED, machine=2.0 * (os.cpu_count() or 1)), "the machine, by other processes"),
-        (replace(MEASURED, machine=1.2), "none: waits for commits"),
-    ],
-)
-def test_saturated_names_the_limiting_component(measured: Measurement, component: str) -> None:
-    assert saturated(measured) == component
 
 
 @pytest.mark.long

@@ -1,5 +1,3 @@
-"""The benchmark that compares servers: its load generator, its slow fsync, its goals."""
-
 from __future__ import annotations
 
 import json
@@ -17,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import native, peers, server_instructions
+from benchmarks.exchanges import saturated
 from benchmarks.load import Measurement
 from benchmarks.machine import CHECKOUT
 from benchmarks.peer_servers import PEERS
@@ -37,10 +36,8 @@ def built(source: tuple[str, ...]) -> Path:
 
 
 def offered(stanza_id: bytes, msg_id: bytes) -> bytes:
-    return (
-        b"<iq type='result' id='%b'><received xmlns='urn:xmpp:qos' msgId='%b'/></iq>"
-        % (stanza_id, msg_id)
-    )  # fmt: skip
+    content = b"<received xmlns='urn:xmpp:qos' msgId='%b'/>" % msg_id
+    return b"<iq type='result' id='%b'>%b</iq>" % (stanza_id, content)
 
 
 def released(stanza_id: bytes, _msg_id: bytes) -> bytes:
@@ -93,63 +90,32 @@ class Listener:
         return right(stanza_id, msg_id), found.end()
 
 
-def refused(stanza_id: bytes, msg_id: bytes) -> bytes | None:
-    return offered(stanza_id, msg_id).replace(b"'result'", b"'error'")
+WRONG: dict[str, Callable[[bytes, bytes], bytes | None]] = {
+    "refused": lambda one, key: offered(one, key).replace(b"'result'", b"'error'"),
+    "another message": lambda one, _key: offered(one, b"another"),
+    "not received": released,
+    "not empty": lambda one, key: offered(one, key) if one[:1] == b"d" else None,
+    "delivered twice": lambda one, key: 2 * released(one, key) if one[:1] == b"d" else None,
+    "": lambda _one, _key: None,
+}
 
 
-def another_message(stanza_id: bytes, _msg_id: bytes) -> bytes | None:
-    return offered(stanza_id, b"another")
-
-
-def not_received(stanza_id: bytes, msg_id: bytes) -> bytes | None:
-    return released(stanza_id, msg_id)
-
-
-def not_empty(stanza_id: bytes, msg_id: bytes) -> bytes | None:
-    return offered(stanza_id, msg_id) if stanza_id.startswith(b"d") else None
-
-
-def delivered_twice(stanza_id: bytes, msg_id: bytes) -> bytes | None:
-    if stanza_id.startswith(b"d"):
-        return released(stanza_id, msg_id) + released(stanza_id, msg_id)
-    return None
-
-
-def all_right(_stanza_id: bytes, _msg_id: bytes) -> bytes | None:
-    return None
-
-
-@pytest.mark.parametrize(
-    ("wrong", "errors"),
-    [
-        (all_right, 0), (refused, 1), (another_message, 1), (not_received, 1), (not_empty, 1),
-        (delivered_twice, 1),
-    ],
-)  # fmt: skip
-def test_the_load_generator_counts_wrong_answers(
-    wrong: Callable[[bytes, bytes], bytes | None], errors: int
-) -> None:
+@pytest.mark.parametrize("what", WRONG)
+def test_the_load_generator_counts_wrong_answers(what: str) -> None:
     program = built(native.LOAD)
-    with closing(Listener(wrong)) as listener:
+    with closing(Listener(WRONG[what])) as listener:
         options = {
-            "protocol": "xmpp",
-            "host": "127.0.0.1",
-            "port": listener.port,
-            "connections": 1,
-            "window": 2,
-            "seconds": 0.01,
-            "password": "benchmark",
-            "domain": "gw.example",
-            "to": "gw.example",
-            "body": "<a b='/>'/>",
-        }
+            "protocol": "xmpp", "host": "127.0.0.1", "port": listener.port, "connections": 1,
+            "window": 2, "seconds": 0.01, "password": "benchmark", "domain": "gw.example",
+            "to": "gw.example", "body": "<a b='/>'/>",
+        }  # fmt: skip
         command = [str(program), *(f"{name}={value}" for name, value in options.items())]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("measuring\nmeasured\n")
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["errors"] == errors
-    assert ("wrong answer: <iq" in done.stderr) == bool(errors)
+    assert found["errors"] == bool(what)
+    assert ("wrong answer: <iq" in done.stderr) == bool(what)
 
 
 def test_the_library_makes_fsync_slower() -> None:
@@ -181,16 +147,22 @@ def test_the_instructions_of_a_gateways_exchange_are_counted(tmp_path: Path) -> 
 
 
 RUN = Measurement(
-    exchanges=100,
-    seconds=1.0,
-    errors=0,
-    server_main=0.5,
-    server_others=0.5,
-    load=0.2,
-    machine=1.3,
-    median=0.01,
-    slow=0.02,
+    exchanges=100, seconds=1.0, errors=0, server_main=0.25, server_others=0.25, load=0.1,
+    machine=0.65, median=0.01, slow=0.02,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "component"),
+    [
+        ({"load": 0.95}, "the load generator"),
+        ({"server_main": 0.75}, "the server"),
+        ({"machine": os.cpu_count() or 1}, "the machine, by other processes"),
+        ({"machine": 0.6}, "none: waits for commits"),
+    ],
 )
+def test_saturated_names_the_limiting_component(changes: dict[str, float], component: str) -> None:
+    assert saturated(replace(RUN, **changes)) == component
 
 
 def found_rates(connections: int, **rates: tuple[int, ...]) -> Found:
