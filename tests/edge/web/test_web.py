@@ -1,13 +1,9 @@
-"""The status page, health check and metrics."""
-
 from __future__ import annotations
 
 import asyncio
 import json
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from html.parser import HTMLParser
@@ -99,9 +95,6 @@ async def looked(gateway: Gateway) -> tuple[Snapshot, ProcessFigures]:
     return await gateway.reader.snapshot(), gateway.reader.process()
 
 
-# Requests and answers.
-
-
 @pytest.mark.parametrize(
     ("head", "found"),
     [
@@ -119,19 +112,14 @@ def test_requests_are_parsed(head: bytes, found: Request) -> None:
 @pytest.mark.parametrize(
     ("head", "status"),
     [
-        (b"", 400),
-        (b"GET / HTTP/2", 400),
-        (b"GET http://x/ HTTP/1.1", 400),
-        (b"get / HTTP/1.1", 400),
-        (b"GET / HTTP/1.1\r\nno field", 400),
-        (b"GET / HTTP/1.1\r\n folded: x", 400),
-        (b"GET / HTTP/1.1\r\nA: \x00", 400),
-        (b"GET /" + b"x" * 300 + b" HTTP/1.1", 400),
-        (b"POST / HTTP/1.1", 405),
+        (b"", 400), (b"GET / HTTP/2", 400), (b"GET http://x/ HTTP/1.1", 400),
+        (b"get / HTTP/1.1", 400), (b"GET / HTTP/1.1\r\nno field", 400),
+        (b"GET / HTTP/1.1\r\n folded: x", 400), (b"GET / HTTP/1.1\r\nA: \x00", 400),
+        (b"GET /" + b"x" * 300 + b" HTTP/1.1", 400), (b"POST / HTTP/1.1", 405),
         (b"GET / HTTP/1.1\r\nContent-Length: 5", 413),
         (b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked", 413),
     ],
-)
+)  # fmt: skip
 def test_invalid_requests_are_refused(head: bytes, status: int) -> None:
     with pytest.raises(RequestError) as refused:
         http.parse(head)
@@ -142,15 +130,11 @@ def test_responses_forbid_caching_and_scripts() -> None:
     head, body = http.serialize(Response(200, "text/html", b"abc")).split(b"\r\n\r\n")
     assert body == b"abc"
     fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
-    assert fields["Content-Length"] == "3"
-    assert fields["Connection"] == "close"
-    assert fields["Cache-Control"] == "no-store"
+    expected = {"Content-Length": "3", "Connection": "close", "Cache-Control": "no-store"}
+    assert fields.items() >= expected.items()
     assert fields["Content-Security-Policy"].startswith("default-src 'none'")
     assert http.serialize(Response(200, "text/html", b"abc"), head_only=True) == head + b"\r\n\r\n"
     assert b"Allow: GET, HEAD" in http.serialize(http.status_response(405))
-
-
-# The socket.
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -206,9 +190,7 @@ async def test_unknown_host_names_are_refused(gateway: Gateway, place: Address) 
             told = await call(place, b"GET %s HTTP/1.1\r\n%s\r\n" % (path.encode(), host))
             head, body = told.split(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 421 Misdirected Request\r\n")
-            assert body.endswith(b"\n")
-            assert body.count(b"\n") == 1
-            assert b"`names` in [web] of fieldpost.toml" in body
+            assert re.fullmatch(rb".*`names` in \[web\] of fieldpost\.toml.*\n", body)
     told = await call(place, b"HEAD / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
     assert told.startswith(b"HTTP/1.1 421 ")
     assert told.endswith(b"\r\n\r\n")
@@ -260,12 +242,8 @@ async def test_connections_are_limited_in_number_and_time(
     many = [await asyncio.open_connection(*place) for _ in range(MAX_CONNECTIONS)]
     for _reader, writer in many:
         writer.write(ASK)
-    await until(
-        lambda: (
-            sum(connection.has_request for connection in gateway.server.connections)
-            == MAX_CONNECTIONS
-        )
-    )
+    connections = gateway.server.connections
+    await until(lambda: sum(each.has_request for each in connections) == MAX_CONNECTIONS)
     assert await call(place, ASK) == b""
     hold.set()
     async with asyncio.timeout(WAIT_S):
@@ -310,28 +288,21 @@ async def test_address_in_use_is_reported(gateway: Gateway, place: Address) -> N
         await Server(gateway.site.respond, lambda _host: True).start(place)
 
 
-# Health.
-
-
 async def health(gateway: Gateway) -> tuple[int, dict[str, object]]:
     answer = await gateway.site.respond("/health")
     told: dict[str, object] = json.loads(answer.body)
     return answer.status, told
 
 
-async def test_health_depends_on_store_and_listener(gateway: Gateway) -> None:
+async def test_health_depends_on_store_and_listener_but_not_on_the_centre(gateway: Gateway) -> None:
     status, told = await health(gateway)
     assert (status, told["status"], told["store"], told["front"]) == (200, "ok", "ok", "up")
-    gateway.front.up = False
-    status, told = await health(gateway)
-    assert (status, told["front"]) == (503, "down")
-
-
-async def test_unreachable_centre_is_healthy(gateway: Gateway) -> None:
-    _, told = await health(gateway)
     assert told["uplink"] == {
         "last_taken": None, "last_notice": None, "waiting_segments": 0, "waiting_bytes": 0,
     }  # fmt: skip
+    gateway.front.up = False
+    status, told = await health(gateway)
+    assert (status, told["front"]) == (503, "down")
 
 
 async def test_hanging_store_is_unhealthy(
@@ -358,8 +329,6 @@ async def test_unreadable_database_has_no_page(
     assert (status, told["uplink"]) == (200, None)
 
 
-# Metrics.
-
 LABEL = r'[a-z]+="[^"\\\n]*"'
 SAMPLE = re.compile(rf"([a-z_]+)(?:\{{{LABEL}(?:,{LABEL})*\}})? ([-+.\deE]+|\+Inf)")
 
@@ -382,13 +351,18 @@ async def test_metrics_follow_the_format_of_prometheus(gateway: Gateway) -> None
     assert set(kinds.values()) == {"counter", "gauge", "histogram"}
     counters = [name for name, kind in kinds.items() if kind == "counter"]
     assert all(name.endswith("_total") for name in counters)
-    assert found['fieldpost_info{version="1.2.3",build="pure"}'] == 1
-    assert found["fieldpost_stanzas_total"] == 17
-    assert found["fieldpost_written_bytes_total"] == 8192
-    assert found['fieldpost_limit_used{limit="sessions"}'] == 3
-    assert found['fieldpost_limit_allowed{limit="sessions"}'] == 1000
-    assert found['fieldpost_backlog_bytes{lane="readings"}'] == 0
-    assert found["fieldpost_rate_limited_connections"] == 1
+    assert (
+        found.items()
+        >= {
+            'fieldpost_info{version="1.2.3",build="pure"}': 1,
+            "fieldpost_stanzas_total": 17,
+            "fieldpost_written_bytes_total": 8192,
+            'fieldpost_limit_used{limit="sessions"}': 3,
+            'fieldpost_limit_allowed{limit="sessions"}': 1000,
+            'fieldpost_backlog_bytes{lane="readings"}': 0,
+            "fieldpost_rate_limited_connections": 1,
+        }.items()
+    )
     assert found["fieldpost_resident_memory_bytes"] > 2**20
     assert "fieldpost_uplink_last_upload_timestamp_seconds" not in found
 
@@ -442,9 +416,6 @@ async def test_event_loop_lag_covers_the_last_samples(
     watching.cancel()
     assert len(gateway.reader._lags) == 3
     assert gateway.reader.process().loop_lag >= 0
-
-
-# The page.
 
 
 class Checked(HTMLParser):
@@ -527,20 +498,19 @@ async def test_queues_and_nearly_used_limits_are_shown(gateway: Gateway) -> None
     text = page.render(*await looked(made(gateway.store, settings)), NOW)
     Checked(text)
     assert '<th scope="row">&lt;work&gt;</th><td>2</td><td>2</td>' in text
-    assert (
-        '<th scope="row">dead_messages</th><td><span class="bad">2</span></td><td>2 messages</td>'
-        in text
-    )
+    used = '<td><span class="bad">2</span></td><td>2 messages</td>'
+    assert f'<th scope="row">dead_messages</th>{used}' in text
 
 
 async def test_warnings_are_shown_without_message_content(gateway: Gateway) -> None:
+    dead = NewEvent(
+        "message", "<pump>@gw.example", level="Warning", text="secret", tags={"msgId": "secret"},
+        value=1.5,
+    )  # fmt: skip
+
     def unit(tx: Transaction) -> None:
         for number in range(status_snapshot.MAX_EVENTS + 5):
-            event = NewEvent(
-                "message", "<pump>@gw.example", name=f"dead{number}", level="Warning",
-                text="secret", tags={"msgId": "secret"}, value=1.5,
-            )  # fmt: skip
-            events.append(tx, events.SYSTEM, event)
+            events.append(tx, events.SYSTEM, dead._replace(name=f"dead{number}"))
         events.append(tx, events.SYSTEM, NewEvent("system", name="heartbeat"))
 
     await gateway.store.run(unit)
@@ -579,11 +549,3 @@ async def test_rolled_back_event_is_replaced(gateway: Gateway) -> None:
     await gateway.store.run(unit("kept"))
     names = [noted.event.name for noted in (await gateway.reader.snapshot()).events]
     assert names == ["kept"]
-
-
-def test_web_is_not_imported_if_it_is_off() -> None:
-    code = "import edge.app, sys; print([name for name in sys.modules if name[:8] == 'edge.web'])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "[]\n"
