@@ -1,5 +1,3 @@
-"""The store as the uplink's backlog, and reading the event log."""
-
 from __future__ import annotations
 
 import asyncio
@@ -149,7 +147,18 @@ async def shipped(store: Store, settings: Config = CONFIG) -> list[Segment]:
     return found
 
 
-# What is sealed is what was logged.
+NOTHING: dict[str, list[tuple[Any, ...]]] = {lane: [] for lane in LANES}
+
+
+def chained(chain: list[Segment]) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the events of segments of the first epoch, each of which names the one before it."""
+    found: dict[str, list[tuple[Any, ...]]] = {lane: [] for lane in LANES}
+    previous = dict.fromkeys(LANES, bytes(32))
+    for header, events_of, digest in chain:
+        assert (header.epoch, header.previous) == (EPOCH, previous[header.lane])
+        previous[header.lane] = digest
+        found[header.lane] += logged(events_of)
+    return found
 
 
 async def test_every_event_is_in_one_segment_unchanged(
@@ -158,19 +167,14 @@ async def test_every_event_is_in_one_segment_unchanged(
     await write(store, clock, some_events(seed=1, count=120))
     expected = await unsealed(store)
     assert await sealer(tmp_path, store, clock).flush() >= 12
-    assert await unsealed(store) == {lane: [] for lane in LANES}
-    found: dict[str, list[tuple[Any, ...]]] = {lane: [] for lane in LANES}
-    previous = dict.fromkeys(LANES, bytes(32))
-    for segment in await shipped(store):
+    assert await unsealed(store) == NOTHING
+    sealed = await shipped(store)
+    for segment in sealed:
         header = segment.header
-        assert (header.gateway, header.epoch, header.dropped) == (DOMAIN, EPOCH, ())
-        assert (header.boot, header.software) == ("boot", "fieldpost 1")
-        assert header.service_seconds == clock.service
+        assert (header.gateway, header.dropped, header.boot) == (DOMAIN, (), "boot")
+        assert (header.software, header.service_seconds) == ("fieldpost 1", clock.service)
         assert header.disk_used > 0
-        assert header.previous == previous[header.lane]
-        previous[header.lane] = segment.digest
-        found[header.lane] += logged(segment.events)
-    assert found == expected
+    assert chained(sealed) == expected
 
 
 async def test_lanes_report_their_unsealed_events(
@@ -197,13 +201,6 @@ def test_levels_at_or_above() -> None:
     assert at_least(NEVER) == ()
 
 
-# A backlog that is full.
-
-
-def names(segment: Segment) -> set[str | None]:
-    return {event.name for event in segment.events}
-
-
 async def test_eviction_events_do_not_cause_endless_eviction(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
@@ -214,7 +211,20 @@ async def test_eviction_events_do_not_cause_endless_eviction(
     for _ in range(10):
         await one_each.flush()
     assert all(state.events == 0 for state in await backlog.lanes())
-    assert any("evicted" in names(segment) for segment in await shipped(store))
+    found = {event.name for segment in await shipped(store) for event in segment.events}
+    assert "evicted" in found
+
+
+async def stop(
+    tmp_path: Path, store: Store, clock: Clock, settings: Config = CONFIG
+) -> StoreBacklog:
+    """Seal and stop as the gateway does; return the backlog."""
+    backlog = backlog_of(store, settings)
+    run, meter = Run("boot-1", 0.0), WriteMeter(store, Flash())
+    beats = background_tasks.HeartbeatSources(store, RefusalCounters(), run, settings.limits, meter)
+    last = sealer(tmp_path, store, clock, settings, backlog=backlog)
+    await setup.seal_and_stop(beats, last, backlog)
+    return backlog
 
 
 async def test_stop_with_a_full_backlog_ends_with_the_closing_event(
@@ -224,19 +234,9 @@ async def test_stop_with_a_full_backlog_ends_with_the_closing_event(
     for _ in range(20):
         await write(store, clock, [(READINGS, NewEvent("reading"))])
         await sealer(tmp_path, store, clock, settings).flush()
-    backlog = backlog_of(store, settings)
-    last = sealer(tmp_path, store, clock, settings, backlog=backlog)
-    run = Run("boot-1", 0.0)
-    beats = background_tasks.HeartbeatSources(
-        store,
-        RefusalCounters(),
-        run,
-        settings.limits,
-        WriteMeter(store, Flash()),
-    )
     await write(store, clock, [(lane, NewEvent("log")) for lane in LANES])
-    await setup.seal_and_stop(beats, last, backlog)
-    assert await unsealed(store) == {lane: [] for lane in LANES}
+    await stop(tmp_path, store, clock, settings)
+    assert await unsealed(store) == NOTHING
     found = [segment for segment in await shipped(store) if segment.header.lane == SYSTEM]
     assert (found[-1].events[-1].kind, found[-1].events[-1].name) == ("system", "stop")
 
@@ -244,27 +244,20 @@ async def test_stop_with_a_full_backlog_ends_with_the_closing_event(
 async def test_nothing_is_logged_after_the_closing_event(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
-    backlog = backlog_of(store, CONFIG)
-    run, meter = Run("boot-1", 0.0), WriteMeter(store, Flash())
-    beats = background_tasks.HeartbeatSources(store, RefusalCounters(), run, CONFIG.limits, meter)
-    await setup.seal_and_stop(
-        beats, sealer(tmp_path, store, clock, CONFIG, backlog=backlog), backlog
-    )
+    backlog = await stop(tmp_path, store, clock)
     last = await backlog.next_waiting()
     assert last is not None
-    with pytest.raises(BacklogUnavailable, match="is stopping"):
-        await backlog.log_notice(Notice("shipping", "all is well"))
-    with pytest.raises(BacklogUnavailable, match="is stopping"):
-        await backlog.set_aside(last.digest, "conflict")
-    with pytest.raises(BacklogUnavailable, match="is stopping"):
-        await backlog.begin_epoch("centre-differs")
-    assert await unsealed(store) == {lane: [] for lane in LANES}
+    for late in (
+        backlog.log_notice(Notice("shipping", "all is well")),
+        backlog.set_aside(last.digest, "conflict"),
+        backlog.begin_epoch("centre-differs"),
+    ):
+        with pytest.raises(BacklogUnavailable, match="is stopping"):
+            await late
+    assert await unsealed(store) == NOTHING
     assert await backlog.next_waiting() == last
     await backlog.acknowledge(last.digest)
     assert await backlog.next_waiting() is None
-
-
-# A new epoch.
 
 
 async def test_new_epoch_seals_all_earlier_events(
@@ -273,8 +266,7 @@ async def test_new_epoch_seals_all_earlier_events(
     await write(store, clock, some_events(seed=4, count=60))
     expected = await unsealed(store)
     await sealer(tmp_path, store, clock, count=7).flush()
-    more = some_events(seed=6, count=60)
-    await write(store, clock, more)
+    await write(store, clock, some_events(seed=6, count=60))
     for lane, late in (await unsealed(store)).items():
         expected[lane] += late
     settings = Config(gateway=CONFIG.gateway, uplink=Uplink(segment_events=9))
@@ -288,18 +280,9 @@ async def test_new_epoch_seals_all_earlier_events(
     (first,) = rows[SYSTEM]
     assert (first[0], first[3], first[6], first[9]) == (1, "uplink", "epoch", "Warning")
     assert first[-1] == {"reason": "another-board", "before": EPOCH}
-    found: dict[str, list[tuple[Any, ...]]] = {lane: [] for lane in LANES}
-    previous = dict.fromkeys(LANES, bytes(32))
-    for header, events_of, digest in await shipped(store):
-        assert (header.epoch, header.previous) == (EPOCH, previous[header.lane])
-        previous[header.lane] = digest
-        found[header.lane] += logged(events_of)
-    assert found == expected
-    latest = await store.read(epochs.latest)
-    assert [(epoch.epoch, epoch.reason) for epoch in latest] == [
-        (following, "another-board"),
-        (EPOCH, "created"),
-    ]
+    assert chained(await shipped(store)) == expected
+    latest = [(epoch.epoch, epoch.reason) for epoch in await store.read(epochs.latest)]
+    assert latest == [(following, "another-board"), (EPOCH, "created")]
 
 
 async def test_start_on_other_hardware_or_as_a_copy_begins_an_epoch(
@@ -366,13 +349,10 @@ async def test_unsealable_events_are_reported_at_the_end_of_an_epoch(
     rows = await unsealed(store)
     assert rows[READINGS] == []
     assert await shipped(store) == []
+    tags = {"epoch": EPOCH, "lane": READINGS, "first": "1", "last": "3", "reason": NOT_SEALED}
     assert [(row[6], row[7], row[-1]) for row in rows[SYSTEM]] == [
         ("epoch", None, {"reason": "restored", "before": EPOCH}),
-        (
-            "evicted",
-            3.0,
-            {"epoch": EPOCH, "lane": READINGS, "first": "1", "last": "3", "reason": NOT_SEALED},
-        ),
+        ("evicted", 3.0, tags),
     ]
     assert following != EPOCH
 
@@ -399,9 +379,6 @@ async def test_backlog_returns_high_watermarks_and_digests(
     assert await backlog.digest_at("01JY0000000000000000000000", LOGS, 5) is None
 
 
-# What the centre says.
-
-
 async def test_rejected_segment_is_kept_and_reported(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
@@ -414,15 +391,11 @@ async def test_rejected_segment_is_kept_and_reported(
         await backlog.set_aside(waiting.digest, "other bytes are there")
     assert await backlog.next_waiting() is None
     (event,) = (await unsealed(store))[SYSTEM]
+    reason = "other bytes are there"
     assert event[3:8] == ("uplink", None, None, "set_aside", None)
-    assert event[-1] == {
-        "epoch": EPOCH,
-        "lane": LOGS,
-        "first": "1",
-        "last": "1",
-        "reason": "other bytes are there",
-    }
-    assert event[10] == f"segment {waiting.digest.hex()[:16]}: other bytes are there"
+    assert event[10] == f"segment {waiting.digest.hex()[:16]}: {reason}"
+    tags = {"epoch": EPOCH, "lane": LOGS, "first": "1", "last": "1", "reason": reason}
+    assert event[-1] == tags
     assert len(waiting.data) < REJECTED_SEGMENT_BYTES
 
 
@@ -454,26 +427,22 @@ async def test_notices_become_events(store: Store) -> None:
 
 
 async def test_store_errors_make_the_backlog_unavailable(tmp_path: Path) -> None:
-    path = new_database(tmp_path)
-    async with opened(path) as store:
+    def fail(error: StoreError) -> Any:
+        def unit(_tx: Transaction) -> None:
+            raise error
+
+        return unit
+
+    async with opened(new_database(tmp_path)) as store:
         backlog = backlog_of(store)
-
-        def fail(error: StoreError) -> Any:
-            def unit(_tx: Transaction) -> None:
-                raise error
-
-            return unit
-
         with pytest.raises(BacklogUnavailable, match="no room"):
             await backlog._run(fail(StoreFull("no room")))
-        with pytest.raises(StoreBroken):
-            await backlog._run(fail(StoreBroken("gone")))
-        with pytest.raises(StoreBroken):
-            await backlog._read(fail(StoreBroken("gone")))
-    with pytest.raises(BacklogUnavailable, match="is closed"):
-        await backlog.lanes()
-    with pytest.raises(BacklogUnavailable, match="is closed"):
-        await backlog.acknowledge(bytes(32))
+        for ask in (backlog._run, backlog._read):
+            with pytest.raises(StoreBroken):
+                await ask(fail(StoreBroken("gone")))
+    for late in (backlog.lanes(), backlog.acknowledge(bytes(32))):
+        with pytest.raises(BacklogUnavailable, match="is closed"):
+            await late
 
 
 def test_disk_used_covers_the_whole_folder(tmp_path: Path) -> None:
@@ -484,9 +453,6 @@ def test_disk_used_covers_the_whole_folder(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     assert disk_used(tmp_path) >= 100_000
-
-
-# Reading the event log.
 
 
 def read(tmp_path: Path) -> dict[tuple[str, str], list[tuple[Any, ...]]]:
@@ -527,31 +493,28 @@ async def test_log_is_read_over_several_epochs(tmp_path: Path, store: Store, clo
         await sealer(tmp_path, store, clock).flush()
 
 
-async def test_epoch_that_ends_during_reading_is_read_to_its_end(
-    tmp_path: Path, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("ends", [False, True])
+async def test_sealing_or_a_new_epoch_during_reading_skips_and_repeats_nothing(
+    tmp_path: Path,
+    store: Store,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: bool,
+    last: int,
 ) -> None:
+    """The epoch in which the reading began is read to its end."""
     monkeypatch.setattr(admin, "PAGE", 3)
     await store.run(lambda tx: append(tx, LOGS, 5, NewEvent("log")))
     reading = admin.read(tmp_path)
-    numbers = [next(reading).event.seq for _ in range(3)]
-    await backlog_of(store).begin_epoch("restored")
-    await store.run(lambda tx: append(tx, LOGS, 9, NewEvent("log")))
-    rest = list(reading)
-    assert {logged.epoch for logged in rest} == {EPOCH}
-    assert numbers + [logged.event.seq for logged in rest] == [1, 2, 3, 4, 5]
-
-
-async def test_sealing_during_reading_skips_and_repeats_nothing(
-    tmp_path: Path, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(admin, "PAGE", 3)
-    await store.run(lambda tx: append(tx, LOGS, 10, NewEvent("log")))
-    reading = admin.read(tmp_path)
-    numbers = [next(reading).event.seq for _ in range(3)]
-    await sealer(tmp_path, store, clock).flush()
+    found = [next(reading) for _ in range(3)]
+    if ends:
+        await backlog_of(store).begin_epoch("restored")
+    else:
+        await sealer(tmp_path, store, clock).flush()
     await store.run(lambda tx: append(tx, LOGS, 2, NewEvent("log")))
-    numbers += [logged.event.seq for logged in reading]
-    assert numbers == list(range(1, 13))
+    found += reading
+    numbers = range(1, 6 if ends else 8)
+    assert [(row.epoch, row.event.seq) for row in found] == [(EPOCH, seq) for seq in numbers]
 
 
 async def test_lanes_are_merged_by_time(
@@ -588,7 +551,5 @@ async def test_clock_set_back_hides_no_event(tmp_path: Path, store: Store, clock
         await store.run(lambda tx: append(tx, LOGS, 1, NewEvent("log")))
         await store.run(lambda tx: append(tx, SYSTEM, 1, NewEvent("log")))
     found = await asyncio.to_thread(read, tmp_path)
-    assert {lane: [row[0] for row in rows] for (_, lane), rows in found.items()} == {
-        LOGS: [1, 2, 3],
-        SYSTEM: [1, 2, 3],
-    }
+    numbers = {lane: [row[0] for row in rows] for (_, lane), rows in found.items()}
+    assert numbers == {LOGS: [1, 2, 3], SYSTEM: [1, 2, 3]}

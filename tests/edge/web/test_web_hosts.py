@@ -1,5 +1,3 @@
-"""Host names that the status page answers to."""
-
 from __future__ import annotations
 
 import pytest
