@@ -1,10 +1,8 @@
-"""Tests of saving the service seconds and of watching the wall clock."""
-
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from edge.config.limits import Limits
 from edge.config.options import Flash
 from edge.engine import clock_store, database
 from edge.engine.clock import Clock
+from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.flash_meter import WriteMeter
 from edge.engine.group_commit import Store
@@ -45,16 +44,30 @@ class Kept:
         return nap.seconds
 
     def saved(self) -> SavedTime:
-        with (
-            closing(database.connect(self.path)) as db,
-            database.transaction(db, self.clock()) as tx,
-        ):
+        with transaction(self.path, self.clock) as tx:
             return clock_store.load(tx)
 
     def events(self) -> list[tuple[Any, ...]]:
         with closing(database.connect_reader(self.path)) as db:
             rows = unsealed_events(db)
         return [(row.name, row.value, row.unit, row.level, row.clock) for row in rows]
+
+    @contextmanager
+    def full(self, table: str) -> Iterator[None]:
+        """Refuse rows of a table, as if there were no room."""
+        with closing(database.connect(self.path)) as db:
+            db.execute(
+                f"CREATE TRIGGER full BEFORE INSERT ON {table}"
+                " BEGIN SELECT RAISE(ABORT, 'as if there were no room'); END"
+            )
+            yield
+            db.execute("DROP TRIGGER full")
+
+
+@contextmanager
+def transaction(path: Path, clock: Clock) -> Iterator[Transaction]:
+    with closing(database.connect(path)) as db, database.transaction(db, clock()) as tx:
+        yield tx
 
 
 @asynccontextmanager
@@ -85,15 +98,15 @@ async def test_time_is_saved_often_at_first_and_then_by_heartbeats(path: Path) -
 async def test_heartbeats_save_the_time_and_the_stop_is_clean(path: Path) -> None:
     async with keeping(path, World(synchronised=True)) as kept:
         kept.world.true = 60.0
+        meter = WriteMeter(kept.store, Flash())
+        beats = background_tasks.HeartbeatSources(
+            kept.store, RefusalCounters(), kept.clock.run, Limits(), meter
+        )
         for name, clean in (("heartbeat", False), (background_tasks.STOP, True)):
-            meter = WriteMeter(kept.store, Flash())
-            beats = background_tasks.HeartbeatSources(
-                kept.store, RefusalCounters(), kept.clock.run, Limits(), meter
-            )
             await background_tasks.write_heartbeat(beats, NewEvent("system", name=name))
-            assert kept.saved().clean == clean
-            assert kept.saved().service == 60.0
-            assert kept.saved().trusted is not None
+            saved = kept.saved()
+            assert (saved.clean, saved.service) == (clean, 60.0)
+            assert saved.trusted is not None
 
 
 async def test_only_changes_of_the_wall_clock_are_logged(path: Path) -> None:
@@ -102,17 +115,12 @@ async def test_only_changes_of_the_wall_clock_are_logged(path: Path) -> None:
         work = timekeeping.watch_wall_clock(kept.store, kept.clock, kept.clock(), kept.time.sleep)
         task = asyncio.create_task(work)
         assert await kept.pass_time(5.0) == timekeeping.CHECK_INTERVAL
-        world.error = 0.3
-        await kept.pass_time(5.0)
-        world.error = -0.3
-        await kept.pass_time(5.0)
-        world.error = 0.6
-        await kept.pass_time(5.0)
-        world.error, world.synchronised = 86_400.6, True
-        await kept.pass_time(5.0)
-        await kept.pass_time(5.0)
-        world.error, world.synchronised = 86_397.6, False
-        await kept.pass_time(5.0)
+        for error, synchronised in (
+            *((0.3, False), (-0.3, False), (0.6, False)),
+            *((86_400.6, True), (86_400.6, True), (86_397.6, False)),
+        ):
+            world.error, world.synchronised = error, synchronised
+            await kept.pass_time(5.0)
         await kept.time.nap()
         task.cancel()
         assert kept.events() == [
@@ -130,37 +138,27 @@ async def test_a_change_that_could_not_be_logged_is_found_again(path: Path) -> N
     async with keeping(path, world) as kept:
         work = timekeeping.watch_wall_clock(kept.store, kept.clock, kept.clock(), kept.time.sleep)
         task = asyncio.create_task(work)
-        with closing(database.connect(path)) as db:
-            db.execute(
-                "CREATE TRIGGER full BEFORE INSERT ON event_batches"
-                " BEGIN SELECT RAISE(ABORT, 'as if there were no room'); END"
-            )
+        with kept.full("event_batches"):
             world.error = 7.0
             await kept.pass_time(5.0)
             await kept.pass_time(5.0)
             nap = await kept.time.nap()
-            db.execute("DROP TRIGGER full")
-            nap.end()
-            await kept.time.nap()
-            task.cancel()
+        nap.end()
+        await kept.time.nap()
+        task.cancel()
         assert [row[:2] for row in kept.events()] == [("clock_stepped", 7.0)]
 
 
 async def test_early_saves_continue_after_a_store_error(path: Path) -> None:
     async with keeping(path, World()) as kept:
-        with closing(database.connect(path)) as db:
-            db.execute(
-                "CREATE TRIGGER full BEFORE INSERT ON meta"
-                " BEGIN SELECT RAISE(ABORT, 'as if there were no room'); END"
-            )
+        with kept.full("meta"):
             work = timekeeping.save_often_at_start(kept.store, kept.clock.run, 3.0, kept.time.sleep)
             task = asyncio.create_task(work)
             await kept.pass_time(5.0)
             nap = await kept.time.nap()
-            db.execute("DROP TRIGGER full")
-            nap.end()
-            async with asyncio.timeout(10):
-                await task
+        nap.end()
+        async with asyncio.timeout(10):
+            await task
         assert kept.saved().service == 5.0
 
 
@@ -168,7 +166,7 @@ def test_a_start_continues_from_the_database(path: Path) -> None:
     world = World(synchronised=True)
     start = timekeeping.resume_time(path, world.machine.read())
     assert start.known is TimeOffSource.NOTHING
-    with closing(database.connect(path)) as db, database.transaction(db, Clock(0.0)()) as tx:
+    with transaction(path, Clock(0.0)) as tx:
         clock_store.save(tx, start.saved)
     world.true = 8.5
     start = timekeeping.resume_time(path, world.machine.read())
@@ -179,22 +177,17 @@ async def test_a_time_off_is_counted_at_the_first_trusted_moment(path: Path) -> 
     world = World()
     async with keeping(path, world) as kept:
         before = SavedTime(0.0, "boot-0", 0.0, TrustedMoment(0.0, round(EPOCH * 1000)))
-        with closing(database.connect(path)) as db, database.transaction(db, kept.clock()) as tx:
+        with transaction(path, kept.clock) as tx:
             clock_store.save(tx, start_run(before, 0.0, world.machine.read()).saved)
         work = timekeeping.settle_time_off(kept.store, kept.clock, (), kept.time.sleep)
         task = asyncio.create_task(work)
         assert await kept.pass_time(5.0) == timekeeping.CHECK_INTERVAL
         assert kept.events() == []
-        with closing(database.connect(path)) as db:
-            db.execute(
-                "CREATE TRIGGER full BEFORE INSERT ON event_batches"
-                " BEGIN SELECT RAISE(ABORT, 'as if there were no room'); END"
-            )
+        with kept.full("event_batches"):
             world.synchronised, world.error = True, 3600.0
             await kept.pass_time(5.0)
             nap = await kept.time.nap()
             assert nap.seconds == timekeeping.RETRY_INTERVAL
-            db.execute("DROP TRIGGER full")
             assert kept.saved().before == 0.0
         nap.end()
         async with asyncio.timeout(10):
@@ -219,13 +212,11 @@ async def test_the_time_off_task_runs_only_if_a_time_off_is_unknown(path: Path) 
 @pytest.mark.parametrize(
     ("known", "off", "level"),
     [
-        (TimeOffSource.UPTIME, "12.500", None),
-        (TimeOffSource.WALL, "12.500", None),
-        (TimeOffSource.IMPLAUSIBLE, "12.500", "Warning"),
-        (TimeOffSource.LATER, None, None),
+        (TimeOffSource.UPTIME, "12.500", None), (TimeOffSource.WALL, "12.500", None),
+        (TimeOffSource.IMPLAUSIBLE, "12.500", "Warning"), (TimeOffSource.LATER, None, None),
         (TimeOffSource.NOTHING, None, None),
     ],
-)
+)  # fmt: skip
 def test_the_start_event_describes_the_previous_run(
     known: TimeOffSource, off: str | None, level: str | None
 ) -> None:

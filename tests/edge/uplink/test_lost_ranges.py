@@ -44,6 +44,9 @@ class Gateway:
         tx = Transaction(self._db, Now(0.0, 0, True))
         getattr(self, f"_{what}")(tx, value)
         tx.run_before_commit()
+        self._see(tx)
+
+    def _see(self, tx: Transaction) -> None:
         epoch = meta.epoch(tx)
         for lane, last in tx.rows("SELECT lane, last FROM lane_counters"):
             self.last[epoch, lane] = last
@@ -70,9 +73,7 @@ class Gateway:
             backlog.set_aside(tx, found.digest, "refused")
 
     def _begin(self, tx: Transaction, _value: int) -> None:
-        epoch = meta.epoch(tx)
-        for lane, last in tx.rows("SELECT lane, last FROM lane_counters"):
-            self.last[epoch, lane] = last
+        self._see(tx)
         backlog.begin_epoch(tx, CONFIG, STATE, "restored")
 
     def known(self) -> dict[LaneOfEpoch, set[int]]:
@@ -128,11 +129,8 @@ WORK = st.one_of(
     st.tuples(st.just("begin"), st.just(0)),
 )
 LOST_WITH_ITS_EPOCH: Final[list[Work]] = [
-    ("write", LOGS),
-    ("seal", LOGS),
-    ("begin", 0),
-    ("evict", 0),
-]
+    ("write", LOGS), ("seal", LOGS), ("begin", 0), ("evict", 0),
+]  # fmt: skip
 
 
 @given(st.lists(WORK, max_size=25), st.integers(1, 3))
@@ -156,11 +154,8 @@ def test_every_number_of_every_epoch_is_stored_shipped_or_declared(
 def test_lost_ranges_are_declared_until_the_centre_acknowledges() -> None:
     with in_memory() as db:
         gateway = Gateway(db)
-        for work in LOST_WITH_ITS_EPOCH:
+        for work in (*LOST_WITH_ITS_EPOCH, ("seal", SYSTEM), ("evict", 0), ("begin", 0)):
             gateway.do(*work)
-        gateway.do("seal", SYSTEM)
-        gateway.do("evict", 0)
-        gateway.do("begin", 0)
         assert gateway.rows() == [(LOGS, 1, 1), (SYSTEM, 1, 2)]
         gateway.do("take", 0)
         assert gateway.rows() == [(LOGS, 1, 1)], "a segment of the epoch before declares its lane's"
@@ -174,10 +169,8 @@ def test_lost_ranges_are_removed_with_their_epoch(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(epochs, "MAX_EPOCHS", 2)
     with in_memory() as db:
         gateway = Gateway(db)
-        gateway.do("write", READINGS)
-        gateway.do("seal", READINGS)
-        gateway.do("evict", 0)
-        gateway.do("begin", 0)
+        for work in (("write", READINGS), ("seal", READINGS), ("evict", 0), ("begin", 0)):
+            gateway.do(*work)
         assert gateway.rows() == [(READINGS, 1, 1)]
         gateway.do("begin", 0)
         assert gateway.rows() == []

@@ -495,12 +495,7 @@ async def test_log_is_read_over_several_epochs(tmp_path: Path, store: Store, clo
 
 @pytest.mark.parametrize("ends", [False, True])
 async def test_sealing_or_a_new_epoch_during_reading_skips_and_repeats_nothing(
-    tmp_path: Path,
-    store: Store,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
-    ends: bool,
-    last: int,
+    tmp_path: Path, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
     """The epoch in which the reading began is read to its end."""
     monkeypatch.setattr(admin, "PAGE", 3)
