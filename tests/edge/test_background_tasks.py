@@ -1,11 +1,8 @@
-"""Tests of the periodic check of certificates, and of the watchdog."""
-
 from __future__ import annotations
 
 import asyncio
 import socket
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,14 +14,7 @@ from edge.features.accounts.store import certificates
 from edge.ops import pki
 from edge.server.refusal_counters import RefusalCounters
 from tests.helpers.in_process import in_process
-from tests.helpers.store import Gateway, digest_of, new_database
-
-
-@pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path))
-    yield made
-    made.close()
+from tests.helpers.store import Gateway, digest_of
 
 
 def issue(gateway: Gateway, name: str, days: float) -> None:
@@ -41,20 +31,17 @@ def logged_expiries(gateway: Gateway) -> list[tuple[str | None, float | None]]:
 def test_expiring_certificates_are_logged_once_a_day(gateway: Gateway) -> None:
     issue(gateway, "soon", 7.5)
     issue(gateway, "later", 300)
-    gateway.tx(background_tasks.log_expiring_certificates)
-    gateway.clock.service += 3600
-    gateway.tx(background_tasks.log_expiring_certificates)
-    assert logged_expiries(gateway) == [("soon", 7.0)]
-    gateway.clock.service += 24 * 3600
-    gateway.tx(background_tasks.log_expiring_certificates)
-    assert logged_expiries(gateway) == [("soon", 7.0), ("soon", 6.0)]
+    for hours, expected in ((0, [7.0]), (1, [7.0]), (24, [7.0, 6.0])):
+        gateway.clock.service += hours * 3600
+        gateway.tx(background_tasks.log_expiring_certificates)
+        assert logged_expiries(gateway) == [("soon", days) for days in expected]
 
 
 def test_a_clock_set_back_does_not_suppress_the_log(gateway: Gateway) -> None:
     issue(gateway, "soon", 7.5)
-    gateway.tx(background_tasks.log_expiring_certificates)
-    gateway.clock.wall_offset = -10 * DAY_MS
-    gateway.tx(background_tasks.log_expiring_certificates)
+    for days in (0, -10):
+        gateway.clock.wall_offset = days * DAY_MS
+        gateway.tx(background_tasks.log_expiring_certificates)
     assert [source for source, _ in logged_expiries(gateway)] == ["soon", "soon"]
 
 
@@ -62,17 +49,18 @@ async def test_the_server_certificate_is_renewed_and_failures_are_counted(tmp_pa
     async with in_process(tmp_path) as front:
         folder, refusals = front.gateway.folder, RefusalCounters()
         server = pki.files(folder).server
-        before = server.read_bytes()
-        now = round(time.time() * 1000)
+        before, now = server.read_bytes(), round(time.time() * 1000)
+
+        async def check(at: int) -> None:
+            args = (folder, "gw.example", at, front.store, refusals)
+            await background_tasks.check_certificates(*args)
+
         for days, renewed in ((0, False), (5 * 365 - 100, True)):
-            at = now + days * DAY_MS
-            await background_tasks.check_certificates(
-                folder, "gw.example", at, front.store, refusals
-            )
+            await check(now + days * DAY_MS)
             assert (server.read_bytes() != before) == renewed
         assert refusals.take() == {}
         server.unlink()
-        await background_tasks.check_certificates(folder, "gw.example", now, front.store, refusals)
+        await check(now)
         assert refusals.take() == {"server_certificate": 1}
 
 

@@ -1,5 +1,3 @@
-"""Tests of refusals that are counted in memory and logged by heartbeats."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -10,7 +8,6 @@ from edge import background_tasks
 from edge.config.limits import Limits
 from edge.config.options import Flash
 from edge.engine import refusals
-from edge.engine.database import Transaction
 from edge.engine.events import SYSTEM, NewEvent, read
 from edge.engine.flash_meter import WriteMeter
 from edge.engine.group_commit import Store
@@ -31,11 +28,8 @@ async def write_heartbeat(store: Store, counted: RefusalCounters, name: str = "h
 
 
 async def logged_refusals(store: Store) -> list[tuple[str | None, str | None, float | None]]:
-    def unit(tx: Transaction) -> list[tuple[str | None, str | None, float | None]]:
-        rows = read(tx, SYSTEM, 0, 1000, 2**20)
-        return [(row.source, row.name, row.value) for row in rows if row.kind == "limit"]
-
-    return await store.run(unit)
+    rows = await store.run(lambda tx: list(read(tx, SYSTEM, 0, 1000, 2**20)))
+    return [(row.source, row.name, row.value) for row in rows if row.kind == "limit"]
 
 
 def test_refusals_are_counted_by_source() -> None:
@@ -56,8 +50,7 @@ def test_further_sources_count_as_other(monkeypatch: pytest.MonkeyPatch) -> None
         counted.add("tls", number + 1, f"192.0.2.{number}")
     counted.add("tls", source="192.0.2.0")
     counted.add("authentication", source="192.0.2.0")
-    found = counted.take_sources()
-    assert found == {
+    assert counted.take_sources() == {
         ("192.0.2.0", "tls"): 2,
         ("192.0.2.1", "tls"): 2,
         (refusals.OTHER_SOURCE, "tls"): 12,
@@ -99,14 +92,11 @@ async def test_a_heartbeat_logs_them_once_a_window(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rule", "limit"),
     [
-        ("connections", {"limit": "200"}),
-        ("authentication_limit", {"limit": "20"}),
-        ("authenticate_time", {"limit": "30"}),
+        ("connections", {"limit": "200"}), ("authentication_limit", {"limit": "20"}),
+        ("authenticate_time", {"limit": "30"}), ("authentication", {}), ("not-well-formed", {}),
         ("database_bytes", {"limit": str(LIMITS.database_bytes)}),
-        ("authentication", {}),
-        ("not-well-formed", {}),
     ],
-)
+)  # fmt: skip
 async def test_a_refusal_names_its_limit(tmp_path: Path, rule: str, limit: dict[str, str]) -> None:
     counted = RefusalCounters()
     counted.add(rule, source="192.0.2.1")

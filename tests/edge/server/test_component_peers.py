@@ -1,5 +1,3 @@
-"""Tests of the limits on a component's peers."""
-
 from __future__ import annotations
 
 from msgspec.structs import replace

@@ -1,5 +1,3 @@
-"""Tests of the throttling of failed logins."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of failed logins in the event log: which are logged at once, and what is told apart."""
-
 from __future__ import annotations
 
 import asyncio
@@ -55,18 +53,11 @@ async def test_the_first_of_its_kind_is_logged_at_once(log: Log) -> None:
     log.fail("pump1", source="192.0.2.8")
     first, *others = await log.events()
     assert first == NewEvent(
-        "limit",
-        ADDRESS,
-        name="authentication",
-        value=1.0,
-        level="Warning",
-        text="wrong password",
+        "limit", ADDRESS, name="authentication", value=1.0, level="Warning", text="wrong password",
         tags={"account": "pump1", "mechanism": "PLAIN"},
-    )
-    assert [(event.source, (event.tags or {})["account"]) for event in others] == [
-        (ADDRESS, "pump2"),
-        ("192.0.2.8", "pump1"),
-    ]
+    )  # fmt: skip
+    found = [(event.source, (event.tags or {})["account"]) for event in others]
+    assert found == [(ADDRESS, "pump2"), ("192.0.2.8", "pump1")]
     ((refusal, count),) = log.counters.take_sources().items()
     assert (refusal.source, count) == (ADDRESS, 1)
     assert "pump1" in refusal.rule

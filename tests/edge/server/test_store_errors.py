@@ -1,5 +1,3 @@
-"""Tests of the conversion of store errors to stanza errors."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the ALPN protocols in a ClientHello."""
-
 from __future__ import annotations
 
 import contextlib

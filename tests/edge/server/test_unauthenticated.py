@@ -1,5 +1,3 @@
-"""Tests of the limits on unauthenticated connections."""
-
 from __future__ import annotations
 
 from edge.config.limits import Limits

@@ -1,4 +1,4 @@
-"""The input buffer that all TLS connections of an event loop share.
+"""The files of certificates, and the input buffer that all TLS connections of an event loop share.
 
 The sharing relies on internals of asyncio. These tests fail with a Python in which it has no effect
 or is not safe.
@@ -7,6 +7,8 @@ or is not safe.
 from __future__ import annotations
 
 import asyncio
+import re
+import shutil
 import ssl
 import sys
 from asyncio import sslproto
@@ -18,6 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from edge.config.limits import Limits
+from edge.errors import SetupError
 from edge.server.tls import BUFFER_BYTES, TlsContexts, TlsServer, share_input
 
 BYTES = 8_000
@@ -33,7 +36,6 @@ class Application(asyncio.Protocol):
         self._arrived = asyncio.Event()
 
     def data_received(self, data: bytes) -> None:
-        """Keep the bytes, and send them on."""
         self.received += data
         if self.next is not None:
             self.next.write(data)
@@ -55,7 +57,6 @@ class Accepted(asyncio.Protocol):
         self._server = server
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin TLS as the server."""
         assert isinstance(transport, asyncio.Transport)
         transport.pause_reading()
         work = self._server.accept(transport)
@@ -63,11 +64,10 @@ class Accepted(asyncio.Protocol):
 
 
 class Connection(NamedTuple):
-    """A connection of the server: its application, the transport, and asyncio's TLS protocol."""
-
     application: Application
     transport: asyncio.Transport
     protocol: Any
+    """asyncio's for TLS."""
 
 
 def _distrust(rule: str, reason: str) -> None:
@@ -83,7 +83,6 @@ class Server:
         self.accepted: asyncio.Queue[Connection] = asyncio.Queue()
 
     async def accept(self, plain: asyncio.Transport) -> None:
-        """Do the handshake."""
         application = Application()
         transport = await self._tls.handshake(application, plain, None, _distrust)
         assert transport is not None
@@ -91,8 +90,6 @@ class Server:
 
 
 class Pair(NamedTuple):
-    """Both ends of a connection."""
-
     client: Application
     sender: asyncio.Transport
     server: Connection
@@ -215,15 +212,51 @@ async def test_buffer_is_not_shared_where_it_may_not_be_safe(
         own = protocol._ssl_buffer = bytearray(BUFFER_BYTES)
         assert not share_input(Application(), buffer)
         assert not share_input(protocol, buffer[1:])
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "version_info", (3, 15, 0, "alpha", 0))
-            assert not share_input(protocol, buffer)
-        with monkeypatch.context() as patch:
-            patch.setattr(asyncio, "SelectorEventLoop", asyncio.Event)
-            assert not share_input(protocol, buffer)
-        with monkeypatch.context() as patch:
-            patch.delattr(protocol, "_ssl_buffer_view")
-            assert not share_input(protocol, buffer)
+        for change in (
+            lambda patch: patch.setattr(sys, "version_info", (3, 15, 0, "alpha", 0)),
+            lambda patch: patch.setattr(asyncio, "SelectorEventLoop", asyncio.Event),
+            lambda patch: patch.delattr(protocol, "_ssl_buffer_view"),
+        ):
+            with monkeypatch.context() as patch:
+                change(patch)
+                assert not share_input(protocol, buffer)
         assert protocol._ssl_buffer is own
         assert share_input(protocol, buffer)
         assert memoryview(protocol.get_buffer(-1)).obj is buffer.obj
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "told"),
+    [
+        ("server.pem", None, "server.pem cannot be read: No such file or directory"),
+        ("server.key", None, "server.key cannot be read: No such file or directory"),
+        ("ca.pem", None, "ca.pem cannot be read: No such file or directory"),
+        ("server.key", "ca.key", "server.key is not the key of .*server.pem"),
+        ("server.pem", "crl.pem", "server.pem and .*server.key cannot be used: "),
+        ("server.key", "ca.pem", "server.pem and .*server.key cannot be used: "),
+        ("ca.pem", "ca.key", "ca.pem cannot be used: "),
+        ("crl.pem", "ca.key", "crl.pem cannot be used: "),
+    ],
+)
+def test_error_names_the_file(folder: Path, name: str, other: str | None, told: str) -> None:
+    TlsContexts(folder, pytest.fail)
+    (folder / "pki" / name).unlink()
+    if other is not None:
+        shutil.copy(folder / "pki" / other, folder / "pki" / name)
+    with pytest.raises(SetupError) as error:
+        TlsContexts(folder, pytest.fail)
+    assert re.search(told, str(error.value))
+    assert "_ssl.c" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["server.pem", "server.key", "ca.pem", "crl.pem"])
+def test_folder_in_place_of_a_file_is_reported(folder: Path, name: str) -> None:
+    (folder / "pki" / name).unlink()
+    (folder / "pki" / name).mkdir()
+    with pytest.raises(SetupError, match=f"{name} cannot be read: it is a folder"):
+        TlsContexts(folder, pytest.fail)
+
+
+def test_revocation_list_is_optional(folder: Path) -> None:
+    (folder / "pki" / "crl.pem").unlink()
+    TlsContexts(folder, pytest.fail)
