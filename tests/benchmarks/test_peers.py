@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -161,7 +162,7 @@ RUN = Measurement(
         ({"machine": 0.6}, "none: waits for commits"),
     ],
 )
-def test_saturated_names_the_limiting_component(changes: dict[str, float], component: str) -> None:
+def test_saturated_names_the_limiting_component(changes: dict[str, Any], component: str) -> None:
     assert saturated(replace(RUN, **changes)) == component
 
 

@@ -93,7 +93,7 @@ def test_mistake_in_a_unit_is_found(tmp_path: Path, name: str, line: str, mistak
 @needs_systemd
 @pytest.mark.parametrize("unit", [GATEWAY, *SERVICES], ids=lambda path: path.stem)
 def test_exposure_is_low(unit: Path) -> None:
-    command = ["systemd-analyze", "security", "--offline=yes", "--no-pager", unit]
+    command = ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(unit)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
     if "unrecognized option" in done.stderr:
         pytest.skip("this systemd-analyze (older than 250) rates no files")

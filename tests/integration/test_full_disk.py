@@ -44,7 +44,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """Mount a small disk."""
     place = tmp_path / "disk"
     place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "fieldpost-test", place]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "fieldpost-test", str(place)]
     mounted = subprocess.run(command, capture_output=True, timeout=30, check=False)
     if mounted.returncode:
         pytest.skip(f"a disk cannot be mounted: {mounted.stderr.decode().strip()}")

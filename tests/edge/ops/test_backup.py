@@ -210,8 +210,8 @@ def test_failed_backup_leaves_no_file(
         monkeypatch.setattr(*place, fail)
     result = fieldpost(folder, "backup", tmp_path / "file")
     expected = why.format(folder / "enrol.json")
-    error = f"Error: {tmp_path / 'file'} cannot be created: {expected}\n"
-    assert (result.exit_code, result.output) == (1, error)
+    told = f"Error: {tmp_path / 'file'} cannot be created: {expected}\n"
+    assert (result.exit_code, result.output) == (1, told)
     assert [path.name for path in tmp_path.iterdir()] == ["gw"]
 
 

@@ -212,13 +212,13 @@ async def test_buffer_is_not_shared_where_it_may_not_be_safe(
         own = protocol._ssl_buffer = bytearray(BUFFER_BYTES)
         assert not share_input(Application(), buffer)
         assert not share_input(protocol, buffer[1:])
-        for change in (
-            lambda patch: patch.setattr(sys, "version_info", (3, 15, 0, "alpha", 0)),
-            lambda patch: patch.setattr(asyncio, "SelectorEventLoop", asyncio.Event),
-            lambda patch: patch.delattr(protocol, "_ssl_buffer_view"),
+        for target, name, value in (
+            (sys, "version_info", (3, 15, 0, "alpha", 0)),
+            (asyncio, "SelectorEventLoop", asyncio.Event),
+            (protocol, "_ssl_buffer_view", None),
         ):
             with monkeypatch.context() as patch:
-                change(patch)
+                patch.setattr(target, name, value)
                 assert not share_input(protocol, buffer)
         assert protocol._ssl_buffer is own
         assert share_input(protocol, buffer)
