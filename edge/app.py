@@ -129,7 +129,6 @@ def _raise_descriptors(sessions: int, unauthenticated: int) -> None:
 
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """Lock the folder, so that no second gateway runs in it."""
     with (folder / "run.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -139,8 +138,6 @@ def _lock_folder(folder: Path) -> Iterator[None]:
 
 
 class _ReloadedParts(NamedTuple):
-    """The parts of the gateway that a reload can change."""
-
     store: Store
     router: Router
     front: Listener | Component
@@ -329,7 +326,6 @@ class App:
     def _create_front(
         self, store: Store, router: Router, refusals: RefusalCounters
     ) -> Listener | Component:
-        """Create the listener for devices or, if configured, the component, without starting it."""
         settings = self._settings
         if settings.component is None:
             return Listener(self._folder, settings, store, router, refusals)
@@ -481,7 +477,6 @@ class App:
     async def _write_closing_event(
         self, beats: HeartbeatSources, sealer: Sealer, backlog: StoreBacklog
     ) -> None:
-        """Write the closing event, seal it, and ship it if the centre can be reached."""
         if isinstance(self._failure, StoreBroken):
             return
         try:

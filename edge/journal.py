@@ -155,7 +155,6 @@ def _clip(text: str) -> str:
 
 
 def _fields(event: NewEvent) -> dict[str, object]:
-    """Return the fields of an event that are set, without the level."""
     found: dict[str, object] = {}
     for name, value in event._asdict().items():
         if value is None or name == "level":

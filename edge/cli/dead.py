@@ -112,7 +112,6 @@ def _in_doubt(folder: Path, rows: Sequence[int]) -> list[StoredDeadLetter]:
 
 
 def _confirm(messages: list[StoredDeadLetter], question: str) -> None:
-    """Print each message and ask for confirmation; abort if the answer is no."""
     if any(message.state == IN_DOUBT for message in messages):
         click.echo(ops.IN_DOUBT_HELP, err=True)
     for message in messages:

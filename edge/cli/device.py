@@ -260,7 +260,6 @@ def _rows(found: DeviceStatus, now: int) -> Iterator[tuple[str, ...]]:
 
 
 def _session(session: ConnectedSession, now: int) -> tuple[str, ...]:
-    """Return the table cells that describe a session, in the order of `_HEADER`."""
     return (
         device_status.DETACHED if session.detached else device_status.ONLINE,
         _NONE if session.since is None else _time(session.since),
@@ -293,7 +292,6 @@ def _details(found: DeviceStatus, now: int) -> Iterator[str]:
 
 
 def _access(device: Device) -> Iterator[str]:
-    """Yield the parts of the column `access`: settings of a device, and how it can log in."""
     if not device.trusted:
         yield "not trusted"
     if device.downgrade:

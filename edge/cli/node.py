@@ -99,7 +99,6 @@ def delete(name: str, folder: Path, yes: bool) -> None:
 
 
 def _values(options: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the values of options by name; raises `UsageError` for invalid texts."""
     found: dict[str, list[str]] = {}
     for text in options:
         name, equals, value = text.partition("=")

@@ -11,8 +11,9 @@ import click
 
 from edge.cli import report_errors
 from edge.cli.device_login import login_options, read_login
+from edge.config import load
+from edge.engine.addresses import pubsub_service
 from edge.ops import control, payloads
-from edge.ops.addresses import gateway_domain, node_address, recipient_address
 from edge.ops.operator_requests import SendMessage
 from edge.ops.payloads import Format
 
@@ -102,12 +103,6 @@ def send(
     found = read_login(**login)
     if outbox is not None and (found is None or login["jid"] != found.jid):
         raise click.UsageError("--outbox needs --as with a full JID, such as pump1@gw.example/cli")
-    if found is None and folder is None:
-        raise click.UsageError("choose a gateway by --dir, or a device by --as")
-    domain = gateway_domain(folder) if found is None and folder else found.domain if found else ""
-    address = (
-        node_address(domain, node) if node is not None else recipient_address(domain, to or "")
-    )
     messages = (payloads.message(one, format_) for one in _texts(text, lines))
     if found is not None:
         import asyncio
@@ -117,10 +112,23 @@ def send(
         if node is not None and options:
             asyncio.run(network.publish(found, node, messages, options, timeout))
         else:
+            address = _address(found.domain, to, node)
             asyncio.run(network.send(found, address, messages, qos, timeout, outbox))
     elif folder is not None:
+        address = _address(load.load(folder).gateway.domain, to, node)
         for message in messages:
             control.perform(folder, SendMessage(address, message, qos, options), timeout)
+    else:
+        raise click.UsageError("choose a gateway by --dir, or a device by --as")
+
+
+def _address(domain: str, to: str | None, node: str | None) -> str:
+    service = pubsub_service(domain)
+    if to is None:
+        return f"{service}/{node}"
+    if "@" in to or to in (domain, service) or to.startswith(f"{service}/"):
+        return to
+    return f"{to}@{domain}"
 
 
 def _item_options(priority: int | None, delay: float | None, ttl: float | None) -> dict[str, str]:

@@ -16,7 +16,6 @@ from edge.ops.status import Limit, Status
 from sync.common.text import columns, duration, plural
 
 _UNKNOWN: Final = "-"
-"""Printed for a value that is unknown or missing."""
 
 
 @click.command()

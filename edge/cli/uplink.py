@@ -20,7 +20,6 @@ from edge.ops.uplink import Lane, Route, UplinkStatus
 from sync.common.text import columns, duration, plural, utc_time
 
 _NONE: Final = "-"
-"""Printed for an unknown or missing value."""
 
 
 @click.group()
@@ -143,7 +142,6 @@ def _facts(found: UplinkStatus, route: Route) -> list[tuple[str, str]]:
 
 
 def _notice(found: UplinkStatus) -> str:
-    """Format the uplink's last notice; if an upload followed, add that the problem is resolved."""
     notice = found.last_notice
     if notice is None:
         return _NONE

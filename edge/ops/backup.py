@@ -209,7 +209,6 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) ->
 
 @contextmanager
 def _new(path: Path, mode: int) -> Iterator[IO[bytes]]:
-    """Open a new file for writing, and call fsync when it is closed."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, mode), "w+b") as file:
         yield file

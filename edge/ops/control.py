@@ -230,7 +230,6 @@ def _items(folder: Path, lines: BinaryIO) -> Iterator[ItemReport]:
 
 
 def _read_answer(folder: Path, lines: BinaryIO) -> Answer:
-    """Read and decode a line; raise `TimeoutError` if none arrives in time."""
     line = b""
     with suppress(ConnectionResetError):
         line = lines.readline()

@@ -71,7 +71,6 @@ def _parse(der: bytes) -> CertificateFields:
 
 
 def _element(der: bytes, at: int, tag: int | None = None) -> _Element:
-    """Parse the element at offset `at`; raises `ValueError` or `IndexError` if it is invalid."""
     found, length, content = der[at], der[at + 1], at + 2
     if length >= 0x80:
         size = length & 0x7F

@@ -144,7 +144,6 @@ def _hand_over(context: Context, tx: Transaction, request: SendMessage, body: by
 
 
 def _publish(context: Context, tx: Transaction, request: SendMessage, body: bytes) -> None:
-    """Publish the item that is in the message `body`, with the publish options of the request."""
     destination, to = destinations.find(context, request.to)
     contents = destination.read(context, body, to)
     if contents.item is None:

@@ -458,7 +458,6 @@ class Connection(asyncio.BufferedProtocol):
             self._login.stop()
 
     def _close(self) -> None:
-        """Flush the output, end the session and close the transport."""
         session = self._session
         self._session = None
         self._stop()

@@ -150,8 +150,6 @@ class ControlServer:
 
 
 class _Client(asyncio.Protocol):
-    """A connection of a client, limited in bytes and time."""
-
     def __init__(self, server: ControlServer) -> None:
         self._server = server
         self._request = b""

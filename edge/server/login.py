@@ -319,7 +319,6 @@ def log_failure(
 
 
 def _password_fault(keys: Credentials | None, account: LoginAccount | None) -> str:
-    """Return the reason to log if a login by password fails."""
     if account is None:
         return "unknown account"
     if account.is_revoked:

@@ -133,7 +133,6 @@ class OperatorRequests:
                 tx.send(number, line)
 
     def _deliver(self, sends: Sequence[Send]) -> None:
-        """Pass the stanzas to the sessions, and the published items to their listeners."""
         self._deliver_to_sessions([one for one in sends if one.generation >= 0])
         for number, line, _receipt in sends:
             if (listener := self._listeners.get(number)) is not None:

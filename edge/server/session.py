@@ -270,7 +270,6 @@ class Session:
         self._continue()
 
     def _count_handled(self) -> None:
-        """Count a stanza whose unit of work is committed, or that was refused."""
         if self.management is not None:
             self.management.handled()
             if self.ended:

@@ -117,7 +117,6 @@ class SessionTeardown:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Send errors to the senders of the stanzas, and count the stanzas as refused."""
         lifecycle, generation = self._context.lifecycle, self._generation
         stanzas = self._stanzas
         stanzas += self._late

@@ -42,7 +42,6 @@ NOT_SEALED: Final = "not-sealed"
 """Reason of the loss of a range of events: its epoch ended, and it could not be sealed."""
 
 _POSITIVE: Final = frozenset({"shipping", "certificate-renewed"})
-"""Names of notices that report a success."""
 
 
 class StoreBacklog:

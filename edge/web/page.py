@@ -163,7 +163,6 @@ def _events(recent: Iterable[RecentEvent]) -> Iterator[tuple[str, ...]]:
 def _table(
     names: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, head: bool = True
 ) -> Iterator[str]:
-    """Yield the lines of an HTML table, or a note if it has no rows."""
     lines = [
         f'<tr><th scope="row">{row[0]}</th>' + "".join(f"<td>{cell}</td>" for cell in row[1:])
         for row in rows

@@ -69,8 +69,6 @@ class Server:
 
 
 class _Connection(asyncio.Protocol):
-    """A connection: one request, one response."""
-
     def __init__(self, owner: Server) -> None:
         self._owner = owner
         self._head = b""

@@ -266,7 +266,6 @@ class Link(ComponentXMPP):
 
 
 def _explain(error: Stanza) -> str:
-    """Return an explanation of a stream error (RFC 6120, section 4.9) for the operator."""
     conditions = [child.name.partition("}")[2] for child in error.children if child.name != _TEXT]
     condition = conditions[0] if conditions else "undefined-condition"
     text = printable(" ".join((error.tree().findtext(_TEXT) or "").split()))
