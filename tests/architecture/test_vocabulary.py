@@ -55,7 +55,6 @@ class Names(NamedTuple):
 
 @pytest.fixture(scope="module")
 def named() -> dict[str, Names]:
-    """The names of each module, by its path."""
     return {str(path.relative_to(ROOT)): read_names(path.read_text("utf-8")) for path in modules()}
 
 

@@ -26,7 +26,6 @@ class Row(NamedTuple):
 
 
 def rows(title: str) -> list[Row]:
-    """Read the table under a heading."""
     text = DOCUMENT[DOCUMENT.index(f"## {title}\n") :]
     lines = [line for line in text[2 : text.find("\n## ", 3)].splitlines() if line.startswith("| ")]
     found = []

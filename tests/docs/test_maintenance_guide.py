@@ -32,7 +32,6 @@ def refused(fleet: FleetFolder) -> bool:
 
 
 def run(recipe: str, fleet: FleetFolder, **words: str) -> None:
-    """Run the commands of a recipe as a shell does."""
     for word, meaning in {"DIR": str(fleet.root), **words}.items():
         recipe = recipe.replace(word, meaning)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

@@ -43,8 +43,6 @@ FRAMES = frozenset(
 
 
 class Xep(NamedTuple):
-    """A row of the document."""
-
     version: str
     status: str
     namespaces: frozenset[str]

@@ -41,7 +41,6 @@ ROSTER: Final = "<query xmlns='jabber:iq:roster'/>"
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a small disk."""
     place = tmp_path / "disk"
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "fieldpost-test", str(place)]
@@ -75,7 +74,6 @@ class Others:
             file.truncate(max(0, size - left))
 
     def go(self) -> None:
-        """Take nothing."""
         self._file.unlink()
 
 
@@ -85,7 +83,6 @@ def others(disk: Path) -> Others:
 
 
 async def ask(client: Client) -> None:
-    """Ask for what takes no room."""
     for payload, to in ((PING, "gw.example"), (DISCO, "gw.example"), (ROSTER, None)):
         assert (await client.iq("get", payload, to)).get("type") == "result"
 

@@ -20,7 +20,6 @@ PING = "<ping xmlns='urn:xmpp:ping'/>"
 
 
 def has_ipv6() -> bool:
-    """Return whether this machine has the loopback address of IPv6."""
     try:
         with socket.create_server((HOST, 0), family=socket.AF_INET6):
             return True

@@ -18,12 +18,10 @@ def pings(first: int, last: int) -> str:
 
 
 async def answers(client: Client, count: int) -> list[int]:
-    """Read so many answers, and return their ids."""
     return [int((await client.stanza()).get("id", "")) for _ in range(count)]
 
 
 async def until_paused(gateway: InProcess, connections: int = 1) -> None:
-    """Wait until so many connections have to wait."""
     async with asyncio.timeout(WAIT_S):
         while gateway.front.used()["paused"] != connections:  # noqa: ASYNC110 - no event tells it
             await asyncio.sleep(0.005)

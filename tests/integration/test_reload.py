@@ -59,12 +59,10 @@ def process(running: tuple[Gateway, Process, bytes]) -> Process:
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Gateway:
-    """A gateway that does not run."""
     return Gateway(tmp_path / "gateway", "pump1")
 
 
 def configure(gateway: Gateway, section: str, **options: object) -> None:
-    """Set options of one section."""
     path = gateway.folder / load.FILE_NAME
     before, head, after = path.read_text("utf-8").partition(f"[{section}]\n")
     for name, value in options.items():
@@ -82,7 +80,6 @@ def reload(gateway: Gateway, status: int = 0) -> dict[str, Any]:
 
 
 def reloads(gateway: Gateway) -> list[dict[str, Any]]:
-    """Return the events of all reloads so far."""
     return [event for event in gateway.events("system") if event["name"] == "reloaded"]
 
 

@@ -12,9 +12,11 @@ from typing import Final, TypeAlias
 import pytest
 
 from edge import app
+from edge.engine import meta
 from edge.journal import DEFAULT_LEVEL, FORMATS, Journal
 from sync.segment import decode
 from sync.uplink.folder_transport import MARKER
+from tests.helpers.folder import change
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process, start
 from tests.helpers.xmpp import log_in
@@ -100,6 +102,14 @@ def test_what_cannot_be_used_is_named(
     assert "Errno" not in found
 
 
+@pytest.mark.parametrize("key", [meta.EPOCH, meta.DECOY])
+def test_a_lost_row_of_meta_is_named(tmp_path: Path, key: str, failure: Failure) -> None:
+    gateway = Gateway(tmp_path / "gateway")
+    change(gateway.folder, lambda tx: tx.run("DELETE FROM meta WHERE key = ?", (key,)))
+    why = f"the database is damaged: its table `meta` has no row `{key}`"
+    assert f"Error: {why}" in failure(gateway.folder)
+
+
 def test_segments_go_into_a_folder_the_closing_event_too(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway")
     gateway.configure(folder=f"file://{tmp_path}/stick")
@@ -122,7 +132,6 @@ def test_an_empty_database_is_told_and_left_alone(tmp_path: Path, failure: Failu
 
 
 def limited(gateway: Gateway, limit: str, *, ready: bool = True) -> Process:
-    """Start a gateway under `ulimit`."""
     command = Path(sys.executable).with_name("fieldpost")
     script = f'ulimit {limit}; exec "$0" run --dir "$1"'
     return start("sh", "-c", script, command, gateway.folder, ready=ready)

@@ -40,7 +40,6 @@ def process(gateway: Gateway) -> Iterator[Process]:
 
 
 def own(gateway: Gateway, name: str) -> Path:
-    """Return the folder of a device's certificate."""
     return gateway.folder / "devices" / name
 
 

@@ -64,7 +64,6 @@ def system(gateway: Gateway, name: str) -> list[dict[str, Any]]:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Wait until something is so in the database."""
     async with asyncio.timeout(PATIENCE):
         while not true():  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.05)

@@ -5,7 +5,6 @@ import os
 import pwd
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import click
@@ -89,7 +88,6 @@ def all_commands(*names: str) -> list[tuple[str, ...]]:
 def test_errors_are_one_line_and_status_1(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Run each command on a missing folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "backup").write_text("not a backup")
     leaf = command_of(*command)
@@ -194,30 +192,12 @@ def test_damaged_segment_is_reported(folder: Path) -> None:
     assert result.output.startswith("Error: a segment in the database is damaged: ")
 
 
-def forget(folder: Path, key: str) -> None:
-    with closing(database.connect(folder / database.FILE_NAME)) as connection, connection:
-        connection.execute("DELETE FROM meta WHERE key = ?", (key,))
-
-
 @pytest.mark.parametrize("command", ["status", "events", "doctor"])
 def test_lost_epoch_is_reported(folder: Path, command: str) -> None:
-    forget(folder, meta.EPOCH)
+    change(folder, lambda tx: tx.run("DELETE FROM meta WHERE key = 'epoch'"))
     result = fieldpost(folder, command)
     assert result.exit_code == 1
     assert "the database is damaged: its table `meta` has no row `epoch`" in result.output
-
-
-@pytest.mark.parametrize("key", [meta.EPOCH, meta.DECOY])
-def test_gateway_does_not_start_without_a_row_of_meta(tmp_path: Path, key: str) -> None:
-    folder = tmp_path / "gw"
-    fieldpost(folder, "init", "--domain", "gw.example", "--listen", "127.0.0.1:0")
-    forget(folder, key)
-    run = [sys.executable, "-m", "edge", "run", "--dir", str(folder)]
-    ended = subprocess.run(run, capture_output=True, text=True, check=False, timeout=60)
-    assert (ended.returncode, ended.stdout) == (1, "")
-    why = f"the database is damaged: its table `meta` has no row `{key}`"
-    assert ended.stderr.startswith(f"Error: {why}")
-    assert ended.stderr.count("\n") == 1
 
 
 def test_another_user_is_told_the_owner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,6 @@ DOUBTFUL = {"state": "in doubt", "session": SESSION, "outbox": 7}
 
 @pytest.fixture
 def folder(folder: Path) -> Path:
-    """A gateway with two devices."""
     with changing(folder) as tx:
         for name in ("pump1", "valve"):
             accounts.add(tx, name, (), trusted=True)

@@ -28,7 +28,6 @@ def device(folder: Path, *args: object, text: str | None = None) -> Result:
 
 
 def has_password(folder: Path, password: str) -> bool:
-    """Return whether this is the password of `pump1`."""
     stored = query(folder, lambda tx: accounts.credentials(tx, "pump1", "SCRAM-SHA-256"))
     return stored is not None and credentials.verify(password, stored)
 

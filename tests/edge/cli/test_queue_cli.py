@@ -57,7 +57,6 @@ def ok(result: Result) -> str:
 
 
 def failed(result: Result) -> str:
-    """Return the one line of the error."""
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
     return line

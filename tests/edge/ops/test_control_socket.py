@@ -239,63 +239,54 @@ def answering(folder: Path, answer: bytes | None) -> threading.Thread:
     return thread
 
 
-@pytest.mark.parametrize(
-    ("answer", "problem"),
-    [
-        (b"", "is busy or stopping; try again"),
-        (b"x" * 5_000_000, "is busy or stopping; try again"),
-        (b"{}\n", "has another version than this command; restart"),
-        (b"nonsense\n", "has another version than this command; restart"),
-    ],
-)
-def test_invalid_answer_is_reported(folder: Path, answer: bytes, problem: str) -> None:
-    thread = answering(folder, answer)
-    found = status.read(folder)
-    assert found.state == status.NO_ANSWER
-    assert problem in (found.trouble or "")
-    thread.join()
+def perform(folder: Path, timeout: float) -> None:
+    control.perform(folder, DeleteNode("work"), timeout)
 
 
-@pytest.mark.parametrize(
-    ("answer", "problem"), [(b"", "busy or stopping; it may have"), (None, r"0\.05 s; it may have")]
+def listen(folder: Path, _timeout: float) -> None:
+    with control.listening(folder, ["#"]):
+        pass
+
+
+BUSY, OTHER_VERSION = (
+    "is busy or stopping; try again",
+    "has another version than this command; restart",
 )
-def test_a_request_without_an_answer_may_have_been_performed(
-    tmp_path: Path, answer: bytes | None, problem: str
+UNANSWERED: list[tuple[Callable[[Path, float], object], bytes | None, str]] = [
+    (control.process_status, b"", BUSY),
+    (control.process_status, b"x" * 5_000_000, BUSY),
+    (control.process_status, b"{}\n", OTHER_VERSION),
+    (control.process_status, b"nonsense\n", OTHER_VERSION),
+    (control.process_status, None, r"has not answered for 0\.05 s"),
+    (lambda folder, _: control.reload(folder), b'{"error":"unknown request"}\n', OTHER_VERSION),
+    (perform, b"", "busy or stopping; it may have performed the request"),
+    (perform, None, r"0\.05 s; it may have performed the request"),
+    (listen, b"", "busy or stopping, or because items were read too slowly; try again"),
+    (listen, b"nonsense\n", OTHER_VERSION),
+    (listen, None, r"has not answered for 0\.05 s"),
+]
+"""A request of a command, the answer if there is one, and the reported problem."""
+
+
+@pytest.mark.parametrize(("request_", "answer", "problem"), UNANSWERED)
+def test_missing_or_invalid_answer_is_reported(
+    tmp_path: Path,
+    request_: Callable[[Path, float], object],
+    answer: bytes | None,
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    timeout = 0.05 if answer is None else WAIT_S
+    monkeypatch.setattr(control, "TIMEOUT", timeout)
     thread = answering(tmp_path, answer)
     with pytest.raises(SetupError, match=problem):
-        control.perform(tmp_path, DeleteNode("work"), timeout=0.05 if answer is None else WAIT_S)
+        request_(tmp_path, timeout)
     thread.join()
 
 
-def test_silent_gateway_times_out(tmp_path: Path) -> None:
-    thread = answering(tmp_path, None)
-    with pytest.raises(SetupError, match=r"has not answered for 0\.05 s"):
-        control.process_status(tmp_path, timeout=0.05)
-    thread.join()
-
-
-@pytest.mark.parametrize(
-    ("answer", "problem"),
-    [
-        (b"", "busy or stopping, or because items were read too slowly; try again"),
-        (b"nonsense\n", "has another version than this command; restart"),
-        (None, r"has not answered for 0\.05 s"),
-    ],
-)
-def test_a_listener_without_an_answer_is_told_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | None, problem: str
-) -> None:
-    if answer is None:
-        monkeypatch.setattr(control, "TIMEOUT", 0.05)
-    thread = answering(tmp_path, answer)
-    with pytest.raises(SetupError, match=problem), control.listening(tmp_path, ["#"]):
-        pass
-    thread.join()
-
-
-def test_a_refused_reload_is_no_success(tmp_path: Path) -> None:
-    thread = answering(tmp_path, b'{"error":"unknown request"}\n')
-    with pytest.raises(SetupError, match="has another version"):
-        control.reload(tmp_path)
+def test_status_without_an_answer_has_the_problem(folder: Path) -> None:
+    thread = answering(folder, b"")
+    found = status.read(folder)
+    assert found.state == status.NO_ANSWER
+    assert BUSY in (found.trouble or "")
     thread.join()

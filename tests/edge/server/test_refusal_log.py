@@ -31,7 +31,6 @@ class Log:
         store.on_logged = self.reported.extend
 
     def fail(self, account: str, now: float = 0.0, source: str = ADDRESS) -> None:
-        """Let a log-in fail."""
         tags = {"account": account, "mechanism": "PLAIN"}
         self._log.log_failed_login(source, "authentication", "wrong password", tags, now)
 

@@ -75,8 +75,6 @@ def _distrust(rule: str, reason: str) -> None:
 
 
 class Server:
-    """The connections of a listener."""
-
     def __init__(self, folder: Path) -> None:
         self._tls = TlsServer(TlsContexts(folder, pytest.fail), Limits())
         self.tasks: list[asyncio.Task[None]] = []
@@ -97,7 +95,6 @@ class Pair(NamedTuple):
 
 @asynccontextmanager
 async def connected(folder: Path, count: int) -> AsyncIterator[list[Pair]]:
-    """Connect clients by TLS, one after the other."""
     loop = asyncio.get_running_loop()
     server = Server(folder)
     listener = await loop.create_server(lambda: Accepted(server), "127.0.0.1", 0)

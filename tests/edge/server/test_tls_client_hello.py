@@ -27,14 +27,12 @@ def hello(*alpn: str, name: str = "gw.example") -> bytes:
 
 
 def offered_protocols(data: bytes) -> list[bytes]:
-    """Return the protocols in what was received at once."""
     received = ClientHello()
     received.data += data
     return received.offered_protocols()
 
 
 def in_records(message: bytes, size: int) -> bytes:
-    """Split a message into several records."""
     body = message[RECORD:]
     parts = [body[at : at + size] for at in range(0, len(body), size)]
     return b"".join(message[:3] + len(part).to_bytes(2, "big") + part for part in parts)

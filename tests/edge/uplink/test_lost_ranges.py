@@ -40,7 +40,6 @@ class Gateway:
         self.last: dict[LaneOfEpoch, int] = {}
 
     def do(self, what: str, value: str | int) -> None:
-        """Do one thing in one transaction, and see how far the lanes have come."""
         tx = Transaction(self._db, Now(0.0, 0, True))
         getattr(self, f"_{what}")(tx, value)
         tx.run_before_commit()

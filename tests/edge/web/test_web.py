@@ -49,14 +49,10 @@ SESSIONS = [
 
 
 class Front:
-    """A listener that is up until the test changes it."""
-
     up = True
 
 
 class Gateway(NamedTuple):
-    """A store and the status page on top of it."""
-
     store: Store
     front: Front
     reader: SnapshotReader
@@ -138,7 +134,6 @@ def test_responses_forbid_caching_and_scripts() -> None:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Let the event loop turn until something is true."""
     for _ in range(100_000):
         if true():
             return
