@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -9,6 +11,7 @@ from typing import TypeVar
 from click.testing import CliRunner, Result
 
 from edge.cli.commands import main
+from edge.config import load
 from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import StoredEvent
@@ -20,9 +23,18 @@ T = TypeVar("T")
 def fieldpost(folder: Path, *words: object, text: str | bytes | None = None) -> Result:
     """Run `fieldpost WORDS` on a folder; an error that it does not report fails the test."""
     args = [*map(str, words), "--dir", str(folder)]
-    return CliRunner().invoke(
-        main, args, prog_name="fieldpost", input=text, catch_exceptions=False
-    )
+    return CliRunner().invoke(main, args, prog_name="fieldpost", input=text, catch_exceptions=False)
+
+
+def configure(folder: Path, section: str, /, **options: object) -> None:
+    """Set options of a section in the configuration that `init` wrote."""
+    path = folder / load.FILE_NAME
+    before, head, after = path.read_text("utf-8").partition(f"[{section}]\n")
+    for name, value in options.items():
+        start, line, end = re.split(rf"^({name} = .*)$", after, maxsplit=1, flags=re.MULTILINE)
+        assert line
+        after = f"{start}{name} = {json.dumps(value)}{end}"
+    path.write_text(before + head + after, "utf-8")
 
 
 def change(folder: Path, unit: Callable[[Transaction], T]) -> T:

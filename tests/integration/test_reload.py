@@ -4,7 +4,6 @@ import asyncio
 import http.client
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -20,7 +19,7 @@ import pytest
 from edge.config import changes, load
 from edge.ops import control, pki
 from sync.common.enrolment import format_enrolment
-from tests.helpers.folder import fieldpost
+from tests.helpers.folder import configure, fieldpost
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.pki import make_pki
 from tests.helpers.processes import Process, free_port, start
@@ -62,16 +61,6 @@ def stopped(tmp_path: Path) -> Gateway:
     return Gateway(tmp_path / "gateway", "pump1")
 
 
-def configure(gateway: Gateway, section: str, **options: object) -> None:
-    path = gateway.folder / load.FILE_NAME
-    before, head, after = path.read_text("utf-8").partition(f"[{section}]\n")
-    for name, value in options.items():
-        start, line, end = re.split(rf"^({name} = .*)$", after, maxsplit=1, flags=re.MULTILINE)
-        assert line
-        after = f"{start}{name} = {json.dumps(value)}{end}"
-    path.write_text(before + head + after, "utf-8")
-
-
 def reload(gateway: Gateway, status: int = 0) -> dict[str, Any]:
     result = fieldpost(gateway.folder, "reload", "--json")
     assert result.exit_code == status, result.output
@@ -108,7 +97,7 @@ def get(port: int, host: str = "localhost") -> int:
 
 async def test_limits_apply_at_once(gateway: Gateway, process: Process) -> None:
     async with await pump(gateway, process) as first:
-        configure(gateway, "limits", sessions_per_account=1, held_messages_per_source=7)
+        configure(gateway.folder, "limits", sessions_per_account=1, held_messages_per_source=7)
         names = ("limits.sessions_per_account", "limits.held_messages_per_source")
         assert gateway.command("reload").splitlines() == [f"changed: {name}" for name in names]
         assert allowed(gateway, "held_messages_per_source") == 7
@@ -125,8 +114,8 @@ async def test_limits_apply_at_once(gateway: Gateway, process: Process) -> None:
 async def test_limits_of_waiting_units_and_of_logins_apply(
     gateway: Gateway, process: Process
 ) -> None:
-    configure(gateway, "limits", authenticate_failures=3, authenticate_again=1000.0)
-    configure(gateway, "limits", unauthenticated=1, waiting_units=2, handshakes=1)
+    configure(gateway.folder, "limits", authenticate_failures=3, authenticate_again=1000.0)
+    configure(gateway.folder, "limits", unauthenticated=1, waiting_units=2, handshakes=1)
     assert len(reload(gateway)["changed"]) == 5
     async with await Client.connect(port_of(process)) as idle:
         await idle.element()
@@ -135,8 +124,8 @@ async def test_limits_of_waiting_units_and_of_logins_apply(
 
 
 def test_a_fault_changes_nothing(gateway: Gateway, process: Process) -> None:
-    configure(gateway, "limits", sessions=77, nodes=-1)
-    configure(gateway, "log", notify=["olga@other.example"])
+    configure(gateway.folder, "limits", sessions=77, nodes=-1)
+    configure(gateway.folder, "log", notify=["olga@other.example"])
     report = reload(gateway, status=1)
     assert report["changed"] == []
     assert [fault.partition(":")[0] for fault in report["faults"]] == ["limits.nodes", "log.notify"]
@@ -166,13 +155,13 @@ def test_a_part_that_cannot_be_prepared_changes_nothing(
 ) -> None:
     files, port = pki.files(gateway.folder), free_port()
     key = files.server_key.read_bytes()
-    configure(gateway, "limits", sessions=10**9 if fault == "descriptors" else 77)
-    configure(gateway, "uplink", enrolment="missing.json" if fault == "uplink" else "")
+    configure(gateway.folder, "limits", sessions=10**9 if fault == "descriptors" else 77)
+    configure(gateway.folder, "uplink", enrolment="missing.json" if fault == "uplink" else "")
     if fault == "certificate":
         shutil.copy(files.ca_key, files.server_key)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         used = taken.getsockname()[1] if fault == "web" else port
-        configure(gateway, "web", listen=f"127.0.0.1:{used}")
+        configure(gateway.folder, "web", listen=f"127.0.0.1:{used}")
         report = reload(gateway, status=1)
     files.server_key.write_bytes(key)
     assert told in report["faults"][0]
@@ -181,8 +170,8 @@ def test_a_part_that_cannot_be_prepared_changes_nothing(
 
 
 def test_options_that_need_a_restart_are_named(gateway: Gateway, process: Process) -> None:
-    configure(gateway, "xmpp", listen="127.0.0.1:1", trust="roster")
-    configure(gateway, "uplink", heartbeat=1.0, segment_events=7)
+    configure(gateway.folder, "xmpp", listen="127.0.0.1:1", trust="roster")
+    configure(gateway.folder, "uplink", heartbeat=1.0, segment_events=7)
     restart = ["xmpp.listen", "xmpp.trust", "uplink.heartbeat"]
     for changed in (["uplink.segment_events"], []):
         report = reload(gateway)
@@ -192,21 +181,21 @@ def test_options_that_need_a_restart_are_named(gateway: Gateway, process: Proces
 
 
 def test_options_that_fit_only_after_a_restart(gateway: Gateway, process: Process) -> None:
-    configure(gateway, "xmpp", listen="", listen_tls="", component="127.0.0.1:1")
-    configure(gateway, "xmpp", component_secret="secret")
-    configure(gateway, "log", notify=["olga@other.example"])
+    configure(gateway.folder, "xmpp", listen="", listen_tls="", component="127.0.0.1:1")
+    configure(gateway.folder, "xmpp", component_secret="secret")
+    configure(gateway.folder, "log", notify=["olga@other.example"])
     (fault,) = reload(gateway, status=1)["faults"]
     assert "log.notify" in fault
     assert "restart the gateway" in fault
 
 
 def test_sighup_reloads(gateway: Gateway, process: Process) -> None:
-    configure(gateway, "limits", sessions=77)
-    configure(gateway, "xmpp", listen="127.0.0.1:1")
+    configure(gateway.folder, "limits", sessions=77)
+    configure(gateway.folder, "xmpp", listen="127.0.0.1:1")
     os.kill(process.pid, signal.SIGHUP)
     process.wait_told("reloaded, but a restart is needed to change xmpp.listen")
     assert allowed(gateway, "sessions") == 77
-    configure(gateway, "limits", sessions=-1)
+    configure(gateway.folder, "limits", sessions=-1)
     os.kill(process.pid, signal.SIGHUP)
     process.wait_told("the configuration was not reloaded: limits.sessions: it is -1")
     assert allowed(gateway, "sessions") == 77
@@ -224,8 +213,8 @@ async def test_people_are_notified_and_the_page_keeps_events(
     async with await log_in(port_of(process), gateway.ca, "olga", PASSWORD) as olga:
         olga.send("<presence/>")
         await olga.stanza()
-        configure(gateway, "log", notify=[f"olga@{DOMAIN}"], notify_level="Notice")
-        configure(gateway, "web", listen=f"127.0.0.1:{port}")
+        configure(gateway.folder, "log", notify=[f"olga@{DOMAIN}"], notify_level="Notice")
+        configure(gateway.folder, "web", listen=f"127.0.0.1:{port}")
         assert len(reload(gateway)["changed"]) == 3
         reload(gateway)
         while "reloaded" not in str([each.attrib for each in (await olga.stanza()).iter()]):
@@ -234,7 +223,7 @@ async def test_people_are_notified_and_the_page_keeps_events(
 
 
 def listen(gateway: Gateway, address: str, status: int = 0) -> None:
-    configure(gateway, "web", listen=address)
+    configure(gateway.folder, "web", listen=address)
     reload(gateway, status)
 
 
@@ -242,7 +231,7 @@ def test_the_status_page_starts_moves_and_stops(gateway: Gateway, process: Proce
     port = free_port()
     listen(gateway, f"127.0.0.1:{port}")
     assert (get(port), get(port, "gw1.example")) == (200, 421)
-    configure(gateway, "web", names=["gw1.example"])
+    configure(gateway.folder, "web", names=["gw1.example"])
     reload(gateway)
     assert get(port, "gw1.example") == 200
     listen(gateway, f"0.0.0.0:{port}")
@@ -259,7 +248,7 @@ def test_a_page_that_cannot_move_stays(gateway: Gateway, process: Process) -> No
     assert get(port) == 200
     listen(gateway, f"192.0.2.1:{port}", status=1)
     assert get(port) == 200
-    configure(gateway, "limits", sessions=10**9)
+    configure(gateway.folder, "limits", sessions=10**9)
     listen(gateway, f"0.0.0.0:{port}", status=1)
     assert get(port) == 200
 
@@ -275,11 +264,11 @@ async def test_topics_apply(gateway: Gateway, process: Process) -> None:
             return await device.iq("set", publication, f"pubsub.{DOMAIN}")
 
         assert condition(await publish()) == "item-not-found"
-        configure(gateway, "pubsub", auto_create=["plant/#"])
+        configure(gateway.folder, "pubsub", auto_create=["plant/#"])
         reload(gateway)
         assert (await publish()).get("type") == "result"
         assert list(gateway.events("logs")) == []
-        configure(gateway, "uplink", topics=["plant/+"])
+        configure(gateway.folder, "uplink", topics=["plant/+"])
         reload(gateway)
         assert (await publish()).get("type") == "result"
     assert [event["topic"] for event in gateway.events("logs")] == ["plant/t"]
@@ -293,10 +282,10 @@ async def test_the_uplink_is_replaced(stopped: Gateway, tmp_path: Path) -> None:
         enrolment = stopped.folder / "enrolment.json"
         enrolment.write_text(format_enrolment(centre.enrolment))
         enrolment.chmod(0o600)
-        configure(stopped, "uplink", enrolment="enrolment.json", segment_age=1.0)
+        configure(stopped.folder, "uplink", enrolment="enrolment.json", segment_age=1.0)
         with stopped.run() as process:
             await centre.asked(1)
-            configure(stopped, "uplink", enrolment="", folder=str(share))
+            configure(stopped.folder, "uplink", enrolment="", folder=str(share))
             report = await asyncio.to_thread(reload, stopped)
             assert report["changed"] == ["uplink.enrolment", "uplink.folder"]
             async with await pump(stopped, process):
@@ -338,8 +327,8 @@ async def test_a_component_reloads(tmp_path: Path) -> None:
     secret.write_text(SECRET)
     secret.chmod(0o600)
     async with serving() as server:
-        configure(gateway, "xmpp", component=f"127.0.0.1:{server.port}")
-        configure(gateway, "xmpp", component_secret="component.secret")
+        configure(gateway.folder, "xmpp", component=f"127.0.0.1:{server.port}")
+        configure(gateway.folder, "xmpp", component_secret="component.secret")
         with start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
             await (await server.link()).shake()
             await asyncio.to_thread(process.wait_ready)
@@ -347,7 +336,7 @@ async def test_a_component_reloads(tmp_path: Path) -> None:
             limits = json.loads(text)["limits"]
             assert limits["waiting_units"]["used"] == 0
             assert limits["handshakes"]["used"] is None  # these are the server's
-            configure(gateway, "limits", sessions=77)
+            configure(gateway.folder, "limits", sessions=77)
             report = await asyncio.to_thread(reload, gateway)
             assert report["changed"] == ["limits.sessions"]
             secret.write_text("")

@@ -17,7 +17,7 @@ import pytest
 from edge.config import load
 from edge.engine.clock import boot_id
 from edge.ops import control
-from tests.helpers.folder import fieldpost
+from tests.helpers.folder import configure, fieldpost
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import log_in, log_message
@@ -28,10 +28,7 @@ SECONDS = 20
 @pytest.fixture
 def gateway(tmp_path: Path) -> Gateway:
     made = Gateway(tmp_path / "gateway", "pump1", "valve")
-    path = made.folder / load.FILE_NAME
-    before, web = path.read_text("utf-8").split("[web]\n")
-    web = web.replace('listen = ""', 'listen = "127.0.0.1:0"')
-    path.write_text(f"{before}[web]\n{web}", "utf-8")
+    configure(made.folder, "web", listen="127.0.0.1:0")
     return made
 
 

@@ -8,7 +8,6 @@ import msgspec
 
 from edge import __version__
 from edge.build_kind import build_kind
-from edge.config import load
 from edge.config.limits import Limits
 from edge.engine import database, events, meta, refusals
 from edge.engine.database import Transaction
@@ -18,7 +17,7 @@ from edge.features.presence.store import roster
 from edge.features.presence.store.roster import RosterItem
 from edge.ops.status import PROCESS_LIMITS
 from tests.helpers import waiting
-from tests.helpers.folder import change, fieldpost
+from tests.helpers.folder import change, configure, fieldpost
 
 PUMP = "pump1@gw.example"
 VALVE = "valve@gw.example"
@@ -125,8 +124,7 @@ VALUES ('e', 'logs', ?1, 1, CAST(?1 AS BLOB), ?2, ?3, x'')
 
 
 def test_every_limit_is_shown_with_its_value(folder: Path) -> None:
-    path = folder / load.FILE_NAME
-    path.write_text(path.read_text("utf-8").replace("sessions = 1000", "sessions = 999"), "utf-8")
+    configure(folder, "limits", sessions=999)
     limits = status(folder)["limits"]
     assert {name: limit["allowed"] for name, limit in limits.items()} == {
         **msgspec.to_builtins(Limits()),

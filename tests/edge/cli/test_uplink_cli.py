@@ -29,7 +29,7 @@ from sync.uplink.batcher import BatchLimits
 from sync.uplink.interfaces import Notice
 from sync.uplink.sealer import Sealer
 from tests.helpers.backlog import FixedState
-from tests.helpers.folder import fieldpost
+from tests.helpers.folder import configure, fieldpost
 from tests.helpers.segments import START
 from tests.helpers.store import Clock, append, opened
 
@@ -208,16 +208,11 @@ async def test_forecast_uses_the_latest_segments(folder: Path, store: Store) -> 
     assert found["hours"] == pytest.approx(hours, rel=1e-6)
 
 
-def configure(folder: Path, option: str, value: str) -> None:
-    path = folder / load.FILE_NAME
-    path.write_text(re.sub(rf'\n{option} = ".*"', f'\n{option} = "{value}"', path.read_text()))
-
-
 async def test_route_is_shown_without_secrets(folder: Path) -> None:
     file, files = folder / "enrol.json", pki.files(folder)
     ca, token = files.ca.read_text(), new_token()
     write_enrolment(file, Enrolment("gw.example", "https://centre.example:8443", token, ca))
-    configure(folder, "enrolment", "enrol.json")
+    configure(folder, "uplink", enrolment="enrol.json")
     text = await printed(folder)
     assert "url=https://centre.example:8443" in text
     assert token not in text
@@ -235,16 +230,16 @@ async def test_route_is_shown_without_secrets(folder: Path) -> None:
 
 
 async def test_folder_of_an_uplink_is_shown(folder: Path) -> None:
-    configure(folder, "folder", "/mnt/share")
+    configure(folder, "uplink", folder="/mnt/share")
     assert (await told(folder))["to"] == {
         "folder": "/mnt/share",
         "trouble": "/mnt/share: the folder must exist and contain a file named fieldpost-segments",
     }
-    configure(folder, "folder", "share")
+    configure(folder, "uplink", folder="share")
     (folder / "share").mkdir()
     (folder / "share" / "fieldpost-segments").touch()
     assert (await told(folder))["to"] == {"folder": "share"}
-    configure(folder, "folder", "file://elsewhere/share")
+    configure(folder, "uplink", folder="file://elsewhere/share")
     assert (await told(folder))["to"]["trouble"].endswith("is not a path or a URL file:///PATH")
 
 

@@ -15,14 +15,13 @@ from edge.engine.events import LOGS, SYSTEM, NewEvent
 from edge.errors import FieldpostError, SetupError, StoreFull
 from edge.features.eventlog.store import epochs
 from edge.ops import backup, devices
-from tests.helpers.folder import change, fieldpost, query, system_events
+from tests.helpers.folder import change, configure, fieldpost, query, system_events
 
 
 @pytest.fixture
 def folder(folder: Path) -> Path:
     """A gateway with an enrolment, a device and an event."""
-    text = (folder / load.FILE_NAME).read_text()
-    (folder / load.FILE_NAME).write_text(text.replace('enrolment = ""', 'enrolment = "enrol.json"'))
+    configure(folder, "uplink", enrolment="enrol.json")
     (folder / "enrol.json").write_text("secret")
     (folder / "enrol.json").chmod(0o600)
     devices.add(folder, "pump1", "pencil", trusted=True)
@@ -216,21 +215,15 @@ def test_failed_backup_leaves_no_file(
 
 
 def test_enrolment_outside_the_folder_is_refused(folder: Path, tmp_path: Path) -> None:
-    named(folder, "../enrol.json")
+    configure(folder, "uplink", enrolment="../enrol.json")
     with pytest.raises(SetupError, match=r"\.\./enrol\.json is not in"):
         backup.write(folder, tmp_path / "file")
-
-
-def named(folder: Path, name: str) -> None:
-    """Have the configuration name another enrolment file."""
-    text = (folder / load.FILE_NAME).read_text()
-    (folder / load.FILE_NAME).write_text(text.replace('"enrol.json"', f'"{name}"'))
 
 
 @pytest.mark.parametrize("name", ["pki/enrol.json", "./enrol.json"])
 def test_enrolment_inside_the_folder_is_restored(folder: Path, tmp_path: Path, name: str) -> None:
     (folder / "enrol.json").rename(folder / name)
-    named(folder, name)
+    configure(folder, "uplink", enrolment=name)
     backup.write(folder, tmp_path / "file")
     backup.restore(tmp_path / "file", tmp_path / "again")
     assert (tmp_path / "again" / name).read_text() == "secret"
@@ -240,7 +233,7 @@ def test_enrolment_inside_the_folder_is_restored(folder: Path, tmp_path: Path, n
 def test_non_relative_name_is_refused(
     folder: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named(folder, name.format(folder))
+    configure(folder, "uplink", enrolment=name.format(folder))
     monkeypatch.chdir(folder)
     for place in (folder, Path()):
         with pytest.raises(SetupError, match="relative"):

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from edge import credentials
-from edge.config import load
 from edge.engine.database import Transaction
 from edge.errors import SetupError, StoreFull
 from edge.features.accounts.store import accounts
@@ -18,7 +17,7 @@ from edge.ops import certificates, device_status, devices, pki
 from sync.common import durable_files
 from sync.common.durable_files import FolderBusyError
 from tests.helpers import waiting
-from tests.helpers.folder import change, query, system_events
+from tests.helpers.folder import change, configure, query, system_events
 
 JID = "pump1@gw.example"
 
@@ -112,8 +111,7 @@ def test_device_may_have_certificate_and_password(folder: Path) -> None:
 
 
 def test_validity_of_certificates_is_configurable(folder: Path) -> None:
-    path = folder / load.FILE_NAME
-    path.write_text(path.read_text().replace("certificate_days = 365", "certificate_days = 30"))
+    configure(folder, "xmpp", certificate_days=30)
     devices.add(folder, "pump1", None, trusted=True, certificate=True)
     assert [device.days for device in device_status.list_all(folder)] == [29]
 
