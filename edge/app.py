@@ -97,7 +97,7 @@ def run(folder: Path, journal: Journal) -> None:
             settings = load.load(folder)
             _raise_descriptors(settings.limits.sessions, settings.limits.unauthenticated)
             with _lock_folder(folder):
-                asyncio.run(App(folder, settings, journal).serve(_print))
+                asyncio.run(App(folder, settings, journal).serve(partial(print, flush=True)))
     except CommandError as error:
         journal.fail(str(error))
     except KeyboardInterrupt:  # before the gateway handles the signal
@@ -107,10 +107,6 @@ def run(folder: Path, journal: Journal) -> None:
     else:
         return
     sys.exit(1)
-
-
-def _print(line: str) -> None:
-    print(line, flush=True)  # noqa: T201
 
 
 def _raise_descriptors(sessions: int, unauthenticated: int) -> None:

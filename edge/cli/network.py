@@ -42,6 +42,7 @@ _HIDDEN: Final = -1
 account go to the device's other sessions."""
 
 _ITEM_ID_BYTES: Final = 8
+
 logging.getLogger("slixmpp").setLevel(logging.CRITICAL)  # an error of the command says it
 
 
