@@ -5,7 +5,7 @@ import math
 import random
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -22,7 +22,6 @@ from edge.engine.group_commit import Store
 from edge.engine.service_time import Run
 from edge.errors import StoreBroken, StoreError, StoreFull
 from edge.features.eventlog.rules.epoch import Hardware
-from edge.features.eventlog.rules.eviction import BacklogQuota
 from edge.features.eventlog.rules.levels import LEVELS, NEVER, at_least
 from edge.features.eventlog.store import epochs, segments
 from edge.ops import events as admin
@@ -33,7 +32,6 @@ from edge.uplink.backlog import (
     NOT_SEALED,
     GatewayFacts,
     StoreBacklog,
-    backlog_quota,
     begin_epoch,
     disk_used,
 )
@@ -47,45 +45,39 @@ from tests.helpers.store import DOMAIN, EPOCH, Clock, append, new_database, open
 CONFIG = load.parse(annotated_file.render(DOMAIN).encode())
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+class Gateway(NamedTuple):
+    """A gateway's folder, its store, and the store's clock."""
+
+    folder: Path
+    store: Store
+    clock: Clock
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
+async def gw(tmp_path: Path) -> AsyncIterator[Gateway]:
+    clock = Clock()
     async with opened(new_database(tmp_path), clock) as store:
-        yield store
+        yield Gateway(tmp_path, store, clock)
 
 
 def with_limits(limits: Limits) -> Config:
     return Config(gateway=CONFIG.gateway, limits=limits)
 
 
-def room(size: int) -> BacklogQuota:
-    return backlog_quota(CONFIG)._replace(bytes=size)
-
-
-def backlog_of(store: Store, settings: Config = CONFIG) -> StoreBacklog:
-    return StoreBacklog(store, settings, FixedState())
+def backlog_of(gw: Gateway, settings: Config = CONFIG) -> StoreBacklog:
+    return StoreBacklog(gw.store, settings, FixedState())
 
 
 def sealer(
-    tmp_path: Path,
-    store: Store,
-    clock: Clock,
-    settings: Config = CONFIG,
-    count: int = 10,
-    backlog: StoreBacklog | None = None,
+    gw: Gateway, settings: Config = CONFIG, count: int = 10, backlog: StoreBacklog | None = None
 ) -> Sealer:
-    backlog = backlog or backlog_of(store, settings)
-    facts = GatewayFacts(tmp_path, clock, "boot", "Linux", "fieldpost 1", bytes(32))
+    backlog = backlog or backlog_of(gw, settings)
     return Sealer(
         DOMAIN,
         backlog,
-        facts,
+        GatewayFacts(gw.folder, gw.clock, "boot", "Linux", "fieldpost 1", bytes(32)),
         BatchLimits(count, 300.0, 1024 * 1024),
-        clock=lambda: clock().service,
+        clock=lambda: gw.clock().service,
         on_sealed=lambda: None,
         send_notice=backlog.log_notice,
     )
@@ -116,10 +108,10 @@ def some_events(seed: int, count: int) -> list[tuple[str, NewEvent]]:
     return [(chance.choice(LANES), one(number)) for number in range(count)]
 
 
-async def write(store: Store, clock: Clock, written: Sequence[tuple[str, NewEvent]]) -> None:
+async def write(gw: Gateway, written: Sequence[tuple[str, NewEvent]]) -> None:
     for lane, event in written:
-        clock.service += 0.25
-        await store.run(lambda tx, lane=lane, event=event: events.append(tx, lane, event))  # type: ignore[misc]
+        gw.clock.service += 0.25
+        await gw.store.run(lambda tx, lane=lane, event=event: events.append(tx, lane, event))  # type: ignore[misc]
 
 
 def logged(rows: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -127,16 +119,16 @@ def logged(rows: Sequence[Any]) -> list[tuple[Any, ...]]:
     return [(*row[:-1], dict(row[-1])) for row in rows]
 
 
-async def unsealed(store: Store) -> dict[str, list[tuple[Any, ...]]]:
+async def unsealed(gw: Gateway) -> dict[str, list[tuple[Any, ...]]]:
     def query(tx: Transaction) -> dict[str, list[tuple[Any, ...]]]:
         return {lane: logged(events.read(tx, lane, 0, 100_000, 10**9)) for lane in LANES}
 
-    return await store.read(query)
+    return await gw.store.read(query)
 
 
-async def shipped(store: Store, settings: Config = CONFIG) -> list[Segment]:
+async def shipped(gw: Gateway, settings: Config = CONFIG) -> list[Segment]:
     """Take all that waits, oldest first, as an uploader would."""
-    backlog = backlog_of(store, settings)
+    backlog = backlog_of(gw, settings)
     found: list[Segment] = []
     while (waiting := await backlog.next_waiting()) is not None:
         segment = decode(waiting.data)
@@ -161,37 +153,33 @@ def chained(chain: list[Segment]) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-async def test_every_event_is_in_one_segment_unchanged(
-    tmp_path: Path, store: Store, clock: Clock
-) -> None:
-    await write(store, clock, some_events(seed=1, count=120))
-    expected = await unsealed(store)
-    assert await sealer(tmp_path, store, clock).flush() >= 12
-    assert await unsealed(store) == NOTHING
-    sealed = await shipped(store)
+async def test_every_event_is_in_one_segment_unchanged(gw: Gateway) -> None:
+    await write(gw, some_events(seed=1, count=120))
+    expected = await unsealed(gw)
+    assert await sealer(gw).flush() >= 12
+    assert await unsealed(gw) == NOTHING
+    sealed = await shipped(gw)
     for segment in sealed:
         header = segment.header
         assert (header.gateway, header.dropped, header.boot) == (DOMAIN, (), "boot")
-        assert (header.software, header.service_seconds) == ("fieldpost 1", clock.service)
+        assert (header.software, header.service_seconds) == ("fieldpost 1", gw.clock.service)
         assert header.disk_used > 0
     assert chained(sealed) == expected
 
 
-async def test_lanes_report_their_unsealed_events(
-    tmp_path: Path, store: Store, clock: Clock
-) -> None:
-    backlog = backlog_of(store)
-    await write(store, clock, [(LOGS, NewEvent("log")), (LOGS, NewEvent("log"))])
+async def test_lanes_report_their_unsealed_events(gw: Gateway) -> None:
+    backlog = backlog_of(gw)
+    await write(gw, [(LOGS, NewEvent("log")), (LOGS, NewEvent("log"))])
     lanes = {state.lane: state for state in await backlog.lanes()}
     assert set(lanes) == set(LANES)
-    assert (lanes[LOGS].events, lanes[LOGS].oldest) == (2, clock.service - 0.25)
+    assert (lanes[LOGS].events, lanes[LOGS].oldest) == (2, gw.clock.service - 0.25)
     assert (lanes[READINGS].events, lanes[READINGS].oldest) == (0, None)
     assert all(state.urgent is None for state in lanes.values())
-    await store.run(lambda tx: events.set_urgent(tx, at_least("Error")))
-    await write(store, clock, [(LOGS, NewEvent("log", level="Alert"))])
+    await gw.store.run(lambda tx: events.set_urgent(tx, at_least("Error")))
+    await write(gw, [(LOGS, NewEvent("log", level="Alert"))])
     lanes = {state.lane: state for state in await backlog.lanes()}
-    assert (lanes[LOGS].urgent, lanes[SYSTEM].urgent) == (clock.service, None)
-    await sealer(tmp_path, store, clock).flush()
+    assert (lanes[LOGS].urgent, lanes[SYSTEM].urgent) == (gw.clock.service, None)
+    await sealer(gw).flush()
     assert all((state.oldest, state.urgent) == (None, None) for state in await backlog.lanes())
 
 
@@ -201,50 +189,42 @@ def test_levels_at_or_above() -> None:
     assert at_least(NEVER) == ()
 
 
-async def test_eviction_events_do_not_cause_endless_eviction(
-    tmp_path: Path, store: Store, clock: Clock
-) -> None:
+async def test_eviction_events_do_not_cause_endless_eviction(gw: Gateway) -> None:
     settings = with_limits(Limits(backlog_bytes=40_000))
-    backlog = backlog_of(store, settings)
-    one_each = sealer(tmp_path, store, clock, settings, count=1)
-    await write(store, clock, [(READINGS, NewEvent("reading"))] * 120)
+    backlog = backlog_of(gw, settings)
+    one_each = sealer(gw, settings, count=1)
+    await write(gw, [(READINGS, NewEvent("reading"))] * 120)
     for _ in range(10):
         await one_each.flush()
     assert all(state.events == 0 for state in await backlog.lanes())
-    found = {event.name for segment in await shipped(store) for event in segment.events}
+    found = {event.name for segment in await shipped(gw) for event in segment.events}
     assert "evicted" in found
 
 
-async def stop(
-    tmp_path: Path, store: Store, clock: Clock, settings: Config = CONFIG
-) -> StoreBacklog:
+async def stop(gw: Gateway, settings: Config = CONFIG) -> StoreBacklog:
     """Seal and stop as the gateway does; return the backlog."""
-    backlog = backlog_of(store, settings)
-    run, meter = Run("boot-1", 0.0), WriteMeter(store, Flash())
-    beats = background_tasks.HeartbeatSources(store, RefusalCounters(), run, settings.limits, meter)
-    last = sealer(tmp_path, store, clock, settings, backlog=backlog)
-    await setup.seal_and_stop(beats, last, backlog)
+    backlog, meter = backlog_of(gw, settings), WriteMeter(gw.store, Flash())
+    beats = background_tasks.HeartbeatSources(
+        gw.store, RefusalCounters(), Run("boot-1", 0.0), settings.limits, meter
+    )
+    await setup.seal_and_stop(beats, sealer(gw, settings, backlog=backlog), backlog)
     return backlog
 
 
-async def test_stop_with_a_full_backlog_ends_with_the_closing_event(
-    tmp_path: Path, store: Store, clock: Clock
-) -> None:
+async def test_stop_with_a_full_backlog_ends_with_the_closing_event(gw: Gateway) -> None:
     settings = with_limits(Limits(backlog_bytes=4000))
     for _ in range(20):
-        await write(store, clock, [(READINGS, NewEvent("reading"))])
-        await sealer(tmp_path, store, clock, settings).flush()
-    await write(store, clock, [(lane, NewEvent("log")) for lane in LANES])
-    await stop(tmp_path, store, clock, settings)
-    assert await unsealed(store) == NOTHING
-    found = [segment for segment in await shipped(store) if segment.header.lane == SYSTEM]
+        await write(gw, [(READINGS, NewEvent("reading"))])
+        await sealer(gw, settings).flush()
+    await write(gw, [(lane, NewEvent("log")) for lane in LANES])
+    await stop(gw, settings)
+    assert await unsealed(gw) == NOTHING
+    found = [segment for segment in await shipped(gw) if segment.header.lane == SYSTEM]
     assert (found[-1].events[-1].kind, found[-1].events[-1].name) == ("system", "stop")
 
 
-async def test_nothing_is_logged_after_the_closing_event(
-    tmp_path: Path, store: Store, clock: Clock
-) -> None:
-    backlog = await stop(tmp_path, store, clock)
+async def test_nothing_is_logged_after_the_closing_event(gw: Gateway) -> None:
+    backlog = await stop(gw)
     last = await backlog.next_waiting()
     assert last is not None
     for late in (
@@ -254,44 +234,42 @@ async def test_nothing_is_logged_after_the_closing_event(
     ):
         with pytest.raises(BacklogUnavailable, match="is stopping"):
             await late
-    assert await unsealed(store) == NOTHING
+    assert await unsealed(gw) == NOTHING
     assert await backlog.next_waiting() == last
     await backlog.acknowledge(last.digest)
     assert await backlog.next_waiting() is None
 
 
-async def test_new_epoch_seals_all_earlier_events(
-    tmp_path: Path, store: Store, clock: Clock
-) -> None:
-    await write(store, clock, some_events(seed=4, count=60))
-    expected = await unsealed(store)
-    await sealer(tmp_path, store, clock, count=7).flush()
-    await write(store, clock, some_events(seed=6, count=60))
-    for lane, late in (await unsealed(store)).items():
+async def test_new_epoch_seals_all_earlier_events(gw: Gateway) -> None:
+    await write(gw, some_events(seed=4, count=60))
+    expected = await unsealed(gw)
+    await sealer(gw, count=7).flush()
+    await write(gw, some_events(seed=6, count=60))
+    for lane, late in (await unsealed(gw)).items():
         expected[lane] += late
     settings = Config(gateway=CONFIG.gateway, uplink=Uplink(segment_events=9))
-    backlog = backlog_of(store, settings)
+    backlog = backlog_of(gw, settings)
     following = await backlog.begin_epoch("another-board")
     assert await backlog.epoch() == following > EPOCH
     zero = HighWatermark(0, bytes(32))
     assert await backlog.high_watermarks() == dict.fromkeys(LANES, zero)
-    rows = await unsealed(store)
+    rows = await unsealed(gw)
     assert (rows[READINGS], rows[LOGS]) == ([], [])
     (first,) = rows[SYSTEM]
     assert (first[0], first[3], first[6], first[9]) == (1, "uplink", "epoch", "Warning")
     assert first[-1] == {"reason": "another-board", "before": EPOCH}
-    assert chained(await shipped(store)) == expected
-    latest = [(epoch.epoch, epoch.reason) for epoch in await store.read(epochs.latest)]
+    assert chained(await shipped(gw)) == expected
+    latest = [(epoch.epoch, epoch.reason) for epoch in await gw.store.read(epochs.latest)]
     assert latest == [(following, "another-board"), (EPOCH, "created")]
 
 
 async def test_start_on_other_hardware_or_as_a_copy_begins_an_epoch(
-    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+    gw: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def start(board: str | None, card: str | None) -> list[str]:
         monkeypatch.setattr(hardware, "read", lambda _folder: Hardware(board, card))
-        await setup.begin_epoch_if_needed(tmp_path, store, CONFIG, FixedState())
-        found = await store.read(epochs.latest)
+        await setup.begin_epoch_if_needed(gw.folder, gw.store, CONFIG, FixedState())
+        found = await gw.store.read(epochs.latest)
         return [str(epoch.reason) for epoch in reversed(found)]
 
     reasons = ["created"]
@@ -303,15 +281,15 @@ async def test_start_on_other_hardware_or_as_a_copy_begins_an_epoch(
     assert await start("b1", "c2") == reasons
     reasons += ["another-board"]
     assert await start("b2", "c3") == reasons
-    await store.run(epochs.mark_copy)
+    await gw.store.run(epochs.mark_copy)
     reasons += ["restored"]
     for _ in range(2):
         assert await start("b2", "c3") == reasons
-    rows = (await unsealed(store))[SYSTEM]
+    rows = (await unsealed(gw))[SYSTEM]
     assert [(row[0], row[6], row[-1]["reason"]) for row in rows] == [(1, "epoch", "restored")]
 
 
-async def test_events_around_a_new_epoch_are_numbered_correctly(store: Store, clock: Clock) -> None:
+async def test_events_around_a_new_epoch_are_numbered_correctly(gw: Gateway) -> None:
     state = await FixedState().state()
 
     def unit(tx: Transaction) -> None:
@@ -320,35 +298,31 @@ async def test_events_around_a_new_epoch_are_numbered_correctly(store: Store, cl
         events.append(tx, LOGS, NewEvent("log", text="new"))
         events.append(tx, SYSTEM, NewEvent("system", name="start"))
 
-    await store.run(unit)
-    rows = await unsealed(store)
+    await gw.store.run(unit)
+    rows = await unsealed(gw)
     assert [(row[0], row[10]) for row in rows[LOGS]] == [(1, "new")]
     assert [(row[0], row[6]) for row in rows[SYSTEM]] == [(1, "epoch"), (2, "start")]
-    (segment,) = await shipped(store)
+    (segment,) = await shipped(gw)
     assert [event.text for event in segment.events] == ["old"]
 
 
-async def test_draft_of_an_earlier_epoch_is_not_sealed(
-    tmp_path: Path, store: Store, clock: Clock
-) -> None:
-    backlog = backlog_of(store)
-    await write(store, clock, [(LOGS, NewEvent("log"))])
+async def test_draft_of_an_earlier_epoch_is_not_sealed(gw: Gateway) -> None:
+    backlog = backlog_of(gw)
+    await write(gw, [(LOGS, NewEvent("log"))])
     draft = await backlog.draft(LOGS, 10, 10_000)
     assert draft is not None
     await backlog.begin_epoch("restored")
-    await write(store, clock, [(LOGS, NewEvent("log"))] * 2)
+    await write(gw, [(LOGS, NewEvent("log"))] * 2)
     assert not await backlog.seal(draft, b"data", bytes(32))
-    assert len((await unsealed(store))[LOGS]) == 2
+    assert len((await unsealed(gw))[LOGS]) == 2
 
 
-async def test_unsealable_events_are_reported_at_the_end_of_an_epoch(
-    store: Store, clock: Clock
-) -> None:
-    await write(store, clock, [(READINGS, NewEvent("reading", value=math.inf))] * 3)
-    following = await backlog_of(store).begin_epoch("restored")
-    rows = await unsealed(store)
+async def test_unsealable_events_are_reported_at_the_end_of_an_epoch(gw: Gateway) -> None:
+    await write(gw, [(READINGS, NewEvent("reading", value=math.inf))] * 3)
+    following = await backlog_of(gw).begin_epoch("restored")
+    rows = await unsealed(gw)
     assert rows[READINGS] == []
-    assert await shipped(store) == []
+    assert await shipped(gw) == []
     tags = {"epoch": EPOCH, "lane": READINGS, "first": "1", "last": "3", "reason": NOT_SEALED}
     assert [(row[6], row[7], row[-1]) for row in rows[SYSTEM]] == [
         ("epoch", None, {"reason": "restored", "before": EPOCH}),
@@ -357,12 +331,10 @@ async def test_unsealable_events_are_reported_at_the_end_of_an_epoch(
     assert following != EPOCH
 
 
-async def test_backlog_returns_high_watermarks_and_digests(
-    tmp_path: Path, store: Store, clock: Clock
-) -> None:
-    backlog = backlog_of(store)
-    await write(store, clock, [(LOGS, NewEvent("log"))] * 5)
-    await sealer(tmp_path, store, clock, count=2).flush()
+async def test_backlog_returns_high_watermarks_and_digests(gw: Gateway) -> None:
+    backlog = backlog_of(gw)
+    await write(gw, [(LOGS, NewEvent("log"))] * 5)
+    await sealer(gw, count=2).flush()
     oldest, newest = await backlog.next_waiting(), await backlog.next_waiting(SendOrder.NEWEST)
     assert oldest is not None
     assert newest is not None
@@ -371,26 +343,24 @@ async def test_backlog_returns_high_watermarks_and_digests(
     known = [await backlog.digest_at(EPOCH, LOGS, number) for number in range(7)]
     assert known == [None, oldest.digest, oldest.digest, *[known[4]] * 2, newest.digest, None]
     assert len({*known}) == 4
-    await shipped(store)
-    await store.run(lambda tx: segments.acknowledge(tx, bytes(32), 0))
+    await shipped(gw)
+    await gw.store.run(lambda tx: segments.acknowledge(tx, bytes(32), 0))
     known = [await backlog.digest_at(EPOCH, LOGS, number) for number in range(7)]
     assert known == [None] * 5 + [newest.digest, None]
     assert await backlog.digest_at(EPOCH, SYSTEM, 0) == bytes(32)
     assert await backlog.digest_at("01JY0000000000000000000000", LOGS, 5) is None
 
 
-async def test_rejected_segment_is_kept_and_reported(
-    tmp_path: Path, store: Store, clock: Clock
-) -> None:
-    backlog = backlog_of(store)
-    await write(store, clock, [(LOGS, NewEvent("log"))])
-    await sealer(tmp_path, store, clock).flush()
+async def test_rejected_segment_is_kept_and_reported(gw: Gateway) -> None:
+    backlog = backlog_of(gw)
+    await write(gw, [(LOGS, NewEvent("log"))])
+    await sealer(gw).flush()
     waiting = await backlog.next_waiting()
     assert waiting is not None
     for _ in range(2):
         await backlog.set_aside(waiting.digest, "other bytes are there")
     assert await backlog.next_waiting() is None
-    (event,) = (await unsealed(store))[SYSTEM]
+    (event,) = (await unsealed(gw))[SYSTEM]
     reason = "other bytes are there"
     assert event[3:8] == ("uplink", None, None, "set_aside", None)
     assert event[10] == f"segment {waiting.digest.hex()[:16]}: {reason}"
@@ -399,13 +369,11 @@ async def test_rejected_segment_is_kept_and_reported(
     assert len(waiting.data) < REJECTED_SEGMENT_BYTES
 
 
-async def test_waiting_for_an_empty_backlog_ends(
-    tmp_path: Path, store: Store, clock: Clock
-) -> None:
-    backlog = backlog_of(store)
+async def test_waiting_for_an_empty_backlog_ends(gw: Gateway) -> None:
+    backlog = backlog_of(gw)
     await asyncio.wait_for(backlog.empty(), 10)
-    await write(store, clock, [(LOGS, NewEvent("log"))] * 2)
-    await sealer(tmp_path, store, clock, count=1).flush()
+    await write(gw, [(LOGS, NewEvent("log"))] * 2)
+    await sealer(gw, count=1).flush()
     task = asyncio.ensure_future(backlog.empty())
     for settle in (backlog.acknowledge, lambda digest: backlog.set_aside(digest, "refused")):
         waiting = await backlog.next_waiting()
@@ -415,11 +383,11 @@ async def test_waiting_for_an_empty_backlog_ends(
     await asyncio.wait_for(task, 10)
 
 
-async def test_notices_become_events(store: Store) -> None:
-    backlog = backlog_of(store)
+async def test_notices_become_events(gw: Gateway) -> None:
+    backlog = backlog_of(gw)
     for name in ("shipping", "lane-stuck"):
         await backlog.log_notice(Notice(name, f"about {name}"))
-    rows = (await unsealed(store))[SYSTEM]
+    rows = (await unsealed(gw))[SYSTEM]
     assert [(row[3], row[6], row[9], row[10]) for row in rows] == [
         ("uplink", "shipping", "Informational", "about shipping"),
         ("uplink", "lane-stuck", "Warning", "about lane-stuck"),
@@ -434,7 +402,7 @@ async def test_store_errors_make_the_backlog_unavailable(tmp_path: Path) -> None
         return unit
 
     async with opened(new_database(tmp_path)) as store:
-        backlog = backlog_of(store)
+        backlog = StoreBacklog(store, CONFIG, FixedState())
         with pytest.raises(BacklogUnavailable, match="no room"):
             await backlog._run(fail(StoreFull("no room")))
         for ask in (backlog._run, backlog._read):
@@ -463,88 +431,84 @@ def read(tmp_path: Path) -> dict[tuple[str, str], list[tuple[Any, ...]]]:
 
 
 async def test_log_reads_the_same_before_and_after_sealing(
-    tmp_path: Path, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    gw: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin, "PAGE", 7)
-    await write(store, clock, some_events(seed=2, count=80))
-    expected = {(EPOCH, lane): rows for lane, rows in (await unsealed(store)).items()}
-    assert await asyncio.to_thread(read, tmp_path) == expected
-    await sealer(tmp_path, store, clock).flush()
-    assert await asyncio.to_thread(read, tmp_path) == expected
-    await write(store, clock, some_events(seed=3, count=30))
-    for lane, rows in (await unsealed(store)).items():
+    await write(gw, some_events(seed=2, count=80))
+    expected = {(EPOCH, lane): rows for lane, rows in (await unsealed(gw)).items()}
+    assert await asyncio.to_thread(read, gw.folder) == expected
+    await sealer(gw).flush()
+    assert await asyncio.to_thread(read, gw.folder) == expected
+    await write(gw, some_events(seed=3, count=30))
+    for lane, rows in (await unsealed(gw)).items():
         expected[EPOCH, lane] += rows
-    assert await asyncio.to_thread(read, tmp_path) == expected
-    await shipped(store)
-    assert await asyncio.to_thread(read, tmp_path) == expected, "recent segments are kept"
+    assert await asyncio.to_thread(read, gw.folder) == expected
+    await shipped(gw)
+    assert await asyncio.to_thread(read, gw.folder) == expected, "recent segments are kept"
 
 
-async def test_log_is_read_over_several_epochs(tmp_path: Path, store: Store, clock: Clock) -> None:
-    await write(store, clock, [(LOGS, NewEvent("log", text="old"))] * 3)
-    await sealer(tmp_path, store, clock, count=2).flush()
-    await write(store, clock, [(LOGS, NewEvent("log", text="old"))])
-    following = await backlog_of(store).begin_epoch("restored")
-    await write(store, clock, [(LOGS, NewEvent("log", text="new"))] * 2)
+async def test_log_is_read_over_several_epochs(gw: Gateway) -> None:
+    await write(gw, [(LOGS, NewEvent("log", text="old"))] * 3)
+    await sealer(gw, count=2).flush()
+    await write(gw, [(LOGS, NewEvent("log", text="old"))])
+    following = await backlog_of(gw).begin_epoch("restored")
+    await write(gw, [(LOGS, NewEvent("log", text="new"))] * 2)
     for _ in range(2):
-        found = await asyncio.to_thread(read, tmp_path)
+        found = await asyncio.to_thread(read, gw.folder)
         assert list(found) == [(EPOCH, LOGS), (following, SYSTEM), (following, LOGS)]
         texts = {key[0]: [row[10] for row in rows] for key, rows in found.items()}
         assert texts == {EPOCH: ["old"] * 4, following: ["new"] * 2}
-        await sealer(tmp_path, store, clock).flush()
+        await sealer(gw).flush()
 
 
 @pytest.mark.parametrize("ends", [False, True])
 async def test_sealing_or_a_new_epoch_during_reading_skips_and_repeats_nothing(
-    tmp_path: Path, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, ends: bool
+    gw: Gateway, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
     """The epoch in which the reading began is read to its end."""
     monkeypatch.setattr(admin, "PAGE", 3)
-    await store.run(lambda tx: append(tx, LOGS, 5, NewEvent("log")))
-    reading = admin.read(tmp_path)
+    await gw.store.run(lambda tx: append(tx, LOGS, 5, NewEvent("log")))
+    reading = admin.read(gw.folder)
     found = [next(reading) for _ in range(3)]
     if ends:
-        await backlog_of(store).begin_epoch("restored")
+        await backlog_of(gw).begin_epoch("restored")
     else:
-        await sealer(tmp_path, store, clock).flush()
-    await store.run(lambda tx: append(tx, LOGS, 2, NewEvent("log")))
+        await sealer(gw).flush()
+    await gw.store.run(lambda tx: append(tx, LOGS, 2, NewEvent("log")))
     found += reading
     numbers = range(1, 6 if ends else 8)
     assert [(row.epoch, row.event.seq) for row in found] == [(EPOCH, seq) for seq in numbers]
 
 
-async def test_lanes_are_merged_by_time(
-    tmp_path: Path, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lanes_are_merged_by_time(gw: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "PAGE", 3)
     lanes = [SYSTEM, LOGS, READINGS, READINGS, LOGS, SYSTEM, LOGS] * 4
     for half in (lanes[:17], lanes[17:]):
-        await sealer(tmp_path, store, clock).flush()
+        await sealer(gw).flush()
         for lane in half:
-            clock.service += 0.5
-            await store.run(lambda tx, lane=lane: append(tx, lane, 1, NewEvent("log")))  # type: ignore[misc]
-    reading = admin.read(tmp_path)
+            gw.clock.service += 0.5
+            await gw.store.run(lambda tx, lane=lane: append(tx, lane, 1, NewEvent("log")))  # type: ignore[misc]
+    reading = admin.read(gw.folder)
     found = [next(reading) for _ in range(20)]
-    await sealer(tmp_path, store, clock).flush()
+    await sealer(gw).flush()
     found += reading
     assert [logged.lane for logged in found] == lanes
     times = [logged.event.time for logged in found]
     assert times == sorted(set(times))
 
 
-async def test_simultaneous_events_are_ordered_by_lane_and_number(
-    tmp_path: Path, store: Store, clock: Clock
-) -> None:
+async def test_simultaneous_events_are_ordered_by_lane_and_number(gw: Gateway) -> None:
     for lane in (SYSTEM, READINGS, LOGS):
-        await store.run(lambda tx, lane=lane: append(tx, lane, 2, NewEvent("log")))  # type: ignore[misc]
-    found = [(logged.lane, logged.event.seq) for logged in admin.read(tmp_path)]
+        await gw.store.run(lambda tx, lane=lane: append(tx, lane, 2, NewEvent("log")))  # type: ignore[misc]
+    found = [(logged.lane, logged.event.seq) for logged in admin.read(gw.folder)]
     assert found == [(lane, seq) for lane in (LOGS, READINGS, SYSTEM) for seq in (1, 2)]
 
 
-async def test_clock_set_back_hides_no_event(tmp_path: Path, store: Store, clock: Clock) -> None:
+async def test_clock_set_back_hides_no_event(gw: Gateway) -> None:
     for step in (100, -50, 10):
-        clock.wall_offset += step
-        await store.run(lambda tx: append(tx, LOGS, 1, NewEvent("log")))
-        await store.run(lambda tx: append(tx, SYSTEM, 1, NewEvent("log")))
-    found = await asyncio.to_thread(read, tmp_path)
+        gw.clock.wall_offset += step
+        await gw.store.run(lambda tx: append(tx, LOGS, 1, NewEvent("log")))
+        await gw.store.run(lambda tx: append(tx, SYSTEM, 1, NewEvent("log")))
+    found = await asyncio.to_thread(read, gw.folder)
     numbers = {lane: [row[0] for row in rows] for (_, lane), rows in found.items()}
     assert numbers == {LOGS: [1, 2, 3], SYSTEM: [1, 2, 3]}
