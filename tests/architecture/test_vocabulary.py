@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -40,57 +38,35 @@ OPENINGS = {"How", "Say", "Says", "Tell", "Tells", "What", "Who", "Whom", "Whose
 """First words of docstrings that do not say what a function does or what an object is."""
 
 
-def modules() -> Iterator[Path]:
-    for package in PACKAGES:
-        yield from sorted((ROOT / package).rglob("*.py"))
-
-
-class Names(NamedTuple):
-    """What a module names: its classes and functions, and the first words of its docstrings."""
-
-    classes: list[str]
-    functions: list[str]
-    openings: list[str]
+def names(path: Path) -> dict[str, set[str]]:
+    """Return the names of a module and of what it defines, and the first words of docstrings."""
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    functions = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    documented = [*functions, *classes, nodes[0]]
+    return {
+        "module": {path.stem},
+        "class": {node.name.lstrip("_") for node in classes},
+        "function": {node.name.lstrip("_").partition("_")[0] for node in functions},
+        "docstring": {(ast.get_docstring(each) or "").partition(" ")[0] for each in documented},
+    }
 
 
 @pytest.fixture(scope="module")
-def named() -> dict[str, Names]:
-    return {str(path.relative_to(ROOT)): read_names(path.read_text("utf-8")) for path in modules()}
+def named() -> dict[str, dict[str, set[str]]]:
+    modules = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return {str(path.relative_to(ROOT)): names(path) for path in modules}
 
 
-def read_names(source: str) -> Names:
-    names = Names([], [], [])
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ClassDef):
-            names.classes.append(node.name.lstrip("_"))
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            names.functions.append(node.name.lstrip("_"))
-        elif not isinstance(node, ast.Module):
-            continue
-        names.openings.append((ast.get_docstring(node) or "").partition(" ")[0])
-    return names
-
-
-def test_modules_have_technical_names() -> None:
-    assert [str(path.relative_to(ROOT)) for path in modules() if path.stem in MODULES] == []
-
-
-@pytest.mark.parametrize("banned", [METAPHORS, PARTICIPLES], ids=["metaphors", "participles"])
-def test_classes_have_technical_names(banned: set[str], named: dict[str, Names]) -> None:
-    found = {path: banned.intersection(names.classes) for path, names in named.items()}
-    assert {path: names for path, names in found.items() if names} == {}
-
-
-def test_functions_have_technical_names(named: dict[str, Names]) -> None:
-    found = {
-        path: [name for name in names.functions if name.partition("_")[0] in VERBS]
-        for path, names in named.items()
-    }
-    assert {path: names for path, names in found.items() if names} == {}
-
-
-def test_docstrings_begin_plainly(named: dict[str, Names]) -> None:
-    found = {path: OPENINGS.intersection(names.openings) for path, names in named.items()}
+@pytest.mark.parametrize(
+    ("what", "banned"),
+    [("module", MODULES), ("class", METAPHORS | PARTICIPLES), ("function", VERBS),
+     ("docstring", OPENINGS)],
+)  # fmt: skip
+def test_names_are_technical_and_docstrings_begin_plainly(
+    what: str, banned: set[str], named: dict[str, dict[str, set[str]]]
+) -> None:
+    found = {path: banned & each[what] for path, each in named.items()}
     assert {path: words for path, words in found.items() if words} == {}
 
 

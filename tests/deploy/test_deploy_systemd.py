@@ -10,6 +10,7 @@ import click
 import pytest
 
 from sync.cli.main import cli
+from tests.helpers.command_tree import leaves
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "centre"
@@ -23,6 +24,7 @@ GUIDE = (FOLDER / "README.md").read_text("utf-8")
 DOCUMENTS = [FOLDER / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
 VERIFY = ROOT / ".ci" / "verify-unit"
 PROGRAM = "/opt/fieldpost-fleet/current/bin/fieldpost-fleet"
+COMMANDS = leaves(cli)
 EXPOSURE = 1.5
 """The highest exposure that `systemd-analyze security` may give a unit (0 is none, 10 all)."""
 
@@ -45,14 +47,8 @@ def settings(path: Path) -> dict[str, list[str]]:
 
 def parse(words: list[str]) -> None:
     """Parse a command line of `fieldpost-fleet`; raises `click.UsageError` if it is wrong."""
-    command: click.Command = cli
-    context = click.Context(cli, info_name="fieldpost-fleet")
-    while isinstance(command, click.Group):
-        assert words, "a command is missing"
-        found = command.get_command(context, words[0])
-        assert found is not None, words
-        command, words = found, words[1:]
-    command.make_context(command.name, list(words))
+    count = next(count for count in (1, 2) if tuple(words[:count]) in COMMANDS)
+    COMMANDS[tuple(words[:count])].make_context(words[count - 1], words[count:])
 
 
 def verify(*units: Path) -> subprocess.CompletedProcess[str]:

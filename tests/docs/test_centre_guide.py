@@ -5,11 +5,11 @@ import shlex
 from dataclasses import asdict
 from pathlib import Path
 
-import click
 import pytest
 
 from sync.cli.main import cli
 from sync.receiver.limits import ReceiverLimits
+from tests.helpers.command_tree import leaves
 from tests.helpers.fleet_command import fleet_command
 from tests.helpers.processes import start
 
@@ -45,11 +45,7 @@ def test_the_limits_are_the_ones_in_force() -> None:
 
 @pytest.mark.parametrize("words", [("serve",), ("import",), ("gateway", "add")])
 def test_each_option_is_told(words: tuple[str, ...]) -> None:
-    command: click.Command = cli
-    for word in words:
-        assert isinstance(command, click.Group)
-        found = command.get_command(click.Context(command), word)
-        assert found is not None
-        command = found
-    options = {name for each in command.params for name in each.opts if name.startswith("--")}
+    options = {
+        name for each in leaves(cli)[words].params for name in each.opts if name.startswith("--")
+    }
     assert {name for name in options if f"{name} " not in TEXT and f"{name}`" not in TEXT} == set()

@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 
@@ -16,6 +15,7 @@ from edge.features.queues.store.queue_items import Lock, NewItem
 from edge.ops import devices, setup
 from edge.ops.transactions import changing
 from tests.helpers import queue_rows, waiting
+from tests.helpers.command_tree import command_tree, leaves
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = ROOT / "docs" / "how-to"
@@ -64,31 +64,24 @@ def test_examples_of_a_guide_run(folder: Path, guide: str, monkeypatch: pytest.M
         assert result.exit_code == 0, f"{example}: {result.output}"
 
 
-def commands(group: click.Group) -> dict[str, click.Command]:
-    context = click.Context(group)
-    names = group.list_commands(context)
-    return {name: found for name in names if (found := group.get_command(context, name))}
+COMMANDS, LEAVES = command_tree(main), leaves(main)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_each_command_that_a_document_names_exists(path: Path) -> None:
     text = path.read_text("utf-8")
     for words in re.findall(r"(?:`|^\$ )fieldpost ((?:[a-z]+ ?)+)", text, re.MULTILINE):
-        command: click.Command = main
-        for word in words.split():
-            if not isinstance(command, click.Group):
-                break  # an argument
-            found = commands(command)
-            assert word in found, f"fieldpost {words}"
-            command = found[word]
+        given = tuple(words.split())
+        without_arguments = next((given[:n] for n in (1, 2) if given[:n] in LEAVES), given)
+        assert without_arguments in COMMANDS, f"fieldpost {words}"
 
 
 def test_the_table_of_commands_is_complete() -> None:
     table = OPERATE[OPERATE.index("## Commands") : OPERATE.index("Every command takes")]
-    for name, command in commands(main).items():
+    for name, *parts in LEAVES:
         [row] = [line for line in table.splitlines() if f"`fieldpost {name}" in line] or [""]
         assert row, name
-        for part in commands(command) if isinstance(command, click.Group) else ():
+        for part in parts:
             assert re.search(rf"`(fieldpost {name} )?{part}\b", row), f"{name} {part}"
 
 

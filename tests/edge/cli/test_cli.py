@@ -19,6 +19,7 @@ from edge.engine import database, events, meta
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.features.eventlog.store import segments
+from tests.helpers.command_tree import leaves
 from tests.helpers.folder import change, fieldpost
 from tests.helpers.store import digest_of
 
@@ -65,32 +66,16 @@ def test_init_prints_the_next_step(tmp_path: Path) -> None:
     assert result.output.startswith(f"created gw.example in {tmp_path / 'gw'}; next: ")
 
 
-def command_of(*names: str) -> click.Command:
-    found: click.Command = main
-    for name in names:
-        assert isinstance(found, click.Group)
-        child = found.get_command(click.Context(found), name)
-        assert child is not None
-        found = child
-    return found
+COMMANDS = leaves(main)
 
 
-def all_commands(*names: str) -> list[tuple[str, ...]]:
-    """Return the names of all commands, those in groups as pairs."""
-    group = command_of(*names)
-    if not isinstance(group, click.Group):
-        return [names]
-    children = group.list_commands(click.Context(group))
-    return [leaf for child in children for leaf in all_commands(*names, child)]
-
-
-@pytest.mark.parametrize("command", all_commands(), ids=" ".join)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_errors_are_one_line_and_status_1(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "backup").write_text("not a backup")
-    leaf = command_of(*command)
+    leaf = COMMANDS[command]
     extra = {"init": ["--domain", "GW"], "send": ["--to", "pump1"]}.get(command[0], [])
     extra += ["--yes"] * any(each.name == "yes" for each in leaf.params)
     arguments = [

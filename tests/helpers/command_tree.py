@@ -1,0 +1,23 @@
+"""The commands of a program on click, by their words."""
+
+from __future__ import annotations
+
+import click
+
+
+def command_tree(command: click.Command, *words: str) -> dict[tuple[str, ...], click.Command]:
+    """Return a command and all commands below it."""
+    found = {words: command}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            found |= command_tree(child, *words, name)
+    return found
+
+
+def leaves(command: click.Command) -> dict[tuple[str, ...], click.Command]:
+    """Return the commands that are no groups."""
+    tree = command_tree(command)
+    return {words: each for words, each in tree.items() if not isinstance(each, click.Group)}
