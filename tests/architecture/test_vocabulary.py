@@ -40,10 +40,11 @@ OPENINGS = {"How", "Say", "Says", "Tell", "Tells", "What", "Who", "Whom", "Whose
 
 def names(path: Path) -> dict[str, set[str]]:
     """Return the names of a module and of what it defines, and the first words of docstrings."""
-    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    module = ast.parse(path.read_text("utf-8"))
+    nodes = list(ast.walk(module))
     functions = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
-    documented = [*functions, *classes, nodes[0]]
+    documented = [*functions, *classes, module]
     return {
         "module": {path.stem},
         "class": {node.name.lstrip("_") for node in classes},

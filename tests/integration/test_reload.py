@@ -147,7 +147,7 @@ def test_a_file_that_cannot_be_parsed_changes_nothing(
 
 @pytest.mark.parametrize(
     ("fault", "told"),
-    [("web", "is already in use"), ("uplink", "uplink.enrolment: "),
+    [("web", "; choose another in [web] listen"), ("uplink", "uplink.enrolment: "),
      ("certificate", "is not the key of"), ("descriptors", "file descriptors")],
 )  # fmt: skip
 def test_a_part_that_cannot_be_prepared_changes_nothing(

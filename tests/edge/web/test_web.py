@@ -20,7 +20,7 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.flash_meter import KernelCounters, WriteMeter
 from edge.engine.group_commit import Store
-from edge.errors import ConfigError, StoreError
+from edge.errors import StoreError
 from edge.features.accounts.store import accounts
 from edge.features.eventlog.store.uplink_view import Notice
 from edge.features.queues.store import queue_items
@@ -192,22 +192,6 @@ async def test_unknown_host_names_are_refused(gateway: Gateway, place: Address) 
     assert not asked
 
 
-async def test_configured_names_and_the_machine_name_are_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(socket, "gethostname", lambda: "pi3")
-    text = b'[gateway]\ndomain = "gw.example"\n[web]\nnames = ["status.example"]'
-    async with opened(new_database(tmp_path)) as store:
-        server = made(store, load.parse(text)).server
-        (bound,) = await server.start(Address("127.0.0.1", 0))
-        for host, status in (
-            ("status.example", 200), ("pi3:9105", 200), ("pi3.local", 200), ("gw.example", 421)
-        ):  # fmt: skip
-            told = await call(bound, f"GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-            assert told.startswith(f"HTTP/1.1 {status} ".encode())
-        server.stop()
-
-
 async def test_request_may_arrive_in_pieces(place: Address) -> None:
     reader, writer = await asyncio.open_connection(*place)
     for piece in (b"GET /hea", b"lth HTTP/1.1\r\nHost: [::1]:80\r\n", b"\r\n"):
@@ -275,12 +259,6 @@ async def test_internal_error_is_reported(
     gateway.server.respond = fail
     assert (await call(place, ASK)).startswith(b"HTTP/1.1 500 ")
     assert isinstance(faults[0], ZeroDivisionError)
-
-
-async def test_address_in_use_is_reported(gateway: Gateway, place: Address) -> None:
-    expected = r"is already in use \(pid \d+, \S+\); choose another in \[web\] listen"
-    with pytest.raises(ConfigError, match=expected):
-        await Server(gateway.site.respond, lambda _host: True).start(place)
 
 
 async def health(gateway: Gateway) -> tuple[int, dict[str, object]]:
