@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime
 import ssl
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -65,32 +63,15 @@ def shake_hands(server: ssl.SSLContext, place: Path) -> bytes | None:
     return gateway.getpeercert(binary_form=True)
 
 
-def test_openssl_refuses_only_revoked_certificates(folder: Path) -> None:
-    revoked, good = provision(folder), provision(folder, "pump2")
-    devices.revoke(folder, "pump1")
-    server = server_context(folder)
-    with pytest.raises(ssl.SSLCertVerificationError, match="certificate revoked"):
-        shake_hands(server, revoked)
-    assert shake_hands(server, good) is not None
-
-
 def test_newer_revocation_list_wins_within_one_second(folder: Path) -> None:
-    places = [provision(folder, name) for name in ("pump1", "pump2", "pump3")]
+    places = {name: provision(folder, name) for name in ("pump1", "pump2", "pump3")}
     server = server_context(folder)
-    for name, place in zip(("pump1", "pump2", "pump3"), places, strict=True):
+    for name, place in places.items():
         assert shake_hands(server, place) is not None
         devices.revoke(folder, name)
         server.load_verify_locations(pki.files(folder).crl)
         with pytest.raises(ssl.SSLCertVerificationError, match="certificate revoked"):
             shake_hands(server, place)
-
-
-def test_certificate_of_another_gateway_is_refused(folder: Path, tmp_path: Path) -> None:
-    setup.init(tmp_path / "other", "gw.example")
-    foreign = provision(tmp_path / "other")
-    (foreign / "ca.pem").write_bytes(pki.files(folder).ca.read_bytes())
-    with pytest.raises(ssl.SSLCertVerificationError):
-        shake_hands(server_context(folder), foreign)
 
 
 def issue(
@@ -238,17 +219,6 @@ def test_certificate_of_another_ca_is_not_renewed(folder: Path, tmp_path: Path) 
     pki.files(folder).server.write_bytes(foreign)
     assert not pki.renew_server(folder, "gw.example", current_time.now().wall + 5 * YEAR)
     assert pki.files(folder).server.read_bytes() == foreign
-
-
-def test_checking_for_renewal_does_not_import_cryptography(folder: Path) -> None:
-    code = (
-        "import sys, pathlib\n"
-        "from edge.ops import devices, pki, setup\n"
-        f"assert not pki.renew_server(pathlib.Path({str(folder)!r}), 'gw.example', "
-        f"{current_time.now().wall})\n"
-        "assert 'cryptography' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_unusable_ca_is_reported_in_one_line(folder: Path, tmp_path: Path) -> None:
