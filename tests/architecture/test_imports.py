@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -129,3 +130,11 @@ def test_sql_is_in_the_engine_and_in_stores() -> None:
     allowed = re.compile(r"edge/engine/\w+\.py|edge/features/\w+/store(/\w+)?\.py")
     assert {path for path in found if not allowed.fullmatch(path)} == set()
     assert "edge/features/custody/store.py" in found
+
+
+def test_every_pattern_names_modules() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    hook = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
+    assert not hook["enable-by-default"]
+    assert all(list(ROOT.glob(pattern)) for pattern in hook["modules"])
+    assert "edge/xmpp/parser.py" in hook["modules"], "`build_kind` looks for it"

@@ -7,7 +7,7 @@ import pytest
 
 from edge import credentials
 from edge.engine.database import Transaction
-from edge.errors import SetupError, StoreFull
+from edge.errors import ConfigError, SetupError, StoreFull
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued
 from edge.features.pubsub.rules.affiliation import Affiliation
@@ -18,6 +18,7 @@ from sync.common import durable_files
 from sync.common.durable_files import FolderBusyError
 from tests.helpers import waiting
 from tests.helpers.folder import change, configure, query, system_events
+from tests.helpers.gateway import Gateway
 
 JID = "pump1@gw.example"
 
@@ -336,3 +337,56 @@ def test_downgrade_can_be_set_and_changed(folder: Path) -> None:
         (JID, "downgrade_off", "Notice"),
         ("pump2@gw.example", "downgrade_on", "Notice"),
     ]
+
+
+USER = "pump1@users.example"
+
+
+@pytest.fixture
+def component(tmp_path: Path) -> Path:
+    options = {"component": "127.0.0.1:5347", "component_secret": "secret"}
+    return Gateway(tmp_path / "gw", listen="", listen_tls="", **options).folder
+
+
+def test_user_is_added_listed_revoked_and_removed(component: Path) -> None:
+    added = devices.add(component, USER, None, trusted=True)
+    assert (added.jid, added.password, added.certificate) == (USER, None, None)
+    (listed,) = device_status.list_all(component)
+    assert (listed.name, listed.jid, listed.trusted, listed.password) == (USER, USER, True, False)
+    with pytest.raises(SetupError, match="exists"):
+        devices.add(component, USER, None, trusted=True)
+    devices.revoke(component, USER)
+    with pytest.raises(
+        SetupError, match=f"`fieldpost device remove {USER}` deletes the revocation"
+    ):
+        devices.add(component, USER, None, trusted=True)
+    devices.remove(component, USER)
+    assert device_status.list_all(component) == []
+    devices.add(component, USER, None, trusted=False)
+
+
+@pytest.mark.parametrize(
+    "name", ["pump1", "@users.example", "Pump@users.example", "a@b@users.example", f"{USER}/fw"]
+)
+def test_invalid_bare_jid_is_refused(component: Path, name: str) -> None:
+    with pytest.raises((SetupError, ConfigError), match=r"must be 1 to 64|is not a domain name"):
+        devices.add(component, name, None, trusted=True)
+
+
+def test_credentials_are_managed_by_the_server(component: Path) -> None:
+    for password, certificate in (("correct horse", False), (None, True)):
+        with pytest.raises(SetupError, match="on its server"):
+            devices.add(component, USER, password, trusted=True, certificate=certificate)
+    devices.add(component, USER, None, trusted=True)
+    with pytest.raises(SetupError, match="on its server"):
+        devices.set_password(component, USER, "correct horse")
+    with pytest.raises(SetupError, match="on its server"):
+        devices.renew(component, USER)
+
+
+def test_delivery_is_done_by_the_server(component: Path) -> None:
+    with pytest.raises(SetupError, match="its server delivers messages"):
+        devices.add(component, USER, None, trusted=True, downgrade=True)
+    devices.add(component, USER, None, trusted=True)
+    with pytest.raises(SetupError, match="its server delivers messages"):
+        devices.set_downgrade(component, USER, True)
