@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sqlite3
 import sys
 import time
@@ -77,6 +78,8 @@ def test_refusals_are_one_line(gateway: Gateway, process: Process) -> None:
     done(gateway, "node", "create", "there")
     assert "exists already" in refused(gateway, "node", "create", "there")
     assert "there is no such account" in refused(gateway, "send", "--to", "nobody", "text")
+    foreign = refused(gateway, "send", "--to", "a@other.example", "text")
+    assert "serves only its own domain" in foreign
     for text in (5000 * "[", 5000 * "9"):
         assert "not JSON" in refused(gateway, "send", "--node", "there", "--format", "json", text)
     assert "no queue node" in refused(gateway, "listen", "--take", "there")
@@ -147,10 +150,15 @@ async def test_items_are_published_and_heard(gateway: Gateway, process: Process)
 def test_items_of_a_queue_are_taken_once(gateway: Gateway, process: Process) -> None:
     done(gateway, "node", "create", "jobs", "--queue")
     done(gateway, "send", "--node", "jobs", "--lines", text="one\ntwo\nthree\n")
+    done(gateway, "send", "--node", "jobs", "--delay", 3600, "later")
+    report = json.loads(done(gateway, "queue", "show", "jobs", "--json"))
+    states = [item["state"] for item in report["items_shown"]]
+    assert states == ["ready", "ready", "ready", "delayed"]
+    assert re.search(r"Z \(in 3\d{3} s\)$", report["items_shown"][-1]["sentence"])
     words = ("listen", "--take", "jobs", "--idle", "0.1")
     assert done(gateway, *words, "--count", 1) == "jobs  one\n"
     assert done(gateway, *words) == "jobs  two\njobs  three\n"
-    assert nodes(gateway)["jobs"]["items"] == 0
+    assert nodes(gateway)["jobs"]["items"] == 1
     taken = [e["tags"]["item"] for e in gateway.events("system") if e["name"] == "taken"]
     assert len(taken) == 3
     done(gateway, "node", "delete", "jobs", "--yes")

@@ -55,23 +55,23 @@ def test_wrong_usage_has_status_2(words: list[str], problem: str) -> None:
         (["node", "delete", "a", "--yes"], "is not running; start it"),
     ],
 )
-def test_what_a_stopped_gateway_cannot_do(new_folder: Path, words: list[str], problem: str) -> None:
-    result = fieldpost(new_folder, *words, text="line\n")
+def test_what_a_stopped_gateway_cannot_do(folder: Path, words: list[str], problem: str) -> None:
+    result = fieldpost(folder, *words, text="line\n")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.output
     assert problem in result.stderr
 
 
-def test_a_stopped_gateway_lists_its_nodes(new_folder: Path) -> None:
-    assert fieldpost(new_folder, "node", "list", "--json").stdout == ""
-    assert fieldpost(new_folder, "node", "list").stdout.split()[:2] == ["node", "kind"]
+def test_a_stopped_gateway_lists_its_nodes(folder: Path) -> None:
+    assert fieldpost(folder, "node", "list", "--json").stdout == ""
+    assert fieldpost(folder, "node", "list").stdout.split()[:2] == ["node", "kind"]
 
 
 @pytest.mark.parametrize(
     ("ca", "problem"),
     [("missing", "missing does not exist"), ("{}/pki/ca.pem", "the password is empty")],
 )
-def test_a_log_in_needs_its_files(new_folder: Path, ca: str, problem: str) -> None:
+def test_a_log_in_needs_its_files(folder: Path, ca: str, problem: str) -> None:
     who = ("--as", "pump1@gw.example", "--password-stdin")
-    result = without_folder("listen", *who, "--ca", ca.format(new_folder), text="\n")
+    result = without_folder("listen", *who, "--ca", ca.format(folder), text="\n")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.output
     assert problem in result.stderr
