@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,14 @@ Make = Callable[..., Device]
 
 
 @pytest.fixture
-def make(tmp_path: Path, certificate: Certificate) -> Make:
-    def device(peer: ScriptedPeer, **options: Any) -> Device:
+async def peer(certificate: Certificate) -> AsyncIterator[ScriptedPeer]:
+    async with ScriptedPeer(certificate).running() as running:
+        yield running
+
+
+@pytest.fixture
+def make(tmp_path: Path, certificate: Certificate, peer: ScriptedPeer) -> Make:
+    def device(**options: Any) -> Device:
         settings: dict[str, Any] = {
             "outbox_path": tmp_path / "outbox",
             "ca_file": certificate.ca_file,
@@ -40,14 +46,15 @@ def make(tmp_path: Path, certificate: Certificate) -> Make:
     return device
 
 
-async def test_assured_message_is_offered_and_released(
-    certificate: Certificate, make: Make
-) -> None:
+@pytest.fixture
+async def device(make: Make) -> AsyncIterator[Device]:
+    async with make() as started:
+        yield started
+
+
+async def test_assured_message_is_offered_and_released(peer: ScriptedPeer, make: Make) -> None:
     moments: list[tuple[DeliveryStep, int]] = []
-    async with (
-        ScriptedPeer(certificate).running() as peer,
-        make(peer, observe=lambda m, n: moments.append((m, n))) as device,
-    ):
+    async with make(observe=lambda m, n: moments.append((m, n))) as device:
         assert await device.send_log("Entered", "One <more> & 'he' \"left\"") == 1
         await device.flush(10)
         (record,) = device.delivered()
@@ -63,34 +70,30 @@ async def test_assured_message_is_offered_and_released(
     assert [moment for moment, _ in moments] == list(DeliveryStep)
 
 
-async def test_acknowledged_message_takes_one_step(certificate: Certificate, make: Make) -> None:
-    async with ScriptedPeer(certificate).running() as peer, make(peer) as device:
-        await device.send_reading("temperature", 21.5, unit="K", qos=1, to="pump2@gw.example")
-        await device.flush(10)
+async def test_acknowledged_message_takes_one_step(peer: ScriptedPeer, device: Device) -> None:
+    await device.send_reading("temperature", 21.5, unit="K", qos=1, to="pump2@gw.example")
+    await device.flush(10)
     assert peer.steps() == [("acknowledged", "")]
     field = peer.seen[0].payload[0][0][0][0][0]
-    assert (field.get("name"), field.get("value"), field.get("unit")) == (
-        "temperature",
-        "21.5",
-        "K",
-    )
+    found = (field.get("name"), field.get("value"), field.get("unit"))
+    assert found == ("temperature", "21.5", "K")
 
 
 @pytest.mark.parametrize("namespace", ["", "urn:ieee:iot:qos:1.0", "jabber:client"])
 async def test_received_is_accepted_in_any_namespace(
-    certificate: Certificate, make: Make, namespace: str
+    peer: ScriptedPeer, device: Device, namespace: str
 ) -> None:
     def script(stanza: Stanza) -> str:
         return stanza.received(namespace) if stanza.step == "assured" else stanza.result()
 
-    async with ScriptedPeer(certificate, script).running() as peer, make(peer) as device:
-        await device.send("<message><body>hello</body></message>")
-        await device.flush(10)
-        assert device.counts()[State.DONE] == 1
+    peer.script = script
+    await device.send("<message><body>hello</body></message>")
+    await device.flush(10)
+    assert device.counts()[State.DONE] == 1
 
 
 async def test_answer_with_another_msg_id_or_sender_is_ignored(
-    certificate: Certificate, make: Make
+    peer: ScriptedPeer, device: Device
 ) -> None:
     def script(stanza: Stanza) -> str:
         if stanza.step != "assured":
@@ -101,9 +104,9 @@ async def test_answer_with_another_msg_id_or_sender_is_ignored(
             return stanza.received().replace("from='gw.example'", "from='evil@gw.example'")
         return stanza.received()
 
-    async with ScriptedPeer(certificate, script).running() as peer, make(peer) as device:
-        await device.send("<message/>")
-        await device.flush(10)
+    peer.script = script
+    await device.send("<message/>")
+    await device.flush(10)
     assert peer.steps() == [("assured", "1")] * 3 + [("deliver", "1")]
     assert len({stanza.id for stanza in peer.seen[:3]}) == 1
 
@@ -121,30 +124,23 @@ async def test_answer_with_another_msg_id_or_sender_is_ignored(
     ],
 )
 async def test_state_after_each_error(
-    certificate: Certificate, make: Make, step: str, kind: str, condition: str, end: State
+    peer: ScriptedPeer, device: Device, step: str, kind: str, condition: str, end: State
 ) -> None:
     def script(stanza: Stanza) -> str:
         return stanza.error(kind, condition) if stanza.step == step else accept(stanza)
 
-    async with ScriptedPeer(certificate, script).running() as peer, make(peer) as device:
-        await device.send("<message/>", label="mine")
-        await device.flush(10)
-        (record,) = device.records(end)
-    assert record.reason == f"{kind}/{condition}"
-    assert record.label == "mine"
+    peer.script = script
+    await device.send("<message/>", label="mine")
+    await device.flush(10)
+    (record,) = device.records(end)
+    assert (record.reason, record.label) == (f"{kind}/{condition}", "mine")
     repeated = 3 if kind == "wait" else 1
     assert [name for name, _ in peer.steps()].count(step) == repeated
 
 
-async def test_silent_connection_is_replaced(certificate: Certificate, make: Make) -> None:
-    def script(stanza: Stanza) -> str:
-        return accept(stanza) if peer.sessions > 1 else ""
-
-    policy = SendPolicy(retry_base=0.2, jitter=0, silence=0.3)
-    async with (
-        ScriptedPeer(certificate, script).running() as peer,
-        make(peer, policy=policy) as device,
-    ):
+async def test_silent_connection_is_replaced(peer: ScriptedPeer, make: Make) -> None:
+    peer.script = lambda stanza: accept(stanza) if peer.sessions > 1 else ""
+    async with make(policy=SendPolicy(retry_base=0.2, jitter=0, silence=0.3)) as device:
         await device.send("<message/>")
         await device.flush(10)
         assert device.sessions == 2
@@ -152,7 +148,7 @@ async def test_silent_connection_is_replaced(certificate: Certificate, make: Mak
 
 @pytest.mark.parametrize("step", ["assured", "deliver"])
 async def test_device_continues_after_a_lost_connection(
-    certificate: Certificate, make: Make, step: str
+    peer: ScriptedPeer, device: Device, step: str
 ) -> None:
     def script(stanza: Stanza) -> str:
         if stanza.step == step and peer.sessions == 1:
@@ -160,10 +156,10 @@ async def test_device_continues_after_a_lost_connection(
             return ""
         return accept(stanza)
 
-    async with ScriptedPeer(certificate, script).running() as peer, make(peer) as device:
-        await device.send("<message/>")
-        await device.flush(10)
-        assert device.sessions == 2
+    peer.script = script
+    await device.send("<message/>")
+    await device.flush(10)
+    assert device.sessions == 2
     whole = ["assured", "deliver"]
     twice = whole.index(step)
     assert [name for name, _ in peer.steps()] == [*whole[: twice + 1], *whole[twice:]]
@@ -174,7 +170,7 @@ async def test_device_continues_after_a_lost_connection(
 
 async def test_messages_are_stored_without_a_server(certificate: Certificate, make: Make) -> None:
     peer = ScriptedPeer(certificate).reserve()
-    async with make(peer) as device:
+    async with make(port=peer.port) as device:
         await device.send("<message/>")
         with pytest.raises(TimeoutError):
             await device.flush(0.2)
@@ -185,47 +181,37 @@ async def test_messages_are_stored_without_a_server(certificate: Certificate, ma
     assert peer.steps() == [("assured", "1"), ("deliver", "1")]
 
 
-async def test_certificate_must_name_the_domain(
-    certificate: Certificate, make: Make, tmp_path: Path
-) -> None:
+async def test_certificate_must_name_the_domain(make: Make, tmp_path: Path) -> None:
     other = Certificate.make(tmp_path, "other.example")
-    async with ScriptedPeer(other).running() as peer, make(peer, ca_file=other.ca_file) as device:
-        await _until_error(device)
-        assert "gw.example" in device.last_error
-    async with ScriptedPeer(other).running() as peer, make(peer) as device:
-        await _until_error(device)
-        assert "certificate" in device.last_error
+    async with ScriptedPeer(other).running() as peer:
+        async with make(port=peer.port, ca_file=other.ca_file) as device:
+            await _until_error(device)
+            assert "gw.example" in device.last_error
+        async with make(port=peer.port) as device:
+            await _until_error(device)
+            assert "certificate" in device.last_error
     assert peer.sessions == 0
 
 
-async def test_password_is_not_sent_without_tls(certificate: Certificate, make: Make) -> None:
-    async with ScriptedPeer(certificate, tls=False).running() as peer, make(peer) as device:
+async def test_password_is_not_sent_without_tls(peer: ScriptedPeer, make: Make) -> None:
+    peer.tls = False
+    async with make() as device:
         await _until_error(device)
         assert not device.online
     assert peer.sessions == 0
     assert b"auth" not in peer.plain
 
 
-async def test_refused_password_is_retried(certificate: Certificate, make: Make) -> None:
-    async with ScriptedPeer(certificate, login=False).running() as peer, make(peer) as device:
-        await device.send("<message/>")
-        await _until_error(device)
-        assert "password" in device.last_error
-        peer.login = True
-        await device.flush(10)
-
-
-async def test_stream_lost_in_the_handshake_is_retried(
-    certificate: Certificate, make: Make
+@pytest.mark.parametrize(("step", "told"), [("handshake", "handshake"), ("login", "password")])
+async def test_failed_negotiation_is_retried(
+    peer: ScriptedPeer, make: Make, step: str, told: str
 ) -> None:
-    async with (
-        ScriptedPeer(certificate, handshake=False).running() as peer,
-        make(peer, reconnect=ReconnectPolicy(base=0.02, cap=0.1, timeout=60)) as device,
-    ):
-        await _until_error(device)
-        assert "handshake" in device.last_error
-        peer.handshake = True
+    setattr(peer, step, False)
+    async with make(reconnect=ReconnectPolicy(base=0.02, cap=0.1, timeout=60)) as device:
         await device.send("<message/>")
+        await _until_error(device)
+        assert told in device.last_error
+        setattr(peer, step, True)
         await device.flush(10)
 
 
@@ -233,19 +219,17 @@ async def test_stream_lost_while_binding_leaves_no_task(
     certificate: Certificate, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     others = asyncio.all_tasks()
-    async with ScriptedPeer(certificate, bind=False).running() as peer, make(peer) as device:
-        await _until_error(device)
+    async with ScriptedPeer(certificate, bind=False).running() as peer, make(port=peer.port) as it:
+        await _until_error(it)
         peer.bind = True
-        await device.send("<message/>")
-        await device.flush(10)
+        await it.send("<message/>")
+        await it.flush(10)
     gc.collect()
     assert asyncio.all_tasks() <= others
     assert "destroyed" not in caplog.text
 
 
-async def test_silent_server_times_out_and_close_does_not_wait(
-    certificate: Certificate, make: Make
-) -> None:
+async def test_silent_server_times_out_and_close_does_not_wait(make: Make) -> None:
     writers: list[asyncio.StreamWriter] = []
     called = asyncio.Event()
 
@@ -254,12 +238,12 @@ async def test_silent_server_times_out_and_close_does_not_wait(
         called.set()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    peer = ScriptedPeer(certificate, port=server.sockets[0].getsockname()[1])
-    async with make(peer, reconnect=ReconnectPolicy(base=0.02, timeout=0.2)) as device:
+    port = server.sockets[0].getsockname()[1]
+    async with make(port=port, reconnect=ReconnectPolicy(base=0.02, timeout=0.2)) as device:
         await _until_error(device)
         assert device.last_error == "no session within 0.2 s"
     called.clear()
-    async with make(peer, reconnect=ReconnectPolicy(timeout=600)) as device:
+    async with make(port=port, reconnect=ReconnectPolicy(timeout=600)) as device:
         await called.wait()
         assert not device.online
     server.close()
@@ -267,18 +251,9 @@ async def test_silent_server_times_out_and_close_does_not_wait(
         writer.transport.abort()
 
 
-async def test_missing_ca_file_is_reported(certificate: Certificate, make: Make) -> None:
-    async with (
-        ScriptedPeer(certificate).running() as peer,
-        make(peer, ca_file="/nowhere/ca.pem") as device,
-    ):
-        await _until_error(device)
-        assert "/nowhere/ca.pem" in device.last_error
-
-
 async def test_full_outbox_raises_until_there_is_room(certificate: Certificate, make: Make) -> None:
     peer = ScriptedPeer(certificate).reserve()
-    async with make(peer, limits=OutboxLimits(messages=2)) as device:
+    async with make(port=peer.port, limits=OutboxLimits(messages=2)) as device:
         first = await asyncio.gather(
             *(device.send("<message/>") for _ in range(3)), return_exceptions=True
         )
@@ -288,38 +263,34 @@ async def test_full_outbox_raises_until_there_is_room(certificate: Certificate, 
             assert await device.send("<message/>") == 3
 
 
-async def test_disk_failure_stops_the_device_and_a_restart_continues(
-    certificate: Certificate, make: Make
-) -> None:
-    async with ScriptedPeer(certificate).running() as peer:
-        device = make(peer)
-        await device.start()
+async def test_disk_failure_stops_the_device_and_a_restart_continues(make: Make) -> None:
+    device = make()
+    await device.start()
+    await device.send("<message/>")
+    await device.flush(10)
+    assert device._runtime is not None
+    device._runtime.outbox._db.execute("PRAGMA max_page_count=8")
+    body = f"<message><body>{'x' * 30_000}</body></message>"
+    results = await asyncio.gather(device.send(body), device.flush(10), return_exceptions=True)
+    assert [type(result) for result in results] == [OutboxError, OutboxError]
+    assert not device.online
+    with pytest.raises(OutboxError):
         await device.send("<message/>")
-        await device.flush(10)
-        assert device._runtime is not None
-        device._runtime.outbox._db.execute("PRAGMA max_page_count=8")
-        body = f"<message><body>{'x' * 30_000}</body></message>"
-        results = await asyncio.gather(device.send(body), device.flush(10), return_exceptions=True)
-        assert [type(result) for result in results] == [OutboxError, OutboxError]
-        assert not device.online
-        with pytest.raises(OutboxError):
-            await device.send("<message/>")
-        await device.close()
-        async with make(peer) as device:
-            assert await device.send("<message/>") == 2
-            await device.flush(10)
-        with pytest.raises(DeviceStopped):
-            device.delivered()
-
-
-async def test_cancelled_call_is_harmless(certificate: Certificate, make: Make) -> None:
-    async with ScriptedPeer(certificate).running() as peer, make(peer) as device:
-        call = asyncio.ensure_future(device.send("<message/>"))
-        await asyncio.sleep(0)
-        call.cancel()
+    await device.close()
+    async with make() as device:
         assert await device.send("<message/>") == 2
         await device.flush(10)
-        assert device.counts()[State.DONE] == 2
+    with pytest.raises(DeviceStopped):
+        device.delivered()
+
+
+async def test_cancelled_call_is_harmless(device: Device) -> None:
+    call = asyncio.ensure_future(device.send("<message/>"))
+    await asyncio.sleep(0)
+    call.cancel()
+    assert await device.send("<message/>") == 2
+    await device.flush(10)
+    assert device.counts()[State.DONE] == 2
 
 
 @pytest.mark.parametrize(
@@ -333,7 +304,7 @@ async def test_cancelled_call_is_harmless(certificate: Certificate, make: Make) 
         ("silence", False),
     ],
 )
-async def test_support_is_discovered(certificate: Certificate, features: str, answer: bool) -> None:
+async def test_support_is_discovered(peer: ScriptedPeer, features: str, answer: bool) -> None:
     def script(stanza: Stanza) -> str:
         if features == "silence":
             return ""
@@ -342,39 +313,29 @@ async def test_support_is_discovered(certificate: Certificate, features: str, an
         query = "http://jabber.org/protocol/disco#info"
         return stanza.result(f"<query xmlns='{query}'>{features}</query>")
 
-    async with ScriptedPeer(certificate, script).running() as peer:
-        connection = Connection(
-            Endpoint(JID, "secret", "127.0.0.1", peer.port, certificate.ca_file)
-        )
-        await connection.open(10)
-        assert await connection.qos.supported("gw.example", timeout=0.3) is answer
-        await connection.close()
+    peer.script = script
+    place = Endpoint(JID, "secret", "127.0.0.1", peer.port, peer.certificate.ca_file)
+    connection = Connection(place)
+    await connection.open(10)
+    assert await connection.qos.supported("gw.example", timeout=0.3) is answer
+    await connection.close()
 
 
-async def test_stopped_device_raises(certificate: Certificate, make: Make) -> None:
-    async with ScriptedPeer(certificate).running() as peer:
-        device = make(peer)
-        with pytest.raises(DeviceStopped):
-            await device.send("<message/>")
-        with pytest.raises(DeviceStopped):
-            device.counts()
-        await device.start()
-        waiting = asyncio.gather(device.send("<message/>"), device.flush(), return_exceptions=True)
-        await asyncio.sleep(0)
-        await device.close()
-        assert {type(result) for result in await waiting} <= {int, DeviceStopped}
-        with pytest.raises(DeviceStopped):
-            await device.flush()
-        with pytest.raises(MessageRefused):
-            await device.send("<presence/>")
-
-
-def test_invalid_jid_or_port_raises(tmp_path: Path) -> None:
-    for jid in ("gw.example", "pump1@gw.example", "gw.example/fw"):
-        with pytest.raises(ValueError, match="full JID"):
-            Device(jid, "x", outbox_path=tmp_path / "box", ca_file=tmp_path / "ca")
-    with pytest.raises(ValueError, match="port"):
-        Device(JID, "x", outbox_path=tmp_path / "box", ca_file=tmp_path / "ca", port=0)
+async def test_stopped_device_raises(make: Make) -> None:
+    device = make()
+    with pytest.raises(DeviceStopped):
+        await device.send("<message/>")
+    with pytest.raises(DeviceStopped):
+        device.counts()
+    await device.start()
+    waiting = asyncio.gather(device.send("<message/>"), device.flush(), return_exceptions=True)
+    await asyncio.sleep(0)
+    await device.close()
+    assert {type(result) for result in await waiting} <= {int, DeviceStopped}
+    with pytest.raises(DeviceStopped):
+        await device.flush()
+    with pytest.raises(MessageRefused):
+        await device.send("<presence/>")
 
 
 async def _until_error(device: Device) -> None:

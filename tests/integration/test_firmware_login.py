@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import socket
-import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edge.ops import devices
-from firmware_sim.device import Device, ReceivedMessage, ReceiveOptions
+from firmware_sim.device import Device, ReceiveOptions
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
 from tests.helpers.processes import Process
+
+Make = Callable[..., Device]
 
 
 @pytest.fixture(scope="module")
@@ -29,95 +30,78 @@ def process(gateway: Gateway) -> Iterator[Process]:
         yield process
 
 
-def ignore(_message: ReceivedMessage, _db: sqlite3.Connection) -> None:
-    """Ignore the message."""
+@pytest.fixture
+def make(gateway: Gateway, process: Process, tmp_path: Path) -> Make:
+    def device(name: str, **options: Any) -> Device:
+        host, port = process.host_port("xmpps" if options.get("direct_tls") else "xmpp")
+        where: dict[str, Any] = {"host": host, "port": port, "ca_file": gateway.ca}
+        where["outbox_path"] = tmp_path / "outbox"
+        return Device(f"{name}@{DOMAIN}/fw", **{**where, **options})
+
+    return device
+
+
+def certificate(gateway: Gateway) -> dict[str, Path]:
+    """Return the credentials of pump2."""
+    files = gateway.folder / "devices" / "pump2"
+    return {"certificate": files / "cert.pem", "key": files / "key.pem"}
 
 
 @pytest.mark.parametrize(("name", "direct"), [("pump1", False), ("pump2", True)])
 async def test_device_logs_in(
-    gateway: Gateway, process: Process, tmp_path: Path, name: str, direct: bool
+    gateway: Gateway, make: Make, tmp_path: Path, name: str, direct: bool
 ) -> None:
-    secrets: dict[str, Any] = {"password": PASSWORD}
-    if name == "pump2":
-        files = gateway.folder / "devices" / name
-        secrets = {"certificate": files / "cert.pem", "key": files / "key.pem"}
-    async with Device(
-        f"{name}@{DOMAIN}/fw",
-        **secrets,
-        outbox_path=tmp_path / "outbox",
-        ca_file=gateway.ca,
-        host="127.0.0.1",
-        port=process.host_port("xmpps" if direct else "xmpp")[1],
-        direct_tls=direct,
-        receive=ReceiveOptions(tmp_path / "inbox", ignore),
-    ) as device:
+    secrets = certificate(gateway) if name == "pump2" else {"password": PASSWORD}
+    receive = ReceiveOptions(tmp_path / "inbox")
+    async with make(name, **secrets, direct_tls=direct, receive=receive) as device:
         await device.send_log("Entered", "in")
         await device.flush(30)
-        assert device.last_error == ""
-        assert device.sessions == 1
+        assert (device.last_error, device.sessions) == ("", 1)
         assert len(list(device.delivered())) == 1
 
 
 @pytest.mark.parametrize(
-    ("secrets", "problem"),
+    ("options", "problem"),
     [
         ({}, "a password, or a certificate and its key"),
         ({"certificate": "c.pem"}, "belong together"),
         ({"password": "p", "certificate": "c.pem", "key": "k.pem"}, "not both"),
+        ({"password": "p", "port": 0}, "not a TCP port"),
+        ({"password": "p", "jid": "gw.example"}, "full JID"),
+        ({"password": "p", "jid": "pump1@gw.example"}, "full JID"),
+        ({"password": "p", "jid": "gw.example/fw"}, "full JID"),
     ],
 )
-def test_secrets_are_checked(tmp_path: Path, secrets: dict[str, Any], problem: str) -> None:
+def test_invalid_arguments_raise(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        Device(f"pump1@{DOMAIN}/fw", **secrets, outbox_path=tmp_path / "o", ca_file=tmp_path / "ca")
+        Device(**{"jid": f"pump1@{DOMAIN}/fw", "outbox_path": "o", "ca_file": "ca", **options})
 
 
-async def test_the_certificate_of_another_device_is_refused(
-    gateway: Gateway, process: Process, tmp_path: Path
-) -> None:
-    files = gateway.folder / "devices" / "pump2"
-    async with Device(
-        f"pump1@{DOMAIN}/fw",
-        certificate=files / "cert.pem",
-        key=files / "key.pem",
-        outbox_path=tmp_path / "outbox",
-        ca_file=gateway.ca,
-        host="127.0.0.1",
-        port=process.host_port("xmpp")[1],
-    ) as device:
+async def failure(device: Device) -> str:
+    """Return why the device's first attempt to connect fails."""
+    async with device:
         await device.changed()
-        assert device.last_error == "the server refused the certificate or offers no safe mechanism"
+        return device.last_error
 
 
-async def test_a_closed_port_is_reported(gateway: Gateway, tmp_path: Path) -> None:
+async def test_certificate_of_another_device_is_refused(gateway: Gateway, make: Make) -> None:
+    told = await failure(make("pump1", **certificate(gateway)))
+    assert told == "the server refused the certificate or offers no safe mechanism"
+
+
+async def test_closed_port_is_reported(make: Make) -> None:
     with socket.socket() as bound:  # and does not listen
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
-        async with Device(
-            f"pump1@{DOMAIN}/fw",
-            PASSWORD,
-            outbox_path=tmp_path / "outbox",
-            ca_file=gateway.ca,
-            host="127.0.0.1",
-            port=port,
-        ) as device:
-            await device.changed()
-            assert device.last_error == f"no connection to 127.0.0.1:{port}: Connection refused"
+        told = await failure(make("pump1", password=PASSWORD, port=port))
+        assert told == f"no connection to 127.0.0.1:{port}: Connection refused"
 
 
-@pytest.mark.parametrize("name", ["none.pem", "text.pem"])
-async def test_an_unusable_certificate_is_reported(
-    gateway: Gateway, process: Process, tmp_path: Path, name: str
+@pytest.mark.parametrize("file", ["none.pem", "text.pem"])
+@pytest.mark.parametrize("option", ["ca_file", "certificate"])
+async def test_unusable_file_is_reported(
+    gateway: Gateway, make: Make, tmp_path: Path, option: str, file: str
 ) -> None:
     (tmp_path / "text.pem").write_text("text")
-    files = gateway.folder / "devices" / "pump2"
-    async with Device(
-        f"pump2@{DOMAIN}/fw",
-        certificate=tmp_path / name,
-        key=files / "key.pem",
-        outbox_path=tmp_path / "outbox",
-        ca_file=gateway.ca,
-        host="127.0.0.1",
-        port=process.host_port("xmpp")[1],
-    ) as device:
-        await device.changed()
-        assert name in device.last_error
+    files = {**certificate(gateway), option: tmp_path / file}
+    assert file in await failure(make("pump2", **files))
