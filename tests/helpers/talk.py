@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import xml.etree.ElementTree as ET
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from tests.helpers.scripted_peer import Certificate, ScriptedPeer
 JID: Final = "valve1@gw.example/fw"
 SENDER: Final = "pump1@gw.example/fw"
 QOS: Final = "urn:xmpp:qos"
+NAMESPACES: Final = (QOS, "urn:nf:iot:qos:1.0", "urn:ieee:iot:qos:1.0")
 MESSAGE: Final = (
     "<message xmlns='jabber:client' id='m1' from='evil@x' to='y'><body>go</body></message>"
 )
@@ -98,6 +99,10 @@ class Talk:
     def did(self) -> list[tuple[int, str]]:
         rows = self.device.inbox.database.execute("SELECT number, id FROM did").fetchall()
         return [(int(number), str(id_)) for number, id_ in rows]
+
+
+Talking = Callable[..., AbstractAsyncContextManager[Talk]]
+"""Starts a server and a device, with `options` of `talking`."""
 
 
 @asynccontextmanager

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from tests.helpers.lossy_network import Uploading, running_uploader
 from tests.helpers.pki import LoopbackPki, make_pki
 from tests.helpers.processes import Process
 from tests.helpers.scripted_peer import Certificate
-from tests.helpers.talk import talking
+from tests.helpers.talk import Talk, Talking, talking
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +70,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 
 @pytest.fixture
-def talk(certificate: Certificate, tmp_path: Path) -> Callable[..., Any]:
+def talk(certificate: Certificate, tmp_path: Path) -> Talking:
     """Return `talking` with a certificate and a folder; slixmpp logs critical errors only."""
     logging.getLogger("slixmpp").setLevel(logging.CRITICAL)
     return partial(talking, certificate, tmp_path)
+
+
+@pytest.fixture
+async def it(talk: Talking) -> AsyncIterator[Talk]:
+    """Start a device that receives, with default options, and its server."""
+    async with talk() as started:
+        yield started

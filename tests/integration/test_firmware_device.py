@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 
 from firmware_sim.device.connection import Connection, Endpoint
-from firmware_sim.device.device import Device
+from firmware_sim.device.device import BACKLOG, Device
 from firmware_sim.device.limits import OutboxLimits, ReconnectPolicy, SendPolicy
+from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
 from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import State
 from firmware_sim.errors import DeviceStopped, MessageRefused, OutboxError, OutboxFull
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza, accept
+from tests.helpers.talk import MESSAGE, QOS, error_of
 
-JID = "pump1@gw.example/fw"
+JID, OTHER = "pump1@gw.example/fw", "valve1@gw.example/fw"
 POLICY = SendPolicy(retry_base=0.2, retry_cap=1.0, jitter=0, max_attempts=3)
 RECONNECT = ReconnectPolicy(base=0.02, cap=0.1, timeout=5.0)
 Make = Callable[..., Device]
@@ -336,6 +338,55 @@ async def test_stopped_device_raises(make: Make) -> None:
         await device.flush()
     with pytest.raises(MessageRefused):
         await device.send("<presence/>")
+
+
+async def test_sending_device_sends_no_presence(peer: ScriptedPeer, device: Device) -> None:
+    await device.send("<message/>")
+    await device.flush(10)
+    assert peer.others == []
+    offer = f"<acknowledged xmlns='{QOS}'>{MESSAGE}</acknowledged>"
+    peer.say(f"<iq type='set' id='q' from='{OTHER}' to='{JID}'>{offer}</iq>")
+    await peer.until(lambda: bool(peer.replies))
+    assert error_of(peer.replies[0]) == "cancel/feature-not-implemented"
+    with pytest.raises(DeviceStopped, match="has no inbox"):
+        _ = device.inbox
+
+
+CHUNK = 32
+"""Messages of 8 KiB that a device may have read already when it stops reading."""
+
+
+async def test_unread_messages_stop_the_reading(
+    peer: ScriptedPeer, make: Make, tmp_path: Path
+) -> None:
+    """Unread messages stay with the peer and are received later in order."""
+    count, backlog = 2 * BACKLOG, 0
+    full = asyncio.Event()
+
+    def delivered(_message: ReceivedMessage) -> None:
+        nonlocal backlog
+        backlog += 1
+        if backlog == BACKLOG:
+            full.set()
+
+    receive = ReceiveOptions(tmp_path / "inbox", afterwards=delivered)
+    async with make(receive=receive) as device, asyncio.timeout(30):
+        while not device.online:
+            await device.changed()
+        text = "x" * 8192
+        for number in range(count):
+            peer.say(f"<message from='{OTHER}' id='{number}'><body>{text}</body></message>")
+        await full.wait()
+        for _ in range(count):  # enough to read all of them
+            await asyncio.sleep(0)
+        assert BACKLOG <= backlog <= BACKLOG + CHUNK
+        received = device.messages()
+        ids = []
+        for _ in range(count):
+            ids.append(int((await anext(received)).id))
+            backlog -= 1
+            assert backlog <= BACKLOG + CHUNK
+    assert ids == list(range(count))
 
 
 async def _until_error(device: Device) -> None:

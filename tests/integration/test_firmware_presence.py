@@ -1,27 +1,19 @@
-"""A device's presence, level 0, and a device that stops reading, against a scripted server."""
+"""A device's presence, level 0, and full buffers, against a scripted server."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import hashlib
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from firmware_sim.device.device import BACKLOG, Device
 from firmware_sim.device.limits import InboxLimits, OutboxLimits, SendPolicy
-from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
 from firmware_sim.errors import DeviceStopped, MessageRefused, NotSent
-from tests.helpers.scripted_peer import Certificate, ScriptedPeer
-from tests.helpers.talk import JID, MESSAGE, QOS, SENDER, error_of
-
-NAMESPACES = [QOS, "urn:nf:iot:qos:1.0", "urn:ieee:iot:qos:1.0"]
+from tests.helpers.talk import JID, MESSAGE, NAMESPACES, QOS, SENDER, Talk, Talking, error_of
 
 
-async def test_presence_announces_the_capabilities(talk: Callable[..., Any]) -> None:
+async def test_presence_announces_the_capabilities(talk: Talking) -> None:
     async with talk(priority=5) as it:
         await it.peer.until(lambda: bool(it.peer.others))
         (presence,) = it.peer.others
@@ -44,107 +36,36 @@ async def test_presence_announces_the_capabilities(talk: Callable[..., Any]) -> 
             assert base64.b64encode(digest).decode() == caps.get("ver"), kind
 
 
-async def test_sending_device_sends_no_presence(certificate: Certificate, tmp_path: Path) -> None:
-    async with (
-        ScriptedPeer(certificate).running() as peer,
-        Device(
-            JID,
-            "secret",
-            outbox_path=tmp_path / "outbox",
-            ca_file=certificate.ca_file,
-            host="127.0.0.1",
-            port=peer.port,
-        ) as device,
-    ):
-        await device.send("<message/>")
-        await device.flush(10)
-        assert peer.others == []
-        head = f"type='set' id='q' from='{SENDER}' to='{JID}'"
-        peer.say(f"<iq {head}><acknowledged xmlns='{QOS}'>{MESSAGE}</acknowledged></iq>")
-        await peer.until(lambda: bool(peer.replies))
-        assert error_of(peer.replies[0]) == "cancel/feature-not-implemented"
-        with pytest.raises(DeviceStopped, match="has no inbox"):
-            _ = device.inbox
+async def test_presence_subscription_is_left_to_the_operator(it: Talk) -> None:
+    it.peer.say(f"<presence type='subscribe' from='{SENDER}' to='{JID}'/>")
+    await it.acknowledged()
+    assert [other.get("type") for other in it.peer.others] == [None]
 
 
-async def test_presence_subscription_is_left_to_the_operator(talk: Callable[..., Any]) -> None:
-    async with talk() as it:
-        it.peer.say(f"<presence type='subscribe' from='{SENDER}' to='{JID}'/>")
-        await it.acknowledged()
-        assert [other.get("type") for other in it.peer.others] == [None]
-
-
-CHUNK = 32
-"""Messages of 8 KiB that a device may have read already when it stops reading."""
-
-
-async def test_unread_messages_stop_the_reading(certificate: Certificate, tmp_path: Path) -> None:
-    """Unread messages stay with the peer and are received later in order."""
-    count, backlog = 2 * BACKLOG, 0
-    full = asyncio.Event()
-
-    def delivered(_message: ReceivedMessage) -> None:
-        nonlocal backlog
-        backlog += 1
-        if backlog == BACKLOG:
-            full.set()
-
-    receive = ReceiveOptions(tmp_path / "inbox", afterwards=delivered)
-    async with (
-        ScriptedPeer(certificate).running() as peer,
-        Device(
-            JID,
-            "secret",
-            outbox_path=tmp_path / "outbox",
-            ca_file=certificate.ca_file,
-            host="127.0.0.1",
-            port=peer.port,
-            receive=receive,
-        ) as device,
-        asyncio.timeout(30),
-    ):
-        while not device.online:
-            await device.changed()
-        text = "x" * 8192
-        for number in range(count):
-            peer.say(f"<message from='{SENDER}' id='{number}'><body>{text}</body></message>")
-        await full.wait()
-        for _ in range(count):  # enough to read all of them
-            await asyncio.sleep(0)
-        assert BACKLOG <= backlog <= BACKLOG + CHUNK
-        received = device.messages()
-        ids = []
-        for _ in range(count):
-            ids.append(int((await anext(received)).id))
-            backlog -= 1
-            assert backlog <= BACKLOG + CHUNK
-    assert ids == list(range(count))
-
-
-async def test_device_pauses_and_resumes_reading(talk: Callable[..., Any]) -> None:
-    async with talk() as it:
-        await it.acknowledged()
-        it.device.pause_reading()
-        asking = asyncio.create_task(it.acknowledged())
-        sent = asyncio.create_task(it.device.send("<message/>", qos=0))
-        await sent  # it still speaks
-        await it.peer.until(lambda: len(it.peer.others) == 2)
-        await asyncio.wait({asking}, timeout=0.2)
-        assert len(it.application.got) == 1
-        it.device.cut()  # a new session reads no more than the old one did
-        asking.cancel()
-        await it.peer.until(lambda: it.peer.sessions == 2 and len(it.peer.others) == 3)
-        asking = asyncio.create_task(it.acknowledged())
-        await asyncio.wait({asking}, timeout=0.2)
-        assert len(it.application.got) == 1
-        it.device.resume_reading()
-        assert error_of(await asking) == "result"
-        assert len(it.application.got) == 2
-    it.device.pause_reading()  # and without a session nothing happens
+async def test_device_pauses_and_resumes_reading(it: Talk) -> None:
+    await it.acknowledged()
+    it.device.pause_reading()
+    asking = asyncio.create_task(it.acknowledged())
+    sent = asyncio.create_task(it.device.send("<message/>", qos=0))
+    await sent  # it still speaks
+    await it.peer.until(lambda: len(it.peer.others) == 2)
+    await asyncio.wait({asking}, timeout=0.2)
+    assert len(it.application.got) == 1
+    it.device.cut()  # a new session reads no more than the old one did
+    asking.cancel()
+    await it.peer.until(lambda: it.peer.sessions == 2 and len(it.peer.others) == 3)
+    asking = asyncio.create_task(it.acknowledged())
+    await asyncio.wait({asking}, timeout=0.2)
+    assert len(it.application.got) == 1
+    it.device.resume_reading()
+    assert error_of(await asking) == "result"
+    assert len(it.application.got) == 2
+    await it.device.close()
+    it.device.pause_reading()  # without a session nothing happens
     it.device.resume_reading()
 
 
-async def test_answers_are_dropped_while_the_write_buffer_is_full(talk: Callable[..., Any]) -> None:
+async def test_answers_are_dropped_while_the_write_buffer_is_full(talk: Talking) -> None:
     async with talk(limits=InboxLimits(unsent_bytes=-1)) as it:
         head = f"type='set' id='q' from='{SENDER}' to='{JID}'"
         it.peer.say(f"<iq {head}><acknowledged xmlns='{QOS}'>{MESSAGE}</acknowledged></iq>")
@@ -154,7 +75,7 @@ async def test_answers_are_dropped_while_the_write_buffer_is_full(talk: Callable
         assert it.did() == [(1, "m1")]
 
 
-async def test_plain_message_is_sent_once_or_not_at_all(talk: Callable[..., Any]) -> None:
+async def test_plain_message_is_sent_once_or_not_at_all(talk: Talking) -> None:
     async with talk(outbox_limits=OutboxLimits(message_bytes=300)) as it:
         assert await it.device.send("<message id='a'><body>&lt;</body></message>", qos=0) == 0
         assert await it.device.send_log("E", "", qos=0, to="x@gw.example/'\"&") == 0
@@ -177,9 +98,7 @@ async def test_plain_message_is_sent_once_or_not_at_all(talk: Callable[..., Any]
         await it.device.send("<message/>", qos=0)
 
 
-async def test_plain_message_is_refused_while_the_write_buffer_is_full(
-    talk: Callable[..., Any],
-) -> None:
+async def test_plain_message_is_refused_while_the_write_buffer_is_full(talk: Talking) -> None:
     async with talk(policy=SendPolicy(unsent_bytes=100_000)) as it:
         for writer in it.peer._writers:
             writer.transport.pause_reading()
