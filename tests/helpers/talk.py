@@ -62,9 +62,7 @@ class Talk:
     async def start(self) -> None:
         before = self.peer.sessions
         await self.device.start()
-        async with asyncio.timeout(10):
-            while not self.device.online:
-                await self.device.changed()
+        await online(self.device)
         await self.peer.until(lambda: self.peer.sessions > before)
 
     async def restart(self) -> None:
@@ -149,6 +147,14 @@ async def talking(certificate: Certificate, folder: Path, **options: Any) -> Asy
             yield found
         finally:
             await found.device.close()
+
+
+async def online(*devices: Device) -> None:
+    """Wait until devices have sessions."""
+    async with asyncio.timeout(30):
+        for device in devices:
+            while not device.online:
+                await device.changed()
 
 
 def error_of(answer: ET.Element) -> str:

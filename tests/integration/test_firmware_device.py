@@ -18,7 +18,7 @@ from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import State
 from firmware_sim.errors import DeviceStopped, MessageRefused, OutboxError, OutboxFull
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza, accept
-from tests.helpers.talk import MESSAGE, QOS, error_of
+from tests.helpers.talk import MESSAGE, QOS, error_of, online
 
 JID, OTHER = "pump1@gw.example/fw", "valve1@gw.example/fw"
 POLICY = SendPolicy(retry_base=0.2, retry_cap=1.0, jitter=0, max_attempts=3)
@@ -371,8 +371,7 @@ async def test_unread_messages_stop_the_reading(
 
     receive = ReceiveOptions(tmp_path / "inbox", afterwards=delivered)
     async with make(receive=receive) as device, asyncio.timeout(30):
-        while not device.online:
-            await device.changed()
+        await online(device)
         text = "x" * 8192
         for number in range(count):
             peer.say(f"<message from='{OTHER}' id='{number}'><body>{text}</body></message>")
