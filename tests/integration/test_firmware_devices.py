@@ -21,6 +21,7 @@ from firmware_sim.scenarios.link import FaultyLink
 from tests.helpers.gateway import DOMAIN, PASSWORD, UNPACED, Gateway, port_of
 from tests.helpers.guide_examples import run_example
 from tests.helpers.processes import Process
+from tests.helpers.talk import online
 
 POLICY = SendPolicy(retry_base=0.3, retry_cap=1.0)
 RECONNECT = ReconnectPolicy(base=0.05, cap=0.2, stable=0.1)
@@ -43,10 +44,9 @@ class Site:
 
     def __init__(self, port: int, ca_file: Path, place: Path) -> None:
         self.port = port
-        self._ca_file = ca_file
+        self.ca_file = ca_file
         self._place = place
         self.shown: list[ReceivedMessage] = []
-        self.returned: list[ReceivedMessage] = []
         self._came = asyncio.Event()
         self.steps = 0
         self.at_step: Callable[[int], None] = lambda _step: None
@@ -68,40 +68,30 @@ class Site:
                 self._came.clear()
                 await self._came.wait()
 
-    def pump(
-        self, port: int = 0, observe: Callable[[DeliveryStep, int], None] | None = None
-    ) -> Device:
-        return self._device(PUMP, port, None, observe)
+    def pump(self, observe: Callable[[DeliveryStep, int], None] | None = None) -> Device:
+        return self._device(PUMP, self.port, observe=observe)
 
     def valve(self, port: int = 0) -> Device:
         receive = ReceiveOptions(
             self._place / "inbox",
             Actuator().run,
             afterwards=self.show,
-            on_returned=self.returned.append,
             trusts=self.trusts,
             schema=Actuator.SCHEMA,
         )
-        return self._device(VALVE, port, receive, None)
+        return self._device(VALVE, port or self.port, receive=receive)
 
-    def _device(
-        self,
-        jid: str,
-        port: int,
-        receive: ReceiveOptions | None,
-        observe: Callable[[DeliveryStep, int], None] | None,
-    ) -> Device:
+    def _device(self, jid: str, port: int, **options: Any) -> Device:
         return Device(
             jid,
             PASSWORD,
             outbox_path=self._place / jid.partition("@")[0],
-            ca_file=self._ca_file,
+            ca_file=self.ca_file,
             host="127.0.0.1",
-            port=port or self.port,
+            port=port,
             policy=POLICY,
             reconnect=RECONNECT,
-            receive=receive,
-            observe=observe,
+            **options,
         )
 
 
@@ -118,28 +108,45 @@ def some(cases: Iterable[tuple[object, ...]], every: int) -> list[Any]:
     ]
 
 
-async def there(*devices: Device) -> None:
-    async with asyncio.timeout(20):
-        for device in devices:
-            while not device.online:
-                await device.changed()
-
-
 def ran(device: Device) -> list[CommandRuns]:
     return Actuator.ran(device.inbox.database)
 
 
-def test_documented_receiver_runs(folder: Gateway, running: Process, tmp_path: Path) -> None:
-    words = [VALVE, "127.0.0.1", port_of(running), folder.ca, tmp_path]
-    shown = run_example("ReceiveOptions(", tmp_path, *words)
+def documented(part: str, jid: str, site: Site, place: Path, *words: object) -> list[str]:
+    """Run a program of the guide."""
+    return run_example(part, place, jid, "127.0.0.1", site.port, site.ca_file, *words)
+
+
+def test_documented_sender_runs(site: Site, folder: Gateway, tmp_path: Path) -> None:
+    shown = documented("send_log", PUMP, site, tmp_path, tmp_path / "outbox")
+    assert shown == ["1 done ", "2 done ", "3 done note-7"]
+    mine = [e for e in folder.events() if e["source"] == PUMP]
+    logged, note = (e for e in mine if e["kind"] == "log")
+    assert (note["name"], note["text"], note["qos"]) == ("Note", "By hand.", 1)
+    assert (logged["name"], logged["level"], logged["qos"]) == ("Started", "Notice", 2)
+    assert (logged["text"], logged["tags"]["rpm"]) == ("The pump runs.", "1450")
+    read = next(e for e in mine if e["kind"] == "reading")
+    assert (read["name"], read["value"], read["unit"]) == ("temperature", 21.5, "°C")
+    assert read["tags"]["node"] == "boiler1"
+    system = list(folder.events("system"))
+    assert system, "the start of the gateway at least"
+    assert not [e for e in system if e["kind"] == "limit" or e["name"] == "dead"]
+
+
+def test_documented_receiver_runs(site: Site, tmp_path: Path) -> None:
+    shown = documented("ReceiveOptions(", VALVE, site, tmp_path, tmp_path)
     assert sorted(shown[:3]) == [f"{qos} {VALVE}" for qos in (0, 1, 2)]
     assert shown[3:] == ["3 pulses"]
+
+
+def test_documented_worker_runs(site: Site, tmp_path: Path) -> None:
+    assert documented("Worker(", PUMP, site, tmp_path, tmp_path) == ["j1 is done"]
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
 async def test_commands_run_once_in_order_at_each_level(site: Site, level: int) -> None:
     async with site.pump() as pump, site.valve() as valve:
-        await there(pump, valve)
+        await online(pump, valve)
         for number in range(30):
             await pump.send(command(f"c{number}", "open"), to=VALVE, qos=level)
         await pump.flush(30)
@@ -151,10 +158,10 @@ async def test_commands_run_once_in_order_at_each_level(site: Site, level: int) 
     assert [message.number for message in site.shown] == [row.first for row in rows]
 
 
-async def test_receiving_device_answers_service_discovery(site: Site, folder: Gateway) -> None:
+async def test_receiving_device_answers_service_discovery(site: Site) -> None:
     async with site.valve() as valve:
-        await there(valve)
-        connection = Connection(Endpoint(PUMP, PASSWORD, "127.0.0.1", site.port, folder.ca))
+        await online(valve)
+        connection = Connection(Endpoint(PUMP, PASSWORD, "127.0.0.1", site.port, site.ca_file))
         await connection.open(30)
         assert await connection.qos.supported(VALVE, timeout=30)
         await connection.close()
@@ -185,17 +192,18 @@ async def test_receiver_with_faults_runs_each_command_once(
         if at is moment and number == 3:
             hit.set()
 
-    async with FaultyLink("127.0.0.1", site.port) as link, site.pump(observe=observe) as pump:
-        valve = site.valve(link.port)
-        await valve.start()
-        await there(pump, valve)
+    async with (
+        FaultyLink("127.0.0.1", site.port) as link,
+        site.pump(observe) as pump,
+        site.valve(link.port) as valve,
+    ):
+        await online(pump, valve)
         for number in range(5):
             await pump.send(command(f"c{number}", "open"), to=VALVE)
         async with asyncio.timeout(30):
             await hit.wait()
         if how == "killed":
             await valve.kill()
-            valve = site.valve(link.port)
             await valve.start()
         elif how == "half-closed":
             link.half_close(answers=True)
@@ -205,11 +213,10 @@ async def test_receiver_with_faults_runs_each_command_once(
             link.cut()
         else:
             link.cut(reset=how == "reset")
-        await there(valve)
+        await online(valve)
         await pump.flush(60)
         rows = {row.command: row.times for row in ran(valve)}
         states = {f"c{each.number - 1}": each.state for each in pump.records()}
-        await valve.close()
     assert set(rows.values()) <= {1}
     for name, state in states.items():
         assert state is not State.DONE or name in rows
@@ -222,7 +229,7 @@ BARE = f"valve@{DOMAIN}"
 @pytest.mark.parametrize("level", [0, 1, 2])
 async def test_message_to_an_account_is_stored_for_its_device(site: Site, level: int) -> None:
     async with site.pump() as pump:
-        await there(pump)
+        await online(pump)
         for number in range(12):
             await pump.send(command(f"c{number}", "open"), to=BARE, qos=level)
         await pump.flush(30)  # the gateway answers for it
@@ -256,28 +263,23 @@ async def test_custody_and_faults_run_each_command_once_in_order(
         elif how == "cut":
             link.cut()
 
-    async with FaultyLink("127.0.0.1", site.port) as link, site.pump() as pump:
-        site.at_step = at_step
-        valve = site.valve(link.port)
-        await valve.start()
-        await there(pump, valve)
+    site.at_step = at_step
+    async with (
+        FaultyLink("127.0.0.1", site.port) as link,
+        site.pump() as pump,
+        site.valve(link.port) as valve,
+    ):
+        await online(pump, valve)
         for number in range(4):
             await pump.send(command(f"c{number}", "open"), to=BARE)
         async with asyncio.timeout(30):
             await hit.wait()
         if how == "killed":
             await valve.kill()
-            valve = site.valve(link.port)
             await valve.start()
         await pump.flush(30)
-        await until_ran(site, valve, 4)
+        while len(ran(valve)) < 4:  # what `afterwards` tells may be lost with a device
+            await site.until_shown(len(site.shown) + 1)
         rows = ran(valve)
         assert pump.counts()[State.DONE] == 4
-        await valve.close()
     assert [(row.command, row.times) for row in rows] == [(f"c{n}", 1) for n in range(4)]
-
-
-async def until_ran(site: Site, valve: Device, count: int) -> None:
-    """Wait until so many commands ran; what `afterwards` tells may be lost with a device."""
-    while len(ran(valve)) < count:
-        await site.until_shown(len(site.shown) + 1)

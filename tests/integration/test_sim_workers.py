@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.gateway import DOMAIN, Gateway, port_of
-from tests.helpers.guide_examples import run_example
 from tests.helpers.simulator import simulate
 
 
@@ -41,10 +39,3 @@ def test_unfinished_items_are_reported(tmp_path: Path) -> None:
     assert status == 1
     assert found["exact"] is False
     assert found["faults"]
-
-
-def test_documented_example_runs(tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path / "gateway", "worker1")
-    with gateway.run() as process:
-        words = [f"worker1@{DOMAIN}/w", "127.0.0.1", port_of(process), gateway.ca, tmp_path]
-        assert run_example("Worker(", tmp_path, *words) == ["j1 is done"]
