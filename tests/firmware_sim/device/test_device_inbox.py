@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -170,34 +169,6 @@ def test_disk_failure_raises_inbox_error(inbox: Inbox) -> None:
     with pytest.raises(InboxError, match="full"), inbox.transaction():
         inbox.hold(A, "x" * 100_000)
     assert inbox.held() == (0, 0)
-
-
-def test_inbox_belongs_to_one_jid_and_one_process(tmp_path: Path) -> None:
-    with Inbox.open(tmp_path / "in", JID), pytest.raises(InboxError, match="locked"):
-        Inbox.open(tmp_path / "in", JID)
-    with pytest.raises(InboxError, match=r"belongs to valve1@gw\.example/fw, not to other@"):
-        Inbox.open(tmp_path / "in", "other@gw.example/fw")
-
-
-def test_newer_or_damaged_inbox_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "in"
-    Inbox.open(path, JID).close()
-    with sqlite3.connect(path) as db:
-        db.execute("PRAGMA user_version=99")
-    db.close()
-    with pytest.raises(InboxError, match="version 99"):
-        Inbox.open(path, JID)
-    path.write_bytes(b"not a database" * 100)
-    with pytest.raises(InboxError, match="not a database"):
-        Inbox.open(path, JID)
-    with pytest.raises(InboxError, match="unable to open"):
-        Inbox.open(tmp_path, JID)
-
-
-def test_invalid_application_schema_leaves_an_empty_file(tmp_path: Path) -> None:
-    with pytest.raises(InboxError, match="syntax error"):
-        Inbox.open(tmp_path / "in", JID, schema="CREATE NONSENSE")
-    Inbox.open(tmp_path / "in", JID).close()
 
 
 def test_closed_inbox_raises(tmp_path: Path) -> None:

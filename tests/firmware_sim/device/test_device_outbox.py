@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -47,31 +46,6 @@ def test_stored_messages_survive_a_restart(tmp_path: Path) -> None:
 def test_outboxes_have_distinct_message_ids(tmp_path: Path) -> None:
     with Outbox.open(tmp_path / "a", JID) as one, Outbox.open(tmp_path / "b", JID) as other:
         assert one.id != other.id
-
-
-def test_outbox_belongs_to_one_jid(tmp_path: Path) -> None:
-    Outbox.open(tmp_path / "box", JID).close()
-    with pytest.raises(OutboxError, match=r"belongs to pump1@gw\.example/fw, not to pump2@"):
-        Outbox.open(tmp_path / "box", "pump2@gw.example/fw")
-
-
-def test_outbox_is_locked_by_one_process(tmp_path: Path) -> None:
-    with Outbox.open(tmp_path / "box", JID), pytest.raises(OutboxError, match="locked"):
-        Outbox.open(tmp_path / "box", JID)
-
-
-def test_newer_or_damaged_outbox_is_refused(tmp_path: Path) -> None:
-    Outbox.open(tmp_path / "box", JID).close()
-    db = sqlite3.connect(tmp_path / "box")
-    db.execute("PRAGMA user_version=99")
-    db.close()
-    with pytest.raises(OutboxError, match="version 99"):
-        Outbox.open(tmp_path / "box", JID)
-    (tmp_path / "text").write_text("not a database, but long enough to be taken for one" * 30)
-    with pytest.raises(OutboxError, match="not a database"):
-        Outbox.open(tmp_path / "text", JID)
-    with pytest.raises(OutboxError, match="unable to open"):
-        Outbox.open(tmp_path / "missing" / "box", JID)
 
 
 def test_outbox_limits_messages_and_bytes(tmp_path: Path) -> None:
