@@ -81,3 +81,17 @@ def test_wrong_usage(finished: Path, accounts: str, words: list[object], told: s
     done = run("run", "count", *files, *where, *words)
     assert done.exit_code == 2
     assert told in done.output
+
+
+def test_unknown_attack_is_wrong_usage() -> None:
+    done = run("run", "attack", "--attack", "dancing")
+    assert done.exit_code == 2
+    assert "no such attacks: dancing" in done.output
+
+
+@pytest.mark.parametrize("scenario", ["custody", "attack", "workers"])
+def test_folder_that_is_not_empty_is_refused(tmp_path: Path, scenario: str) -> None:
+    (tmp_path / "something").write_text("")
+    done = run("run", scenario, "--state", tmp_path)
+    assert done.exit_code == 2
+    assert "is not empty" in done.output

@@ -8,6 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firmware_sim.device import capabilities
 from firmware_sim.device.connection import Connection, Endpoint
 from firmware_sim.device.qos_receiver_plugin import (
     RECEIVER,
@@ -98,3 +99,15 @@ async def test_plugin_can_be_unregistered(tmp_path: Path) -> None:
     connection.announce(0)
     connection.read(go_on=True)
     connection.abort("over")
+
+
+def test_verification_string_of_capabilities() -> None:
+    """XEP-0115, section 5.2."""
+    names = ("disco#info", "disco#items", "muc", "caps")
+    features = [f"http://jabber.org/protocol/{name}" for name in names]
+    identity = ("client", "pc", "", "Exodus 0.9.1")
+    assert capabilities.verification([identity], features) == "QgayPKawpkPSDYmwT/WM94uAlu0="
+    other = ("client", "bot", "en", "a")
+    both = capabilities.verification([identity, other], [])
+    assert both == capabilities.verification([other, identity], [])
+    assert both != capabilities.verification([identity], [])
