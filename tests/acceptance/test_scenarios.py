@@ -1,8 +1,4 @@
-"""Scenarios that run on a gateway as a server, and as a component of Prosody.
-
-A scenario that is marked `anywhere` runs both ways. The others need accounts of the gateway's own,
-which a component has not.
-"""
+"""Scenarios that run on a gateway as a server, and as a component of Prosody."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from xml.etree.ElementTree import Element
 
 import pytest
 
@@ -19,11 +14,10 @@ from tests.helpers import prosody
 from tests.helpers.gateway import DOMAIN, PASSWORD
 from tests.helpers.prosody import Prosody
 from tests.helpers.sites import TRUSTED, UNTRUSTED, Behind, Embedded, Site
-from tests.helpers.xmpp import CLIENT, SM, Client, authenticated, condition, log_message
+from tests.helpers.xmpp import Client, condition, log_message
 
 INFO = "<query xmlns='http://jabber.org/protocol/disco#info'/>"
 PING = "<ping xmlns='urn:xmpp:ping'/>"
-ROSTER = "jabber:iq:roster"
 LOG = "<log xmlns='urn:xmpp:eventlog'><message>plain</message></log>"
 READINGS = (
     "<message xmlns='jabber:client'><fields xmlns='urn:xmpp:iot:sensordata' seqnr='1' done='true'>"
@@ -40,9 +34,6 @@ MALFORMED = (
 """One for each trusted device, so that each has an event of its own."""
 SIMULATED_S = 240
 
-anywhere = pytest.mark.parametrize("running", ["embedded", "behind a server"], indirect=True)
-accounts = pytest.mark.parametrize("running", ["embedded"], indirect=True)
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prosody]:
@@ -52,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prosody]:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["embedded", "behind a server"])
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
@@ -80,7 +71,6 @@ def logged(site: Site, user: str) -> list[tuple[str, int]]:
     return [(event["text"], event["qos"]) for event in site.events("logs", user)]
 
 
-@anywhere
 async def test_a_device_finds_out_what_the_gateway_does(site: Site) -> None:
     async with await site.log_in("pump1") as client:
         info = await client.iq("get", INFO)
@@ -89,7 +79,6 @@ async def test_a_device_finds_out_what_the_gateway_does(site: Site) -> None:
         assert (await client.iq("get", PING)).get("type") == "result"
 
 
-@anywhere
 async def test_a_log_of_each_level_is_one_event(site: Site) -> None:
     async with await site.log_in("pump1") as client:
         client.send(f"<message to='{DOMAIN}'>{LOG}</message>")
@@ -102,7 +91,6 @@ async def test_a_log_of_each_level_is_one_event(site: Site) -> None:
     assert logged(site, "pump1") == [("plain", 0), ("told.", 1), ("sure.", 2)]
 
 
-@anywhere
 async def test_readings_become_events(site: Site) -> None:
     async with await site.log_in("pump1") as client:
         assert await client.assured("r", READINGS) == "received"
@@ -111,7 +99,6 @@ async def test_readings_become_events(site: Site) -> None:
     assert found == [("temperature", 61.5, "C"), ("burning", 1.0, None)]
 
 
-@anywhere
 async def test_an_exchange_goes_on_after_the_devices_line_was_cut(site: Site) -> None:
     for number in range(3):
         async with await site.log_in("pump1") as client:
@@ -126,7 +113,6 @@ async def test_an_exchange_goes_on_after_the_devices_line_was_cut(site: Site) ->
     assert [event["tags"]["n"] for event in site.events("logs", "pump1")] == ["0", "1", "2"]
 
 
-@anywhere
 async def test_an_exchange_goes_on_after_the_gateway_was_killed(site: Site) -> None:
     async def once(step: Callable[[Client], Any]) -> None:
         async with await site.log_in("pump1") as client:
@@ -145,7 +131,6 @@ async def test_an_exchange_goes_on_after_the_gateway_was_killed(site: Site) -> N
     assert [event["tags"]["n"] for event in site.events("logs", "pump1")] == ["7"]
 
 
-@anywhere
 async def test_who_is_not_trusted_is_refused_and_the_log_says_so(site: Site) -> None:
     async with await site.log_in(UNTRUSTED) as client:
         assert await client.assured("m", log_message(1)) == "not-allowed"
@@ -157,7 +142,6 @@ async def test_who_is_not_trusted_is_refused_and_the_log_says_so(site: Site) -> 
     assert logged(site, UNTRUSTED) == []
 
 
-@anywhere
 async def test_malformed_requests_are_refused_and_logged(site: Site) -> None:
     for user, payload in zip(TRUSTED, MALFORMED, strict=True):
         async with await site.log_in(user) as client:
@@ -166,7 +150,6 @@ async def test_malformed_requests_are_refused_and_logged(site: Site) -> None:
         assert "malformed" in {event["name"] for event in site.events("system", user)}
 
 
-@anywhere
 async def test_what_is_over_a_limit_waits_for_room(site: Site) -> None:
     async with await site.log_in("pump3") as client, await site.log_in("pump4") as other:
         for number in range(4):
@@ -182,7 +165,6 @@ async def test_what_is_over_a_limit_waits_for_room(site: Site) -> None:
     assert "held_messages_per_source" in rules
 
 
-@anywhere
 def test_devices_that_fail_all_the_time_lose_nothing(site: Site, tmp_path: Path) -> None:
     names = tmp_path / "accounts.json"
     names.write_text(json.dumps(dict.fromkeys(TRUSTED, PASSWORD)))
@@ -199,77 +181,3 @@ def test_devices_that_fail_all_the_time_lose_nothing(site: Site, tmp_path: Path)
     verdict = json.loads(done.stdout)
     assert verdict["exact"] is True
     assert verdict["logged"] == verdict["delivered"] == 15 * len(TRUSTED)
-
-
-# With accounts of the gateway's own.
-
-
-def body(stanza: Element) -> str | None:
-    return stanza.findtext(f"{CLIENT}body")
-
-
-@accounts
-async def test_devices_talk_to_each_other(site: Site) -> None:
-    async with await site.log_in("pump1") as one, await site.log_in("pump2") as two:
-        one.send(f"<message to='{two.full}' from='{one.full}'><body>open</body></message>")
-        heard = await two.element()
-        assert (heard.get("from"), body(heard)) == (one.full, "open")
-        two.send(f"<iq type='get' id='v' to='{one.full}'><query xmlns='urn:x:valve'/></iq>")
-        asked = await one.element()
-        assert asked.get("from") == two.full
-        one.send(f"<iq type='result' id='{asked.get('id')}' to='{asked.get('from')}'/>")
-        answer = await two.element()
-        assert (answer.get("id"), answer.get("from")) == ("v", one.full)
-
-
-@accounts
-async def test_a_message_waits_for_a_device_that_is_away_and_outlives_a_kill(site: Site) -> None:
-    async with await site.log_in("pump1") as one:
-        one.send(f"<message to='pump2@{DOMAIN}' type='chat'><body>later</body></message>")
-        assert (await one.iq("get", PING)).get("type") == "result"
-    site.kill()
-    site.start()
-    async with await site.log_in("pump2") as two:
-        two.send("<presence/>")
-        while body(heard := await two.element()) is None:
-            assert heard.tag == f"{CLIENT}presence"
-        assert body(heard) == "later"
-        delay = heard.find("{urn:xmpp:delay}delay")
-        assert delay is not None
-        assert delay.get("from") == DOMAIN
-
-
-@accounts
-async def test_a_device_sees_the_presence_of_one_that_lets_it(site: Site) -> None:
-    async with await site.log_in("pump1") as one, await site.log_in("pump2") as two:
-        for client in (one, two):
-            await client.iq("get", f"<query xmlns='{ROSTER}'/>", to=None)
-            client.send("<presence/>")
-        one.send(f"<presence type='subscribe' to='pump2@{DOMAIN}'/>")
-        await until(two, "presence", "subscribe", f"pump1@{DOMAIN}")
-        two.send(f"<presence type='subscribed' to='pump1@{DOMAIN}'/>")
-        await until(one, "presence", "subscribed", f"pump2@{DOMAIN}")
-        await until(one, "presence", None, two.full)
-        two.cut()
-        await until(one, "presence", "unavailable", two.full)
-
-
-async def until(client: Client, name: str, type_: str | None, from_: str) -> None:
-    """Read on until a stanza comes; each wait has its bound."""
-    while True:
-        found = await client.element()
-        if (found.tag, found.get("type"), found.get("from")) == (CLIENT + name, type_, from_):
-            return
-
-
-@accounts
-async def test_a_session_is_resumed_after_a_cut_and_misses_nothing(site: Site) -> None:
-    async with await site.log_in("pump1") as one:
-        two = await site.log_in("pump2")
-        previd = await two.enable()
-        two.cut()
-        one.send(f"<message to='{two.full}'><body>meanwhile</body></message>")
-        assert (await one.iq("get", PING)).get("type") == "result"
-        async with await authenticated(site.port, site.ca, "pump2", PASSWORD) as again:
-            assert (await again.resume(previd, 0)).tag == f"{SM}resumed"
-            assert body(await again.stanza()) == "meanwhile"
