@@ -5,34 +5,34 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from sync.common.enrolment import read_enrolment
 from tests.helpers.fleet import GATEWAY, HOST, OTHER, client, identity, make_fleet, segment
-from tests.helpers.fleet_command import fleet_command
-from tests.helpers.processes import start
+from tests.helpers.fleet_command import Command, fleet_command
+from tests.helpers.processes import Process, start
 
 URL = f"https://{HOST}:8443"
+ADD = ("gateway", "add", GATEWAY, "--url", URL)
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def fleet(tmp_path: Path) -> Command:
     """Run a command on the folder `fleet`, set by the environment."""
 
-    def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    def run(*words: str | Path) -> CompletedProcess[str]:
         return fleet_command(*words, environ={"FIELDPOST_FLEET_DIR": str(tmp_path / "fleet")})
 
     return run
 
 
 def test_enrolling_creates_the_folder_and_prints_the_enrolment(
-    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+    fleet: Command, tmp_path: Path
 ) -> None:
-    done = fleet("gateway", "add", GATEWAY, "--url", URL)
+    done = fleet(*ADD)
     assert (done.returncode, done.stderr) == (0, "")
     made = json.loads(done.stdout)
     assert (made["version"], made["gateway"], made["url"]) == (1, GATEWAY, URL)
@@ -40,63 +40,51 @@ def test_enrolling_creates_the_folder_and_prints_the_enrolment(
     assert len(made["token"]) == 43
 
 
-def test_enrolling_into_a_file_does_not_print_the_token(
-    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_enrolling_into_a_file_does_not_print_the_token(fleet: Command, tmp_path: Path) -> None:
     out = tmp_path / "gw.json"
-    done = fleet("gateway", "add", GATEWAY, "--url", URL, "--out", out)
+    done = fleet(*ADD, "--out", out)
     assert done.returncode == 0
     assert done.stdout.count("\n") == 1
     assert out.stat().st_mode & 0o777 == 0o600
     assert read_enrolment(out).token not in done.stdout
 
 
-def test_second_enrolment_is_refused_without_renew(
-    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_second_enrolment_is_refused_without_renew(fleet: Command, tmp_path: Path) -> None:
     out = tmp_path / "gw.json"
-    fleet("gateway", "add", GATEWAY, "--url", URL, "--out", out)
+    fleet(*ADD, "--out", out)
     before = out.read_bytes()
-    again = fleet("gateway", "add", GATEWAY, "--url", URL, "--out", tmp_path / "new.json")
-    assert again.returncode == 1
-    assert (
-        again.stderr == f"Error: {GATEWAY} is already enrolled; --renew gives it new credentials\n"
-    )
+    again = fleet(*ADD, "--out", tmp_path / "new.json")
+    told = f"Error: {GATEWAY} is already enrolled; --renew gives it new credentials\n"
+    assert (again.returncode, again.stderr) == (1, told)
     assert not (tmp_path / "new.json").exists()
     occupied = fleet("gateway", "add", OTHER, "--url", URL, "--out", out)
     assert (occupied.returncode, out.read_bytes()) == (1, before)
     assert OTHER not in fleet("gateway", "list").stdout
-    assert fleet("gateway", "add", GATEWAY, "--url", URL, "--out", out, "--renew").returncode == 0
+    assert fleet(*ADD, "--out", out, "--renew").returncode == 0
     assert out.read_bytes() != before
 
 
-def test_unwritable_enrolment_file_enrols_nobody(
-    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_unwritable_enrolment_file_enrols_nobody(fleet: Command, tmp_path: Path) -> None:
     out = tmp_path / "missing" / "gw.json"
-    done = fleet("gateway", "add", GATEWAY, "--url", URL, "--out", out)
+    done = fleet(*ADD, "--out", out)
     assert done.returncode == 1
     assert done.stderr.startswith("Error: ")
     assert done.stderr.count("\n") == 1
     assert fleet("gateway", "list").stdout == ""
 
 
-def test_unwritable_record_leaves_no_enrolment_file(
-    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_unwritable_record_leaves_no_enrolment_file(fleet: Command, tmp_path: Path) -> None:
     out = tmp_path / "gw.json"
     fleet("gateway", "add", OTHER, "--url", URL)
     (tmp_path / "fleet" / "gateways" / f"{GATEWAY}.json").mkdir()
-    done = fleet("gateway", "add", GATEWAY, "--url", URL, "--out", out, "--renew")
+    done = fleet(*ADD, "--out", out, "--renew")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert not out.exists()
     assert not list((tmp_path / "fleet" / "gateways").glob(".*"))
 
 
-def test_gateways_are_listed_and_revoked(
-    fleet: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_gateways_are_listed_and_revoked(fleet: Command) -> None:
     for gateway in (GATEWAY, OTHER):
         fleet("gateway", "add", gateway, "--url", URL)
     assert fleet("gateway", "revoke", OTHER).stdout == f"revoked {OTHER}\n"
@@ -113,12 +101,10 @@ def test_gateways_are_listed_and_revoked(
     assert (unknown.returncode, unknown.stderr) == (1, "Error: unknown.example is not enrolled\n")
 
 
-def test_another_authority_can_be_given(
-    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_another_authority_can_be_given(fleet: Command, tmp_path: Path) -> None:
     make_fleet(tmp_path / "foreign")
     foreign = tmp_path / "foreign" / "pki" / "ca.pem"
-    done = fleet("gateway", "add", GATEWAY, "--url", URL, "--ca", foreign)
+    done = fleet(*ADD, "--ca", foreign)
     assert json.loads(done.stdout)["ca"] == foreign.read_text()
     for wrong in ("no certificate", "ä" * 10, "-" * 40_000):
         foreign.write_text(wrong)
@@ -149,22 +135,18 @@ def test_another_authority_can_be_given(
         ("nonsense",),
     ],
 )
-def test_wrong_usage_exits_with_2(
-    fleet: Callable[..., subprocess.CompletedProcess[str]], words: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_wrong_usage_exits_with_2(fleet: Command, words: tuple[str, ...], tmp_path: Path) -> None:
     assert fleet(*words).returncode == 2
     assert not (tmp_path / "fleet").exists()
 
 
-def test_serving_a_folder_that_is_not_a_fleet_folder_exits_with_1(
-    fleet: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_serving_a_folder_that_is_not_a_fleet_folder_exits_with_1(fleet: Command) -> None:
     done = fleet("serve", "--listen", f"{HOST}:0")
     assert done.returncode == 1
     assert "`fieldpost-fleet gateway add` creates one" in done.stderr
 
 
-def test_help_names_every_command(fleet: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_help_names_every_command(fleet: Command) -> None:
     done = fleet("--help")
     assert done.returncode == 0
     folder = Path(__file__).parents[2] / "sync" / "cli" / "commands"
@@ -172,12 +154,16 @@ def test_help_names_every_command(fleet: Callable[..., subprocess.CompletedProce
         assert f"\n  {name} " in done.stdout
 
 
+def serving(folder: Path, *words: str | Path) -> Process:
+    return start(
+        *("fieldpost-fleet", "serve", "--dir", folder / "fleet", "--listen", f"{HOST}:0"), *words
+    )
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_stops_the_receiver_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     make_fleet(tmp_path / "fleet")
-    with start(
-        "fieldpost-fleet", "serve", "--dir", tmp_path / "fleet", "--listen", f"{HOST}:0"
-    ) as it:
+    with serving(tmp_path) as it:
         assert it.stdout == "ready https={}:{}\n".format(*it.host_port("https"))
         os.kill(it.pid, number)
         assert it.wait() == 0
@@ -188,20 +174,10 @@ async def test_certificate_of_another_authority_is_used(tmp_path: Path) -> None:
     tokens = make_fleet(tmp_path / "fleet")
     make_fleet(tmp_path / "foreign")
     foreign = tmp_path / "foreign" / "pki"
-    with start(
-        *("fieldpost-fleet", "serve", "--dir", tmp_path / "fleet", "--listen", f"{HOST}:0"),
-        *(
-            "--metrics",
-            f"{HOST}:0",
-            "--rate",
-            "1000",
-            "--reserve",
-            "0",
-            "--landing-cap",
-            str(2 * len(segment()) - 1),
-        ),
-        *("--certificate", foreign / "server.pem", "--key", foreign / "server.key"),
-    ) as process:
+    words = ["--metrics", f"{HOST}:0", "--rate", "1000", "--reserve", "0"]
+    words += ["--landing-cap", str(2 * len(segment()) - 1)]
+    files = ("--certificate", foreign / "server.pem", "--key", foreign / "server.key")
+    with serving(tmp_path, *words, *files) as process:
         address = process.host_port("https")
         async with client(address, tokens, foreign / "ca.pem") as connected:
             assert (await connected.put(segment())).status == 201
@@ -213,9 +189,7 @@ async def test_certificate_of_another_authority_is_used(tmp_path: Path) -> None:
         assert process.terminate() == 0
 
 
-def test_key_of_another_certificate_is_reported(
-    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_key_of_another_certificate_is_reported(fleet: Command, tmp_path: Path) -> None:
     make_fleet(tmp_path / "fleet")
     pki = tmp_path / "fleet" / "pki"
     words = ("serve", "--certificate", pki / "ca.pem", "--key", pki / "server.key")
@@ -225,19 +199,14 @@ def test_key_of_another_certificate_is_reported(
     assert done.stderr.count("\n") == 1
 
 
-async def test_enrolment_and_upload_with_commands_only(
-    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+async def test_enrolment_and_upload_with_commands_only(fleet: Command, tmp_path: Path) -> None:
     """A new gateway: enrol, serve, upload, revoke. A refusal is one line of JSON."""
     out = tmp_path / "gw.json"
-    assert (
-        fleet("gateway", "add", GATEWAY, "--url", URL, "--host", HOST, "--out", out).returncode == 0
-    )
+    assert fleet(*ADD, "--host", HOST, "--out", out).returncode == 0
     enrolment = read_enrolment(out)
     ca = tmp_path / "ca.pem"
     ca.write_text(enrolment.ca)
-    root = tmp_path / "fleet"
-    with start("fieldpost-fleet", "serve", "--dir", root, "--listen", f"{HOST}:0") as process:
+    with serving(tmp_path) as process:
         tokens = {GATEWAY: enrolment.token}
         async with client(process.host_port("https"), tokens, ca) as connected:
             assert [(await connected.put(segment())).status for _ in range(2)] == [201, 200]
@@ -248,5 +217,5 @@ async def test_enrolment_and_upload_with_commands_only(
         told = [json.loads(line) for line in process.stderr.splitlines()]
     assert [line["status"] for line in told] == [409, 401]
     assert enrolment.token not in process.stderr
-    landed = [path.name for path in (root / "landing").rglob("*.seg")]
+    landed = [path.name for path in (tmp_path / "fleet" / "landing").rglob("*.seg")]
     assert landed == ["1-3.seg"]
