@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
@@ -22,11 +22,7 @@ ADD = ("gateway", "add", GATEWAY, "--url", URL)
 @pytest.fixture
 def fleet(tmp_path: Path) -> Command:
     """Run a command on the folder `fleet`, set by the environment."""
-
-    def run(*words: str | Path) -> CompletedProcess[str]:
-        return fleet_command(*words, environ={"FIELDPOST_FLEET_DIR": str(tmp_path / "fleet")})
-
-    return run
+    return partial(fleet_command, environ={"FIELDPOST_FLEET_DIR": str(tmp_path / "fleet")})
 
 
 def test_enrolling_creates_the_folder_and_prints_the_enrolment(
