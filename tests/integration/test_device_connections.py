@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,13 +13,6 @@ from tests.helpers.in_process import in_process
 from tests.helpers.xmpp import CLIENT, Client, condition
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
-
-
-@asynccontextmanager
-async def running(folder: Path, **options: object) -> AsyncIterator[int]:
-    """Run a gateway with two devices in this process; return its port."""
-    async with in_process(folder, "cam1", "cam2", **options) as gateway:
-        yield gateway.port
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +32,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
 
 async def test_unauthenticated_peers_of_one_address_do_not_block_others(tmp_path: Path) -> None:
     """The oldest connection of the largest source makes room for another address."""
-    async with running(tmp_path, unauthenticated=4, unauthenticated_per_address=4) as port:
+    limits = {"unauthenticated": 4, "unauthenticated_per_address": 4}
+    async with in_process(tmp_path, "cam1", **limits) as front:
+        port = front.port
         idle = [await Client.connect(port) for _ in range(4)]
         for client in idle:
             await client.element()
@@ -108,9 +101,9 @@ async def test_failed_logins_are_limited_for_known_and_unknown_users(
 
 
 async def test_failed_login_is_answered_after_a_doubling_delay(tmp_path: Path) -> None:
-    async with running(tmp_path, authenticate_delay=0.2) as port:
+    async with in_process(tmp_path, "cam1", authenticate_delay=0.2) as front:
         loop = asyncio.get_running_loop()
-        async with await Client.connect(port) as client:
+        async with await Client.connect(front.port) as client:
             await client.element()
             for least in (0.2, 0.4):
                 began = loop.time()
@@ -145,13 +138,6 @@ def letters(count: int, size: int, to: str) -> str:
     )
 
 
-async def show_itself(client: Client) -> None:
-    """Become available, and wait until the gateway has handled it."""
-    client.send(f"<presence/><iq type='get' id='there' to='gw.example'>{PING}</iq>")
-    while (await client.element()).get("id") != "there":
-        pass
-
-
 async def received(client: Client, count: int) -> list[str]:
     """Read so many messages; errors and what else comes are passed over."""
     found: list[str] = []
@@ -162,27 +148,30 @@ async def received(client: Client, count: int) -> list[str]:
     return found
 
 
-async def until_answered(client: Client) -> None:
-    """Ask, and read until the answer has come."""
+async def answered(client: Client) -> list[str]:
+    """Ping, and read until the answer; return the ids of the messages before it."""
     client.send(f"<iq type='get' id='asked' to='gw.example'>{PING}</iq>")
-    while (await client.element()).get("id") != "asked":
-        pass
+    found: list[str] = []
+    while (element := await client.element()).get("id") != "asked":
+        found += [element.get("id", "")] if element.tag == f"{CLIENT}message" else []
+    return found
 
 
 async def test_peer_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
     """Its other messages are returned; without stream management, sent means received."""
     options = {"stalled_time": 0.5, "send_buffer": 4096, **UNPACED}
-    async with running(tmp_path, **options) as port:
-        deaf = await bound(port, "cam1", "deaf")
+    async with in_process(tmp_path, "cam1", "cam2", **options) as front:
+        deaf = await front.bound("cam1", "deaf")
         deaf.deafen()
-        async with await bound(port, "cam2") as sender, await bound(port, "cam1", "other") as other:
-            await show_itself(other)
+        async with await front.bound("cam2") as sender, await front.bound("cam1", "other") as other:
+            other.send("<presence/>")
+            await answered(other)
             sent = 0
             reader = asyncio.create_task(received(other, 1))
             while not reader.done():
                 sender.send(letters(10, 9000, "cam1@gw.example/deaf"))
                 await sender.writer.drain()
-                await until_answered(sender)
+                await answered(sender)
                 sent += 10
                 assert sent < 20_000, "it was kept for ever"
             assert await reader
@@ -200,17 +189,7 @@ async def test_stored_message_is_deleted_after_delivery(port: int) -> None:
         assert (await first.iq("get", PING)).get("type") == "result"
     async with await bound(port, "gone", "gone") as second:
         second.send("<presence/>")
-        assert (await answered(second))[:-1] == []
-
-
-async def answered(client: Client) -> list[str]:
-    """Ping; return the ids of the messages before the answer, and of the answer."""
-    client.send(f"<iq type='get' id='there' to='gw.example'>{PING}</iq>")
-    found: list[str] = []
-    while "there" not in found:
-        element = await client.element()
-        found += [element.get("id", "")] if element.tag != f"{CLIENT}presence" else []
-    return found
+        assert await answered(second) == []
 
 
 async def test_password_change_is_in_order_with_stanzas(port: int) -> None:
