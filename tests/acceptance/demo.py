@@ -36,8 +36,6 @@ COMMAND_S = 300.0
 
 
 class Check(NamedTuple):
-    """One line of the verdict."""
-
     what: str
     expected: int
     found: int
@@ -81,7 +79,6 @@ class Road:
         return centre
 
     def configure(self, **options: str) -> None:
-        """Set options in the configuration that `init` wrote."""
         path = self.gateway / "fieldpost.toml"
         lines = path.read_text("utf-8").splitlines()
         for number, line in enumerate(lines):
@@ -96,7 +93,6 @@ class Road:
         return call("fieldpost", "device", "add", name, "--dir", self.gateway).splitlines()[1]
 
     def simulate(self, port: int) -> subprocess.Popen[str]:
-        """Start the devices."""
         command = Path(sys.executable).with_name("fieldpost-sim")
         return subprocess.Popen(
             [
@@ -114,7 +110,6 @@ class Road:
 
 
 def main() -> int:
-    """Run it and print the table; returns the exit status."""
     options = _options()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
     root = Path(tempfile.mkdtemp(prefix="fieldpost-demo-"))
@@ -154,7 +149,6 @@ def travel(road: Road) -> list[Check]:
 
 
 def run_devices(road: Road) -> dict[str, Any]:
-    """Run the gateway, kill it in the middle, and return the simulation's verdict."""
     say(f"{road.devices} devices send {road.messages} assured events each")
     gateway = start("fieldpost", "run", "--dir", road.gateway)
     try:
@@ -182,14 +176,12 @@ def run_devices(road: Road) -> dict[str, Any]:
 
 
 def stop(gateway: Process) -> None:
-    """Stop the gateway cleanly; it ships what it has."""
     say("stopping the gateway: it seals and ships what it has")
     if (status := gateway.terminate()) != 0:
         raise SystemExit(f"the gateway ended with status {status}\n{gateway.stderr}")
 
 
 def wait_half(devices: subprocess.Popen[str], seconds: float) -> None:
-    """Let the devices work for a while."""
     try:
         devices.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -238,7 +230,6 @@ def checks_of(
 
 
 def print_table(checks: list[Check]) -> None:
-    """Print the checks as a table."""
     print(f"\n{'':<40}{'expected':>10}{'found':>10}")
     for check in checks:
         mark = "" if check.passed else "   <-- differs"
@@ -260,7 +251,6 @@ def _stop(number: int, _frame: object) -> None:
 
 
 def say(text: str) -> None:
-    """Print what happens, with the seconds since the start."""
     print(f"[{time.monotonic() - _BEGAN:5.1f} s] {text}", flush=True)
 
 

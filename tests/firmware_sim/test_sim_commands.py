@@ -1,5 +1,3 @@
-"""Tests of the `fieldpost-sim` command: verdicts of finished runs, and wrong usage."""
-
 from __future__ import annotations
 
 import json

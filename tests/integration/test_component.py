@@ -69,7 +69,6 @@ class Site:
 
     @asynccontextmanager
     async def starting(self) -> AsyncIterator[asyncio.Task[list[tuple[str, load.Address]]]]:
-        """Start the component; stop it at the end."""
         task = asyncio.create_task(self.component.start())
         try:
             yield task
@@ -81,11 +80,9 @@ class Site:
             assert self.faults == []
 
     async def heard(self) -> str:
-        """Return the next warning."""
         return await asyncio.wait_for(self.warnings.get(), 15)
 
     async def sessions(self) -> int:
-        """Return the number of sessions."""
         return await self.store.run(lambda tx: int(tx.row(COUNT)[0]))
 
 

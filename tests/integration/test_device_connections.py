@@ -1,5 +1,3 @@
-"""Limits of connections: unauthenticated peers, sessions, failed logins, unread output."""
-
 from __future__ import annotations
 
 import asyncio

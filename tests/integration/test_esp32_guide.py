@@ -37,8 +37,6 @@ KIB: Final = 1024
 
 
 class Block(NamedTuple):
-    """A stanza of the guide, and who sends it."""
-
     sender: str
     text: str
 
@@ -89,7 +87,6 @@ class Device:
         self._socket.close()
 
     def send(self, text: str) -> None:
-        """Send a text as it stands."""
         self._socket.sendall(text.encode())
         self.sent += len(text.encode())
 
@@ -109,7 +106,6 @@ class Device:
         return None
 
     def expect(self, text: str) -> Element:
-        """Read an element and compare it with the guide's."""
         found = self.element()
         assert found is not None, f"the stream has ended before {text}"
         wanted = expected_xml.read(text.replace("...", expected_xml.ANY))
@@ -145,12 +141,10 @@ class Player:
 
     @property
     def device(self) -> Device:
-        """Return the open connection."""
         assert self._device is not None
         return self._device
 
     def close(self) -> None:
-        """Drop the connection, if there is one."""
         if self._device is not None:
             self._device.close()
 
@@ -164,7 +158,6 @@ class Player:
         self._device.send(HEADER + filled)
 
     def send(self, text: str) -> None:
-        """Send what the device sends."""
         self._sent = self._sent if "CLIENT_FINAL" in text else text
         if text.startswith("<authenticate"):
             return self.connect(text)

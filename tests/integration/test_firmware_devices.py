@@ -113,7 +113,6 @@ def ran(device: Device) -> list[CommandRuns]:
 
 
 def documented(part: str, jid: str, site: Site, place: Path, *words: object) -> list[str]:
-    """Run a program of the guide."""
     return run_example(part, place, jid, "127.0.0.1", site.port, site.ca_file, *words)
 
 

@@ -1,5 +1,3 @@
-"""The firmware library logs in by password and certificate, over STARTTLS and direct TLS."""
-
 from __future__ import annotations
 
 import socket

@@ -44,7 +44,6 @@ async def until_resumed(times: int, *devices: Device) -> None:
 
 
 async def bodies(one: Device, count: int) -> list[str]:
-    """Return the bodies of the next messages."""
     received = one.messages()
     async with asyncio.timeout(SOON_S):
         return [(await anext(received)).body for _ in range(count)]

@@ -1,5 +1,3 @@
-"""Output and exit status of the `fieldpost-fleet` command."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""The scenario `count` and its command."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""The faulty link on real sockets: it carries, delays, loses or ends a direction, cuts, resets."""
-
 from __future__ import annotations
 
 import asyncio

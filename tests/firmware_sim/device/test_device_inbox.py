@@ -1,5 +1,3 @@
-"""The inbox: limits, ownership, remembered keys, counters and transactions."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""The XML of logs, readings and callers' own messages."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""The outbox: limits, ownership, order, remembered messages and counters."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Parsing of requests and writing of answers, for any text."""
-
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET

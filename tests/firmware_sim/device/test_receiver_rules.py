@@ -1,5 +1,3 @@
-"""The receiver's state machine: all states and inputs, and the classification of requests."""
-
 from __future__ import annotations
 
 import itertools

@@ -1,5 +1,3 @@
-"""Messages in flight: window, delays, order of release, and due times."""
-
 from __future__ import annotations
 
 from firmware_sim.device.limits import SendPolicy

@@ -1,5 +1,3 @@
-"""The sender's state machine: all states and inputs, and the effect of the counts."""
-
 from __future__ import annotations
 
 import itertools

@@ -1,5 +1,3 @@
-"""Tests of reading publish-subscribe events: items, deletions, unlocks and redeliveries."""
-
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET

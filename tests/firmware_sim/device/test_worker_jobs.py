@@ -1,5 +1,3 @@
-"""Tests of the file in which a worker records its jobs."""
-
 from __future__ import annotations
 
 import contextlib

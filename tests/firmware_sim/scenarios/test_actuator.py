@@ -1,5 +1,3 @@
-"""Tests of the simulated actuator, which counts how often each command ran."""
-
 from __future__ import annotations
 
 import sqlite3

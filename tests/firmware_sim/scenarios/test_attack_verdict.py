@@ -1,5 +1,3 @@
-"""Tests of the verdict of the attack scenario."""
-
 from __future__ import annotations
 
 import dataclasses

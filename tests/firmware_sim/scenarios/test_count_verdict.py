@@ -1,5 +1,3 @@
-"""Tests of the verdict that compares delivered messages with logged events."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Tests of the verdict and the plan of the custody scenario."""
-
 from __future__ import annotations
 
 import pytest

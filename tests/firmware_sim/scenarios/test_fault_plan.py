@@ -1,5 +1,3 @@
-"""Tests of the fault plan of the count scenario."""
-
 from __future__ import annotations
 
 from firmware_sim.device.sender_loop import DeliveryStep

@@ -1,5 +1,3 @@
-"""Tests of the verdict and the plan of the workers scenario."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping
