@@ -17,14 +17,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sync.segment import decode
-from tests.helpers.processes import Process, free_port, start
-
-DOMAIN = "gw.example"
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
+from tests.helpers.processes import free_port, start
 
 SEGMENT_AGE = 2.0
 """Seconds after which the demonstration's segments are sealed: it has no five minutes."""
@@ -45,64 +43,55 @@ class Check(NamedTuple):
         return self.expected == self.found
 
 
-class Road:
-    """The folders, the processes and the commands of one run."""
+class Road(NamedTuple):
+    """The folders and the size of one run."""
 
-    def __init__(self, root: Path, seed: int, devices: int, messages: int, seconds: float) -> None:
-        self.root = root
-        self.gateway = root / "gateway"
-        self.fleet = root / "fleet"
-        self.report = root / "report"
-        self.seed, self.devices, self.messages, self.seconds = seed, devices, messages, seconds
+    root: Path
+    seed: int
+    devices: int
+    messages: int
+    seconds: float
 
-    def prepare(self) -> str:
-        """Make both folders and provision the devices; returns the centre's address."""
+    @property
+    def fleet(self) -> Path:
+        return self.root / "fleet"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report"
+
+    @property
+    def accounts(self) -> Path:
+        return self.root / "accounts.json"
+
+    def prepare(self) -> tuple[str, Gateway]:
+        """Make both folders and provision the devices; return the centre's address too."""
         centre = f"127.0.0.1:{free_port()}"
-        call("fieldpost", "init", "--dir", self.gateway, "--domain", DOMAIN)
-        enrolment = self.gateway / "enrolment.json"
-        url = f"https://{centre}"
-        call(
-            "fieldpost-fleet", "gateway", "add", DOMAIN, "--dir", self.fleet, "--url", url,
-            "--out", enrolment,
-        )  # fmt: skip
-        self.configure(
-            listen=f'"127.0.0.1:{free_port()}"',
-            enrolment='"enrolment.json"',
-            segment_age=str(SEGMENT_AGE),
-            heartbeat=str(HEARTBEAT),
-        )
         names = [f"sensor{number:02}" for number in range(1, self.devices + 1)]
-        with ThreadPoolExecutor(2) as pool:
-            passwords = list(pool.map(self.add_device, names))
-        accounts = dict(zip(names, passwords, strict=True))
-        (self.root / "accounts.json").write_text(json.dumps(accounts), "utf-8")
-        return centre
+        gateway = Gateway(self.root / "gateway", *names)
+        call(
+            "fieldpost-fleet", "gateway", "add", DOMAIN, "--dir", self.fleet,
+            "--url", f"https://{centre}", "--out", gateway.folder / "enrolment.json",
+        )  # fmt: skip
+        gateway.configure(
+            listen=f"127.0.0.1:{free_port()}",
+            enrolment="enrolment.json",
+            segment_age=SEGMENT_AGE,
+            heartbeat=HEARTBEAT,
+        )
+        self.accounts.write_text(json.dumps(dict.fromkeys(names, PASSWORD)), "utf-8")
+        return centre, gateway
 
-    def configure(self, **options: str) -> None:
-        path = self.gateway / "fieldpost.toml"
-        lines = path.read_text("utf-8").splitlines()
-        for number, line in enumerate(lines):
-            name, equals, _value = line.partition(" = ")
-            if equals and name in options:
-                lines[number] = f"{name} = {options.pop(name)}"
-        if options:
-            raise SystemExit(f"the configuration has no {', '.join(options)}")
-        path.write_text("\n".join(lines) + "\n", "utf-8")
-
-    def add_device(self, name: str) -> str:
-        return call("fieldpost", "device", "add", name, "--dir", self.gateway).splitlines()[1]
-
-    def simulate(self, port: int) -> subprocess.Popen[str]:
+    def simulate(self, gateway: Gateway, port: int) -> subprocess.Popen[str]:
         command = Path(sys.executable).with_name("fieldpost-sim")
         return subprocess.Popen(
             [
                 command, "run", "count", "--port", str(port), "--domain", DOMAIN,
-                "--ca", self.gateway / "pki" / "ca.pem",
-                "--accounts", self.root / "accounts.json",
+                "--ca", gateway.ca, "--accounts", self.accounts,
                 "--devices", str(self.devices), "--messages", str(self.messages),
                 "--seconds", str(self.seconds), "--seed", str(self.seed),
                 "--faults", "0.05", "--retry-base", "1",
-                "--state", self.root / "devices", "--gateway-dir", self.gateway, "--json",
+                "--state", self.root / "devices", "--gateway-dir", gateway.folder, "--json",
             ],
             stdout=subprocess.PIPE,
             text=True,
@@ -122,7 +111,10 @@ def main() -> int:
     except KeyboardInterrupt:
         say("interrupted; nothing is left running")
         return 130
-    print_table(checks)
+    print(f"\n{'':<40}{'expected':>10}{'found':>10}")
+    for check in checks:
+        mark = "" if check.passed else "   <-- differs"
+        print(f"{check.what:<40}{check.expected:>10}{check.found:>10}{mark}")
     print(f"\nthe report: {road.report / 'index.html'}")
     print(f"the folder {root} stays, with the passwords of its devices: remove it when you like")
     failed = [check.what for check in checks if not check.passed]
@@ -133,10 +125,10 @@ def main() -> int:
 def travel(road: Road) -> list[Check]:
     """Run all steps, and return the checks."""
     say("making a gateway and a centre")
-    centre = road.prepare()
+    centre, gateway = road.prepare()
     serve = ("fieldpost-fleet", "serve", "--dir", road.fleet, "--listen", centre)
     with start(*serve):
-        verdict = run_devices(road)
+        verdict = run_devices(road, gateway)
     landed = count_landed(road.fleet)
     say("ingesting with Spark")
     say(call("fieldpost-fleet", "ingest", "--dir", road.fleet).strip())
@@ -148,17 +140,18 @@ def travel(road: Road) -> list[Check]:
     return checks_of(road, verdict, landed, again, report)
 
 
-def run_devices(road: Road) -> dict[str, Any]:
+def run_devices(road: Road, gateway: Gateway) -> dict[str, Any]:
     say(f"{road.devices} devices send {road.messages} assured events each")
-    gateway = start("fieldpost", "run", "--dir", road.gateway)
+    process = gateway.run()
     try:
-        _host, port = gateway.host_port("xmpp")
-        devices = road.simulate(port)
+        devices = road.simulate(gateway, process.host_port("xmpp")[1])
         try:
-            wait_half(devices, road.seconds / 2)
+            time.sleep(road.seconds / 2)
+            if devices.poll() is not None:
+                raise SystemExit(f"the simulation ended early, with status {devices.returncode}")
             say("kill -9 of the gateway")
-            gateway.kill9()
-            gateway = start("fieldpost", "run", "--dir", road.gateway)
+            process.kill9()
+            process = gateway.run()
             say("the gateway is back")
             out, _ = devices.communicate(timeout=COMMAND_S)
         finally:
@@ -166,27 +159,15 @@ def run_devices(road: Road) -> dict[str, Any]:
             devices.wait()
         if devices.returncode != 0:
             say(f"the simulation ended with status {devices.returncode}")
-        stop(gateway)
+        say("stopping the gateway: it seals and ships what it has")
+        if (status := process.terminate()) != 0:
+            raise SystemExit(f"the gateway ended with status {status}\n{process.stderr}")
     finally:
-        gateway.close()
+        process.close()
     if not out:
         raise SystemExit(f"the simulation ended with status {devices.returncode} and no verdict")
     verdict: dict[str, Any] = json.loads(out)
     return verdict
-
-
-def stop(gateway: Process) -> None:
-    say("stopping the gateway: it seals and ships what it has")
-    if (status := gateway.terminate()) != 0:
-        raise SystemExit(f"the gateway ended with status {status}\n{gateway.stderr}")
-
-
-def wait_half(devices: subprocess.Popen[str], seconds: float) -> None:
-    try:
-        devices.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return
-    raise SystemExit(f"the simulation ended early, with status {devices.returncode}")
 
 
 def count_landed(fleet: Path) -> Counter[str]:
@@ -227,13 +208,6 @@ def checks_of(
         Check("duplicates in the tables", 0, totals["duplicates"]),
         Check("unexplained", 0, totals["unexplained"]),
     ]
-
-
-def print_table(checks: list[Check]) -> None:
-    print(f"\n{'':<40}{'expected':>10}{'found':>10}")
-    for check in checks:
-        mark = "" if check.passed else "   <-- differs"
-        print(f"{check.what:<40}{check.expected:>10}{check.found:>10}{mark}")
 
 
 def call(*argv: str | Path) -> str:
