@@ -1,4 +1,4 @@
-"""The tutorial's commands, run in its order as a newcomer would type them."""
+"""The commands of the README and of the tutorial, run in their order as a newcomer types them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,26 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import LONG
+from tests.helpers.gateway import port_of
 from tests.helpers.processes import Process, free_port, start
+from tests.helpers.xmpp import log_in
 
-TUTORIAL = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text("utf-8")
-COMMANDS = re.findall(r"^\$ (.+)$", TUTORIAL, re.MULTILINE)
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
+[FIRST_STEPS] = re.findall(
+    rf"run by tests/.*/{Path(__file__).name}.*?```(.*?)```", README, re.DOTALL
+)
 [FIRMWARE] = re.findall(r"```python\n(.*?)```", TUTORIAL, re.DOTALL)
 COMMAND_S = 300
 
 
+def commands(text: str) -> list[str]:
+    return re.findall(r"^\$ (.+)$", text, re.MULTILINE)
+
+
 class Newcomer:
-    """Types the tutorial's commands in a folder, on ports that are free."""
+    """Types commands in a folder, on ports that are free."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -31,6 +41,10 @@ class Newcomer:
         for port, free in self.ports.items():
             text = text.replace(port, free)
         return text
+
+    def change_ports(self) -> None:
+        path = self.folder / "gateway" / "fieldpost.toml"
+        path.write_text(self.adapt(path.read_text("utf-8")), "utf-8")
 
     def type(self, command: str) -> str:
         """Run a command to its end and return what it prints."""
@@ -66,11 +80,27 @@ def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
         process.close()
 
 
-def test_the_tutorial_leads_from_nothing_to_the_report(newcomer: Newcomer) -> None:
-    init, add, run, firmware, events, enrol, serve, name, status, ingest, report = COMMANDS
+async def test_the_readme_leads_to_a_gateway_that_a_device_logs_in_to(newcomer: Newcomer) -> None:
+    install, init, add, run = commands(FIRST_STEPS)
+    assert install == "pip install ."
     newcomer.type(init)
-    configuration = newcomer.folder / "gateway" / "fieldpost.toml"
-    configuration.write_text(newcomer.adapt(configuration.read_text("utf-8")), "utf-8")
+    newcomer.change_ports()
+    jid, password = newcomer.type(add).split()
+    assert jid == "pump1@gw.example"
+    newcomer.start("gateway", run)
+    port, ca = port_of(newcomer.running["gateway"]), newcomer.folder / "gateway" / "pki" / "ca.pem"
+    assert str(port) == newcomer.ports["5222"]
+    async with await log_in(port, ca, "pump1", password) as client:
+        assert client.full == "pump1@gw.example/fw"
+    newcomer.stop("gateway")
+
+
+def test_the_tutorial_leads_from_nothing_to_the_report(newcomer: Newcomer) -> None:
+    init, add, run, firmware, events, enrol, serve, name, status, ingest, report = commands(
+        TUTORIAL
+    )
+    newcomer.type(init)
+    newcomer.change_ports()
     assert newcomer.type(add).split() == ["pump1@gw.example"]
     newcomer.start("gateway", run)
 
