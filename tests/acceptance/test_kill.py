@@ -7,6 +7,7 @@ told, as firmware does in its outbox, and goes on from there after every kill.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
-from tests.helpers.xmpp import Closed, log_in, log_message
+from tests.helpers.xmpp import Client, Closed, log_in, log_message
 
 DEVICES = 6
 
@@ -28,32 +29,29 @@ class Device:
         self.released = False
         self.told_delivered: list[int] = []
 
+    async def step(self, client: Client) -> None:
+        """Offer the next message, or release the one that was offered."""
+        if self.released:
+            assert await client.deliver(str(self.number)) == "delivered"
+            self.told_delivered.append(self.number)
+            self.number += 1
+        else:
+            assert await client.assured(str(self.number), log_message(self.number)) == "received"
+        self.released = not self.released
+
     async def send(self, port: int, ca: Path, answered: Callable[[], bool]) -> None:
         """Send until told to stop, or until the connection is gone."""
-        try:
+        with contextlib.suppress(Closed, ConnectionError):
             async with await log_in(port, ca, self.name, PASSWORD) as client:
                 while not answered():
-                    if not self.released:
-                        offered = await client.assured(str(self.number), log_message(self.number))
-                        assert offered == "received"
-                        self.released = True
-                        continue
-                    assert await client.deliver(str(self.number)) == "delivered"
-                    self.told_delivered.append(self.number)
-                    self.number += 1
-                    self.released = False
-        except (Closed, ConnectionError):
-            return
+                    await self.step(client)
 
     async def finish(self, port: int, ca: Path) -> None:
         """Bring what is in flight to its end."""
         async with await log_in(port, ca, self.name, PASSWORD) as client:
-            if not self.released:
-                assert (
-                    await client.assured(str(self.number), log_message(self.number)) == "received"
-                )
-            assert await client.deliver(str(self.number)) == "delivered"
-            self.told_delivered.append(self.number)
+            await self.step(client)
+            if self.released:
+                await self.step(client)
 
 
 async def one_life(process: Process, devices: list[Device], ca: Path, answers: int) -> None:

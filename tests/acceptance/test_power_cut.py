@@ -26,11 +26,11 @@ from edge.features.custody.store import was_released
 from edge.ops import events
 from sync.segment import SegmentError
 from tests.helpers import power_cut
-from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.gateway import Gateway, bound, port_of
 from tests.helpers.power_cut import Disk
 from tests.helpers.processes import start
 from tests.helpers.store import Clock, read_element
-from tests.helpers.xmpp import CLIENT, SM, Client, condition
+from tests.helpers.xmpp import CLIENT, SM
 
 SENDERS = 6
 EACH = 24
@@ -126,8 +126,7 @@ class Witness:
                 text = f"<thread>{key}</thread><body>{PADDING}</body>"
                 body = f"<message xmlns='jabber:client'>{text}</message>"
                 offer = f"<assured xmlns='{QOS}' msgId='{key}'>{body}</assured>"
-                answer = await client.iq("set", offer, to)
-                assert answer.get("type") == "result", condition(answer)
+                assert (await client.iq("set", offer, to)).get("type") == "result"
                 self.note(HELD, GIVER, key)
                 if number % 12 < 10:
                     release = f"<deliver xmlns='{QOS}' msgId='{key}'/>"
@@ -154,14 +153,6 @@ class Witness:
                     self.note(TAKEN, GIVER, self._names[msg_id])
                 id_, to = iq.attrib["id"], iq.attrib["from"]
                 client.send(f"<iq type='result' id='{id_}' to='{to}'>{content}</iq>")
-
-
-async def bound(port: int, name: str) -> Client:
-    client = await Client.connect(port)
-    await client.element()
-    assert await client.authenticate("SCRAM-SHA-256", name, PASSWORD) == "success"
-    await client.bind("fw")
-    return client
 
 
 @pytest.fixture(scope="module")
