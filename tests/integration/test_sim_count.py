@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from firmware_sim.__main__ import main
 from firmware_sim.device.limits import OutboxLimits, SendPolicy
 from firmware_sim.device.outbox import Outbox
-from firmware_sim.device.sender_rules import State
 from firmware_sim.scenarios.count import CountSettings, count
 from firmware_sim.scenarios.count_verdict import Key, judge
 from firmware_sim.scenarios.faults import Fault
@@ -181,11 +180,3 @@ def test_progress_is_shown_on_a_terminal(command: list[str]) -> None:
     assert done.returncode == 0, shown
     assert "/5 delivered" in shown
     assert json.loads(done.stdout)["delivered"] == 5
-
-
-def test_every_state_has_a_name_in_the_documentation() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "how-to" / "integrate-firmware.md").read_text(
-        "utf-8"
-    )
-    for state in State:
-        assert f"| `{state.value}` |" in text

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,12 @@ from firmware_sim.device.sender_rules import Level, Message, State
 from firmware_sim.errors import MessageRefused, OutboxError, OutboxFull
 
 JID = "pump1@gw.example/fw"
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> Iterator[Outbox]:
+    with Outbox.open(tmp_path / "box", JID) as opened:
+        yield opened
 
 
 def add(outbox: Outbox, *bodies: str) -> list[Message]:
@@ -37,8 +44,7 @@ def test_stored_messages_survive_a_restart(tmp_path: Path) -> None:
         assert outbox.queued(0, 10) == [second]
         assert outbox.queued(2, 10) == []
         assert outbox.envelope(first.number) == ("gw.example", "<a/>")
-        assert outbox.live_bytes == 9
-        assert outbox.live == 2
+        assert (outbox.live, outbox.live_bytes) == (2, 9)
 
 
 def test_outboxes_have_distinct_message_ids(tmp_path: Path) -> None:
@@ -77,18 +83,16 @@ def test_error_rolls_back_the_transaction(tmp_path: Path) -> None:
     with Outbox.open(tmp_path / "box", JID, OutboxLimits(messages=2)) as outbox:
         with pytest.raises(OutboxFull):
             add(outbox, "1", "2", "3")
-        assert outbox.live == 0
-        assert outbox.live_bytes == 0
+        assert (outbox.live, outbox.live_bytes) == (0, 0)
         assert outbox.queued(0, 10) == []
         assert [message.number for message in add(outbox, "1")] == [1]
 
 
-def test_disk_failure_raises_outbox_error(tmp_path: Path) -> None:
-    with Outbox.open(tmp_path / "box", JID) as outbox:
-        outbox._db.execute("PRAGMA max_page_count=8")
-        with pytest.raises(OutboxError, match="full"):
-            add(outbox, *["x" * 4000] * 50)
-        assert outbox.live == 0
+def test_disk_failure_raises_outbox_error(outbox: Outbox) -> None:
+    outbox._db.execute("PRAGMA max_page_count=8")
+    with pytest.raises(OutboxError, match="full"):
+        add(outbox, *["x" * 4000] * 50)
+    assert outbox.live == 0
 
 
 def test_old_ended_messages_are_only_counted(tmp_path: Path) -> None:
@@ -101,18 +105,16 @@ def test_old_ended_messages_are_only_counted(tmp_path: Path) -> None:
         for message in messages[4:]:
             end(outbox, message, State.IN_DOUBT, "cancel/item-not-found")
     with Outbox.open(path, JID, limits) as outbox:
-        assert outbox.counts()[State.DONE] == 4
-        assert outbox.counts()[State.IN_DOUBT] == 2
+        counts = outbox.counts()
+        assert (counts[State.DONE], counts[State.IN_DOUBT]) == (4, 2)
         assert [record.number for record in outbox.records(State.DONE)] == [3, 4]
         (doubtful,) = outbox.records(State.IN_DOUBT)
         assert (doubtful.number, doubtful.reason) == (6, "cancel/item-not-found")
         assert doubtful.ended_ms is not None
-        assert outbox.envelope(6).body == "<m5/>"
-        assert outbox.envelope(3).body is None
+        assert (outbox.envelope(6).body, outbox.envelope(3).body) == ("<m5/>", None)
         assert outbox.live == 0
 
 
-def test_records_span_several_pages(tmp_path: Path) -> None:
-    with Outbox.open(tmp_path / "box", JID) as outbox:
-        add(outbox, *["<m/>"] * 300)
-        assert [record.number for record in outbox.records(State.QUEUED)] == list(range(1, 301))
+def test_records_span_several_pages(outbox: Outbox) -> None:
+    add(outbox, *["<m/>"] * 300)
+    assert [record.number for record in outbox.records(State.QUEUED)] == list(range(1, 301))

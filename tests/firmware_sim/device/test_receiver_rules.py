@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,6 @@ from firmware_sim.device.receiver_rules import (
     Reply,
     State,
     Transition,
-    diagram,
     offered,
 )
 
@@ -84,10 +82,3 @@ def test_error_replies_have_type_and_condition() -> None:
     assert Reply.NO_ROOM.error == ("wait", "resource-constraint")
     assert Reply.RECEIVED.error is None
     assert Reply.RESULT.error is None
-
-
-def test_guide_contains_the_diagram() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "how-to" / "integrate-firmware.md").read_text(
-        "utf-8"
-    )
-    assert diagram() in text

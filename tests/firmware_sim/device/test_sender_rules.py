@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import pytest
 
+from firmware_sim.device import receiver_rules
 from firmware_sim.device.limits import SendPolicy
 from firmware_sim.device.sender_rules import (
     ENDED,
@@ -24,6 +24,7 @@ from firmware_sim.device.sender_rules import (
     refusal,
     transmitted,
 )
+from tests.helpers.guide_examples import GUIDE
 
 POLICY = SendPolicy(max_attempts=3)
 
@@ -114,14 +115,13 @@ def test_all_errors_but_wait_end_the_message(error_type: str) -> None:
     assert refusal("wait") is Input.WAIT
 
 
-@pytest.mark.parametrize("level", list(Level))
-def test_guide_contains_the_diagram(level: Level) -> None:
-    text = (Path(__file__).parents[3] / "docs" / "how-to" / "integrate-firmware.md").read_text(
-        "utf-8"
-    )
-    assert f"```mermaid\n{diagram(level)}\n```\n" in text
+def test_guide_contains_the_diagrams_and_states() -> None:
+    text = GUIDE.read_text("utf-8")
+    for drawn in (*map(diagram, Level), receiver_rules.diagram()):
+        assert f"```mermaid\n{drawn}\n```\n" in text
     assert "released --> done" in diagram(Level.ASSURED)
     assert "released" not in diagram(Level.ACKNOWLEDGED)
+    assert all(f"| `{state.value}` |" in text for state in State)
 
 
 def test_backoff_doubles_up_to_the_cap_and_jitter_shortens_it() -> None:
