@@ -29,11 +29,7 @@ from firmware_sim.device.connection import Connection, endpoint
 from firmware_sim.device.inbox import Inbox
 from firmware_sim.device.limits import OutboxLimits, ReconnectPolicy, SendPolicy
 from firmware_sim.device.outbox import Outbox, OutboxRecord
-from firmware_sim.device.receive_options import (
-    ReceivedMessage,
-    ReceiveOptions,
-    commit_nothing,
-)
+from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions, commit_nothing
 from firmware_sim.device.receiver_loop import ReceiverLoop
 from firmware_sim.device.sender_loop import DeliveryStep, SenderLoop
 from firmware_sim.device.sender_rules import Level, State, backoff

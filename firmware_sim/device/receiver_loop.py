@@ -106,7 +106,6 @@ class ReceiverLoop:
             )
 
     def _process_one(self, incoming: IncomingStanza) -> _Result:
-        """Apply the rules to one stanza, in the current transaction."""
         if incoming.malformed:
             result = _Result(Reply.MALFORMED)
         elif incoming.step is Step.ASSURED:

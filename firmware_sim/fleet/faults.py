@@ -60,12 +60,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "the gateway fails and sends nothing more", "time", 0.8, 1.0, ("silent",), alone=True
     ),
     "restored": Fault(
-        "a backup is restored, and a new epoch begins",
-        "time",
-        0.55,
-        0.55,
-        ("torn",),
-        alone=True,
+        "a backup is restored, and a new epoch begins", "time", 0.55, 0.55, ("torn",), alone=True
     ),
     "gap": Fault("segments of readings never arrive", "chain", 0.35, 0.4, ("unexplained",)),
     "evictions": Fault(

@@ -156,7 +156,6 @@ def _life(settings: FleetSettings, number: int, faults: tuple[str, ...]) -> Upti
 
 
 def _breaks(name: str, length: float) -> list[Downtime]:
-    """Return the downtimes that the fault `name` causes."""
     begin, end = (FAULTS[name].begin * length, FAULTS[name].end * length)
     if name == "outage":
         return [Downtime(begin, end, clean=False)]
@@ -170,7 +169,6 @@ def _breaks(name: str, length: float) -> list[Downtime]:
 def _link_down(
     settings: FleetSettings, number: int, faults: tuple[str, ...]
 ) -> tuple[tuple[float, float], ...]:
-    """Return the periods in which the gateway can send nothing."""
     if "evictions" in faults:
         fault = FAULTS["evictions"]
         return ((fault.begin * settings.length, fault.end * settings.length),)

@@ -120,7 +120,6 @@ def _moments(plan: Plan, place: int, dice: Random) -> Iterator[float]:
 
 
 def _value(plan: Plan, place: int, dice: Random) -> Callable[[float], float]:
-    """Return a function that returns a sensor's value at a moment."""
     sort = SORTS[place]
     middle = sort.middle + dice.uniform(-sort.spread, sort.spread)
     phase, noise = dice.uniform(-0.1, 0.1), sort.noise

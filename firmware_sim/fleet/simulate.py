@@ -128,7 +128,6 @@ def _shipped(plan: Plan, *, faulty: bool) -> Iterator[Delivery]:
 
 
 def _eviction_event(plan: Plan, gone: EvictedRange) -> Timed:
-    """Return the event with which a gateway reports that it evicted a range."""
     count = gone.last_seq - gone.first_seq + 1
     tags = {"epoch": gone.epoch, "lane": gone.lane, "reason": EVICTED}
     tags |= {"first": str(gone.first_seq), "last": str(gone.last_seq)}

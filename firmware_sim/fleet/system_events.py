@@ -61,7 +61,6 @@ def system_event(plan: Plan, moment: float, kind: str, name: str, **fields: Any)
 
 
 def _runs(plan: Plan) -> Stream:
-    """Generate the events of new epochs, starts, heartbeats and clean stops."""
     interval = plan.settings.heartbeat
     before: Run | None = None
     for run in plan.life.runs:
@@ -87,7 +86,6 @@ def _runs(plan: Plan) -> Stream:
 
 
 def _clock(plan: Plan) -> Stream:
-    """Generate the events of clock steps, and of lost and gained synchronisation."""
     events: list[Timed] = []
     for moment, seconds in plan.clock.steps:
         events.append(
@@ -105,7 +103,6 @@ def _clock(plan: Plan) -> Stream:
 
 
 def _wear(plan: Plan) -> Stream:
-    """Generate the daily events with the bytes written to the card."""
     dice = plan.chance("wear")
     for day in range(1, plan.settings.days):
         written = float(int(_WRITTEN * dice.uniform(0.9, 1.1)))
@@ -165,7 +162,6 @@ def subject(plan: Plan) -> str:
 
 
 def _hourly(plan: Plan, fault: str, fields: dict[str, Any]) -> Stream:
-    """Generate an event every hour while `fault` is active."""
     for moment in _hours(plan, fault):
         yield system_event(plan, moment, source=subject(plan), **fields)
 

@@ -70,10 +70,8 @@ class GatewayTruth:
 
     def as_json(self) -> dict[str, Any]:
         """Return the gateway's object in truth.json."""
-        events, forks = (
-            self.events(),
-            [f for lane in self.lanes.values() for f in lane.forks.values()],
-        )
+        events = self.events()
+        forks = [fork for lane in self.lanes.values() for fork in lane.forks.values()]
         return {
             "gateway": self.name,
             "files": self.files,

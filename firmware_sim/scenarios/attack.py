@@ -112,8 +112,6 @@ class _Measurements(NamedTuple):
 
 
 class _Honest:
-    """One honest device, which sends events at random intervals."""
-
     def __init__(
         self,
         name: str,
@@ -223,7 +221,6 @@ async def _measured(
     devices: list[_Honest],
     tell: Callable[[str], None],
 ) -> _Measurements:
-    """Have the devices send before, during and after the attack, and wait for all deliveries."""
     peaks: list[int] = []
     watch = asyncio.create_task(_watch(gateway, peaks))
     try:

@@ -44,7 +44,6 @@ _fraction = click.FloatRange(0.0, 1.0)
 
 
 def _log_options(command: Decorator) -> Decorator:
-    """Add the options `--gateway-dir` and `--events` to a command."""
     folder = click.option(
         "--gateway-dir",
         type=_FOLDER,
@@ -160,7 +159,6 @@ def verdict_command(
 
 
 def _passwords(accounts: Path, devices: int) -> dict[str, str]:
-    """Read the names and passwords of the first `devices` accounts in a file."""
     try:
         rows = json.loads(accounts.read_text())
     except ValueError as error:
@@ -285,12 +283,7 @@ class _AttackCommand(click.Command):
 @_state
 @json_option()
 def attack_command(
-    *,
-    state: Path | None,
-    as_json: bool,
-    ceiling_mb: int,
-    attacks: tuple[str, ...],
-    **given: Any,
+    *, state: Path | None, as_json: bool, ceiling_mb: int, attacks: tuple[str, ...], **given: Any
 ) -> None:
     """Attack a gateway, and measure the effect on honest devices and on memory.
 
@@ -324,10 +317,7 @@ def attack_command(
 )
 @seconds("--patience", 120.0, "Maximum time to finish the items after each half is published.")
 @number(
-    "--faults",
-    _fraction,
-    0.05,
-    "Fraction (0 to 1) of deliveries with a fault, in the second half.",
+    "--faults", _fraction, 0.05, "Fraction (0 to 1) of deliveries with a fault, in the second half."
 )
 @number("--kills", click.IntRange(0, 1000), 3, "Number of times that the gateway is killed.")
 @seed_option()

@@ -113,9 +113,7 @@ class _Counting:
 
 
 async def count(
-    run: RunRecord,
-    settings: CountSettings,
-    tell: Callable[[str], None] = lambda _line: None,
+    run: RunRecord, settings: CountSettings, tell: Callable[[str], None] = lambda _line: None
 ) -> CountResult:
     """Run the scenario until every message has ended, or the time limit has passed.
 
@@ -135,10 +133,7 @@ async def count(
     most = settings.seconds + settings.patience
     reporting = asyncio.create_task(_report(actors, run, tell))
     try:
-        async with (
-            asyncio.timeout(most),
-            asyncio.TaskGroup() as group,
-        ):
+        async with asyncio.timeout(most), asyncio.TaskGroup() as group:
             for each in played:
                 group.create_task(each.run())
     except TimeoutError:

@@ -225,7 +225,6 @@ async def _go(
     senders: list[_Sender],
     tell: Callable[[str], None],
 ) -> None:
-    """Send all messages with faults, and wait for all deliveries, or the time limit."""
     slow = [each for each in senders if each.name in settings.plan.slow]
     for each in senders:
         await each.actor.start()

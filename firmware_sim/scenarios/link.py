@@ -19,8 +19,6 @@ _RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: closing sends RST
 
 
 class _Route:
-    """One connection through the link, with a socket on each side."""
-
     def __init__(self, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
         self.near = near
         self.far = far

@@ -83,8 +83,6 @@ class WorkersResult:
 
 
 class _Run:
-    """All participants of a run."""
-
     def __init__(
         self, settings: WorkersSettings, stage: Setting, tell: Callable[[str], None]
     ) -> None:

@@ -87,7 +87,6 @@ def _kept(stage: Setting) -> dict[int, int]:
 
 
 def _logged(gateway: Path) -> set[str]:
-    """Return the ids of the items that are dead according to the event log."""
     rows = gateway_log.events(gateway_log.from_gateway(gateway))
     return {str(row["tags"]["item"]) for row in rows if row["name"] == _BURIED}
 
