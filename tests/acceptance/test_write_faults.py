@@ -215,10 +215,7 @@ class Operator:
 
 
 async def test_changes_by_commands_and_by_the_clock_between_groups(
-    process: FaultyProcess,
-    tmp_path: Path,
-    scale: Callable[[int, int], int],
-    seed: int,
+    process: FaultyProcess, tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
     for number in range(scale(5, 200)):
         path = process.copy(tmp_path / str(number))

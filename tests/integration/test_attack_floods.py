@@ -16,14 +16,7 @@ import pytest
 
 from firmware_sim.attackers.stanzas import message, ping, presence, roster_change
 from tests.helpers.gateway import PASSWORD, Gateway, bound
-from tests.helpers.hostile import (
-    HONEST,
-    AttackedGateway,
-    discard,
-    flood,
-    smoke,
-    unharmed,
-)
+from tests.helpers.hostile import HONEST, AttackedGateway, discard, flood, smoke, unharmed
 from tests.helpers.xmpp import Client, condition
 
 GROWTH_KIB = 32 * 1024

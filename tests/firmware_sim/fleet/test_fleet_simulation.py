@@ -22,7 +22,11 @@ from sync.segment import Event, Segment, SegmentError, decode
 START = 1_772_409_600_000
 """2026-03-02 00:00:00 UTC, in milliseconds."""
 
-THIN = {"readings": 100, "heartbeat": 1_800.0, "seal": 7_200.0}
+
+def thin(gateways: int, days: int, seed: int, **faults: frozenset[str]) -> FleetSettings:
+    return FleetSettings(
+        gateways, days, seed, START, readings=100, heartbeat=1_800.0, seal=7_200.0, **faults
+    )
 
 
 class Sim(NamedTuple):
@@ -48,9 +52,8 @@ class Sim(NamedTuple):
 
     def lane(self, gateway: str, lane: str) -> dict[str, Any]:
         of = next(each for each in self.truth["gateways"] if each["gateway"] == gateway)
-        rows = [row for row in of["lanes"] if row["lane"] == lane]
-        assert len(rows) == 1
-        return dict(rows[0])
+        [row] = [row for row in of["lanes"] if row["lane"] == lane]
+        return dict(row)
 
 
 def read_back(folder: Path) -> Sim:
@@ -75,15 +78,14 @@ def read_back(folder: Path) -> Sim:
 @pytest.fixture(scope="module")
 def sim(tmp_path_factory: pytest.TempPathFactory) -> Sim:
     folder = tmp_path_factory.mktemp("fleet") / "all"
-    write_fleet(FleetSettings(26, 2, 7, START, **THIN), folder)  # type: ignore[arg-type]
+    write_fleet(thin(26, 2, 7), folder)
     return read_back(folder)
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {
         str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in folder.rglob("*.*")
-        if path.is_file() and path.suffix == ".seg"
+        for path in folder.rglob("*.seg")
     }
 
 
@@ -91,7 +93,7 @@ def test_bytes_depend_on_the_arguments_alone(tmp_path: Path) -> None:
     made = []
     for at, seed in enumerate((1, 1, 2)):
         folder = tmp_path / str(at)
-        write_fleet(FleetSettings(3, 1, seed, START, **THIN), folder)  # type: ignore[arg-type]
+        write_fleet(thin(3, 1, seed), folder)
         made.append((contents(folder), (folder / "truth.json").read_bytes()))
     assert made[0] == made[1]
     assert made[0][0].keys() != made[2][0].keys()
@@ -150,8 +152,7 @@ def check_gateway(sim: Sim, gateway: dict[str, Any]) -> None:
 
 
 def test_without_faults_nothing_is_missing_or_reported(tmp_path: Path) -> None:
-    settings = FleetSettings(3, 2, 5, START, faults=frozenset(), **THIN)  # type: ignore[arg-type]
-    truth = write_fleet(settings, tmp_path)
+    truth = write_fleet(thin(3, 2, 5, faults=frozenset()), tmp_path)
     made = read_back(tmp_path)
     assert truth["planted"] == []
     assert truth == made.truth

@@ -44,17 +44,6 @@ def test_gap_is_an_outage_if_no_event_is_missing() -> None:
     assert outage["begin"] == "2026-03-02T00:01:00.000+00:00"
 
 
-def test_clean_stop_ends_the_uptime_and_a_crash_does_not() -> None:
-    stopped = system(("start", 0), ("heartbeat", 60), ("stop", 90), ("start", 95))
-    assert states(stopped) == [("running", 60_000), ("running", 30_000), ("stopped", 5_000)]
-    found = expected_uptime.availability(stopped)
-    assert (found["restarts"], found["unclean_restarts"]) == (1, 0)
-    assert (found["running_s"], found["stopped_s"], found["longest_gap_s"]) == (90.0, 5.0, None)
-    crashed = system(("start", 0), ("heartbeat", 60), ("start", 95))
-    found = expected_uptime.availability(crashed)
-    assert (found["restarts"], found["unclean_restarts"], found["outages"]) == (1, 1, 0)
-
-
 def test_end_of_an_epoch_without_a_stop_is_unknown() -> None:
     first = system(("start", 0), ("heartbeat", 60))
     later = system(("start", 400), epoch="E2")

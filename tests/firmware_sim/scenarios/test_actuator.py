@@ -6,9 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from firmware_sim.device import messages
-from firmware_sim.device.receive_options import (
-    ReceivedMessage,
-)
+from firmware_sim.device.receive_options import ReceivedMessage
 from firmware_sim.scenarios.actuator import Actuator, CommandRuns, command
 
 SENDER = "pump1@gw.example/fw"
