@@ -18,12 +18,8 @@ def message(items: str, beside: str = "") -> ET.Element:
 
 def test_item_is_read_with_its_payload() -> None:
     (told,) = parse_item_events(message("<item id='j1'><job xmlns='urn:x' n='1'/></item>"))
-    assert (told.kind, told.node, told.item, told.redeliveries) == (
-        ItemEventKind.PUBLISHED,
-        "jobs",
-        "j1",
-        0,
-    )
+    found = (told.kind, told.node, told.item, told.redeliveries)
+    assert found == (ItemEventKind.PUBLISHED, "jobs", "j1", 0)
     assert told.payload is not None
     assert told.payload.tag == "{urn:x}job"
 

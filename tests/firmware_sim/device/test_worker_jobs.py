@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,12 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "w.db"
 
 
+@pytest.fixture
+def jobs(path: Path) -> Iterator[JobStore]:
+    with opened(path) as store:
+        yield store
+
+
 def test_job_awaits_confirmation_across_a_restart(path: Path) -> None:
     with opened(path) as jobs:
         jobs.record_work(JOB)
@@ -43,57 +50,52 @@ def test_job_awaits_confirmation_across_a_restart(path: Path) -> None:
         assert list(jobs.records()) == [JobRecord("j1", JobState.DONE, 1, 1, 0)]
 
 
-def test_repeated_confirmation_commits_once(path: Path) -> None:
-    with opened(path) as jobs:
-        jobs.record_work(JOB)
-        assert [jobs.commit("j1", write) for _ in range(3)] == [True, False, False]
-        assert effects(jobs) == ["j1"]
-        assert jobs.counts()[JobCounter.REPEATED] == 2
-        assert jobs.counts()[JobCounter.DONE] == 1
+def test_repeated_confirmation_commits_once(jobs: JobStore) -> None:
+    jobs.record_work(JOB)
+    assert [jobs.commit("j1", write) for _ in range(3)] == [True, False, False]
+    assert effects(jobs) == ["j1"]
+    counts = jobs.counts()
+    assert (counts[JobCounter.REPEATED], counts[JobCounter.DONE]) == (2, 1)
 
 
-def test_unknown_item_is_not_committed(path: Path) -> None:
-    with opened(path) as jobs:
-        assert not jobs.commit("j1", write)
-        assert not jobs.mark_undone("j1")
-        assert effects(jobs) == []
+def test_unknown_item_is_not_committed(jobs: JobStore) -> None:
+    assert not jobs.commit("j1", write)
+    assert not jobs.mark_undone("j1")
+    assert effects(jobs) == []
 
 
-def test_undone_job_can_still_be_confirmed(path: Path) -> None:
-    with opened(path) as jobs:
-        jobs.record_work(JOB)
-        assert jobs.mark_undone("j1")
-        assert jobs.unconfirmed() == []
-        assert not jobs.mark_undone("j1")
-        assert jobs.commit("j1", write)
-        assert list(jobs.records()) == [JobRecord("j1", JobState.DONE, 1, 1, 0)]
-        assert not jobs.mark_undone("j1")
+def test_undone_job_can_still_be_confirmed(jobs: JobStore) -> None:
+    jobs.record_work(JOB)
+    assert jobs.mark_undone("j1")
+    assert jobs.unconfirmed() == []
+    assert not jobs.mark_undone("j1")
+    assert jobs.commit("j1", write)
+    assert list(jobs.records()) == [JobRecord("j1", JobState.DONE, 1, 1, 0)]
+    assert not jobs.mark_undone("j1")
 
 
-def test_redelivered_item_counts_its_runs(path: Path) -> None:
-    with opened(path) as jobs:
-        jobs.record_work(JOB)
-        jobs.mark_undone("j1")
-        jobs.record_work(Job("j1", "<job/>", 2))
-        jobs.commit("j1", write)
-        jobs.record_work(Job("j1", "<job/>", 0))
-        assert list(jobs.records()) == [JobRecord("j1", JobState.DELETION_REQUESTED, 3, 1, 2)]
+def test_redelivered_item_counts_its_runs(jobs: JobStore) -> None:
+    jobs.record_work(JOB)
+    jobs.mark_undone("j1")
+    jobs.record_work(Job("j1", "<job/>", 2))
+    jobs.commit("j1", write)
+    jobs.record_work(Job("j1", "<job/>", 0))
+    assert list(jobs.records()) == [JobRecord("j1", JobState.DELETION_REQUESTED, 3, 1, 2)]
 
 
-def test_failed_commit_changes_nothing(path: Path) -> None:
+def test_failed_commit_changes_nothing(jobs: JobStore) -> None:
     def fail(job: Job, db: sqlite3.Connection) -> None:
         write(job, db)
         raise ValueError(job.item)
 
-    with opened(path) as jobs:
-        jobs.record_work(JOB)
-        with pytest.raises(ValueError, match="j1"):
-            jobs.commit("j1", fail)
-        assert jobs.unconfirmed() == ["j1"]
-        assert effects(jobs) == []
-        with pytest.raises(JobsError, match="no such table"):
-            jobs.commit("j1", lambda _job, db: db.execute("INSERT INTO missing VALUES (1)"))
-        assert jobs.commit("j1", write)
+    jobs.record_work(JOB)
+    with pytest.raises(ValueError, match="j1"):
+        jobs.commit("j1", fail)
+    assert jobs.unconfirmed() == ["j1"]
+    assert effects(jobs) == []
+    with pytest.raises(JobsError, match="no such table"):
+        jobs.commit("j1", lambda _job, db: db.execute("INSERT INTO missing VALUES (1)"))
+    assert jobs.commit("j1", write)
 
 
 def test_oldest_finished_jobs_are_deleted_and_stay_counted(path: Path) -> None:
@@ -105,9 +107,9 @@ def test_oldest_finished_jobs_are_deleted_and_stay_counted(path: Path) -> None:
             jobs.commit(f"j{number}", write)
         assert [row.item for row in jobs.records()] == ["j1", "j3", "j4"]
         assert jobs.unconfirmed() == ["j1"]
-        assert jobs.counts()[JobCounter.WORKED] == 5
-        assert jobs.counts()[JobCounter.DONE] == 3
-        assert jobs.counts()[JobCounter.UNDONE] == 1
+        counts = jobs.counts()
+        kinds = (JobCounter.WORKED, JobCounter.DONE, JobCounter.UNDONE)
+        assert [counts[kind] for kind in kinds] == [5, 3, 1]
 
 
 VERSION_1 = """

@@ -80,24 +80,16 @@ def test_silence_depends_on_the_sealing_interval() -> None:
     found = expected_uptime.arrivals_and_state(told, arrivals, sealed, as_of + 1_000_000)
     assert (found["state"], found["longest_silence_s"]) == ("silent", 1_700)
     stopped = system(("start", 0), ("stop", 1))
-    assert (
-        expected_uptime.arrivals_and_state(stopped, arrivals, [], as_of + 10**7)["state"]
-        == "stopped"
-    )
+    found = expected_uptime.arrivals_and_state(stopped, arrivals, [], as_of + 10**7)
+    assert found["state"] == "stopped"
 
 
 def depth(seconds: int, waiting: int, delivered: int, **tags: int) -> SystemEvent:
     counts = {"ready": waiting, "locked": 0, "delayed": 0, "dead": 0, "oldest_s": 0, "members": 1}
     counts |= {"delivered": delivered, "redelivered": 0, "timeouts": 0} | tags
-    row = EventRow(
-        START + seconds * 1000,
-        True,
-        "queue",
-        topic="q",
-        name="depth",
-        value=float(waiting),
-        tags={name: str(count) for name, count in counts.items()},
-    )
+    texts = {name: str(count) for name, count in counts.items()}
+    fields: dict[str, Any] = {"name": "depth", "value": float(waiting), "tags": texts}
+    row = EventRow(START + seconds * 1000, True, "queue", topic="q", **fields)
     return SystemEvent("E1", seconds, row)
 
 
@@ -136,11 +128,8 @@ def test_ordinary_day_is_neither_the_first_nor_the_last(days: int, usual: float)
     sizes = [(START + day * 86_400_000, 10 * (day + 1)) for day in range(days)]
     found = expected_work.growth([], sizes, (at for at, _ in sizes), 99)
     assert (found["shipped_day"], found["days"]) == (usual, max(days - 2, 0))
-    assert (found["shipped"], found["events_day"], found["disk_used"]) == (
-        sum(size for _, size in sizes),
-        1.0,
-        99,
-    )
+    shipped = sum(size for _, size in sizes)
+    assert (found["shipped"], found["events_day"], found["disk_used"]) == (shipped, 1.0, 99)
 
 
 def test_versions_are_summed_over_gateways() -> None:
@@ -153,10 +142,7 @@ def test_versions_are_summed_over_gateways() -> None:
     rollout.add({"1": ran(1, START, START + 5), "2": ran(2, START + 6, START + 9)}, "2")
     rollout.add({"1": ran(0, START + 1, START + 3)}, "1")
     first, second = rollout.as_json()
-    assert (first["version"], first["gateways"], first["current"], first["before"]) == (
-        *("1", 2, 1),
-        None,
-    )
-    assert (first["events"], first["errors"]) == (4, 1)
+    names = ("version", "gateways", "current", "before", "events", "errors")
+    assert [first[name] for name in names] == ["1", 2, 1, None, 4, 1]
     assert first["first_seen"] == "2026-03-02T00:00:00.003+00:00"
     assert (second["before"], second["errors"]) == ("1", 2)

@@ -46,34 +46,24 @@ def test_run_without_faults_passes() -> None:
     assert found["attacks"][0]["told"] is True
 
 
+SLOW = "p99 under attack is more than 3 times the quiet p99"
+UNLOGGED = "refusals are missing in the event log: flood"
+NONE = ResponseTimes.of([])
+CALM = (ResponseTimes(100, 0.005, 0.09, 0.1), ResponseTimes(100, 0.005, 0.009, 0.01))
+LOST = judge(1, {("a", 1): State.DONE}, [])
+
+
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
         ({"peak": 101 * MIB}, "the gateway used more memory than the ceiling"),
-        (
-            {"busy": ResponseTimes(100, 0.0, 0.031, 0.1)},
-            "p99 under attack is more than 3 times the quiet p99",
-        ),
-        (
-            {"quiet": (ResponseTimes.of([]), ResponseTimes.of([]))},
-            "p99 under attack is more than 3 times the quiet p99",
-        ),
-        (
-            {
-                "quiet": (
-                    ResponseTimes(100, 0.005, 0.09, 0.1),
-                    ResponseTimes(100, 0.005, 0.009, 0.01),
-                )
-            },
-            "p99 under attack is more than 3 times the quiet p99",
-        ),
-        (
-            {"honest": judge(1, {("a", 1): State.DONE}, [])},
-            "an honest device lost or repeated a message",
-        ),
+        ({"busy": ResponseTimes(100, 0.0, 0.031, 0.1)}, SLOW),
+        ({"quiet": (NONE, NONE)}, SLOW),
+        ({"quiet": CALM}, SLOW),
+        ({"honest": LOST}, "an honest device lost or repeated a message"),
         ({"survived": False}, "the gateway ended early, failed to stop, or printed a traceback"),
-        ({"attacks": (FLOOD._replace(logged={}),)}, "refusals are missing in the event log: flood"),
-        ({"attacks": (FLOOD._replace(total=90),)}, "refusals are missing in the event log: flood"),
+        ({"attacks": (FLOOD._replace(logged={}),)}, UNLOGGED),
+        ({"attacks": (FLOOD._replace(total=90),)}, UNLOGGED),
     ],
 )
 def test_each_fault_is_reported(changes: dict[str, Any], fault: str) -> None:
@@ -89,8 +79,7 @@ def test_infinite_ratio_means_that_times_are_not_judged() -> None:
     slow = dataclasses.replace(GOOD, busy=ResponseTimes(100, 0.0, 9.0, 9.0), times=math.inf)
     assert slow.passed
     assert "p99 under attack is 900.00 times the quiet p99, not judged" in slow.lines()
-    none = ResponseTimes.of([])
-    unmeasured = dataclasses.replace(slow, quiet=(none, none))
+    unmeasured = dataclasses.replace(slow, quiet=(NONE, NONE))
     assert unmeasured.passed
     assert unmeasured.as_json()["p99_ratio"] is None
 
@@ -105,9 +94,8 @@ def test_refusals_are_counted_by_source_and_rule() -> None:
 
 
 def test_percentiles_use_the_nearest_rank() -> None:
-    assert ResponseTimes.of(n / 100 for n in range(100, 0, -1)) == ResponseTimes(
-        100, 0.5, 0.99, 1.0
-    )
+    times = ResponseTimes.of(n / 100 for n in range(100, 0, -1))
+    assert times == ResponseTimes(100, 0.5, 0.99, 1.0)
     assert ResponseTimes.of([2.0]) == ResponseTimes(1, 2.0, 2.0, 2.0)
 
 
