@@ -1,6 +1,7 @@
 """Tests of races at a running gateway: resumption, binding, revocation, and a stop under load.
 
-At most one session wins each race, and no traceback is logged.
+At most one session wins each race, and no traceback is logged. A stored message is deleted only
+when it is acknowledged, keeps its order, and is repeated only if it was not acknowledged.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ import pytest
 from edge.ops import devices
 from firmware_sim.attackers.stanzas import PING
 from tests.helpers.gateway import PASSWORD, Gateway, bound, known, port_of
+from tests.helpers.in_process import in_process
 from tests.helpers.processes import Process
-from tests.helpers.xmpp import CLIENT, SM, Client, Closed
+from tests.helpers.xmpp import CLIENT, SM, Client, Closed, condition
+
+UNACKNOWLEDGED = 64
+"""The configured limit of unacknowledged stanzas; a page of stored messages is half of it."""
 
 BIND = (
     "<iq type='set' id='bind'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'>"
@@ -26,7 +31,37 @@ BIND = (
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Gateway:
-    return Gateway(tmp_path / "gateway", "cam1", "writer", require_tls=False)
+    options = {"require_tls": False, "unacknowledged_stanzas": UNACKNOWLEDGED}
+    return Gateway(tmp_path / "gateway", "cam1", "writer", **options)
+
+
+def chat_message(number: int) -> str:
+    return (
+        f"<message type='chat' id='{number}' to='cam1@gw.example'><body>{number}</body></message>"
+    )
+
+
+async def send_messages(at: int | Process, last: int) -> list[int]:
+    """Send messages 0 to `last` - 1 to cam1; return the numbers of those that were refused."""
+    refused = []
+    async with await bound(at, "writer") as writer:
+        writer.send("".join(chat_message(number) for number in range(last)))
+        writer.send(f"<iq type='get' id='end' to='gw.example'>{PING}</iq>")
+        while (stanza := await writer.element()).get("id") != "end":
+            assert stanza.tag == f"{CLIENT}message"
+            assert condition(stanza) == "service-unavailable"
+            refused.append(int(stanza.attrib["id"]))
+    return refused
+
+
+async def read_messages(client: Client, last: int) -> list[int]:
+    """Read messages until the one with this number; return their numbers."""
+    found: list[int] = []
+    while not found or found[-1] != last:
+        stanza = await client.element()
+        if stanza.tag == f"{CLIENT}message":
+            found.append(int(stanza.attrib["id"]))
+    return found
 
 
 async def leave_session(process: Process, count: int) -> str:
@@ -36,12 +71,7 @@ async def leave_session(process: Process, count: int) -> str:
     client.send("<presence/>")
     assert await client.handled() == 1
     client.cut()
-    async with await bound(process, "writer") as writer:
-        for number in range(count):
-            writer.send(
-                f"<message type='chat' id='{number}' to='cam1@gw.example'><body>x</body></message>"
-            )
-        assert (await writer.iq("get", "<query xmlns='jabber:iq:version'/>")).get("type")
+    assert await send_messages(process, count) == []
     return token
 
 
@@ -78,12 +108,7 @@ async def test_bind_races_with_resumption(process: Process, first: str) -> None:
     assert await outcome(one) == "bound result"
     assert await outcome(two) in ("resumed", "failed", "conflict")
     one.send("<presence/>")
-    found: list[int] = []
-    while len(found) < 20:
-        stanza = await one.element()
-        if stanza.tag == f"{CLIENT}message":
-            found.append(int(stanza.attrib["id"]))
-    assert found == list(range(20))
+    assert await read_messages(one, 19) == list(range(20))
     for client in (one, two):
         client.cut()
 
@@ -129,7 +154,7 @@ async def come(process: Process, chance: random.Random, token: str) -> None:
                 await client.bind(f"r{chance.randrange(4)}")
                 await client.enable()
             for number in range(chance.randrange(20)):
-                client.send(f"<message to='cam1@gw.example' id='{number}'><body>x</body></message>")
+                client.send(chat_message(number))
             client.send("<presence/>")
             await client.handled()
             if chance.random() < 0.5:
@@ -150,3 +175,57 @@ async def test_stop_with_many_clients_is_clean(gateway: Gateway, seed: int) -> N
         await asyncio.gather(*crowd)
         assert "Traceback" not in process.stderr, process.stderr
         assert "exception" not in process.stderr, process.stderr
+
+
+async def test_resumption_continues_a_page_of_stored_messages(process: Process) -> None:
+    await send_messages(process, 80)
+    client = await bound(process, "cam1")
+    token = await client.enable()
+    client.send("<presence/>")
+    assert await read_messages(client, 5) == list(range(6))
+    client.cut()
+    async with await known(process, "cam1") as again:
+        answer = await again.resume(token, 4)
+        assert answer.tag == f"{SM}resumed"
+        found: list[int] = []
+        while len(found) < 77:
+            stanza = await again.element()
+            if stanza.tag == f"{SM}r":
+                again.acknowledge(4 + len(found))
+            elif stanza.tag == f"{CLIENT}message":
+                found.append(int(stanza.attrib["id"]))
+        assert found == list(range(3, 80))
+
+
+async def test_burst_arrives_completely_while_the_receiver_is_replaced(process: Process) -> None:
+    writing = asyncio.create_task(send_messages(process, 90))
+    clients = []
+    for _ in range(6):
+        clients.append(await bound(process, "cam1"))
+        await clients[-1].enable()
+        clients[-1].send("<presence/>")
+    client = clients[-1]
+    assert await writing == []
+    found: list[int] = []
+    while len(set(found)) < 90:
+        stanza = await client.element()
+        if stanza.tag == f"{SM}r":
+            client.acknowledge(client.stanzas)
+        elif stanza.tag == f"{CLIENT}message":
+            found.append(int(stanza.attrib["id"]))
+    assert sorted(found) == list(range(90))
+    for client in clients:
+        client.cut()
+
+
+async def test_session_that_acknowledges_nothing_is_ended(tmp_path: Path) -> None:
+    times = {"resume_time": 0.5, "stalled_time": 0.5}
+    async with in_process(tmp_path, "cam1", "writer", **times) as front:
+        assert await send_messages(front.port, 3) == []
+        async with await front.bound("cam1", "mute") as mute:
+            await mute.enable(resume=False)
+            mute.send("<presence/>")
+            assert await mute.closed() == "connection-timeout"
+        async with await front.bound("cam1") as client:
+            client.send("<presence/>")
+            assert await read_messages(client, 2) == [0, 1, 2]
