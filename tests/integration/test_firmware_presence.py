@@ -101,7 +101,7 @@ async def test_plain_message_is_sent_once_or_not_at_all(talk: Talking) -> None:
 async def test_plain_message_is_refused_while_the_write_buffer_is_full(talk: Talking) -> None:
     async with talk(policy=SendPolicy(unsent_bytes=100_000)) as it:
         for writer in it.peer._writers:
-            writer.transport.pause_reading()
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
         body = f"<message><body>{'x' * 30_000}</body></message>"
         sent = 0
 
@@ -115,4 +115,4 @@ async def test_plain_message_is_refused_while_the_write_buffer_is_full(talk: Tal
             await flood()
         assert sent > 2
         for writer in it.peer._writers:
-            writer.transport.resume_reading()
+            writer.transport.resume_reading()  # type: ignore[attr-defined]

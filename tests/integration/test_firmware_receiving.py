@@ -169,9 +169,8 @@ async def test_failure_after_the_commit_changes_nothing(
 
 
 async def test_application_that_ends_the_transaction_stops_the_device(it: Talk) -> None:
-    it.application.act = lambda _message, db: db.execute("COMMIT")
     receive = it.device._receive
-    object.__setattr__(receive, "on_message", it.application.act)
+    object.__setattr__(receive, "on_message", lambda _message, db: db.execute("COMMIT"))
     it.peer.say(f"<message from='{SENDER}' to='{JID}' id='p'/>")
     async with asyncio.timeout(5):
         while it.device.online:

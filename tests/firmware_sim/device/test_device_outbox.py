@@ -111,7 +111,8 @@ def test_old_ended_messages_are_only_counted(tmp_path: Path) -> None:
         (doubtful,) = outbox.records(State.IN_DOUBT)
         assert (doubtful.number, doubtful.reason) == (6, "cancel/item-not-found")
         assert doubtful.ended_ms is not None
-        assert (outbox.envelope(6).body, outbox.envelope(3).body) == ("<m5/>", None)
+        assert outbox.envelope(6).body == "<m5/>"
+        assert outbox.envelope(3).body is None
         assert outbox.live == 0
 
 
