@@ -104,20 +104,11 @@ Talking = Callable[..., AbstractAsyncContextManager[Talk]]
 
 
 @asynccontextmanager
-async def talking(certificate: Certificate, folder: Path, **options: Any) -> AsyncIterator[Talk]:
-    """Start a server and a device that receives.
-
-    Args:
-        certificate: the server's.
-        folder: where the device keeps its files.
-        options: `policy` and `outbox_limits` of the device, and any of `ReceiveOptions`.
-    """
+async def talking(
+    certificate: Certificate, folder: Path, device: dict[str, Any] | None = None, **options: Any
+) -> AsyncIterator[Talk]:
+    """Start a server and a device, with these arguments of `Device` and `ReceiveOptions`."""
     application = Application()
-    of_device: dict[str, Any] = {}
-    if "policy" in options:
-        of_device["policy"] = options.pop("policy")
-    if "outbox_limits" in options:
-        of_device["limits"] = options.pop("outbox_limits")
     receive = ReceiveOptions(
         folder / "inbox",
         application.act,
@@ -137,7 +128,7 @@ async def talking(certificate: Certificate, folder: Path, **options: Any) -> Asy
             port=peer.port,
             reconnect=_RECONNECT,
             receive=receive,
-            **of_device,
+            **(device or {}),
         )
 
     async with ScriptedPeer(certificate).running() as peer:

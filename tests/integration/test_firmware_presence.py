@@ -76,16 +76,13 @@ async def test_answers_are_dropped_while_the_write_buffer_is_full(talk: Talking)
 
 
 async def test_plain_message_is_sent_once_or_not_at_all(talk: Talking) -> None:
-    async with talk(outbox_limits=OutboxLimits(message_bytes=300)) as it:
+    async with talk({"limits": OutboxLimits(message_bytes=300)}) as it:
         assert await it.device.send("<message id='a'><body>&lt;</body></message>", qos=0) == 0
         assert await it.device.send_log("E", "", qos=0, to="x@gw.example/'\"&") == 0
         await it.peer.until(lambda: len(it.peer.others) == 3)
         _, first, second = it.peer.others
-        assert (first.tag, first.get("to"), first.get("id")) == (
-            "{jabber:client}message",
-            "gw.example",
-            "a",
-        )
+        found = (first.tag, first.get("to"), first.get("id"))
+        assert found == ("{jabber:client}message", "gw.example", "a")
         assert (first[0].tag, first[0].text) == ("{jabber:client}body", "<")
         assert second.get("to") == "x@gw.example/'\"&"
         assert sum(it.device.counts().values()) == 0
@@ -99,7 +96,7 @@ async def test_plain_message_is_sent_once_or_not_at_all(talk: Talking) -> None:
 
 
 async def test_plain_message_is_refused_while_the_write_buffer_is_full(talk: Talking) -> None:
-    async with talk(policy=SendPolicy(unsent_bytes=100_000)) as it:
+    async with talk({"policy": SendPolicy(unsent_bytes=100_000)}) as it:
         for writer in it.peer._writers:
             writer.transport.pause_reading()  # type: ignore[attr-defined]
         body = f"<message><body>{'x' * 30_000}</body></message>"

@@ -52,16 +52,10 @@ async def test_messages_of_each_level_are_delivered(it: Talk) -> None:
     await it.deliver()
     counts = it.device.inbox.counts()
     assert {reply.get("id") for reply in it.peer.replies} == {"q1", "q2", "q3", "q4"}
-    assert [(m.number, m.qos, m.id) for m in it.application.got] == [
-        (1, 1, "m1"),
-        (2, 1, "m1"),
-        (3, 0, "p"),
-        (4, 2, "m1"),
-    ]
-    assert [
-        counts[word]
-        for word in (InboxCounter.PLAIN, InboxCounter.ACKNOWLEDGED, InboxCounter.ASSURED)
-    ] == [1, 2, 1]
+    found = [(message.number, message.qos, message.id) for message in it.application.got]
+    assert found == [(1, 1, "m1"), (2, 1, "m1"), (3, 0, "p"), (4, 2, "m1")]
+    levels = (InboxCounter.PLAIN, InboxCounter.ACKNOWLEDGED, InboxCounter.ASSURED)
+    assert [counts[counter] for counter in levels] == [1, 2, 1]
 
 
 async def test_error_message_is_passed_to_on_returned(it: Talk) -> None:
