@@ -33,12 +33,12 @@ def finished(tmp_path: Path) -> Path:
 
 
 def test_verdict_is_printed_after_the_run(finished: Path) -> None:
-    done = run("verdict", "--state", finished / "run", "--events", finished / "events")
+    words = ["verdict", "--state", finished / "run", "--events", finished / "events"]
+    done = run(*words)
     assert done.exit_code == 1
     assert "in doubt             1  of which logged: 1" in done.output
     assert "NOT exact" in done.output
-    done = run("verdict", "--state", finished / "run", "--events", finished / "events", "--json")
-    found = json.loads(done.output)
+    found = json.loads(run(*words, "--json").output)
     assert (found["planned"], found["delivered"], found["logged"]) == (2, 1, 2)
     assert found["examples"] == {"in doubt": ["a@gw/fw n=2"]}
 
