@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,8 @@ from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import State
 from firmware_sim.scenarios.actuator import Actuator, CommandRuns, command
 from firmware_sim.scenarios.link import FaultyLink
-from tests.helpers.gateway import DOMAIN, PASSWORD, UNPACED, Gateway, port_of
+from tests.helpers.gateway import DOMAIN, PASSWORD, UNPACED, Gateway
 from tests.helpers.guide_examples import run_example
-from tests.helpers.processes import Process
 from tests.helpers.talk import online
 
 POLICY = SendPolicy(retry_base=0.3, retry_cap=1.0)
@@ -29,14 +28,8 @@ PUMP, VALVE = f"pump@{DOMAIN}/fw", f"valve@{DOMAIN}/fw"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     return Gateway(tmp_path_factory.mktemp("gateway") / "gw", "pump", "valve", **UNPACED)
-
-
-@pytest.fixture(scope="module")
-def running(folder: Gateway) -> Iterator[Process]:
-    with folder.run() as process:
-        yield process
 
 
 class Site:
@@ -96,8 +89,8 @@ class Site:
 
 
 @pytest.fixture
-def site(folder: Gateway, running: Process, tmp_path: Path) -> Site:
-    return Site(port_of(running), folder.ca, tmp_path)
+def site(gateway: Gateway, port: int, tmp_path: Path) -> Site:
+    return Site(port, gateway.ca, tmp_path)
 
 
 def some(cases: Iterable[tuple[object, ...]], every: int) -> list[Any]:
@@ -116,10 +109,10 @@ def documented(part: str, jid: str, site: Site, place: Path, *words: object) -> 
     return run_example(part, place, jid, "127.0.0.1", site.port, site.ca_file, *words)
 
 
-def test_documented_sender_runs(site: Site, folder: Gateway, tmp_path: Path) -> None:
+def test_documented_sender_runs(site: Site, gateway: Gateway, tmp_path: Path) -> None:
     shown = documented("send_log", PUMP, site, tmp_path, tmp_path / "outbox")
     assert shown == ["1 done ", "2 done ", "3 done note-7"]
-    mine = [e for e in folder.events() if e["source"] == PUMP]
+    mine = [e for e in gateway.events() if e["source"] == PUMP]
     logged, note = (e for e in mine if e["kind"] == "log")
     assert (note["name"], note["text"], note["qos"]) == ("Note", "By hand.", 1)
     assert (logged["name"], logged["level"], logged["qos"]) == ("Started", "Notice", 2)
@@ -127,7 +120,7 @@ def test_documented_sender_runs(site: Site, folder: Gateway, tmp_path: Path) -> 
     read = next(e for e in mine if e["kind"] == "reading")
     assert (read["name"], read["value"], read["unit"]) == ("temperature", 21.5, "°C")
     assert read["tags"]["node"] == "boiler1"
-    system = list(folder.events("system"))
+    system = list(gateway.events("system"))
     assert system, "the start of the gateway at least"
     assert not [e for e in system if e["kind"] == "limit" or e["name"] == "dead"]
 

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,7 @@ from firmware_sim.scenarios.count import CountSettings, count
 from firmware_sim.scenarios.count_verdict import Key, judge
 from firmware_sim.scenarios.faults import Fault
 from firmware_sim.scenarios.record import RunRecord
-from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
-from tests.helpers.processes import Process
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza
 
 NAMES = ("pump1", "pump2", "pump3")
@@ -110,17 +108,11 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     return Gateway(tmp_path_factory.mktemp("gateway") / "gw", *NAMES)
 
 
-@pytest.fixture(scope="module")
-def running(gateway: Gateway) -> Iterator[Process]:
-    with gateway.run() as process:
-        yield process
-
-
 @pytest.fixture
-def command(gateway: Gateway, running: Process, tmp_path: Path) -> list[str]:
+def command(gateway: Gateway, port: int, tmp_path: Path) -> list[str]:
     accounts = tmp_path / "accounts.json"
     accounts.write_text(json.dumps(dict.fromkeys(NAMES, PASSWORD)))
-    words = ["run", "count", "--port", str(port_of(running)), "--domain", DOMAIN]
+    words = ["run", "count", "--port", str(port), "--domain", DOMAIN]
     words += ["--ca", str(gateway.ca), "--accounts", str(accounts)]
     words += ["--state", str(tmp_path / "run"), "--retry-base", "1", "--seconds", "0.5"]
     return [*words, "--messages", "5"]
