@@ -10,15 +10,7 @@ import pytest
 
 from sync.pages.files import write_report
 from sync.pages.page import fleet_page
-from tests.browser.chromium import (
-    DESKTOP,
-    PAPER_PX,
-    PHONE,
-    Browser,
-    Scheme,
-    chromium,
-    missing,
-)
+from tests.browser.chromium import DESKTOP, PAPER_PX, PHONE, Browser, Scheme, chromium, missing
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import GATEWAY, LANE, whole
 

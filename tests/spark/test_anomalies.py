@@ -8,14 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sync.reports import anomalies
-from sync.reports.anomalies import (
-    DAILY,
-    HOURS,
-    MIN_TYPE,
-    PLOTTED_S,
-    PLOTTED_SENSORS,
-    UNUSUAL_Z,
-)
+from sync.reports.anomalies import DAILY, HOURS, MIN_TYPE, PLOTTED_S, PLOTTED_SENSORS, UNUSUAL_Z
 from sync.tables.tables import DAY
 from tests.helpers.small_tables import START, at, events, table, told
 

@@ -13,15 +13,7 @@ from sync.segment import Dropped
 from sync.tables.delta import Counts, local_tables
 from sync.tables.locations import FleetStorage
 from sync.tables.tables import read_events, read_segments
-from tests.helpers.fleet_tables import (
-    NOON,
-    Lane,
-    fleet_folder,
-    land,
-    put,
-    some_events,
-    waiting,
-)
+from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events, waiting
 from tests.helpers.local_ingest import ingest_by_spark
 
 pytestmark = pytest.mark.spark

@@ -13,13 +13,7 @@ from sync.reports import anomalies, availability, completeness, refusals, sensor
 from sync.reports.shared.report import ReportContext
 from sync.tables import partitions
 from sync.tables.delta import Snapshot
-from sync.tables.partitions import (
-    coalesced,
-    empty_frame,
-    size_of,
-    union,
-    without_repartitioning,
-)
+from sync.tables.partitions import coalesced, empty_frame, size_of, union, without_repartitioning
 from sync.tables.summaries import StoredSummaries, summarise
 from sync.tables.summaries import stored as kept
 from sync.tables.summaries.index import FOLDER

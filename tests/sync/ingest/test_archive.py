@@ -11,11 +11,7 @@ import pytest
 
 from sync.common import durable_files
 from sync.common.fleet_folder import FleetFolder
-from sync.ingest.archive import (
-    IngestedFile,
-    archive_files,
-    waiting_files,
-)
+from sync.ingest.archive import IngestedFile, archive_files, waiting_files
 from sync.tables import storage
 from sync.tables.storage import LocalStorage
 from tests.helpers.fleet_tables import fleet_folder, put

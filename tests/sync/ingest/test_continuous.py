@@ -33,9 +33,7 @@ class TakenOnce(LocalStorage):
             yield
 
 
-def test_a_continuous_ingest_repeats_and_stops_after_the_current_batch(
-    tmp_path: Path,
-) -> None:
+def test_a_continuous_ingest_repeats_and_stops_after_the_current_batch(tmp_path: Path) -> None:
     fleet = fleet_folder(tmp_path / "fleet")
     lane, storage = Lane(), TakenOnce(fleet.tables)
     land(fleet, lane.seal(some_events(2)))

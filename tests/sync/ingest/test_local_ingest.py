@@ -17,15 +17,7 @@ from sync.segment import Dropped
 from sync.segment.limits import MAX_TIME, MIN_TIME
 from sync.tables.delta import Counts, local_tables
 from tests.helpers.faulty_landing import RoughLanding, lose_all_but_the_tables
-from tests.helpers.fleet_tables import (
-    NOON,
-    Lane,
-    fleet_folder,
-    land,
-    put,
-    some_events,
-    waiting,
-)
+from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events, waiting
 from tests.helpers.local_ingest import SparkAskedFor, check, ingest
 from tests.helpers.stored_rows import stored_rows
 
@@ -110,9 +102,7 @@ def test_later_batches_are_checked_against_the_ledger(fleet: FleetFolder) -> Non
     assert ingest(fleet).counts == Counts(segments=1, events=1, duplicates=1, quarantined=2)
 
 
-def test_batches_of_one_run_are_checked_against_each_other(
-    fleet: FleetFolder,
-) -> None:
+def test_batches_of_one_run_are_checked_against_each_other(fleet: FleetFolder) -> None:
     lane = Lane()
     for at in range(3):
         land(fleet, lane.seal(some_events(2)), at=NOON / 1000 + at)

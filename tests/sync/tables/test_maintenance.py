@@ -66,10 +66,7 @@ class Tables:
     ) -> RetentionResult:
         now = datetime.now(UTC) + timedelta(days=days)
         return retain(
-            *(self.places, keep, now),
-            summarise=self.summarised.append,
-            dry_run=dry_run,
-            wait_s=0,
+            *(self.places, keep, now), summarise=self.summarised.append, dry_run=dry_run, wait_s=0
         )
 
     def parquet(self) -> set[str]:
