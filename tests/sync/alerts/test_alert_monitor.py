@@ -32,9 +32,9 @@ from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.receiver.gateways import GatewayRegistry
 from sync.segment import Event
-from sync.tables.delta import EVENTS, SEGMENTS, FleetTables, local_tables
+from sync.tables.delta import EVENTS, SEGMENTS, Batch, local_tables
 from sync.tables.maintenance import compact
-from tests.helpers.fleet_tables import EPOCH, LATER_EPOCH, Lane, land, put
+from tests.helpers.fleet_tables import EPOCH, Lane, land, put
 from tests.helpers.small_ingest import SmallIngest
 from tests.sync.alerts.test_alert_output import message
 
@@ -72,6 +72,18 @@ class Fleet:
         lane = self.lanes.setdefault(gateway, Lane(gateway, "system"))
         land(self.folder, lane.seal(events or [event(self.now)]), self.now if at is None else at)
 
+    def ingested(self) -> Batch:
+        """Ingest what waits."""
+        made = self.ingest.run()
+        assert made is not None
+        return made
+
+    def state(self) -> FleetState:
+        """Return the saved state."""
+        state = self.watch.store.load_state()
+        assert state is not None
+        return state
+
     def look(self) -> list[tuple[str, str, str]]:
         """Check once; return state, kind and gateway of each alert."""
         return [(told.state, told.kind, told.gateway) for told in self.watch.check()]
@@ -80,6 +92,9 @@ class Fleet:
         """Return state, kind and gateway of all alerts in the file."""
         lines = self.out.read_text("utf-8").splitlines() if self.out.exists() else []
         return [(row["state"], row["kind"], row["gateway"]) for row in map(json.loads, lines)]
+
+
+YEAR_S = 365 * 86_400
 
 
 def two_gateways(fleet: Fleet) -> None:
@@ -158,14 +173,12 @@ def test_maintenance_causes_no_alerts_and_replaced_files_are_read_again(fleet: F
     fleet.ingest.run()
     fleet.watch = fleet.start()
     assert fleet.look() == [("raised", "queue_stuck", ONE)]
-    before = fleet.watch.store.load_state()
+    before = fleet.state()
     tables = local_tables(fleet.folder.tables)
     old = tables.snapshot().event_files
     assert compact(tables, ("<=", "2026-01-01")).replaced == 4
     assert fleet.look() == []
-    after = fleet.watch.store.load_state()
-    assert before is not None
-    assert after is not None
+    after = fleet.state()
     assert (after.gateways, before.versions != after.versions) == (before.gateways, True)
     for path in old:
         (fleet.folder.tables / path).unlink()
@@ -173,7 +186,7 @@ def test_maintenance_causes_no_alerts_and_replaced_files_are_read_again(fleet: F
         rest.unlink()
     fleet.watch = fleet.start()
     assert fleet.look() == []
-    assert fleet.watch.store.load_state() == after
+    assert fleet.state() == after
 
 
 def test_batches_committed_while_stopped_are_read_once(
@@ -190,11 +203,8 @@ def test_batches_committed_while_stopped_are_read_once(
     assert fleet.look() == [("recovered", "silent", TWO)]
     assert fleet.look() == []
     monkeypatch.undo()
-    state = fleet.watch.store.load_state()
-    assert state is not None
-    tables = local_tables(fleet.folder.tables)
-    learnt, _ = read_batches(tables, None, round(fleet.now * 1000))
-    assert learnt.versions == state.versions
+    learnt, _ = read_batches(local_tables(fleet.folder.tables), None, round(fleet.now * 1000))
+    assert learnt.versions == fleet.state().versions
 
 
 @pytest.mark.parametrize("gone", ["file", "commit"])
@@ -203,10 +213,9 @@ def test_missing_file_of_a_batch_reads_the_history_again(fleet: Fleet, gone: str
     fleet.ingest.run()
     assert fleet.look() == []
     stuck(fleet)
-    made = fleet.ingest.run()
-    assert made is not None
+    made = fleet.ingested()
     tables = local_tables(fleet.folder.tables)
-    delete_events(tables)
+    tables.existing(EVENTS).delete()  # as retention does after a long time
     if gone == "file":
         [added] = made.events
         (fleet.folder.tables / EVENTS / added.path).unlink()
@@ -215,15 +224,8 @@ def test_missing_file_of_a_batch_reads_the_history_again(fleet: Fleet, gone: str
         for version in range(3):
             (fleet.folder.tables / EVENTS / "_delta_log" / f"{version:020}.json").unlink()
     assert fleet.look() == []
-    state = fleet.watch.store.load_state()
-    assert state is not None
-    assert state.versions["events"] == tables.existing(EVENTS).version()
-    assert state.gateways[ONE].queues == {}
-
-
-def delete_events(tables: FleetTables) -> None:
-    """Delete all events, as retention does after a long time."""
-    tables.existing(EVENTS).delete()
+    assert fleet.state().versions["events"] == tables.existing(EVENTS).version()
+    assert fleet.state().gateways[ONE].queues == {}
 
 
 def test_unreadable_batch_is_not_applied_partially(fleet: Fleet) -> None:
@@ -233,9 +235,7 @@ def test_unreadable_batch_is_not_applied_partially(fleet: Fleet) -> None:
     for _ in range(2):
         fleet.arrive(ONE, event(fleet.now, kind="limit", name="rate", value=9.0))
         fleet.now += 86_400
-    made = fleet.ingest.run()
-    assert made is not None
-    files = [fleet.folder.tables / EVENTS / each.path for each in made.events]
+    files = [fleet.folder.tables / EVENTS / each.path for each in fleet.ingested().events]
     data = files[-1].read_bytes()
     files[-1].write_bytes(b"spoiled")
     for _ in range(2):
@@ -243,23 +243,17 @@ def test_unreadable_batch_is_not_applied_partially(fleet: Fleet) -> None:
             fleet.look()
     files[-1].write_bytes(data)
     fleet.look()
-    state = fleet.watch.store.load_state()
-    assert state is not None
-    assert sorted(state.gateways[ONE].refusals["rate"].hours.values()) == [9, 9]
+    assert sorted(fleet.state().gateways[ONE].refusals["rate"].hours.values()) == [9, 9]
 
 
 def test_backlog_raises_no_alert_for_a_past_problem(fleet: Fleet) -> None:
     fleet.arrive(ONE)
     fleet.ingest.run()
     fleet.look()
-    began = fleet.now
-    late = [
-        event(began + at, kind="queue", name="depth", topic="jobs", value=3.0, tags={})
-        for at in range(0, 6_000, 300)
-    ]
+    began = int(fleet.now)
     fleet.now += 86_400
-    for row in late:
-        fleet.arrive(ONE, row)
+    for at in range(began, began + 6_000, 300):
+        fleet.arrive(ONE, event(at, kind="queue", name="depth", topic="jobs", value=3.0))
     fleet.ingest.run()
     assert fleet.look() == []
     fleet.arrive(ONE, event(began + 6_000, kind="queue", name="depth", topic="jobs", value=0.0))
@@ -268,24 +262,13 @@ def test_backlog_raises_no_alert_for_a_past_problem(fleet: Fleet) -> None:
     assert fleet.look() == []
 
 
-def test_restored_gateway_continues_in_its_new_epoch(fleet: Fleet) -> None:
-    fleet.arrive(ONE, event(fleet.now, name="stop", value=None))
-    fleet.lanes[ONE] = Lane(ONE, "system", LATER_EPOCH)
-    fleet.arrive(ONE, event(fleet.now, name="start"))
-    fleet.ingest.run()
-    fleet.now += NEW_GATEWAY_TIMEOUT_S + 60
-    assert fleet.look() == [("raised", "silent", ONE)]
-
-
 def test_only_the_last_days_are_read(fleet: Fleet) -> None:
     for days in (HISTORY_DAYS + 1, 1):
         told = event(fleet.now - 86_400 * days, kind="limit", name="rate", value=float(days))
         fleet.arrive(ONE, told)
     fleet.ingest.run()
     fleet.look()
-    state = fleet.watch.store.load_state()
-    assert state is not None
-    assert list(state.gateways[ONE].refusals["rate"].hours.values()) == [1]
+    assert list(fleet.state().gateways[ONE].refusals["rate"].hours.values()) == [1]
 
 
 def test_second_monitor_is_refused(fleet: Fleet) -> None:
@@ -302,11 +285,11 @@ def test_state_of_another_version_is_read_again(fleet: Fleet, data: bytes) -> No
     fleet.arrive(ONE)
     fleet.ingest.run()
     fleet.look()
-    before = fleet.watch.store.load_state()
+    before = fleet.state()
     (fleet.folder.tables / "alerts" / "seen.json").write_bytes(data)
     fleet.watch = fleet.start()
     fleet.look()
-    assert fleet.watch.store.load_state() == before
+    assert fleet.state() == before
 
 
 @pytest.mark.parametrize("data", [b"{", b'{"version": 99}'], ids=["spoiled", "newer"])
@@ -415,8 +398,7 @@ def test_exceeded_limits_are_logged_once(
 def test_only_files_of_new_batches_are_read(fleet: Fleet) -> None:
     for _ in range(3):
         fleet.arrive(ONE)
-        made = fleet.ingest.run()
-        assert made is not None
+        made = fleet.ingested()
         fleet.look()
         (fleet.folder.tables / SEGMENTS / made.segments.path).write_bytes(b"spoiled")
     assert fleet.look() == []
@@ -452,3 +434,68 @@ def test_tables_may_be_empty_for_a_while(fleet: Fleet) -> None:
     stuck(fleet)
     fleet.ingest.run()
     assert fleet.look() == [("raised", "queue_stuck", ONE)]
+
+
+@pytest.mark.parametrize(
+    ("moment", "value"),
+    [
+        *((NOON_S, value) for value in (1.7e308, -1.7e308, 1e19)),
+        *((first_or_last_year, 9.0) for first_or_last_year in (-62_135_596_800, 253_402_300_799)),
+    ],
+)
+def test_extreme_numbers_and_years_do_not_stop_the_monitor(
+    fleet: Fleet, moment: float, value: float
+) -> None:
+    for kind, name in (("limit", "rate"), ("queue", "depth")):
+        row = event(moment, kind=kind, name=name, topic="jobs", value=value)
+        fleet.arrive(ONE, row, at=fleet.now)
+    fleet.ingest.run()
+    fleet.look()
+    assert fleet.state().gateways.keys() == {ONE}
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "heard"),
+    [
+        (7_200, True),
+        (20 * YEAR_S, False),
+        *(pytest.param(*others, marks=pytest.mark.long)
+          for others in ((1_800, True), (1_800, False), (7_200, False), (20 * YEAR_S, True))),
+    ],
+)  # fmt: skip
+def test_alerts_continue_after_the_centre_clock_was_ahead(
+    fleet: Fleet, ahead_s: int, heard: bool
+) -> None:
+    two_gateways(fleet)
+    assert fleet.look() == [("raised", "silent", TWO)]
+    raised = fleet.watch.store.load_journal().incidents
+    fleet.now += ahead_s
+    fleet.arrive(ONE)
+    if heard:
+        fleet.arrive(TWO)
+    fleet.ingest.run()
+    fleet.look()
+    fleet.now -= ahead_s - 300
+    for _ in range(15):
+        fleet.arrive(ONE)
+        fleet.look()
+        fleet.ingest.run()
+        fleet.now += 300
+    fleet.look()
+    assert fleet.told()[-1] == ("raised", "silent", TWO)
+    assert raised[0].since is not None
+    fleet.arrive(TWO)
+    assert ("recovered", "silent", TWO) in fleet.look()
+
+
+def test_discarded_alerts_are_logged(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    two_gateways(fleet)
+    waiting = fleet.watch.store.load_journal()
+    waiting.enqueue([message(0)] * MAX_WEBHOOK_QUEUE, webhook=True)
+    waiting.output_queue.clear()
+    fleet.watch.store.save_journal(waiting)
+    fleet.watch = fleet.start()
+    fleet.watch.webhook = Webhook("http://127.0.0.1:1/")
+    fleet.look()
+    assert "discarded" in [each.getMessage() for each in caplog.records]
+    assert fleet.watch.undelivered == MAX_WEBHOOK_QUEUE

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from sync.alerts.incidents import Alert, IncidentTracker
 from sync.alerts.json_lines import ROTATED_FILES, JsonLinesOutput
 from sync.alerts.rules import Subject, problem
 from tests.helpers.alerting import NOON
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def message(number: int) -> Alert:
@@ -62,3 +62,18 @@ def test_truncated_line_is_ended(tmp_path: Path) -> None:
     JsonLinesOutput(out).write([message(1)])
     first, second = out.read_text("utf-8").splitlines()
     assert (first, json.loads(second)["subject"]) == ('{"id": "cut', "jobs-1\n")
+
+
+def test_names_are_escaped_in_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "Жук \u2028\u0085\u009b2J\u202e\U000e0001"
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, "latin-1"))
+    key = Subject("queue_stuck", "gw.example", name)
+    told = IncidentTracker().update([problem(key, NOON, NOON, "It stands still.")], NOON)
+    JsonLinesOutput(tmp_path / "alerts.jsonl").write(told)
+    data = out.getvalue()
+    assert (tmp_path / "alerts.jsonl").read_bytes() == data
+    [line] = data.decode().splitlines()
+    assert line.isprintable()
+    assert "Жук" in line
+    assert json.loads(line)["subject"] == name

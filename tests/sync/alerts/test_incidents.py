@@ -29,10 +29,6 @@ def good(until: int) -> Verdict:
     return AllClear(KEY, until, "It moves.")
 
 
-def states(messages: list[Alert]) -> list[str]:
-    return [message.state for message in messages]
-
-
 def test_incident_is_alerted_at_start_and_end_with_one_id() -> None:
     tracker = IncidentTracker()
     [raised] = tracker.update([bad()], NOON + HOUR)
@@ -123,9 +119,24 @@ def test_forgotten_incident_ends_after_a_month() -> None:
     assert tracker.incidents() == []
 
 
-def test_restored_tracker_repeats_nothing() -> None:
+def test_alert_raised_while_the_clock_was_ahead_keeps_its_id() -> None:
+    key = Subject("silent", "gw.example", "gw.example")
     tracker = IncidentTracker()
-    tracker.update([bad()], NOON)
-    later = IncidentTracker(tracker.incidents())
-    assert later.update([bad()], NOON + HOUR) == []
-    assert states(later.update([good(NOON + HOUR)], NOON + HOUR)) == ["recovered"]
+    [raised] = tracker.update(
+        [problem(key, NOON + 30 * HOUR, NOON + 30 * HOUR, "")], NOON + 31 * HOUR
+    )
+    tracker.cap_times(NOON)
+    tracker = IncidentTracker(tracker.incidents())
+    assert tracker.active() == {key: NOON}
+    [recovered] = tracker.update([AllClear(key, NOON + HOUR, "")], NOON + HOUR)
+    assert (recovered.id, recovered.state) == (raised.id, "recovered")
+    [again] = tracker.update([problem(key, NOON + HOUR, NOON + HOUR, "")], NOON + 2 * HOUR)
+    assert again.id != raised.id
+
+
+def test_pending_alert_does_not_wait_for_a_clock_that_was_ahead() -> None:
+    verdict, tracker = bad(late=True), IncidentTracker()
+    assert tracker.update([verdict], NOON + 30 * HOUR) == []
+    tracker.cap_times(NOON)
+    assert tracker.update([verdict], NOON) == []
+    assert len(tracker.update([verdict], NOON + HOLD_MS)) == 1
