@@ -18,6 +18,15 @@ from sync.tables.part_files import PartFile, to_parquet
 Row = dict[str, Any]
 
 
+class Cut(Exception):
+    """The crash that a test causes."""
+
+
+def cut() -> None:
+    """Crash."""
+    raise Cut
+
+
 @dataclass
 class Committer:
     """Commits batches to the tables in `root`; rows name only columns that matter."""

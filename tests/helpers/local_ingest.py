@@ -10,6 +10,7 @@ from sync.ingest.ingest import HERE_FILES, IngestControl, IngestResult, ingest_w
 from sync.tables.delta import local_tables
 from sync.tables.locations import FleetStorage
 from sync.tables.spark_session import BATCH_FILES
+from tests.helpers.committed import Cut
 from tests.helpers.faulty_landing import RoughLanding, Row
 from tests.helpers.fleet_tables import waiting
 from tests.helpers.stored_rows import stored_rows
@@ -24,6 +25,18 @@ class SparkAskedFor(Exception):
 
 def no_spark() -> SparkSession:
     raise SparkAskedFor
+
+
+def cut_at(step: str, number: int = 1) -> IngestControl:
+    """Let an ingest crash at a step, when it takes that for the given time."""
+    left = [number]
+
+    def on_step(taken: str) -> None:
+        left[0] -= taken == step
+        if taken == step and left[0] == 0:
+            raise Cut(step)
+
+    return IngestControl(on_step)
 
 
 def ingest(

@@ -46,5 +46,17 @@ def told(report: DataFrame, *names: str) -> list[tuple[Any, ...]]:
     return [tuple(_plain(row[name]) for name in names) for row in rows]
 
 
+def checked_rows(report: DataFrame, schema: StructType) -> list[tuple[Any, ...]]:
+    """Collect all columns as `told` does; they must be those of `schema`."""
+    assert report.schema.simpleString() == schema.simpleString()
+    return told(report, *schema.fieldNames())
+
+
+def named_rows(report: DataFrame, schema: StructType) -> list[dict[str, Any]]:
+    """Collect all columns by name; they must be those of `schema`."""
+    names = schema.fieldNames()
+    return [dict(zip(names, row, strict=True)) for row in checked_rows(report, schema)]
+
+
 def _plain(value: Any) -> Any:
     return (value - START).total_seconds() if isinstance(value, datetime) else value

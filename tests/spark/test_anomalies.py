@@ -10,16 +10,25 @@ from pyspark.sql import SparkSession
 from sync.reports import anomalies
 from sync.reports.anomalies import DAILY, HOURS, MIN_TYPE, PLOTTED_S, PLOTTED_SENSORS, UNUSUAL_Z
 from sync.tables.tables import DAY
-from tests.helpers.small_tables import START, at, events, table, told
+from tests.helpers.small_tables import (
+    START,
+    at,
+    checked_rows,
+    event,
+    events,
+    named_rows,
+    table,
+    told,
+)
 
 pytestmark = pytest.mark.spark
 
 
 def test_summary_of_an_hour(spark: SparkSession) -> None:
     def read(second: float, value: float | None, **columns: Any) -> dict[str, Any]:
-        told_of = {"gateway": "gw", "epoch": "E", "lane": "readings", "kind": "reading"}
-        place = {"seq": int(second), "time": at(second), "value": value}
-        return told_of | {"source": "a@gw/x", "name": "t", "unit": "C"} | place | columns
+        sensor = {"lane": "readings", "kind": "reading", "source": "a@gw/x", "name": "t"}
+        place = {"epoch": "E", "seq": int(second), "time": at(second), "value": value}
+        return event(**sensor | {"unit": "C"} | place | columns)
 
     values = [5.0, 5.0, 6.0, 5.0, 7.0, 7.0, 7.0]
     rows = [read(60 * place, value) for place, value in enumerate(values)]
@@ -36,39 +45,23 @@ def hourly(
     sensor: str,
     medians: Sequence[float],
     *,
-    spread: float = 1,
     still: Sequence[int] = (),
     readings: int = 20,
     name: str = "",
-    first: int = 0,
 ) -> list[dict[str, Any]]:
     """Return hours of a sensor with these medians; it is constant in those in `still`."""
     rows = []
-    for place, median in enumerate(medians, first):
-        begin = place * 3600
-        half = 0 if place in still else spread / 2
+    for place, median in enumerate(medians):
+        begin, is_still = at(place * 3600), place in still
+        first, last = at(place * 3600 + 1), at(place * 3600 + 3599)
+        low, high = (float(median + (0 if is_still else half)) for half in (-0.5, 0.5))
+        same, head_until, tail_since = (readings, last, first) if is_still else (1, first, last)
         rows.append(
-            {
-                "gateway": "gw",
-                "source": "",
-                "sensor": sensor,
-                "unit": "",
-                "name": name or sensor,
-                "hour": at(begin),
-                "readings": readings,
-                "low": float(median - half),
-                "high": float(median + half),
-                "median": float(median),
-                "first": at(begin + 1),
-                "last": at(begin + 3599),
-                "head": float(median - half),
-                "head_readings": readings if half == 0 else 1,
-                "head_until": at(begin + 3599 if half == 0 else begin + 1),
-                "tail": float(median + half),
-                "tail_readings": readings if half == 0 else 1,
-                "tail_since": at(begin + 1 if half == 0 else begin + 3599),
-                "day": at(begin).date(),
-            }
+            {"gateway": "gw", "source": "", "sensor": sensor, "unit": "", "name": name or sensor}
+            | {"hour": begin, "day": begin.date(), "readings": readings, "median": float(median)}
+            | {"low": low, "high": high, "first": first, "last": last}
+            | {"head": low, "head_readings": same, "head_until": head_until}
+            | {"tail": high, "tail_readings": same, "tail_since": tail_since}
         )
     return rows
 
@@ -124,10 +117,7 @@ def test_flat_lines_and_unusual_hours_are_found_and_no_others(spark: SparkSessio
     from pyspark.sql.types import StructType
 
     hours = table(spark, StructType([*HOURS.fields, DAY]), CASES)
-    report = anomalies.anomalies(hours)
-    assert report.schema.simpleString() == anomalies.TABLE.schema.simpleString()
-    names = anomalies.TABLE.schema.fieldNames()
-    rows = [dict(zip(names, row, strict=True)) for row in told(report, *names)]
+    rows = named_rows(anomalies.anomalies(hours), anomalies.TABLE.schema)
     found = {row["sensor"]: row for row in rows if row["state"] != "ok"}
     assert {sensor: row["state"] for sensor, row in found.items()} == {
         "stuck": "flat",
@@ -158,8 +148,7 @@ def test_few_sensors_and_the_latest_hours_are_plotted(spark: SparkSession) -> No
 
     hours = [hour("a", 0, 5.0), hour("a", 0, 9.0), hour("a", -PLOTTED_S, 5.0)]
     hours += [hour(f"b{place:02}", 0, 1.0) for place in range(PLOTTED_SENSORS)]
-    frame = anomalies.sensor_series(table(spark, HOURS, hours))
-    series = told(frame, *anomalies.SERIES.fieldNames())
+    series = checked_rows(anomalies.sensor_series(table(spark, HOURS, hours)), anomalies.SERIES)
     assert series[0] == ("gw", None, "a", START.timestamp(), 7, 4, 10)
     others = (f"b{place:02}" for place in range(PLOTTED_SENSORS - 1))
     assert [row[2] for row in series] == ["a", *others]

@@ -12,7 +12,7 @@ from sync.reports.outages import outages
 from sync.reports.shared import heartbeats, lanes
 from sync.reports.shared.heartbeats import SPANS, spans
 from sync.tables.tables import SEGMENTS
-from tests.helpers.small_tables import at, events, table, told
+from tests.helpers.small_tables import at, checked_rows, event, events, table, told
 
 pytestmark = pytest.mark.spark
 
@@ -29,17 +29,8 @@ def life_event(
     clock: bool = True,
     value: float | None = None,
 ) -> dict[str, Any]:
-    return {
-        "gateway": gateway,
-        "epoch": epoch,
-        "lane": "system",
-        "seq": seq,
-        "time": at(seconds),
-        "clock": clock,
-        "kind": "system",
-        "name": name,
-        "value": value,
-    }
+    place = {"epoch": epoch, "lane": "system", "seq": seq, "time": at(seconds), "clock": clock}
+    return event(gateway, kind="system", name=name, value=value, **place)
 
 
 def limit(gateway: str, seq: int, seconds: float) -> dict[str, Any]:
@@ -125,14 +116,8 @@ def test_timely_life_events_are_one_run_for_each_day(lives: Life) -> None:
 
 
 def test_states_of_spans(lives: Life) -> None:
-    rows = lives.spans
-    assert rows.schema.simpleString() == SPANS.simpleString()
-    found = [
-        (gateway, end - begin, state, ended)
-        for gateway, begin, end, state, ended in told(
-            rows.orderBy("gateway", "begin"), *SPANS.fieldNames()
-        )
-    ]
+    rows = checked_rows(lives.spans.orderBy("gateway", "begin"), SPANS)
+    found = [(gateway, end - begin, state, ended) for gateway, begin, end, state, ended in rows]
     assert found == [
         ("brisk", 25, "running", None),
         ("brisk", 25.5, "outage", "restarted"),
@@ -161,20 +146,15 @@ def test_states_of_spans(lives: Life) -> None:
 
 
 def test_outages_are_listed_latest_first(lives: Life) -> None:
-    report = outages(lives.spans)
-    assert report.schema.simpleString() == OUTAGES.schema.simpleString()
-    assert told(report, *OUTAGES.schema.fieldNames()) == [
+    assert checked_rows(outages(lives.spans), OUTAGES.schema) == [
         ("torn", 60, 211, 151, "restarted"),
         ("brisk", 25, 50.5, 25.5, "restarted"),
     ]
 
 
 def test_stretches_join_consecutive_spans_of_one_state(lives: Life) -> None:
-    rows = stretches(lives.spans)
-    found = [
-        (gateway, end - begin, state)
-        for gateway, begin, end, state in told(rows, *STRETCHES.fieldNames())
-    ]
+    rows = checked_rows(stretches(lives.spans), STRETCHES)
+    found = [(gateway, end - begin, state) for gateway, begin, end, state in rows]
     assert found == [
         ("brisk", 25, "running"),
         ("brisk", 25.5, "outage"),
@@ -196,23 +176,10 @@ def test_stretches_join_consecutive_spans_of_one_state(lives: Life) -> None:
 
 
 def test_running_and_reachable_are_separate(spark: SparkSession, lives: Life) -> None:
-    segments = table(
-        spark,
-        SEGMENTS,
-        [
-            arrival("brisk", 2000),
-            arrival("whole", 0),
-            arrival("whole", 750),
-            arrival("whole", 1751),
-            arrival("torn", 300),
-            arrival("holed", 2000),
-            arrival("lost", 2000),
-            arrival("moved", 2000),
-            arrival("fresh", 2000),
-            arrival("mute", 1990),
-            {"arrived": at(1), "fate": "bad"},
-        ],
-    )
+    arrivals = [arrival(each, 2000) for each in ("brisk", "holed", "lost", "moved", "fresh")]
+    arrivals += [arrival("whole", when) for when in (0, 750, 1751)]
+    arrivals += [arrival("torn", 300), arrival("mute", 1990), {"arrived": at(1), "fate": "bad"}]
+    segments = table(spark, SEGMENTS, arrivals)
     life, times = (each.where("gateway != 'steady'") for each in lives)
     report = availability(life, times, segments, at(2000)).persist()
     assert report.schema.simpleString() == TABLE.schema.simpleString()
@@ -228,15 +195,8 @@ def test_running_and_reachable_are_separate(spark: SparkSession, lives: Life) ->
         ("torn", "silent", 0, 300, 149, 0, 151),
         ("whole", "running", 0, 380, 280, 100, 0),
     ]
-    figures = (
-        "unknown_s",
-        "outages",
-        "longest_gap_s",
-        "restarts",
-        "unclean_restarts",
-        "clock_steps",
-    )
-    assert told(report, *figures) == [
+    figures = ("outages", "longest_gap_s", "restarts", "unclean_restarts", "clock_steps")
+    assert told(report, "unknown_s", *figures) == [
         (0, 1, 25.5, 1, 1, 0),
         (None, 0, None, 0, 0, 0),
         (1000, 0, 1000, 0, 0, 2),
@@ -257,11 +217,7 @@ def test_running_and_reachable_are_separate(spark: SparkSession, lives: Life) ->
         (280 / 380, pytest.approx(1 - 1001 / 2000)),
     ]
     assert told(report, "silences", "longest_silence_s", "last_arrival") == [
-        (0, None, 2000),
-        (0, None, 2000),
-        (0, None, 2000),
-        (0, None, 2000),
-        (0, None, 2000),
+        *[(0, None, 2000)] * 5,
         (0, None, 1990),
         (1, 1700, 300),
         (1, 1001, 1751),
@@ -302,15 +258,9 @@ def test_the_limit_of_silence_and_a_clean_stop(spark: SparkSession) -> None:
 
 def test_a_clock_that_was_set_by_years_while_off_makes_no_outage(spark: SparkSession) -> None:
     years = 7_000 * 86_400
-    rows = [
-        life_event("unset", 1, "start", -years, clock=False),
-        life_event("unset", 2, "heartbeat", 60 - years, clock=False),
-        life_event("unset", 3, "start", 0, clock=False),
-        life_event("unset", 4, "heartbeat", 60, clock=False),
-        life_event("stored", 1, "start", -years),
-        life_event("stored", 2, "heartbeat", 60 - years),
-        life_event("stored", 3, "start", 0),
-    ]
+    told_of = (("start", -years), ("heartbeat", 60 - years), ("start", 0), ("heartbeat", 60))
+    rows = [life_event("unset", at, *each, clock=False) for at, each in enumerate(told_of, 1)]
+    rows += [life_event("stored", at, *each) for at, each in enumerate(told_of[:3], 1)]
     spans = life_of(spark, rows).spans.orderBy("gateway", "begin")
     assert told(spans, "gateway", "state") == [
         ("stored", "running"),

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from sync.reports import clocks
 from sync.reports.clocks import AHEAD_S, BEHIND_S, DAILY, DRIFT_PPM, PLOTTED_S, SETTLE_S
 from sync.tables.tables import SEGMENTS
-from tests.helpers.small_tables import START, at, events, table, told
+from tests.helpers.small_tables import START, at, event, events, named_rows, table, told
 
 pytestmark = pytest.mark.spark
 
@@ -18,19 +18,10 @@ HOURS = 26
 
 def signs(gateway: str, *told_of: tuple[float, str, float, bool]) -> list[dict[str, Any]]:
     """Make system events: when, which, with what value, and whether the clock is synchronised."""
+    lane = {"epoch": "E1", "lane": "system", "kind": "system"}
     return [
-        {
-            "gateway": gateway,
-            "epoch": "E1",
-            "lane": "system",
-            "seq": place,
-            "kind": "system",
-            "time": at(when),
-            "name": name,
-            "value": float(value),
-            "clock": clock,
-        }
-        for place, (when, name, value, clock) in enumerate(told_of)
+        event(gateway, **lane, seq=seq, time=at(when), name=name, value=float(value), clock=clock)
+        for seq, (when, name, value, clock) in enumerate(told_of)
     ]
 
 
@@ -53,22 +44,12 @@ def sent(
     rows = []
     for place in range(4 * hours):
         when = 900.0 * place
-        wall = when * (1 + ppm / 1e6) + ahead
+        sealed, service = at(when * (1 + ppm / 1e6) + ahead), when + 1e6
         arrived = when + lag + (3 if place % 2 else 0)
         if place < 3 * hours or gateway == "stick":
             arrived = math.ceil(arrived / batch) * batch
-        rows.append(
-            {
-                "gateway": gateway,
-                "boot": "b1",
-                "service_seconds": when + 1e6,
-                "sealed_at": at(wall),
-                "arrived": at(arrived),
-                "clock": True,
-                "fate": "accepted",
-                **columns,
-            }
-        )
+        row = {"gateway": gateway, "boot": "b1", "clock": True, "fate": "accepted", **columns}
+        rows.append(row | {"service_seconds": service, "sealed_at": sealed, "arrived": at(arrived)})
     return rows
 
 
@@ -99,9 +80,7 @@ HELD = [
 def test_wrong_clocks_are_found_and_no_others(spark: SparkSession) -> None:
     days = DAILY.compute(events(spark, EVENTS))
     report = clocks.clocks(days, table(spark, SEGMENTS, HELD))
-    assert report.schema.simpleString() == clocks.TABLE.schema.simpleString()
-    names = clocks.TABLE.schema.fieldNames()
-    found = {row[0]: dict(zip(names, row, strict=True)) for row in told(report, *names)}
+    found = {row["gateway"]: row for row in named_rows(report, clocks.TABLE.schema)}
     assert {gateway: row["state"] for gateway, row in found.items()} == {
         "ordinary": "ok",
         "quartz": "ok",

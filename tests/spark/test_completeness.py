@@ -12,7 +12,7 @@ from sync.reports import completeness
 from sync.reports.completeness import FIRST_PREVIOUS, TABLE
 from sync.reports.shared import lanes
 from sync.tables.tables import SEGMENTS
-from tests.helpers.small_tables import at, events, table, told
+from tests.helpers.small_tables import at, event, events, table, told
 
 pytestmark = pytest.mark.spark
 
@@ -24,23 +24,13 @@ REFUSALS = ("repeated_segments", "forks", "chain_breaks")
 def events_of(
     gateway: str, lane: str, numbers: Iterable[int], *, epoch: str = FIRST, kind: str = "log"
 ) -> list[dict[str, Any]]:
-    return [
-        {
-            "gateway": gateway,
-            "epoch": epoch,
-            "lane": lane,
-            "seq": seq,
-            "time": at(seq),
-            "kind": kind,
-            "name": "event",
-        }
-        for seq in numbers
-    ]
+    lane_of = {"epoch": epoch, "lane": lane, "kind": kind, "name": "event"}
+    return [event(gateway, **lane_of, seq=seq, time=at(seq)) for seq in numbers]
 
 
 def evicted(gateway: str, seq: int, name: str = "evicted", **tags: str) -> dict[str, Any]:
-    event = {"kind": "uplink", "name": name, "tags": tags}
-    return events_of(gateway, "system", [seq], epoch=SECOND)[0] | event
+    [row] = events_of(gateway, "system", [seq], epoch=SECOND, kind="uplink")
+    return row | {"name": name, "tags": tags}
 
 
 def segment(
@@ -54,18 +44,9 @@ def segment(
     fate: str = "accepted",
     dropped: tuple[tuple[int, int, str], ...] = (),
 ) -> dict[str, Any]:
-    return {
-        "gateway": gateway,
-        "epoch": epoch,
-        "lane": lane,
-        "first_seq": first,
-        "last_seq": last,
-        "digest": digest(lane, first, last, epoch, fate),
-        "previous": previous,
-        "fate": fate,
-        "arrived": at(0),
-        "dropped": list(dropped),
-    }
+    place = {"gateway": gateway, "epoch": epoch, "lane": lane, "first_seq": first, "last_seq": last}
+    chain = {"digest": digest(lane, first, last, epoch, fate), "previous": previous}
+    return place | chain | {"fate": fate, "arrived": at(0), "dropped": list(dropped)}
 
 
 def digest(lane: str, first: int, last: int, epoch: str = FIRST, fate: str = "accepted") -> str:

@@ -9,7 +9,7 @@ from edge.config.limits import Limits
 from sync.reports import growth
 from sync.reports.growth import DAILY, DEFAULT_CAP, SOON_D
 from sync.tables.tables import SEGMENTS
-from tests.helpers.small_tables import at, events, table, told
+from tests.helpers.small_tables import at, event, events, named_rows, table, told
 
 pytestmark = pytest.mark.spark
 
@@ -17,31 +17,19 @@ DAY = 86_400
 MB = 1_000_000
 
 
-def sent(gateway: str, *used: float, days: float = 0.25) -> list[dict[str, Any]]:
-    """Return segments, one every `days`, with these sizes of the folder."""
+def sent(gateway: str, *used: float) -> list[dict[str, Any]]:
+    """Return segments, four a day, with these sizes of the folder."""
+    row = {"gateway": gateway, "epoch": "E1", "fate": "accepted"}
     return [
-        {
-            "gateway": gateway,
-            "epoch": "E1",
-            "service_seconds": float(place),
-            "sealed_at": at(place * days * DAY),
-            "size": 1000 + place // 4,
-            "disk_used": int(bytes_used),
-            "fate": "accepted",
-        }
+        row
+        | {"service_seconds": float(place), "sealed_at": at(place * DAY / 4)}
+        | {"size": 1000 + place // 4, "disk_used": int(bytes_used)}
         for place, bytes_used in enumerate(used)
     ]
 
 
 def told_of(gateway: str, when: float, kind: str, name: str, **columns: Any) -> dict[str, Any]:
-    return {
-        "gateway": gateway,
-        "lane": "system",
-        "kind": kind,
-        "name": name,
-        "time": at(when),
-        **columns,
-    }
+    return event(gateway, lane="system", kind=kind, name=name, time=at(when), **columns)
 
 
 PEAK = [100 * MB] * 5 + [400 * MB] * 3 + [100 * MB] * 8
@@ -75,10 +63,8 @@ EVENTS = [
 def test_storage_that_is_full_or_soon_full_is_found(spark: SparkSession) -> None:
     days = DAILY.compute(events(spark, EVENTS))
     held = table(spark, SEGMENTS, HELD)
-    report = growth.growth(days, held)
-    assert report.schema.simpleString() == growth.TABLE.schema.simpleString()
-    names = growth.TABLE.schema.fieldNames()
-    found = {row[0]: dict(zip(names, row, strict=True)) for row in told(report, *names)}
+    rows = named_rows(growth.growth(days, held), growth.TABLE.schema)
+    found = {row["gateway"]: row for row in rows}
     assert {gateway: row["state"] for gateway, row in found.items()} == {
         "steady": "ok",
         "peak": "ok",

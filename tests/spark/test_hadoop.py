@@ -2,56 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from sync.common.errors import FleetError
+from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import IngestControl, IngestResult, ingest_waiting
 from sync.tables.delta import Counts, FleetTables
 from sync.tables.hadoop import HadoopStorage, storage_at
 from sync.tables.locations import FleetStorage
 from sync.tables.maintenance import compact
-from sync.tables.storage import LocalStorage, Storage
+from sync.tables.storage import LocalStorage
 from sync.tables.tables import read_events
-from tests.helpers.fleet_tables import Lane, fleet_folder, land, put, some_events, waiting
-from tests.helpers.storage_promises import keeps_promises
+from tests.helpers.committed import Cut
+from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events, waiting
+from tests.helpers.local_ingest import cut_at
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(params=["local", "hadoop"])
-def either(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Storage:
-    (tmp_path / "tables").mkdir()
-    if request.param == "hadoop":
-        return HadoopStorage(spark, f"file:{tmp_path}/tables")
-    return LocalStorage(tmp_path / "tables")
+def hadoop(spark: SparkSession, fleet: FleetFolder) -> FleetStorage:
+    """Return the storage of a fleet folder through Hadoop's file systems."""
+    root = f"file:{fleet.root}"
+    return FleetStorage(HadoopStorage(spark, root), HadoopStorage(spark, f"{root}/tables"))
 
 
-def test_every_storage_keeps_the_same_promises(either: Storage, tmp_path: Path) -> None:
-    root = tmp_path / "tables"
-    keeps_promises(either, lambda path, data, at: put(root / path, data, at))
-    assert either.relative(f"file:{root}/a/z.seg") == "a/z.seg"
+@pytest.mark.parametrize("name", ["local", "hadoop"])
+def test_every_storage_keeps_the_same_promises(
+    spark: SparkSession, fleet: FleetFolder, name: str
+) -> None:
+    places = hadoop(spark, fleet) if name == "hadoop" else FleetStorage.of(fleet)
+    storage, root = places.tables, fleet.tables
+
+    assert list(storage.files("none")) == []
+    storage.create("a/b [1] 100%20 #ü/x.json", b"one")
+    with pytest.raises(FileExistsError):
+        storage.create("a/b [1] 100%20 #ü/x.json", b"two")
+    assert storage.read("a/b [1] 100%20 #ü/x.json") == b"one"
+    put(root / "a/.hidden/y.json", b"")
+    put(root / "a/_hidden.json", b"")
+    put(root / "a/z.seg", b"12345", NOON / 1000)
+    [file] = storage.files("a", ".json")
+    assert (file.path, file.size) == ("a/b [1] 100%20 #ü/x.json", 3)
+    [file] = storage.files("a", ".seg")
+    assert (file.path, file.size, file.modified) == ("a/z.seg", 5, NOON / 1000)
+    assert storage.relative(storage.uri(file.path)) == "a/z.seg"
+
+    assert storage.move({"a/z.seg": "archive/a/z.seg"}) == []
+    put(root / "a/z.seg", b"12345")
+    assert storage.move({"a/z.seg": "archive/a/z.seg"}) == []
+    assert (storage.exists("a/z.seg"), storage.read("archive/a/z.seg")) == (False, b"12345")
+    put(root / "a/z.seg", b"other")
+    put(root / "a/y.seg", b"more")
+    moves = {"none": "b", "a/z.seg": "archive/a/z.seg", "a/y.seg": "archive/c/y.seg"}
+    assert storage.move(moves) == ["a/z.seg"]
+    assert (storage.read("a/z.seg"), storage.read("archive/a/z.seg")) == (b"other", b"12345")
+    assert (storage.exists("a/y.seg"), storage.read("archive/c/y.seg")) == (False, b"more")
+    put(root / "a/y.seg", b"alike")
+    put(root / "a/w.seg", b"alike")
+    assert storage.move({"a/y.seg": "archive/w.seg", "a/w.seg": "archive/w.seg"}) == []
+    assert storage.move({}) == []
+    for call in (storage.read, lambda path: storage.make_durable([path])):
+        with pytest.raises(FileNotFoundError):
+            call("none")
+    storage.make_durable(["a/z.seg"])
+    for path in ("a/z.seg", "a", "none"):
+        storage.remove(path)
+        assert not storage.exists(path)
+
+    assert storage.relative(f"file:{root}/a/z.seg") == "a/z.seg"
     with pytest.raises(ValueError, match="subpath"):
-        either.relative(f"file:{root}s/a/z.seg")
+        storage.relative(f"file:{root}s/a/z.seg")
 
 
 def test_an_ingest_two_crashes_and_a_compaction_through_hadoop(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     fleet = fleet_folder(tmp_path / "fleet [a]")
-    root = f"file:{fleet.root}"
-    places = FleetStorage(HadoopStorage(spark, root), HadoopStorage(spark, f"{root}/tables"))
-    lane = Lane()
+    places, lane = hadoop(spark, fleet), Lane()
     put(fleet.landing / "x.seg", b"spoiled" * 9)
     put(fleet.landing / "y.seg", b"")
 
     for step in ("events", "committed"):
         land(fleet, lane.seal(some_events(3)))
-        with pytest.raises(FleetError, match=step):
-            ingest_waiting(lambda: spark, places, IngestControl(cut_at(step)))
+        with pytest.raises(Cut, match=step):
+            ingest_waiting(lambda: spark, places, cut_at(step))
     land(fleet, lane.seal(some_events(3)))
     counts = ingest_waiting(lambda: spark, places).counts
     assert counts == Counts(segments=1, events=3)
@@ -69,10 +106,7 @@ def test_an_ingest_two_crashes_and_a_compaction_through_hadoop(
 def test_files_that_vanish_are_skipped(spark: SparkSession, tmp_path: Path, storage: str) -> None:
     """One vanishes before Spark looks for the files, another before it reads them."""
     fleet, lane = fleet_folder(tmp_path / "fleet [a]"), Lane()
-    places = FleetStorage.of(fleet)
-    if storage == "hadoop":
-        root = f"file:{fleet.root}"
-        places = FleetStorage(HadoopStorage(spark, root), HadoopStorage(spark, f"{root}/tables"))
+    places = hadoop(spark, fleet) if storage == "hadoop" else FleetStorage.of(fleet)
 
     def ingest(count: int) -> IngestResult:
         paths = [land(fleet, lane.seal(some_events(2))) for _ in range(count)]
@@ -90,14 +124,6 @@ def test_files_that_vanish_are_skipped(spark: SparkSession, tmp_path: Path, stor
     assert ingest(3) == IngestResult(1, Counts(segments=1, events=2))
     assert ingest(2).counts == ingest(1).counts == Counts()
     assert waiting(fleet) == set()
-
-
-def cut_at(step: str) -> Callable[[str], None]:
-    def cut(taken: str) -> None:
-        if taken == step:
-            raise OSError(taken)
-
-    return cut
 
 
 def test_what_is_not_there_is_refused(spark: SparkSession, tmp_path: Path) -> None:

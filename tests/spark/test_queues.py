@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from sync.reports import queues
 from sync.reports.queues import DAILY, DAILY_DONE
 from sync.reports.shared.thresholds import DEPTH_EVENT_S, DEPTH_GAP_S, STUCK_S
-from tests.helpers.small_tables import START, at, events, table, told
+from tests.helpers.small_tables import START, at, event, events, named_rows, table, told
 
 pytestmark = pytest.mark.spark
 
@@ -21,19 +21,11 @@ BEFORE = MIDNIGHT - 4 * STEP
 
 def depths(queue: str, *told_of: tuple[float, float, dict[str, Any]]) -> list[dict[str, Any]]:
     """Return depth events of a queue: time, number of items, tags."""
+    row = event(epoch="E1", lane="system", kind="queue", name="depth", topic=queue)
     return [
-        {
-            "gateway": "gw",
-            "epoch": "E1",
-            "lane": "system",
-            "kind": "queue",
-            "name": "depth",
-            "topic": queue,
-            "seq": place,
-            "time": at(when),
-            "value": float(value),
-            "tags": {key: str(one) for key, one in tags.items()},
-        }
+        row
+        | {"seq": place, "time": at(when), "value": float(value)}
+        | {"tags": {key: str(one) for key, one in tags.items()}}
         for place, (when, value, tags) in enumerate(told_of)
     ]
 
@@ -44,16 +36,8 @@ def every(start: float, count: int, value: float = 3, **tags: Any) -> list[tuple
 
 
 def done(kind: str, name: str, value: float | None = None, **columns: Any) -> dict[str, Any]:
-    return {
-        "gateway": "gw",
-        "lane": "system",
-        "kind": kind,
-        "name": name,
-        "value": None if value is None else float(value),
-        "topic": "jobs",
-        "time": at(0),
-        **columns,
-    }
+    row = event(lane="system", kind=kind, name=name, value=value, topic="jobs")
+    return row | columns
 
 
 CASES = {
@@ -82,9 +66,7 @@ def test_stuck_queues_are_found_and_no_others(spark: SparkSession) -> None:
     ]
     rows = events(spark, [*itertools.chain(*CASES.values()), *other])
     report = queues.queues(DAILY.compute(rows), DAILY_DONE.compute(rows))
-    assert report.schema.simpleString() == queues.TABLE.schema.simpleString()
-    names = queues.TABLE.schema.fieldNames()
-    found = [dict(zip(names, row, strict=True)) for row in told(report, *names)]
+    found = named_rows(report, queues.TABLE.schema)
 
     def of(*columns: str) -> list[tuple[Any, ...]]:
         return [tuple(row[name] for name in columns) for row in found]

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from sync.reports import refusals
 from sync.reports.refusals import DAILY, NAMED
 from sync.reports.shared.thresholds import SURGE_FACTOR, SURGE_MIN
-from tests.helpers.small_tables import at, events, told
+from tests.helpers.small_tables import at, event, events, told
 
 pytestmark = pytest.mark.spark
 
@@ -16,16 +16,8 @@ DAY = 86_400
 
 
 def refused(source: str | None, day: int, times: float | None, **columns: Any) -> dict[str, Any]:
-    return {
-        "gateway": "gw",
-        "lane": "system",
-        "kind": "limit",
-        "name": "rate",
-        "source": source,
-        "value": times,
-        "time": at(day * DAY),
-        **columns,
-    }
+    row = event(lane="system", kind="limit", name="rate", time=at(day * DAY))
+    return row | {"source": source, "value": times, **columns}
 
 
 def test_a_surge_is_far_above_the_usual_count(spark: SparkSession) -> None:

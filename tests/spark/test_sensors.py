@@ -10,7 +10,7 @@ from sync.reports import sensors
 from sync.reports.sensors import DAILY, DAILY_LIVES
 from sync.reports.shared.thresholds import BACKLOG_S, MIN_SILENCE_S, SILENT_INTERVALS
 from sync.tables.tables import SEGMENTS
-from tests.helpers.small_tables import at, events, table, told
+from tests.helpers.small_tables import at, event, events, table, told
 
 pytestmark = pytest.mark.spark
 
@@ -19,45 +19,20 @@ NOW = 54_000
 
 
 def read(sensor: str, times: Iterable[float], gateway: str = "gw") -> list[dict[str, Any]]:
-    return [
-        {
-            "gateway": gateway,
-            "epoch": "E1",
-            "lane": "readings",
-            "seq": int(when),
-            "time": at(when),
-            "kind": "reading",
-            "source": f"{sensor}@gw/fw",
-            "topic": "hall",
-            "name": sensor,
-        }
-        for when in times
-    ]
+    row = event(gateway, epoch="E1", lane="readings", kind="reading", topic="hall", name=sensor)
+    row |= {"source": f"{sensor}@gw/fw"}
+    return [row | {"seq": int(when), "time": at(when)} for when in times]
 
 
 def system(gateway: str, when: float, name: str = "heartbeat") -> dict[str, Any]:
-    return {
-        "gateway": gateway,
-        "epoch": "E1",
-        "lane": "system",
-        "seq": int(when),
-        "time": at(when),
-        "kind": "system",
-        "name": name,
-    }
+    place = {"epoch": "E1", "lane": "system", "seq": int(when), "time": at(when)}
+    return event(gateway, kind="system", name=name, **place)
 
 
 def segment(gateway: str, first: int, last: int, sealed: float, lag: float = 1) -> dict[str, Any]:
-    return {
-        "gateway": gateway,
-        "epoch": "E1",
-        "lane": "readings",
-        "first_seq": first,
-        "last_seq": last,
-        "sealed_at": at(sealed),
-        "arrived": at(sealed + lag),
-        "fate": "accepted",
-    }
+    lane = {"gateway": gateway, "epoch": "E1", "lane": "readings", "fate": "accepted"}
+    times = {"sealed_at": at(sealed), "arrived": at(sealed + lag)}
+    return lane | {"first_seq": first, "last_seq": last} | times
 
 
 GATEWAYS = ("gw", "restarted", "set", "hole", "old-hole", "late", "caught-up", "seldom")

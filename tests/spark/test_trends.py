@@ -13,7 +13,7 @@ from sync.reports import trends
 from sync.reports.shared.report import ReportContext
 from sync.tables.summaries import StoredSummaries, Summary
 from sync.tables.tables import SEGMENTS
-from tests.helpers.small_tables import at, event, events, table, told
+from tests.helpers.small_tables import at, checked_rows, event, events, named_rows, table
 
 pytestmark = pytest.mark.spark
 
@@ -37,19 +37,9 @@ class Computed:
         return rows if since is None else rows.where(f"day >= '{since}'")
 
 
-def beat(gateway: str, seq: int, hours: float, name: str = "heartbeat", **more: Any) -> Any:
-    return event(
-        gateway=gateway,
-        epoch="1",
-        lane="system",
-        seq=seq,
-        kind="system",
-        name=name,
-        time=at(hours * HOUR),
-        clock=True,
-        value=3_600.0,
-        **more,
-    )
+def beat(gateway: str, seq: int, hours: float, name: str = "heartbeat") -> Any:
+    sign = {"kind": "system", "name": name, "clock": True, "value": 3_600.0}
+    return event(gateway, epoch="1", lane="system", seq=seq, time=at(hours * HOUR), **sign)
 
 
 def log(gateway: str, seq: int, hours: float) -> Any:
@@ -96,10 +86,8 @@ HELD = [
 
 
 def test_figures_of_both_periods(spark: SparkSession) -> None:
-    report = trends.trends(context(spark, EVENTS, HELD)).persist()
-    assert report.schema.simpleString() == trends.TABLE.schema.simpleString()
-    names = trends.TABLE.schema.fieldNames()
-    found = {row[0]: dict(zip(names, row, strict=True)) for row in told(report, *names)}
+    report = trends.trends(context(spark, EVENTS, HELD))
+    found = {row["gateway"]: row for row in named_rows(report, trends.TABLE.schema)}
     assert list(found) == [None, "gone", "new", "old"]
 
     def both(gateway: str | None, figure: str) -> tuple[float, float]:
@@ -125,6 +113,6 @@ def test_figures_of_both_periods(spark: SparkSession) -> None:
 
 
 def test_a_report_of_all_days_has_no_row(spark: SparkSession) -> None:
-    report = trends.trends(context(spark, EVENTS, HELD, None))
-    assert report.schema.simpleString() == trends.TABLE.schema.simpleString()
-    assert report.collect() == []
+    assert (
+        checked_rows(trends.trends(context(spark, EVENTS, HELD, None)), trends.TABLE.schema) == []
+    )

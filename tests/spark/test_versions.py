@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from sync.reports import versions
 from sync.reports.versions import DAILY
 from sync.tables.tables import SEGMENTS
-from tests.helpers.small_tables import at, events, table, told
+from tests.helpers.small_tables import at, event, events, named_rows, table
 
 pytestmark = pytest.mark.spark
 
@@ -17,40 +17,19 @@ NOON = DAY // 2
 
 
 def start(gateway: str, when: float, version: str) -> dict[str, Any]:
-    tags = {"version": version}
-    return {
-        "gateway": gateway,
-        "lane": "system",
-        "kind": "system",
-        "name": "start",
-        "time": at(when),
-        "tags": tags,
-    }
+    row = event(gateway, lane="system", kind="system", name="start", time=at(when))
+    return row | {"tags": {"version": version}}
 
 
 def logged(gateway: str, begin: float, end: float, count: int, level: str) -> list[dict[str, Any]]:
     """Make `count` events, the first at `begin` and the last at `end`."""
     step = (end - begin) / (count - 1)
-    return [
-        {
-            "gateway": gateway,
-            "lane": "logs",
-            "kind": "log",
-            "level": level,
-            "time": at(begin + step * place),
-        }
-        for place in range(count)
-    ]
+    return [event(gateway, level=level, time=at(begin + step * place)) for place in range(count)]
 
 
 def segment(gateway: str, when: float, software: str) -> dict[str, Any]:
-    return {
-        "gateway": gateway,
-        "epoch": "E1",
-        "service_seconds": float(when),
-        "software": software,
-        "fate": "accepted",
-    }
+    row = {"gateway": gateway, "epoch": "E1", "fate": "accepted"}
+    return row | {"service_seconds": float(when), "software": software}
 
 
 def upgraded(gateway: str, old: str, new: str, errors: tuple[int, int]) -> list[dict[str, Any]]:
@@ -94,9 +73,7 @@ def test_a_version_is_worse_if_its_gateways_have_more_errors_than_before(
 ) -> None:
     days = DAILY.compute(events(spark, EVENTS))
     report = versions.versions(days, table(spark, SEGMENTS, HELD))
-    assert report.schema.simpleString() == versions.TABLE.schema.simpleString()
-    names = versions.TABLE.schema.fieldNames()
-    found = {row[0]: dict(zip(names, row, strict=True)) for row in told(report, *names)}
+    found = {row["version"]: row for row in named_rows(report, versions.TABLE.schema)}
     judged = ("gateways", "current", "before", "compared", "higher", "worse", "caution")
     assert {version: tuple(row[name] for name in judged) for version, row in found.items()} == {
         "0": (1, 1, None, 0, 0, False, False),

@@ -16,32 +16,18 @@ from sync.ingest.ingest import STEPS, IngestControl, IngestResult
 from sync.segment import Dropped
 from sync.segment.limits import MAX_TIME, MIN_TIME
 from sync.tables.delta import Counts, local_tables
+from tests.helpers.committed import Cut
 from tests.helpers.faulty_landing import RoughLanding, lose_all_but_the_tables
 from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events, waiting
-from tests.helpers.local_ingest import SparkAskedFor, check, ingest
+from tests.helpers.local_ingest import SparkAskedFor, check, cut_at, ingest
 from tests.helpers.stored_rows import stored_rows
 
 DAY_MS = 86_400_000
 
 
-class Cut(Exception):
-    """Raised at a step, as if the process ended there."""
-
-
 @pytest.fixture
 def fleet(tmp_path: Path) -> FleetFolder:
     return fleet_folder(tmp_path / "fleet [a] 100% #ü?")
-
-
-def cut_at(step: str, number: int = 1) -> IngestControl:
-    left = [number]
-
-    def on_step(taken: str) -> None:
-        left[0] -= taken == step
-        if taken == step and left[0] == 0:
-            raise Cut
-
-    return IngestControl(on_step)
 
 
 def fates(fleet: FleetFolder) -> dict[str, tuple[str, str | None]]:
@@ -79,12 +65,6 @@ def test_each_file_has_its_fate_and_leaves_the_landing(fleet: FleetFolder) -> No
     assert (fleet.archive / path.relative_to(fleet.landing)).read_bytes() == sealed[1]
     assert len(list(fleet.quarantine.rglob("*.seg"))) == 4
     assert ingest(fleet) == IngestResult(0, Counts())
-
-
-def test_only_an_empty_file_waits(fleet: FleetFolder) -> None:
-    put(fleet.landing / "x" / "empty.seg", b"")
-    assert ingest(fleet) == IngestResult(1, Counts(quarantined=1))
-    assert waiting(fleet) == set()
 
 
 def test_later_batches_are_checked_against_the_ledger(fleet: FleetFolder) -> None:

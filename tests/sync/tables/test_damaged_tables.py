@@ -10,9 +10,9 @@ import pytest
 
 from sync.common.errors import FleetError
 from sync.tables.delta import EVENTS, SEGMENTS, FleetTables, local_tables
-from tests.helpers.committed import Committer
+from tests.helpers.committed import Committer, Cut, cut
 from tests.helpers.fleet_tables import put
-from tests.sync.tables.test_delta import Cut, cut, event, numbers, paths, segment
+from tests.sync.tables.test_delta import event, numbers, paths, segment
 
 
 @pytest.fixture

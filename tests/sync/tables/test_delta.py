@@ -17,17 +17,9 @@ from pyarrow import dataset
 from sync.common.errors import FleetError, LeaseError
 from sync.tables import delta
 from sync.tables.delta import EVENTS, SEGMENTS, Snapshot, local_tables
-from tests.helpers.committed import Committer
+from tests.helpers.committed import Committer, Cut, cut
 
 NOON = datetime(2025, 11, 21, 12, tzinfo=UTC)
-
-
-class Cut(Exception):
-    """The crash that a test causes."""
-
-
-def cut() -> None:
-    raise Cut
 
 
 def event(seq: int, days: int = 0, **columns: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import pytest
 from sync.tables import log_journal
 from sync.tables.delta import EVENTS, SEGMENTS
 from sync.tables.log_journal import JOURNAL
-from tests.helpers.committed import Committer
-from tests.sync.tables.test_delta import Cut, cut, event, numbers, paths, segment
+from tests.helpers.committed import Committer, Cut, cut
+from tests.sync.tables.test_delta import event, numbers, paths, segment
 
 
 def log_of(root: Path, name: str) -> Path:

@@ -24,17 +24,13 @@ from sync.tables.maintenance import (
     old_days,
     retain,
 )
-from tests.helpers.committed import Committer
+from tests.helpers.committed import Committer, Cut
 from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events
 from tests.helpers.local_ingest import ingest
 from tests.helpers.stored_rows import stored_rows
 
 DAY_MS = 86_400_000
 FIRST, SECOND = "2025-11-21", "2025-11-22"
-
-
-class Cut(Exception):
-    """The crash that a test causes."""
 
 
 class Tables:
