@@ -22,22 +22,8 @@ from tests.helpers.segment_strategies import segments
 EXAMPLES = 4_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 25
 
 SPOILT: tuple[Any, ...] = (
-    None,
-    True,
-    0,
-    -1,
-    1,
-    7,
-    2**64,
-    0.5,
-    "",
-    "ab",
-    b"",
-    b"\x00",
-    b"\xff\xff",
-    [],
-    {},
-    CBORTag(64, b""),
+    *(None, True, 0, -1, 1, 7, 2**64, 0.5, "", "ab"),
+    *(b"", b"\x00", b"\xff\xff", [], {}, CBORTag(64, b"")),
 )
 """What may stand where something else is expected."""
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,24 +10,35 @@ from sync.ingest.ledger import Claim, judge, related_claims
 from tests.helpers.committed import Committer
 
 
-def claim(
-    first: int, last: int, previous: str = "p", digest: str = "", lane: str = "logs"
-) -> Claim:
-    return Claim("gw", "e", lane, first, last, digest or f"{first}-{last}-{previous}", previous)
+def claim(first: int, last: int, previous: str = "p", digest: str = "") -> Claim:
+    return Claim("gw", "e", "logs", first, last, digest or f"{first}-{last}-{previous}", previous)
 
 
-def fates(claims: list[Claim], known: list[Claim] | None = None) -> list[str]:
-    return [verdict.fate for verdict in judge(claims, known or [])]
+def fates(claims: list[Claim], known: list[Claim]) -> list[str]:
+    return [verdict.fate for verdict in judge(claims, known)]
 
 
-def test_new_claims_are_accepted_in_any_order() -> None:
-    assert fates([claim(5, 9, "b"), claim(1, 4, "a"), claim(10, 10, "c")]) == ["accepted"] * 3
+ONE = claim(1, 4)
 
 
-def test_repeated_claims_are_duplicates() -> None:
-    one = claim(1, 4)
-    assert fates([one, one]) == ["accepted", "duplicate"]
-    assert fates([one], [one]) == ["duplicate"]
+@pytest.mark.parametrize(
+    ("known", "offered", "expected"),
+    [
+        ([], [claim(5, 9, "b"), claim(1, 4, "a"), claim(10, 10, "c")], ["accepted"] * 3),
+        ([], [ONE, ONE], ["accepted", "duplicate"]),
+        ([ONE], [ONE], ["duplicate"]),
+        ([ONE], [ONE._replace(lane="system")], ["accepted"]),
+        ([ONE], [ONE._replace(epoch="f")], ["accepted"]),
+        ([ONE], [ONE._replace(gateway="hw")], ["accepted"]),
+        ([claim(1, 4, "a")], [claim(4, 8, "x"), claim(5, 8, "b")], ["fork", "accepted"]),
+    ],
+    ids=[
+        *("any order", "repeated", "repeated later", "other lane", "other epoch"),
+        *("other gateway", "after a fork"),
+    ],
+)
+def test_fates_of_claims(known: list[Claim], offered: list[Claim], expected: list[str]) -> None:
+    assert fates(offered, known) == expected
 
 
 def test_the_same_range_with_another_digest_is_a_fork() -> None:
@@ -47,17 +59,6 @@ def test_two_successors_of_one_digest_are_a_fork() -> None:
     assert verdicts == [("fork", "has the same predecessor as 10-19 (dddddddddddd)")]
 
 
-def test_lanes_epochs_and_gateways_are_independent() -> None:
-    one = claim(1, 4)
-    others = [one._replace(lane="system"), one._replace(epoch="f"), one._replace(gateway="hw")]
-    assert fates(others, [one]) == ["accepted"] * 3
-
-
-def test_a_fork_does_not_affect_later_claims() -> None:
-    known = [claim(1, 4, "a")]
-    assert fates([claim(4, 8, "x"), claim(5, 8, "b")], known) == ["fork", "accepted"]
-
-
 claims = st.builds(
     lambda first, length, previous, digest: claim(first, first + length, previous, digest),
     st.integers(1, 30),
@@ -71,24 +72,18 @@ claims = st.builds(
 def test_accepted_claims_never_contradict_each_other_in_any_batches(
     offered: list[Claim], cut: int
 ) -> None:
-    whole = judge(offered, [])
-    first = judge(offered[:cut], [])
-    taken = [
-        each for each, verdict in zip(offered, first, strict=False) if verdict[0] == "accepted"
-    ]
-    assert [verdict.fate for verdict in [*first, *judge(offered[cut:], taken)]] == [
-        verdict.fate for verdict in whole
-    ]
+    whole = fates(offered, [])
+    first = fates(offered[:cut], [])
+    taken = [each for each, fate in zip(offered, first, strict=False) if fate == "accepted"]
+    assert first + fates(offered[cut:], taken) == whole
 
-    accepted = [
-        each for each, verdict in zip(offered, whole, strict=True) if verdict[0] == "accepted"
-    ]
+    accepted = [each for each, fate in zip(offered, whole, strict=True) if fate == "accepted"]
     numbers = [n for each in accepted for n in range(each.first_seq, each.last_seq + 1)]
     assert len(numbers) == len(set(numbers))
     assert len({each.previous for each in accepted}) == len(accepted)
-    for each, verdict in zip(offered, whole, strict=True):
-        assert (verdict.fate == "duplicate") <= (each in accepted)
-        if verdict.fate == "fork":
+    for each, fate in zip(offered, whole, strict=True):
+        assert (fate == "duplicate") <= (each in accepted)
+        if fate == "fork":
             assert any(
                 other != each
                 and (

@@ -57,10 +57,11 @@ def test_each_file_has_its_fate_and_leaves_the_landing(fleet: FleetFolder) -> No
         "landing/stick/spoiled.seg": ("bad", "magic"),
         "aside/gw.example/e/logs/1-3.0123.seg": ("fork", "fork"),
     }
-    details = [
-        row["detail"].split(" (")[0] for row in stored_rows(fleet)[1] if row["fate"] == "fork"
+    forks = [row["detail"] for row in stored_rows(fleet)[1] if row["fate"] == "fork"]
+    assert sorted(detail.split(" (")[0] for detail in forks) == [
+        "overlaps 1-3",
+        "the receiver has a different file with this name",
     ]
-    assert sorted(details) == ["overlaps 1-3", "the receiver has a different file with this name"]
     assert waiting(fleet) == set()
     assert (fleet.archive / path.relative_to(fleet.landing)).read_bytes() == sealed[1]
     assert len(list(fleet.quarantine.rglob("*.seg"))) == 4
@@ -73,11 +74,10 @@ def test_later_batches_are_checked_against_the_ledger(fleet: FleetFolder) -> Non
     land(fleet, first)
     land(fleet, other.seal(some_events(2)))
     assert ingest(fleet).counts == Counts(segments=2, events=6)
-    put(fleet.landing / "a" / "again.seg", first[1])
     within = Lane(next_seq=2, previous=b"p" * 32).seal(some_events(1))
-    put(fleet.landing / "a" / "within.seg", within[1])
     sibling = Lane(next_seq=5, previous=bytes(32)).seal(some_events(1))
-    put(fleet.landing / "a" / "sibling.seg", sibling[1])
+    for name, (_, data) in (("again", first), ("within", within), ("sibling", sibling)):
+        put(fleet.landing / "a" / f"{name}.seg", data)
     land(fleet, lane.seal(some_events(1)))
     assert ingest(fleet).counts == Counts(segments=1, events=1, duplicates=1, quarantined=2)
 

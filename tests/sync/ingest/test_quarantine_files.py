@@ -36,9 +36,11 @@ def fleet(tmp_path: Path) -> FleetFolder:
     return fleet_folder(tmp_path / "fleet")
 
 
-def quarantine(fleet: FleetFolder, *arguments: str, typed: str = "") -> Result:
+def quarantine(
+    fleet: FleetFolder, *arguments: str, typed: str = "", charset: str = "utf-8"
+) -> Result:
     command = ["quarantine", *arguments, "--dir", str(fleet.root)]
-    return CliRunner().invoke(cli, command, input=typed)
+    return CliRunner(charset).invoke(cli, command, input=typed)
 
 
 SEALED = Lane().seal(some_events(3))[1]
@@ -103,16 +105,14 @@ def shown_digest(shown: Result) -> str:
 @pytest.mark.parametrize("charset", ["utf-8", "ascii"])
 def test_printed_names_are_accepted(fleet: FleetFolder, charset: str) -> None:
     odd = put_odd(fleet)
-    listed = CliRunner(charset).invoke(cli, ["quarantine", "list", "--dir", str(fleet.root)])
+    listed = quarantine(fleet, "list", charset=charset)
     names = [line.split(maxsplit=4)[4] for line in listed.stdout.splitlines()]
     assert len(set(names)) == len(names) == len(odd)
     assert all(name.isprintable() for name in names)
     told = {shown_digest(quarantine(fleet, "show", name)): name for name in names}
     assert told.keys() == odd.keys()
     for name in names:
-        shown = CliRunner(charset).invoke(
-            cli, ["quarantine", "show", name, "--dir", str(fleet.root)]
-        )
+        shown = quarantine(fleet, "show", name, charset=charset)
         assert f"path        {name}\n" in shown.stdout
     assert quarantine(fleet, "readmit", *names).exit_code == 0
     waiting = {sha256(path.read_bytes()).hexdigest() for path in fleet.landing.rglob("*.seg")}
@@ -161,10 +161,9 @@ def test_files_outside_the_quarantine_are_refused(fleet: FleetFolder) -> None:
 
 def test_drop_asks_for_confirmation(fleet: FleetFolder) -> None:
     path = put(fleet.quarantine / "x.seg", b"spoiled")
-    assert quarantine(fleet, "drop", "x.seg", typed="n\n").exit_code == 1
-    assert path.exists()
-    assert quarantine(fleet, "drop", "x.seg", typed="y\n").exit_code == 0
-    assert not path.exists()
+    for typed, status, exists in (("n\n", 1, True), ("y\n", 0, False)):
+        assert quarantine(fleet, "drop", "x.seg", typed=typed).exit_code == status
+        assert path.exists() is exists
 
 
 def test_an_accepted_segment_cannot_be_readmitted(fleet: FleetFolder) -> None:
@@ -188,11 +187,9 @@ def test_refusing_a_fork_says_whether_its_gateway_has_a_new_epoch(
     quarantined = Quarantine(fleet)
     [held] = quarantined.files()
     fork = held._replace(reason="fork", detail="overlaps 1-3")
-    later = f"{identity.epoch[:-1]}Z"
-    for epoch, word in (
-        (identity.epoch, "begins a new epoch by itself"),
-        (later, f"has begun the epoch {later}"),
-    ):
+    epoch, later = identity.epoch, f"{identity.epoch[:-1]}Z"
+    words = {epoch: "begins a new epoch by itself", later: f"has begun the epoch {later}"}
+    for epoch, word in words.items():
         put(fleet.root / place / segment_path(identity._replace(epoch=epoch)), b"x")
         [], [text] = quarantined.readmit([fork])
         assert "contradicts an accepted segment: overlaps 1-3. " in text
@@ -243,10 +240,8 @@ def test_a_newer_minor_version_is_read_and_a_newer_major_one_is_quarantined(
 
     # a fork stays; the other goes back, is refused again, and is still told of once
     done = quarantine(fleet, "readmit", *reasons)
-    assert (done.exit_code, waiting(fleet)) == (
-        1,
-        {f"landing/readmitted/{sha256(alien).hexdigest()}.seg"},
-    )
+    readmitted = f"landing/readmitted/{sha256(alien).hexdigest()}.seg"
+    assert (done.exit_code, waiting(fleet)) == (1, {readmitted})
     assert "contradicts an accepted segment: overlaps 1-3 (" in done.stderr
     assert ingest(fleet).counts == Counts(quarantined=1)
     assert sorted(listed().values()) == ["fork", "version"]
@@ -258,9 +253,6 @@ def test_a_newer_minor_version_is_read_and_a_newer_major_one_is_quarantined(
     assert ingest(fleet).counts == Counts(segments=1, events=2)
     events, segments = stored_rows(fleet)
     assert len(events) == 5
-    assert sorted(row["reason"] for row in segments if row["reason"]) == [
-        "fork",
-        "version",
-        "version",
-    ]
+    refused = sorted(row["reason"] for row in segments if row["reason"])
+    assert refused == ["fork", "version", "version"]
     assert (fleet.archive / segment_path(second)).read_bytes() == data

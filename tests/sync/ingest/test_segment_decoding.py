@@ -89,30 +89,19 @@ def test_events_become_rows_with_gateway_and_arrival() -> None:
     assert sorted(found) == ["1969-12-31", "2025-11-21"]
     rows = [*found["2025-11-21"].to_pylist(), *found["1969-12-31"].to_pylist()]
     assert [row["seq"] for row in rows] == [1, 2, 3]
-    assert {(row["gateway"], row["epoch"], row["lane"]) for row in rows} == {
-        ("gw.example", lane.epoch, "logs")
-    }
-    assert {row["arrived"] for row in rows} == {ARRIVED}
+    places = {(row["gateway"], row["epoch"], row["lane"], row["arrived"]) for row in rows}
+    assert places == {("gw.example", lane.epoch, "logs", ARRIVED)}
     noon = datetime.fromtimestamp(NOON / 1000, UTC)
-    assert [row["time"] for row in rows] == [
-        noon,
-        noon + timedelta(seconds=1),
-        datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC),
-    ]
+    before_1970 = datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
+    assert [row["time"] for row in rows] == [noon, noon + timedelta(seconds=1), before_1970]
     assert [row["tags"] for row in rows] == [[], [("facility", "pump")], []]
-    assert [(row["qos"], row["latency_ms"], row["value"]) for row in rows] == [
-        (2, 0, None),
-        (2, 1, None),
-        (2, 0, None),
-    ]
 
 
 def test_part_files_have_no_events_of_invalid_files() -> None:
     good, bad = Lane().seal(some_events(2))[1], Lane().seal(some_events(2))[1][:-1]
     days = Lane().seal(some_events(MAX_DAYS + 1, step_ms=DAY_MS))[1]
-    assert {day: table.num_rows for day, table in parts(good, bad, days).items()} == {
-        "2025-11-21": 2
-    }
+    [(day, table)] = parts(good, bad, days).items()
+    assert (day, table.num_rows) == ("2025-11-21", 2)
     assert parts(bad, days) == {}
 
 

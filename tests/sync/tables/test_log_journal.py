@@ -12,37 +12,39 @@ from sync.tables import log_journal
 from sync.tables.delta import EVENTS, SEGMENTS
 from sync.tables.log_journal import JOURNAL
 from tests.helpers.committed import Committer, Cut, cut
-from tests.sync.tables.test_delta import event, numbers, paths, segment
+from tests.sync.tables.test_delta import content, event, numbers, paths, segment
 
 
 def log_of(root: Path, name: str) -> Path:
     return root / name / "_delta_log"
 
 
-def newest(root: Path, name: str) -> Path:
+def newest(root: Path, name: str = EVENTS) -> Path:
     return max(log_of(root, name).glob("*.json"))
 
 
 def empty(root: Path) -> None:
-    newest(root, EVENTS).write_bytes(b"")
+    newest(root).write_bytes(b"")
 
 
 def shorten(root: Path) -> None:
-    commit = newest(root, EVENTS)
-    commit.write_bytes(commit.read_bytes()[:-30])
+    newest(root).write_bytes(newest(root).read_bytes()[:-30])
 
 
 def lose(root: Path) -> None:
-    newest(root, EVENTS).unlink()
+    newest(root).unlink()
+
+
+def newest_data(root: Path) -> Path:
+    return max((root / EVENTS).rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
 
 
 def lose_data(root: Path) -> None:
-    max((root / EVENTS).rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns).unlink()
+    newest_data(root).unlink()
 
 
 def shorten_data(root: Path) -> None:
-    path = max((root / EVENTS).rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
-    path.write_bytes(path.read_bytes()[:-1])
+    newest_data(root).write_bytes(newest_data(root).read_bytes()[:-1])
 
 
 @pytest.mark.parametrize("damage", [empty, shorten, lose, lose_data, shorten_data])
@@ -58,11 +60,10 @@ def test_a_damaged_commit_never_was(tmp_path: Path, damage: Callable[[Path], Non
         committer.commit([event(2)], [segment("b")], power_cut)
     assert (tmp_path / JOURNAL).exists()
     committer.tables.recover()
-    found = committer.tables.snapshot()
-    assert (found.batch, numbers(found), paths(found)) == (1, [1], ["a"])
+    assert content(committer.tables.snapshot()) == (1, [1], ["a"])
     assert not (tmp_path / JOURNAL).exists()
     again = Committer(tmp_path).commit([event(2)], [segment("b")])
-    assert (again.batch, numbers(again), paths(again)) == (2, [1, 2], ["a", "b"])
+    assert content(again) == (2, [1, 2], ["a", "b"])
 
 
 def test_commits_after_a_damaged_one_are_removed_too(tmp_path: Path) -> None:
@@ -138,11 +139,8 @@ def test_everything_is_synced_before_the_journal_goes(
     snapshot, batch = committer.begin([event(1)], [segment("a")])
     at_events: list[str] = []
     committer.tables.commit(snapshot, batch, lambda: at_events.extend(synced))
-    assert set(at_events) == {
-        f"{EVENTS}/_delta_log/{1:020}.json",
-        f"{EVENTS}/{batch.events[0].path}",
-    }
-    assert set(synced) - set(at_events) == {
-        f"{SEGMENTS}/_delta_log/{1:020}.json",
-        f"{SEGMENTS}/{batch.segments.path}",
-    }
+    for name, made, path in (
+        (EVENTS, set(at_events), batch.events[0].path),
+        (SEGMENTS, set(synced) - set(at_events), batch.segments.path),
+    ):
+        assert made == {f"{name}/_delta_log/{1:020}.json", f"{name}/{path}"}

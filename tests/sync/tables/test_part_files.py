@@ -27,12 +27,9 @@ def numbers(part: PartFile) -> list[int]:
     return found
 
 
-def test_without_events_there_is_no_file() -> None:
-    assert list(PartFiles().finish()) == []
-
-
 def test_a_day_is_one_file_with_its_events_in_order() -> None:
     gathered = PartFiles()
+    assert list(gathered.finish()) == []
     for day, first in (("2026-01-01", 1), ("2026-01-02", 3), ("2026-01-01", 5)):
         assert list(gathered.add(day, rows(first, 2))) == []
     found = {part.day: numbers(part) for part in gathered.finish()}

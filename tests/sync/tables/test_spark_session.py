@@ -50,12 +50,6 @@ class FromJava(Exception):
         self.java_exception = java
 
 
-def test_a_reason_is_one_line_that_says_something() -> None:
-    assert summarise_error(ValueError("\n  first\nsecond")) == "first"
-    assert summarise_error(ValueError()) == "ValueError"
-    assert len(summarise_error(ValueError("x" * 1000))) == 300
-
-
 class Late(Exception):
     """An error that Spark raised, once its session is over."""
 
@@ -67,15 +61,23 @@ class Late(Exception):
         raise AssertionError
 
 
-def test_a_reason_is_told_though_the_session_is_over() -> None:
-    assert summarise_error(Late("[CAST_OVERFLOW] too large\nmore")) == "[CAST_OVERFLOW] too large"
-    assert summarise_error(Late("")) == "Late"
+NO_SPACE = "java.io.IOException: No space left on device"
 
 
-def test_the_innermost_cause_in_java_is_the_reason() -> None:
-    disk = JavaCause("java.io.IOException: No space left on device\n\tat x")
-    error = FromJava(JavaCause("SparkException: Job aborted", disk))
-    assert summarise_error(error) == "java.io.IOException: No space left on device"
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("\n  first\nsecond"), "first"),
+        (ValueError(), "ValueError"),
+        (ValueError("x" * 1000), "x" * 300),
+        (Late("[CAST_OVERFLOW] too large\nmore"), "[CAST_OVERFLOW] too large"),
+        (Late(""), "Late"),
+        (FromJava(JavaCause("Job aborted", JavaCause(f"{NO_SPACE}\n\tat x"))), NO_SPACE),
+    ],
+    ids=["first line", "no text", "long", "session over", "session over, no text", "Java"],
+)
+def test_the_reason_of_an_error_in_one_line(error: Exception, reason: str) -> None:
+    assert summarise_error(error) == reason
 
 
 def test_what_spark_raises_is_told_in_one_line_and_traced_in_the_log(
