@@ -6,6 +6,9 @@ import re
 from collections import Counter
 from html.parser import HTMLParser
 
+from sync.pages.page import gateway_pages
+from sync.reports.shared.findings import Findings
+
 VOID = {"img", "link", "meta", "br", "hr", "input", "wbr"}
 RUN = {"script", "link", "img", "iframe", "object", "embed", "base", "form"}
 """Elements that fetch, run or lead elsewhere: none has a place in a report."""
@@ -65,6 +68,11 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+
+
+def checked_gateway_pages(found: Findings) -> list[str]:
+    """Return the valid pages of all gateways."""
+    return [checked(text) for _, text in gateway_pages(found)]
 
 
 def checked(text: str) -> str:

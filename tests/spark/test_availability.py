@@ -33,12 +33,29 @@ def life_event(
     return event(gateway, kind="system", name=name, value=value, **place)
 
 
+def starts(
+    gateway: str, begin: float, *heartbeats: tuple[int, float], **columns: Any
+) -> list[dict[str, Any]]:
+    """Return the event of a start, whose number is 1, and heartbeats: their numbers and times."""
+    beats = [life_event(gateway, seq, "heartbeat", when, **columns) for seq, when in heartbeats]
+    return [life_event(gateway, 1, "start", begin, **columns), *beats]
+
+
 def limit(gateway: str, seq: int, seconds: float) -> dict[str, Any]:
     return life_event(gateway, seq, "heartbeat", seconds) | {"kind": "limit"}
 
 
 def arrival(gateway: str, seconds: float) -> dict[str, Any]:
     return {"gateway": gateway, "arrived": at(seconds), "fate": "accepted"}
+
+
+def by_gateway(rows: list[tuple[Any, ...]]) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the lengths of spans, and what follows begin and end, in the order of gateways."""
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for gateway, begin, end, *more in rows:
+        found.setdefault(gateway, []).append((end - begin, *more))
+    assert list(found) == sorted(found)
+    return found
 
 
 class Life(NamedTuple):
@@ -58,48 +75,36 @@ def life_of(spark: SparkSession, rows: list[dict[str, Any]]) -> Life:
 def lives(spark: SparkSession) -> Life:
     rows = [
         # whole: two heartbeats, one 150 s late (no outage), stopped for 100 s, started, and on
-        life_event("whole", 1, "start", 0),
-        life_event("whole", 2, "heartbeat", 60),
+        *starts("whole", 0, (2, 60)),
         limit("whole", 3, 61),
         life_event("whole", 4, "heartbeat", 210),
         life_event("whole", 5, "stop", 220),
         life_event("whole", 6, "start", 320),
         life_event("whole", 7, "heartbeat", 380),
         # torn: dies after 60 s and is away for 151 s, restarts in a new epoch
-        life_event("torn", 1, "start", 0),
-        life_event("torn", 2, "heartbeat", 60),
+        *starts("torn", 0, (2, 60)),
         life_event("torn", 3, "start", 211),
-        life_event("torn", 1, "start", 300, epoch=SECOND),
+        *starts("torn", 300, epoch=SECOND),
         # holed: of 1,000 s nothing is known, 3 to 5 did not come; then its clock is set
-        life_event("holed", 1, "start", 0),
-        life_event("holed", 2, "heartbeat", 60),
-        life_event("holed", 6, "heartbeat", 1060),
+        *starts("holed", 0, (2, 60), (6, 1060), (8, 90_000), (9, 90_060)),
         life_event("holed", 7, "heartbeat", 1120, clock=False),
-        life_event("holed", 8, "heartbeat", 90_000),
-        life_event("holed", 9, "heartbeat", 90_060),
         # brisk: a heartbeat each 10 s, then each 100 s
-        life_event("brisk", 1, "start", 0, value=10.0),
-        life_event("brisk", 2, "heartbeat", 25, value=10.0),
+        *starts("brisk", 0, (2, 25), value=10.0),
         life_event("brisk", 3, "start", 50.5, value=100.0),
         life_event("brisk", 4, "heartbeat", 250.5, value=100.0),
         # steady: told every 60 s from before midnight until after, in a lane with other events
-        *(
-            life_event(
-                "steady", 1 + 2 * at, "heartbeat" if at else "start", 43_000 + 60 * at, value=60.0
-            )
-            for at in range(10)
+        *starts(
+            "steady", 43_000, *((1 + 2 * at, 43_000 + 60 * at) for at in range(1, 10)), value=60.0
         ),
         *(limit("steady", 2 + 2 * at, 43_001 + 60 * at) for at in range(9)),
         # lost: of what it did last in its first epoch nothing came; then another one begins
-        life_event("lost", 1, "start", 0),
-        life_event("lost", 1, "start", 1000, epoch=SECOND),
+        *starts("lost", 0),
+        *starts("lost", 1000, epoch=SECOND),
         # moved: its clock is set by an hour while it is synchronised
-        life_event("moved", 1, "start", 0, value=60.0),
-        life_event("moved", 2, "heartbeat", 60, value=60.0),
+        *starts("moved", 0, (2, 60), (4, 3_720), value=60.0),
         life_event("moved", 3, "clock_stepped", 3_700, value=3_600.0),
-        life_event("moved", 4, "heartbeat", 3_720, value=60.0),
         # fresh: one sign alone
-        life_event("fresh", 1, "start", 500),
+        *starts("fresh", 500),
     ]
     return life_of(spark, rows)
 
@@ -117,32 +122,22 @@ def test_timely_life_events_are_one_run_for_each_day(lives: Life) -> None:
 
 def test_states_of_spans(lives: Life) -> None:
     rows = checked_rows(lives.spans.orderBy("gateway", "begin"), SPANS)
-    found = [(gateway, end - begin, state, ended) for gateway, begin, end, state, ended in rows]
-    assert found == [
-        ("brisk", 25, "running", None),
-        ("brisk", 25.5, "outage", "restarted"),
-        ("brisk", 200, "running", None),
-        ("holed", 60, "running", "went_on"),
-        ("holed", 1000, "unknown", "went_on"),
-        ("holed", 60, "clock", "went_on"),
-        ("holed", 88_880, "clock", "went_on"),
-        ("holed", 60, "running", "went_on"),
-        ("lost", 1000, "unknown", "new_epoch"),
-        ("moved", 60, "running", None),
-        ("moved", 3_640, "clock", "went_on"),
-        ("moved", 20, "running", None),
-        ("steady", 180, "running", None),
-        ("steady", 60, "running", "went_on"),
-        ("steady", 300, "running", None),
-        ("torn", 60, "running", "went_on"),
-        ("torn", 151, "outage", "restarted"),
-        ("torn", 89, "running", "new_epoch"),
-        ("whole", 60, "running", "went_on"),
-        ("whole", 150, "running", "went_on"),
-        ("whole", 10, "running", "went_on"),
-        ("whole", 100, "stopped", "restarted"),
-        ("whole", 60, "running", "went_on"),
-    ]
+    went_on = ("running", "went_on")
+    assert by_gateway(rows) == {
+        "brisk": [(25, "running", None), (25.5, "outage", "restarted"), (200, "running", None)],
+        "holed": [
+            *((60, *went_on), (1000, "unknown", "went_on"), (60, "clock", "went_on")),
+            *((88_880, "clock", "went_on"), (60, *went_on)),
+        ],
+        "lost": [(1000, "unknown", "new_epoch")],
+        "moved": [(60, "running", None), (3_640, "clock", "went_on"), (20, "running", None)],
+        "steady": [(180, "running", None), (60, *went_on), (300, "running", None)],
+        "torn": [(60, *went_on), (151, "outage", "restarted"), (89, "running", "new_epoch")],
+        "whole": [
+            *((60, *went_on), (150, *went_on), (10, *went_on)),
+            *((100, "stopped", "restarted"), (60, *went_on)),
+        ],
+    }
 
 
 def test_outages_are_listed_latest_first(lives: Life) -> None:
@@ -153,26 +148,15 @@ def test_outages_are_listed_latest_first(lives: Life) -> None:
 
 
 def test_stretches_join_consecutive_spans_of_one_state(lives: Life) -> None:
-    rows = checked_rows(stretches(lives.spans), STRETCHES)
-    found = [(gateway, end - begin, state) for gateway, begin, end, state in rows]
-    assert found == [
-        ("brisk", 25, "running"),
-        ("brisk", 25.5, "outage"),
-        ("brisk", 200, "running"),
-        ("holed", 60, "running"),
-        ("holed", 1000, "unknown"),
-        ("holed", 60, "running"),
-        ("lost", 1000, "unknown"),
-        ("moved", 60, "running"),
-        ("moved", 20, "running"),
-        ("steady", 540, "running"),
-        ("torn", 60, "running"),
-        ("torn", 151, "outage"),
-        ("torn", 89, "running"),
-        ("whole", 220, "running"),
-        ("whole", 100, "stopped"),
-        ("whole", 60, "running"),
-    ]
+    assert by_gateway(checked_rows(stretches(lives.spans), STRETCHES)) == {
+        "brisk": [(25, "running"), (25.5, "outage"), (200, "running")],
+        "holed": [(60, "running"), (1000, "unknown"), (60, "running")],
+        "lost": [(1000, "unknown")],
+        "moved": [(60, "running"), (20, "running")],
+        "steady": [(540, "running")],
+        "torn": [(60, "running"), (151, "outage"), (89, "running")],
+        "whole": [(220, "running"), (100, "stopped"), (60, "running")],
+    }
 
 
 def test_running_and_reachable_are_separate(spark: SparkSession, lives: Life) -> None:

@@ -13,19 +13,9 @@ pytestmark = pytest.mark.spark
 
 
 def test_files_accepted_later_are_no_longer_refused(spark: SparkSession) -> None:
-    rows = [
-        {"path": path, "sha256": digest, "fate": fate}
-        for path, digest, fate in (
-            ("a", "1", "bad"),
-            ("a", "1", "accepted"),
-            ("b", "2", "bad"),
-            ("c", "2", "duplicate"),
-            ("d", "3", "bad"),
-            ("d", "3", "bad"),
-            ("e", "4", "fork"),
-            ("f", "5", "accepted"),
-        )
-    ]
+    files = [("a", "1", "bad"), ("a", "1", "accepted"), ("b", "2", "bad"), ("c", "2", "duplicate")]
+    files += [("d", "3", "bad"), ("d", "3", "bad"), ("e", "4", "fork"), ("f", "5", "accepted")]
+    rows = [{"path": path, "sha256": digest, "fate": fate} for path, digest, fate in files]
     found = refused(table(spark, SEGMENTS, rows)).select("path", "fate").collect()
     assert sorted(map(tuple, found)) == [("d", "bad"), ("e", "fork")]
 
@@ -45,8 +35,5 @@ def test_refused_files_are_listed_once_latest_first(spark: SparkSession) -> None
         ("aside/c", 2, 3, "fork"),
         ("landing/b", 1, 3, "magic"),
     ]
-    assert told(quarantine_report.files_by_fate(segments), "fate", "files") == [
-        ("accepted", 1),
-        ("bad", 1),
-        ("fork", 1),
-    ]
+    fates = told(quarantine_report.files_by_fate(segments), "fate", "files")
+    assert fates == [("accepted", 1), ("bad", 1), ("fork", 1)]

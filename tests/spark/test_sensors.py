@@ -77,6 +77,10 @@ def test_silent_sensors_are_found_and_no_others(spark: SparkSession) -> None:
     names = ("gateway", "sensor", "state", "readings", "interval_s", "limit_s", "silence_s")
     found = {row[:2]: row[2:] for row in told(report, *names)}
     gone = NOW - 540
+
+    def about(number: float, error: float) -> Any:
+        return pytest.approx(number, abs=error)
+
     assert found == {
         ("gw", "hall falls"): ("silent", 10, 60, MIN_SILENCE_S, gone),
         ("caught-up", "hall falls"): ("silent", 10, 60, MIN_SILENCE_S, gone),
@@ -86,13 +90,7 @@ def test_silent_sensors_are_found_and_no_others(spark: SparkSession) -> None:
         ("set", "hall falls"): ("unknown", 10, 60, MIN_SILENCE_S, gone),
         ("hole", "hall falls"): ("unknown", 10, 60, MIN_SILENCE_S, gone),
         ("gw", "hall beyond"): ("ok", 20, 600, 600 * SILENT_INTERVALS, 600),
-        ("gw", "hall jitter"): (
-            "ok",
-            885,
-            pytest.approx(61, abs=20),
-            MIN_SILENCE_S,
-            pytest.approx(60, abs=60),
-        ),
+        ("gw", "hall jitter"): ("ok", 885, about(61, 20), MIN_SILENCE_S, about(60, 60)),
         ("gw", "hall slow"): ("ok", 7, 10799.9, 10799.9 * SILENT_INTERVALS, 0),
         ("gw", "hall edge"): ("ok", 11, 60, MIN_SILENCE_S, MIN_SILENCE_S),
         ("seldom", "hall behind"): ("ok", 11, 60, 9000, 8000),

@@ -114,12 +114,9 @@ def test_summaries_of_removed_events_are_kept(spark: SparkSession, tmp_path: Pat
     policy, far = RetentionPolicy(events=1), datetime.now(UTC) + timedelta(days=30)
 
     def retire() -> dict[str, int]:
-        done = retain(
-            *(places, policy, far),
-            summarise=lambda snapshot: summarise(spark, snapshot, BOTH),
-            wait_s=0,
-        )
-        return done.days
+        return retain(
+            places, policy, far, summarise=lambda tables: summarise(spark, tables, BOTH)
+        ).days
 
     batch(tmp_path, 0, 1)
     batch(tmp_path, 0)

@@ -37,13 +37,8 @@ def test_the_step_of_counts_suits_the_day(spark: SparkSession) -> None:
     rows = [event(time=at(second)) for second in (0, 97, 90_000)]
     rows += [event("other", time=at(second)) for second in (0, 40_000)]
     daily = totals.DAILY.compute(events(spark, rows)).orderBy("gateway", "begin").persist()
-    assert told(daily, "gateway", "step_s") == [
-        ("gw", 10),
-        ("gw", 10),
-        ("gw", 1),
-        ("other", 600),
-        ("other", 600),
-    ]
+    steps = [("gw", 10), ("gw", 10), ("gw", 1), ("other", 600), ("other", 600)]
+    assert told(daily, "gateway", "step_s") == steps
     assert totals.period_of(daily, NOW).step_s == 3600
 
 

@@ -37,11 +37,9 @@ def compared(*rows: dict[str, Any], since: date | None = WEEK, **tables: Any) ->
 
 def tiles(found: Findings) -> dict[str, tuple[str, str]]:
     """Return the number and the trend of each tile."""
-    found_tiles = re.findall(
-        r'<li class="tile[^"]*"><b>([^<]*)</b><span>([^<]*)</span>(?:<small>([^<]*)</small>)?',
-        checked(fleet_page(found)),
-    )
-    return {word: (number, trend) for number, word, trend in found_tiles}
+    tile = r'<li class="tile[^"]*"><b>([^<]*)</b><span>([^<]*)</span>(?:<small>([^<]*)</small>)?'
+    shown = re.findall(tile, checked(fleet_page(found)))
+    return {word: (number, trend) for number, word, trend in shown}
 
 
 def test_periods_are_equally_long_and_follow_each_other() -> None:

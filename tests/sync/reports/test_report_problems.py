@@ -21,34 +21,15 @@ from tests.helpers.sound_findings import GATEWAY, LANE, NOON, whole
 FLEET = sample(8)
 WRONG = {
     "unexplained", "fork", "bad_segment", "silent", "disk_full_soon", "queue_stuck", "queue_dead",
-    "sensor_silent", "refusals", "version_errors",
+    "sensor_silent", "version_errors", "duplicate", "chain_break",
 }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("changes", "weight", "kind", "count"),
-    [
-        ({"unexplained": 7}, "wrong", "unexplained", "7"),
-        ({"duplicates": 1}, "wrong", "duplicate", "1"),
-        ({"forks": 2}, "wrong", "fork", "2"),
-        ({"chain_breaks": 3}, "wrong", "chain_break", "3"),
-        ({"declared": 1_200}, "notice", "declared", "1\u202f200"),
-    ],
-)
-def test_counts_of_a_lane_that_should_be_zero(
-    changes: dict[str, Any], weight: str, kind: str, count: str
-) -> None:
-    [found] = find_problems(whole(completeness=[LANE | changes]))
-    assert (found.weight, found.kind, found.gateway) == (weight, kind, "gw.example")
-    assert found.where == "gw.example, logs lane, epoch 01A"
-    assert found.what.endswith(f": {count}.")
-    assert found.remedy
+"""Kinds of weight `wrong`, besides `refusals`, whose weight depends on their number."""
 
 
 def test_a_fork_says_whether_a_new_epoch_has_begun() -> None:
     lanes = [LANE | {"epoch": epoch, "forks": 1} for epoch in ("01A", "01B")]
     [first, last] = find_problems(whole(completeness=lanes))
-    assert first.where == "gw.example, logs lane, epoch 01A"
+    assert first.where == LANE_PLACE
     assert "has begun a new epoch" in first.remedy
     assert "new epoch" not in last.remedy
     other = LANE | {"gateway": "other.example", "epoch": "01C"}
@@ -61,23 +42,6 @@ def test_a_torn_epoch_is_one_problem() -> None:
     [found] = find_problems(whole(completeness=lanes))
     assert (found.weight, found.kind, found.where) == ("notice", "torn", "gw.example, epoch 01A")
     assert "2025-11-21 12:00:00 UTC" in found.what
-
-
-@pytest.mark.parametrize(
-    ("changes", "weight", "kind", "what"),
-    [
-        ({"state": "silent"}, "wrong", "silent", "since 2025-11-21 12:00:00 UTC"),
-        ({"state": "unknown"}, "notice", "unknown", "no heartbeat"),
-        ({"outages": 2, "outage_s": 3660.0}, "notice", "outage", ": 2, 1 h 1 min in total"),
-        ({"unclean_restarts": 1}, "notice", "unclean_restart", "clean stop before: 1"),
-    ],
-)
-def test_problems_of_availability(
-    changes: dict[str, Any], weight: str, kind: str, what: str
-) -> None:
-    [found] = find_problems(whole(availability=[GATEWAY | changes]))
-    assert (found.weight, found.kind, found.where) == (weight, kind, "gw.example")
-    assert what in found.what
 
 
 def test_undelivered_messages_are_reported_by_gateway_and_event() -> None:
@@ -104,12 +68,25 @@ ANOMALY = FLEET["anomalies"][0]
 VERSION = FLEET["versions"][1]
 LAG = FLEET["lag"][0]
 OFFERS = {"gateway": "gw-001.example", "source": "d", "since": NOON, "until": NOON}
+LANE_PLACE = "gw.example, logs lane, epoch 01A"
 SENSOR_PLACE = "gw-001.example, pump1@gw-001.example, pumps/1 temperature"
 
 
 @pytest.mark.parametrize(
     ("table", "row", "kind", "where", "values"),
     [
+        ("completeness", LANE | {"unexplained": 7}, "unexplained", LANE_PLACE, ": 7."),
+        ("completeness", LANE | {"duplicates": 1}, "duplicate", LANE_PLACE, ": 1."),
+        ("completeness", LANE | {"forks": 2}, "fork", LANE_PLACE, ": 2."),
+        ("completeness", LANE | {"chain_breaks": 3}, "chain_break", LANE_PLACE, ": 3."),
+        ("completeness", LANE | {"declared": 1_200}, "declared", LANE_PLACE, ": 1\u202f200."),
+        ("availability", GATEWAY | {"state": "silent"}, "silent", "gw.example",
+         "since 2025-11-21 12:00:00 UTC"),
+        ("availability", GATEWAY | {"state": "unknown"}, "unknown", "gw.example", "no heartbeat"),
+        ("availability", GATEWAY | {"outages": 2, "outage_s": 3660.0}, "outage", "gw.example",
+         ": 2, 1 h 1 min in total"),
+        ("availability", GATEWAY | {"unclean_restarts": 1}, "unclean_restart", "gw.example",
+         "clean stop before: 1"),
         ("clocks", CLOCK | {"state": "stepping", "odd_steps": 3, "step_max_s": -61.0}, "clock_step",
          "gw-001.example", "3 times -1 min 1 s"),
         ("clocks", CLOCK | {"state": "skewed", "skew_s": -7.0}, "clock_drift", "gw-001.example",
@@ -171,6 +148,8 @@ def test_a_problem_names_its_place_and_its_values(
     """`values` are parts of the sentence, in their order."""
     [found] = find_problems(whole(**{table: [row]}))
     assert (found.kind, found.where) == (kind, where)
+    assert kind == "refusals" or (found.weight == "wrong") is (kind in WRONG)
+    assert found.remedy
     assert re.search(".*".join(map(re.escape, values.split())), found.what), found.what
     assert not found.gateway or found.where.startswith(found.gateway)
 
@@ -196,7 +175,8 @@ def test_rows_without_problems() -> None:
 def test_problems_are_sorted_by_weight_and_rank() -> None:
     assert len({kind.rank for kind in PROBLEM_KINDS}) == len(PROBLEM_KINDS)
     found = find_problems(FLEET)
-    assert {problem.kind for problem in found if problem.weight == "wrong"} == WRONG
+    wrong = {problem.kind for problem in found if problem.weight == "wrong"}
+    assert wrong == {*WRONG, "refusals"} - {"duplicate", "chain_break"}
     ranks = {kind.name: kind.rank for kind in PROBLEM_KINDS}
     order = [(problem.weight != "wrong", ranks[problem.kind]) for problem in found]
     assert order == sorted(order)
