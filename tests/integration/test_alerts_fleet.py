@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -59,11 +60,8 @@ def watched(folder: FleetFolder, deliveries: list[Delivery]) -> list[Alert]:
     while now < SETTINGS.end:
         now += STEP_MS
         while at < len(deliveries) and deliveries[at].arrived <= now:
-            put(
-                folder.landing / deliveries[at].path,
-                deliveries[at].data,
-                deliveries[at].arrived / 1000,
-            )
+            each = deliveries[at]
+            put(folder.landing / each.path, each.data, each.arrived / 1000)
             at += 1
         ingest.run()
         told += watch.check()
@@ -93,12 +91,6 @@ def test_planted_problems_are_reported_once_and_nothing_else(
         away = sorted([*plan.link_down, *times])
         assert len(mine) <= len(away)
         for each in mine:
-            since = (milliseconds(each.since) - SETTINGS.start) / 1000
+            since = datetime.fromisoformat(each.since).timestamp() - SETTINGS.start / 1000
             assert any(begin - AFTER_S <= since <= end for begin, end in away)
     assert len(capsys.readouterr().out.splitlines()) == len(told)
-
-
-def milliseconds(text: str) -> int:
-    from datetime import datetime
-
-    return round(datetime.fromisoformat(text).timestamp() * 1000)

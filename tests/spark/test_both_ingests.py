@@ -95,6 +95,5 @@ def comparable(fleet: FleetFolder) -> tuple[list[dict[str, Any]], ...]:
 
 
 def files(fleet: FleetFolder) -> set[str]:
-    """Return the segments in all folders."""
     found = fleet.root.rglob("*.seg")
     return {path.relative_to(fleet.root).as_posix() for path in found}

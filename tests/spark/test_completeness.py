@@ -1,5 +1,3 @@
-"""Completeness: one table of cases, each on a gateway of its own."""
-
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -156,7 +154,6 @@ STATES = {
 
 
 def report_of(events: DataFrame, segments: DataFrame) -> DataFrame:
-    """Compute the report from the summaries of these events."""
     events = events.persist()
     numbers, dropped = lanes.DAILY.compute(events), completeness.DAILY.compute(events)
     return completeness.completeness(numbers.persist(), dropped, segments).persist()

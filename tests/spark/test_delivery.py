@@ -1,5 +1,3 @@
-"""The report `delivery`."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,3 @@
-"""The report `duplicates`."""
-
 from __future__ import annotations
 
 from datetime import date

@@ -1,5 +1,3 @@
-"""The ingest and report commands."""
-
 from __future__ import annotations
 
 import json

@@ -24,7 +24,6 @@ pytestmark = pytest.mark.spark
 
 
 def hadoop(spark: SparkSession, fleet: FleetFolder) -> FleetStorage:
-    """Return the storage of a fleet folder through Hadoop's file systems."""
     root = f"file:{fleet.root}"
     return FleetStorage(HadoopStorage(spark, root), HadoopStorage(spark, f"{root}/tables"))
 

@@ -16,7 +16,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 from random import Random
 from typing import NamedTuple
 
@@ -42,7 +41,6 @@ CHOSEN = ("events", "committed", "written")
 
 LOST = 0.15
 """How often all but the tables is lost, of all kills."""
-
 
 _DRIVER = "tests.helpers.killed_driver"
 
@@ -150,8 +148,10 @@ class Drivers:
         while self._orphans:
             _kill_group(self._orphans.pop())
 
-    def bury_all(self) -> None:
-        """End suspended drivers, too."""
+    def __enter__(self) -> Drivers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._orphans += self._suspended
         self.bury()
 
@@ -201,15 +201,12 @@ def ingest_with(spark: SparkSession, fleet: FleetFolder, engine: str) -> None:
 def test_a_driver_that_was_suspended_while_another_worked_adds_nothing(
     spark: SparkSession, fleet: FleetFolder, seed: int, engine: str, step: str
 ) -> None:
-    drivers, landing = Drivers(fleet, engine), RoughLanding(fleet, Random(seed))
+    landing = RoughLanding(fleet, Random(seed))
     landing.fill()
-    try:
+    with Drivers(fleet, engine) as drivers:
         process = drivers.suspended_at(step)
         ingest_with(spark, fleet, engine)
-        end = drivers.resumed(process)
-        assert end.status in (0, 1)
-    finally:
-        drivers.bury_all()
+        assert drivers.resumed(process).status in (0, 1)
     landing.fill(all_of_it=True)
     ingest_with(spark, fleet, engine)
     check(fleet, landing)
@@ -220,17 +217,13 @@ def test_of_two_drivers_at_once_each_event_is_added_once(
     spark: SparkSession, fleet: FleetFolder, seed: int, engine: str
 ) -> None:
     """Both have judged the same ledger and written their files before either commits."""
-    drivers, landing = Drivers(fleet, engine), RoughLanding(fleet, Random(seed))
+    landing = RoughLanding(fleet, Random(seed))
     landing.fill()
-    try:
-        first = drivers.suspended_at("written")
-        second = drivers.suspended_at("written")
-        with ThreadPoolExecutor(2) as pool:
-            ends = list(pool.map(drivers.resumed, (first, second)))
+    with Drivers(fleet, engine) as drivers, ThreadPoolExecutor(2) as pool:
+        suspended = [drivers.suspended_at("written") for _ in range(2)]
+        ends = list(pool.map(drivers.resumed, suspended))
         assert {end.status for end in ends} <= {0, 1}
-        assert sum("committed" in end.steps for end in ends) >= 1
-    finally:
-        drivers.bury_all()
+        assert any("committed" in end.steps for end in ends)
     landing.fill(all_of_it=True)
     ingest_with(spark, fleet, engine)
     check(fleet, landing)
@@ -247,25 +240,19 @@ def test_kills_amid_batches_lose_and_double_nothing(
 ) -> None:
     """With small counts, Spark is struck once, between the commits."""
     dice = Random(seed)
-    drivers, landing = Drivers(fleet, "spark"), RoughLanding(fleet, dice)
-    kills, struck, ends = scale(2, 50), 0, Counter[str]()
+    landing = RoughLanding(fleet, dice)
+    kills, ends = scale(2, 50), Counter[str]()
     engines = ("here",) * 4 + ("spark",) * scale(0, 1)  # a driver with Spark takes a minute
-    try:
-        for _ in count():
+    with Drivers(fleet, "spark") as drivers:
+        while (struck := ends.total()) < kills:
+            if struck and dice.random() < LOST:
+                lose_all_but_the_tables(fleet)
             landing.fill()
             landing.fill()
             drivers.engine = dice.choice(engines) if struck or not between else "spark"
             end = drivers.dies_at("events", 1) if between else kill_one(drivers, dice, struck)
             assert end.struck or end.status in (0, -signal.SIGKILL), end
-            struck += end.struck
             ends[f"{'at' if end.inside else 'after'} {end.steps[-1]}"] += end.struck
-            if struck == kills:
-                break
-            if dice.random() < LOST:
-                lose_all_but_the_tables(fleet)
-    finally:
-        drivers.bury()
-    assert ends.total() == kills, ends
     assert ends["at events"] == kills or not between
     landing.fill(all_of_it=True)
     ingest_by_spark(spark, fleet)

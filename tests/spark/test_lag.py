@@ -1,5 +1,3 @@
-"""The report `lag`."""
-
 from __future__ import annotations
 
 import pytest

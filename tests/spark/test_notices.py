@@ -1,5 +1,3 @@
-"""The report `notices`."""
-
 from __future__ import annotations
 
 import pytest

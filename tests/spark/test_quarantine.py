@@ -1,5 +1,3 @@
-"""The files that the tables refused, and the report `quarantine`."""
-
 from __future__ import annotations
 
 import pytest

@@ -31,7 +31,6 @@ def depths(queue: str, *told_of: tuple[float, float, dict[str, Any]]) -> list[di
 
 
 def every(start: float, count: int, value: float = 3, **tags: Any) -> list[tuple[Any, ...]]:
-    """Return `count` depth events at the usual interval."""
     return [(start + STEP * place, value, {"delivered": 0, **tags}) for place in range(count)]
 
 

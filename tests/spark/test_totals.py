@@ -1,5 +1,3 @@
-"""The report `totals`."""
-
 from __future__ import annotations
 
 import pytest

@@ -68,18 +68,15 @@ class Fleet:
         return AlertMonitor(self.folder, keeping, JsonLinesOutput(self.out), clock=lambda: self.now)
 
     def arrive(self, gateway: str, *events: Event, at: float | None = None) -> None:
-        """Land a segment of the system lane."""
         lane = self.lanes.setdefault(gateway, Lane(gateway, "system"))
         land(self.folder, lane.seal(events or [event(self.now)]), self.now if at is None else at)
 
     def ingested(self) -> Batch:
-        """Ingest what waits."""
         made = self.ingest.run()
         assert made is not None
         return made
 
     def state(self) -> FleetState:
-        """Return the saved state."""
         state = self.watch.store.load_state()
         assert state is not None
         return state

@@ -1,5 +1,3 @@
-"""Webhook delivery: order, retries, rejections, allowed URLs."""
-
 from __future__ import annotations
 
 import socket

@@ -55,7 +55,6 @@ def test_refused_files_are_quarantined_under_their_digest(fleet: FleetFolder, fa
 
 
 def test_files_set_aside_keep_the_digest_in_their_name(fleet: FleetFolder) -> None:
-    """The receiver has put the digest into the name."""
     told = hashlib.sha256(b"other").hexdigest()[:16]
     aside = f"aside/gw.example/E/logs/1-4.{told}.seg"
     put(fleet.root / aside, b"other")

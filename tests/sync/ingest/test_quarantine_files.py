@@ -1,5 +1,3 @@
-"""Listing, inspecting, re-admitting and deleting files of the quarantine."""
-
 from __future__ import annotations
 
 import json

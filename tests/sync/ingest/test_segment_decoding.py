@@ -34,7 +34,6 @@ def files(*contents: bytes) -> pa.RecordBatch:
 
 
 def decoded(*contents: bytes) -> list[dict[str, Any]]:
-    """Return the rows that a worker makes of these files."""
     batches = list(decode_files([files(*contents)]))
     assert {batch.schema for batch in batches} == {DECODED}
     return [row for batch in batches for row in batch.to_pylist()]
@@ -45,7 +44,6 @@ def file_rows(*contents: bytes) -> list[dict[str, Any]]:
 
 
 def parts(*contents: bytes) -> dict[str, pa.Table]:
-    """Return the events of these files by day."""
     found = [row for row in decoded(*contents) if row["content"]]
     tables = {row["day"]: pq.read_table(io.BytesIO(row["content"])) for row in found}
     assert [row["events"] for row in found] == [table.num_rows for table in tables.values()]

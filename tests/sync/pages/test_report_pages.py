@@ -189,7 +189,6 @@ EVIL = '<script>alert("1")</script>\'&`<b>`'
 
 
 def test_text_from_outside_is_text_on_every_page() -> None:
-    """Every text of every row is hostile, including names of gateways."""
     hostile = {
         name: [{key: _spoiled(key, value) for key, value in row.items()} for row in rows[:1]]
         for name, rows in FLEET.tables.items()
@@ -275,7 +274,6 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that are drawn."""
     figures: list[Figure] = []
     save = Figure.savefig
 

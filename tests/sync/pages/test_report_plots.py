@@ -195,7 +195,6 @@ def test_some_sensors_are_drawn_even_if_none_is_silent() -> None:
 
 
 def ticks(svg: str) -> list[str]:
-    """Return the numbers on the axes of a plot."""
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
     return [text for text in texts if re.fullmatch(r"-?[\d.\u202f]+", text)]
 

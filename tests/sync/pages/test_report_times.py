@@ -31,7 +31,6 @@ LAG = FLEET["lag"][0] | {"gateway": "gw.example"}
 
 
 def cells(page: str, section: str) -> list[str]:
-    """Return the texts of the cells of a section's table."""
     part = page[page.index(f'<section id="{section}"') :]
     return re.findall(r"<td[^>]*>(?:<span[^>]*>)?([^<]*)<", part[: part.index("</section>")])
 

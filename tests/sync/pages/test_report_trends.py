@@ -36,7 +36,6 @@ def compared(*rows: dict[str, Any], since: date | None = WEEK, **tables: Any) ->
 
 
 def tiles(found: Findings) -> dict[str, tuple[str, str]]:
-    """Return the number and the trend of each tile."""
     tile = r'<li class="tile[^"]*"><b>([^<]*)</b><span>([^<]*)</span>(?:<small>([^<]*)</small>)?'
     shown = re.findall(tile, checked(fleet_page(found)))
     return {word: (number, trend) for number, word, trend in shown}

@@ -1,5 +1,3 @@
-"""Formatting of numbers, durations and times in the report."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

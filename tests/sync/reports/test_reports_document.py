@@ -70,7 +70,6 @@ def test_totals_and_counts_of_days_are_named() -> None:
 
 
 def section(title: str) -> str:
-    """Return the text under a heading."""
     return re.split(r"^#+ ", TEXT.split(f"# {title}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
 
 

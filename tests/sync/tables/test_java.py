@@ -1,5 +1,3 @@
-"""The search for a supported Java."""
-
 from __future__ import annotations
 
 import re

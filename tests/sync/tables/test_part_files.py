@@ -1,5 +1,3 @@
-"""Collecting events into Parquet files in memory."""
-
 from __future__ import annotations
 
 import io
