@@ -245,7 +245,7 @@ def test_kills_amid_batches_lose_and_double_nothing(
     engines = ("here",) * 4 + ("spark",) * scale(0, 1)  # a driver with Spark takes a minute
     with Drivers(fleet, "spark") as drivers:
         while (struck := ends.total()) < kills:
-            if struck and dice.random() < LOST:
+            if ends and dice.random() < LOST:
                 lose_all_but_the_tables(fleet)
             landing.fill()
             landing.fill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -34,12 +35,14 @@ from sync.receiver.gateways import GatewayRegistry
 from sync.segment import Event
 from sync.tables.delta import EVENTS, SEGMENTS, Batch, local_tables
 from sync.tables.maintenance import compact
-from tests.helpers.fleet_tables import EPOCH, Lane, land, put
+from tests.helpers.fleet_tables import EPOCH, Lane, fleet_folder, land, put
 from tests.helpers.small_ingest import SmallIngest
 from tests.sync.alerts.test_alert_output import message
 
 NOON_S = 1_763_726_400
 """2025-11-21 12:00:00 UTC, in seconds."""
+
+YEAR_S = 365 * 86_400
 
 ONE, TWO = "gw-001.example", "gw-002.example"
 
@@ -91,7 +94,9 @@ class Fleet:
         return [(row["state"], row["kind"], row["gateway"]) for row in map(json.loads, lines)]
 
 
-YEAR_S = 365 * 86_400
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(fleet_folder(tmp_path / "fleet"))
 
 
 def two_gateways(fleet: Fleet) -> None:
