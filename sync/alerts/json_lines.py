@@ -57,7 +57,6 @@ class JsonLinesOutput:
 
 
 def _line(alert: Alert) -> bytes:
-    """Encode an alert in one line, with unprintable characters as JSON escapes."""
     text = msgspec.json.encode(alert).decode()
     if not text.isprintable():
         text = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)

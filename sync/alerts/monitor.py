@@ -158,7 +158,6 @@ class AlertMonitor:
         return record is not None and record.revoked is not None
 
     def _warn_unmonitored(self, state: FleetState) -> None:
-        """Log, once for each gateway and once for the fleet, that something is not monitored."""
         counts = {name: each.unmonitored for name, each in state.gateways.items()}
         counts[""] = state.unmonitored
         for gateway, events in sorted(counts.items()):

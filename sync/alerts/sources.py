@@ -131,7 +131,6 @@ def _read_new(tables: FleetTables, state: FleetState, versions: dict[str, int]) 
 
 
 def _versions(snapshot: Snapshot) -> dict[str, int]:
-    """Return the version of each table; an empty map before the first batch."""
     tables = {SEGMENTS: snapshot.segments, EVENTS: snapshot.events}
     return {name: table.version() for name, table in tables.items() if table is not None}
 

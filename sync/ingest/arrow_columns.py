@@ -93,7 +93,6 @@ def _floats(item: dict[str, Any], rows: int) -> np.ndarray[Any, np.dtype[np.floa
 def _integers(
     name: str, kind: pa.DataType, least: int, most: int
 ) -> Callable[[Any, int], pa.Array]:
-    """Return the reader of a column of integers."""
 
     def read(item: Any, rows: int) -> pa.Array:
         if type(item) is dict and item.keys() == {"ints"}:
@@ -110,7 +109,6 @@ def _flags(item: Any, rows: int) -> pa.Array:
 
 
 def _texts(name: str) -> Callable[[Any, int], pa.Array]:
-    """Return the reader of a column of strings."""
 
     def read(item: Any, rows: int) -> pa.Array:
         texts = READERS[name](item, rows)

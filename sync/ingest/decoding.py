@@ -99,7 +99,6 @@ def _decoded(content: bytes, arrived: int) -> tuple[dict[str, Any], dict[str, pa
 
 
 def _events(row: Mapping[str, Any], columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """Return the events of a file as rows of `EVENTS`."""
     count = len(columns["seq"])
     arrays = [
         pa.repeat(pa.scalar(row[field.name], field.type), count)

@@ -87,7 +87,6 @@ def _header(data: bytes) -> dict[str, str]:
 
 
 def _written(value: Any) -> str:
-    """Format a value in one line."""
     if isinstance(value, bytes):
         text = value.hex()
     elif isinstance(value, str):

@@ -51,7 +51,6 @@ def draw(call: functools.partial[str], cached: CachedPlots) -> str:
 
 @functools.cache
 def _program() -> str:
-    """Return a digest of the modules that draw, and of the version of matplotlib."""
     files = sorted(file for folder in _SOURCES for file in folder.glob("*.py"))
     return _digest(f"{mpl.__version__} {[file.read_text(encoding='utf-8') for file in files]}")
 

@@ -130,7 +130,6 @@ def needs_attention(columns: Sequence[Column], row: Row) -> bool:
 
 
 def _sparklines(readings: Rows) -> tuple[Markup, ...]:
-    """Draw the sensors of a gateway, each by itself, in the order of their names."""
     sensors: dict[tuple[str, str], Rows] = {}
     for row in readings:
         sensors.setdefault((row["source"] or "", row["sensor"]), []).append(row)

@@ -22,11 +22,7 @@ from sync.reports.shared.report import Problem, ProblemKind, Report, Series, Tab
 from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
-_BASIS: Final = {
-    "hour": "same hour, other days",
-    "all": "all hours",
-    "type": "sensors of its type",
-}
+_BASIS: Final = {"hour": "same hour, other days", "all": "all hours", "type": "sensors of its type"}
 
 TABLE: Final = Table(
     order=110,
@@ -222,7 +218,6 @@ def anomalies(hours: DataFrame) -> DataFrame:
 
 
 def _flat_lines(hours: DataFrame) -> DataFrame:
-    """Find the longest flat line of each sensor that has one."""
     lines = _constant_lines(hours).where(
         (F.col("readings") >= FLAT_READINGS) & (F.col("until") - F.col("since") >= FLAT_S)
     )
@@ -255,20 +250,18 @@ def _constant_lines(hours: DataFrame) -> DataFrame:
 
     An hour with only one value is a head without a tail.
     """
-    head = F.struct(
-        F.lit(0).alias("place"),
-        F.col("head").alias("value"),
-        F.col("head_readings").alias("readings"),
-        seconds("first").alias("since"),
-        seconds("head_until").alias("until"),
-    )
-    tail = F.struct(
-        F.lit(1).alias("place"),
-        F.col("tail").alias("value"),
-        F.col("tail_readings").alias("readings"),
-        seconds("tail_since").alias("since"),
-        seconds("last").alias("until"),
-    )
+
+    def part(place: int, name: str, since: str, until: str) -> Column:
+        return F.struct(
+            F.lit(place).alias("place"),
+            F.col(name).alias("value"),
+            F.col(f"{name}_readings").alias("readings"),
+            seconds(since).alias("since"),
+            seconds(until).alias("until"),
+        )
+
+    head = part(0, "head", "first", "head_until")
+    tail = part(1, "tail", "tail_since", "last")
     constant = F.col("low") == F.col("high")
     parts = F.when(constant, F.array(head)).otherwise(F.array(head, tail))
     each = hours.select(*_UNIT, "hour", F.inline(parts))

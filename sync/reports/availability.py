@@ -116,7 +116,6 @@ def _durations(spans: DataFrame) -> DataFrame:
 
 
 def _lives(life: DataFrame, since: date | None) -> DataFrame:
-    """Compute when each gateway was seen first and last, and how often it restarted."""
     order = Window.partitionBy("gateway").orderBy("epoch", "first_seq")
     stopped = F.lag(F.col("last_name") == "stop").over(order)
     same_epoch = F.lag("epoch").over(order) == F.col("epoch")  # an earlier one may have stopped
@@ -135,7 +134,6 @@ def _lives(life: DataFrame, since: date | None) -> DataFrame:
 
 
 def _reachable(segments: DataFrame, as_of: datetime, since: date | None) -> DataFrame:
-    """Measure the gaps between arrivals, including the one up to `as_of`."""
     order = Window.partitionBy("gateway").orderBy("begin")
     named = segments.where(F.col("gateway").isNotNull())
     arrivals = named.select("gateway", seconds("arrived").alias("begin")).distinct()

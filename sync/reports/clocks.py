@@ -243,7 +243,6 @@ def _steady(sent: DataFrame) -> DataFrame:
 
 
 def _skew(sent: DataFrame) -> DataFrame:
-    """Compute `skew_s`, a lower bound of how far each clock is ahead of the centre's."""
     latest = F.max("came").over(Window.partitionBy("gateway"))
     recent = _steady(sent).withColumn("latest", latest)
     known = recent.where(F.col("latest") - F.col("came") <= RECENT_S).groupBy("gateway")

@@ -144,10 +144,7 @@ def _chain_breaks(segments: DataFrame) -> DataFrame:
     """Count segments that follow another without a gap and do not carry its digest."""
     order = Window.partitionBy(*LANE).orderBy("first_seq")
     accepted = segments.where(F.col("fate") == "accepted").withColumns(
-        {
-            "end_before": F.lag("last_seq").over(order),
-            "digest_before": F.lag("digest").over(order),
-        }
+        {"end_before": F.lag("last_seq").over(order), "digest_before": F.lag("digest").over(order)}
     )
     adjacent = F.col("first_seq") == F.coalesce("end_before", F.lit(0)) + 1
     broken = F.col("previous") != F.coalesce("digest_before", F.lit(FIRST_PREVIOUS))

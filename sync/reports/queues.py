@@ -106,12 +106,7 @@ was delivered since the event before. Sums and `depth_max` cover all these event
 those of the last event. A queue has at most 288 depth events, and so at most 288 rows, a day."""
 
 DONE: Final = schema(
-    gateway=TEXT,
-    queue=TEXT,
-    dead_items=INTEGER,
-    purged=INTEGER,
-    unlocked=INTEGER,
-    requeued=INTEGER,
+    gateway=TEXT, queue=TEXT, dead_items=INTEGER, purged=INTEGER, unlocked=INTEGER, requeued=INTEGER
 )
 """Number of items of a queue that became dead, and that people purged, unlocked and requeued."""
 
@@ -152,7 +147,6 @@ def runs(events: DataFrame) -> DataFrame:
 
 
 def _depth_events(events: DataFrame) -> DataFrame:
-    """Parse the events `queue/depth`."""
     depth = events.where((F.col("kind") == "queue") & (F.col("name") == "depth"))
     tags = {name: tag(name) for name in ("ready", "locked", "delayed", "dead", "oldest_s")}
     counts = {name: F.coalesce(tag(name), F.lit(0)) for name in _SUMS}

@@ -90,7 +90,6 @@ def refusals(days: DataFrame, as_of: datetime) -> DataFrame:
 
 
 def _by_gateway(refused: DataFrame) -> DataFrame:
-    """Count refusals, and name the gateways with most of them."""
     each = refused.groupBy("source", "rule", "gateway").agg(*times_since_until())
     most = F.array_sort(F.collect_list(F.struct((-F.col("times")).alias("less"), "gateway")))
     return each.groupBy("source", "rule").agg(

@@ -175,7 +175,6 @@ def sensors(days: DataFrame, lives: DataFrame, segments: DataFrame) -> DataFrame
 
 
 def _usual_interval(days: DataFrame) -> DataFrame:
-    """Compute `interval_s` of each sensor with at least `MIN_INTERVALS` intervals."""
     order = Window.partitionBy(*SENSOR).orderBy("first")
     between = days.withColumn("gap", F.col("first.at") - F.lag("last.at").over(order))
     overnight = F.struct(

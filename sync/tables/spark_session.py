@@ -248,7 +248,6 @@ def _stop(session: SparkSession) -> None:
 
 @contextlib.contextmanager
 def _environment(java_home: Path) -> Iterator[None]:
-    """Point Spark to this Java and this Python, and restore the environment afterwards."""
     wanted = {
         "JAVA_HOME": str(java_home),
         "PYSPARK_PYTHON": sys.executable,

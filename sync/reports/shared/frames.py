@@ -44,11 +44,7 @@ def seconds(time: str) -> Column:
 
 def times_since_until(first: str = "since", last: str = "until") -> list[Column]:
     """Return aggregates: sum of `times`; earliest `first` as `since`; latest `last` as `until`."""
-    return [
-        F.sum("times").alias("times"),
-        F.min(first).alias("since"),
-        F.max(last).alias("until"),
-    ]
+    return [F.sum("times").alias("times"), F.min(first).alias("since"), F.max(last).alias("until")]
 
 
 def numbered(rows: DataFrame, continues: Column, order: WindowSpec, name: str) -> DataFrame:

@@ -17,12 +17,7 @@ from sync.reports.shared import lanes
 from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, numbered, schema, seconds
 from sync.reports.shared.plausible import LONGEST_S
 from sync.reports.shared.report import ReportContext
-from sync.reports.shared.thresholds import (
-    CLOCK_STEPPED,
-    HEARTBEAT_S,
-    LIFE_EVENTS,
-    MISSED_INTERVALS,
-)
+from sync.reports.shared.thresholds import CLOCK_STEPPED, HEARTBEAT_S, LIFE_EVENTS, MISSED_INTERVALS
 from sync.tables.partitions import conform, union
 from sync.tables.summaries import Summary
 

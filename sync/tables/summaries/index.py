@@ -149,7 +149,6 @@ def _all(tables: Storage) -> Iterator[tuple[Key, Entry]]:
 
 
 def _entries(tables: Storage, file: File, there: Mapping[str, File]) -> Iterator[tuple[Key, Entry]]:
-    """Yield the entries of one `kept.json`; none if it cannot be read."""
     attempt = file.path.split("/")[1]
     try:
         document = json.loads(tables.read(file.path))

@@ -154,7 +154,6 @@ def _stale(wanted: Mapping[Key, tuple[str, ...]], index: Index) -> dict[Key, tup
 
 
 def _found(wanted: Iterable[Key], index: Index) -> dict[str, tuple[str, ...]]:
-    """Return the stored files of the wanted rows, by day."""
     found: dict[str, tuple[str, ...]] = {}
     for key in wanted:
         if key in index:
@@ -184,7 +183,6 @@ def _compute(
     stale: Mapping[str, Mapping[Key, tuple[str, ...]]],
     events: DataFrame,
 ) -> None:
-    """Compute and write the rows of all stale keys, and make them valid."""
     attempt, parts = secrets.token_hex(8), -(-size_of(events) // PART)
     touched = {key.day for keys in stale.values() for key in keys}
 
