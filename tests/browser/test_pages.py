@@ -28,7 +28,7 @@ WIDER = "return document.documentElement.scrollWidth - document.documentElement.
 
 
 def fits(browser: Browser) -> bool:
-    return browser.ask(WIDER) == 0 and browser.ask(OVERFLOWING) == []
+    return (browser.ask(WIDER), browser.ask(OVERFLOWING)) == (0, [])
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ def test_summary_of_an_hour(spark: SparkSession) -> None:
     def read(second: float, value: float | None, **columns: Any) -> dict[str, Any]:
         sensor = {"lane": "readings", "kind": "reading", "source": "a@gw/x", "name": "t"}
         place = {"epoch": "E", "seq": int(second), "time": at(second), "value": value}
-        return event(**sensor | {"unit": "C"} | place | columns)
+        return event() | sensor | {"unit": "C"} | place | columns
 
     values = [5.0, 5.0, 6.0, 5.0, 7.0, 7.0, 7.0]
     rows = [read(60 * place, value) for place, value in enumerate(values)]
