@@ -87,50 +87,29 @@ def _sensors(name: str, at: int, chance: random.Random) -> dict[str, list[Row]]:
 
 
 def _heard(*, silent: bool) -> Row:
-    return {
-        "state": "silent" if silent else "ok",
-        "readings": 60_480,
-        "interval_s": 10.0,
-        "limit_s": 900.0,
-        "last": ago(20) if silent else ago(0.01),
-        "silence_s": 72_000.0 if silent else 9.0,
-        "told_until": ago(0.01),
-    }
+    last, silence_s = (ago(20), 72_000.0) if silent else (ago(0.01), 9.0)
+    row = {"state": "silent" if silent else "ok", "last": last, "silence_s": silence_s}
+    usual = {"readings": 60_480, "interval_s": 10.0, "limit_s": 900.0, "told_until": ago(0.01)}
+    return row | usual
 
 
 def _judged(unit: str, usual: float, swing: float, *, flat: bool, odd: bool) -> Row:
-    return {
-        "unit": unit,
-        "state": "flat" if flat else "anomalous" if odd else "ok",
-        "constant": False,
-        "flat_since": ago(40) if flat else None,
-        "flat_until": ago(0.01) if flat else None,
-        "flat_readings": 14_400 if flat else None,
-        "flat_value": usual if flat else None,
-        "hours": 24 * DAYS,
-        "anomalous_hours": 1 if odd else 0,
-        "worst_at": ago(30),
-        "worst_value": usual + 6 * swing if odd else usual + swing,
-        "usual": usual,
-        "z": 14.2 if odd else 1.1,
-        "basis": "history",
-    }
+    line = (ago(40), ago(0.01), 14_400, usual) if flat else (None,) * 4
+    names = ("flat_since", "flat_until", "flat_readings", "flat_value")
+    return (
+        {"unit": unit, "state": "flat" if flat else "anomalous" if odd else "ok"}
+        | {"constant": False, "hours": 24 * DAYS, "anomalous_hours": 1 if odd else 0}
+        | dict(zip(names, line, strict=True))
+        | {"worst_at": ago(30), "worst_value": usual + (6 if odd else 1) * swing, "usual": usual}
+        | {"z": 14.2 if odd else 1.1, "basis": "history"}
+    )
 
 
 def _refusals() -> list[Row]:
     return [
-        {
-            "source": source,
-            "rule": rule,
-            "times": times,
-            "since": ago(150),
-            "until": ago(2),
-            "gateways": len(which),
-            "which": ", ".join(which),
-            "latest": latest,
-            "usual": usual,
-            "surge": surge,
-        }
+        {"source": source, "rule": rule, "times": times, "since": ago(150), "until": ago(2)}
+        | {"gateways": len(which), "which": ", ".join(which)}
+        | {"latest": latest, "usual": usual, "surge": surge}
         for source, rule, times, which, latest, usual, surge in (
             ("label7@gw-005.example", "rate", 1_240, ["gw-005.example"], 1_190, 9.0, True),
             (None, "login", 14, ["gw-002.example", "gw-003.example"], 2, 2.0, False),
@@ -139,28 +118,15 @@ def _refusals() -> list[Row]:
 
 
 def _versions(gateways: int) -> list[Row]:
-    old: Row = {
-        "version": "0.1.0",
-        "gateways": gateways,
-        "current": gateways - 3,
-        "first_seen": ago(24 * DAYS),
-        "last_seen": ago(0.01),
-        "gateway_days": DAYS * gateways - 6.0,
-        "events": 5_000_000,
-        "errors": 210,
-        "per_thousand": 0.042,
-        "per_day": 2.7,
-        "before": None,
-        "compared": None,
-        "higher": None,
-        "ratio": None,
-        "worse": False,
-        "caution": False,
-    }
-    new = {"version": "0.2.0", "gateways": 3, "current": 3, "first_seen": ago(48)}
-    counted = {"gateway_days": 6.0, "events": 372_000, "errors": 96, "per_thousand": 0.258}
-    judged = {"per_day": 16.0, "compared": 3, "higher": 3, "ratio": 5.9, "worse": True}
-    return [old, old | new | counted | judged | {"before": "0.1.0"}]
+    old: Row = {"version": "0.1.0", "gateways": gateways, "current": gateways - 3}
+    old |= {"first_seen": ago(24 * DAYS), "last_seen": ago(0.01), "errors": 210}
+    old |= {"gateway_days": DAYS * gateways - 6.0, "events": 5_000_000, "per_thousand": 0.042}
+    old |= {"per_day": 2.7, "worse": False, "caution": False}
+    old |= dict.fromkeys(("before", "compared", "higher", "ratio"))
+    new: Row = {"version": "0.2.0", "gateways": 3, "current": 3, "first_seen": ago(48)}
+    new |= {"gateway_days": 6.0, "events": 372_000, "errors": 96, "per_thousand": 0.258}
+    new |= {"before": "0.1.0", "per_day": 16.0, "compared": 3, "higher": 3, "ratio": 5.9}
+    return [old, old | new | {"worse": True}]
 
 
 def _quarantine() -> list[Row]:

@@ -28,39 +28,25 @@ def ago(hours: float) -> datetime:
 def availability(name: str, at: int) -> Row:
     silent, out = at == SILENT, at == OUT
     running, outage = (DAYS * 86_400.0, 0.0) if not out else (561_600.0, 43_200.0)
-    return {
-        "gateway": name,
-        "state": "silent" if silent else "running",
-        "first_seen": ago(24 * DAYS),
-        "last_seen": ago(9.5) if silent else ago(0.01),
-        "running_share": running / (running + outage),
-        "running_s": running,
-        "stopped_s": 0.0,
-        "outage_s": outage,
-        "unknown_s": 0.0,
-        "outages": 2 if out else 0,
-        "longest_gap_s": 28_800.0 if out else None,
-        "restarts": 3 if out else 1,
-        "unclean_restarts": 2 if out else 0,
-        "clock_steps": 2 if at == CLOCK else 0,
-        "reachable_share": 0.943 if silent else 1.0,
-        "silences": 1 if silent else 0,
-        "longest_silence_s": 34_200.0 if silent else None,
-        "silent_after_s": 750.0,
-        "last_arrival": ago(9.5) if silent else ago(0.02),
-    }
+    times = {"running_s": running, "stopped_s": 0.0, "outage_s": outage, "unknown_s": 0.0}
+    return (
+        {"gateway": name, "state": "silent" if silent else "running", "first_seen": ago(24 * DAYS)}
+        | {"last_seen": ago(9.5 if silent else 0.01), "last_arrival": ago(9.5 if silent else 0.02)}
+        | {"running_share": running / (running + outage)}
+        | times
+        | {"outages": 2 if out else 0, "longest_gap_s": 28_800.0 if out else None}
+        | {"restarts": 3 if out else 1, "unclean_restarts": 2 if out else 0}
+        | {"clock_steps": 2 if at == CLOCK else 0, "silent_after_s": 750.0}
+        | {"reachable_share": 0.943 if silent else 1.0, "silences": 1 if silent else 0}
+        | {"longest_silence_s": 34_200.0 if silent else None}
+    )
 
 
 def outages(name: str, at: int) -> list[Row]:
     told = ((40, 36, "restarted"), (100, 92, "went_on")) if at == OUT else ()
     return [
-        {
-            "gateway": name,
-            "begin": ago(begin),
-            "end": ago(end),
-            "seconds": (begin - end) * 3600.0,
-            "ended": ended,
-        }
+        {"gateway": name, "begin": ago(begin), "end": ago(end), "ended": ended}
+        | {"seconds": (begin - end) * 3600.0}
         for begin, end, ended in told
     ]
 
@@ -79,24 +65,12 @@ def completeness(name: str, at: int, chance: random.Random) -> list[Row]:
         missing = {(GAP, "readings"): 400, (FULL, "logs"): 2_000}.get((at, lane), 0)
         declared = missing if at == FULL else 0
         rows.append(
-            {
-                "gateway": name,
-                "epoch": "01JD0000000000000000000000",
-                "lane": lane,
-                "state": "open",
-                "since": ago(9.5) if at == SILENT else ago(0.02),
-                "first_seq": 1,
-                "last_seq": last,
-                "expected": last,
-                "received": last - missing,
-                "missing": missing,
-                "declared": declared,
-                "unexplained": missing - declared,
-                "duplicates": 0,
-                "repeated_segments": 3 if at == OUT else 0,
-                "forks": 1 if (at, lane) == (FORK, "readings") else 0,
-                "chain_breaks": 0,
-            }
+            {"gateway": name, "epoch": "01JD0000000000000000000000", "lane": lane, "state": "open"}
+            | {"since": ago(9.5 if at == SILENT else 0.02)}
+            | {"first_seq": 1, "last_seq": last, "expected": last, "received": last - missing}
+            | {"missing": missing, "declared": declared, "unexplained": missing - declared}
+            | {"duplicates": 0, "chain_breaks": 0, "repeated_segments": 3 if at == OUT else 0}
+            | {"forks": 1 if (at, lane) == (FORK, "readings") else 0}
         )
     return rows
 
@@ -132,34 +106,21 @@ def notices(name: str, at: int) -> list[Row]:
 
 def queues(name: str, at: int) -> list[Row]:
     stuck = at == STUCK
-    return [
-        {
-            "gateway": name,
-            "queue": queue,
-            "state": "stuck" if stuck and queue == "jobs/print" else "ok",
-            "since": ago(7) if stuck and queue == "jobs/print" else None,
-            "depth": depth * (9 if stuck else 1),
-            "depth_max": depth * 12,
-            "ready": depth * (9 if stuck else 1) - 2,
-            "locked": 1,
-            "delayed": 1,
-            "dead": 2 if stuck and queue == "jobs/print" else 0,
-            "oldest_s": 25_200.0 if stuck else 12.0,
-            "members": 0 if stuck else 2,
-            "delivered": 4_000 + at,
-            "redelivered": 12,
-            "timeouts": 10,
-            "dead_items": 2 if stuck else 0,
-            "purged": 0,
-            "unlocked": 0,
-            "requeued": 0,
-            "stuck": 1 if stuck else 0,
-            "recovered": 0,
-            "longest_stuck_s": 25_200.0 if stuck else None,
-            "last_told": ago(0.05),
-        }
-        for queue, depth in (("jobs/print", 8), ("$share:label:labels/+", 5))
-    ]
+    rows = []
+    for queue, usual in (("jobs/print", 8), ("$share:label:labels/+", 5)):
+        worst, depth = stuck and queue == "jobs/print", usual * (9 if stuck else 1)
+        rows.append(
+            {"gateway": name, "queue": queue, "state": "stuck" if worst else "ok"}
+            | {"since": ago(7) if worst else None, "dead": 2 if worst else 0}
+            | {"depth": depth, "depth_max": usual * 12}
+            | {"ready": depth - 2, "locked": 1, "delayed": 1}
+            | {"oldest_s": 25_200.0 if stuck else 12.0, "members": 0 if stuck else 2}
+            | {"delivered": 4_000 + at, "redelivered": 12, "timeouts": 10}
+            | {"dead_items": 2 if stuck else 0, "purged": 0, "unlocked": 0, "requeued": 0}
+            | {"stuck": 1 if stuck else 0, "longest_stuck_s": 25_200.0 if stuck else None}
+            | {"recovered": 0, "last_told": ago(0.05)}
+        )
+    return rows
 
 
 def trends(name: str, at: int, chance: random.Random) -> Row:
@@ -189,22 +150,17 @@ def trends(name: str, at: int, chance: random.Random) -> Row:
 
 def clock(name: str, at: int, chance: random.Random) -> Row:
     odd = at == CLOCK
-    return {
-        "gateway": name,
-        "state": "unsynchronised" if odd else "ok",
-        "skew_s": 12.4 if odd else -0.4 - chance.random(),
-        "drift_ppm": 38.0 if odd else chance.uniform(-4, 4),
-        "gain_ppm": 36.5 if odd else chance.uniform(-4, 4),
-        "steps": 2 if odd else 0,
-        "odd_steps": 0,
-        "step_sum_s": 14.5 if odd else 0.0,
-        "step_max_s": -11.9 if odd else None,
-        "last_step": ago(50) if odd else None,
-        "synchronised": not odd,
-        "unsynchronised_share": 0.31 if odd else 0.0,
-        "unsynchronised_s": 187_000.0 if odd else 0.0,
-        "worst_day_s": 61_000.0 if odd else 0.0,
-    }
+    zero = ("steps", "odd_steps", "step_sum_s", "unsynchronised_share", "unsynchronised_s")
+    row: Row = {"gateway": name, "state": "ok", "synchronised": True, "step_max_s": None}
+    row |= {"last_step": None, "worst_day_s": 0.0, **dict.fromkeys(zero, 0)}
+    if odd:
+        row |= {"state": "unsynchronised", "synchronised": False}
+        row |= {"skew_s": 12.4, "drift_ppm": 38.0, "gain_ppm": 36.5}
+        row |= {"steps": 2, "step_sum_s": 14.5, "step_max_s": -11.9, "last_step": ago(50)}
+        shares = {"unsynchronised_share": 0.31, "unsynchronised_s": 187_000.0}
+        return row | shares | {"worst_day_s": 61_000.0}
+    row["skew_s"] = -0.4 - chance.random()
+    return row | {"drift_ppm": chance.uniform(-4, 4), "gain_ppm": chance.uniform(-4, 4)}
 
 
 def growth(name: str, at: int, chance: random.Random) -> Row:
@@ -212,24 +168,15 @@ def growth(name: str, at: int, chance: random.Random) -> Row:
     used, cap = (3_700 if soon else 610 + chance.randrange(300)) * _MIB, 4_096 * _MIB
     trend = (44.0 if soon else chance.uniform(4, 12)) * _MIB
     low, high = trend * 0.8, trend * 1.25
-    return {
-        "gateway": name,
-        "state": "soon" if soon else "ok",
-        "days": DAYS,
-        "shipped_day": 3.1 * _MIB + chance.randrange(_MIB),
-        "events_day": 62_000.0,
-        "disk_used": used,
-        "trend_day": trend,
-        "trend_low": low,
-        "trend_high": high,
-        "cap": cap,
-        "cap_from": "gateway",
-        "days_left": (cap - used) / trend,
-        "days_low": (cap - used) / high,
-        "days_high": (cap - used) / low,
-        "evicted": 2_000 if soon else 0,
-        "last_evicted": ago(30) if soon else None,
-    }
+    free = cap - used
+    return (
+        {"gateway": name, "state": "soon" if soon else "ok", "days": DAYS}
+        | {"shipped_day": 3.1 * _MIB + chance.randrange(_MIB), "events_day": 62_000.0}
+        | {"disk_used": used, "cap": cap, "cap_from": "gateway"}
+        | {"trend_day": trend, "trend_low": low, "trend_high": high}
+        | {"days_left": free / trend, "days_low": free / high, "days_high": free / low}
+        | {"evicted": 2_000 if soon else 0, "last_evicted": ago(30) if soon else None}
+    )
 
 
 def stretches(name: str, at: int) -> list[Row]:
@@ -242,12 +189,8 @@ def stretches(name: str, at: int) -> list[Row]:
         cuts += [(30, "stopped"), (24, "running")]
     ends = [begin for begin, _ in cuts[1:]] + [9.5 if at == SILENT else 0]
     return [
-        {
-            "gateway": name,
-            "begin": ago(begin).timestamp(),
-            "end": ago(end).timestamp(),
-            "state": state,
-        }
+        {"gateway": name, "state": state}
+        | {"begin": ago(begin).timestamp(), "end": ago(end).timestamp()}
         for (begin, state), end in zip(cuts, ends, strict=True)
     ]
 
