@@ -18,17 +18,10 @@ Rows = dict[tuple[Any, ...], Json]
 LAG = 0.02
 """The share by which a percentile of lag may be above the exact one."""
 
+_SAME = ("state", "since", "expected", "received", "missing", "declared", "unexplained", "forks")
 COMPLETENESS = {
-    "first_seq": "first",
-    "last_seq": "last",
-    "repeated_segments": "repeated",
-    **{
-        name: name
-        for name in (
-            *("state", "since", "expected", "received", "missing", "declared", "unexplained"),
-            *("forks", "chain_breaks"),
-        )
-    },
+    **{"first_seq": "first", "last_seq": "last", "repeated_segments": "repeated"},
+    **{name: name for name in (*_SAME, "chain_breaks")},
 }
 """The report's columns, and the words of the truth."""
 
@@ -158,15 +151,13 @@ def check_sensors(truth: Json, tables: Json, sums: dict[tuple[str, str], tuple[i
 
 def check_lag(truth: Json, tables: Json) -> None:
     """Compare how late events were: counts and the greatest exactly, percentiles as declared."""
-    key = ("gateway", "clock")
-    shares = ("p50", "p95", "p99")
-    told = {tuple(row[each] for each in key): row for row in tables["lag"]}
-    true = {tuple(row[each] for each in key): row for row in by_gateway(truth, "lag")}
+    told = {(row["gateway"], row["clock"]): row for row in tables["lag"]}
+    true = {(row["gateway"], row["clock"]): row for row in by_gateway(truth, "lag")}
     assert told.keys() == true.keys()
     for of_key, row in true.items():
         assert told[of_key]["events"] == row["events"], of_key
         assert round(told[of_key]["max_s"] * 1000) == row["max_ms"], of_key
-        for share in shares:
+        for share in ("p50", "p95", "p99"):
             exact, given = row[f"{share}_ms"], round(told[of_key][f"{share}_s"] * 1000)
             assert exact <= given <= exact + LAG * abs(exact) + 1, (of_key, share, exact, given)
 
@@ -175,9 +166,8 @@ def check_growth(truth: Json, tables: Json, shipped: dict[str, int]) -> None:
     """Compare what gateways ship and keep; `shipped` are the bytes of all accepted segments."""
     true = list(by_gateway(truth, "growth"))
     columns = [name for name in true[0] if name != "shipped"]
-    same(
-        keyed(true, ("gateway",), columns), keyed(tables["growth"], ("gateway",), columns), "growth"
-    )
+    given, told = (keyed(rows, ("gateway",), columns) for rows in (true, tables["growth"]))
+    same(given, told, "growth")
     assert shipped == {row["gateway"]: row["shipped"] for row in true}
 
 

@@ -15,25 +15,18 @@ from sync.reports.shared.formats import plain as written
 
 Json = dict[str, Any]
 
-_LANE = "{gateway}, {lane} lane, epoch {epoch}"
-_QUEUE = "{gateway}, queue {queue}"
-_SENSOR = "{gateway}, {source}, {sensor}"
-_SOURCE = "{gateway}, {source}"
+_time = datetime.fromisoformat
 
 WHERE = {
-    "unexplained": _LANE,
-    "declared": _LANE,
-    "fork": _LANE,
+    **dict.fromkeys(("unexplained", "declared", "fork"), "{gateway}, {lane} lane, epoch {epoch}"),
+    **dict.fromkeys(("queue_stuck", "queue_dead"), "{gateway}, queue {queue}"),
+    **dict.fromkeys(
+        ("sensor_silent", "sensor_flat", "sensor_anomaly"), "{gateway}, {source}, {sensor}"
+    ),
+    **dict.fromkeys(("refusals", "repeats"), "{gateway}, {source}"),
     "torn": "{gateway}, epoch {epoch}",
     "bad_segment": "landing",
     "version_errors": "version {version}",
-    "queue_stuck": _QUEUE,
-    "queue_dead": _QUEUE,
-    "sensor_silent": _SENSOR,
-    "sensor_flat": _SENSOR,
-    "sensor_anomaly": _SENSOR,
-    "refusals": _SOURCE,
-    "repeats": _SOURCE,
 }
 """The place of a problem in the report by kind; of other kinds it is the gateway."""
 
@@ -77,12 +70,6 @@ class Case(NamedTuple):
         return rows[0]
 
     @property
-    def by_clock(self) -> tuple[datetime, datetime]:
-        """The begin and end of the fault by the gateway's clock."""
-        begin, end = self.entry["clock_from"], self.entry["clock_to"]
-        return datetime.fromisoformat(begin), datetime.fromisoformat(end)
-
-    @property
     def interval(self) -> float:
         """Maximum seconds between two readings of a sensor."""
         sensors, jitter = 8, 1.2
@@ -97,6 +84,7 @@ class Case(NamedTuple):
 
     @property
     def length(self) -> float:
+        """Seconds that were simulated."""
         return float(self.truth["days"]) * 86_400
 
     @property
@@ -106,11 +94,11 @@ class Case(NamedTuple):
 
 
 def _moment(told: str | None) -> datetime | None:
-    return None if told is None else datetime.fromisoformat(told)
+    return None if told is None else _time(told)
 
 
-def _span(row: Json, begin: str, end: str | None = None) -> Span:
-    return Span(_moment(row[begin]), _moment(row[end]) if end else None)
+def _span(row: Json, begin: str | None = None, end: str | None = None) -> Span:
+    return Span(_moment(row[begin]) if begin else None, _moment(row[end]) if end else None)
 
 
 def _outage(case: Case) -> Span:
@@ -122,8 +110,7 @@ def _outage(case: Case) -> Span:
 def _unsynchronised(case: Case) -> Span:
     """Check the duration, by heartbeats; the report does not state when."""
     row = case.row("clocks", state="unsynchronised")
-    begin, end = (datetime.fromisoformat(case.entry[name]) for name in ("from", "to"))
-    length = (end - begin).total_seconds()
+    length = (_time(case.entry["to"]) - _time(case.entry["from"])).total_seconds()
     assert abs(row["unsynchronised_s"] - length) <= 4 * case.truth["heartbeat"], case.entry
     return Span(end=_moment(row["last_step"]))
 
@@ -156,9 +143,8 @@ def _refused(case: Case, *, fork: bool) -> Span:
 def _evicted(case: Case) -> Span:
     """Check the time of the last eviction, which is reported when most of the window is over."""
     case.row("completeness", **case.entry["place"])
-    told = datetime.fromisoformat(case.row("growth")["last_evicted"])
-    begin, end = case.by_clock
-    assert begin < told <= end, case.entry
+    told = _time(case.row("growth")["last_evicted"])
+    assert _time(case.entry["clock_from"]) < told <= _time(case.entry["clock_to"]), case.entry
     return Span(end=told)
 
 
@@ -180,8 +166,8 @@ def _flat(case: Case) -> Span:
 
 def _anomaly(case: Case) -> Span:
     row = case.row("anomalies", state="anomalous", **case.entry["place"])
-    begin, end = case.by_clock
-    worst = datetime.fromisoformat(row["worst_at"])
+    begin, end = _time(case.entry["clock_from"]), _time(case.entry["clock_to"])
+    worst = _time(row["worst_at"])
     hours = (end - begin).total_seconds() / HOUR
     assert abs(row["anomalous_hours"] - hours) <= 2, case.entry
     assert begin - timedelta(hours=1) <= worst <= end, case.entry
@@ -318,6 +304,6 @@ def check_times(truth: Json, report: Json) -> None:
 def _near(entry: Json, which: str, told: datetime, slack: float) -> None:
     """Compare a time with the simulated one: by the gateway's clock or by the centre's."""
     by_centre = entry["kind"] in ("silent", "fork", "bad_segment", "version_errors")
-    planted = datetime.fromisoformat(entry[which if by_centre else f"clock_{which}"])
+    planted = _time(entry[which if by_centre else f"clock_{which}"])
     off = abs((told - planted).total_seconds())
     assert off <= slack, f"{entry['kind']} of {entry['gateway']}: told {told}, planted {planted}"
