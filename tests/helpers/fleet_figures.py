@@ -19,9 +19,10 @@ LAG = 0.02
 """The share by which a percentile of lag may be above the exact one."""
 
 _SAME = ("state", "since", "expected", "received", "missing", "declared", "unexplained", "forks")
-COMPLETENESS = {
-    **{"first_seq": "first", "last_seq": "last", "repeated_segments": "repeated"},
-    **{name: name for name in (*_SAME, "chain_breaks")},
+COMPLETENESS = {name: name for name in (*_SAME, "chain_breaks")} | {
+    "first_seq": "first",
+    "last_seq": "last",
+    "repeated_segments": "repeated",
 }
 """The report's columns, and the words of the truth."""
 
