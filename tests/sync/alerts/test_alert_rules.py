@@ -17,7 +17,6 @@ from sync.alerts.rules import (
 )
 from sync.alerts.state import FleetState, forget
 from sync.reports.shared.thresholds import (
-    BACKLOG_S,
     DEPTH_EVENT_S,
     DEPTH_GAP_S,
     MIN_SILENCE_S,
@@ -105,11 +104,6 @@ def test_delivery_or_clock_step_restarts_the_time() -> None:
     assert QUEUE not in told(state, site, "system", waits(6, NOON - 2 * HOUR))
     found = told(state, site, "system", waits(1, NOON - 2 * HOUR + 6 * STEP))[QUEUE]
     assert found.since == NOON - 2 * HOUR
-
-
-def test_problem_from_a_backlog_is_late() -> None:
-    site = GatewayEvents(delay=int(BACKLOG_S * 1000) + 1)
-    assert told(FleetState(), site, "system", waits(12))[QUEUE].late
 
 
 def test_event_time_is_limited_to_its_arrival() -> None:

@@ -166,10 +166,6 @@ def test_fleet_is_not_silent_while_most_are_not_overdue() -> None:
     assert wrong(judged(state, at(630))) == {}
 
 
-def test_empty_fleet_has_no_problem() -> None:
-    assert wrong(judged(FleetState(), NOON)) == {}
-
-
 def test_ingest_is_behind_if_files_wait_too_long() -> None:
     state = fleet({ONE: 60})
     landing = {ONE: LandingBacklog(at(60), at(60))}

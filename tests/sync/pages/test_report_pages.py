@@ -27,7 +27,7 @@ from sync.reports.shared.findings import Findings
 from sync.reports.shared.registry import REPORTS
 from tests.helpers.pages import Page, checked, checked_gateway_pages
 from tests.helpers.sample_findings import sample
-from tests.helpers.sound_findings import BEGIN, DELIVERY, GATEWAY, LANE, NOON, findings, whole
+from tests.helpers.sound_findings import GATEWAY, LANE, NOON, findings, whole
 
 FLEET = sample(8)
 THREE = ("gw-004.example", "gw-005.example", "gw-006.example")
@@ -93,11 +93,6 @@ def test_every_page_is_valid_and_links_to_the_others(each: dict[str, str]) -> No
     assert 'rel="prev"' not in each["gw-004.example.html"]
     assert 'rel="next"' not in each["gw-006.example.html"]
     assert each["gw-005.example.html"].count('rel="') == 2
-
-
-def test_the_same_rows_give_the_same_bytes(each: dict[str, str]) -> None:
-    name, text = next(gateway_pages(few(sample(8))))
-    assert each[name] == text
 
 
 def test_a_gateways_page_shows_only_that_gateway(each: dict[str, str]) -> None:
@@ -337,9 +332,3 @@ def test_values_that_json_cannot_express_are_refused(tmp_path: Path) -> None:
 def test_flags_are_words_in_csv() -> None:
     row = {column.name: 1 for column in LAG.columns} | {"gateway": "gw", "clock": False}
     assert "gw,not synchronised,1" in table_csv(LAG, [row])
-
-
-def test_rows_of_series_are_divided_by_gateway_too() -> None:
-    stretch = {"gateway": "gw-2.example", "begin": BEGIN, "end": BEGIN + 1, "state": "outage"}
-    found = findings(stretches=[stretch], delivery=[DELIVERY])
-    assert list(by_gateway(found)) == ["gw-2.example", "gw.example"]

@@ -66,13 +66,6 @@ def test_a_batch_is_in_both_tables_with_statistics(tmp_path: Path) -> None:
     assert events.file_uris(file_pruning_predicate="day = '2025-11-21' and seq > 3") == []
 
 
-def test_a_batch_without_events_is_counted(tmp_path: Path) -> None:
-    committer = Committer(tmp_path)
-    committer.commit([], [segment("a")])
-    found = committer.commit([event(1)], [segment("b")])
-    assert content(found) == (2, [1], ["a", "b"])
-
-
 def test_a_half_committed_batch_is_not_seen_and_completed_by_any_driver(tmp_path: Path) -> None:
     committer = Committer(tmp_path)
     committer.commit([event(1)], [segment("a")])

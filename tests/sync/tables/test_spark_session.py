@@ -118,8 +118,6 @@ def test_without_a_log_nothing_is_diverted(capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_what_is_asked_for_is_laid_over_the_settings() -> None:
-    assert settings()["spark.ui.enabled"] == "false"
-    assert settings()["spark.sql.session.timeZone"] == "UTC"
     assert settings({"spark.driver.memory": "4g"})["spark.driver.memory"] == "4g"
 
 
