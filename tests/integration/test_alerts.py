@@ -11,8 +11,8 @@ from pathlib import Path
 from sync.common.fleet_folder import FleetFolder
 from sync.segment import Event
 from tests.helpers.fleet_tables import Lane, fleet_folder, land
+from tests.helpers.local_ingest import ingest
 from tests.helpers.processes import start
-from tests.helpers.small_ingest import SmallIngest
 from tests.helpers.webhook_server import WebhookServer
 
 ONE, TWO = "gw-001.example", "gw-002.example"
@@ -31,7 +31,7 @@ async def test_killed_process_sends_each_alert_at_least_once_with_one_id(tmp_pat
         arrive(folder, one, ago_s)
         if ago_s >= 4_500:
             arrive(folder, two, ago_s)
-    SmallIngest(folder).run()
+    ingest(folder)
     server = WebhookServer()
     async with server.listening():
         await killed_and_gone_on_with(folder, server, two)

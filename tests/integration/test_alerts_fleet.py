@@ -21,7 +21,7 @@ from sync.alerts.monitor import AlertMonitor
 from sync.alerts.persistence import StateStore
 from sync.common.fleet_folder import FleetFolder
 from tests.helpers.fleet_tables import fleet_folder, put
-from tests.helpers.small_ingest import SmallIngest
+from tests.helpers.local_ingest import ingest
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 START: Final = 1_772_409_600_000
@@ -54,7 +54,6 @@ def watched(folder: FleetFolder, deliveries: list[Delivery]) -> list[Alert]:
     watch = AlertMonitor(
         folder, StateStore(folder.tables), JsonLinesOutput(), clock=lambda: now / 1000
     )
-    ingest = SmallIngest(folder)
     told: list[Alert] = []
     at = 0
     while now < SETTINGS.end:
@@ -63,7 +62,7 @@ def watched(folder: FleetFolder, deliveries: list[Delivery]) -> list[Alert]:
             each = deliveries[at]
             put(folder.landing / each.path, each.data, each.arrived / 1000)
             at += 1
-        ingest.run()
+        ingest(folder)
         told += watch.check()
     return told
 

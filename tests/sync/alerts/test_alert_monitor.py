@@ -32,10 +32,10 @@ from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.receiver.gateways import GatewayRegistry
 from sync.segment import Event
-from sync.tables.delta import EVENTS, SEGMENTS, Batch, local_tables
+from sync.tables.delta import EVENTS, SEGMENTS, local_tables
 from sync.tables.maintenance import compact
 from tests.helpers.fleet_tables import EPOCH, Lane, fleet_folder, land, put
-from tests.helpers.small_ingest import SmallIngest
+from tests.helpers.local_ingest import ingest
 from tests.sync.alerts.test_alert_output import message
 
 NOON_S = 1_763_726_400
@@ -60,7 +60,6 @@ class Fleet:
     lanes: dict[str, Lane] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.ingest = SmallIngest(self.folder)
         self.out = self.folder.root / "alerts.jsonl"
         self.watch = self.start()
 
@@ -73,10 +72,14 @@ class Fleet:
         lane = self.lanes.setdefault(gateway, Lane(gateway, "system"))
         land(self.folder, lane.seal(events or [event(self.now)]), self.now if at is None else at)
 
-    def ingested(self) -> Batch:
-        made = self.ingest.run()
-        assert made is not None
-        return made
+    def ingest(self) -> None:
+        ingest(self.folder)
+
+    def new_files(self, table: str) -> list[Path]:
+        """Ingest what waits; return the files of a table that are new."""
+        before = {*(self.folder.tables / table).rglob("*.parquet")}
+        self.ingest()
+        return sorted({*(self.folder.tables / table).rglob("*.parquet")} - before)
 
     def state(self) -> FleetState:
         state = self.watch.store.load_state()
@@ -103,13 +106,13 @@ def two_gateways(fleet: Fleet) -> None:
     for _ in range(3):
         fleet.arrive(ONE)
         fleet.arrive(TWO)
-        fleet.ingest.run()
         fleet.now += 300
-        assert fleet.look() == []
+    fleet.ingest()
+    assert fleet.look() == []
     for _ in range(15):
         fleet.arrive(ONE)
         fleet.now += 300
-    fleet.ingest.run()
+    fleet.ingest()
 
 
 def test_silent_gateway_is_raised_once_and_recovers_before_the_ingest_runs(fleet: Fleet) -> None:
@@ -120,7 +123,7 @@ def test_silent_gateway_is_raised_once_and_recovers_before_the_ingest_runs(fleet
     assert fleet.look() == []
     fleet.arrive(TWO)
     assert fleet.look() == [("recovered", "silent", TWO)]
-    fleet.ingest.run()
+    fleet.ingest()
     assert fleet.look() == []
     assert fleet.told() == [("raised", "silent", TWO), ("recovered", "silent", TWO)]
 
@@ -134,7 +137,7 @@ def test_clean_stop_in_the_landing_counts(fleet: Fleet) -> None:
     put(fleet.folder.landing / "odd.seg", b"odd", stopped)
     fleet.arrive(ONE)
     assert fleet.look() == [("raised", "ingest_behind", "")]
-    fleet.ingest.run()
+    fleet.ingest()
     assert fleet.look() == [("recovered", "ingest_behind", "")]
 
 
@@ -169,9 +172,9 @@ def stuck(fleet: Fleet, items: int = 7) -> None:
 
 def test_maintenance_causes_no_alerts_and_replaced_files_are_read_again(fleet: Fleet) -> None:
     stuck(fleet)
-    fleet.ingest.run()
+    fleet.ingest()
     fleet.arrive(ONE)
-    fleet.ingest.run()
+    fleet.ingest()
     fleet.watch = fleet.start()
     assert fleet.look() == [("raised", "queue_stuck", ONE)]
     before = fleet.state()
@@ -196,7 +199,7 @@ def test_batches_committed_while_stopped_are_read_once(
     two_gateways(fleet)
     assert fleet.look() == [("raised", "silent", TWO)]
     fleet.arrive(TWO)
-    fleet.ingest.run()
+    fleet.ingest()
     compact(local_tables(fleet.folder.tables), ("<=", "2026-01-01"))
 
     monkeypatch.setattr(sources, "_read_history", lambda *_: pytest.fail("all was learnt anew"))
@@ -211,15 +214,14 @@ def test_batches_committed_while_stopped_are_read_once(
 @pytest.mark.parametrize("gone", ["file", "commit"])
 def test_missing_file_of_a_batch_reads_the_history_again(fleet: Fleet, gone: str) -> None:
     fleet.arrive(ONE)
-    fleet.ingest.run()
+    fleet.ingest()
     assert fleet.look() == []
     stuck(fleet)
-    made = fleet.ingested()
+    added = fleet.new_files(EVENTS)
     tables = local_tables(fleet.folder.tables)
     tables.existing(EVENTS).delete()  # as retention does after a long time
     if gone == "file":
-        [added] = made.events
-        (fleet.folder.tables / EVENTS / added.path).unlink()
+        added[0].unlink()
     else:
         tables.existing(EVENTS).create_checkpoint()
         for version in range(3):
@@ -231,34 +233,34 @@ def test_missing_file_of_a_batch_reads_the_history_again(fleet: Fleet, gone: str
 
 def test_unreadable_batch_is_not_applied_partially(fleet: Fleet) -> None:
     fleet.arrive(ONE)
-    fleet.ingest.run()
+    fleet.ingest()
     fleet.look()
     for _ in range(2):
         fleet.arrive(ONE, event(fleet.now, kind="limit", name="rate", value=9.0))
         fleet.now += 86_400
-    files = [fleet.folder.tables / EVENTS / each.path for each in fleet.ingested().events]
-    data = files[-1].read_bytes()
-    files[-1].write_bytes(b"spoiled")
+    last = fleet.new_files(EVENTS)[-1]
+    data = last.read_bytes()
+    last.write_bytes(b"spoiled")
     for _ in range(2):
         with pytest.raises(OSError, match="not a valid file of the tables"):
             fleet.look()
-    files[-1].write_bytes(data)
+    last.write_bytes(data)
     fleet.look()
     assert sorted(fleet.state().gateways[ONE].refusals["rate"].hours.values()) == [9, 9]
 
 
 def test_backlog_raises_no_alert_for_a_past_problem(fleet: Fleet) -> None:
     fleet.arrive(ONE)
-    fleet.ingest.run()
+    fleet.ingest()
     fleet.look()
     began = int(fleet.now)
     fleet.now += 86_400
     for at in range(began, began + 6_000, 300):
         fleet.arrive(ONE, event(at, kind="queue", name="depth", topic="jobs", value=3.0))
-    fleet.ingest.run()
+    fleet.ingest()
     assert fleet.look() == []
     fleet.arrive(ONE, event(began + 6_000, kind="queue", name="depth", topic="jobs", value=0.0))
-    fleet.ingest.run()
+    fleet.ingest()
     fleet.now += 60
     assert fleet.look() == []
 
@@ -267,7 +269,7 @@ def test_only_the_last_days_are_read(fleet: Fleet) -> None:
     for days in (HISTORY_DAYS + 1, 1):
         told = event(fleet.now - 86_400 * days, kind="limit", name="rate", value=float(days))
         fleet.arrive(ONE, told)
-    fleet.ingest.run()
+    fleet.ingest()
     fleet.look()
     assert list(fleet.state().gateways[ONE].refusals["rate"].hours.values()) == [1]
 
@@ -284,7 +286,7 @@ def test_second_monitor_is_refused(fleet: Fleet) -> None:
 @pytest.mark.parametrize("data", [b"{", b'{"version": 99, "seen": {}}'], ids=["spoiled", "newer"])
 def test_state_of_another_version_is_read_again(fleet: Fleet, data: bytes) -> None:
     fleet.arrive(ONE)
-    fleet.ingest.run()
+    fleet.ingest()
     fleet.look()
     before = fleet.state()
     (fleet.folder.tables / "alerts" / "seen.json").write_bytes(data)
@@ -390,17 +392,23 @@ def test_exceeded_limits_are_logged_once(
     for _ in range(2):
         rows = [event(fleet.now, kind="queue", name="depth", topic=f"q{at}") for at in range(3)]
         fleet.arrive(ONE, *rows)
-        fleet.ingest.run()
+        fleet.ingest()
         fleet.look()
     assert [record.getMessage() for record in caplog.records] == ["limit"]
 
 
 def test_only_files_of_new_batches_are_read(fleet: Fleet) -> None:
+    known: dict[Path, bytes] = {}
     for _ in range(3):
         fleet.arrive(ONE)
-        made = fleet.ingested()
+        [made] = fleet.new_files(SEGMENTS)
+        for path in known:
+            path.write_bytes(b"spoiled")
         fleet.look()
-        (fleet.folder.tables / SEGMENTS / made.segments.path).write_bytes(b"spoiled")
+        known[made] = made.read_bytes()
+        for path, data in known.items():
+            path.write_bytes(data)
+    made.write_bytes(b"spoiled")
     assert fleet.look() == []
     kept = fleet.folder.tables / "alerts" / "seen.json"
     number = kept.stat().st_ino
@@ -432,7 +440,7 @@ def test_tables_may_be_empty_for_a_while(fleet: Fleet) -> None:
     for _ in range(3):
         assert fleet.look() == []
     stuck(fleet)
-    fleet.ingest.run()
+    fleet.ingest()
     assert fleet.look() == [("raised", "queue_stuck", ONE)]
 
 
@@ -449,7 +457,7 @@ def test_extreme_numbers_and_years_do_not_stop_the_monitor(
     for kind, name in (("limit", "rate"), ("queue", "depth")):
         row = event(moment, kind=kind, name=name, topic="jobs", value=value)
         fleet.arrive(ONE, row, at=fleet.now)
-    fleet.ingest.run()
+    fleet.ingest()
     fleet.look()
     assert fleet.state().gateways.keys() == {ONE}
 
@@ -472,14 +480,15 @@ def test_alerts_continue_after_the_centre_clock_was_ahead(
     fleet.arrive(ONE)
     if heard:
         fleet.arrive(TWO)
-    fleet.ingest.run()
+    fleet.ingest()
     fleet.look()
     fleet.now -= ahead_s - 300
-    for _ in range(15):
-        fleet.arrive(ONE)
+    for _ in range(5):
         fleet.look()
-        fleet.ingest.run()
-        fleet.now += 300
+        for _ in range(3):
+            fleet.arrive(ONE)
+            fleet.now += 300
+        fleet.ingest()
     fleet.look()
     assert fleet.told()[-1] == ("raised", "silent", TWO)
     fleet.arrive(TWO)
