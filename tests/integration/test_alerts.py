@@ -34,10 +34,10 @@ async def test_killed_process_sends_each_alert_at_least_once_with_one_id(tmp_pat
     ingest(folder)
     server = WebhookServer()
     async with server.listening():
-        await killed_and_gone_on_with(folder, server, two)
+        await kill_and_restart(folder, server, two)
 
 
-async def killed_and_gone_on_with(folder: FleetFolder, server: WebhookServer, two: Lane) -> None:
+async def kill_and_restart(folder: FleetFolder, server: WebhookServer, two: Lane) -> None:
     out = folder.root / "alerts.jsonl"
     command = ("fieldpost-fleet", "alerts", "--dir", folder.root, "--out", out, "--interval", "1")
     env = {"FIELDPOST_ALERTS_WEBHOOK": server.url, "FIELDPOST_ALERTS_TOKEN": "sesame"}
