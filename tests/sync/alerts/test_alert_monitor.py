@@ -408,7 +408,8 @@ def test_only_files_of_new_batches_are_read(fleet: Fleet) -> None:
         known[made] = made.read_bytes()
         for path, data in known.items():
             path.write_bytes(data)
-    made.write_bytes(b"spoiled")
+    for path in known:
+        path.write_bytes(b"spoiled")
     assert fleet.look() == []
     kept = fleet.folder.tables / "alerts" / "seen.json"
     number = kept.stat().st_ino
