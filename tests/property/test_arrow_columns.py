@@ -25,7 +25,7 @@ SPOILT: tuple[Any, ...] = (
     *(None, True, 0, -1, 1, 7, 2**64, 0.5, "", "ab"),
     *(b"", b"\x00", b"\xff\xff", [], {}, CBORTag(64, b"")),
 )
-"""What may stand where something else is expected."""
+"""Wrong values, one of which replaces the expected one."""
 
 
 def rows_of(data: bytes) -> list[dict[str, Any]]:
@@ -45,7 +45,7 @@ def exact(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def told(read: Callable[[bytes], Any], data: bytes) -> Any:
-    """What reading gives: rows, or why there are none."""
+    """Return the rows, or the reason why there are none."""
     try:
         return read(data)
     except SegmentError as error:

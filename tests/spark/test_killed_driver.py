@@ -32,24 +32,23 @@ pytestmark = pytest.mark.spark
 LIMIT_S = 300.0
 """Seconds for which a driver may live: a loaded machine takes a minute to start a JVM."""
 
-BEFORE = 12
-"""Steps after which a driver is killed from outside, at most; and the most ms that it goes on."""
-ON_MS = 1_500
+BEFORE, ON_MS = 12, 1_500
+"""Maximum steps, and ms after them, after which a driver is killed from outside."""
 
 CHOSEN = ("events", "committed", "written")
 """Steps at which a driver dies first: between the two commits, and after and before both."""
 
 LOST = 0.15
-"""How often all but the tables is lost, of all kills."""
+"""Share of the kills after which all but the tables is lost."""
 
 _DRIVER = "tests.helpers.killed_driver"
 
 IDLE = ("filed", "over")
-"""What a driver says when it has nothing left to do: a kill after that strikes no work."""
+"""Steps after which a driver has nothing left to do, so that a kill interrupts no work."""
 
 
 class End(NamedTuple):
-    """How a driver ended: its status, and the steps that it said it took."""
+    """The end of a driver: its exit status, and the steps that it printed."""
 
     status: int
     steps: list[str]

@@ -15,7 +15,7 @@ from tests.helpers.small_tables import at, event, events, table, told
 pytestmark = pytest.mark.spark
 
 NOW = 54_000
-"""When every gateway told something last: fifteen hours after START, on the next day."""
+"""Time of the last event of every gateway: fifteen hours after START, on the next day."""
 
 
 def read(sensor: str, times: Iterable[float], gateway: str = "gw") -> list[dict[str, Any]]:

@@ -43,7 +43,7 @@ AGAIN = 40
 
 
 class Found(NamedTuple):
-    """What was simulated, and what the centre makes of it."""
+    """The truth about a simulated fleet, and the report that the centre makes of it."""
 
     truth: dict[str, Any]
     report: dict[str, Any]
