@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from edge.engine.database import Transaction
-from edge.features.outbox.store import dead_letters
+from edge.features.outbox.store import dead_letters, outbox
 from edge.features.pubsub.rules.subscription import SubscriptionOptions
 from edge.features.pubsub.service import notifications
 from edge.features.pubsub.service.notifications import ItemPublished, Notification
@@ -29,7 +29,7 @@ from tests.helpers.qos_devices import (
     states,
     take_requests,
 )
-from tests.helpers.store import DOMAIN, Gateway
+from tests.helpers.store import DOMAIN, Gateway, read_element
 
 SERVICE: Final = f"pubsub.{DOMAIN}"
 OTHER: Final = "valve@gw.example/spare"
@@ -175,6 +175,19 @@ def test_a_full_jids_notification_is_sent_again_only_to_its_session(gateway: Gat
     bind_eligible(gateway, VALVE)
     (again,) = take_requests(gateway, VALVE)
     assert again.id == one.id
+
+
+def test_the_outbox_row_of_a_full_jid_names_its_session(gateway: Gateway) -> None:
+    notify(gateway, subscribe(gateway, 1, VALVE), "i1")
+    row = gateway.tx(lambda tx: outbox.find(tx, 1))
+    assert row is not None
+    assert (row.only_session, row.session, row.queue_item, row.source) == (
+        VALVE,
+        VALVE,
+        None,
+        f"{SERVICE}/s1",
+    )
+    assert read_element(gateway.tx(lambda tx: outbox.body(tx, 1))).get("from") is None
 
 
 def test_notifications_that_wait_for_a_session_use_no_window(build: Build) -> None:
