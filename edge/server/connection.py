@@ -374,7 +374,11 @@ class Connection(asyncio.BufferedProtocol):
         self._handshaking = False
         self._handshake = None
         self._use_transport(transport)
-        fingerprint = tls.fingerprint(transport)
+        try:
+            fingerprint = tls.fingerprint(transport)
+        except ValueError:
+            transport.abort()
+            return
         certificate = fingerprint is not None
         wanted: list[Action] = []
         if self._direct:

@@ -214,7 +214,10 @@ def _feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:
 
 
 def fingerprint(transport: asyncio.BaseTransport) -> bytes | None:
-    """Return the SHA-256 of the peer's certificate, or None if it presented none."""
+    """Return the SHA-256 of the peer's certificate, or None if it presented none.
+
+    Raises `ValueError` if the peer has already begun to renegotiate, which is refused.
+    """
     connection = transport.get_extra_info("ssl_object")
     certificate = None if connection is None else connection.getpeercert(binary_form=True)
     return hashlib.sha256(certificate).digest() if certificate else None

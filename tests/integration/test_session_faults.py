@@ -10,12 +10,12 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import Context
 from edge.errors import StoreBusy
 from edge.ops import devices
-from edge.server import listener, session_teardown
+from edge.server import listener, session_teardown, tls
 from edge.server.refusal_counters import Refusal
 from firmware_sim.attackers.stanzas import PING, assured
 from tests.helpers.gateway import PASSWORD
 from tests.helpers.in_process import in_process
-from tests.helpers.xmpp import CLIENT, SM, WAIT_S, Client, condition
+from tests.helpers.xmpp import CLIENT, SM, WAIT_S, Client, Closed, condition
 
 SHORT = 0.05
 """Seconds that the database waits for another process, if a test needs it to give up."""
@@ -230,3 +230,23 @@ async def test_changes_of_another_process_are_handled_although_the_store_was_bus
         assert not handled.is_set()
         assert await client.closed() == "not-authorized"
         await asyncio.wait_for(handled.wait(), WAIT_S)
+
+
+async def test_a_client_that_renegotiates_before_its_certificate_is_read_is_disconnected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenSSL names no certificate while the next handshake has begun."""
+
+    def begun_again(transport: asyncio.BaseTransport) -> bytes | None:
+        raise ValueError("handshake not done yet")
+
+    async with in_process(tmp_path, "cam1") as front:
+        with monkeypatch.context() as patch:
+            patch.setattr(tls, "fingerprint", begun_again)
+            async with await Client.connect(front.port) as client:
+                await client.start_tls(front.gateway.ca)
+                with pytest.raises((Closed, ConnectionError)):
+                    await client.element()
+        async with await Client.connect(front.port) as client:
+            await client.start_tls(front.gateway.ca)
+            await client.element()
