@@ -99,7 +99,7 @@ def write(folder: Path, place: Path) -> Manifest:
 def restore(place: Path, folder: Path) -> Manifest:
     """Restore the backup `place` into `folder`, which must be new or empty.
 
-    If this raises `FieldpostError`, no folder is left.
+    If this raises `FieldpostError`, nothing was restored, and `folder` is as it was before.
     """
     folder = setup.check_empty(folder)
     with _describing_errors(folder), temporary_folder(folder) as temporary:

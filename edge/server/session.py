@@ -375,7 +375,7 @@ class Session:
 
     @property
     def all_unacknowledged_stanzas(self) -> int:
-        """Number of unacknowledged stanzas from the gateway, from other sessions and from rows."""
+        """Number of all unacknowledged stanzas, also of those relayed or stored."""
         return 0 if self.management is None else len(self.management.unacknowledged)
 
     @property

@@ -112,7 +112,7 @@ name its gateway, and many gateways have the same version."""
 
 
 def spread(faults: Iterable[str], gateways: int, seed: int) -> list[tuple[str, ...]]:
-    """Return the faults of each gateway, distributed evenly; omit those that fit no gateway."""
+    """Return the faults of each gateway, distributed evenly; omit those for which none is free."""
     order = list(range(gateways))
     random.Random(f"{seed}/faults").shuffle(order)  # noqa: S311 - repeatable
     placed: list[list[str]] = [[] for _ in range(gateways)]

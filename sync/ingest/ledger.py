@@ -106,10 +106,11 @@ def judge(claims: Iterable[Claim], known: Iterable[Claim]) -> list[Verdict]:
 
 
 def related_claims(ledger: Snapshot, offered: Sequence[Claim]) -> set[Claim]:
-    """Return the accepted claims that can share a number or a predecessor with an `offered` claim.
+    """Return the accepted claims that can conflict with an `offered` claim: those that can have a
+    sequence number in common with it, and those with the same digest of the previous segment.
 
-    The numbers are divided into spans of `MAX_EVENTS`: a segment touches at most two. Claims that
-    share a number also share a span, and a join on equal spans is faster than one on ranges.
+    The numbers are divided into spans of `MAX_EVENTS`: a segment touches at most two. Claims with a
+    number in common have a span in common, and a join on equal spans is faster than on ranges.
     """
     claims = pa.Table.from_pylist([each._asdict() for each in offered])
     spans = pa.concat_tables(_with_span(claims, end).select(_SPAN) for end in _ENDS)

@@ -151,8 +151,8 @@ DAYS: Final = schema(
     last=schema(epoch=TEXT, seq=INTEGER, clock=FLAG),
 )
 """A gateway on a day: the number of its heartbeats, and of those with an `unsynchronised` clock;
-the seconds between two heartbeats, and the `last` one; the steps of the clock, as in `TABLE`.
-`big_steps` is the number of odd steps (see `SETTLE_S`) by `BIG_STEP_S` or more."""
+the seconds between two heartbeats; which heartbeat was the `last`; the steps of the clock, as in
+`TABLE`. `big_steps` is the number of odd steps (see `SETTLE_S`) by `BIG_STEP_S` or more."""
 
 OFFSETS: Final = schema(gateway=TEXT, at=REAL, skew_s=REAL)
 """Lower bound of the seconds by which a clock was ahead of the centre's in the hour from `at`

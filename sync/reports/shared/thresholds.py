@@ -12,8 +12,9 @@ SEAL_S: Final = 300.0
 heartbeats, it always has events to seal, so it sends at least this often."""
 
 MISSED_INTERVALS: Final = 2.5
-"""Number of intervals without a heartbeat (or a segment) that is an outage (or a silence). One may
-be late, and a second may be lost when the clock is set; a third is no coincidence."""
+"""Number of intervals without a heartbeat (or a segment) that is an outage (or a silence). One
+heartbeat may be late, and another lost when the clock is set: two intervals can pass in a sound
+fleet, but hardly more."""
 
 SILENCE_S: Final = SEAL_S * MISSED_INTERVALS
 """Seconds without an arrival after which a gateway was not reachable. A gateway that seals less
