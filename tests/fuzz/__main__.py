@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.fuzz import targets
 from tests.fuzz.targets import FuzzInput, Target
@@ -23,6 +25,8 @@ INPUT_S: Final = 10
 """Maximum seconds for one input; the slowest needs some 0.05 s."""
 MEMORY_MIB: Final = 512
 """Maximum resident memory: five times what a search needs at its end."""
+LOG_LINES: Final = 40
+"""Lines of the end of a failed search's log to print."""
 GRACE_S: Final = 120.0
 """Seconds for the start and the end of a search, beyond its time."""
 NO_ATHERIS: Final = """\
@@ -30,15 +34,30 @@ atheris cannot be imported here: {error}.
 `make fuzz` installs it if it has a wheel: CPython 3.11 to 3.13 on x86-64 Linux. `make test` replays
 all known findings on any Python."""
 
+_EXECUTIONS: Final = re.compile(r"stat::number_of_executed_units: *(\d+)")
+_PULSE: Final = re.compile(r"^#(\d+)\t", re.MULTILINE)
+_MEMORY: Final = re.compile(r"stat::peak_rss_mb: *(\d+)")
 
-def search(target: Target, seconds: float) -> bool:
-    """Search one target; return whether nothing was found."""
+
+class Outcome(NamedTuple):
+    """The result of a search."""
+
+    executions: int
+    seconds: float
+    memory_mib: int
+    findings: list[str]
+    log: str
+
+
+def search(target: Target, seconds: float) -> Outcome:
+    """Search one target."""
     scratch, findings = targets.SCRATCH / target.name, targets.FINDINGS / target.name
     for folder in (scratch, findings):
         folder.mkdir(parents=True, exist_ok=True)
     known = (*targets.read_corpus(target.name), *targets.read_findings(target.name))
     for seed in (*target.seeds(), *(each.data for each in known)):
         (scratch / hashlib.sha256(seed).hexdigest()[:40]).write_bytes(seed)
+    before = {path.name for path in findings.iterdir()}
     options = (
         f"-max_total_time={max(1, round(seconds))}",
         f"-timeout={INPUT_S}",
@@ -46,21 +65,50 @@ def search(target: Target, seconds: float) -> bool:
         f"-dict={targets.DICTIONARY}",
         f"-artifact_prefix={findings}/",
         "-print_final_stats=1",
-        "-verbosity=0",
     )
+    begun = time.monotonic()
     harness = (sys.executable, "-m", "tests.fuzz.harness", target.name)
-    print(f"{target.name}:", flush=True)
-    try:
-        done = subprocess.run(
-            [*harness, *options, str(scratch)],
-            cwd=targets.HERE.parents[1],
-            timeout=seconds + GRACE_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        print("the search did not end")
-        return False
-    return done.returncode == 0
+    log = _run([*harness, *options, str(scratch)], seconds + GRACE_S)
+    took = time.monotonic() - begun
+    found = sorted({path.name for path in findings.iterdir()} - before)
+    counts = _EXECUTIONS.findall(log) or _PULSE.findall(log) or ["0"]
+    return Outcome(int(counts[-1]), took, int((_MEMORY.findall(log) or ["0"])[-1]), found, log)
+
+
+def _run(command: list[str], most: float) -> str:
+    """Run a search and return its log; one that does not end is killed."""
+    process = subprocess.Popen(
+        command,
+        cwd=targets.HERE.parents[1],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    with process:
+        try:
+            log, _ = process.communicate(timeout=most)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return f"{process.communicate()[0]}\nexit status: none, it did not end in {most} s\n"
+    return log if process.returncode == 0 else f"{log}\nexit status {process.returncode}\n"
+
+
+def report(target: Target, outcome: Outcome) -> bool:
+    """Print the result of a search; return whether nothing was found."""
+    well = not outcome.findings and "stat::number_of_executed_units" in outcome.log
+    well = well and "\nexit status" not in outcome.log
+    print(
+        f"{target.name:<12} {outcome.executions:>10} executions {outcome.seconds:>6.0f} s"
+        f" {outcome.memory_mib:>5} MiB {len(outcome.findings):>3} findings",
+        flush=True,
+    )
+    for name in outcome.findings:
+        print(f"  saved: {targets.FINDINGS / target.name / name}")
+    if not well:
+        lines = (line for line in outcome.log.splitlines() if not line.startswith(("#", "INFO")))
+        print("\n".join(f"  {line[:300]}" for line in list(lines)[-LOG_LINES:]))
+    return well
 
 
 def main() -> int:
@@ -87,7 +135,7 @@ def main() -> int:
         print(NO_ATHERIS.format(error=error), file=sys.stderr)
         return 1
     chosen = [targets.load(name) for name in options.targets or targets.names()]
-    bad = [target.name for target in chosen if not search(target, options.seconds)]
+    bad = [target.name for target in chosen if not report(target, search(target, options.seconds))]
     print(f"failed, or with findings: {', '.join(bad)}" if bad else "nothing was found")
     return 1 if bad else 0
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,30 +10,47 @@ import pytest
 
 from tests.fuzz import __main__ as runner
 from tests.fuzz import targets
+from tests.fuzz.__main__ import Outcome
+
+ROOT = Path(__file__).parents[2]
+COMMAND_S = 60.0
+GOOD = "stat::number_of_executed_units: 1000\nstat::peak_rss_mb: 42\n"
 
 
-@pytest.mark.parametrize(("program", "clean"), [("true", True), ("false", False)])
-def test_a_search_is_judged_by_its_exit_status(
-    program: str, clean: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def run(*arguments: str, path: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.fuzz", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "clean"),
+    [
+        (Outcome(1000, 1.0, 42, [], GOOD), True),
+        (Outcome(1000, 1.0, 42, ["crash-1"], GOOD), False),
+        (Outcome(1000, 1.0, 42, [], GOOD + "\nexit status 77\n"), False),
+        (Outcome(0, 1.0, 0, [], "Traceback"), False),
+    ],
+    ids=["clean", "finding", "bad exit status", "not started"],
+)
+def test_report_prints_findings_and_judges_the_outcome(
+    outcome: Outcome, clean: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for folder in ("SCRATCH", "FINDINGS"):
-        monkeypatch.setattr(targets, folder, tmp_path / folder)
-    monkeypatch.setattr(sys, "executable", shutil.which(program))
-    assert runner.search(targets.load("escape"), 1.0) is clean
-    assert len(list((tmp_path / "SCRATCH" / "escape").iterdir())) > 1, "the corpus"
+    assert runner.report(targets.load("escape"), outcome) is clean
+    printed = capsys.readouterr().out
+    assert f"{outcome.executions} executions" in printed
+    assert all(name in printed for name in outcome.findings)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="needs atheris")
-def test_a_short_search_shows_its_executions() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz", "--seconds", "1", "escape"],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60.0,
-        check=False,
-    )
+def test_a_short_search_reports_its_executions() -> None:
+    done = run("--seconds", "1", "escape")
     assert done.returncode == 0, done.stdout
-    assert "stat::number_of_executed_units" in done.stdout
-    assert "nothing was found\n" in done.stdout
+    assert "executions" in done.stdout
+    assert done.stdout.endswith("nothing was found\n")
