@@ -250,11 +250,18 @@ class StreamParser:
             return False
         if self._ready:
             if buffer[self._fed] != _LESS:
-                raise StreamError("bad-format", "text between stanzas")
+                self._refuse_text()
             return True
         if self._header.raw:
             raise StreamError("not-well-formed", "data after the end of the stream")
         return self._before_header()
+
+    def _refuse_text(self) -> None:
+        """Refuse text between stanzas, with the error that expat has if it is not well-formed."""
+        if self._released:
+            self._build()
+        self._expat.Parse(bytes(self._buffer[self._fed :]), False)
+        raise StreamError("bad-format", "text between stanzas")
 
     def _skip(self, count: int) -> None:
         self._fed += count

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.helpers.envelopes import PLAIN, WRAPPED, compare
@@ -62,6 +62,8 @@ def mutated(draw: Draw) -> bytes:
     return bytes(data)
 
 
+@example(b"%b\0%b" % (PLAIN["deliver"], PLAIN["deliver"]), ())
+@example(b"%b\xc3%b" % (PLAIN["deliver"], PLAIN["deliver"]), ())
 @given(mutated(), LIMITS)
 def test_mutated_envelopes_give_the_same_items_and_errors(
     data: bytes, limits: tuple[int, ...]
