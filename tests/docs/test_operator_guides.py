@@ -43,9 +43,9 @@ def folder(tmp_path: Path) -> Path:
     setup.init(created, "gw.example")
     devices.add(created, "valve", "x", trusted=True)
     with changing(created) as tx:
-        waiting.bury(tx, "m1")
-        waiting.bury(tx, "m2", state="in doubt", session="valve@gw.example/fw")
-        waiting.bury(tx, "m3")
+        waiting.add_dead_letter(tx, "m1")
+        waiting.add_dead_letter(tx, "m2", state="in doubt", session="valve@gw.example/fw")
+        waiting.add_dead_letter(tx, "m3")
         work = queue_rows.node(tx)
         taken, _other = (
             queue_items.enqueue(tx, work, NewItem("work", item, queue_rows.PUBLISHER, b""))

@@ -61,7 +61,7 @@ def store(tx: Transaction, source: str, recipient: str, size: int = 100) -> None
     tx.run(_STORE, (f"{source}/fw", size, source, recipient))
 
 
-def bury(
+def add_dead_letter(
     tx: Transaction,
     msg_id: str | None = "m1",
     *,

@@ -47,7 +47,7 @@ async def test_requeued_message_reaches_an_online_device(tmp_path: Path) -> None
         async with await log_in(port_of(process), gateway.ca, "valve", PASSWORD) as valve:
             valve.send("<presence/>")
             with changing(gateway.folder) as tx:
-                row = waiting.bury(tx, recipient="valve", body=BODY, outbox=None)
+                row = waiting.add_dead_letter(tx, recipient="valve", body=BODY, outbox=None)
             assert await do(gateway, "dead", "requeue", str(row)) == f"{row} is requeued\n"
             assert await do(gateway, "dead", "list") == ""
             await do(gateway, "device", "downgrade", "valve", "on")

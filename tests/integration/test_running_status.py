@@ -1,4 +1,4 @@
-"""What operators see of a running gateway: status, devices, the status page and metrics."""
+"""The status of a running gateway: commands, the list of devices, the status page, metrics."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Drivers:
     def dies_at(self, step: str, number: int) -> End:
         """Let a driver die at the step that it takes for that time."""
         process = self._start(step, str(number))
-        with self._buried(process, with_jvm=False):
+        with self._killed_at_the_end(process, with_jvm=False):
             steps = self._read(process, lambda taken: taken.count(step) == number)
             return End(process.wait(LIMIT_S), steps, inside=steps.count(step) == number)
 
@@ -86,7 +86,7 @@ class Drivers:
 
     def resumed(self, process: subprocess.Popen[bytes]) -> End:
         """Let a suspended driver go on; return how it ends."""
-        with self._buried(process, with_jvm=True):
+        with self._killed_at_the_end(process, with_jvm=True):
             process.send_signal(signal.SIGCONT)
             steps = self._read(process, lambda taken: taken[-1:] == ["over"])
             return End(process.wait(LIMIT_S), steps, inside=False)
@@ -94,7 +94,7 @@ class Drivers:
     def killed_after(self, steps: int, on_ms: int, *, with_jvm: bool) -> End:
         """Kill a driver so many ms after so many steps, alone or with its JVM."""
         process = self._start()
-        with self._buried(process, with_jvm=with_jvm):
+        with self._killed_at_the_end(process, with_jvm=with_jvm):
             taken = self._read(process, lambda taken: len(taken) == steps)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(on_ms / 1000)
@@ -117,17 +117,19 @@ class Drivers:
     def _read(
         self, process: subprocess.Popen[bytes], enough: Callable[[list[str]], bool]
     ) -> list[str]:
-        """Read which steps a driver takes, until it is enough or it ends."""
+        """Read the steps of a driver until they are `enough` or it ends."""
         assert process.stdout is not None
         taken: list[str] = []
         while not enough(taken) and (line := process.stdout.readline()):
             taken.append(line.decode().strip())
-            self.bury()
+            self.kill_orphans()
         return taken
 
     @contextlib.contextmanager
-    def _buried(self, process: subprocess.Popen[bytes], *, with_jvm: bool) -> Iterator[None]:
-        """End a driver whatever happens; a JVM that outlives it is left until the next is there."""
+    def _killed_at_the_end(
+        self, process: subprocess.Popen[bytes], *, with_jvm: bool
+    ) -> Iterator[None]:
+        """Kill a driver at the end; its JVM may run on until the next driver starts."""
         late = threading.Timer(LIMIT_S, _kill_group, [process.pid])
         late.start()
         try:
@@ -140,10 +142,10 @@ class Drivers:
                 process.stdout.close()
             self._orphans.append(process.pid)
             if with_jvm:
-                self.bury()
+                self.kill_orphans()
 
-    def bury(self) -> None:
-        """End what drivers left: the next one is at work by now."""
+    def kill_orphans(self) -> None:
+        """Kill the JVMs of drivers that have ended."""
         while self._orphans:
             _kill_group(self._orphans.pop())
 
@@ -152,7 +154,7 @@ class Drivers:
 
     def __exit__(self, *_: object) -> None:
         self._orphans += self._suspended
-        self.bury()
+        self.kill_orphans()
 
 
 def _kill_group(number: int) -> None:

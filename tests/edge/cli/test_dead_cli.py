@@ -31,8 +31,8 @@ def dead(folder: Path, *args: object, text: str | None = None) -> Result:
     return fieldpost(folder, "dead", *args, text=text)
 
 
-def bury(folder: Path, **fields: object) -> int:
-    return change(folder, lambda tx: waiting.bury(tx, **fields))  # type: ignore[arg-type]
+def add_dead_letter(folder: Path, **fields: object) -> int:
+    return change(folder, lambda tx: waiting.add_dead_letter(tx, **fields))  # type: ignore[arg-type]
 
 
 def listed(folder: Path) -> list[dict[str, object]]:
@@ -55,8 +55,8 @@ def test_empty_list(folder: Path) -> None:
 
 
 def test_list_as_text_explains_doubt(folder: Path) -> None:
-    bury(folder)
-    bury(folder, msg_id=None, recipient=None, outbox=None, state="refused")
+    add_dead_letter(folder)
+    add_dead_letter(folder, msg_id=None, recipient=None, outbox=None, state="refused")
     plain = dead(folder, "list")
     assert plain.stderr == ""
     first, second = plain.stdout.splitlines()
@@ -64,7 +64,7 @@ def test_list_as_text_explains_doubt(folder: Path) -> None:
     route = "pump1@gw.example/fw -> valve@gw.example"
     assert [number, *rest] == ["1", "failed", "level 2", "36 bytes", route, "msgId m1", "no answer"]
     assert second.endswith("pump1@gw.example/fw -> gw.example  no answer")
-    bury(folder, **DOUBTFUL)
+    add_dead_letter(folder, **DOUBTFUL)
     result = dead(folder, "list")
     assert "  in doubt  " in result.stdout.splitlines()[2]
     assert result.stderr == f"{admin.IN_DOUBT_HELP}\n"
@@ -72,7 +72,7 @@ def test_list_as_text_explains_doubt(folder: Path) -> None:
 
 
 def test_list_as_json(folder: Path) -> None:
-    bury(folder, **DOUBTFUL)
+    add_dead_letter(folder, **DOUBTFUL)
     (found,) = listed(folder)
     assert isinstance(found.pop("time"), int)
     assert found == {
@@ -88,7 +88,7 @@ def test_list_shows_the_latest_or_all(folder: Path, monkeypatch: pytest.MonkeyPa
 
     def unit(tx: Transaction) -> None:
         for number in range(count):
-            waiting.bury(tx, f"m{number}")
+            waiting.add_dead_letter(tx, f"m{number}")
 
     change(folder, unit)
     result = dead(folder, "list", "--json")
@@ -101,8 +101,8 @@ def test_list_shows_the_latest_or_all(folder: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_show_prints_the_body(folder: Path) -> None:
-    bury(folder, body="<message>\n<body>ä\x1b[2J</body></message>".encode() + b"\xff")
-    bury(folder, **DOUBTFUL)
+    add_dead_letter(folder, body="<message>\n<body>ä\x1b[2J</body></message>".encode() + b"\xff")
+    add_dead_letter(folder, **DOUBTFUL)
     result = dead(folder, "show", 1)
     assert result.exit_code == 0
     head, body = result.stdout.split("\n\n")
@@ -117,7 +117,7 @@ def test_show_prints_the_body(folder: Path) -> None:
 
 def test_requeue_sends_messages_again(folder: Path) -> None:
     for msg_id in ("m1", "m2", "m3"):
-        bury(folder, msg_id=msg_id)
+        add_dead_letter(folder, msg_id=msg_id)
     result = dead(folder, "requeue", 2, 1, 2)
     assert (result.exit_code, result.output) == (0, "2 is requeued\n1 is requeued\n")
     assert [row["id"] for row in listed(folder)] == [3]
@@ -130,9 +130,9 @@ def test_requeue_sends_messages_again(folder: Path) -> None:
 
 
 def test_requeue_is_all_or_nothing(folder: Path) -> None:
-    bury(folder)
-    bury(folder, recipient=None, outbox=None, state="refused")
-    bury(folder, recipient="gone")
+    add_dead_letter(folder)
+    add_dead_letter(folder, recipient=None, outbox=None, state="refused")
+    add_dead_letter(folder, recipient="gone")
     for wrong, why in ((2, "was not for a device"), (3, "does not exist"), (9, "dead letter 9")):
         result = dead(folder, "requeue", 1, wrong)
         assert (result.exit_code, result.output.count("\n")) == (1, 1)
@@ -144,7 +144,7 @@ def test_requeue_is_all_or_nothing(folder: Path) -> None:
 
 def test_message_in_doubt_is_sent_again_after_confirmation(folder: Path) -> None:
     for number in (7, 8):
-        bury(folder, **{**DOUBTFUL, "outbox": number})
+        add_dead_letter(folder, **{**DOUBTFUL, "outbox": number})
     refused = dead(folder, "requeue", 1, "--may-repeat", text="n\n")
     assert refused.exit_code == 1
     assert admin.IN_DOUBT_HELP in refused.stderr
@@ -159,9 +159,9 @@ def test_message_in_doubt_is_sent_again_after_confirmation(folder: Path) -> None
 
 
 def test_drop_asks_for_confirmation(folder: Path) -> None:
-    bury(folder, **DOUBTFUL)
+    add_dead_letter(folder, **DOUBTFUL)
     for msg_id in ("m2", "m3"):
-        bury(folder, msg_id=msg_id)
+        add_dead_letter(folder, msg_id=msg_id)
     refused = dead(folder, "drop", 1, 2, text="y\nn\n")
     assert refused.exit_code == 1
     assert admin.IN_DOUBT_HELP in refused.stderr

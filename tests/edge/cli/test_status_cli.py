@@ -65,8 +65,8 @@ def fill(tx: Transaction) -> None:
     for _ in range(4):
         waiting.store(tx, PUMP, "valve", 10)
     waiting.store(tx, VALVE, "pump1", 500)
-    waiting.bury(tx, body=b"x" * 30)
-    waiting.bury(tx, state="in doubt", body=b"x" * 12)
+    waiting.add_dead_letter(tx, body=b"x" * 30)
+    waiting.add_dead_letter(tx, state="in doubt", body=b"x" * 12)
     waiting.remember(tx, PUMP, latest=2, page=32)
     waiting.release(tx, PUMP, "1")
     waiting.release(tx, VALVE, "1")

@@ -422,7 +422,7 @@ def test_disk_properties(tmp_path: Path) -> None:
 
 def test_dead_letters_and_stuck_queues(folder: Path) -> None:
     with changing(folder) as tx:
-        waiting.bury(tx, "m1")
+        waiting.add_dead_letter(tx, "m1")
         queue = queue_rows.node(tx)
         for item in ("a", "b"):
             queue_items.enqueue(tx, queue, NewItem("work", item, queue_rows.PUBLISHER, b""))
@@ -440,10 +440,10 @@ def test_limits_nearly_used_or_reached(folder: Path) -> None:
     write(folder, "[limits]\ndead_messages = 10")
     with changing(folder) as tx:
         for number in range(9):
-            waiting.bury(tx, f"m{number}")
+            waiting.add_dead_letter(tx, f"m{number}")
     (finding,) = found(folder)["limits"]
     assert finding[1:3] == (NOTICE, "dead_messages: 9 of 10 messages are used")
-    change(folder, lambda tx: waiting.bury(tx, "last"))
+    change(folder, lambda tx: waiting.add_dead_letter(tx, "last"))
     assert found(folder)["limits"][0].verdict == WRONG
 
 

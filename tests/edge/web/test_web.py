@@ -465,7 +465,7 @@ async def test_queues_and_nearly_used_limits_are_shown(gateway: Gateway) -> None
             queue_items.enqueue(tx, queue, NewItem("<work>", item, queue_rows.PUBLISHER, b""))
         queue_items.dead_letter(tx, 1, "expired")
         for item in ("d", "e"):
-            waiting.bury(tx, item)
+            waiting.add_dead_letter(tx, item)
 
     await gateway.store.run(unit)
     text = page.render(*await looked(made(gateway.store, settings)), NOW)

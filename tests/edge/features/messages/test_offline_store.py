@@ -41,8 +41,8 @@ def test_usage_is_counted_per_account_source_and_total(tx: Transaction) -> None:
     none, one, two, three, four = (Usage(count, count * each) for count in range(5))
     assert store.usage(tx, "valve", "pump1@gw.example/other") == (2, WaitingUsage(two, three, four))
     assert store.usage(tx, "lamp", OTHER) == (1, WaitingUsage(two, one, four))
-    stranger = "pump1@gw.example.org/fw"
-    assert store.usage(tx, "nobody", stranger) == (0, WaitingUsage(none, none, four))
+    unknown = "pump1@gw.example.org/fw"
+    assert store.usage(tx, "nobody", unknown) == (0, WaitingUsage(none, none, four))
     store.remove(tx, [1, 3])
     assert store.usage(tx, "valve", SENDER) == (1, WaitingUsage(one, one, two))
 

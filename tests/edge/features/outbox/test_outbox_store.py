@@ -143,7 +143,7 @@ def test_removed_account_leaves_orphans(gateway: Gateway) -> None:
 # Dead letters, and the operator's actions on them
 
 
-def bury(gateway: Gateway, limit: Usage = LIMIT, **fields: Any) -> None:
+def add_dead_letter(gateway: Gateway, limit: Usage = LIMIT, **fields: Any) -> None:
     known: dict[str, Any] = {"state": dead_letters.FAILED, "recipient": "valve", "outbox": 7}
     letter = DeadLetter(PUMP, "m1", VALVE_BARE, 2, BODY, "why")._replace(**(known | fields))
     gateway.tx(lambda tx: dead_letters.add(tx, letter, limit))
@@ -155,7 +155,7 @@ def dead_ids(gateway: Gateway) -> list[str]:
 
 def test_dead_letters_are_limited_in_number_and_evictions_are_logged(gateway: Gateway) -> None:
     for number in range(4):
-        bury(gateway, Usage(2, 10_000), msg_id=f"m{number}")
+        add_dead_letter(gateway, Usage(2, 10_000), msg_id=f"m{number}")
     assert dead_ids(gateway) == ["m2", "m3"]
     names = [event.name for event in gateway.events("system")]
     assert names == ["dead", "dead", "dead", "dead_evicted", "dead", "dead_evicted"]
@@ -165,9 +165,9 @@ def test_dead_letters_are_limited_in_number_and_evictions_are_logged(gateway: Ga
 
 def test_dead_letters_are_limited_in_bytes(gateway: Gateway) -> None:
     for number in range(3):
-        bury(gateway, Usage(100, 100), msg_id=f"m{number}", body=b"x" * 40)
+        add_dead_letter(gateway, Usage(100, 100), msg_id=f"m{number}", body=b"x" * 40)
     assert dead_ids(gateway) == ["m1", "m2"]
-    bury(gateway, Usage(100, 100), msg_id="m9", body=b"x" * 1000)
+    add_dead_letter(gateway, Usage(100, 100), msg_id="m9", body=b"x" * 1000)
     assert dead_ids(gateway) == ["m9"], "one that is too large is kept alone"
     totals = gateway.connection.execute("SELECT messages, bytes FROM dead_total").fetchall()
     assert totals == [(1, 1000)]
@@ -186,7 +186,7 @@ def test_source_cannot_push_out_dead_letters_of_others(
 ) -> None:
     for sender, sizes in ((OTHER, others), (PUMP, own)):
         for size in sizes:
-            bury(gateway, limit, sender=sender, body=b"x" * size)
+            add_dead_letter(gateway, limit, sender=sender, body=b"x" * size)
     found = gateway.connection.execute("SELECT sender, count(*) FROM dead GROUP BY sender")
     assert dict(found.fetchall()) == kept
 
@@ -203,7 +203,7 @@ def requeue(gateway: Gateway, row: int = 1, *, may_repeat: bool = False) -> int:
 
 def test_dead_letters_are_listed_in_pages(gateway: Gateway) -> None:
     for _ in range(5):
-        bury(gateway)
+        add_dead_letter(gateway)
     first = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 3))
     assert [one.row for one in first] == [1, 2, 3]
     assert [one.row for one in gateway.tx(lambda tx: dead_letters.list_page(tx, 3, 3))] == [4, 5]
@@ -213,7 +213,7 @@ def test_dead_letters_are_listed_in_pages(gateway: Gateway) -> None:
 
 
 def test_dead_letter_in_doubt_is_requeued_as_new_on_request(gateway: Gateway) -> None:
-    bury(gateway, state=dead_letters.IN_DOUBT, session=VALVE)
+    add_dead_letter(gateway, state=dead_letters.IN_DOUBT, session=VALVE)
     assert get(gateway, requeue(gateway, may_repeat=True)).state == "queued"
 
 
@@ -229,7 +229,7 @@ def test_dead_letter_in_doubt_is_requeued_as_new_on_request(gateway: Gateway) ->
 def test_requeue_that_is_impossible_changes_nothing(
     gateway: Gateway, fields: dict[str, Any], message: str
 ) -> None:
-    bury(gateway, **fields)
+    add_dead_letter(gateway, **fields)
     with pytest.raises(SetupError, match=message):
         requeue(gateway)
     assert gateway.count("SELECT count(*) FROM dead") == 1
@@ -238,7 +238,7 @@ def test_requeue_that_is_impossible_changes_nothing(
 
 
 def test_deleted_dead_letter_is_logged(gateway: Gateway) -> None:
-    bury(gateway)
+    add_dead_letter(gateway)
     gateway.tx(lambda tx: dead_letters.delete(tx, 1))
     assert gateway.count("SELECT count(*) FROM dead") == 0
     (event,) = gateway.events("system", "dropped")
