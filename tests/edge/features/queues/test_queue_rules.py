@@ -16,7 +16,7 @@ from edge.features.queues.rules.assignment import (
 )
 from edge.features.queues.rules.diagnosis import ItemState, Members, MemberState, Reason, diagnose
 from edge.features.queues.rules.locks import Action, Lock, Role, Verdict, decide
-from edge.features.queues.rules.transitions import Kind, Loss, Outcome, kind, outcome
+from edge.features.queues.rules.transitions import Kind, Loss, Outcome, diagram, kind, outcome
 
 COMES_BACK = (Outcome.READY, Outcome.READY_FOR_ANOTHER)
 
@@ -54,6 +54,18 @@ def test_only_qos_1_items_of_shared_subscriptions_are_reassigned() -> None:
 
 def test_the_kind_of_an_item_depends_on_the_members_qos() -> None:
     assert [kind(qos) for qos in (None, 0, 1, 2)] == list(Kind)
+
+
+@pytest.mark.parametrize("of", Kind)
+def test_the_diagram_shows_each_loss_of_a_locked_item(of: Kind) -> None:
+    drawn = [line.strip() for line in diagram(of).splitlines()]
+    locked = of is not Kind.SHARE_0
+    assert ("ready --> [*]: sent" in drawn) is not locked
+    for loss in Loss:
+        shown = [line for line in drawn if line.endswith(f": {loss.value}")]
+        assert len(shown) == locked, shown
+    comes_back = not {outcome(of, loss, 1, 5) for loss in Loss}.isdisjoint(COMES_BACK)
+    assert ("locked --> dead: too many deliveries" in drawn) is comes_back
 
 
 # Assignment

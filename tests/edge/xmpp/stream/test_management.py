@@ -61,6 +61,14 @@ def test_requests_are_due_by_stanzas_and_bytes() -> None:
     assert not it.wants_request()
 
 
+def test_the_number_of_handled_stanzas_wraps_around() -> None:
+    it = filled(0, start=WRAP - 1)
+    it.handled()
+    assert it.answer() == b"<a xmlns='urn:xmpp:sm:3' h='0'/>"
+    it.handled()
+    assert it.answer() == b"<a xmlns='urn:xmpp:sm:3' h='1'/>"
+
+
 def test_built_elements() -> None:
     assert management.enabled() == b"<enabled xmlns='urn:xmpp:sm:3'/>"
     assert management.enabled("i", 300) == (
