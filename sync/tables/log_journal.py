@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,9 @@ from sync.tables.storage import LocalStorage
 
 JOURNAL: Final = "journal.json"
 """The file of the journal, below the tables' folder."""
+
+UNFINISHED_SECONDS: Final = 3600.0
+"""Age at which the file of an unfinished commit is no longer another driver's work, and removed."""
 
 _LOG: Final = "_delta_log"
 _LAST: Final = "_last_checkpoint"
@@ -47,9 +51,10 @@ def repair(storage: LocalStorage) -> None:
         return
     for name, version in before.items():
         log = storage.root / name / _LOG
+        _remove_unfinished(log)
         for path in _newer(log, version):
             if path.suffix != ".json":
-                path.unlink(missing_ok=True)  # another driver may be at work
+                path.unlink(missing_ok=True)  # another driver may have removed it
         for number in range(version + 1, _last_version(log) + 1):
             if not _is_whole(storage.root / name, _commit(log, number)):
                 for later in range(_last_version(log), number - 1, -1):
@@ -68,14 +73,21 @@ def _finish(storage: LocalStorage, before: dict[str, int]) -> None:
 def _make_durable(storage: LocalStorage, name: str, version: int) -> None:
     """Fsync the commits after a version, the files that they add, and all folders above."""
     log = storage.root / name / _LOG
-    # The name of a commit that a driver is still writing ends in `#` and a number.
-    paths = [path for path in _newer(log, version) if "#" not in path.name]
+    paths = _newer(log, version)
     for path in paths:
         if path.suffix == ".json":
             paths += [storage.root / name / each["path"] for each in _additions(path)]
     storage.make_durable([path.relative_to(storage.root).as_posix() for path in paths])
     if log.exists():
         fsync_folder(log)
+
+
+def _remove_unfinished(log: Path) -> None:
+    """Remove old files of unfinished commits: their names end in `#` and a number."""
+    for path in log.glob("*#*"):
+        with contextlib.suppress(FileNotFoundError):  # another driver may have finished it
+            if time.time() - path.stat().st_mtime > UNFINISHED_SECONDS:
+                path.unlink()
 
 
 def _is_whole(table: Path, commit: Path) -> bool:
@@ -96,7 +108,7 @@ def _newer(log: Path, version: int) -> list[Path]:
     """List the commits and checkpoints after a version, and the file that names the checkpoint."""
     if not log.exists():
         return []
-    found = [path for path in log.iterdir() if _number(path) > version]
+    found = [path for path in log.iterdir() if _number(path) > version and "#" not in path.name]
     last = log / _LAST
     if any(path.suffix != ".json" for path in found) and last.exists():
         found.insert(0, last)  # it must not name a checkpoint that is gone

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,18 +99,17 @@ def test_a_checkpoint_that_was_not_durable_is_removed(tmp_path: Path, damaged: b
     assert paths(committer.commit([], [segment("b")])) == ["a", "b"]
 
 
-def test_an_unfinished_commit_of_another_driver_may_vanish(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    committer, newer = Committer(tmp_path), log_journal._newer
-
-    def with_unfinished(log: Path, version: int) -> list[Path]:
-        return [*newer(log, version), log / f"{version + 1:020}.json#1"]
-
-    monkeypatch.setattr(log_journal, "_newer", with_unfinished)
+def test_an_unfinished_commit_of_another_driver_stays_for_an_hour(tmp_path: Path) -> None:
+    committer = Committer(tmp_path)
     with pytest.raises(Cut):
         committer.commit([event(1)], [segment("a")], cut)
+    recent, old = (log_of(tmp_path, EVENTS) / f"{2:020}.json#{number}" for number in (1, 2))
+    recent.touch()
+    old.touch()
+    hour_ago = time.time() - log_journal.UNFINISHED_SECONDS - 1
+    os.utime(old, (hour_ago, hour_ago))
     committer.tables.recover()
+    assert (recent.exists(), old.exists()) == (True, False)
     assert numbers(committer.tables.snapshot()) == [1]
 
 
