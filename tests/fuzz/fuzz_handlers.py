@@ -43,7 +43,7 @@ SESSIONS: Final = {
     b"1": f"pump1@{DOMAIN}/fw",
     b"2": f"pump1@{DOMAIN}/b",
     b"3": f"pump2@{DOMAIN}/fw",
-    b"4": f"stranger@{DOMAIN}/x",
+    b"4": f"untrusted@{DOMAIN}/x",
 }
 _HAPPENS: Final = re.compile(rb"([TCDRL])([1-4]?)")
 
@@ -190,7 +190,7 @@ def _context() -> tuple[Gateway, sqlite3.Connection]:
     gateway.connection.execute("PRAGMA journal_mode = MEMORY")
     gateway.add("pump1")
     gateway.add("pump2")
-    gateway.add("stranger", trusted=False)
+    gateway.add("untrusted", trusted=False)
     first = sqlite3.connect(":memory:", isolation_level=None)
     gateway.connection.backup(first)
     return gateway, first

@@ -138,9 +138,9 @@ async def test_usage_is_reported_by_the_name_of_its_limit(tmp_path: Path) -> Non
         async with (
             await gateway.bound("one") as one,
             await gateway.known("two") as two,
-            await Client.connect(gateway.port, from_=ELSEWHERE) as stranger,
+            await Client.connect(gateway.port, from_=ELSEWHERE) as unauthenticated,
         ):
-            await stranger.element()
+            await unauthenticated.element()
             await one.enable()
             assert (await one.iq("get", PING)).get("type") == "result"
             used = gateway.front.used()

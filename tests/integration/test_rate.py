@@ -67,19 +67,19 @@ async def test_who_waits_is_still_heard_on_what_it_has_got(tmp_path: Path) -> No
         await until_paused(gateway, 0)
 
 
-async def test_the_bytes_of_strangers_count_from_the_first(tmp_path: Path) -> None:
+async def test_the_bytes_of_unauthenticated_peers_count_from_the_first(tmp_path: Path) -> None:
     async with (
         in_process(tmp_path, "pump", "valve", **BYTES) as gateway,
-        await Client.connect(gateway.port) as stranger,
+        await Client.connect(gateway.port) as peer,
     ):
-        await stranger.element()
+        await peer.element()
         loop = asyncio.get_running_loop()
         began = loop.time()
-        stranger.send(" " * 128 * 1024)
+        peer.send(" " * 128 * 1024)
         await until_paused(gateway)
         async with await gateway.bound("valve") as valve:
             assert (await valve.iq("get", PING)).get("type") == "result"
-        assert await stranger.authenticate("SCRAM-SHA-1", "pump", "correct horse") == "success"
+        assert await peer.authenticate("SCRAM-SHA-1", "pump", "correct horse") == "success"
         assert loop.time() - began >= 0.9, "it waited"
     assert told(gateway) == [("rate", "127.0.0.1")]
 

@@ -76,7 +76,7 @@ async def test_idle_unauthenticated_connections_leave_room_for_gateways(
             assert (await centre.client.put(segment())).status == 200, "it is connected"
             if limits.unauthenticated_per_address == 2:
                 assert b" 404 " in await ask(known_soon, known(centre, OTHER))
-                assert not await is_refused(centre), "who is known is no stranger any more"
+                assert not await is_refused(centre), "it still counts as unauthenticated"
     assert {record.getMessage() for record in caplog.records} == {"refused"}
 
 

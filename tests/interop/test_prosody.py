@@ -16,7 +16,7 @@ from tests.helpers.processes import Process, start
 from tests.helpers.prosody import HOST, PROGRAM, Prosody, attached
 from tests.helpers.xmpp import condition, log_message
 
-USERS = ("pump1", "pump2", "stranger")
+USERS = ("pump1", "pump2", "other")
 INFO = "<query xmlns='http://jabber.org/protocol/disco#info'/>"
 ITEMS = "<query xmlns='http://jabber.org/protocol/disco#items'/>"
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -109,7 +109,7 @@ async def test_oversized_stanza_affects_only_its_sender(
 
 async def test_flood_leaves_room_for_others(server: Prosody, running: Process) -> None:
     async with (
-        await server.log_in("stranger", "flood") as flood,
+        await server.log_in("other", "flood") as flood,
         await server.log_in("pump2", "calm") as calm,
     ):
         flood.send(f"<message to='{DOMAIN}'>{log_message(1)}</message>" * 1000)

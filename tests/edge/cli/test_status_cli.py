@@ -74,7 +74,7 @@ def fill(tx: Transaction) -> None:
     assert owner is not None
     for jid in (VALVE, "panel@gw.example"):
         roster.save(tx, owner, RosterItem(jid, listed=True))
-    roster.save(tx, owner, RosterItem("stranger@gw.example"))
+    roster.save(tx, owner, RosterItem("untrusted@gw.example"))
     refusals.count(tx, Limits(), PUMP, "rate", 5)
     for _ in range(6):
         events.append(tx, events.READINGS, NewEvent("reading"))

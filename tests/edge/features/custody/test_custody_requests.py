@@ -32,7 +32,7 @@ from tests.helpers.store import (
 
 PUMP = "pump1@gw.example/fw"
 VALVE = "valve1@gw.example/fw"
-STRANGER = "stranger@gw.example/fw"
+UNTRUSTED = "untrusted@gw.example/fw"
 
 Build = Callable[..., Gateway]
 
@@ -43,7 +43,7 @@ def build(make_gateway: MakeGateway) -> Build:
 
     def build(**limits: Any) -> Gateway:
         gateway = make_gateway(Limits(**limits), accounts_of=("pump1", "valve1"))
-        gateway.add("stranger", trusted=False)
+        gateway.add("untrusted", trusted=False)
         return gateway
 
     return build
@@ -159,7 +159,7 @@ def test_the_key_is_the_senders_full_jid_and_the_message_id(gateway: Gateway) ->
 
 
 def test_an_untrusted_sender_is_refused(gateway: Gateway) -> None:
-    for sender in (STRANGER, "nobody@gw.example/x"):
+    for sender in (UNTRUSTED, "nobody@gw.example/x"):
         for xml in (assured("m1", log("hello")), acknowledged(log("x"))):
             assert refused(gateway.send(sender, xml)) == "cancel/not-allowed"
     assert held(gateway) == 0

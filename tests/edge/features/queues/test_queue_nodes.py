@@ -268,11 +268,11 @@ def test_an_unlock_must_name_a_queue_node_and_one_item(
 
 
 def test_an_untrusted_device_may_not_unlock(gateway: Gateway) -> None:
-    gateway.add("stranger", trusted=False)
-    stranger = "stranger@gw.example/x"
-    gateway.bind(stranger)
+    gateway.add("untrusted", trusted=False)
+    untrusted = "untrusted@gw.example/x"
+    gateway.bind(untrusted)
     publish(gateway, "a")
-    assert unlock(gateway, stranger, "a").error == ("auth", "forbidden")
+    assert unlock(gateway, untrusted, "a").error == ("auth", "forbidden")
 
 
 # Publishing an existing item
