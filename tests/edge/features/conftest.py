@@ -23,10 +23,10 @@ def make_gateway(tmp_path: Path) -> Iterator[MakeGateway]:
         def make(
             limits: Limits | None = None, *, accounts_of: Sequence[str] = (), **options: Any
         ) -> Gateway:
-            made = stack.enter_context(closing(Gateway(new_database(tmp_path), limits, **options)))
+            gw = stack.enter_context(closing(Gateway(new_database(tmp_path), limits, **options)))
             for name in accounts_of:
-                made.add(name)
-            return made
+                gw.add(name)
+            return gw
 
         yield make
 

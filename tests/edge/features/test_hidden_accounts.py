@@ -13,7 +13,7 @@ from edge.features.accounts.store import accounts
 from tests.helpers.people import PUMP, UNTRUSTED, provision
 from tests.helpers.store import DOMAIN, Gateway, MakeGateway, assured, deliver, log
 
-NAMES: Final = ("w-here", "w-away", "w-gone", "w-never")
+NAMES: Final = ("w-online", "w-offline", "w-revoked", "w-missing")
 """An available account, one without a session, a revoked one, and a name without an account."""
 
 SENT: Final = {
@@ -57,55 +57,55 @@ SENT: Final = {
     "password": "<iq id='i' type='set'><query xmlns='jabber:iq:register'>"
     "<username>{1}</username><password>a new one</password></query></iq>",
 }  # fmt: skip
-KINDS: Final = sorted({what.partition(" ")[0] for what in SENT})
+KINDS: Final = sorted({label.partition(" ")[0] for label in SENT})
 RANDOM: Final = re.compile("push-[0-9a-f]+| ver='[0-9a-f]+'")
 ROSTER: Final = "<iq id='r' type='get'><query xmlns='jabber:iq:roster'/></iq>"
 
 
 @pytest.fixture(params=["site", "roster"])
 def gateway(request: pytest.FixtureRequest, make_gateway: MakeGateway) -> Gateway:
-    made = make_gateway(xmpp=Xmpp(trust=request.param))
-    provision(made)
+    gateway = make_gateway(xmpp=Xmpp(trust=request.param))
+    provision(gateway)
     for name in NAMES[:3]:
-        made.add(name)
-    made.tx(lambda tx: accounts.revoke(tx, "w-gone"))
-    made.bind(f"w-here@{DOMAIN}/fw")
-    made.send(f"w-here@{DOMAIN}/fw", "<presence/>")
+        gateway.add(name)
+    gateway.tx(lambda tx: accounts.revoke(tx, "w-revoked"))
+    gateway.bind(f"w-online@{DOMAIN}/fw")
+    gateway.send(f"w-online@{DOMAIN}/fw", "<presence/>")
     for full in (UNTRUSTED, PUMP):
-        made.send(full, ROSTER)
-        made.send(full, "<presence/>")
-    made.sent.clear()
-    return made
+        gateway.send(full, ROSTER)
+        gateway.send(full, "<presence/>")
+    gateway.sent.clear()
+    return gateway
 
 
-def answers_to(gateway: Gateway, full: str, name: str, what: str) -> list[str]:
-    """Return all that is sent back, at once and on a roster request, without the name.
+def answers_to(gateway: Gateway, full: str, name: str, label: str) -> list[str]:
+    """Return the stanzas sent in reply and the roster, with the account's name masked.
 
-    All rosters are emptied afterwards."""
-    xml = SENT[what].format(f"{name}@{DOMAIN}", name)
-    found = [gateway.tx(gateway.work(full, xml))]
-    found += [send.stanza for send in gateway.sends(full)]
-    found += [gateway.tx(gateway.work(full, ROSTER))]
+    Empty all rosters afterwards."""
+    xml = SENT[label].format(f"{name}@{DOMAIN}", name)
+    stanzas = [gateway.tx(gateway.work(full, xml))]
+    stanzas += [send.stanza for send in gateway.sends(full)]
+    stanzas += [gateway.tx(gateway.work(full, ROSTER))]
     gateway.tx(lambda tx: tx.run("DELETE FROM roster"))
-    texts = [RANDOM.sub("", one.decode().replace(name, "NAME")) for one in found]
+    texts = [RANDOM.sub("", stanza.decode().replace(name, "NAME")) for stanza in stanzas]
     for text in texts:
         ElementTree.fromstring(f"<a>{text}</a>")  # noqa: S314
     return texts
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_untrusted_sender_gets_one_answer_for_all_accounts(gateway: Gateway, kind: str) -> None:
-    for what in (what for what in SENT if what.startswith(kind)):
-        answers = {name: answers_to(gateway, UNTRUSTED, name, what) for name in NAMES}
-        assert all(answer == answers["w-never"] for answer in answers.values()), (what, answers)
-        noticed = gateway.sends(f"w-here@{DOMAIN}/fw")
-        answers_what_was_asked = "result" in what or "error" in what
-        if gateway.router.context.xmpp.trust == "roster" or not answers_what_was_asked:
-            assert noticed == [], f"the account must not notice {what}"
+def test_untrusted_sender_cannot_tell_accounts_apart(gateway: Gateway, kind: str) -> None:
+    for label in (label for label in SENT if label.startswith(kind)):
+        answers = {name: answers_to(gateway, UNTRUSTED, name, label) for name in NAMES}
+        assert all(answer == answers["w-missing"] for answer in answers.values()), (label, answers)
+        noticed = gateway.sends(f"w-online@{DOMAIN}/fw")
+        is_answer = "result" in label or "error" in label
+        if gateway.router.context.xmpp.trust == "roster" or not is_answer:
+            assert noticed == [], f"the account must not notice {label}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_revoked_account_seems_not_to_exist(gateway: Gateway, kind: str) -> None:
-    for what in (what for what in SENT if what.startswith(kind)):
-        answers = [answers_to(gateway, PUMP, name, what) for name in ("w-gone", "w-never")]
-        assert answers[0] == answers[1], what
+    for label in (label for label in SENT if label.startswith(kind)):
+        answers = [answers_to(gateway, PUMP, name, label) for name in ("w-revoked", "w-missing")]
+        assert answers[0] == answers[1], label

@@ -42,6 +42,6 @@ def test_time_is_in_utc(gateway: Gateway, to: str | None) -> None:
 
 
 @pytest.mark.parametrize("payload", [f"<query xmlns='{VERSION}'/>", f"<time xmlns='{TIME}'/>"])
-def test_accounts_have_neither(gateway: Gateway, payload: str) -> None:
+def test_accounts_have_no_version_and_no_time(gateway: Gateway, payload: str) -> None:
     reply = ask(gateway, payload, "pump1@gw.example")
     assert reply.error == ("cancel", "service-unavailable")

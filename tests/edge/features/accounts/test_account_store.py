@@ -85,7 +85,7 @@ def grant_of(gateway: Gateway) -> int | None:
         [accounts.invalidate_logins],
         [accounts.remove, partial(accounts.add, credentials=(), trusted=True)],
     ],
-    ids=["restored", "withdrawn", "another of its name"],
+    ids=["restored", "withdrawn", "removed and added again"],
 )
 def test_session_ends_with_its_login_grant(
     gateway: Gateway, changes: list[Callable[..., object]]
@@ -141,11 +141,11 @@ def test_messages_pending_for_a_removed_device_are_counted(gateway: Gateway) -> 
     for number, recipient in enumerate(("pump1", "pump1", "pump1", "pump2", None)):
         held = partial(waiting.hold, source=source, msg_id=f"h{number}", recipient=recipient)
         gateway.tx(held)
-    waited = gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
-    assert waited == (1, 2, 3)
-    assert waited.total == 6
-    left = "SELECT count(*) FROM outbox WHERE account IS NULL AND recipient = 'pump1'"
-    assert gateway.count(left) == 2
+    pending = gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
+    assert pending == (1, 2, 3)
+    assert pending.total == 6
+    orphans = "SELECT count(*) FROM outbox WHERE account IS NULL AND recipient = 'pump1'"
+    assert gateway.count(orphans) == 2
 
 
 def add_mutual_contacts(tx: Transaction, name: str, other: str) -> None:
@@ -192,15 +192,15 @@ def test_new_session_replaces_the_old_one(gateway: Gateway) -> None:
         names = "pump1", "pump1@gw.example", full
         return gateway.tx(lambda tx: gateway.lifecycle.bind(tx, generation, *names))
 
-    def exist() -> list[bool]:
+    def list_existing() -> list[bool]:
         return [gateway.tx(partial(sessions.sender, generation=g)) is not None for g in (1, 2, 3)]
 
     assert [bind(1, PUMP), bind(2, "pump1@gw.example/b"), bind(3, PUMP)] == [None, None, 1]
-    assert exist() == [False, True, True]
-    gateway.tx(lambda tx: sessions.remove(tx, 1))  # the old one ends late: it is not the new one
-    assert exist() == [False, True, True]
+    assert list_existing() == [False, True, True]
+    gateway.tx(lambda tx: sessions.remove(tx, 1))  # the old session ends late
+    assert list_existing() == [False, True, True]
     gateway.tx(lambda tx: sessions.remove(tx, 3))
-    assert exist() == [False, True, False]
+    assert list_existing() == [False, True, False]
 
 
 def test_last_session_is_known_after_an_end_and_after_a_crash(gateway: Gateway) -> None:

@@ -15,19 +15,19 @@ from tests.helpers.store import Gateway, MakeGateway, digest_of
 
 @pytest.fixture
 def gateway(make_gateway: MakeGateway) -> Gateway:
-    made = make_gateway()
-    made.add("pump1")
-    made.add("pump2")
-    return made
+    gateway = make_gateway()
+    gateway.add("pump1")
+    gateway.add("pump2")
+    return gateway
 
 
-def issue(gateway: Gateway, name: str, which: str, days: float = 365) -> None:
+def issue(gateway: Gateway, name: str, serial: str, days: float = 365) -> None:
     not_after = gateway.clock().wall + round(days * DAY_MS)
-    gateway.tx(lambda tx: certificates.add(tx, name, digest_of(which), which, not_after))
+    gateway.tx(lambda tx: certificates.add(tx, name, digest_of(serial), serial, not_after))
 
 
-def owner(gateway: Gateway, which: str) -> str | None:
-    return gateway.tx(lambda tx: certificates.find_owner(tx, digest_of(which)))
+def owner(gateway: Gateway, serial: str) -> str | None:
+    return gateway.tx(lambda tx: certificates.find_owner(tx, digest_of(serial)))
 
 
 def expiring(gateway: Gateway) -> list[str]:
@@ -37,12 +37,12 @@ def expiring(gateway: Gateway) -> list[str]:
 
 
 def test_certificate_belongs_to_its_device_until_it_is_revoked(gateway: Gateway) -> None:
-    for name, which in (("pump1", "a"), ("pump1", "b"), ("pump2", "c")):
-        issue(gateway, name, which)
-    assert [owner(gateway, which) for which in "abcd"] == ["pump1", "pump1", "pump2", None]
+    for name, serial in (("pump1", "a"), ("pump1", "b"), ("pump2", "c")):
+        issue(gateway, name, serial)
+    assert [owner(gateway, serial) for serial in "abcd"] == ["pump1", "pump1", "pump2", None]
     revoked = [gateway.tx(lambda tx: certificates.revoke(tx, "pump1")) for _ in range(2)]
     assert revoked == [2, 0]
-    assert [owner(gateway, which) for which in "abc"] == [None, None, "pump2"]
+    assert [owner(gateway, serial) for serial in "abc"] == [None, None, "pump2"]
     now = gateway.clock().wall
     assert gateway.tx(certificates.list_revoked) == [("a", now), ("b", now)]
 
@@ -60,8 +60,8 @@ def test_certificate_of_a_removed_device_has_no_owner(gateway: Gateway) -> None:
     gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
     gateway.add("pump1")
     assert owner(gateway, "a") is None
-    (kept,) = gateway.tx(certificates.list_all)
-    assert (kept.fingerprint, kept.name, kept.serial) == (digest_of("a"), "pump1", "a")
+    (row,) = gateway.tx(certificates.list_all)
+    assert (row.fingerprint, row.name, row.serial) == (digest_of("a"), "pump1", "a")
     assert gateway.tx(lambda tx: certificates.revoke(tx, "pump1")) == 0
 
 
@@ -94,8 +94,8 @@ def test_certificates_expired_long_ago_are_deleted(gateway: Gateway) -> None:
     ]
     gateway.clock.wall_offset += 1
     issue(gateway, "pump1", "next")
-    left = [row.serial for row in gateway.tx(certificates.list_all)]
-    assert left == ["kept", "next", "another's"], (
+    serials = [row.serial for row in gateway.tx(certificates.list_all)]
+    assert serials == ["kept", "next", "another's"], (
         "a wrong clock does not delete other devices' certificates"
     )
 
@@ -133,6 +133,6 @@ def test_latest_expiry_of_each_device(gateway: Gateway) -> None:
 
 
 def test_revocation_list_numbers_rise(gateway: Gateway) -> None:
-    given = (1_700_000_000, 1_700_000_000, 5, 1_800_000_000)
-    numbers = [gateway.tx(partial(certificates.next_crl_number, least=least)) for least in given]
+    minimums = (1_700_000_000, 1_700_000_000, 5, 1_800_000_000)
+    numbers = [gateway.tx(partial(certificates.next_crl_number, least=least)) for least in minimums]
     assert numbers == [1_700_000_000, 1_700_000_001, 1_700_000_002, 1_800_000_000]

@@ -21,13 +21,13 @@ ADDRESSES = [None, DOMAIN, BARE]
 
 @pytest.fixture
 def gateway(make_gateway: MakeGateway) -> Gateway:
-    made = make_gateway()
+    gateway = make_gateway()
     for name in ("pump1", "apart", "certified"):
-        made.add(name, trusted=name != "apart")
+        gateway.add(name, trusted=name != "apart")
     for name in ("pump1", "apart"):
         keys = credentials.derive(f"old of {name}")
-        made.tx(partial(accounts.set_credentials, name=name, credentials=keys))
-    return made
+        gateway.tx(partial(accounts.set_credentials, name=name, credentials=keys))
+    return gateway
 
 
 def request(

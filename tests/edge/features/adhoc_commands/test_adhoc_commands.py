@@ -43,8 +43,8 @@ def gateway(make_gateway: MakeGateway) -> Gateway:
 
 
 def query(gateway: Gateway, namespace: str, node: str) -> Element:
-    asked = f"<query xmlns='{namespace}' node='{node}'/>"
-    return payload(gateway.ask(OLGA, f"<iq type='get' id='d' to='{SERVICE}'>{asked}</iq>"))
+    content = f"<query xmlns='{namespace}' node='{node}'/>"
+    return payload(gateway.ask(OLGA, f"<iq type='get' id='d' to='{SERVICE}'>{content}</iq>"))
 
 
 def test_commands_are_listed(gateway: Gateway) -> None:
@@ -53,14 +53,14 @@ def test_commands_are_listed(gateway: Gateway) -> None:
     assert {item.get("node") for item in found} == {*NODES}
     assert {item.get("jid") for item in found} == {SERVICE}
     assert all(item.get("name") for item in found)
-    about = query(gateway, DISCO_INFO, COMMANDS)
-    assert (about[0].get("category"), about[0].get("type")) == ("automation", "command-list")
+    info = query(gateway, DISCO_INFO, COMMANDS)
+    assert (info[0].get("category"), info[0].get("type")) == ("automation", "command-list")
 
 
 def test_command_is_described(gateway: Gateway) -> None:
     identity, *features = query(gateway, DISCO_INFO, NODES[0])
-    named = {"category": "automation", "type": "command-node", "name": "Show a queue"}
-    assert identity.attrib == named
+    expected = {"category": "automation", "type": "command-node", "name": "Show a queue"}
+    assert identity.attrib == expected
     assert [feature.get("var") for feature in features] == [COMMANDS, DATA_FORMS]
     assert len(query(gateway, DISCO_ITEMS, NODES[0])) == 0
 
@@ -99,8 +99,8 @@ def test_command_without_a_form_completes_at_once(gateway: Gateway) -> None:
     assert note(reply) == ("info", f"for {OLGA} with 0 fields")
     assert gateway.count("SELECT count(*) FROM temp.commands") == 0
     session = payload(reply).get("sessionid", "")
-    again = written(node=count.node, sessionid=session)
-    assert refused(gateway, again) == (BAD_REQUEST, "bad-sessionid")
+    again = command_xml(node=count.node, sessionid=session)
+    assert refusal(gateway, again) == (BAD_REQUEST, "bad-sessionid")
 
 
 def test_command_is_cancelled(gateway: Gateway) -> None:
@@ -111,21 +111,21 @@ def test_command_is_cancelled(gateway: Gateway) -> None:
     assert command(gateway, NODES[3], filled, sessionid=session).type == "error"
 
 
-def refused(gateway: Gateway, xml: str, sender: str = OLGA) -> tuple[tuple[str, str], str]:
+def refusal(gateway: Gateway, xml: str, sender: str = OLGA) -> tuple[tuple[str, str], str]:
     """Send a command; return the error and its condition of XEP-0050."""
     request = f"<iq type='set' id='c' to='{SERVICE}'>{xml}</iq>"
     answer = read_element(gateway.tx(gateway.work(sender, request)))
     repeated, error = answer
-    assert repeated.tag == f"{C}command"  # which clients find their session by
+    assert repeated.tag == f"{C}command"  # clients find their session by it
     condition = next(child.tag for child in error if child.tag.startswith(f"{{{STANZAS}}}"))
     (specific,) = (child.tag for child in error if child.tag.startswith(C))
     kind = error.get("type", "")
     return (kind, condition.removeprefix(f"{{{STANZAS}}}")), specific.removeprefix(C)
 
 
-def written(content: str = "", **attrs: str) -> str:
-    given = {"node": NODES[0]} | attrs
-    text = "".join(f" {name}='{value}'" for name, value in given.items())
+def command_xml(content: str = "", **attrs: str) -> str:
+    attributes = {"node": NODES[0]} | attrs
+    text = "".join(f" {name}='{value}'" for name, value in attributes.items())
     return f"<command xmlns='{COMMANDS}'{text}>{content}</command>"
 
 
@@ -142,7 +142,7 @@ def written(content: str = "", **attrs: str) -> str:
     ],
 )
 def test_invalid_request(gateway: Gateway, attrs: dict[str, str], condition: str) -> None:
-    assert refused(gateway, written(**attrs)) == (BAD_REQUEST, condition)
+    assert refusal(gateway, command_xml(**attrs)) == (BAD_REQUEST, condition)
 
 
 def test_unknown_command_is_refused(gateway: Gateway) -> None:
@@ -154,12 +154,12 @@ def test_unknown_command_is_refused(gateway: Gateway) -> None:
 def test_started_command_belongs_to_its_session_and_node(gateway: Gateway) -> None:
     session = begin(gateway, NODES[0])
     bad = BAD_REQUEST, "bad-sessionid"
-    assert refused(gateway, written(node=NODES[1], sessionid=session)) == bad
+    assert refusal(gateway, command_xml(node=NODES[1], sessionid=session)) == bad
     gateway.bind(OTHER)
-    assert refused(gateway, written(sessionid=session), OTHER) == bad
+    assert refusal(gateway, command_xml(sessionid=session), OTHER) == bad
     gateway.end(OLGA)
     gateway.bind(OLGA)
-    assert refused(gateway, written(sessionid=session)) == bad
+    assert refusal(gateway, command_xml(sessionid=session)) == bad
     assert gateway.count("SELECT count(*) FROM temp.commands") == 0
 
 
@@ -176,29 +176,29 @@ def test_started_command_belongs_to_its_session_and_node(gateway: Gateway) -> No
 )
 def test_missing_form_is_refused(gateway: Gateway, content: str) -> None:
     session = begin(gateway, NODES[0])
-    found = refused(gateway, written(content, sessionid=session))
+    found = refusal(gateway, command_xml(content, sessionid=session))
     assert found == (BAD_REQUEST, "bad-payload")
     filled = command(gateway, NODES[0], form(node="work"), sessionid=session)
-    assert payload(filled).get("status") == "completed"  # it may be mended
+    assert payload(filled).get("status") == "completed"  # the form can be corrected
 
 
 def test_old_command_is_expired(gateway: Gateway) -> None:
     session = begin(gateway, NODES[0])
     gateway.clock.service += 600.0
-    assert refused(gateway, written(sessionid=session))[1] == "bad-payload"
+    assert refusal(gateway, command_xml(sessionid=session))[1] == "bad-payload"
     gateway.clock.service += 0.5
-    found = refused(gateway, written(form(node="work"), sessionid=session))
+    found = refusal(gateway, command_xml(form(node="work"), sessionid=session))
     assert found == (("cancel", "not-allowed"), "session-expired")
 
 
 def test_started_commands_are_limited(gateway: Gateway) -> None:
     ids = [begin(gateway, NODES[0]) for _ in range(3)]
     assert gateway.count("SELECT count(*) FROM temp.commands") == 2
-    conditions = [refused(gateway, written(sessionid=id))[1] for id in ids]
+    conditions = [refusal(gateway, command_xml(sessionid=id))[1] for id in ids]
     assert conditions == ["bad-sessionid", *["bad-payload"] * 2]
 
 
-def test_untrusted_sender_may_execute_nothing(gateway: Gateway) -> None:
+def test_untrusted_sender_may_not_execute_commands(gateway: Gateway) -> None:
     apart = "apart@gw.example/x"
     gateway.bind(apart)
     assert command(gateway, NODES[0], sender=apart).error == ("auth", "forbidden")

@@ -20,20 +20,20 @@ from tests.helpers.store import DOMAIN, EPOCH, STANZAS, Gateway, new_database
 PUMP_2 = "pump1@gw.example/two"
 
 
-class Learning(Gateway):
+class RecordingGateway(Gateway):
     """A gateway whose hooks only record the sessions for which they run."""
 
     def __init__(self, folder: Path, limits: Limits | None = None) -> None:
         super().__init__(new_database(folder), limits)
         provision(self)
         self.bind(VALVE)
-        self.turns: list[str] = []
+        self.hook_runs: list[str] = []
         self.router.context.hooks.on_available[:] = [
-            lambda _context, _tx, sender: self.turns.append(sender.full)
+            lambda _context, _tx, sender: self.hook_runs.append(sender.full)
         ]
 
     def announce(self, presence: str, full: str = PUMP) -> None:
-        """Send a presence, and drop what the session is sent then."""
+        """Send a presence, and discard the stanzas sent to the session."""
         self.send(full, presence)
         self.elements(full)
 
@@ -70,11 +70,11 @@ class Learning(Gateway):
 
 
 @pytest.fixture
-def learning(tmp_path: Path) -> Learning:
-    made = Learning(tmp_path)
-    made.announce("<presence/>")
-    made.turns.clear()
-    return made
+def gateway(tmp_path: Path) -> RecordingGateway:
+    gateway = RecordingGateway(tmp_path)
+    gateway.announce("<presence/>")
+    gateway.hook_runs.clear()
+    return gateway
 
 
 def features(*names: str) -> str:
@@ -117,165 +117,165 @@ def caps(ver: str, hash_: str = "sha-1") -> str:
     ],
 )
 def test_session_without_capabilities_is_queried(
-    learning: Learning, names: tuple[str, ...], qos: str
+    gateway: RecordingGateway, names: tuple[str, ...], qos: str
 ) -> None:
-    id, node = learning.query()
+    id, node = gateway.query()
     assert node is None
-    assert (learning.qos(), learning.turns) == (None, [])
-    assert learning.send(PUMP, answer(id, features(*names))) is None
-    assert (learning.qos(), learning.turns) == (qos, [PUMP])
+    assert (gateway.qos(), gateway.hook_runs) == (None, [])
+    assert gateway.send(PUMP, answer(id, features(*names))) is None
+    assert (gateway.qos(), gateway.hook_runs) == (qos, [PUMP])
 
 
-def test_session_has_one_query_at_a_time(learning: Learning) -> None:
-    id, _node = learning.query()
-    assert learning.learn() == []
-    learning.send(PUMP, answer(id))
-    assert learning.learn() == []
-    assert learning.send(PUMP, answer(id, "")) is None
-    assert (learning.qos(), learning.turns) == (QOS, [PUMP]), "the query is answered"
+def test_session_has_one_query_at_a_time(gateway: RecordingGateway) -> None:
+    id, _node = gateway.query()
+    assert gateway.learn() == []
+    gateway.send(PUMP, answer(id))
+    assert gateway.learn() == []
+    assert gateway.send(PUMP, answer(id, "")) is None
+    assert (gateway.qos(), gateway.hook_runs) == (QOS, [PUMP]), "the query is answered"
 
 
 @pytest.mark.parametrize(
     "presence",
     [None, "<presence type='unavailable'/>", "<presence><priority>-1</priority></presence>"],
 )
-def test_ineligible_session_gets_nothing(learning: Learning, presence: str | None) -> None:
+def test_ineligible_session_gets_nothing(gateway: RecordingGateway, presence: str | None) -> None:
     if presence is None:
-        learning.bind(PUMP)
+        gateway.bind(PUMP)
     else:
-        learning.announce(presence)
-    id, _ = learning.query()
-    learning.send(PUMP, answer(id))
-    assert (learning.qos(), learning.turns) == (QOS, [])
+        gateway.announce(presence)
+    id, _ = gateway.query()
+    gateway.send(PUMP, answer(id))
+    assert (gateway.qos(), gateway.hook_runs) == (QOS, [])
 
 
 @pytest.mark.parametrize("type_", ["cancel", "auth", "modify"])
-def test_session_without_discovery_has_no_qos(learning: Learning, type_: str) -> None:
-    id, _ = learning.query()
-    learning.send(PUMP, error(id, type_))
-    assert (learning.qos(), learning.turns) == ("", [PUMP])
+def test_session_without_discovery_has_no_qos(gateway: RecordingGateway, type_: str) -> None:
+    id, _ = gateway.query()
+    gateway.send(PUMP, error(id, type_))
+    assert (gateway.qos(), gateway.hook_runs) == ("", [PUMP])
 
 
-def test_silent_session_is_queried_again_with_growing_delays(learning: Learning) -> None:
-    id, _ = learning.query()
-    waits, ids = [], []
+def test_silent_session_is_queried_again_with_growing_delays(gateway: RecordingGateway) -> None:
+    id, _ = gateway.query()
+    delays, ids = [], []
     for _ in range(service.MAX_QUERIES):
-        before = learning.clock.service
-        learning.fire_timer()
-        waits.append(learning.clock.service - before)
-        assert (learning.turns, learning.due) == ([PUMP], None)
-        assert learning.sends(PUMP) == [], "it is queried again only if something waits for it"
-        learning.turns.clear()
-        ids += [iq.get("id") for iq in learning.learn()]
-    assert waits == [15.0, 30.0, 60.0, 120.0, 240.0]
+        before = gateway.clock.service
+        gateway.fire_timer()
+        delays.append(gateway.clock.service - before)
+        assert (gateway.hook_runs, gateway.due) == ([PUMP], None)
+        assert gateway.sends(PUMP) == [], "it is queried again only if something waits for it"
+        gateway.hook_runs.clear()
+        ids += [iq.get("id") for iq in gateway.learn()]
+    assert delays == [15.0, 30.0, 60.0, 120.0, 240.0]
     assert ids == [id] * (service.MAX_QUERIES - 1)
-    assert (learning.qos(), learning.turns) == ("", [PUMP])
+    assert (gateway.qos(), gateway.hook_runs) == ("", [PUMP])
 
 
 @pytest.mark.parametrize(
     "content",
     [error("ID", "wait"), error("ID", "continue"), f"<iq type='error' id='ID' to='{DOMAIN}'/>"],
 )
-def test_invalid_answer_is_ignored(learning: Learning, content: str) -> None:
-    id, _ = learning.query()
-    learning.send(PUMP, content.replace("ID", id))
-    assert (learning.qos(), learning.learn()) == (None, [])
-    learning.fire_timer()
-    assert learning.query() == (id, None)
+def test_invalid_answer_is_ignored(gateway: RecordingGateway, content: str) -> None:
+    id, _ = gateway.query()
+    gateway.send(PUMP, content.replace("ID", id))
+    assert (gateway.qos(), gateway.learn()) == (None, [])
+    gateway.fire_timer()
+    assert gateway.query() == (id, None)
 
 
-def test_detached_session_gets_more_time(learning: Learning) -> None:
-    id, _ = learning.query()
-    learning.detach(PUMP)
+def test_detached_session_gets_more_time(gateway: RecordingGateway) -> None:
+    id, _ = gateway.query()
+    gateway.detach(PUMP)
     for _ in range(service.MAX_QUERIES + 1):
-        learning.fire_timer()
-        assert (learning.turns, learning.sends(PUMP)) == ([], [])
-    learning.resume(PUMP)
-    learning.fire_timer()
-    assert learning.turns == [PUMP]
-    assert learning.query() == (id, None)
+        gateway.fire_timer()
+        assert (gateway.hook_runs, gateway.sends(PUMP)) == ([], [])
+    gateway.resume(PUMP)
+    gateway.fire_timer()
+    assert gateway.hook_runs == [PUMP]
+    assert gateway.query() == (id, None)
 
 
 def test_overdue_answers_are_handled_in_batches(
-    learning: Learning, monkeypatch: pytest.MonkeyPatch
+    gateway: RecordingGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("edge.features.discovery.store.BATCH_SIZE", 1)
-    learning.send(PUMP_2, "<presence/>")
-    learning.turns.clear()
-    learning.query(PUMP)
-    learning.query(PUMP_2)
-    learning.fire_timer()
-    assert len(learning.turns) == 1
-    assert learning.due == learning.clock.service
-    learning.run_timers()
-    assert sorted(learning.turns) == [PUMP, PUMP_2]
+    gateway.send(PUMP_2, "<presence/>")
+    gateway.hook_runs.clear()
+    gateway.query(PUMP)
+    gateway.query(PUMP_2)
+    gateway.fire_timer()
+    assert len(gateway.hook_runs) == 1
+    assert gateway.due == gateway.clock.service
+    gateway.run_timers()
+    assert sorted(gateway.hook_runs) == [PUMP, PUMP_2]
 
 
-def test_query_ends_with_its_session(learning: Learning) -> None:
-    learning.query()
-    learning.end(PUMP)
-    learning.run_timers()
-    assert learning.due is None
-    assert learning.count("SELECT count(*) FROM asked") == 0
+def test_query_ends_with_its_session(gateway: RecordingGateway) -> None:
+    gateway.query()
+    gateway.end(PUMP)
+    gateway.run_timers()
+    assert gateway.due is None
+    assert gateway.count("SELECT count(*) FROM asked") == 0
 
 
-# Answers that count
+# Accepted and ignored answers
 
 
-def test_other_session_cannot_answer(learning: Learning) -> None:
-    id, _ = learning.query()
-    learning.send(VALVE, "<presence/>")
-    learning.query(VALVE)
-    for who in (VALVE, UNTRUSTED):
-        assert learning.send(who, answer(id, "")) is None
-    learning.send(VALVE, error(id, "cancel"))
-    assert (learning.qos(), learning.qos(VALVE)) == (None, None)
-    learning.send(PUMP, answer(id))
-    assert learning.qos() == QOS
+def test_other_session_cannot_answer(gateway: RecordingGateway) -> None:
+    id, _ = gateway.query()
+    gateway.send(VALVE, "<presence/>")
+    gateway.query(VALVE)
+    for sender in (VALVE, UNTRUSTED):
+        assert gateway.send(sender, answer(id, "")) is None
+    gateway.send(VALVE, error(id, "cancel"))
+    assert (gateway.qos(), gateway.qos(VALVE)) == (None, None)
+    gateway.send(PUMP, answer(id))
+    assert gateway.qos() == QOS
 
 
 @pytest.mark.parametrize("forged", ["0-1-i", f"{EPOCH}-99-i", "01JZ9-1-i", f"{EPOCH}-x-i"])
-def test_unexpected_answer_is_ignored(learning: Learning, forged: str) -> None:
-    id, _ = learning.query()
+def test_unexpected_answer_is_ignored(gateway: RecordingGateway, forged: str) -> None:
+    id, _ = gateway.query()
     assert id == f"{EPOCH}-1-i"
-    assert learning.send(PUMP, answer(forged)) is None
-    assert learning.qos() is None
+    assert gateway.send(PUMP, answer(forged)) is None
+    assert gateway.qos() is None
 
 
-def test_answer_to_another_address_is_relayed(learning: Learning) -> None:
-    id, _ = learning.query()
-    learning.send(PUMP, answer(id, features("x"), to=VALVE))
-    (passed,) = learning.elements(VALVE)
-    assert (passed.get("id"), passed.get("from"), passed.get("to")) == (id, PUMP, VALVE)
-    for nowhere in ("@", "pump1@gw.example", "other.example"):
-        assert learning.send(PUMP, answer(id, to=nowhere)) is None
-    assert learning.qos() is None
+def test_answer_to_another_address_is_relayed(gateway: RecordingGateway) -> None:
+    id, _ = gateway.query()
+    gateway.send(PUMP, answer(id, features("x"), to=VALVE))
+    (relayed,) = gateway.elements(VALVE)
+    assert (relayed.get("id"), relayed.get("from"), relayed.get("to")) == (id, PUMP, VALVE)
+    for address in ("@", "pump1@gw.example", "other.example"):
+        assert gateway.send(PUMP, answer(id, to=address)) is None
+    assert gateway.qos() is None
 
 
-def test_answer_to_an_older_query_is_ignored(learning: Learning) -> None:
-    old, _ = learning.query()
-    learning.announce(caps("new"))
-    new, node = learning.query()
+def test_answer_to_an_older_query_is_ignored(gateway: RecordingGateway) -> None:
+    old, _ = gateway.query()
+    gateway.announce(caps("new"))
+    new, node = gateway.query()
     assert (old != new, node) == (True, "urn:fw#new")
-    learning.send(PUMP, answer(old, ""))
-    assert learning.qos() is None
-    learning.send(PUMP, answer(new))
-    assert learning.qos() == QOS
+    gateway.send(PUMP, answer(old, ""))
+    assert gateway.qos() is None
+    gateway.send(PUMP, answer(new))
+    assert gateway.qos() == QOS
 
 
 # Announced capabilities
 
 
-def test_verified_hash_needs_one_query(learning: Learning) -> None:
+def test_verified_hash_needs_one_query(gateway: RecordingGateway) -> None:
     announced = caps(ver(QOS, "x")).replace("<c ", "<show>away</show><c ")
-    learning.announce(announced)
-    id, node = learning.query()
+    gateway.announce(announced)
+    id, node = gateway.query()
     assert node == f"urn:fw#{ver(QOS, 'x')}"
-    learning.send(PUMP, answer(id, features("x", QOS)))
-    learning.send(VALVE, announced.replace("urn:fw", "urn:another"))
-    learning.turns.clear()
-    assert learning.learn(VALVE) == []
-    assert (learning.qos(VALVE), learning.turns) == (QOS, [VALVE])
+    gateway.send(PUMP, answer(id, features("x", QOS)))
+    gateway.send(VALVE, announced.replace("urn:fw", "urn:another"))
+    gateway.hook_runs.clear()
+    assert gateway.learn(VALVE) == []
+    assert (gateway.qos(VALVE), gateway.hook_runs) == (QOS, [VALVE])
 
 
 @pytest.mark.parametrize(
@@ -289,60 +289,60 @@ def test_verified_hash_needs_one_query(learning: Learning) -> None:
     ],
 )
 def test_unverified_answer_counts_for_its_session_only(
-    learning: Learning, announced: str, content: str
+    gateway: RecordingGateway, announced: str, content: str
 ) -> None:
     for full in (PUMP, VALVE):
-        learning.announce(announced, full)
-        id, _ = learning.query(full)
-        learning.send(full, answer(id, content))
-        assert learning.qos(full) == QOS
-    assert learning.count("SELECT count(*) FROM capabilities") == 0
+        gateway.announce(announced, full)
+        id, _ = gateway.query(full)
+        gateway.send(full, answer(id, content))
+        assert gateway.qos(full) == QOS
+    assert gateway.count("SELECT count(*) FROM capabilities") == 0
 
 
-def test_differently_divided_answer_poisons_nothing(learning: Learning) -> None:
+def test_answer_with_an_ambiguous_hash_is_not_cached(gateway: RecordingGateway) -> None:
     announced = caps(ver("a", QOS))
-    learning.announce(announced, UNTRUSTED)
-    id, _ = learning.query(UNTRUSTED)
+    gateway.announce(announced, UNTRUSTED)
+    id, _ = gateway.query(UNTRUSTED)
     form_type = f"<field var='FORM_TYPE' type='hidden'><value>{QOS}</value></field>"
     form = f"<x xmlns='jabber:x:data'>{form_type}</x>"
-    learning.send(UNTRUSTED, answer(id, features("a") + form))
-    assert learning.qos(UNTRUSTED) == "", "the answer counts for its own session"
-    learning.send(PUMP, announced)
-    assert learning.learn() == []
-    assert learning.qos() == QOS
+    gateway.send(UNTRUSTED, answer(id, features("a") + form))
+    assert gateway.qos(UNTRUSTED) == "", "the answer counts for its own session"
+    gateway.send(PUMP, announced)
+    assert gateway.learn() == []
+    assert gateway.qos() == QOS
 
 
 def test_verified_hashes_are_limited_to_the_recently_used(tmp_path: Path) -> None:
-    learning = Learning(tmp_path, Limits(capabilities=2))
+    gateway = RecordingGateway(tmp_path, Limits(capabilities=2))
 
     def is_queried(name: str) -> bool:
         """Return whether a device of this kind is queried."""
-        learning.bind(PUMP)
-        learning.announce(caps(ver(name)))
-        asked = learning.learn()
-        if asked:
-            learning.send(PUMP, answer(asked[0].attrib["id"], features(name)))
-        learning.end(PUMP)
-        return bool(asked)
+        gateway.bind(PUMP)
+        gateway.announce(caps(ver(name)))
+        queries = gateway.learn()
+        if queries:
+            gateway.send(PUMP, answer(queries[0].attrib["id"], features(name)))
+        gateway.end(PUMP)
+        return bool(queries)
 
     assert [is_queried(name) for name in "abac"] == [True, True, False, True]
-    assert learning.count("SELECT count(*) FROM capabilities") == 2
+    assert gateway.count("SELECT count(*) FROM capabilities") == 2
     assert [is_queried(name) for name in "acb"] == [False, False, True]
 
 
 @pytest.mark.parametrize("second", [answer("ID"), error("ID", "cancel")])
 def test_session_that_refuses_its_node_is_queried_without_it(
-    learning: Learning, second: str
+    gateway: RecordingGateway, second: str
 ) -> None:
-    learning.announce(caps("v"))
-    id, node = learning.query()
+    gateway.announce(caps("v"))
+    id, node = gateway.query()
     assert node == "urn:fw#v"
-    learning.send(PUMP, error(id, "cancel"))
-    assert learning.qos() is None
-    (again,) = learning.elements(PUMP)
+    gateway.send(PUMP, error(id, "cancel"))
+    assert gateway.qos() is None
+    (again,) = gateway.elements(PUMP)
     assert (again.get("id"), again[0].get("node")) == (id, None)
-    learning.send(PUMP, second.replace("ID", id))
-    assert learning.qos() == ("" if "error" in second else QOS)
+    gateway.send(PUMP, second.replace("ID", id))
+    assert gateway.qos() == ("" if "error" in second else QOS)
 
 
 @pytest.mark.parametrize(
@@ -354,13 +354,13 @@ def test_session_that_refuses_its_node_is_queried_without_it(
         ("<presence type='unavailable'/>", True),
     ],
 )
-def test_other_capabilities_make_a_session_unknown(
-    learning: Learning, presence: str, is_known: bool
+def test_changed_capabilities_make_the_qos_support_unknown(
+    gateway: RecordingGateway, presence: str, is_known: bool
 ) -> None:
-    learning.announce(caps("one"))
-    learning.send(PUMP, answer(learning.query()[0]))
-    learning.turns.clear()
-    learning.announce(presence)
-    assert (learning.qos(), learning.turns) == ((QOS, []) if is_known else (None, [PUMP]))
+    gateway.announce(caps("one"))
+    gateway.send(PUMP, answer(gateway.query()[0]))
+    gateway.hook_runs.clear()
+    gateway.announce(presence)
+    assert (gateway.qos(), gateway.hook_runs) == ((QOS, []) if is_known else (None, [PUMP]))
     if not is_known:
-        assert learning.query()[1] == "urn:fw#two"
+        assert gateway.query()[1] == "urn:fw#two"

@@ -21,8 +21,8 @@ def query(
     gateway: Gateway, namespace: str, to: str | None, *, node: str | None = None, sender: str = PUMP
 ) -> Reply:
     address = "" if to is None else f" to='{to}'"
-    asked = "" if node is None else f" node='{node}'"
-    xml = f"<iq type='get' id='i'{address}><query xmlns='{namespace}'{asked}/></iq>"
+    attr = "" if node is None else f" node='{node}'"
+    xml = f"<iq type='get' id='i'{address}><query xmlns='{namespace}'{attr}/></iq>"
     reply = gateway.ask(sender, xml)
     assert (reply.attrs["id"], reply.attrs["to"], reply.attrs.get("from")) == ("i", sender, to)
     return reply
@@ -71,10 +71,10 @@ def test_account_describes_itself(gateway: Gateway, to: str | None) -> None:
 
 
 @pytest.mark.parametrize("subscription", ["none", "to", "from", "both", None])
-def test_account_describes_itself_to_those_who_may_send_to_it(
+def test_account_describes_itself_to_accounts_that_may_send_to_it(
     make_gateway: MakeGateway, subscription: str | None
 ) -> None:
-    """These are its contacts if devices receive only from their rosters, else all devices."""
+    """Contacts may send if `trust` is "roster"; otherwise, all devices may."""
     gateway = make_gateway(xmpp=Xmpp(trust="site" if subscription is None else "roster"))
     provision(gateway)
     if subscription is not None:
@@ -99,9 +99,9 @@ def test_account_seems_not_to_exist_to_others(
     gateway = make_gateway(xmpp=Xmpp(trust=trust))
     provision(gateway)
     known = query(gateway, namespace, VALVE_BARE, node=node, sender=sender)
-    nobody = query(gateway, namespace, "no@gw.example", node=node, sender=sender)
-    assert refused(known) == refused(nobody) == "cancel/service-unavailable"
-    assert known.text == nobody.text
+    missing = query(gateway, namespace, "no@gw.example", node=node, sender=sender)
+    assert refused(known) == refused(missing) == "cancel/service-unavailable"
+    assert known.text == missing.text
 
 
 def test_session_answers_for_itself(gateway: Gateway) -> None:
