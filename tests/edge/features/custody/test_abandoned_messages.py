@@ -1,7 +1,7 @@
-"""Tests of held messages whose senders never return: others still have room, and they expire.
+"""Tests of held messages whose senders never return: they expire and leave capacity to others.
 
-Sources that fill their limit and vanish; a device that reboots in the midst of each exchange and
-has no outbox to go on from. Source: XEP QoS, "Memory attacks".
+Sources fill their limit and disconnect; a device without an outbox reboots during each exchange,
+so that it cannot continue. Source: XEP QoS, "Memory attacks".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIMITS = Limits(
     outbox_messages_per_account=32,
 )
 ORPHANS = [f"orphan{number}" for number in range(8)]
-"""As many as fill what is open to those who hold many; the last finds few places left."""
+"""Enough sources to fill the capacity for sources with many messages; the last gets less."""
 
 
 @pytest.fixture
@@ -54,49 +54,49 @@ def held(gateway: Gateway) -> int:
 
 
 def fill(gateway: Gateway, count: int = 8, to: str = "gw.example") -> int:
-    """Let sources offer all that they may and vanish; return the number of held messages."""
-    taken = 0
+    """Let sources fill their limits and disconnect; return the number of held messages."""
+    accepted = 0
     for name in ORPHANS[:count]:
         for number in range(LIMITS.held_messages_per_source + 1):
-            taken += offer(gateway, name, f"m{number}", to) == "result"
+            accepted += offer(gateway, name, f"m{number}", to) == "result"
         gateway.end(f"{name}@gw.example/fw")
-    return taken
+    return accepted
 
 
 def test_abandoned_messages_do_not_block_other_sources(gateway: Gateway) -> None:
-    taken = fill(gateway)
-    assert 7 / 8 * LIMITS.held_messages <= taken < LIMITS.held_messages
+    accepted = fill(gateway)
+    assert 7 / 8 * LIMITS.held_messages <= accepted < LIMITS.held_messages
     for number in range(50):
         exchange(gateway, f"h{number}")
     for number in range(FEW_MESSAGES):
         assert offer(gateway, "honest", f"open{number}") == "result"
-    assert held(gateway) == taken + FEW_MESSAGES
+    assert held(gateway) == accepted + FEW_MESSAGES
 
 
 @pytest.mark.parametrize("interval", [MINUTE, 10 * MINUTE])
 def test_rebooting_device_blocks_neither_others_nor_itself(
     gateway: Gateway, interval: float
 ) -> None:
-    """It offers a message, reboots, has forgotten it, and offers another: for ever."""
-    most = LIMITS.held_messages_per_source
-    end, last, refused, taken = gateway.clock.service + HOURS, 0.0, 0, 0
+    """It offers a message, reboots, forgets the message, and offers another one, repeatedly."""
+    limit = LIMITS.held_messages_per_source
+    end, last, refused, accepted = gateway.clock.service + HOURS, 0.0, 0, 0
     number = 0
     while gateway.clock.service < end:
         number += 1
         if offer(gateway, "amnesiac", f"boot{number}") == "result":
-            taken, last = taken + 1, gateway.clock.service
+            accepted, last = accepted + 1, gateway.clock.service
         else:
             refused += 1
             assert gateway.clock.service - last <= LIMITS.held_grace + interval
         gateway.end("amnesiac@gw.example/fw")
         exchange(gateway, f"h{number}")
-        assert held(gateway) <= most
+        assert held(gateway) <= limit
         gateway.clock.service += interval
-    assert taken > HOURS / max(interval, LIMITS.held_grace / most) * 0.9
-    assert (refused > 0) is (interval * most < LIMITS.held_grace)
-    logged = gateway.events("system", "evicted")
-    assert len(logged) == taken - held(gateway)
-    assert {event.source for event in logged} == {"amnesiac@gw.example/fw"}
+    assert accepted > HOURS / max(interval, LIMITS.held_grace / limit) * 0.9
+    assert (refused > 0) is (interval * limit < LIMITS.held_grace)
+    evictions = gateway.events("system", "evicted")
+    assert len(evictions) == accepted - held(gateway)
+    assert {event.source for event in evictions} == {"amnesiac@gw.example/fw"}
 
 
 def test_messages_in_custody_do_not_fill_the_outbox(gateway: Gateway) -> None:

@@ -39,7 +39,7 @@ Build = Callable[..., Gateway]
 
 @pytest.fixture
 def build(make_gateway: MakeGateway) -> Build:
-    """Make a gateway with two trusted devices and one that is not, with the limits of a test."""
+    """A function that makes a gateway with limits, two trusted devices and an untrusted one."""
 
     def build(**limits: Any) -> Gateway:
         gateway = make_gateway(Limits(**limits), accounts_of=("pump1", "valve1"))
@@ -54,14 +54,14 @@ def gateway(build: Build) -> Gateway:
     return build()
 
 
-def received(reply: Reply | None, msg_id: str, ns: str = QOS) -> bool:
+def is_received(reply: Reply | None, msg_id: str, ns: str = QOS) -> bool:
     """Return whether this is a result with `<received/>` for the message."""
     assert reply is not None
     found = reply.payload
     return found is not None and (found.tag, found.get("msgId")) == (f"{{{ns}}}received", msg_id)
 
 
-def empty(reply: Reply | None) -> bool:
+def is_empty_result(reply: Reply | None) -> bool:
     assert reply is not None
     return reply.type == "result" and reply.payload is None
 
@@ -74,30 +74,30 @@ def refusals(gateway: Gateway) -> list[tuple[str | None, str | None, float | Non
     return [(e.name, e.source, e.value) for e in gateway.events("system") if e.kind == "limit"]
 
 
-def logged(gateway: Gateway) -> list[str | None]:
+def log_texts(gateway: Gateway) -> list[str | None]:
     return [event.text for event in gateway.events("logs")]
 
 
 NAMESPACES = pytest.mark.parametrize("ns", QOS_ALL)
 DECLARED = " xmlns='jabber:client'"
-OF_THE_MESSAGE = pytest.mark.parametrize("declared", [DECLARED, ""], ids=["client", "inherited"])
+DECLARATIONS = pytest.mark.parametrize("declared", [DECLARED, ""], ids=["client", "inherited"])
 
 
 @NAMESPACES
-@OF_THE_MESSAGE
+@DECLARATIONS
 def test_an_assured_message_is_held_and_delivered_in_its_namespace(
     gateway: Gateway, ns: str, declared: str
 ) -> None:
     message = log("hello", id="e1").replace(DECLARED, declared)
     offer = gateway.ask(PUMP, assured("m1", message, ns=ns))
-    assert received(offer, "m1", ns)
+    assert is_received(offer, "m1", ns)
     assert offer.attrs == {"type": "result", "id": "a-m1", "to": PUMP, "from": DOMAIN}
     assert held(gateway) == 1
-    assert logged(gateway) == []
+    assert log_texts(gateway) == []
     gateway.clock.service += 2.5
-    done = gateway.ask(PUMP, deliver("m1", ns=ns))
-    assert empty(done)
-    assert done.attrs == {"type": "result", "id": "d-m1", "to": PUMP, "from": DOMAIN}
+    reply = gateway.ask(PUMP, deliver("m1", ns=ns))
+    assert is_empty_result(reply)
+    assert reply.attrs == {"type": "result", "id": "d-m1", "to": PUMP, "from": DOMAIN}
     assert held(gateway) == 0
     (event,) = gateway.events("logs")
     assert (event.source, event.name, event.text) == (PUMP, "e1", "hello")
@@ -106,12 +106,12 @@ def test_an_assured_message_is_held_and_delivered_in_its_namespace(
 
 
 @NAMESPACES
-@OF_THE_MESSAGE
+@DECLARATIONS
 def test_an_acknowledged_message_is_delivered_before_its_result(
     gateway: Gateway, ns: str, declared: str
 ) -> None:
     reply = gateway.ask(PUMP, acknowledged(log("hello").replace(DECLARED, declared), ns=ns))
-    assert empty(reply)
+    assert is_empty_result(reply)
     assert reply.attrs == {"type": "result", "id": "k", "to": PUMP, "from": DOMAIN}
     (event,) = gateway.events("logs")
     assert (event.source, event.text, event.qos, event.latency_ms) == (PUMP, "hello", 1, 0)
@@ -119,13 +119,13 @@ def test_an_acknowledged_message_is_delivered_before_its_result(
 
 def test_repeated_requests_are_answered_again_and_have_one_effect(gateway: Gateway) -> None:
     for _ in range(3):
-        assert received(gateway.send(PUMP, assured("m1", log("hello"))), "m1")
-    mine, total = gateway.tx(lambda tx: custody.usage(tx, "pump1@gw.example"))
-    assert mine == total == Usage(held(gateway), quota.charge("m1", log("hello").encode()))
-    assert mine.messages == 1
+        assert is_received(gateway.send(PUMP, assured("m1", log("hello"))), "m1")
+    usage, total = gateway.tx(lambda tx: custody.usage(tx, "pump1@gw.example"))
+    assert usage == total == Usage(held(gateway), quota.charge("m1", log("hello").encode()))
+    assert usage.messages == 1
     for _ in range(3):
-        assert empty(gateway.send(PUMP, deliver("m1")))
-    assert logged(gateway) == ["hello"]
+        assert is_empty_result(gateway.send(PUMP, deliver("m1")))
+    assert log_texts(gateway) == ["hello"]
     assert refusals(gateway) == []
     (first,) = gateway.events("system", "repeated")
     assert (first.kind, first.source, first.value) == ("message", "pump1@gw.example", 1.0)
@@ -140,17 +140,17 @@ def test_another_body_under_a_held_key_is_a_conflict(gateway: Gateway) -> None:
     gateway.send(PUMP, assured("m1", log("first")))
     assert refused(gateway.send(PUMP, assured("m1", log("second")))) == "cancel/conflict"
     assert refusals(gateway) == [("msgid_conflict", "pump1@gw.example", 1.0)]
-    assert empty(gateway.send(PUMP, deliver("m1")))
-    assert logged(gateway) == ["first"]
+    assert is_empty_result(gateway.send(PUMP, deliver("m1")))
+    assert log_texts(gateway) == ["first"]
 
 
 def test_the_key_is_the_senders_full_jid_and_the_message_id(gateway: Gateway) -> None:
     other_session = "pump1@gw.example/other"
     for sender in (PUMP, other_session, VALVE):
-        assert received(gateway.send(sender, assured("m1", log(sender))), "m1")
+        assert is_received(gateway.send(sender, assured("m1", log(sender))), "m1")
     assert held(gateway) == 3
-    assert empty(gateway.send(other_session, deliver("m1")))
-    assert logged(gateway) == [other_session]
+    assert is_empty_result(gateway.send(other_session, deliver("m1")))
+    assert log_texts(gateway) == [other_session]
     assert held(gateway) == 2
     gateway.send(PUMP, assured("m2", log("x")))
     for _ in range(2):
@@ -163,7 +163,7 @@ def test_an_untrusted_sender_is_refused(gateway: Gateway) -> None:
         for xml in (assured("m1", log("hello")), acknowledged(log("x"))):
             assert refused(gateway.send(sender, xml)) == "cancel/not-allowed"
     assert held(gateway) == 0
-    assert logged(gateway) == []
+    assert log_texts(gateway) == []
     assert [name for name, *_ in refusals(gateway)] == ["untrusted", "untrusted"]
 
 
@@ -191,11 +191,11 @@ def test_a_missing_destination_is_refused_with_its_error(
 def test_the_gateway_is_addressed_by_its_domain_or_by_no_address(
     gateway: Gateway, to: str | None
 ) -> None:
-    assert received(gateway.send(PUMP, assured("m1", log("hello"), to)), "m1")
+    assert is_received(gateway.send(PUMP, assured("m1", log("hello"), to)), "m1")
     reply = gateway.ask(PUMP, deliver("m1", to))
-    assert empty(reply)
+    assert is_empty_result(reply)
     assert reply.attrs.get("from") == to
-    assert logged(gateway) == ["hello"]
+    assert log_texts(gateway) == ["hello"]
 
 
 def test_addresses_of_the_embedded_message_are_ignored(gateway: Gateway) -> None:
@@ -213,47 +213,47 @@ def test_a_deliver_without_offer_is_refused(gateway: Gateway) -> None:
 
 def test_a_message_id_may_be_reused_after_its_release(gateway: Gateway) -> None:
     for text in ("first", "second"):
-        assert received(gateway.send(PUMP, assured("m1", log(text))), "m1")
-        assert empty(gateway.send(PUMP, deliver("m1")))
-    assert logged(gateway) == ["first", "second"]
+        assert is_received(gateway.send(PUMP, assured("m1", log(text))), "m1")
+        assert is_empty_result(gateway.send(PUMP, deliver("m1")))
+    assert log_texts(gateway) == ["first", "second"]
 
 
 def test_a_full_log_refuses_messages_and_a_deliver_succeeds_later(build: Build) -> None:
     gateway = build(unsealed_events=100)
     gateway.send(PUMP, assured("m1", log("waits")))
     for _ in range(100):
-        assert empty(gateway.send(PUMP, acknowledged(log("fill"))))
+        assert is_empty_result(gateway.send(PUMP, acknowledged(log("fill"))))
     for xml in (deliver("m1"), assured("m2", log("x")), acknowledged(log("x"))):
         assert refused(gateway.send(PUMP, xml)) == "wait/resource-constraint"
     assert held(gateway) == 1
     assert refusals(gateway) == [("unsealed_events", "pump1@gw.example", 1.0)]
     gateway.tx(lambda tx: delete_unsealed(tx, LOGS))
-    assert empty(gateway.send(PUMP, deliver("m1")))
-    assert logged(gateway) == ["waits"]
+    assert is_empty_result(gateway.send(PUMP, deliver("m1")))
+    assert log_texts(gateway) == ["waits"]
 
 
-def test_a_deliver_to_a_lost_destination_is_refused_and_dead_lettered(gateway: Gateway) -> None:
+def test_a_deliver_without_destination_is_refused_and_dead_lettered(gateway: Gateway) -> None:
     gateway.send(PUMP, assured("m0", log("before")))
     gateway.send(PUMP, deliver("m0"))
     gateway.send(PUMP, assured("m0", log("hello")))
     gateway.tx(lambda tx: tx.run("UPDATE accounts SET trusted = 0 WHERE name = 'pump1'"))
     assert refused(gateway.send(PUMP, deliver("m0"))) == "cancel/not-allowed"
     assert held(gateway) == 0
-    # Had the answer been lost, a result now would say that the message had arrived.
+    # If the answer was lost, a result now would claim that the message was delivered.
     assert refused(gateway.send(PUMP, deliver("m0"))) == "cancel/item-not-found"
     row = gateway.connection.execute("SELECT sender, msg_id, destination, qos, body FROM dead")
     assert row.fetchall() == [(PUMP, "m0", DOMAIN, 2, log("hello").encode())]
     (event,) = gateway.events("system", "dead")
     assert (event.kind, event.source, event.qos) == ("message", PUMP, 2)
     assert event.tags == {"msgId": "m0"}
-    assert logged(gateway) == ["before"]
+    assert log_texts(gateway) == ["before"]
 
 
 def test_unreadable_content_becomes_a_dead_letter(gateway: Gateway) -> None:
     unreadable = "<message xmlns='jabber:client'><body>a  &lt;b&gt; 'c'</body></message>"
-    assert received(gateway.send(PUMP, assured("m1", unreadable)), "m1")
+    assert is_received(gateway.send(PUMP, assured("m1", unreadable)), "m1")
     for _ in range(2):
-        assert empty(gateway.send(PUMP, deliver("m1")))
+        assert is_empty_result(gateway.send(PUMP, deliver("m1")))
     bodies = gateway.connection.execute("SELECT body FROM dead").fetchall()
     assert bodies == [(unreadable.encode(),)], "unchanged"
     (event,) = gateway.events("system", "dead")
@@ -285,8 +285,8 @@ def test_a_malformed_request_is_a_bad_request(gateway: Gateway, payload: str) ->
 
 @pytest.mark.parametrize("msg_id", ["x" * 256, "é" * 128, "&lt;&amp;"])
 def test_a_message_id_may_have_256_bytes(gateway: Gateway, msg_id: str) -> None:
-    assert received(gateway.send(PUMP, assured(msg_id, log("hello"))), unescape(msg_id))
-    assert empty(gateway.send(PUMP, deliver(msg_id)))
+    assert is_received(gateway.send(PUMP, assured(msg_id, log("hello"))), unescape(msg_id))
+    assert is_empty_result(gateway.send(PUMP, deliver(msg_id)))
 
 
 @pytest.mark.parametrize("ns", QOS_ALL)
@@ -300,29 +300,29 @@ def test_a_get_is_not_implemented(gateway: Gateway, ns: str, name: str) -> None:
 def test_the_messages_of_a_source_are_limited(build: Build) -> None:
     gateway = build(held_messages_per_source=3)
     for number in range(3):
-        assert received(gateway.send(PUMP, assured(f"m{number}", log("x"))), f"m{number}")
+        assert is_received(gateway.send(PUMP, assured(f"m{number}", log("x"))), f"m{number}")
     reply = gateway.ask("pump1@gw.example/other", assured("m3", log("x")))
     assert refused(reply) == "wait/resource-constraint"
     assert reply.text == "the limit held_messages_per_source = 3 is reached"
     (event,) = gateway.events("system")
     assert (event.name, event.source) == ("held_messages_per_source", "pump1@gw.example")
     assert event.tags == {"limit": "3"}
-    assert received(gateway.send(PUMP, assured("m2", log("x"))), "m2"), "held already"
-    assert received(gateway.send(VALVE, assured("m0", log("x"))), "m0"), "another source"
+    assert is_received(gateway.send(PUMP, assured("m2", log("x"))), "m2"), "held already"
+    assert is_received(gateway.send(VALVE, assured("m0", log("x"))), "m0"), "another source"
     gateway.send(PUMP, deliver("m0"))
-    assert received(gateway.send(PUMP, assured("m3", log("x"))), "m3")
+    assert is_received(gateway.send(PUMP, assured("m3", log("x"))), "m3")
 
 
 def test_the_bytes_of_a_source_are_limited_including_keys(build: Build) -> None:
     body = log("x" * 200)
     gateway = build(held_bytes_per_source=4 * quota.charge("m0", body.encode()))
     for number in range(4):
-        assert received(gateway.send(PUMP, assured(f"m{number}", body)), f"m{number}")
+        assert is_received(gateway.send(PUMP, assured(f"m{number}", body)), f"m{number}")
     assert refused(gateway.send(PUMP, assured("m4", body))) == "wait/resource-constraint"
     gateway.send(PUMP, deliver("m0"))
     longer_key = "m4-and-a-longer-key"
     assert refused(gateway.send(PUMP, assured(longer_key, body))) == "wait/resource-constraint"
-    assert received(gateway.send(PUMP, assured("m4", body)), "m4")
+    assert is_received(gateway.send(PUMP, assured("m4", body)), "m4")
     assert gateway.events("system")[0].name == "held_bytes_per_source"
 
 
@@ -334,16 +334,16 @@ def test_a_large_message_evicts_as_many_old_ones_as_needed(build: Build) -> None
     large = assured("large", log("y" * 60_000))
     assert refused(gateway.send(PUMP, large)) == "wait/resource-constraint"
     gateway.clock.service += 0.5
-    assert received(gateway.send(PUMP, large), "large")
+    assert is_received(gateway.send(PUMP, large), "large")
     evicted = gateway.events("system", "evicted")
     assert 32 < len(evicted) < 300
     first = evicted[0]
     assert (first.kind, first.source, first.qos) == ("message", PUMP, 2)
     assert first.tags == {"msgId": "s000", "destination": DOMAIN}
     assert refused(gateway.send(PUMP, deliver("s000"))) == "cancel/item-not-found"
-    assert empty(gateway.send(PUMP, deliver("s299")))
-    mine, _ = gateway.tx(lambda tx: custody.usage(tx, "pump1@gw.example"))
-    assert mine.bytes <= 64 * 1024
+    assert is_empty_result(gateway.send(PUMP, deliver("s299")))
+    usage, _ = gateway.tx(lambda tx: custody.usage(tx, "pump1@gw.example"))
+    assert usage.bytes <= 64 * 1024
 
 
 def test_a_held_message_expires(gateway: Gateway) -> None:
@@ -355,19 +355,19 @@ def test_a_held_message_expires(gateway: Gateway) -> None:
     (event,) = gateway.events("system", "expired")
     assert event.tags == {"msgId": "m1", "destination": DOMAIN}
     assert refused(gateway.send(PUMP, deliver("m1"))) == "cancel/item-not-found"
-    assert logged(gateway) == []
+    assert log_texts(gateway) == []
 
 
 def test_an_unreadable_acknowledged_message_becomes_a_dead_letter(gateway: Gateway) -> None:
     broken = log("x", type="Loud")
-    assert empty(gateway.send(PUMP, acknowledged(broken)))
+    assert is_empty_result(gateway.send(PUMP, acknowledged(broken)))
     row = gateway.connection.execute(
         "SELECT sender, msg_id, destination, qos, body, reason FROM dead"
     )
     reason = "log type 'Loud' is not one of XEP-0337"
     assert row.fetchall() == [(PUMP, None, DOMAIN, 1, broken.encode(), reason)]
     assert [event.name for event in gateway.events("system")] == ["dead", "unreadable"]
-    assert logged(gateway) == []
+    assert log_texts(gateway) == []
 
 
 def test_a_replaced_session_does_nothing(gateway: Gateway) -> None:
@@ -376,7 +376,7 @@ def test_a_replaced_session_does_nothing(gateway: Gateway) -> None:
     gateway.bind(PUMP)
     assert gateway.tx(late) == b""
     assert held(gateway) == 0
-    assert received(gateway.send(PUMP, assured("m1", log("new"))), "m1")
+    assert is_received(gateway.send(PUMP, assured("m1", log("new"))), "m1")
 
 
 def test_a_removed_device_is_no_longer_trusted(gateway: Gateway) -> None:
@@ -384,11 +384,11 @@ def test_a_removed_device_is_no_longer_trusted(gateway: Gateway) -> None:
     gateway.tx(lambda tx: tx.run("DELETE FROM accounts WHERE name = 'pump1'"))
     assert refused(gateway.send(PUMP, assured("m1", log("x")))) == "cancel/not-allowed"
     gateway.tx(lambda tx: accounts.add(tx, "pump1", (), trusted=True))
-    assert received(gateway.send(PUMP, assured("m1", log("x"))), "m1")
+    assert is_received(gateway.send(PUMP, assured("m1", log("x"))), "m1")
 
 
 def test_a_latency_is_never_negative(gateway: Gateway) -> None:
-    """After a crash, service time goes on from where it was saved: that may be before `since`."""
+    """After a crash, service time continues from its saved value, which may precede `since`."""
     gateway.send(PUMP, assured("m1", log("x")))
     gateway.clock.service -= 30
     gateway.send(PUMP, deliver("m1"))
@@ -404,12 +404,12 @@ def readings(count: int) -> str:
     )
 
 
-def test_messages_with_many_events_leave_room_for_small_ones(build: Build) -> None:
+def test_messages_with_many_events_leave_capacity_for_small_ones(build: Build) -> None:
     gateway = build(unsealed_events=100)
     replies = [gateway.ask(PUMP, acknowledged(readings(10))) for _ in range(10)]
     full = ("wait", "resource-constraint")
     assert [reply.error for reply in replies] == [None] * 5 + [full] * 5
-    assert empty(gateway.send(PUMP, acknowledged(readings(1))))
+    assert is_empty_result(gateway.send(PUMP, acknowledged(readings(1))))
 
 
 def test_refusing_a_malformed_request_creates_no_reference_cycles(gateway: Gateway) -> None:
@@ -420,7 +420,7 @@ def test_refusing_a_malformed_request_creates_no_reference_cycles(gateway: Gatew
     try:
         for _ in range(20):
             gateway.send(PUMP, malformed)
-        found = gc.collect()
+        unreachable = gc.collect()
     finally:
         gc.enable()
-    assert found < 20, "an error keeps its frames, and they keep it"
+    assert unreachable < 20, "an error and its frames refer to each other"

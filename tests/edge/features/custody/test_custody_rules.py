@@ -22,8 +22,8 @@ def test_each_rule_stands_for_one_situation() -> None:
     assert all(len(situations) == 1 for situations in by_rule.values())
 
 
-def first_failing(*checks: tuple[bool, Situation], fine: Situation) -> Situation:
-    return next((situation for passed, situation in checks if not passed), fine)
+def first_failing(*checks: tuple[bool, Situation], otherwise: Situation) -> Situation:
+    return next((situation for passed, situation in checks if not passed), otherwise)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_every_offer_is_classified(
         expected = Situation.HELD_SAME if held == b"same" else Situation.HELD_OTHER
     else:
         checks = (trusted, Situation.UNTRUSTED), (destination, Situation.NO_DESTINATION)
-        expected = first_failing(*checks, (room, Situation.OVER_LIMIT), fine=Situation.NEW)
+        expected = first_failing(*checks, (room, Situation.OVER_LIMIT), otherwise=Situation.NEW)
     assert situation is expected
 
 
@@ -60,7 +60,7 @@ def test_every_acknowledged_message_is_classified(
         (destination, Situation.NO_DESTINATION),
         (room, Situation.OVER_LIMIT),
         (readable, Situation.UNREADABLE),
-        fine=Situation.NEW,
+        otherwise=Situation.NEW,
     )
 
 
@@ -74,7 +74,7 @@ def test_every_deliver_of_a_held_message_is_classified(
         (destination, Situation.HELD_GONE),
         (room, Situation.HELD_NO_ROOM),
         (readable, Situation.UNREADABLE),
-        fine=Situation.HELD,
+        otherwise=Situation.HELD,
     )
 
 

@@ -1,7 +1,7 @@
 """Tests of custody across the sessions of one account, on a real database.
 
-`ONE`, `TWO` and `THREE` are full JIDs of one account, as a client has them that chooses a new
-resource in each process.
+`ONE`, `TWO` and `THREE` are full JIDs of one account, whose client chooses a new resource in each
+process.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ TTL = 100.0
 
 @pytest.fixture
 def gateway(make_gateway: MakeGateway) -> Iterator[Gateway]:
-    made = make_gateway(Limits(held_ttl=TTL), accounts_of=("pump1", "valve1"))
-    yield made
-    image_equals_rows(Transaction(made.connection, made.clock(), made.cache))
+    gateway = make_gateway(Limits(held_ttl=TTL), accounts_of=("pump1", "valve1"))
+    yield gateway
+    image_equals_rows(Transaction(gateway.connection, gateway.clock(), gateway.cache))
 
 
 def begin(gateway: Gateway, full: str) -> None:
@@ -49,7 +49,7 @@ def answer(reply: Reply | None) -> str:
     return "delivered" if reply.payload is None else reply.payload.tag.partition("}")[2]
 
 
-def logged(gateway: Gateway) -> list[str | None]:
+def log_texts(gateway: Gateway) -> list[str | None]:
     return [event.text for event in gateway.events("logs")]
 
 
@@ -63,11 +63,11 @@ def refusals(gateway: Gateway) -> list[str | None]:
     return [event.name for event in gateway.events("system") if event.kind == "limit"]
 
 
-# A device whose sessions follow each other.
+# Successive sessions of a device.
 
 
 @pytest.mark.parametrize("end", [Gateway.end, Gateway.detach, Gateway.crash])
-def test_later_session_asks_for_delivery(gateway: Gateway, end: object) -> None:
+def test_later_session_releases_a_message(gateway: Gateway, end: object) -> None:
     begin(gateway, ONE)
     assert offer(gateway, ONE) == "received"
     end(gateway) if end is Gateway.crash else end(gateway, ONE)  # type: ignore[operator]
@@ -76,7 +76,7 @@ def test_later_session_asks_for_delivery(gateway: Gateway, end: object) -> None:
     gateway.end(TWO)
     begin(gateway, THREE)
     assert release(gateway, THREE) == "delivered"
-    assert logged(gateway) == ["seven"]
+    assert log_texts(gateway) == ["seven"]
     assert [event.source for event in gateway.events("logs")] == [TWO]
     assert held(gateway) == []
     assert refusals(gateway) == []
@@ -88,15 +88,15 @@ def test_later_session_repeats_an_offer(gateway: Gateway, end: object) -> None:
     offer(gateway, ONE)
     end(gateway, ONE)  # type: ignore[operator]
     begin(gateway, TWO)
-    used = gateway.commit(lambda tx: custody.usage(tx, "pump1@gw.example"))
+    usage = gateway.commit(lambda tx: custody.usage(tx, "pump1@gw.example"))
     assert offer(gateway, TWO) == "received"
     assert held(gateway) == [(TWO, 0)]
-    assert gateway.commit(lambda tx: custody.usage(tx, "pump1@gw.example")) == used
+    assert gateway.commit(lambda tx: custody.usage(tx, "pump1@gw.example")) == usage
     assert release(gateway, TWO) == "delivered"
-    assert logged(gateway) == ["seven"]
+    assert log_texts(gateway) == ["seven"]
 
 
-def test_refused_delivery_is_of_the_session_that_asked(gateway: Gateway) -> None:
+def test_dead_letter_names_the_session_whose_deliver_was_refused(gateway: Gateway) -> None:
     begin(gateway, ONE)
     offer(gateway, ONE)
     gateway.end(ONE)
@@ -109,7 +109,7 @@ def test_refused_delivery_is_of_the_session_that_asked(gateway: Gateway) -> None
 
 
 @pytest.mark.parametrize(
-    ("released_by", "texts", "left"),
+    ("released_by", "texts", "remaining"),
     [
         (None, ["eight"], [(ONE, 1)]),
         (ONE, ["seven", "eight"], []),
@@ -117,10 +117,10 @@ def test_refused_delivery_is_of_the_session_that_asked(gateway: Gateway) -> None
     ],
     ids=["none", "first", "second"],
 )
-def test_newest_of_two_messages_of_a_message_id_is_delivered(
-    gateway: Gateway, released_by: str | None, texts: list[str], left: list[tuple[str, int]]
+def test_newest_of_two_messages_with_the_same_id_is_delivered(
+    gateway: Gateway, released_by: str | None, texts: list[str], remaining: list[tuple[str, int]]
 ) -> None:
-    """A device that numbers from 1 in each process; an earlier message stays until it expires."""
+    """The device numbers from 1 in each process; an earlier message stays until it expires."""
     for full, text in ((ONE, "seven"), (TWO, "eight")):
         begin(gateway, full)
         assert offer(gateway, full, text) == "received"
@@ -129,8 +129,8 @@ def test_newest_of_two_messages_of_a_message_id_is_delivered(
         gateway.end(full)
     begin(gateway, THREE)
     assert release(gateway, THREE) == release(gateway, THREE) == "delivered"
-    assert logged(gateway) == texts
-    assert held(gateway) == left
+    assert log_texts(gateway) == texts
+    assert held(gateway) == remaining
 
 
 def test_dead_letter_is_not_answered_by_an_earlier_session(gateway: Gateway) -> None:
@@ -145,10 +145,10 @@ def test_dead_letter_is_not_answered_by_an_earlier_session(gateway: Gateway) -> 
     assert held(gateway) == [(ONE, 1)]
 
 
-# Sessions that are there at the same time.
+# Concurrent sessions.
 
 
-def test_connected_sessions_take_nothing_from_each_other(gateway: Gateway) -> None:
+def test_connected_sessions_do_not_take_over_messages(gateway: Gateway) -> None:
     begin(gateway, ONE)
     offer(gateway, ONE)
     begin(gateway, TWO)
@@ -156,15 +156,15 @@ def test_connected_sessions_take_nothing_from_each_other(gateway: Gateway) -> No
     assert offer(gateway, TWO) == "received"
     assert held(gateway) == [(ONE, 0), (TWO, 0)]
     assert release(gateway, TWO) == release(gateway, ONE) == "delivered"
-    assert logged(gateway) == ["seven", "seven"]
+    assert log_texts(gateway) == ["seven", "seven"]
     begin(gateway, THREE)
     assert release(gateway, THREE) == "wait/unexpected-request"
     assert refusals(gateway) == ["msgid_elsewhere"]
     assert release(gateway, THREE, "m2") == "cancel/item-not-found"
 
 
-def test_session_that_was_there_before_takes_nothing(gateway: Gateway) -> None:
-    """Two programs of an account with equal messages: one of them is offline for a while."""
+def test_session_older_than_a_message_does_not_take_it_over(gateway: Gateway) -> None:
+    """Two programs of an account send equal messages, and one of them is offline for a while."""
     begin(gateway, ONE)
     begin(gateway, TWO)
     gateway.clock.service += 1.0
@@ -175,10 +175,10 @@ def test_session_that_was_there_before_takes_nothing(gateway: Gateway) -> None:
     assert release(gateway, TWO) == "delivered"
     begin(gateway, ONE)
     assert release(gateway, ONE) == "delivered"
-    assert logged(gateway) == ["seven", "seven"]
+    assert log_texts(gateway) == ["seven", "seven"]
 
 
-# A device that comes back before the gateway notices the loss of its earlier connection.
+# A device that reconnects before the gateway notices the loss of its earlier connection.
 
 
 @pytest.mark.parametrize("released", [False, True])
@@ -193,15 +193,15 @@ def test_device_waits_until_its_earlier_connection_is_lost(
     assert release(gateway, TWO) == "wait/unexpected-request"
     gateway.detach(ONE)
     assert release(gateway, TWO) == "delivered"
-    assert logged(gateway) == ["seven"]
+    assert log_texts(gateway) == ["seven"]
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["offered before", "offered late"])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_copy_of_an_earlier_connection_is_not_delivered_too(
+def test_copy_from_an_earlier_connection_is_not_delivered(
     gateway: Gateway, late: bool, restarted: bool
 ) -> None:
-    """The earlier process offers, and a later one offers again and releases; both seem there.
+    """The earlier process offers, and a later one offers again and releases; both seem connected.
 
     A third process repeats the `deliver`, whose answer was lost.
     """
@@ -211,7 +211,7 @@ def test_copy_of_an_earlier_connection_is_not_delivered_too(
     begin(gateway, TWO)
     offer(gateway, TWO)
     assert release(gateway, TWO) == "delivered"
-    if late:  # it waited to be read; meanwhile, a command has changed the database
+    if late:  # it was read late; meanwhile, a command changed the database
         gateway.cache.clear()
         offer(gateway, ONE)
     assert held(gateway) == [(ONE, 1)]
@@ -222,13 +222,13 @@ def test_copy_of_an_earlier_connection_is_not_delivered_too(
         gateway.end(TWO)
     begin(gateway, THREE)
     assert release(gateway, THREE) == "delivered"
-    assert logged(gateway) == ["seven"]
-    begin(gateway, ONE)  # it was another program after all
+    assert log_texts(gateway) == ["seven"]
+    begin(gateway, ONE)  # `ONE` belonged to another program
     assert release(gateway, ONE) == "delivered"
-    assert logged(gateway) == ["seven", "seven"]
+    assert log_texts(gateway) == ["seven", "seven"]
 
 
-def test_component_takes_nothing_over(make_gateway: MakeGateway) -> None:
+def test_component_does_not_take_over_messages(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(accounts=False)
     full, other = "user@site.example/1", "user@site.example/2"
     tx = Transaction(gateway.connection, gateway.clock(), gateway.cache)

@@ -53,16 +53,16 @@ def test_a_held_message_is_found_by_its_key(db: sqlite3.Connection) -> None:
 
 @pytest.mark.parametrize("keys", [1, 32, 33, 256])
 def test_the_number_of_remembered_keys_is_limited(db: sqlite3.Connection, keys: int) -> None:
-    tx, most = at(db), keys + 2 * PAGE_KEYS + custody.RELEASED_ROWS
-    last = most + 2 * custody.RELEASED_ROWS + 10
+    tx, maximum = at(db), keys + 2 * PAGE_KEYS + custody.RELEASED_ROWS
+    last = maximum + 2 * custody.RELEASED_ROWS + 10
     for number in range(last + 1):
         custody.release(tx, hold(tx, A, f"m{number}"), keys)
         tx.write()
-        if number in (0, keys, keys + 5, most, last - 9, last):
+        if number in (0, keys, keys + 5, maximum, last - 9, last):
             known = [n for n in range(number + 1) if was_released(tx, A, f"{A}/r", f"m{n}")]
-            assert known == list(range(number + 1 - len(known), number + 1)), "the last, no gap"
-            assert min(keys, number + 1) <= len(known) <= most
-    assert not was_released(tx, B, f"{A}/r", f"m{most}")
+            assert known == list(range(number + 1 - len(known), number + 1)), "without a gap"
+            assert min(keys, number + 1) <= len(known) <= maximum
+    assert not was_released(tx, B, f"{A}/r", f"m{maximum}")
 
 
 def test_a_key_is_forgotten_in_every_page(db: sqlite3.Connection) -> None:
@@ -72,9 +72,9 @@ def test_a_key_is_forgotten_in_every_page(db: sqlite3.Connection) -> None:
         for source in (A, B):
             custody.release(tx, hold(tx, source, name), 256)
     forgotten = [0, 40, count - 6, count - 1]
-    for gone in (f"m{number}" for number in forgotten):
-        custody.remove(tx, hold(tx, A, gone), 256)
-        names.remove(gone)
+    for name in (f"m{number}" for number in forgotten):
+        custody.remove(tx, hold(tx, A, name), 256)
+        names.remove(name)
         image_equals_rows(tx)
     missing = [n for n in range(count) if not was_released(tx, A, f"{A}/r", f"m{n}")]
     assert missing == forgotten
@@ -94,7 +94,7 @@ def test_messages_expire_by_service_seconds_in_batches(db: sqlite3.Connection) -
 
     assert expired(10.0) == ["m0"]
     assert expired(12.5) == ["m0", "m1", "m2"]
-    assert expired(1000.0) == [f"m{number}" for number in range(batch)], "the rest comes next"
+    assert expired(1000.0) == [f"m{number}" for number in range(batch)], "limited to a batch"
     assert custody.oldest_since(tx) == 0.0
     for one in held[:batch]:
         custody.remove(tx, one, 256)
@@ -104,7 +104,7 @@ def test_messages_expire_by_service_seconds_in_batches(db: sqlite3.Connection) -
     assert custody.oldest_since(tx) is None
 
 
-def test_bodies_are_in_memory_while_there_is_room(db: sqlite3.Connection) -> None:
+def test_bodies_are_in_memory_up_to_a_limit(db: sqlite3.Connection) -> None:
     tx, half = at(db), custody.BODY_BYTES // 2
     x, y = b"x" * half, b"y" * (custody.BODY_BYTES - half)
     first, second = hold(tx, A, "m1", x), hold(tx, A, "m2", y)
@@ -114,17 +114,17 @@ def test_bodies_are_in_memory_while_there_is_room(db: sqlite3.Connection) -> Non
     assert custody.read_body(tx, first) == x, "from a row that is not committed"
     large = hold(tx, A, "m4", b"l" * (custody.BODY_BYTES + 1))
     assert large.body is None
-    assert third.body is None, "the oldest bodies go first"
+    assert third.body is None, "the oldest bodies are dropped first"
     image_equals_rows(tx)
 
 
-def test_what_was_parsed_takes_room_and_goes_with_the_body(db: sqlite3.Connection) -> None:
+def test_a_parsed_message_uses_memory_and_is_dropped_with_the_body(db: sqlite3.Connection) -> None:
     tx, parsed = at(db), Element("message")
     body = b"x" * (custody.BODY_BYTES // (1 + custody.PARSED_BYTES))
     for name in ("m1", "m2"):
         custody.hold(tx, A, f"{A}/r", name, "gw", body, digest_of(name), parsed=parsed)
-    kept = [custody.find(tx, A, f"{A}/r", name) for name in ("m1", "m2")]
-    assert [(held.body, held.parsed) for held in kept if held] == [(None, None), (body, parsed)]
+    messages = [custody.find(tx, A, f"{A}/r", name) for name in ("m1", "m2")]
+    assert [(held.body, held.parsed) for held in messages if held] == [(None, None), (body, parsed)]
 
 
 def test_in_memory_a_unit_uses_the_image_and_reads_no_rows(db: sqlite3.Connection) -> None:
@@ -149,7 +149,7 @@ def test_in_memory_a_unit_uses_the_image_and_reads_no_rows(db: sqlite3.Connectio
     assert db.execute("SELECT msg_id FROM custody").fetchall() == [("m1",)]
 
 
-def test_keys_of_an_older_version_are_known(db: sqlite3.Connection) -> None:
+def test_released_keys_of_an_older_version_are_known(db: sqlite3.Connection) -> None:
     key = blake2b(f"{A}/r\0m1".encode(), digest_size=8).digest()
     db.execute("INSERT INTO released_latest VALUES (?, ?, 0)", (A, key))
     assert was_released(at(db), A, f"{A}/r", "m1")

@@ -1,4 +1,4 @@
-"""A database with nothing left but its reserve: what is new waits, what is there goes on."""
+"""A database that is full up to its reserve: new messages are refused, held ones delivered."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLAIN = f"<message id='m' to='{ABSENT}'><body>plain</body></message>"
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    """A gateway that has something of everything, and no room for more."""
+    """A gateway with a full database that holds a message of each kind and a contact."""
     path = new_database(tmp_path)
     before = Gateway(path)
     provision(before)
@@ -29,9 +29,9 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     before.send(PUMP, PLAIN)
     before.send(PUMP, contact("known@gw.example"))
     before.close()
-    made = Gateway(path, FULL)
-    yield made
-    made.close()
+    gateway = Gateway(path, FULL)
+    yield gateway
+    gateway.close()
 
 
 def contact(jid: str, name: str = "n") -> str:
@@ -61,7 +61,7 @@ def test_full_database_refuses_new_messages(gateway: Gateway, stanza: str) -> No
 
 def test_full_database_still_delivers_messages_in_custody(gateway: Gateway) -> None:
     for xml in (
-        assured("logged", log("x")),  # a repeated offer takes nothing
+        assured("logged", log("x")),  # a repeated offer needs no space
         deliver("logged"),
         assured("handed", TEXT, ABSENT),
         deliver("handed", ABSENT),
@@ -69,7 +69,7 @@ def test_full_database_still_delivers_messages_in_custody(gateway: Gateway) -> N
     ):
         assert gateway.ask(PUMP, xml).type == "result"
     assert [event.text for event in gateway.events("logs")] == ["x"]
-    assert gateway.events("system", "repeated") == [], "to count them takes room"
+    assert gateway.events("system", "repeated") == [], "a count would need space"
     gateway.bind(VALVE)
     gateway.send(VALVE, "<presence/>")
     assert "plain" in bodies(received(gateway, VALVE))
