@@ -48,12 +48,12 @@ def test_message_reaches_the_session_unchanged_with_its_sender(gateway: Gateway,
     content = "<body xml:lang='de'>&lt;warm&gt;</body><x xmlns='urn:x' xmlns:p='urn:p' p:a='1'/>"
     attrs = f"id='m' to='{to}' from='pump1@gw.example' xml:lang='de'"
     assert gateway.send(PUMP, f"<message {attrs}>{content}</message>") is None
-    (got,) = received(gateway, VALVE)
+    (stanza,) = received(gateway, VALVE)
     address, lang = VALVE if "/" in to else VALVE_BARE, "{http://www.w3.org/XML/1998/namespace}lang"
-    assert got.tag == f"{CLIENT}message"
-    assert got.attrib == {"from": PUMP, "to": address, "id": "m", lang: "de"}
-    assert (got[0].get(lang), bodies([got])) == ("de", ["<warm>"])
-    assert (got[1].tag, got[1].get("{urn:p}a"), len(got)) == ("{urn:x}x", "1", 2)
+    assert stanza.tag == f"{CLIENT}message"
+    assert stanza.attrib == {"from": PUMP, "to": address, "id": "m", lang: "de"}
+    assert (stanza[0].get(lang), bodies([stanza])) == ("de", ["<warm>"])
+    assert (stanza[1].tag, stanza[1].get("{urn:p}a"), len(stanza)) == ("{urn:x}x", "1", 2)
     assert gateway.events() == []
 
 
@@ -61,12 +61,12 @@ def test_message_without_an_address_goes_to_the_own_account(gateway: Gateway) ->
     make_available(gateway, VALVE)
     make_available(gateway, SECOND, 1)
     assert gateway.send(VALVE, message(None)) is None
-    (got,) = received(gateway, SECOND)
-    assert (got.get("from"), got.get("to")) == (VALVE, VALVE_BARE)
+    (stanza,) = received(gateway, SECOND)
+    assert (stanza.get("from"), stanza.get("to")) == (VALVE, VALVE_BARE)
     assert received(gateway, VALVE) == []
 
 
-def test_log_event_to_another_device_is_not_logged_here(gateway: Gateway) -> None:
+def test_log_event_to_another_device_is_not_logged(gateway: Gateway) -> None:
     make_available(gateway, VALVE)
     gateway.send(PUMP, log("x").replace("<message ", f"<message to='{VALVE}' ", 1))
     assert len(received(gateway, VALVE)) == 1
@@ -92,7 +92,7 @@ UNAVAILABLE = "cancel/service-unavailable"
         (VALVE_BARE, "headline", None, "nobody_there"),
     ],
 )
-def test_message_to_nobody_is_logged_and_mostly_answered(
+def test_message_without_a_recipient_is_logged_and_mostly_answered(
     gateway: Gateway, to: str, type_: str | None, answer: str | None, rule: str
 ) -> None:
     reply = gateway.send(PUMP, message(to, type_=type_))
@@ -109,28 +109,28 @@ def test_forged_delay_is_refused(gateway: Gateway) -> None:
         reply = gateway.send(PUMP, f"<message id='m' to='{VALVE}'>{delay}</message>")
         assert (reply is not None) is is_refused
         assert reply is None or error(reply) == "modify/not-acceptable"
-        error_with_it = f"<message type='error' to='{VALVE}'>{delay}</message>"
-        assert gateway.send(PUMP, error_with_it) is None
+        error_xml = f"<message type='error' to='{VALVE}'>{delay}</message>"
+        assert gateway.send(PUMP, error_xml) is None
     assert rules(gateway) == [("pump1@gw.example", "malformed")]
-    assert [got.get("type") for got in received(gateway, VALVE)] == [None, "error"]
+    assert [stanza.get("type") for stanza in received(gateway, VALVE)] == [None, "error"]
 
 
 @pytest.mark.parametrize("type_", [None, "normal", "chat", "groupchat", "headline"])
-@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("available", [True, False])
 def test_unreachable_device_seems_not_to_exist(
-    gateway: Gateway, type_: str | None, there: bool
+    gateway: Gateway, type_: str | None, available: bool
 ) -> None:
-    if there:
+    if available:
         make_available(gateway, VALVE)
     for known, unknown in ((VALVE_BARE, "no@gw.example"), (VALVE, "no@gw.example/fw")):
-        refused = gateway.ask(UNTRUSTED, message(known, type_=type_))
-        nobody = gateway.ask(UNTRUSTED, message(unknown, type_=type_))
-        assert error(refused) == error(nobody) == "cancel/service-unavailable"
-        assert refused.text == nobody.text
+        existing = gateway.ask(UNTRUSTED, message(known, type_=type_))
+        missing = gateway.ask(UNTRUSTED, message(unknown, type_=type_))
+        assert error(existing) == error(missing) == "cancel/service-unavailable"
+        assert existing.text == missing.text
     names = ["untrusted", "no_destination"]
     assert rules(gateway) == [("apart@gw.example", name) for name in names]
     assert gateway.count("SELECT count(*) FROM offline") == 0
-    assert not there or received(gateway, VALVE) == []
+    assert not available or received(gateway, VALVE) == []
 
 
 def test_roster_trust_excludes_all_others(roster_trust: Gateway) -> None:
@@ -152,8 +152,8 @@ def test_error_reaches_the_session_that_may_have_caused_it(gateway: Gateway) -> 
     make_available(gateway, VALVE)
     xml = f"<message type='error' id='m' to='{PUMP}'><error type='cancel'/></message>"
     assert gateway.send(VALVE, xml) is None
-    (got,) = received(gateway, PUMP)
-    assert (got.get("from"), got.get("type")) == (VALVE, "error")
+    (stanza,) = received(gateway, PUMP)
+    assert (stanza.get("from"), stanza.get("type")) == (VALVE, "error")
 
 
 def test_error_of_an_untrusted_device_reaches_only_possible_senders(gateway: Gateway) -> None:
@@ -161,14 +161,14 @@ def test_error_of_an_untrusted_device_reaches_only_possible_senders(gateway: Gat
     assert gateway.send(UNTRUSTED, xml) is None
     assert len(received(gateway, PUMP)) == 1, "the pump may reach the device"
     assert gateway.send(PUMP, xml.replace(PUMP, UNTRUSTED)) is None
-    assert received(gateway, UNTRUSTED) == [], "it may not reach the pump, so it has sent nothing"
+    assert received(gateway, UNTRUSTED) == [], "the pump cannot have got a message"
 
 
-NOBODY = ["no@gw.example", "a@other.example", "@gw.example"]
+MISSING = ["no@gw.example", "a@other.example", "@gw.example"]
 
 
-@pytest.mark.parametrize("to", [None, DOMAIN, VALVE, VALVE_BARE, "pump1@gw.example", *NOBODY])
-def test_error_to_nobody_is_never_answered(gateway: Gateway, to: str | None) -> None:
+@pytest.mark.parametrize("to", [None, DOMAIN, VALVE, VALVE_BARE, "pump1@gw.example", *MISSING])
+def test_error_without_a_recipient_is_never_answered(gateway: Gateway, to: str | None) -> None:
     assert gateway.send(PUMP, message(to, type_="error")) is None
     assert received(gateway, PUMP) == []
     assert gateway.count("SELECT count(*) FROM offline") == 0

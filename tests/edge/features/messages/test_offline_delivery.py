@@ -65,18 +65,18 @@ def test_message_waits_for_an_absent_device(gateway: Gateway, type_: str) -> Non
     sent_at = gateway.clock().wall
     gateway.clock.service += 60
     make_valve_available(gateway)
-    (got,) = received(gateway, VALVE)
-    assert (got.get("from"), got.get("to"), got.get("type")) == (PUMP, VALVE_BARE, type_)
-    delay = got.find(DELAY)
+    (stanza,) = received(gateway, VALVE)
+    assert (stanza.get("from"), stanza.get("to"), stanza.get("type")) == (PUMP, VALVE_BARE, type_)
+    delay = stanza.find(DELAY)
     assert delay is not None
     assert delay.attrib == {"from": DOMAIN, "stamp": serialize.timestamp(sent_at)}
-    assert bodies([got]) == ["hello"]
+    assert bodies([stanza]) == ["hello"]
     assert stored(gateway) == 0
     assert gateway.events() == []
 
 
 @pytest.mark.parametrize(
-    ("content", "kept"),
+    ("content", "is_stored"),
     [
         (STATE, False),
         (f"<thread>t</thread>{STATE}", False),
@@ -86,9 +86,9 @@ def test_message_waits_for_an_absent_device(gateway: Gateway, type_: str) -> Non
         ("", True),
     ],
 )
-def test_chat_state_is_not_stored(gateway: Gateway, content: str, kept: bool) -> None:
+def test_chat_state_is_not_stored(gateway: Gateway, content: str, is_stored: bool) -> None:
     assert gateway.send(PUMP, f"<message type='chat' to='{VALVE_BARE}'>{content}</message>") is None
-    assert stored(gateway) == int(kept)
+    assert stored(gateway) == int(is_stored)
     assert gateway.events() == []
 
 
@@ -172,7 +172,7 @@ def test_messages_are_sent_in_order_and_in_pages(gateway: Gateway) -> None:
     assert stored(gateway) == 0
 
 
-def test_page_leaves_room_for_other_stanzas(make: MakeGateway) -> None:
+def test_page_leaves_capacity_for_other_stanzas(make: MakeGateway) -> None:
     gateway = make(Limits(unacknowledged_stanzas=16, unacknowledged_bytes=64 * 1024))
     send_messages(gateway, 10)
     make_valve_available(gateway)
@@ -181,7 +181,7 @@ def test_page_leaves_room_for_other_stanzas(make: MakeGateway) -> None:
     for _ in range(3):
         send_message(gateway, "x" * 20_000)
     make_valve_available(gateway)
-    assert len(received(gateway, VALVE)) == 3, "two short messages and a long one that fits"
+    assert len(received(gateway, VALVE)) == 3, "two short messages and a long one"
     assert len(received(gateway, VALVE)) == 1
     assert len(received(gateway, VALVE)) == 1
 
@@ -190,10 +190,10 @@ def test_new_messages_wait_behind_stored_ones(gateway: Gateway) -> None:
     texts = send_messages(gateway, 33)
     make_valve_available(gateway)
     assert send_message(gateway, "late") is None
-    got = bodies(received(gateway, VALVE))
-    assert "late" not in got
-    got += bodies(received(gateway, VALVE))
-    assert got == [*texts, "late"]
+    texts_received = bodies(received(gateway, VALVE))
+    assert "late" not in texts_received
+    texts_received += bodies(received(gateway, VALVE))
+    assert texts_received == [*texts, "late"]
     assert send_message(gateway, "direct") is None
     (direct,) = received(gateway, VALVE)
     assert direct.find(DELAY) is None
@@ -215,7 +215,7 @@ def test_lost_messages_go_to_another_session(gateway: Gateway) -> None:
     assert bodies(received(gateway, SECOND)) == texts
 
 
-def test_unavailable_session_leaves_the_rest_to_another(gateway: Gateway) -> None:
+def test_remaining_messages_of_an_unavailable_session_go_to_another(gateway: Gateway) -> None:
     texts = send_messages(gateway, 40)
     make_valve_available(gateway)
     receipts = [send.receipt for send in gateway.sends(VALVE) if send.receipt is not None]

@@ -35,10 +35,10 @@ def add(tx: Transaction, *names: str, size: int = 10) -> None:
 def test_usage_is_counted_per_account_source_and_total(tx: Transaction) -> None:
     add(tx, "valve", "valve", "lamp")
     store.add(tx, "lamp", b"<" + b"x" * 9, OTHER)
-    each = store.stored_size(b"x" * 10, SENDER)
-    assert each == 10 + len(SENDER) + store.ROW_OVERHEAD
+    charge = store.stored_size(b"x" * 10, SENDER)
+    assert charge == 10 + len(SENDER) + store.ROW_OVERHEAD
     assert len(OTHER) == len(SENDER)
-    none, one, two, three, four = (Usage(count, count * each) for count in range(5))
+    none, one, two, three, four = (Usage(count, count * charge) for count in range(5))
     assert store.usage(tx, "valve", "pump1@gw.example/other") == (2, WaitingUsage(two, three, four))
     assert store.usage(tx, "lamp", OTHER) == (1, WaitingUsage(two, one, four))
     unknown = "pump1@gw.example.org/fw"
@@ -49,11 +49,11 @@ def test_usage_is_counted_per_account_source_and_total(tx: Transaction) -> None:
 
 def test_usage_is_computed_without_reading_stanzas(db: sqlite3.Connection, tx: Transaction) -> None:
     """Sizes are stored after the stanza in the row; reading them would read its pages."""
-    seen: list[str] = []
-    db.set_trace_callback(seen.append)
+    statements: list[str] = []
+    db.set_trace_callback(statements.append)
     store.usage(tx, "valve", SENDER)
     db.set_trace_callback(None)
-    plans = [str(row[3]) for sql in seen for row in tx.rows(f"EXPLAIN QUERY PLAN {sql}")]
+    plans = [str(row[3]) for sql in statements for row in tx.rows(f"EXPLAIN QUERY PLAN {sql}")]
     reads = [plan for plan in plans if "offline " in plan]
     assert len(reads) == 2
     assert all(plan.startswith("SEARCH main.offline USING COVERING INDEX") for plan in reads)
@@ -87,7 +87,7 @@ def test_messages_at_a_session_are_found_by_account(tx: Transaction) -> None:
     assert store.has_messages(tx, "valve")
 
 
-def test_old_messages_expire_unless_a_session_has_them(tx: Transaction) -> None:
+def test_old_messages_expire_unless_they_are_in_flight(tx: Transaction) -> None:
     add(tx, "valve", "valve")
     tx.now = Clock(1010.0)()
     add(tx, "valve")

@@ -1,4 +1,4 @@
-"""Stanzas that a session did not get, because it ended or has no room for them."""
+"""Stanzas that are re-routed because their session ended or its send queue is full."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ SECOND = "valve@gw.example/second"
 
 @pytest.fixture
 def gateway(make: MakeGateway) -> Gateway:
-    made = make(Limits(offline_messages=4))
-    make_available(made, VALVE)
-    return made
+    gateway = make(Limits(offline_messages=4))
+    make_available(gateway, VALVE)
+    return gateway
 
 
 def message(body: str = "x", to: str = VALVE_BARE, type_: str = "normal", extra: str = "") -> bytes:
@@ -92,19 +92,19 @@ def test_messages_are_stored_in_order_with_a_delay(gateway: Gateway, to: str, ty
 def test_messages_go_to_another_session(gateway: Gateway) -> None:
     make_available(gateway, SECOND)
     gateway.end(VALVE, message("a", VALVE), message("b"))
-    got = received(gateway, SECOND)
-    assert bodies(got) == ["a", "b"]
-    assert [stanza.find(DELAY) for stanza in got] == [None, None]
+    messages = received(gateway, SECOND)
+    assert bodies(messages) == ["a", "b"]
+    assert [stanza.find(DELAY) for stanza in messages] == [None, None]
     assert stored(gateway) == []
 
 
 def test_existing_delay_is_kept(gateway: Gateway) -> None:
     stamp = serialize.timestamp(WALL)
-    ours = f"<delay xmlns='urn:xmpp:delay' from='{DOMAIN}' stamp='{stamp}'/>"
-    another = ours.replace(DOMAIN, "room.example")
-    gateway.end(VALVE, message("a", extra=ours), message("b", extra=another))
+    own_delay = f"<delay xmlns='urn:xmpp:delay' from='{DOMAIN}' stamp='{stamp}'/>"
+    foreign_delay = own_delay.replace(DOMAIN, "room.example")
+    gateway.end(VALVE, message("a", extra=own_delay), message("b", extra=foreign_delay))
     first, second = stored(gateway)
-    assert first == message("a", extra=ours)
+    assert first == message("a", extra=own_delay)
     assert second.count(b"<delay") == 2
 
 
@@ -128,12 +128,12 @@ def test_other_stanzas_are_dropped(gateway: Gateway) -> None:
 @pytest.mark.parametrize("type_", ["get", "set"])
 def test_requests_and_groupchat_messages_get_an_error(gateway: Gateway, type_: str) -> None:
     gateway.end(VALVE, iq(type_), message("g", VALVE, "groupchat"))
-    of_request, of_message = received(gateway, PUMP)
-    assert of_request.tag == f"{CLIENT}iq"
-    assert of_request.attrib == {"type": "error", "id": "mx", "to": PUMP, "from": VALVE}
-    assert of_request[0].get("type") == "wait"
-    assert of_request[0][0].tag == f"{{{STANZAS}}}recipient-unavailable"
-    found = of_message.get("type"), of_message.get("id"), of_message.get("from")
+    iq_error, message_error = received(gateway, PUMP)
+    assert iq_error.tag == f"{CLIENT}iq"
+    assert iq_error.attrib == {"type": "error", "id": "mx", "to": PUMP, "from": VALVE}
+    assert iq_error[0].get("type") == "wait"
+    assert iq_error[0][0].tag == f"{{{STANZAS}}}recipient-unavailable"
+    found = message_error.get("type"), message_error.get("id"), message_error.get("from")
     assert found == ("error", "mg", VALVE)
 
 
@@ -143,8 +143,8 @@ def test_absent_senders_get_no_error(gateway: Gateway) -> None:
     assert gateway.sent == []
 
 
-def test_message_without_room_is_refused_and_logged(gateway: Gateway) -> None:
-    """They were admitted before, so twice the quota is available, minus the reserved eighth."""
+def test_message_above_the_quota_is_refused_and_logged(gateway: Gateway) -> None:
+    """Re-routed messages may use twice the quota, minus the reserved eighth."""
     gateway.end(VALVE, *(message(str(number)) for number in range(10)))
     assert len(stored(gateway)) == 7
     assert [id for id, *_ in errors_sent(gateway)] == ["m7", "m8", "m9"]
@@ -158,7 +158,7 @@ def test_removed_account_stores_nothing(gateway: Gateway) -> None:
     assert rules(gateway) == [("pump1@gw.example", "nobody_there")]
 
 
-# While a session has no room
+# While a session's send queue is full
 
 
 @pytest.mark.parametrize("type_", ["chat", "normal"])
@@ -172,22 +172,22 @@ def test_account_message_is_stored_and_sent_later(gateway: Gateway, type_: str) 
     assert rules(gateway) == []
 
 
-def test_later_messages_wait_behind(gateway: Gateway) -> None:
+def test_later_messages_wait_behind_stored_ones(gateway: Gateway) -> None:
     overflow(gateway, message("a"))
-    letter = AccountMessage(message("b"), PUMP, "valve", MessageType.CHAT, storable=True)
+    later = AccountMessage(message("b"), PUMP, "valve", MessageType.CHAT, storable=True)
 
     def send(tx: Transaction) -> None:
         bound = sessions.of_account(tx, VALVE_BARE)
         route = routing.route(MessageType.CHAT, bound, None, exists=True)
         assert route.outcome is Outcome.BEST
-        assert deliver(gateway.router.context, tx, letter, route) is None
+        assert deliver(gateway.router.context, tx, later, route) is None
 
     gateway.tx(send)
     assert bodies(received(gateway, VALVE)) == ["a"], "one page at a time"
     assert bodies(received(gateway, VALVE)) == ["b"]
 
 
-def test_messages_of_the_same_transaction_wait_behind(gateway: Gateway) -> None:
+def test_messages_of_the_same_transaction_wait_behind_stored_ones(gateway: Gateway) -> None:
     """Other stanzas of the transaction are sent to the session."""
     generation = gateway.generation(VALVE)
     others = [iq("result"), message("p", VALVE)]
@@ -226,21 +226,21 @@ def test_unstorable_stanza_is_logged_and_answered_if_possible(
     assert stored(gateway) == []
 
 
-def test_store_refusal_is_answered(gateway: Gateway) -> None:
+def test_message_that_the_store_refuses_is_answered(gateway: Gateway) -> None:
     overflow(gateway, *(message(str(number)) for number in range(6)))
     refused = ("service-unavailable", "wait")
     assert errors_sent(gateway) == [("m4", *refused), ("m5", *refused)]
     assert rules(gateway) == [("pump1@gw.example", "offline_messages")]
 
 
-def test_disabled_store_is_answered(make: MakeGateway) -> None:
+def test_message_is_refused_while_the_store_is_disabled(make: MakeGateway) -> None:
     gateway = make(xmpp=Xmpp(offline="refuse"))
     make_available(gateway, VALVE)
     overflow(gateway, message("a"))
     assert errors_sent(gateway) == [("ma", "resource-constraint", "wait")]
 
 
-def test_ended_session_returns_the_stanzas(gateway: Gateway) -> None:
+def test_overflow_of_an_ended_session_is_stored(gateway: Gateway) -> None:
     generation, stanza = gateway.generation(VALVE), message("a", VALVE)
     gateway.end(VALVE)
     gateway.tx(lambda tx: gateway.lifecycle.reroute_overflow(tx, generation, [stanza]))
@@ -248,7 +248,7 @@ def test_ended_session_returns_the_stanzas(gateway: Gateway) -> None:
 
 
 def test_stanzas_sent_first_stay_first_when_the_session_ends(gateway: Gateway) -> None:
-    """Buffered stanzas come before those that did not fit, for other sessions too."""
+    """Buffered stanzas precede those that did not fit, for other sessions, too."""
     overflow(gateway, message("b"), message("c"))
     gateway.sends(VALVE)
     make_available(gateway, SECOND)

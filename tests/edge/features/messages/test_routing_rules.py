@@ -81,8 +81,8 @@ def cells() -> list[tuple[str, str, MessageType, str]]:
         if not line.startswith(" "):
             situation = line
             continue
-        words = line.split()
-        marks, address = words[-4:], " ".join(words[:-4])
+        columns = line.split()
+        marks, address = columns[-4:], " ".join(columns[:-4])
         found += [(situation, address, kind, mark) for kind, mark in zip(TYPES, marks, strict=True)]
     assert len(found) == 14 * 4
     return found
@@ -116,10 +116,10 @@ def test_table_is_complete() -> None:
 
 @pytest.mark.parametrize("kind", MessageType)
 def test_unreachable_account_equals_a_missing_one(kind: MessageType) -> None:
-    there = [Session(FULL), Session(OTHER)]
+    sessions = [Session(FULL), Session(OTHER)]
     for full in (None, FULL, ELSEWHERE):
         missing = rules.route(kind, [], full, exists=False)
-        assert rules.route(kind, there, full, exists=False) == missing
+        assert rules.route(kind, sessions, full, exists=False) == missing
 
 
 @pytest.mark.parametrize(
@@ -150,13 +150,13 @@ def test_best_session_is_chosen(sessions: list[Session], chosen: str | None) -> 
         (MessageType.ERROR, [Outcome.IGNORE] * 3),
     ],
 )
-def test_returned_message_is_routed_to_the_account(
+def test_rerouted_message_is_routed_to_the_account(
     kind: MessageType, outcomes: list[Outcome]
 ) -> None:
     missing = rules.reroute(kind, [], exists=False)
-    nobody = rules.reroute(kind, [Session(FULL, priority=-1)], exists=True)
-    somebody = rules.reroute(kind, [Session(OTHER)], exists=True)
-    assert [route.outcome for route in (missing, nobody, somebody)] == outcomes
+    unavailable = rules.reroute(kind, [Session(FULL, priority=-1)], exists=True)
+    available = rules.reroute(kind, [Session(OTHER)], exists=True)
+    assert [route.outcome for route in (missing, unavailable, available)] == outcomes
 
 
 def test_missing_and_unknown_types_are_normal() -> None:

@@ -51,14 +51,14 @@ def reports(gateway: Gateway, full: str = PUMP) -> list[tuple[str, str, str, str
     for stanza in gateway.elements(full):
         assert (stanza.tag, stanza.get("type")) == (f"{CLIENT}message", "error")
         assert (stanza.get("from"), stanza.get("to")) == (VALVE_BARE, full)
-        what, error = stanza[0], stanza[1]
-        name, condition = what.tag.removeprefix(f"{{{QOS}}}"), error[0].tag
+        step, error = stanza[0], stanza[1]
+        name, condition = step.tag.removeprefix(f"{{{QOS}}}"), error[0].tag
         type_ = error.get("type", "")
-        found.append((name, what.get("msgId", ""), type_, condition.removeprefix(f"{{{STANZAS}}}")))
+        found.append((name, step.get("msgId", ""), type_, condition.removeprefix(f"{{{STANZAS}}}")))
     return found
 
 
-def letters(gateway: Gateway) -> list[StoredDeadLetter]:
+def list_dead(gateway: Gateway) -> list[StoredDeadLetter]:
     return gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
 
 
@@ -117,7 +117,7 @@ def test_largest_message_is_delivered_in_a_slightly_larger_stanza(gateway: Gatew
     assert size < len(offer.stanza) < size + 4096
 
 
-def test_messages_of_a_revoked_account_wait_and_block_nobody(gateway: Gateway) -> None:
+def test_messages_of_a_revoked_account_wait_and_block_no_others(gateway: Gateway) -> None:
     send_to_valve(gateway, "close all")
     send_to_valve(gateway, "open", sender=CAM)
     gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
@@ -161,20 +161,20 @@ def test_wait_error_holds_back_later_messages_and_is_retried(
     assert behind.text == "behind"
 
 
-def test_late_answer_is_retried_and_finally_given_up(build: Build) -> None:
+def test_offer_without_an_answer_is_retried_and_finally_fails(build: Build) -> None:
     gateway = build(retry_attempts=4)
     bind_eligible(gateway, VALVE)
     send_to_valve(gateway, "open")
-    sent, waited = take_requests(gateway, VALVE), []
+    sent, delays = take_requests(gateway, VALVE), []
     while states(gateway):
         assert gateway.due is not None
-        waited.append(gateway.due - gateway.clock.service)
+        delays.append(gateway.due - gateway.clock.service)
         gateway.clock.service = gateway.due
         gateway.run_timers()
         sent += take_requests(gateway, VALVE)
     assert [one.id for one in sent] == [f"{EPOCH}-1-a"] * 4
-    assert waited[0] == 15
-    assert all(15 <= seconds <= 15 * 2**n for n, seconds in enumerate(waited))
+    assert delays[0] == 15
+    assert all(15 <= seconds <= 15 * 2**n for n, seconds in enumerate(delays))
     assert reports(gateway) == [("assured", "m1", "wait", "recipient-unavailable")]
     (event,) = gateway.events("system", "dead")
     assert (event.level, event.source) == ("Error", PUMP)
@@ -190,8 +190,8 @@ def test_release_without_an_answer_is_in_doubt(build: Build) -> None:
         assert [one.step for one in take_requests(gateway, VALVE)] == ["deliver"]
         gateway.clock.service += 3600
         gateway.run_timers()
-    (letter,) = letters(gateway)
-    assert (letter.state, letter.session, letter.outbox) == ("in doubt", VALVE, 1)
+    (dead,) = list_dead(gateway)
+    assert (dead.state, dead.session, dead.outbox) == ("in doubt", VALVE, 1)
     assert [event.level for event in gateway.events("system", "in_doubt")] == ["Error"]
     (report,) = gateway.elements(PUMP)
     text = report.findtext(f"{CLIENT}error/{{{STANZAS}}}text", "")
@@ -237,7 +237,7 @@ def test_restart_does_not_count_as_an_attempt(gateway: Gateway, offer: DeviceReq
     gateway.clock.service += 86400
     gateway.run_timers()
     assert gateway.due is not None
-    assert gateway.due > gateway.clock.service, "a timer that has fired does not fire forever"
+    assert gateway.due > gateway.clock.service, "a timer fires once"
     bind_eligible(gateway, VALVE)
     assert [one.step for one in take_requests(gateway, VALVE)] == ["deliver"]
     assert gateway.count("SELECT attempts FROM outbox") == 1
@@ -262,16 +262,14 @@ def test_offered_message_goes_to_another_session(gateway: Gateway, offer: Device
     assert (moved.id, moved.to, moved.text) == (offer.id, OTHER, "open")
 
 
-def test_hold_ends_with_the_session_that_asked_for_it(
-    gateway: Gateway, offer: DeviceRequest
-) -> None:
+def test_wait_error_applies_only_to_its_session(gateway: Gateway, offer: DeviceRequest) -> None:
     gateway.send(VALVE, error_result(offer, "wait", "resource-constraint"))
     gateway.end(VALVE)
     bind_eligible(gateway, OTHER)
     assert [one.text for one in take_requests(gateway, OTHER)] == ["open"]
 
 
-def test_received_message_waits_for_its_session_and_blocks_nobody(gateway: Gateway) -> None:
+def test_received_message_waits_for_its_session_and_blocks_no_others(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE, priority=5)
     bind_eligible(gateway, OTHER)
     send_to_valve(gateway, "first")
@@ -293,12 +291,12 @@ def test_best_session_with_qos_is_chosen(gateway: Gateway) -> None:
     assert gateway.sends(OTHER) == []
 
 
-@pytest.mark.parametrize("how", ["negative", "detached", "not available"])
-def test_ineligible_session_gets_nothing(gateway: Gateway, how: str) -> None:
+@pytest.mark.parametrize("cause", ["negative", "detached", "not available"])
+def test_ineligible_session_gets_nothing(gateway: Gateway, cause: str) -> None:
     gateway.bind(VALVE)
-    if how != "not available":
-        make_eligible(gateway, VALVE, priority=-1 if how == "negative" else 0)
-    if how == "detached":
+    if cause != "not available":
+        make_eligible(gateway, VALVE, priority=-1 if cause == "negative" else 0)
+    if cause == "detached":
         gateway.detach(VALVE)
     send_to_valve(gateway, "open")
     assert gateway.sends(VALVE) == []
@@ -385,10 +383,10 @@ def test_final_answer_to_an_offer_fails_it_and_the_next_message_continues(
     gateway.send(VALVE, f"<iq id='{offer.id}' to='{PUMP}' {answer}</iq>")
     type_, condition, reason = failure
     assert reports(gateway) == [("assured", "m1", type_, condition)]
-    (letter,) = letters(gateway)
-    assert (letter.state, letter.recipient, letter.destination) == ("failed", "valve", VALVE_BARE)
-    assert (letter.sender, letter.msg_id, letter.session) == (PUMP, "m1", None)
-    assert reason in letter.reason
+    (dead,) = list_dead(gateway)
+    assert (dead.state, dead.recipient, dead.destination) == ("failed", "valve", VALVE_BARE)
+    assert (dead.sender, dead.msg_id, dead.session) == (PUMP, "m1", None)
+    assert reason in dead.reason
     assert [one.text for one in take_requests(gateway, VALVE)] == ["behind"]
 
 
@@ -401,7 +399,7 @@ def test_repeated_acknowledged_message_that_fails_is_in_doubt(gateway: Gateway, 
         bind_eligible(gateway, VALVE)
     sent = take_requests(gateway, VALVE)[-1]
     gateway.send(VALVE, error_result(sent, "cancel", "not-allowed"))
-    assert [one.state for one in letters(gateway)] == ["failed" if sends == 1 else "in doubt"]
+    assert [one.state for one in list_dead(gateway)] == ["failed" if sends == 1 else "in doubt"]
     assert reports(gateway) == [("acknowledged", "", "cancel", "not-allowed")]
 
 
@@ -413,7 +411,7 @@ def test_expired_message_is_reported_to_its_sender(gateway: Gateway, absent: boo
     gateway.clock.service += gateway.limits.outbox_ttl
     gateway.run_timers()
     assert states(gateway) == []
-    assert [one.state for one in letters(gateway)] == ["failed"]
+    assert [one.state for one in list_dead(gateway)] == ["failed"]
     if absent:
         bind_eligible(gateway, PUMP)
     assert reports(gateway) == [("assured", "m1", "wait", "recipient-unavailable")]
@@ -439,14 +437,14 @@ def test_failed_message_is_requeued_as_new(gateway: Gateway, offer: DeviceReques
     gateway.tx(gateway.router.run_external_change)
     (again,) = take_requests(gateway, VALVE)
     assert (again.msg_id, again.text, again.sender) == (f"{EPOCH}-2", "open", PUMP)
-    assert letters(gateway) == []
+    assert list_dead(gateway) == []
     assert [event.name for event in gateway.events("system")] == ["dead", "requeued"]
 
 
-def test_message_in_doubt_is_released_again_only(gateway: Gateway, offer: DeviceRequest) -> None:
+def test_requeued_message_in_doubt_is_only_released(gateway: Gateway, offer: DeviceRequest) -> None:
     gateway.send(VALVE, received_result(offer))
     gateway.send(VALVE, error_result(take_requests(gateway, VALVE)[0], "cancel", "item-not-found"))
-    assert [(one.state, one.session) for one in letters(gateway)] == [("in doubt", VALVE)]
+    assert [(one.state, one.session) for one in list_dead(gateway)] == [("in doubt", VALVE)]
     assert gateway.tx(lambda tx: dead_letters.requeue(tx, 1, may_repeat=False)) == 1
     gateway.tx(gateway.router.run_external_change)
     (release,) = take_requests(gateway, VALVE)
@@ -455,22 +453,17 @@ def test_message_in_doubt_is_released_again_only(gateway: Gateway, offer: Device
     assert states(gateway) == []
 
 
-HAND_OVER = pytest.mark.parametrize(
-    "hand_over", [partial(assured, "m1"), acknowledged], ids=["assured", "acknowledged"]
+QOS_REQUESTS = pytest.mark.parametrize(
+    "qos_request", [partial(assured, "m1"), acknowledged], ids=["assured", "acknowledged"]
 )
 
 
-HAND_OVER = pytest.mark.parametrize(
-    "hand_over", [partial(assured, "m1"), acknowledged], ids=["assured", "acknowledged"]
-)
-
-
-@HAND_OVER
+@QOS_REQUESTS
 def test_answer_reveals_nothing_to_untrusted_senders(
-    gateway: Gateway, hand_over: Callable[[str, str], str]
+    gateway: Gateway, qos_request: Callable[[str, str], str]
 ) -> None:
     for to in ("nobody@gw.example", VALVE_BARE):
-        reply = gateway.ask(UNTRUSTED, hand_over(message_xml("x"), to))
+        reply = gateway.ask(UNTRUSTED, qos_request(message_xml("x"), to))
         assert (reply.error, reply.text) == (("cancel", "not-allowed"), "")
     assert states(gateway) == []
     assert gateway.count("SELECT count(*) FROM held") == 0
@@ -490,7 +483,7 @@ def test_message_whose_account_was_removed_in_custody_becomes_a_dead_letter(
     remove_valve(gateway)
     reply = gateway.ask(PUMP, deliver("m1", VALVE_BARE))
     assert reply.error == ("cancel", "service-unavailable")
-    assert [(one.state, one.recipient) for one in letters(gateway)] == [("refused", "valve")]
+    assert [(one.state, one.recipient) for one in list_dead(gateway)] == [("refused", "valve")]
 
 
 def test_message_with_a_forged_delay_becomes_a_dead_letter(gateway: Gateway) -> None:
@@ -514,7 +507,7 @@ def test_account_quota_includes_messages_in_custody(build: Build) -> None:
     reply = gateway.ask(CAM, acknowledged(message_xml("x"), VALVE_BARE))
     assert reply.text == "the limit outbox_messages_per_account = 8 is reached"
     reply = gateway.ask(PUMP, deliver("m6", VALVE_BARE))
-    assert reply.error is None, "its room was charged with the offer"
+    assert reply.error is None, "the offer was charged already"
     assert gateway.tx(lambda tx: outbox.usage(tx, "valve", "")[1].total.messages) == 8
     names = {event.name for event in gateway.events("system")}
     assert names == {"outbox_messages_per_account"}
@@ -528,16 +521,16 @@ def test_source_quota_spans_all_outboxes(build: Build) -> None:
     assert reply.text == "the limit outbox_messages_per_source = 2 is reached"
 
 
-@HAND_OVER
+@QOS_REQUESTS
 def test_component_takes_custody_only_for_itself(
-    make_gateway: MakeGateway, hand_over: Callable[[str, str], str]
+    make_gateway: MakeGateway, qos_request: Callable[[str, str], str]
 ) -> None:
-    made = make_gateway(xmpp=Xmpp(trusted_domains=["plant.example"]), accounts=False)
-    reply = made.ask("user@plant.example/x", hand_over(message_xml("x"), f"valve@{DOMAIN}"))
+    gateway = make_gateway(xmpp=Xmpp(trusted_domains=["plant.example"]), accounts=False)
+    reply = gateway.ask("user@plant.example/x", qos_request(message_xml("x"), f"valve@{DOMAIN}"))
     assert reply.error == ("cancel", "service-unavailable")
 
 
-def test_device_that_asks_to_wait_forever_is_given_up(build: Build) -> None:
+def test_message_fails_after_repeated_wait_errors(build: Build) -> None:
     gateway = build(retry_attempts=3)
     bind_eligible(gateway, VALVE)
     send_to_valve(gateway, "open")
@@ -565,4 +558,4 @@ def test_plain_message_without_an_eligible_session_expires_in_doubt(gateway: Gat
     gateway.end(VALVE)
     gateway.clock.service += gateway.limits.outbox_ttl
     gateway.run_timers()
-    assert [(one.state, one.session) for one in letters(gateway)] == [("in doubt", None)]
+    assert [(one.state, one.session) for one in list_dead(gateway)] == [("in doubt", None)]

@@ -33,27 +33,27 @@ def announce(gateway: Gateway, full: str, ver: str) -> None:
     gateway.send(full, f"<presence><c xmlns='http://jabber.org/protocol/caps' {caps}/></presence>")
 
 
-def answer_questions(gateway: Gateway, full: str) -> int:
+def answer_queries(gateway: Gateway, full: str) -> int:
     """Answer a session's capability queries; return their number."""
-    asked = [one for one in gateway.elements(full) if one.find(f"{{{INFO}}}query") is not None]
-    for one in asked:
+    queries = [iq for iq in gateway.elements(full) if iq.find(f"{{{INFO}}}query") is not None]
+    for iq in queries:
         query = f"<query xmlns='{INFO}'><feature var='urn:xmpp:qos'/></query>"
-        gateway.send(full, f"<iq type='result' id='{one.get('id')}' to='{DOMAIN}'>{query}</iq>")
-    return len(asked)
+        gateway.send(full, f"<iq type='result' id='{iq.get('id')}' to='{DOMAIN}'>{query}</iq>")
+    return len(queries)
 
 
 @pytest.mark.parametrize("queried", [True, False])
 def test_releases_wait_for_known_capabilities_and_are_sent_once(
     gateway: Gateway, queried: bool
 ) -> None:
-    """New capabilities between the two steps do not hold up a release forever, although another
-    session can take messages.
+    """New capabilities between the two steps do not delay a release forever, although another
+    session accepts messages.
     """
     gateway.bind(VALVE)
     announce(gateway, VALVE, "first")
     send_to_valve(gateway, "one")
     send_to_valve(gateway, "two", "m2", CAM)
-    assert answer_questions(gateway, VALVE) == 1
+    assert answer_queries(gateway, VALVE) == 1
     offers = take_requests(gateway, VALVE)
     bind_eligible(gateway, OTHER)
     announce(gateway, VALVE, "second")
@@ -61,7 +61,7 @@ def test_releases_wait_for_known_capabilities_and_are_sent_once(
         gateway.send(VALVE, received_result(offer))
     assert states(gateway) == ["received", "received"]
     if queried:
-        answer_questions(gateway, VALVE)
+        answer_queries(gateway, VALVE)
     else:
         gateway.tx(lambda tx: store.add_verified(tx, "sha-1", "third", "urn:xmpp:qos", 8))
         announce(gateway, VALVE, "third")
@@ -77,7 +77,7 @@ def test_session_that_drops_qos_is_offered_nothing(gateway: Gateway) -> None:
     gateway.bind(VALVE)
     announce(gateway, VALVE, "first")
     send_to_valve(gateway, "open")
-    answer_questions(gateway, VALVE)
+    answer_queries(gateway, VALVE)
     assert len(take_requests(gateway, VALVE)) == 1
     gateway.tx(lambda tx: store.add_verified(tx, "sha-1", "none", "", 8))
     announce(gateway, VALVE, "none")
@@ -103,7 +103,7 @@ def test_full_device_that_reconnects_often_uses_no_attempts(gateway: Gateway) ->
 
 @pytest.mark.parametrize("kind", ["a", "d", "k"])
 @pytest.mark.usefixtures("offer")
-def test_forged_answer_ends_nothing(gateway: Gateway, kind: str) -> None:
+def test_forged_answer_is_ignored(gateway: Gateway, kind: str) -> None:
     bind_eligible(gateway, OTHER)
     forgers, addressees = (PUMP, CAM, UNTRUSTED, OTHER), (PUMP, VALVE, DOMAIN, CAM)
     forged = [*product(forgers, addressees), *product([VALVE], [CAM, DOMAIN, VALVE_BARE])]
@@ -131,17 +131,17 @@ def test_answer_with_an_old_epoch_or_odd_row_changes_nothing(gateway: Gateway, i
     assert states(gateway) == ["offered"]
 
 
-def test_message_that_ends_its_sessions_is_given_up_and_the_next_is_delivered(build: Build) -> None:
+def test_message_that_ends_its_sessions_fails_and_the_next_is_delivered(build: Build) -> None:
     gateway = build(retry_attempts=3)
     send_to_valve(gateway, "poison")
     send_to_valve(gateway, "good", "m2", CAM)
-    cuts = 0
+    losses = 0
     while len(states(gateway)) == 2:
         bind_eligible(gateway, VALVE)
         gateway.end(VALVE)
-        cuts += 1
-        assert cuts <= 30
-    assert cuts == 30
+        losses += 1
+        assert losses <= 30
+    assert losses == 30
     (event,) = gateway.events("system", "dead")
     assert event.text == "30 sessions ended without an answer"
     bind_eligible(gateway, VALVE)

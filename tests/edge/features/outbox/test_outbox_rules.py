@@ -1,4 +1,4 @@
-"""The outbox's transitions against the protocol's table, written out again, and the planner."""
+"""The outbox's transitions, compared with a transcribed protocol table, and the planner."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def candidate(
     return Candidate(row=row, source=source, state=state, **(fields | other))  # type: ignore[arg-type]
 
 
-def planned(
+def plan_rows(
     *candidates: Candidate, send: Input | None = Input.SEND, window: Usage = WINDOW
 ) -> list[int]:
     return rules.plan(candidates, send, window)
@@ -111,10 +111,10 @@ ASKED_TO_WAIT = candidate(5, State.OFFERED, held=True)
         ([ASKED_TO_WAIT, candidate(8, State.RECEIVED, "b")], Input.SEND, [8]),
     ],
 )
-def test_messages_are_planned(
+def test_planner_chooses_the_messages_to_send(
     candidates: list[Candidate], send: Input | None, rows: list[int]
 ) -> None:
-    assert planned(*candidates, send=send) == rows
+    assert plan_rows(*candidates, send=send) == rows
 
 
 @pytest.mark.parametrize("send", [Input.SEND, Input.SEND_PLAIN])
@@ -122,29 +122,29 @@ def test_single_step_delivery_waits_for_all_earlier_messages(send: Input) -> Non
     level = Level.ACKNOWLEDGED if send is Input.SEND else Level.ASSURED
     for state in (State.QUEUED, State.OFFERED, State.PLAIN):
         second = candidate(2, state, level=level)
-        assert planned(BEING_RELEASED, second, send=send) == []
-        assert planned(second, send=send) == [2]
+        assert plan_rows(BEING_RELEASED, second, send=send) == []
+        assert plan_rows(second, send=send) == [2]
 
 
 @pytest.mark.parametrize("state", LIVE)
 @pytest.mark.parametrize("send", [Input.SEND, Input.SEND_PLAIN, None])
-def test_the_only_message_is_decided_as_by_the_planner(state: State, send: Input | None) -> None:
+def test_decision_for_one_message_agrees_with_the_planner(state: State, send: Input | None) -> None:
     inputs = (None, Input.SEND, Input.SEND_PLAIN)
     for in_flight, held, own in product([False, True], [False, True], inputs):
         one = candidate(5, state, in_flight=in_flight, held=held, own=own)
-        assert rules.may_send_alone(one, send) == (planned(one, send=send) == [5])
+        assert rules.may_send_alone(one, send) == (plan_rows(one, send=send) == [5])
 
 
 def test_window_limits_sent_messages_but_allows_one() -> None:
     candidates = [candidate(row, source=str(row)) for row in range(1, 12)]
-    assert planned(*candidates) == list(range(1, 9))
-    assert planned(*candidates, window=Usage(8, 250)) == [1, 2]
-    assert planned(*candidates, window=Usage(8, 10)) == [1]
+    assert plan_rows(*candidates) == list(range(1, 9))
+    assert plan_rows(*candidates, window=Usage(8, 250)) == [1, 2]
+    assert plan_rows(*candidates, window=Usage(8, 10)) == [1]
     waiting = candidate(1, State.OFFERED, "x", in_flight=True, bytes=200)
-    assert planned(waiting, *candidates[1:], window=Usage(8, 250)) == []
+    assert plan_rows(waiting, *candidates[1:], window=Usage(8, 250)) == []
 
 
-LINES = st.lists(
+CANDIDATES = st.lists(
     st.builds(
         Candidate,
         row=st.integers(1, 40),
@@ -159,10 +159,10 @@ LINES = st.lists(
     max_size=12,
     unique_by=lambda found: found.row,
 )
-TURNS = st.sampled_from([None, Input.SEND, Input.SEND_PLAIN])
+SENDS = st.sampled_from([None, Input.SEND, Input.SEND_PLAIN])
 
 
-@given(LINES, TURNS)
+@given(CANDIDATES, SENDS)
 def test_chosen_messages_may_be_sent_and_overtake_none_of_their_source(
     candidates: list[Candidate], send: Input | None
 ) -> None:
@@ -181,14 +181,14 @@ def test_chosen_messages_may_be_sent_and_overtake_none_of_their_source(
             assert all(one.state in BOUND for one in earlier)
 
 
-@given(LINES, st.sampled_from([Input.SEND, Input.SEND_PLAIN]))
+@given(CANDIDATES, st.sampled_from([Input.SEND, Input.SEND_PLAIN]))
 def test_plan_never_deadlocks(candidates: list[Candidate], send: Input) -> None:
     """The earliest message of a source waits for no other message."""
     if candidates and not any(found.in_flight or found.held for found in candidates):
         assert rules.plan(candidates, send, WINDOW)
 
 
-@given(LINES)
+@given(CANDIDATES)
 def test_received_message_is_released_while_others_are_held(candidates: list[Candidate]) -> None:
     chosen = rules.plan(candidates, Input.SEND, WINDOW)
     for found in candidates:
@@ -199,7 +199,7 @@ def test_received_message_is_released_while_others_are_held(candidates: list[Can
 
 
 def test_diagram_shows_each_transition() -> None:
-    drawn = rules.diagram(Level.ASSURED).splitlines()
-    assert "    released --> in_doubt: final error" in drawn
-    assert "    offered --> offered: session lost / refund attempt" in drawn
-    assert len(drawn) == 5 + sum(len(rows) for rows in TABLE[Level.ASSURED].values())
+    diagram_lines = rules.diagram(Level.ASSURED).splitlines()
+    assert "    released --> in_doubt: final error" in diagram_lines
+    assert "    offered --> offered: session lost / refund attempt" in diagram_lines
+    assert len(diagram_lines) == 5 + sum(len(rows) for rows in TABLE[Level.ASSURED].values())

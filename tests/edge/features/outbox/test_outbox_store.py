@@ -66,12 +66,12 @@ def test_row_numbers_are_never_reused(gateway: Gateway) -> None:
 
 def test_sendable_messages_are_sent_ones_and_the_first_of_each_source(gateway: Gateway) -> None:
     rows = [add(gateway) for _ in range(3)] + [add(gateway, f"s{n}@gw.example") for n in range(9)]
-    moving = get(gateway, rows[0])._replace(state="offered", session=VALVE)
-    gone = get(gateway, rows[1])._replace(state="released", session="valve@gw.example/gone")
-    save(gateway, moving, gone)
+    offered = get(gateway, rows[0])._replace(state="offered", session=VALVE)
+    released = get(gateway, rows[1])._replace(state="released", session="valve@gw.example/ended")
+    save(gateway, offered, released)
     window = gateway.tx(lambda tx: outbox.find_sendable(tx, "valve", 2))
     assert [row.row for row in window] == [rows[0], rows[2], *rows[3:6]]
-    gateway.bind("valve@gw.example/gone")
+    gateway.bind("valve@gw.example/ended")
     window = gateway.tx(lambda tx: outbox.find_sendable(tx, "valve", 2))
     assert [row.row for row in window][:2] == rows[:2]
     bound = [gateway.tx(partial(outbox.is_session_bound, row=row)) for row in window[:2]]
@@ -82,9 +82,9 @@ def test_queued_messages_are_not_read_when_the_window_is_full(gateway: Gateway) 
     rows = [add(gateway, f"s{n}@gw.example") for n in range(4)]
     for row, state in zip(rows[:2], ("offered", "repeated"), strict=True):
         save(gateway, get(gateway, row)._replace(state=state, session=VALVE))
-    for count, there in ((3, rows), (2, rows[:2])):
+    for count, expected in ((3, rows), (2, rows[:2])):
         window = gateway.tx(partial(outbox.find_sendable, account="valve", count=count))
-        assert [row.row for row in window] == there
+        assert [row.row for row in window] == expected
 
 
 def test_messages_in_custody_count_as_usage(gateway: Gateway) -> None:
@@ -99,8 +99,8 @@ def test_messages_in_custody_count_as_usage(gateway: Gateway) -> None:
     hold("valve", "h1")
     hold(None, "h2")
     size = quota.charge("h1", BODY)
-    mine, waiting = gateway.tx(lambda tx: outbox.usage(tx, "valve", PUMP_BARE))
-    assert mine == 2
+    count, waiting = gateway.tx(lambda tx: outbox.usage(tx, "valve", PUMP_BARE))
+    assert count == 2
     assert waiting.account == Usage(3, 1100 + size)
     assert waiting.source == Usage(3, 107 + size)
     assert waiting.total == Usage(4, 1107 + size)
@@ -113,7 +113,7 @@ def test_messages_in_custody_count_as_usage(gateway: Gateway) -> None:
 def test_due_messages_come_earliest_first(gateway: Gateway) -> None:
     rows = [get(gateway, add(gateway)) for _ in range(3)]
     due = [2000.0, 1500.0, 3000.0]
-    later = [row._replace(due=when) for row, when in zip(rows, due, strict=True)]
+    later = [row._replace(due=time) for row, time in zip(rows, due, strict=True)]
     save(gateway, *later)
     assert gateway.tx(outbox.next_due_time) == 1500.0
     gateway.clock.service = 2000.0
@@ -136,7 +136,7 @@ def test_removed_account_leaves_orphans(gateway: Gateway) -> None:
     gateway.add("valve")
     assert [found.row for found in gateway.tx(outbox.find_orphans)] == [row]
     assert gateway.tx(lambda tx: outbox.find_sendable(tx, "valve", 8)) == [], (
-        "a new account has the name"
+        "the name is of a new account"
     )
 
 
@@ -144,8 +144,8 @@ def test_removed_account_leaves_orphans(gateway: Gateway) -> None:
 
 
 def add_dead_letter(gateway: Gateway, limit: Usage = LIMIT, **fields: Any) -> None:
-    known: dict[str, Any] = {"state": dead_letters.FAILED, "recipient": "valve", "outbox": 7}
-    letter = DeadLetter(PUMP, "m1", VALVE_BARE, 2, BODY, "why")._replace(**(known | fields))
+    defaults: dict[str, Any] = {"state": dead_letters.FAILED, "recipient": "valve", "outbox": 7}
+    letter = DeadLetter(PUMP, "m1", VALVE_BARE, 2, BODY, "why")._replace(**(defaults | fields))
     gateway.tx(lambda tx: dead_letters.add(tx, letter, limit))
 
 
@@ -174,21 +174,21 @@ def test_dead_letters_are_limited_in_bytes(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "own", "limit", "kept"),
+    ("others", "own", "limit", "expected"),
     [
         ([100], [100] * 8, Usage(4, 1 << 16), {OTHER: 1, PUMP: 3}),
         ([100] * 20, [30_000] * 4, Usage(1000, 1 << 16), {OTHER: 20, PUMP: 2}),
     ],
     ids=["many", "large"],
 )
-def test_source_cannot_push_out_dead_letters_of_others(
-    gateway: Gateway, others: list[int], own: list[int], limit: Usage, kept: dict[str, int]
+def test_source_cannot_evict_dead_letters_of_others(
+    gateway: Gateway, others: list[int], own: list[int], limit: Usage, expected: dict[str, int]
 ) -> None:
     for sender, sizes in ((OTHER, others), (PUMP, own)):
         for size in sizes:
             add_dead_letter(gateway, limit, sender=sender, body=b"x" * size)
     found = gateway.connection.execute("SELECT sender, count(*) FROM dead GROUP BY sender")
-    assert dict(found.fetchall()) == kept
+    assert dict(found.fetchall()) == expected
 
 
 def test_largest_source_of_dead_letters_is_found_by_an_index(gateway: Gateway) -> None:
@@ -226,7 +226,7 @@ def test_dead_letter_in_doubt_is_requeued_as_new_on_request(gateway: Gateway) ->
         ({"state": "in doubt", "session": None}, "add --may-repeat"),
     ],
 )
-def test_requeue_that_is_impossible_changes_nothing(
+def test_impossible_requeue_changes_nothing(
     gateway: Gateway, fields: dict[str, Any], message: str
 ) -> None:
     add_dead_letter(gateway, **fields)
