@@ -49,10 +49,10 @@ def machine(root: Path, folder: Path, **files: str) -> Path:
     block.mkdir(parents=True)
     number = f"{os.major(device)}:{os.minor(device)}"
     (block / number).symlink_to("../../devices/mmc0:0001/block/mmcblk0/mmcblk0p2")
-    named = {"cid": card / "cid", "serial": root / SERIAL, "uuid": root / UUID}
+    paths = {"cid": card / "cid", "serial": root / SERIAL, "uuid": root / UUID}
     for name, text in files.items():
-        named[name].parent.mkdir(parents=True, exist_ok=True)
-        named[name].write_text(text)
+        paths[name].parent.mkdir(parents=True, exist_ok=True)
+        paths[name].write_text(text)
     return root
 
 

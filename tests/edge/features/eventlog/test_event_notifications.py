@@ -50,16 +50,16 @@ class NotifiedGateway(Gateway):
     def commit(self, unit: Callable[[Transaction], T]) -> T:
         """Run a unit of work as the store does, with the notifier before its commit."""
 
-        def notified(tx: Transaction) -> T:
+        def notified_unit(tx: Transaction) -> T:
             tx.before_commit(self.notify)
             return unit(tx)
 
-        return super().commit(notified)
+        return super().commit(notified_unit)
 
-    def log_events(self, *noted: NewEvent) -> None:
+    def log_events(self, *new_events: NewEvent) -> None:
         """Log events."""
 
-        self.tx(lambda tx: [events.append(tx, events.SYSTEM, event) for event in noted])
+        self.tx(lambda tx: [events.append(tx, events.SYSTEM, event) for event in new_events])
 
     def received_logs(self, full: str = VALVE) -> list[Element]:
         """Return the log events sent to a session."""
@@ -68,7 +68,7 @@ class NotifiedGateway(Gateway):
     def ids(self, full: str = VALVE) -> list[str | None]:
         return [log.get("id") for log in self.received_logs(full)]
 
-    def refused(self) -> list[tuple[str | None, str | None]]:
+    def logged_refusals(self) -> list[tuple[str | None, str | None]]:
         found = self.events("system")
         return [(event.source, event.name) for event in found if event.kind == "limit"]
 
@@ -79,15 +79,15 @@ def tags_of(log: Element) -> list[tuple[str, ...]]:
 
 
 @pytest.fixture
-def notified(tmp_path: Path) -> NotifiedGateway:
+def gateway(tmp_path: Path) -> NotifiedGateway:
     return NotifiedGateway(tmp_path)
 
 
-def test_notification_has_all_details_of_the_event(notified: NotifiedGateway) -> None:
+def test_notification_has_all_details_of_the_event(gateway: NotifiedGateway) -> None:
     tags = {"destination": VALVE_BARE, "msgId": "m'1", "attempts": "10"}
     event = NewEvent("message", PUMP, name="dead", level="Error", text="it <failed>", qos=2)
-    notified.log_events(event._replace(value=61.5, unit="°C", tags=tags))
-    (send,) = notified.sends(VALVE)
+    gateway.log_events(event._replace(value=61.5, unit="°C", tags=tags))
+    (send,) = gateway.sends(VALVE)
     message = read_element(send.stanza)
     assert message.attrib == {
         "to": VALVE_BARE,
@@ -122,11 +122,11 @@ def test_notification_has_all_details_of_the_event(notified: NotifiedGateway) ->
     ]
 
 
-def test_limit_event_has_source_rule_figure_and_count(notified: NotifiedGateway) -> None:
+def test_limit_event_has_source_rule_figure_and_count(gateway: NotifiedGateway) -> None:
     bare = PUMP.partition("/")[0]
-    context = notified.router.context
-    notified.tx(lambda tx: refusals.log_source(context, tx, bare, "held_bytes", 4096))
-    (log,) = notified.received_logs()
+    context = gateway.router.context
+    gateway.tx(lambda tx: refusals.log_source(context, tx, bare, "held_bytes", 4096))
+    (log,) = gateway.received_logs()
     assert (log.get("id"), log.get("type"), log.get("level")) == ("held_bytes", "Warning", "Medium")
     assert (log.get("object"), log.get("subject"), log.get("module")) == (bare, bare, "limit")
     assert log[0].text == f"held_bytes refused 1 from {bare}"
@@ -155,16 +155,16 @@ def test_limit_event_has_source_rule_figure_and_count(notified: NotifiedGateway)
     ],
     ids=["message without a destination", "item of a node", "queue", "gateway"],
 )  # fmt: skip
-def test_notification_says_what_happened_to_which_object(
-    notified: NotifiedGateway, event: NewEvent, object_: str, subject: str, text: str
+def test_notification_describes_the_event_and_its_object(
+    gateway: NotifiedGateway, event: NewEvent, object_: str, subject: str, text: str
 ) -> None:
-    notified.log_events(event._replace(level="Warning"))
-    (log,) = notified.received_logs()
+    gateway.log_events(event._replace(level="Warning"))
+    (log,) = gateway.received_logs()
     assert (log.get("object"), log.get("subject"), log[0].text) == (object_, subject, text)
 
 
 @pytest.mark.parametrize("level", list(LEVELS)[1:])
-def test_events_from_a_level_on_are_notified(tmp_path: Path, level: str) -> None:
+def test_events_at_or_above_a_level_are_notified(tmp_path: Path, level: str) -> None:
     gateway = NotifiedGateway(tmp_path, notify_level=level)
     gateway.log_events(*(NewEvent("system", name=one, level=one) for one in LEVELS))
     assert gateway.ids() == list(LEVELS[LEVELS.index(level) :])
@@ -177,112 +177,112 @@ def test_event_without_a_level_is_informational_and_heartbeats_are_excluded(tmp_
     assert (log.get("id"), log.get("type"), log.get("level")) == ("start", "Informational", "Minor")
 
 
-def test_events_of_devices_are_not_notified(notified: NotifiedGateway) -> None:
+def test_events_of_devices_are_not_notified(gateway: NotifiedGateway) -> None:
     log = f"<log xmlns='{EVENTLOG}' type='Emergency'><message>x</message></log>"
-    notified.send(PUMP, f"<message to='{DOMAIN}'>{log}</message>")
-    assert len(notified.events("logs")) == 1
-    assert notified.received_logs() == []
+    gateway.send(PUMP, f"<message to='{DOMAIN}'>{log}</message>")
+    assert len(gateway.events("logs")) == 1
+    assert gateway.received_logs() == []
 
 
-def test_absent_account_is_notified_later(notified: NotifiedGateway) -> None:
-    notified.end(VALVE)
-    notified.log_events(WARNING)
-    notified.bind(VALVE)
-    notified.send(VALVE, "<presence/>")
-    (stanza,) = (one for one in notified.elements(VALVE) if one.find(LOG) is not None)
+def test_absent_account_is_notified_later(gateway: NotifiedGateway) -> None:
+    gateway.end(VALVE)
+    gateway.log_events(WARNING)
+    gateway.bind(VALVE)
+    gateway.send(VALVE, "<presence/>")
+    (stanza,) = (one for one in gateway.elements(VALVE) if one.find(LOG) is not None)
     assert [delay.get("from") for delay in stanza.iter(DELAY)] == [DOMAIN]
 
 
 # Notifications cause no notifications
 
 
-def test_notification_without_room_is_logged(tmp_path: Path) -> None:
+def test_notification_above_the_offline_limit_is_logged(tmp_path: Path) -> None:
     limits = Limits(offline_messages=1, offline_ttl=1e6)
-    notified = NotifiedGateway(tmp_path, limits, notify=["pump1@gw.example", VALVE_BARE])
+    gateway = NotifiedGateway(tmp_path, limits, notify=["pump1@gw.example", VALVE_BARE])
     for _ in range(3):
-        notified.log_events(WARNING)
-    assert notified.ids() == ["heat"] * 3
-    assert notified.refused() == [(DOMAIN, "offline_messages")]
-    notified.clock.service += 60
-    notified.run_timers()
-    assert notified.refused() == [(DOMAIN, "offline_messages")] * 2
-    assert notified.received_logs() == []
+        gateway.log_events(WARNING)
+    assert gateway.ids() == ["heat"] * 3
+    assert gateway.logged_refusals() == [(DOMAIN, "offline_messages")]
+    gateway.clock.service += 60
+    gateway.run_timers()
+    assert gateway.logged_refusals() == [(DOMAIN, "offline_messages")] * 2
+    assert gateway.received_logs() == []
 
 
-@pytest.mark.parametrize("who", ["nobody@gw.example", "valve@gw.example"])
-def test_notification_without_a_recipient_is_logged(tmp_path: Path, who: str) -> None:
-    notify = [who, "pump1@gw.example"]
-    notified = NotifiedGateway(tmp_path, xmpp=Xmpp(offline="refuse"), notify=notify)
-    notified.send(PUMP, "<presence/>")
-    notified.end(VALVE)
-    notified.log_events(WARNING)
-    assert notified.ids(PUMP) == ["heat"]
-    assert notified.refused() == [(DOMAIN, "nobody_there")]
+@pytest.mark.parametrize("recipient", ["nobody@gw.example", "valve@gw.example"])
+def test_notification_without_a_recipient_is_logged(tmp_path: Path, recipient: str) -> None:
+    notify = [recipient, "pump1@gw.example"]
+    gateway = NotifiedGateway(tmp_path, xmpp=Xmpp(offline="refuse"), notify=notify)
+    gateway.send(PUMP, "<presence/>")
+    gateway.end(VALVE)
+    gateway.log_events(WARNING)
+    assert gateway.ids(PUMP) == ["heat"]
+    assert gateway.logged_refusals() == [(DOMAIN, "nobody_there")]
 
 
-def test_returned_notification_causes_no_other(tmp_path: Path) -> None:
-    notified = NotifiedGateway(tmp_path, limits=Limits(offline_messages=1))
-    notified.log_events(WARNING, WARNING, WARNING)
-    unread = [send.stanza for send in notified.sends(VALVE)]
-    assert len(unread) == 3
-    notified.end(VALVE, *unread)
-    assert notified.refused() == [(DOMAIN, "offline_messages")]
-    assert notified.count("SELECT count(*) FROM offline") == 2
+def test_rerouted_notification_causes_no_notification(tmp_path: Path) -> None:
+    gateway = NotifiedGateway(tmp_path, limits=Limits(offline_messages=1))
+    gateway.log_events(WARNING, WARNING, WARNING)
+    unacknowledged = [send.stanza for send in gateway.sends(VALVE)]
+    assert len(unacknowledged) == 3
+    gateway.end(VALVE, *unacknowledged)
+    assert gateway.logged_refusals() == [(DOMAIN, "offline_messages")]
+    assert gateway.count("SELECT count(*) FROM offline") == 2
 
 
 # Limits
 
 
 def test_notifications_above_the_limit_are_counted(tmp_path: Path) -> None:
-    notified = NotifiedGateway(tmp_path, notify_most=3)
+    gateway = NotifiedGateway(tmp_path, notify_most=3)
     for _ in range(4):
-        notified.log_events(WARNING, WARNING)
-    notified.clock.service += 59.9
-    notified.log_events(WARNING)
-    assert notified.ids() == ["heat", "heat", "heat", "notices"]
-    notified.clock.service += 0.1
-    notified.run_timers()
-    (closing,) = notified.received_logs()
-    assert closing.get("id") == "notices"
-    assert tags_of(closing) == [("count", "5", "xs:long"), ("limit", "3", "xs:long")]
-    assert sum(event.value or 0 for event in notified.events("system", "notices")) == 6
-    notified.log_events(WARNING)
-    assert notified.ids() == ["heat"], "the next minute"
+        gateway.log_events(WARNING, WARNING)
+    gateway.clock.service += 59.9
+    gateway.log_events(WARNING)
+    assert gateway.ids() == ["heat", "heat", "heat", "notices"]
+    gateway.clock.service += 0.1
+    gateway.run_timers()
+    (summary,) = gateway.received_logs()
+    assert summary.get("id") == "notices"
+    assert tags_of(summary) == [("count", "5", "xs:long"), ("limit", "3", "xs:long")]
+    assert sum(event.value or 0 for event in gateway.events("system", "notices")) == 6
+    gateway.log_events(WARNING)
+    assert gateway.ids() == ["heat"], "the next minute"
 
 
 def test_excluded_events_do_not_count(tmp_path: Path) -> None:
-    notified = NotifiedGateway(tmp_path, notify_most=1)
-    notified.log_events(*[NewEvent("system", name="start")] * 5, WARNING)
-    assert notified.ids() == ["heat"]
+    gateway = NotifiedGateway(tmp_path, notify_most=1)
+    gateway.log_events(*[NewEvent("system", name="start")] * 5, WARNING)
+    assert gateway.ids() == ["heat"]
 
 
 # Components and rollback
 
 
 def test_component_sends_to_the_address(tmp_path: Path) -> None:
-    notified = NotifiedGateway(tmp_path, notify=["olga@users.example"], accounts=False)
-    notified.log_events(WARNING)
-    (send,) = (one for one in notified.sent if one.generation == sessions.COMPONENT_LINK)
+    gateway = NotifiedGateway(tmp_path, notify=["olga@users.example"], accounts=False)
+    gateway.log_events(WARNING)
+    (send,) = (one for one in gateway.sent if one.generation == sessions.COMPONENT_LINK)
     assert read_element(send.stanza).get("to") == "olga@users.example"
 
 
-def test_rolled_back_transaction_notifies_nobody(notified: NotifiedGateway) -> None:
+def test_rolled_back_transaction_causes_no_notification(gateway: NotifiedGateway) -> None:
     def unit(tx: Transaction) -> None:
         events.append(tx, events.SYSTEM, WARNING)
         raise KeyError
 
     with pytest.raises(KeyError):
-        notified.tx(unit)
-    assert notified.received_logs() == []
-    notified.log_events(WARNING)
-    assert notified.ids() == ["heat"]
+        gateway.tx(unit)
+    assert gateway.received_logs() == []
+    gateway.log_events(WARNING)
+    assert gateway.ids() == ["heat"]
 
 
 @pytest.mark.parametrize(
     ("value", "type_"),
     [("12", "xs:long"), ("", "xs:string"), ("1.5", "xs:string"), ("9" * 19, "xs:string")],
 )
-def test_type_of_a_tag_follows_its_value(notified: NotifiedGateway, value: str, type_: str) -> None:
-    notified.log_events(WARNING._replace(tags={"t": value}))
-    (log,) = notified.received_logs()
+def test_type_of_a_tag_follows_its_value(gateway: NotifiedGateway, value: str, type_: str) -> None:
+    gateway.log_events(WARNING._replace(tags={"t": value}))
+    (log,) = gateway.received_logs()
     assert tags_of(log) == [("t", value, type_)]

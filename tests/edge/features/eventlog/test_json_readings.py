@@ -1,4 +1,4 @@
-"""Readings in JSON of devices: what is accepted, and why the rest is refused."""
+"""Readings of devices in JSON: accepted values, and the reasons of refusals."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def test_names_and_numbers_of_readings_are_limited() -> None:
     assert [one.name for one in read(f'{{"{longest}": 1}}')] == [longest]
     assert refusal(f'{{"{longest}n": 1}}') == "the name of a reading exceeds 256 bytes"
     assert refusal(f'{{"{"n" * 128}": {{"{"ä" * 64}": 1}}}}').startswith("the name of a reading")
-    most = {f"n{number}": number for number in range(MAX_READINGS)}
-    assert len(read(json.dumps(most))) == MAX_READINGS == 1000
-    assert refusal(json.dumps(most | {"one": 1})) == "it has more than 1000 readings"
+    largest = {f"n{number}": number for number in range(MAX_READINGS)}
+    assert len(read(json.dumps(largest))) == MAX_READINGS == 1000
+    assert refusal(json.dumps(largest | {"one": 1})) == "it has more than 1000 readings"
 
 
-def test_long_name_above_many_is_refused_before_joining() -> None:
-    many = ",".join(f'"{number}": 1' for number in range(5000))
-    assert refusal(f'{{"{"n" * 30_000}": {{{many}}}}}').startswith("the name of a reading")
+def test_long_name_of_a_large_object_is_refused_before_joining() -> None:
+    members = ",".join(f'"{number}": 1' for number in range(5000))
+    assert refusal(f'{{"{"n" * 30_000}": {{{members}}}}}').startswith("the name of a reading")
 
 
 # SenML (RFC 8428)

@@ -19,16 +19,16 @@ from edge.features.eventlog.store.segments import DroppedRange, NewSegment
 from tests.helpers.store import EPOCH, append, digest_of, in_memory
 
 EVENT = NewEvent("log", text="x")
-ROOM = 10**9
+UNLIMITED = 10**9
 
 
 def at(db: sqlite3.Connection, service: float = 0.0) -> Transaction:
     return Transaction(db, Now(service, 0, True))
 
 
-def sealed(db: sqlite3.Connection, lane: str, count: int = 100, size: int = 10) -> NewSegment:
+def new_segment(db: sqlite3.Connection, lane: str, count: int = 100, size: int = 10) -> NewSegment:
     """Draft a segment of the waiting events, of `size` bytes."""
-    draft = segments.draft(at(db), lane, count, ROOM)
+    draft = segments.draft(at(db), lane, count, UNLIMITED)
     assert draft is not None
     first, last = draft.events[0].seq, draft.events[-1].seq
     digest = digest_of(f"{lane} {first}-{last}")
@@ -41,17 +41,17 @@ def sealed(db: sqlite3.Connection, lane: str, count: int = 100, size: int = 10) 
 def seal(db: sqlite3.Connection, lane: str, count: int = 1, size: int = 10) -> NewSegment:
     """Write `count` events and seal them."""
     append(at(db), lane, count, EVENT)
-    segment = sealed(db, lane, count, size)
+    segment = new_segment(db, lane, count, size)
     assert segments.seal(at(db), segment)
     return segment
 
 
-def even(size: int) -> BacklogQuota:
+def equal_shares(size: int) -> BacklogQuota:
     """Return a quota of `size` bytes with the same share for each lane."""
     return BacklogQuota(size, dict.fromkeys(LANES, 1 / 3))
 
 
-def waiting(db: sqlite3.Connection) -> list[str]:
+def list_waiting(db: sqlite3.Connection) -> list[str]:
     rows = db.execute("SELECT data FROM segments WHERE state = 'waiting' ORDER BY id").fetchall()
     return [data.decode().strip() for (data,) in rows]
 
@@ -60,7 +60,7 @@ def status(db: sqlite3.Connection, lane: str = LOGS) -> LaneStatus:
     return next(found for found in events.lane_status(at(db)) if found.lane == lane)
 
 
-def dropped(db: sqlite3.Connection) -> list[tuple[str, int, int, str]]:
+def list_dropped(db: sqlite3.Connection) -> list[tuple[str, int, int, str]]:
     return db.execute("SELECT lane, first, last, reason FROM dropped ORDER BY 1, 2").fetchall()
 
 
@@ -72,12 +72,12 @@ def test_events_of_the_same_transaction_are_dropped_too(db: sqlite3.Connection) 
     tx = at(db)
     events.append(tx, LOGS, EVENT)
     assert segments.drop_unsealed(tx, LOGS, "not-sealed")[:4] == (EPOCH, LOGS, 1, 3)
-    assert events.read(tx, LOGS, 0, 10, ROOM) == []
+    assert events.read(tx, LOGS, 0, 10, UNLIMITED) == []
 
 
 def test_draft_holds_the_oldest_events_within_limits(db: sqlite3.Connection) -> None:
     append(at(db), LOGS, 5, EVENT)
-    draft = segments.draft(at(db), LOGS, 3, ROOM)
+    draft = segments.draft(at(db), LOGS, 3, UNLIMITED)
     assert draft is not None
     assert (draft.epoch, draft.lane, draft.previous) == (EPOCH, LOGS, bytes(32))
     assert [event.seq for event in draft.events] == [1, 2, 3]
@@ -90,12 +90,12 @@ def test_draft_holds_the_oldest_events_within_limits(db: sqlite3.Connection) -> 
 def test_sealing_deletes_events_and_extends_the_chain(db: sqlite3.Connection) -> None:
     append(at(db, 1.0), LOGS, 3, EVENT)
     append(at(db, 8.0), LOGS, 2, EVENT)
-    first = sealed(db, LOGS, 3)
+    first = new_segment(db, LOGS, 3)
     assert segments.seal(at(db), first)
     state = status(db)
     assert (state.events, state.oldest) == (2, 8.0)
     assert state.bytes == 2 * (events.EVENT_OVERHEAD + 1)
-    second = sealed(db, LOGS)
+    second = new_segment(db, LOGS)
     assert second.previous == first.digest
     assert (second.first, second.last) == (4, 5)
     assert segments.seal(at(db), second)
@@ -107,11 +107,11 @@ def test_sealing_deletes_events_and_extends_the_chain(db: sqlite3.Connection) ->
 
 def test_outdated_draft_is_refused(db: sqlite3.Connection) -> None:
     append(at(db), LOGS, 4, EVENT)
-    late = sealed(db, LOGS, 4)
-    assert segments.seal(at(db), sealed(db, LOGS, 2))
-    for stale in (late, late._replace(first=3), late._replace(previous=digest_of("forged"))):
+    old = new_segment(db, LOGS, 4)
+    assert segments.seal(at(db), new_segment(db, LOGS, 2))
+    for stale in (old, old._replace(first=3), old._replace(previous=digest_of("forged"))):
         assert not segments.seal(at(db), stale)
-    assert waiting(db) == ["logs 1-2"]
+    assert list_waiting(db) == ["logs 1-2"]
     assert events.unsealed(at(db), LOGS) == 2
 
 
@@ -120,12 +120,12 @@ def test_outdated_draft_is_refused(db: sqlite3.Connection) -> None:
 
 def test_oldest_segment_waits_until_acknowledged(db: sqlite3.Connection) -> None:
     assert segments.next_waiting(at(db)) is None
-    assert segments.draft(at(db), LOGS, 10, ROOM) is None
+    assert segments.draft(at(db), LOGS, 10, UNLIMITED) is None
     first, second = seal(db, LOGS, 2), seal(db, SYSTEM)
-    segments.acknowledge(at(db), digest_of("unknown"), ROOM)
+    segments.acknowledge(at(db), digest_of("unknown"), UNLIMITED)
     for expected in (first, second):
         assert segments.next_waiting(at(db)) == expected[:6]
-        segments.acknowledge(at(db), expected.digest, ROOM)
+        segments.acknowledge(at(db), expected.digest, UNLIMITED)
     assert segments.next_waiting(at(db)) is None
 
 
@@ -140,13 +140,13 @@ def test_acknowledged_segments_are_kept_within_a_quota(db: sqlite3.Connection) -
 
 
 def test_refused_segments_are_set_aside_within_a_quota(db: sqlite3.Connection) -> None:
-    made = [seal(db, LOGS, 1, 10) for _ in range(4)]
-    for segment in made[:3]:
+    sealed = [seal(db, LOGS, 1, 10) for _ in range(4)]
+    for segment in sealed[:3]:
         assert segments.set_aside(at(db), segment.digest, "other bytes", 25)
-    assert not segments.set_aside(at(db), made[0].digest, "again", 25)
+    assert not segments.set_aside(at(db), sealed[0].digest, "again", 25)
     rows = db.execute("SELECT first, state, reason FROM segments ORDER BY id").fetchall()
     assert rows == [(2, "aside", "other bytes"), (3, "aside", "other bytes"), (4, "waiting", None)]
-    assert segments.next_waiting(at(db)) == made[3][:6]
+    assert segments.next_waiting(at(db)) == sealed[3][:6]
 
 
 # The backlog's quota
@@ -156,36 +156,36 @@ def test_oldest_segment_of_the_largest_lane_is_evicted_and_declared(db: sqlite3.
     seal(db, LOGS, 2, 40)
     seal(db, READINGS, 5, 60)
     seal(db, READINGS, 5, 60)
-    (evicted,) = segments.evict(at(db), even(120), "full")
+    (evicted,) = segments.evict(at(db), equal_shares(120), "full")
     assert evicted[1:] == (READINGS, 1, 5, 60)
-    assert waiting(db) == ["logs 1-2", "readings 6-10"]
+    assert list_waiting(db) == ["logs 1-2", "readings 6-10"]
     append(at(db), READINGS, 1, EVENT)
     append(at(db), LOGS, 1, EVENT)
-    assert sealed(db, LOGS).dropped == ()
-    next_one = sealed(db, READINGS)
+    assert new_segment(db, LOGS).dropped == ()
+    next_one = new_segment(db, READINGS)
     assert next_one.dropped == (DroppedRange(1, 5, "full"),)
     assert segments.seal(at(db), next_one)
-    assert dropped(db) == [(READINGS, 1, 5, "full")], "until the central site acknowledges it"
-    segments.acknowledge(at(db), next_one.digest, ROOM)
-    assert dropped(db) == []
+    assert list_dropped(db) == [(READINGS, 1, 5, "full")], "until the central site acknowledges it"
+    segments.acknowledge(at(db), next_one.digest, UNLIMITED)
+    assert list_dropped(db) == []
 
 
 def test_full_backlog_is_reduced_below_its_quota(db: sqlite3.Connection) -> None:
-    bound = even(20 * EVICTION_DIVISOR)
-    while segments.waiting_bytes(at(db))[LOGS] < bound.bytes:
+    quota = equal_shares(20 * EVICTION_DIVISOR)
+    while segments.waiting_bytes(at(db))[LOGS] < quota.bytes:
         seal(db, LOGS, size=20)
-    assert segments.evict(at(db), bound, "full") == []
+    assert segments.evict(at(db), quota, "full") == []
     seal(db, SYSTEM, size=20)
-    (evicted,) = segments.evict(at(db), bound, "full")
+    (evicted,) = segments.evict(at(db), quota, "full")
     assert (evicted.lane, evicted.bytes) == (LOGS, 40)
     seal(db, SYSTEM, size=20)
-    assert segments.evict(at(db), bound, "full") == []
+    assert segments.evict(at(db), quota, "full") == []
 
 
 def test_adjacent_evictions_are_one_range(db: sqlite3.Connection) -> None:
     for lane in (LOGS, READINGS, LOGS, READINGS, LOGS):
         seal(db, lane, 2, 50)
-    evicted = segments.evict(at(db), even(50), "full")
+    evicted = segments.evict(at(db), equal_shares(50), "full")
     assert sorted(evicted) == [(EPOCH, LOGS, 1, 4, 100), (EPOCH, READINGS, 1, 4, 100)]
 
 
@@ -201,74 +201,74 @@ def test_shares_cover_all_lanes() -> None:
     st.floats(0.05, 0.9),
 )
 @settings(deadline=None, max_examples=60)
-def test_flood_in_one_lane_costs_no_other_lane_its_share(
-    work: list[tuple[str, int]], size: int, readings: float, logs: float
+def test_flood_in_one_lane_evicts_nothing_within_the_share_of_another(
+    steps: list[tuple[str, int]], size: int, readings: float, logs: float
 ) -> None:
-    whole = readings + logs + 0.1
-    bound = BacklogQuota(size, segments.lane_shares(readings / whole, logs / whole))
+    total = readings + logs + 0.1
+    quota = BacklogQuota(size, segments.lane_shares(readings / total, logs / total))
     with in_memory() as db:
-        for lane, length in work:
+        for lane, length in steps:
             seal(db, lane, 1, length)
             before = segments.waiting_bytes(at(db))
-            lost = {evicted.lane for evicted in segments.evict(at(db), bound, "full")}
+            evicted_lanes = {evicted.lane for evicted in segments.evict(at(db), quota, "full")}
             after = segments.waiting_bytes(at(db))
             assert sum(after.values()) <= size
             for one in LANES:
-                share = bound.shares[one] * eviction_target(bound).bytes
+                share = quota.shares[one] * eviction_target(quota).bytes
                 if before[one] <= share:
-                    assert one not in lost
+                    assert one not in evicted_lanes
                 else:
                     assert after[one] > share - 90, "at most one segment below the share"
 
 
 def test_acknowledged_and_set_aside_segments_are_not_evicted(db: sqlite3.Connection) -> None:
-    segments.acknowledge(at(db), seal(db, LOGS, 1, 100).digest, ROOM)
-    segments.set_aside(at(db), seal(db, LOGS, 1, 100).digest, "refused", ROOM)
+    segments.acknowledge(at(db), seal(db, LOGS, 1, 100).digest, UNLIMITED)
+    segments.set_aside(at(db), seal(db, LOGS, 1, 100).digest, "refused", UNLIMITED)
     seal(db, LOGS, 1, 10)
-    assert segments.evict(at(db), even(10), "full") == []
-    assert [evicted.first for evicted in segments.evict(at(db), even(0), "full")] == [3]
+    assert segments.evict(at(db), equal_shares(10), "full") == []
+    assert [evicted.first for evicted in segments.evict(at(db), equal_shares(0), "full")] == [3]
 
 
 def test_adjacent_ranges_with_one_reason_are_merged(db: sqlite3.Connection) -> None:
     for _ in range(4):
         seal(db, LOGS, 2)
-    segments.evict(at(db), even(30), "full")
-    segments.evict(at(db), even(20), "full")
-    assert dropped(db) == [(LOGS, 1, 4, "full")]
-    segments.evict(at(db), even(10), "other")
-    segments.evict(at(db), even(0), "full")
-    assert dropped(db) == [(LOGS, 1, 4, "full"), (LOGS, 5, 6, "other"), (LOGS, 7, 8, "full")]
+    segments.evict(at(db), equal_shares(30), "full")
+    segments.evict(at(db), equal_shares(20), "full")
+    assert list_dropped(db) == [(LOGS, 1, 4, "full")]
+    segments.evict(at(db), equal_shares(10), "other")
+    segments.evict(at(db), equal_shares(0), "full")
+    assert list_dropped(db) == [(LOGS, 1, 4, "full"), (LOGS, 5, 6, "other"), (LOGS, 7, 8, "full")]
 
 
 def test_range_that_grew_after_the_draft_is_partly_declared(db: sqlite3.Connection) -> None:
     for _ in range(3):
         seal(db, LOGS, 2)
-    segments.evict(at(db), even(20), "full")
+    segments.evict(at(db), equal_shares(20), "full")
     append(at(db), LOGS, 1, EVENT)
-    draft = sealed(db, LOGS)
+    draft = new_segment(db, LOGS)
     assert draft.dropped == (DroppedRange(1, 2, "full"),)
-    segments.evict(at(db), even(0), "full")
+    segments.evict(at(db), equal_shares(0), "full")
     assert segments.seal(at(db), draft)
-    segments.acknowledge(at(db), draft.digest, ROOM)
-    assert dropped(db) == [(LOGS, 3, 6, "full")]
+    segments.acknowledge(at(db), draft.digest, UNLIMITED)
+    assert list_dropped(db) == [(LOGS, 3, 6, "full")]
 
 
 def test_declaration_lasts_until_its_segment_is_acknowledged(db: sqlite3.Connection) -> None:
     seal(db, LOGS, 2)
-    segments.evict(at(db), even(0), "full")
+    segments.evict(at(db), equal_shares(0), "full")
     first = seal(db, LOGS)
     assert first.dropped == (DroppedRange(1, 2, "full"),)
-    segments.evict(at(db), even(0), "full")
+    segments.evict(at(db), equal_shares(0), "full")
     second = seal(db, LOGS)
     assert second.dropped == (DroppedRange(1, 3, "full"),), "the first was never acknowledged"
-    segments.set_aside(at(db), second.digest, "refused", ROOM)
+    segments.set_aside(at(db), second.digest, "refused", UNLIMITED)
     third = seal(db, LOGS)
     assert third.dropped == (DroppedRange(1, 3, "full"),)
-    segments.acknowledge(at(db), seal(db, SYSTEM).digest, ROOM)
-    assert dropped(db), "the range is of another lane"
-    segments.acknowledge(at(db), third.digest, ROOM)
+    segments.acknowledge(at(db), seal(db, SYSTEM).digest, UNLIMITED)
+    assert list_dropped(db), "the range is of another lane"
+    segments.acknowledge(at(db), third.digest, UNLIMITED)
     assert seal(db, LOGS).dropped == ()
-    assert dropped(db) == []
+    assert list_dropped(db) == []
 
 
 def test_ranges_per_header_are_limited(
@@ -278,10 +278,10 @@ def test_ranges_per_header_are_limited(
     for _ in range(3):
         seal(db, LOGS)
     for number in range(3):
-        segments.evict(at(db), even(20 - 10 * number), f"reason{number}")
+        segments.evict(at(db), equal_shares(20 - 10 * number), f"reason{number}")
     first = seal(db, LOGS)
     assert [d.first for d in first.dropped] == [1, 2]
-    segments.acknowledge(at(db), first.digest, ROOM)
+    segments.acknowledge(at(db), first.digest, UNLIMITED)
     assert [d.first for d in seal(db, LOGS).dropped] == [3]
 
 
@@ -289,13 +289,13 @@ def test_ranges_per_header_are_limited(
     st.lists(st.tuples(st.sampled_from(LANES), st.integers(1, 4), st.integers(0, 60)), max_size=25)
 )
 @settings(deadline=None, max_examples=60)
-def test_every_number_is_waiting_or_declared_once(work: list[tuple[str, int, int]]) -> None:
+def test_every_number_is_waiting_or_declared_once(steps: list[tuple[str, int, int]]) -> None:
     with in_memory() as db:
-        for lane, count, room in work:
+        for lane, count, max_bytes in steps:
             seal(db, lane, count)
-            segments.evict(at(db), even(room), "full")
+            segments.evict(at(db), equal_shares(max_bytes), "full")
             (size,) = db.execute("SELECT coalesce(sum(bytes), 0) FROM segments").fetchone()
-            assert size <= room
+            assert size <= max_bytes
         for lane in LANES:
             numbers: list[int] = []
             for table in ("segments", "dropped"):
@@ -323,11 +323,11 @@ def test_oldest_urgent_event_is_known_until_sealed(db: sqlite3.Connection) -> No
     log(db, 2.0, "Warning", "Error")
     log(db, 3.0, "Alert")
     assert status(db).urgent == 2.0
-    assert segments.seal(at(db), sealed(db, LOGS, 4))
+    assert segments.seal(at(db), new_segment(db, LOGS, 4))
     assert status(db).urgent == 2.0
-    assert segments.seal(at(db), sealed(db, LOGS, 1))
+    assert segments.seal(at(db), new_segment(db, LOGS, 1))
     assert status(db).urgent == 3.0
-    assert segments.seal(at(db), sealed(db, LOGS, 1))
+    assert segments.seal(at(db), new_segment(db, LOGS, 1))
     assert status(db).urgent is None
     log(db, 4.0, "Warning", "Debug")
     assert status(db).urgent is None
@@ -353,7 +353,7 @@ def test_segments_are_read_by_lane(db: sqlite3.Connection) -> None:
     assert segments.lanes(at(db)) == []
     seal(db, SYSTEM, 2)
     seal(db, LOGS, 2)
-    segments.acknowledge(at(db), seal(db, SYSTEM, 2).digest, ROOM)
+    segments.acknowledge(at(db), seal(db, SYSTEM, 2).digest, UNLIMITED)
     assert segments.lanes(at(db)) == [(EPOCH, SYSTEM), (EPOCH, LOGS)]
 
     def after(seq: int) -> bytes | None:

@@ -12,6 +12,6 @@ from tests.helpers.store import Gateway, MakeGateway
 @pytest.fixture
 def gateway(make_gateway: MakeGateway) -> Gateway:
     """A gateway with small limits, and the accounts and sessions of `rosters`."""
-    made = make_gateway(Limits(presence_bytes=1024, directed_presences=2, roster_items=2))
-    provision(made)
-    return made
+    gateway = make_gateway(Limits(presence_bytes=1024, directed_presences=2, roster_items=2))
+    provision(gateway)
+    return gateway

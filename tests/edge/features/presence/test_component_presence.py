@@ -19,7 +19,7 @@ def gateway(make_gateway: MakeGateway) -> Gateway:
     return make_gateway(xmpp=xmpp, accounts=False, accounts_of=("pump1@users.example",))
 
 
-def enter(gateway: Gateway, full: str) -> None:
+def bind(gateway: Gateway, full: str) -> None:
     bare = full.partition("/")[0]
     gateway.tx(lambda tx: gateway.lifecycle.bind(tx, 1, bare, bare, full))
 
@@ -29,8 +29,8 @@ def send_presence(
 ) -> list[tuple[str, str]]:
     """Send a presence; return (type, to) of the presence sent back, in order."""
     kind = f" type='{type_}'" if type_ else ""
-    read = stanza(f"<presence from='{full}' to='{DOMAIN}'{kind}>{content}</presence>")
-    work = component_presence.handle(gateway.router.context, read)
+    parsed = stanza(f"<presence from='{full}' to='{DOMAIN}'{kind}>{content}</presence>")
+    work = component_presence.handle(gateway.router.context, parsed)
     answer = work if isinstance(work, bytes) else gateway.tx(guarded(work, 1))
     sent = [read_element(raw) for raw in (*(send.stanza for send in gateway.sent), answer) if raw]
     gateway.sent.clear()
@@ -46,7 +46,7 @@ def session(gateway: Gateway) -> sessions.Session:
 
 @pytest.mark.parametrize("full", [FULL, "anybody@trusted.example/x"])
 def test_trusted_user_may_subscribe_and_is_subscribed_to(gateway: Gateway, full: str) -> None:
-    enter(gateway, full)
+    bind(gateway, full)
     bare = full.partition("/")[0]
     answers = [(type_, bare) for type_ in ("subscribed", "subscribe", "")]
     assert send_presence(gateway, full, "subscribe") == answers
@@ -59,7 +59,7 @@ def test_trusted_user_may_subscribe_and_is_subscribed_to(gateway: Gateway, full:
 
 def test_untrusted_user_is_refused_and_logged(gateway: Gateway) -> None:
     full = "pump1@elsewhere.example/fw"
-    enter(gateway, full)
+    bind(gateway, full)
     for type_ in ("subscribe", "probe", "unsubscribe"):
         assert send_presence(gateway, full, type_) == [("unsubscribed", "pump1@elsewhere.example")]
     (event,) = gateway.events(name="untrusted")
@@ -67,7 +67,7 @@ def test_untrusted_user_is_refused_and_logged(gateway: Gateway) -> None:
 
 
 def test_presence_of_the_gateway_announces_its_capabilities(gateway: Gateway) -> None:
-    enter(gateway, FULL)
+    bind(gateway, FULL)
     probe = stanza(f"<presence from='{FULL}' to='{DOMAIN}' type='probe'/>")
     work = component_presence.handle(gateway.router.context, probe)
     assert not isinstance(work, bytes)
@@ -95,7 +95,7 @@ def test_presence_of_the_gateway_announces_its_capabilities(gateway: Gateway) ->
 def test_presence_makes_a_session_available_or_unavailable(
     gateway: Gateway, content: str, priority: int
 ) -> None:
-    enter(gateway, FULL)
+    bind(gateway, FULL)
     assert not session(gateway).available
     assert send_presence(gateway, FULL, "", content) == []
     found = session(gateway)
@@ -105,13 +105,13 @@ def test_presence_makes_a_session_available_or_unavailable(
 
 
 def test_oversized_presence_is_ignored(gateway: Gateway) -> None:
-    enter(gateway, FULL)
+    bind(gateway, FULL)
     assert send_presence(gateway, FULL, "", f"<status>{'x' * 5000}</status>") == []
     assert not session(gateway).available
 
 
 def test_users_added_by_the_operator_are_probed(gateway: Gateway) -> None:
-    gateway.add("left-over-of-embedded-days")
+    gateway.add("account-of-embedded-mode")
     (probe,) = gateway.tx(lambda tx: component_presence.probes(gateway.router.context, tx))
     assert b"type='probe'" in probe
     assert b"to='pump1@users.example'" in probe

@@ -20,19 +20,19 @@ PAGE = 3
 
 @pytest.fixture
 def gateway(make_gateway: MakeGateway) -> Gateway:
-    made = make_gateway(LIMITS, accounts_of=("panel", *(f"pump{n}" for n in range(1, 8))))
+    gateway = make_gateway(LIMITS, accounts_of=("panel", *(f"pump{n}" for n in range(1, 8))))
     for full in PUMPS:
-        subscribe_mutually(made, PANEL, full)
-    return made
+        subscribe_mutually(gateway, PANEL, full)
+    return gateway
 
 
 def take_senders(gateway: Gateway) -> list[str]:
-    """Return whose presence the panel got since the last call, and acknowledge it."""
+    """Return the senders of the presence that the panel got since the last call; acknowledge it."""
     lines = [line.split(" ") for line in received_lines(gateway, PANEL)]
-    return [who for kind, who in lines if kind == "available" and who != PANEL]
+    return [sender for kind, sender in lines if kind == "available" and sender != PANEL]
 
 
-def last_of_page(gateway: Gateway) -> Receipt:
+def take_last_receipt(gateway: Gateway) -> Receipt:
     """Return the receipt of the panel's last stanza, and discard all of them."""
     receipt = gateway.sends(PANEL)[-1].receipt
     assert receipt is not None
@@ -47,7 +47,7 @@ def test_next_page_comes_when_the_previous_is_acknowledged(gateway: Gateway) -> 
     assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
 
 
-def test_single_page_waits_for_nothing(gateway: Gateway) -> None:
+def test_single_page_needs_no_acknowledgement(gateway: Gateway) -> None:
     send_initial_presence(gateway, PUMPS[:PAGE])
     gateway.send(PANEL, "<presence/>")
     assert [send.receipt for send in gateway.sends(PANEL)] == [None] * (1 + PAGE)
@@ -72,7 +72,7 @@ def test_oversized_presence_is_a_page_of_its_own(make_gateway: MakeGateway) -> N
 def test_changes_between_pages_are_broadcast(gateway: Gateway) -> None:
     send_initial_presence(gateway, PUMPS[:5])
     gateway.send(PANEL, "<presence/>")
-    receipt = last_of_page(gateway)
+    receipt = take_last_receipt(gateway)
     gateway.send(PUMPS[4], "<presence type='unavailable'/>")
     gateway.send(PUMPS[6], "<presence/>")
     assert received_lines(gateway, PANEL) == [f"unavailable {PUMPS[4]}", f"available {PUMPS[6]}"]
@@ -83,7 +83,7 @@ def test_changes_between_pages_are_broadcast(gateway: Gateway) -> None:
 def test_pages_end_with_availability_and_restart_with_it(gateway: Gateway) -> None:
     send_initial_presence(gateway, PUMPS)
     gateway.send(PANEL, "<presence/>")
-    first = last_of_page(gateway)
+    first = take_last_receipt(gateway)
     assert first == (presence.RECEIPT, gateway.generation(PUMPS[PAGE - 1]))
     gateway.send(PANEL, "<presence type='unavailable'/>")
     gateway.sent.clear()
@@ -92,7 +92,7 @@ def test_pages_end_with_availability_and_restart_with_it(gateway: Gateway) -> No
     for _ in range(2):
         gateway.send(PANEL, "<presence type='unavailable'/>")
         gateway.send(PANEL, "<presence/>")
-    second = last_of_page(gateway)
+    second = take_last_receipt(gateway)
     gateway.acknowledge(PANEL, first, second)
     assert take_senders(gateway) == list(PUMPS[3:6])
 
@@ -105,11 +105,11 @@ def test_removed_account_gets_no_further_pages(gateway: Gateway) -> None:
     assert take_senders(gateway) == []
 
 
-def test_session_that_ends_between_pages_leaves_nothing(gateway: Gateway) -> None:
+def test_pages_of_an_ended_session_are_dropped(gateway: Gateway) -> None:
     send_initial_presence(gateway, PUMPS)
     gateway.send(PANEL, "<presence/>")
     gateway.sent.clear()
     gateway.end(PANEL)
     assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
-    told_to_pumps = [read_element(send.stanza).get("type") for send in gateway.sent]
-    assert told_to_pumps == ["unavailable"] * len(PUMPS)
+    types = [read_element(send.stanza).get("type") for send in gateway.sent]
+    assert types == ["unavailable"] * len(PUMPS)

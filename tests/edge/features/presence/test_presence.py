@@ -41,20 +41,20 @@ def test_presence_arrives_unchanged_with_its_sender(gateway: Gateway) -> None:
     send_initial_presence(gateway, (PANEL,))
     content = "<show>away</show><status>a &lt; b</status><x xmlns='urn:x'/><priority>5</priority>"
     gateway.send(PUMP, f"<presence id='p' xml:lang='de' from='{PUMP}'>{content}</presence>")
-    (seen,) = gateway.elements(PANEL)
-    assert seen.attrib == {
+    (stanza,) = gateway.elements(PANEL)
+    assert stanza.attrib == {
         "id": "p",
         "from": PUMP,
         "to": bare(PANEL),
         "{http://www.w3.org/XML/1998/namespace}lang": "de",
     }
-    names = [child.tag.rpartition("}")[2] for child in seen]
+    names = [child.tag.rpartition("}")[2] for child in stanza]
     assert names == ["show", "status", "x", "priority"]
-    assert seen[1].text == "a < b"
+    assert stanza[1].text == "a < b"
 
 
 @pytest.mark.parametrize(("before", "after"), [(-1, 0), (0, -1), (1, 5)])
-def test_only_initial_presence_brings_the_presence_of_others(
+def test_only_initial_presence_is_answered_with_presence_of_contacts(
     gateway: Gateway, before: int, after: int
 ) -> None:
     subscribe_mutually(gateway, PUMP, PANEL)
@@ -68,13 +68,13 @@ def test_only_initial_presence_brings_the_presence_of_others(
     assert received_lines(gateway, PANEL_DESK) == [own]
 
 
-def test_unavailable_presence_reaches_all_who_saw_it(gateway: Gateway) -> None:
+def test_unavailable_presence_reaches_all_previous_recipients(gateway: Gateway) -> None:
     subscribe_mutually(gateway, PUMP, PANEL)
     send_initial_presence(gateway, (PANEL, PANEL_DESK, PUMP, VALVE))
     status = "<presence type='unavailable'><status>off</status></presence>"
     assert gateway.send(PUMP, status) is None
-    (seen,) = gateway.elements(PANEL)
-    assert (seen.get("type"), seen.get("from"), seen[0].text) == ("unavailable", PUMP, "off")
+    (stanza,) = gateway.elements(PANEL)
+    assert (stanza.get("type"), stanza.get("from"), stanza[0].text) == ("unavailable", PUMP, "off")
     for full in (PANEL_DESK, PUMP):
         assert received_lines(gateway, full) == [f"unavailable {PUMP}"]
     assert received_lines(gateway, VALVE) == []
@@ -91,8 +91,8 @@ def test_detached_session_stays_available(gateway: Gateway) -> None:
     gateway.detach(PUMP)
     assert received_lines(gateway, PANEL) == []
     gateway.send(PANEL_DESK, "<presence/>")
-    seen = [f"available {full}" for full in (PANEL_DESK, PANEL, PUMP)]
-    assert received_lines(gateway, PANEL_DESK) == seen
+    lines = [f"available {full}" for full in (PANEL_DESK, PANEL, PUMP)]
+    assert received_lines(gateway, PANEL_DESK) == lines
     assert received_lines(gateway, PUMP) == [f"available {PANEL_DESK}"]
 
 
@@ -117,7 +117,7 @@ def test_revoked_account_neither_sends_nor_gets_presence(gateway: Gateway) -> No
     assert received_lines(gateway, PANEL) == [f"available {PANEL_DESK}", f"unavailable {PUMP}"]
 
 
-def test_removed_account_is_shown_to_nobody_and_cannot_probe(gateway: Gateway) -> None:
+def test_removed_account_cannot_broadcast_or_probe(gateway: Gateway) -> None:
     subscribe_mutually(gateway, PUMP, PANEL)
     send_initial_presence(gateway, (PANEL,))
     gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
@@ -128,15 +128,15 @@ def test_removed_account_is_shown_to_nobody_and_cannot_probe(gateway: Gateway) -
     assert gateway.sent == []
 
 
-@pytest.mark.parametrize("says_so", [True, False])
-def test_removed_account_becomes_unavailable(gateway: Gateway, says_so: bool) -> None:
+@pytest.mark.parametrize("sends_unavailable", [True, False])
+def test_removed_account_becomes_unavailable(gateway: Gateway, sends_unavailable: bool) -> None:
     subscribe_mutually(gateway, PUMP, PANEL)
     send_presence(gateway, VALVE, "subscribe", bare(PUMP))
     send_initial_presence(gateway, (PANEL, PANEL_DESK, VALVE, PUMP))
     gateway.send(PANEL, UNAVAILABLE)
     discard_sent(gateway)
     gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
-    if says_so:
+    if sends_unavailable:
         gateway.send(PUMP, UNAVAILABLE)
     gateway.end(PUMP)
     assert received_lines(gateway, PANEL_DESK) == [f"unavailable {PUMP}"]
@@ -195,24 +195,24 @@ def test_presence_to_the_gateway_is_ignored(gateway: Gateway, type_: str) -> Non
 
 @pytest.mark.parametrize("ends", [True, False], ids=["end", "unavailable"])
 @pytest.mark.parametrize("to", [VALVE, bare(VALVE)])
-def test_directed_presence_reaches_its_target_and_so_does_its_end(
+def test_directed_presence_and_its_end_reach_the_target(
     gateway: Gateway, to: str, ends: bool
 ) -> None:
     send_initial_presence(gateway, (VALVE,))
     assert gateway.send(PUMP, f"<presence to='{to}'><show>chat</show></presence>") is None
-    (seen,) = gateway.elements(VALVE)
-    assert (seen.get("from"), seen.get("to"), seen[0].text) == (PUMP, to, "chat")
+    (stanza,) = gateway.elements(VALVE)
+    assert (stanza.get("from"), stanza.get("to"), stanza[0].text) == (PUMP, to, "chat")
     gateway.send(PUMP, "<presence/>")
     assert received_lines(gateway, VALVE) == []
     if ends:
         gateway.end(PUMP)
     else:
         gateway.send(PUMP, UNAVAILABLE)
-    (seen,) = gateway.elements(VALVE)
-    assert (seen.get("type"), seen.get("from"), seen.get("to")) == ("unavailable", PUMP, to)
+    (stanza,) = gateway.elements(VALVE)
+    assert (stanza.get("type"), stanza.get("from"), stanza.get("to")) == ("unavailable", PUMP, to)
 
 
-def test_directed_presence_is_withdrawn_alone(gateway: Gateway) -> None:
+def test_directed_presence_is_withdrawn_once(gateway: Gateway) -> None:
     gateway.send(PUMP, f"<presence to='{VALVE}'/>")
     send_presence(gateway, PUMP, "unavailable", VALVE)
     assert received_lines(gateway, VALVE) == [f"available {PUMP}", f"unavailable {PUMP}"]
@@ -229,7 +229,7 @@ def test_subscriber_with_directed_presence_gets_one_unavailable(gateway: Gateway
     assert received_lines(gateway, PANEL) == [f"available {PUMP}", f"unavailable {PUMP}"]
 
 
-def test_absent_target_gets_nothing_later(gateway: Gateway) -> None:
+def test_directed_presence_to_an_absent_target_is_not_stored(gateway: Gateway) -> None:
     for to in ("nobody@gw.example/x", "nobody@gw.example", f"{bare(VALVE)}/other", bare(VALVE)):
         assert gateway.send(PUMP, f"<presence to='{to}'/>") is None
     assert gateway.count("SELECT count(*) FROM temp.directed") == 0

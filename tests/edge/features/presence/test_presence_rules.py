@@ -1,4 +1,4 @@
-"""Rules of subscriptions, written out again from appendix A of RFC 6121, and of own presence."""
+"""Rules of subscriptions, transcribed from appendix A of RFC 6121, and of own presence."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from edge.features.presence.rules.subscriptions import (
 NAMES = {(False, False): "none", (True, False): "to", (False, True): "from", (True, True): "both"}
 
 
-def expected(way: Direction, kind: SubscriptionType, before: RosterFields) -> Decision:
+def expected(direction: Direction, kind: SubscriptionType, before: RosterFields) -> Decision:
     """Return the effects of a stanza by appendix A.2 and A.3 and, for pre-approval, section 3.4."""
     subscription, ask, pending, approved = before
     to, from_ = subscription in ("to", "both"), subscription in ("from", "both")
     passes, is_answered = True, False
-    match way, kind:
+    match direction, kind:
         case Direction.OUT, SubscriptionType.SUBSCRIBE:  # is always routed
             ask = not to
         case Direction.OUT, SubscriptionType.UNSUBSCRIBE:  # is always routed
@@ -59,11 +59,11 @@ def expected(way: Direction, kind: SubscriptionType, before: RosterFields) -> De
 
 @pytest.mark.parametrize("state", SubscriptionState)
 @pytest.mark.parametrize("kind", SubscriptionType)
-@pytest.mark.parametrize("way", Direction)
+@pytest.mark.parametrize("direction", Direction)
 def test_each_stanza_changes_each_state_as_specified(
-    way: Direction, kind: SubscriptionType, state: SubscriptionState
+    direction: Direction, kind: SubscriptionType, state: SubscriptionState
 ) -> None:
-    assert decide(way, kind, state) == expected(way, kind, FIELDS[state])
+    assert decide(direction, kind, state) == expected(direction, kind, FIELDS[state])
 
 
 def test_table_is_complete() -> None:

@@ -94,21 +94,21 @@ PLAIN_STATES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("mine", PLAIN_STATES)
-@pytest.mark.parametrize("theirs", PLAIN_STATES)
+@pytest.mark.parametrize("state", PLAIN_STATES)
+@pytest.mark.parametrize("reverse", PLAIN_STATES)
 def test_contact_presence_has_the_subscription_of_the_contacts_roster(
-    gateway: Gateway, mine: SubscriptionState, theirs: SubscriptionState
+    gateway: Gateway, state: SubscriptionState, reverse: SubscriptionState
 ) -> None:
-    add_contact(gateway, "panel", PUMP, mine)
-    add_contact(gateway, "pump1", PANEL, theirs)
-    there = gateway.bind(f"{PUMP}/fw")
+    add_contact(gateway, "panel", PUMP, state)
+    add_contact(gateway, "pump1", PANEL, reverse)
+    session = gateway.bind(f"{PUMP}/fw")
     gateway.bind(f"{PUMP}/other")
-    gateway.tx(lambda tx: presence.set_available(tx, there, b"<presence/>", 0))
-    seen = with_account(
+    gateway.tx(lambda tx: presence.set_available(tx, session, b"<presence/>", 0))
+    found = with_account(
         gateway, "panel", lambda tx, a: presence.contact_presences(tx, a, PANEL, 0, 9, 9)
     )
-    expected = ContactPresence(there, b"<presence/>", f"{PUMP}/fw", theirs.value.lower(), True)
-    assert seen == ([expected] if mine in (SubscriptionState.TO, SubscriptionState.BOTH) else [])
+    expected = ContactPresence(session, b"<presence/>", f"{PUMP}/fw", reverse.value.lower(), True)
+    assert found == ([expected] if state in (SubscriptionState.TO, SubscriptionState.BOTH) else [])
 
 
 def test_queries_for_recipients_scan_no_table(gateway: Gateway) -> None:

@@ -30,16 +30,16 @@ def test_approved_request_is_followed_by_presence(gateway: Gateway) -> None:
     xml = f"<presence type='subscribe' id='s' to='{PANEL}'><status>Please</status></presence>"
     assert gateway.send(PUMP, xml) is None
     assert received_lines(gateway, PUMP) == [f"push {bare(PANEL)} none ask"]
-    (asked,) = gateway.elements(PANEL)
-    assert (asked.get("from"), asked.get("to"), asked.get("id")) == (bare(PUMP), bare(PANEL), "s")
-    assert asked[0].text == "Please"
+    (found,) = gateway.elements(PANEL)
+    assert (found.get("from"), found.get("to"), found.get("id")) == (bare(PUMP), bare(PANEL), "s")
+    assert found[0].text == "Please"
     assert received_lines(gateway, PANEL_DESK) == [f"subscribe {bare(PUMP)}"]
     send_presence(gateway, PANEL_DESK, "subscribed", bare(PUMP))
     for full in (PANEL, PANEL_DESK):
         assert received_lines(gateway, full) == [f"push {bare(PUMP)} from"]
-    answered = [f"subscribed {bare(PANEL)}", f"push {bare(PANEL)} to"]
-    shown = [f"available {PANEL_DESK}", f"available {PANEL}"]
-    assert received_lines(gateway, PUMP) == [*answered, *shown]
+    replies = [f"subscribed {bare(PANEL)}", f"push {bare(PANEL)} to"]
+    presences = [f"available {PANEL_DESK}", f"available {PANEL}"]
+    assert received_lines(gateway, PUMP) == [*replies, *presences]
 
 
 def test_request_is_pending_until_answered(gateway: Gateway) -> None:
@@ -48,8 +48,8 @@ def test_request_is_pending_until_answered(gateway: Gateway) -> None:
         gateway.send(PUMP, f"<presence {attrs}><status>{text}</status></presence>")
     for full in (PANEL, PANEL_DESK):
         gateway.send(full, "<presence/>")
-        asked = [e for e in gateway.elements(full) if e.get("type") == "subscribe"]
-        assert [request[0].text for request in asked] == ["first"]
+        requests = [e for e in gateway.elements(full) if e.get("type") == "subscribe"]
+        assert [request[0].text for request in requests] == ["first"]
     assert request_roster(gateway, PANEL) == []
     send_presence(gateway, PANEL, "unsubscribed", bare(PUMP))
     assert_unsubscribed(gateway)
@@ -115,8 +115,8 @@ def test_existing_subscription_is_not_requested_again(gateway: Gateway) -> None:
     gateway.connection.execute("DELETE FROM roster WHERE jid = ?", (bare(PANEL),))
     send_presence(gateway, PUMP, "subscribe", bare(PANEL))
     assert received_lines(gateway, PANEL) == []
-    answered = [f"subscribed {bare(PANEL)}", f"push {bare(PANEL)} to"]
-    assert received_lines(gateway, PUMP)[1:3] == answered
+    replies = [f"subscribed {bare(PANEL)}", f"push {bare(PANEL)} to"]
+    assert received_lines(gateway, PUMP)[1:3] == replies
 
 
 @pytest.mark.parametrize("to", ["nobody@gw.example", DOMAIN])
@@ -183,9 +183,9 @@ def test_pending_requests_are_limited_like_contacts(gateway: Gateway) -> None:
     assert state_of(gateway, PANEL, PUMP) is SubscriptionState.NONE_IN
 
 
-@pytest.mark.parametrize(("size", "shown"), [(0, 4), (4000, 3)])
+@pytest.mark.parametrize(("size", "count"), [(0, 4), (4000, 3)])
 def test_pending_requests_are_limited_in_bytes(
-    make_gateway: MakeGateway, size: int, shown: int
+    make_gateway: MakeGateway, size: int, count: int
 ) -> None:
     limits = Limits(unacknowledged_stanzas=16, unacknowledged_bytes=64 * 1024)
     gateway = make_gateway(limits, accounts_of=("panel", *"abcdef"))
@@ -196,7 +196,7 @@ def test_pending_requests_are_limited_in_bytes(
     gateway.bind(PANEL)
     for first in (0, 1):
         gateway.send(PANEL, "<presence/>")
-        asked = [line for line in received_lines(gateway, PANEL) if line.startswith("subscribe ")]
-        assert asked == [f"subscribe {n}@gw.example" for n in "abcdef"[first : first + shown]]
+        lines = [line for line in received_lines(gateway, PANEL) if line.startswith("subscribe ")]
+        assert lines == [f"subscribe {n}@gw.example" for n in "abcdef"[first : first + count]]
         send_presence(gateway, PANEL, "unsubscribed", "a@gw.example")
         gateway.send(PANEL, "<presence type='unavailable'/>")
