@@ -11,6 +11,6 @@ from tests.helpers.store import Gateway, MakeGateway
 @pytest.fixture
 def gateway(make_gateway: MakeGateway) -> Gateway:
     """A gateway with the queue node and the sessions of `queue_nodes`."""
-    made = make_gateway()
-    set_up(made)
-    return made
+    gateway = make_gateway()
+    set_up(gateway)
+    return gateway

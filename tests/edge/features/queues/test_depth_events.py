@@ -112,9 +112,9 @@ def test_throughput_is_counted_between_events(gateway: Gateway) -> None:
     subscribe_worker(gateway, TWO)
     advance(gateway, 30)
     (row,) = depth_rows(gateway)
-    given, again, timeouts = figures(row, THROUGHPUT)
-    assert timeouts == 2  # the first worker had room for the third item
-    assert given == again + 1 == 3
+    delivered, redelivered, timeouts = figures(row, THROUGHPUT)
+    assert timeouts == 2  # the first worker got the third item, too
+    assert delivered == redelivered + 1 == 3
     (row,) = depth_rows(gateway)
     assert figures(row, THROUGHPUT) == (0, 0, 0)
 
@@ -123,15 +123,15 @@ def test_the_deepest_queues_get_own_events_and_the_rest_one(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(depth_events, "MAX_QUEUES", 2)
-    made = [gateway.tx(partial(queue_rows.node, name=f"q{number}")) for number in range(4)]
-    for queue, count in zip(made, (1, 4, 2, 3), strict=True):
+    nodes = [gateway.tx(partial(queue_rows.node, name=f"q{number}")) for number in range(4)]
+    for queue, count in zip(nodes, (1, 4, 2, 3), strict=True):
         put(gateway, queue, count)
-    gateway.tx(lambda tx: depth_events.count_delivery(tx, made[0].id, again=False))
-    gateway.tx(lambda tx: depth_events.count_delivery(tx, made[2].id, again=True))
+    gateway.tx(lambda tx: depth_events.count_delivery(tx, nodes[0].id, again=False))
+    gateway.tx(lambda tx: depth_events.count_delivery(tx, nodes[2].id, again=True))
     rows = depth_rows(gateway)
     assert [(row.topic, row.value) for row in rows] == [("q1", 4.0), ("q3", 3.0), ("other", 3.0)]
     assert figures(rows[2], THROUGHPUT) == (2, 1, 0)
-    for queue in made:
+    for queue in nodes:
         gateway.tx(partial(queue_items.delete_all, queue=queue.id))
     assert {row.topic: row.value for row in depth_rows(gateway)} == {"q1": 0, "q3": 0, "other": 0}
     assert depth_rows(gateway) == []

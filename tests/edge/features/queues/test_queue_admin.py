@@ -26,11 +26,11 @@ from tests.helpers.store import Gateway, MakeGateway
 
 
 def notice_changes(gateway: Gateway) -> None:
-    """Let the gateway notice what another process has changed."""
+    """Let the gateway notice the changes of another process."""
     gateway.tx(gateway.router.run_external_change)
 
 
-def test_an_item_unlocked_by_the_operator_goes_on(gateway: Gateway, tmp_path: Path) -> None:
+def test_an_item_unlocked_by_the_operator_is_reassigned(gateway: Gateway, tmp_path: Path) -> None:
     subscribe_worker(gateway, ONE)
     publish(gateway, "a")
     assert deliveries(gateway, ONE) == ["a"]
@@ -56,7 +56,7 @@ def test_an_item_unlocked_while_the_gateway_is_stopped_is_assigned_at_start(
     assert messages(gateway, TWO) == [Received("item", "a", 1)]
 
 
-def test_unlocking_by_the_operator_spares_a_delivery(gateway: Gateway, tmp_path: Path) -> None:
+def test_operator_unlocks_do_not_count_as_deliveries(gateway: Gateway, tmp_path: Path) -> None:
     subscribe_worker(gateway, ONE)
     publish(gateway, "a")
     for _ in range(4):

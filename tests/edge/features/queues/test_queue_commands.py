@@ -99,7 +99,7 @@ def test_item_is_shown_with_connected_members(gateway: Gateway) -> None:
 
 
 def test_long_answer_is_truncated(gateway: Gateway) -> None:
-    def more(tx: Transaction) -> None:
+    def add_items(tx: Transaction) -> None:
         queue = queues.of_node(tx, 1)
         assert queue is not None
         for number in range(10):
@@ -108,10 +108,10 @@ def test_long_answer_is_truncated(gateway: Gateway) -> None:
                 tx, queue, NewItem("work", name, queue_rows.PUBLISHER, b"", priority=9)
             )
 
-    gateway.tx(more)
-    note_element = rows(do(gateway, "show", node="work"))
-    assert 1 < len(note_element) < 10
-    assert sum(len(row["item"]) for row in note_element) < TABLE_CHARACTERS
+    gateway.tx(add_items)
+    found = rows(do(gateway, "show", node="work"))
+    assert 1 < len(found) < 10
+    assert sum(len(row["item"]) for row in found) < TABLE_CHARACTERS
 
 
 @pytest.mark.parametrize("name", ["show", "unlock", "requeue", "purge"])
@@ -142,11 +142,11 @@ def test_owner_unlocks_an_item(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "why"),
+    ("item", "text"),
     [("nix", "there is no item 'nix' in work"), ("one", "item 'one' is not locked, but ready")],
 )
-def test_unlocked_item_cannot_be_unlocked(gateway: Gateway, item: str, why: str) -> None:
-    assert note(do(gateway, "unlock", node="work", item=item)) == ("error", why)
+def test_unlocked_item_cannot_be_unlocked(gateway: Gateway, item: str, text: str) -> None:
+    assert note(do(gateway, "unlock", node="work", item=item)) == ("error", text)
     assert gateway.events("system", "unlocked") == []
 
 
@@ -154,18 +154,18 @@ def test_unlock_needs_an_item(gateway: Gateway) -> None:
     assert do(gateway, "unlock", node="work").error == ("modify", "bad-request")
 
 
-@pytest.mark.parametrize("given", [{"items": ["bad", "bad"]}, {"all": "1"}, {"all": "true"}])
-def test_owner_requeues_dead_items(gateway: Gateway, given: dict[str, str | list[str]]) -> None:
-    reply = do(gateway, "requeue", node="work", **given)
+@pytest.mark.parametrize("selection", [{"items": ["bad", "bad"]}, {"all": "1"}, {"all": "true"}])
+def test_owner_requeues_dead_items(gateway: Gateway, selection: dict[str, str | list[str]]) -> None:
+    reply = do(gateway, "requeue", node="work", **selection)
     assert note(reply) == ("info", "1 requeued, 0 still dead")
     assert gateway.tx(queue_rows.states)["bad"] == "ready"
     (event,) = gateway.events("system", "requeued")
     assert (event.value, event.text) == (1.0, "by the owner")
 
 
-@pytest.mark.parametrize("given", [{}, {"items": ["bad"], "all": "1"}, {"all": "0"}])
-def test_requeue_needs_a_selection(gateway: Gateway, given: dict[str, str | list[str]]) -> None:
-    assert do(gateway, "requeue", node="work", **given).error == ("modify", "bad-request")
+@pytest.mark.parametrize("selection", [{}, {"items": ["bad"], "all": "1"}, {"all": "0"}])
+def test_requeue_needs_a_selection(gateway: Gateway, selection: dict[str, str | list[str]]) -> None:
+    assert do(gateway, "requeue", node="work", **selection).error == ("modify", "bad-request")
     assert gateway.tx(queue_rows.states)["bad"] == "dead"
 
 

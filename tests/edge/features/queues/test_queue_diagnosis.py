@@ -26,15 +26,15 @@ def gateway(make_gateway: MakeGateway) -> Gateway:
     return make_gateway(accounts_of=("olga", "worker", "second", "third", "pump1"))
 
 
-def diagnosed(
+def diagnose(
     gateway: Gateway, item: str, attendance: list[Attendance] | None = None
 ) -> tuple[Reason, str]:
-    """Return why an item of the first queue does not move, and the explanation."""
+    """Return the reason why an item of the first queue does not move, and the explanation."""
 
     def unit(tx: Transaction) -> tuple[Reason, str]:
-        (seen,) = overview.page(tx, 0, 1)
+        (queue,) = overview.page(tx, 0, 1)
         moment = Moment(tx.now.service, None if attendance is None else tx.now.wall)
-        (one,) = diagnosis.report(tx, seen, attendance, moment, item=item).items
+        (one,) = diagnosis.report(tx, queue, attendance, moment, item=item).items
         return one.reason, one.explanation
 
     return gateway.tx(unit)
@@ -45,10 +45,10 @@ def node(gateway: Gateway, policy: str = "least-loaded") -> None:
 
 
 def join(gateway: Gateway, jid: str = WORKER, *, takes: int = 2) -> int:
-    return gateway.tx(lambda tx: queue_rows.join(tx, first(tx), jid, takes=takes))
+    return gateway.tx(lambda tx: queue_rows.join(tx, get_queue(tx), jid, takes=takes))
 
 
-def first(tx: Transaction) -> Queue:
+def get_queue(tx: Transaction) -> Queue:
     found = queues.get(tx, 1)
     assert found is not None
     return found
@@ -58,12 +58,12 @@ def lock(gateway: Gateway, item: str, subscription: int, holder: str) -> None:
     def unit(tx: Transaction) -> None:
         found = queue_items.find(tx, 1, item)
         assert found is not None
-        queue_items.lock(tx, first(tx), found, Lock(subscription, holder, tx.now.service + 60))
+        queue_items.lock(tx, get_queue(tx), found, Lock(subscription, holder, tx.now.service + 60))
 
     gateway.tx(unit)
 
 
-def connected(
+def attend(
     subscription: int, session: str = FIRST, in_flight: int = 0, **flags: bool
 ) -> Attendance:
     all_flags = {"accepts_qos": True, "outbox_full": False, "too_many_bytes": False} | flags
@@ -73,46 +73,46 @@ def connected(
 def test_a_locked_item_names_its_holder_and_times(gateway: Gateway) -> None:
     node(gateway)
     gateway.clock.service += 20.0
-    assert diagnosed(gateway, "held", []) == (
+    assert diagnose(gateway, "held", []) == (
         Reason.LOCKED,
         f"delivered to {FIRST} 2025-10-09T09:10:00Z (20 s ago), the lock ends"
         " 2025-10-09T09:11:00Z (in 40 s); delivery 1 of 5",
     )
     without_gateway = f"delivered to {FIRST} 20 s ago, the lock ends in 40 s; delivery 1 of 5"
-    assert diagnosed(gateway, "held") == (Reason.LOCKED, without_gateway)
+    assert diagnose(gateway, "held") == (Reason.LOCKED, without_gateway)
 
 
 def test_delayed_dead_and_expired_items_name_the_time_or_the_reason(gateway: Gateway) -> None:
     node(gateway)
-    reason, text = diagnosed(gateway, "late", [])
+    reason, text = diagnose(gateway, "late", [])
     assert reason is Reason.DELAYED
     assert text.endswith("ready 2025-10-09T09:10:30Z (in 30 s)")
-    assert diagnosed(gateway, "bad", []) == (Reason.DEAD, "dead: given out 5 times")
+    assert diagnose(gateway, "bad", []) == (Reason.DEAD, "dead: given out 5 times")
     gateway.tx(lambda tx: tx.run("UPDATE queue_items SET expires = 999.0 WHERE item = 'one'"))
-    assert diagnosed(gateway, "one", [])[1].endswith("2025-10-09T09:09:59Z (1 s ago)")
+    assert diagnose(gateway, "one", [])[1].endswith("2025-10-09T09:09:59Z (1 s ago)")
 
 
 def test_members_that_are_not_connected_are_named(gateway: Gateway) -> None:
     node(gateway)
-    assert diagnosed(gateway, "one", [])[0] is Reason.NO_MEMBER
+    assert diagnose(gateway, "one", [])[0] is Reason.NO_MEMBER
     join(gateway)
-    reason, text = diagnosed(gateway, "one", [])
+    reason, text = diagnose(gateway, "one", [])
     assert (reason, text.partition(": ")[2]) == (Reason.NOT_CONNECTED, WORKER)
-    reason, text = diagnosed(gateway, "one")
+    reason, text = diagnose(gateway, "one")
     assert (reason, text.partition(": ")[2]) == (Reason.UNKNOWN, WORKER)
     for number in range(4):
         join(gateway, f"second@gw.example/{number}")
     names = ", ".join([WORKER, *(f"second@gw.example/{number}" for number in range(3))])
-    assert diagnosed(gateway, "one", [])[1].endswith(f": {names} and 1 more")
+    assert diagnose(gateway, "one", [])[1].endswith(f": {names} and 1 more")
 
 
-def test_the_load_of_members_without_room_is_named(gateway: Gateway) -> None:
+def test_the_load_of_full_members_is_named(gateway: Gateway) -> None:
     node(gateway)
-    busy, able = join(gateway, takes=1), join(gateway, SECOND, takes=2)
+    busy, free = join(gateway, takes=1), join(gateway, SECOND, takes=2)
     lock(gateway, "one", busy, FIRST)
-    attendance = [connected(busy, in_flight=1), connected(able, SECOND)]
-    assert diagnosed(gateway, "two", attendance)[0] is Reason.NEXT
-    reason, text = diagnosed(gateway, "two", attendance[:1])
+    attendance = [attend(busy, in_flight=1), attend(free, SECOND)]
+    assert diagnose(gateway, "two", attendance)[0] is Reason.NEXT
+    reason, text = diagnose(gateway, "two", attendance[:1])
     assert (reason, text.partition(": ")[2]) == (Reason.NO_ROOM, f"{FIRST} has 1 of 1 items")
 
 
@@ -121,22 +121,22 @@ def test_the_member_that_gave_an_item_back_is_named(gateway: Gateway) -> None:
     busy, free = join(gateway, takes=1), join(gateway, SECOND)
     lock(gateway, "one", busy, FIRST)
     gateway.tx(lambda tx: tx.run("UPDATE queue_items SET holder = ? WHERE item = 'two'", (SECOND,)))
-    attendance = [connected(busy, in_flight=1), connected(free, SECOND)]
-    assert diagnosed(gateway, "two", attendance) == (
+    attendance = [attend(busy, in_flight=1), attend(free, SECOND)]
+    assert diagnose(gateway, "two", attendance) == (
         Reason.GIVEN_BACK,
         f"{SECOND} gave the item back; another member must have room: {FIRST} has 1 of 1 items",
     )
 
 
-def test_items_that_go_first_are_counted(gateway: Gateway) -> None:
+def test_items_before_an_item_are_counted(gateway: Gateway) -> None:
     node(gateway)
     member = join(gateway)
-    reason, text = diagnosed(gateway, "two", [connected(member)])
+    reason, text = diagnose(gateway, "two", [attend(member)])
     assert reason is Reason.BEHIND_OTHERS
     assert text.endswith("; 1 ready item before it in the queue")
     new = NewItem("work", "x", PUBLISHER, b"", priority=1)
-    gateway.tx(lambda tx: queue_items.enqueue(tx, first(tx), new))
-    assert diagnosed(gateway, "two", [])[1].endswith("; 2 ready items before it in the queue")
+    gateway.tx(lambda tx: queue_items.enqueue(tx, get_queue(tx), new))
+    assert diagnose(gateway, "two", [])[1].endswith("; 2 ready items before it in the queue")
 
 
 @pytest.mark.parametrize(
@@ -151,15 +151,15 @@ def test_members_of_a_share_that_get_nothing_are_named(
     gateway: Gateway, flag: dict[str, bool], reason: Reason, name: str
 ) -> None:
     gateway.tx(lambda tx: queue_rows.fill(tx, queue_rows.share(tx)))
-    member = gateway.tx(lambda tx: queue_rows.join(tx, first(tx), qos=2))
-    found, text = diagnosed(gateway, "one", [connected(member, FIRST, 0, **flag)])
+    member = gateway.tx(lambda tx: queue_rows.join(tx, get_queue(tx), qos=2))
+    found, text = diagnose(gateway, "one", [attend(member, FIRST, 0, **flag)])
     assert (found, text.partition(": ")[2]) == (reason, name)
 
 
 def test_a_locked_item_of_a_share_is_not_acknowledged_yet(gateway: Gateway) -> None:
     gateway.tx(lambda tx: queue_rows.fill(tx, queue_rows.share(tx)))
     gateway.tx(lambda tx: tx.run("UPDATE queue_items SET until = NULL"))
-    assert diagnosed(gateway, "held", [])[1].endswith(", not acknowledged yet; delivery 1 of 5")
+    assert diagnose(gateway, "held", [])[1].endswith(", not acknowledged yet; delivery 1 of 5")
 
 
 def test_the_member_that_the_policy_chooses_is_named(gateway: Gateway) -> None:
@@ -167,8 +167,8 @@ def test_the_member_that_the_policy_chooses_is_named(gateway: Gateway) -> None:
     favourite, other = join(gateway, takes=1), join(gateway, SECOND)
     lock(gateway, "one", favourite, FIRST)
     gateway.tx(lambda tx: queues.set_favourite(tx, 1, favourite))
-    attendance = [connected(favourite, in_flight=1), connected(other, SECOND)]
-    assert diagnosed(gateway, "two", attendance) == (
+    attendance = [attend(favourite, in_flight=1), attend(other, SECOND)]
+    assert diagnose(gateway, "two", attendance) == (
         Reason.CHOSEN_MEMBER_BUSY,
         f"all items go to {WORKER}, which has as many items as it accepts",
     )
@@ -177,7 +177,7 @@ def test_the_member_that_the_policy_chooses_is_named(gateway: Gateway) -> None:
     owners = gateway.tx(lambda tx: queue_items.slot_owners(tx, 1))
     assert owners[slot_of(PUBLISHER)] in (0, favourite)
     gateway.tx(lambda tx: tx.run("DELETE FROM queue_items WHERE item = 'held'"))
-    reason, text = diagnosed(gateway, "two", attendance)
+    reason, text = diagnose(gateway, "two", attendance)
     assert reason is Reason.CHOSEN_MEMBER_BUSY
     assert "the other items of pump1@gw.example," in text
 
@@ -186,7 +186,7 @@ def test_the_limit_counts_items_of_each_state(gateway: Gateway) -> None:
     node(gateway)
 
     def unit(tx: Transaction) -> list[tuple[str, Reason, int]]:
-        queue = queue_rows.overview_of(tx, first(tx))
+        queue = queue_rows.overview_of(tx, get_queue(tx))
         report = diagnosis.report(tx, queue, [], Moment(0.0, None), limit=1)
         return [(one.item.item, one.reason, one.before) for one in report.items]
 
@@ -209,10 +209,10 @@ def test_connected_sessions_are_bound_available_and_not_detached(gateway: Gatewa
     gateway.bind(FIRST)
     gateway.bind(SECOND)
     gateway.bind("second@gw.example/c")
-    assert attendance() == [connected(full, SECOND)]
+    assert attendance() == [attend(full, SECOND)]
     make_available(gateway, f"{WORKER}/z", 1)
     make_available(gateway, f"{WORKER}/hidden", -1)
-    assert attendance() == [connected(bare, f"{WORKER}/z"), connected(full, SECOND)]
+    assert attendance() == [attend(bare, f"{WORKER}/z"), attend(full, SECOND)]
     gateway.tx(lambda tx: tx.run("UPDATE temp.sessions SET detached = 1"))
     assert attendance() == []
 

@@ -47,7 +47,7 @@ def gateway(make_gateway: MakeGateway) -> Gateway:
 # Queue nodes: XEP-0254, section 4.1
 
 
-def test_options_without_queue_requests_are_not_enough(gateway: Gateway) -> None:
+def test_options_without_queue_requests_are_refused(gateway: Gateway) -> None:
     reply = subscribe(gateway, BEE, WORK, qos="0")
     assert reply.error == ("modify", "not-acceptable")
     assert values(reply.payload) == {"queue_requests": ""}
@@ -124,10 +124,10 @@ def test_the_first_member_sets_the_policy(gateway: Gateway) -> None:
     assert list_subscriptions(gateway, ANT) == []
     assert values(subscribe(gateway, ANT, SHARE, qos="2").payload)["queue_policy"] == "hash"
     assert subscribe(gateway, ANT, SHARE, queue_policy="hash").type == "result"
-    about = {"node": SHARE, "jid": f"ant@{DOMAIN}"}
+    attrs = {"node": SHARE, "jid": f"ant@{DOMAIN}"}
     for policy, error in (("sticky", ("cancel", "conflict")), ("hash", None)):
         submitted = form("subscribe_options", {"queue_policy": policy})
-        assert send_request(gateway, ANT, element("options", submitted, **about)).error == error
+        assert send_request(gateway, ANT, element("options", submitted, **attrs)).error == error
 
 
 @pytest.mark.parametrize(
@@ -159,12 +159,12 @@ def test_a_revoked_account_gets_nothing_and_stays_subscribed(gateway: Gateway) -
 
 
 def test_options_may_repeat_the_share(gateway: Gateway) -> None:
-    behind = options(queue_requests="5").replace("<options>", f"<options node='{SHARE}'>")
-    content = element("subscribe", node=SHARE, jid=BEE) + behind
+    following = options(queue_requests="5").replace("<options>", f"<options node='{SHARE}'>")
+    content = element("subscribe", node=SHARE, jid=BEE) + following
     assert values(send_request(gateway, BEE, content).payload)["queue_requests"] == "5"
 
 
-def test_a_session_that_begins_does_not_make_all_members_be_read_again(gateway: Gateway) -> None:
+def test_a_new_session_does_not_reload_all_members(gateway: Gateway) -> None:
     for full in (BEE, ANT):
         bare = full.partition("/")[0]
         gateway.send(full, "<presence/>")

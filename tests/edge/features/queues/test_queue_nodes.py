@@ -62,7 +62,7 @@ def test_items_are_published_assigned_and_deleted_without_statements(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subscribe_worker(gateway, ONE)
-    publish(gateway, "first")  # what is in memory is read by the first item
+    publish(gateway, "first")  # the first item loads the caches
     retract(gateway, ONE, "first")
     messages(gateway, ONE)
     with monkeypatch.context() as patch:
@@ -74,14 +74,14 @@ def test_items_are_published_assigned_and_deleted_without_statements(
         publish(gateway, "a")
         retract(gateway, ONE, "b")
         assert states(gateway) == {"a": "locked"}
-        gone, again = Received("retract", "a"), Received("item", "a")
-        assert messages(gateway, ONE) == [gone, again, Received("retract", "b")]
+        deleted, repeated = Received("retract", "a"), Received("item", "a")
+        assert messages(gateway, ONE) == [deleted, repeated, Received("retract", "b")]
     assert gateway.count("SELECT count(*) FROM notifications") == 0
     assert gateway.count("SELECT count(*) FROM queue_bodies") == 1
     gateway.commit(lambda tx: caches_equal_rows(gateway.router.context, tx))
 
 
-def test_items_that_waited_are_in_memory_as_they_are_stored(gateway: Gateway) -> None:
+def test_cached_items_equal_the_stored_ones(gateway: Gateway) -> None:
     subscribe_worker(gateway, ONE)
     names = [f"i{number}" for number in range(queue_items.CACHED_ITEMS + 10)]
     for name in names:
@@ -164,7 +164,7 @@ def test_a_bare_jid_is_served_through_any_available_session(gateway: Gateway) ->
     assert deliveries(gateway, ONE) == ["a", "b", "c"]
     gateway.send(SECOND, "<presence/>")
     publish(gateway, "d", "e")
-    assert deliveries(gateway, ONE) + deliveries(gateway, SECOND) == ["d"]  # room for one
+    assert deliveries(gateway, ONE) + deliveries(gateway, SECOND) == ["d"]  # one request is free
 
 
 def test_a_change_to_the_hash_policy_applies_to_waiting_items(gateway: Gateway) -> None:
@@ -409,9 +409,9 @@ def test_another_session_of_a_bare_jid_takes_over_items(gateway: Gateway) -> Non
     subscribe_worker(gateway, ONE, requests=2, jid="one@gw.example")
     publish(gateway, "a", "b")
     gateway.sends(SECOND), gateway.sends(ONE)
-    had = gateway.count("SELECT item FROM queue_items WHERE holder = ?", ONE)
+    item = gateway.count("SELECT item FROM queue_items WHERE holder = ?", ONE)
     gateway.send(ONE, "<presence type='unavailable'/>")
-    assert deliveries(gateway, SECOND) == [had]
+    assert deliveries(gateway, SECOND) == [item]
     assert gateway.count("SELECT count(*) FROM subscriptions") == 1
     gateway.end(SECOND)
     assert set(states(gateway).values()) == {"ready"}
@@ -430,7 +430,7 @@ def test_directed_unavailable_presence_ends_locks_and_subscriptions(gateway: Gat
     assert deliveries(gateway, ONE) == []
     assert set(deliveries(gateway, SECOND)) == {"a", "c"}
     gateway.send(SECOND, f"<presence type='unavailable'{TO_SERVICE}/>")
-    assert gateway.count("SELECT count(*) FROM subscriptions") == 1  # no session of it is left
+    assert gateway.count("SELECT count(*) FROM subscriptions") == 1  # `one` is unavailable
     assert deliveries(gateway, TWO) == ["b", "a"]
     assert states(gateway) == {"a": "locked", "b": "locked", "c": "ready"}
 

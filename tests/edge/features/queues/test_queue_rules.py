@@ -58,14 +58,14 @@ def test_the_kind_of_an_item_depends_on_the_members_qos() -> None:
 
 @pytest.mark.parametrize("of", Kind)
 def test_the_diagram_shows_each_loss_of_a_locked_item(of: Kind) -> None:
-    drawn = [line.strip() for line in diagram(of).splitlines()]
+    lines = [line.strip() for line in diagram(of).splitlines()]
     locked = of is not Kind.SHARE_0
-    assert ("ready --> [*]: sent" in drawn) is not locked
+    assert ("ready --> [*]: sent" in lines) is not locked
     for loss in Loss:
-        shown = [line for line in drawn if line.endswith(f": {loss.value}")]
-        assert len(shown) == locked, shown
+        matching = [line for line in lines if line.endswith(f": {loss.value}")]
+        assert len(matching) == locked, matching
     comes_back = not {outcome(of, loss, 1, 5) for loss in Loss}.isdisjoint(COMES_BACK)
-    assert ("locked --> dead: too many deliveries" in drawn) is comes_back
+    assert ("locked --> dead: too many deliveries" in lines) is comes_back
 
 
 # Assignment
@@ -84,7 +84,7 @@ def pairs(found: list[Assignment]) -> list[tuple[int, int]]:
     return [(row, member.subscription) for row, member in found]
 
 
-def test_the_least_loaded_member_is_next_and_of_several_the_longest_idle() -> None:
+def test_the_least_loaded_member_is_next_or_among_equals_the_longest_idle() -> None:
     members = [member(1, in_flight=1), member(2, turn=7), member(3, turn=4)]
     found = assign(ready(1, 2, 3), members, Policy.LEAST_LOADED)
     assert pairs(found) == [(1, 3), (2, 2), (3, 1)]
@@ -161,15 +161,15 @@ def test_by_hash_no_item_overtakes_one_that_waits_for_its_member() -> None:
     assert pairs(found) == [(1, 1), (2, 1)]
 
 
-def test_slots_are_open_if_their_member_has_room() -> None:
+def test_slots_are_open_if_their_member_has_capacity() -> None:
     full, free = member(1, in_flight=2), member(2)
-    everything = list(range(SLOTS))
-    assert open_slots(everything, [free], {}) == everything
-    assert open_slots(everything, [full], {}) == []
-    some = open_slots(everything, [full, free], {})
-    assert set(some) < set(everything)
-    assert open_slots(some[:2], [full, free], {}) == some[:2]
-    assert open_slots(everything, [full, free], dict.fromkeys(range(SLOTS), 2)) == everything
+    all_slots = list(range(SLOTS))
+    assert open_slots(all_slots, [free], {}) == all_slots
+    assert open_slots(all_slots, [full], {}) == []
+    found = open_slots(all_slots, [full, free], {})
+    assert set(found) < set(all_slots)
+    assert open_slots(found[:2], [full, free], {}) == found[:2]
+    assert open_slots(all_slots, [full, free], dict.fromkeys(range(SLOTS), 2)) == all_slots
     assert slot_of("p@gw.example/a") == slot_of("p@gw.example/b")
 
 
@@ -203,7 +203,7 @@ def test_unlocked_items_are_deleted_by_owner_and_publisher_and_unlocked_by_the_o
 
 NOW = 100.0
 ITEM = ItemState(7, "ready", "pump1@gw.example/fw")
-AWAY = MemberState(1, "a@gw.example", 2, 0)
+DISCONNECTED = MemberState(1, "a@gw.example", 2, 0)
 FREE = MemberState(1, "a@gw.example", 2, 1, ("a@gw.example/w",))
 FULL = MemberState(2, "b@gw.example", 2, 2, ("b@gw.example/w",))
 UNABLE = MemberState(3, "c@gw.example", 2, 0, ("c@gw.example/w",), accepts_qos=False)
@@ -232,9 +232,9 @@ def members(*states: MemberState, known: bool = True) -> Members:
         (ITEM._replace(expires=NOW + 1), members(FREE), Reason.NEXT),
         (ITEM, members(), Reason.NO_MEMBER),
         (ITEM, members(known=False), Reason.NO_MEMBER),
-        (ITEM, members(AWAY, known=False), Reason.UNKNOWN),
-        (ITEM, members(AWAY), Reason.NOT_CONNECTED),
-        (ITEM, members(AWAY, UNABLE), Reason.QOS_UNSUPPORTED),
+        (ITEM, members(DISCONNECTED, known=False), Reason.UNKNOWN),
+        (ITEM, members(DISCONNECTED), Reason.NOT_CONNECTED),
+        (ITEM, members(DISCONNECTED, UNABLE), Reason.QOS_UNSUPPORTED),
         (ITEM, members(UNABLE, FULL), Reason.NO_ROOM),
         (ITEM, members(FULL, OUTBOX_FULL), Reason.OUTBOX_FULL),
         (ITEM, members(FREE, OUTBOX_FULL), Reason.NEXT),

@@ -12,20 +12,20 @@ from tests.helpers.shared_subscriptions import item_states, join, plain_items, p
 from tests.helpers.store import DOMAIN, Gateway, MakeGateway
 
 BOSS: Final = f"boss@{DOMAIN}/fw"
-IN: Final = f"in@{DOMAIN}/foo"
-OUT: Final = f"out@{DOMAIN}/foo"
+MEMBER: Final = f"member@{DOMAIN}/foo"
+OUTSIDER: Final = f"outsider@{DOMAIN}/foo"
 CLOSED: Final = "plant/closed"
 OPEN: Final = "plant/open"
 
 
 @pytest.fixture
 def gateway(make_gateway: MakeGateway) -> Gateway:
-    """Set up an open and a closed node; only `in` may subscribe to the closed one."""
-    gateway = make_gateway(accounts_of=("boss", "in", "out"))
+    """Set up an open and a closed node; only `member` may subscribe to the closed one."""
+    gateway = make_gateway(accounts_of=("boss", "member", "outsider"))
     create(gateway, BOSS, CLOSED, access_model="whitelist")
     create(gateway, BOSS, OPEN)
-    affiliate(gateway, BOSS, CLOSED, **{"in": "member"})
-    for full in (IN, OUT):
+    affiliate(gateway, BOSS, CLOSED, member="member")
+    for full in (MEMBER, OUTSIDER):
         gateway.bind(full)
     return gateway
 
@@ -42,23 +42,23 @@ def _request(gateway: Gateway, content: str) -> None:
 
 @pytest.mark.parametrize("policy", ["least-loaded", "hash", "sticky"])
 def test_only_authorized_members_get_an_item(gateway: Gateway, policy: str) -> None:
-    _join(gateway, OUT, IN, queue_policy=policy)
+    _join(gateway, OUTSIDER, MEMBER, queue_policy=policy)
     publish(gateway, *"abcdef", node=CLOSED, full=BOSS)
-    assert plain_items(gateway, OUT) == []
-    assert plain_items(gateway, IN) == list("abcdef")
+    assert plain_items(gateway, OUTSIDER) == []
+    assert plain_items(gateway, MEMBER) == list("abcdef")
 
 
 def test_items_without_an_authorized_member_are_held_and_block_nothing(gateway: Gateway) -> None:
-    _join(gateway, OUT, IN)
-    gateway.end(IN)
+    _join(gateway, OUTSIDER, MEMBER)
+    gateway.end(MEMBER)
     publish(gateway, "a", "b", node=CLOSED, full=BOSS)
     publish(gateway, "c", node=OPEN, full=BOSS)
-    assert plain_items(gateway, OUT) == ["c"]
+    assert plain_items(gateway, OUTSIDER) == ["c"]
     assert item_states(gateway) == [("a", "delayed"), ("b", "delayed")]
-    gateway.bind(IN)
-    gateway.send(IN, "<presence/>")
+    gateway.bind(MEMBER)
+    gateway.send(MEMBER, "<presence/>")
     gateway.run_timers()
-    assert plain_items(gateway, IN) == ["a", "b"]
+    assert plain_items(gateway, MEMBER) == ["a", "b"]
     assert item_states(gateway) == []
 
 
@@ -70,50 +70,50 @@ def _open_node(gateway: Gateway) -> None:
 @pytest.mark.parametrize(
     ("change", "receiver"),
     [
-        (lambda gateway: affiliate(gateway, BOSS, CLOSED, out="member"), OUT),
-        (_open_node, OUT),
-        (lambda gateway: _join(gateway, IN), IN),
+        (lambda gateway: affiliate(gateway, BOSS, CLOSED, outsider="member"), OUTSIDER),
+        (_open_node, OUTSIDER),
+        (lambda gateway: _join(gateway, MEMBER), MEMBER),
     ],
     ids=["right", "open node", "joins again"],
 )
 def test_held_items_are_released_when_a_member_becomes_eligible(
     gateway: Gateway, change: Callable[[Gateway], None], receiver: str
 ) -> None:
-    _join(gateway, OUT, IN)
-    gateway.end(IN)
+    _join(gateway, OUTSIDER, MEMBER)
+    gateway.end(MEMBER)
     publish(gateway, "a", node=CLOSED, full=BOSS)
-    assert plain_items(gateway, OUT) == []
+    assert plain_items(gateway, OUTSIDER) == []
     change(gateway)
     assert plain_items(gateway, receiver) == ["a"]
 
 
 def test_many_items_for_a_full_authorized_member_block_nothing(gateway: Gateway) -> None:
-    _join(gateway, IN, OUT, queue_requests="1")
+    _join(gateway, MEMBER, OUTSIDER, queue_requests="1")
     ids = [f"c{number}" for number in range(12)]
     publish(gateway, *ids, node=CLOSED, full=BOSS)
     publish(gateway, "d", "e", node=OPEN, full=BOSS)
-    assert plain_items(gateway, OUT) == ["d"]
-    assert plain_items(gateway, OUT) == ["e"]
-    assert [id for _each in ids for id in plain_items(gateway, IN)] == ids
+    assert plain_items(gateway, OUTSIDER) == ["d"]
+    assert plain_items(gateway, OUTSIDER) == ["e"]
+    assert [id for _each in ids for id in plain_items(gateway, MEMBER)] == ids
 
 
 def test_held_items_are_dead_when_their_node_is_deleted(gateway: Gateway) -> None:
-    _join(gateway, OUT, IN)
-    gateway.end(IN)
+    _join(gateway, OUTSIDER, MEMBER)
+    gateway.end(MEMBER)
     publish(gateway, "a", node=CLOSED, full=BOSS)
     _request(gateway, element("delete", node=CLOSED))
     gateway.run_timers()
-    assert plain_items(gateway, OUT) == []
+    assert plain_items(gateway, OUTSIDER) == []
     assert item_states(gateway) == [("a", "dead")]
     (event,) = gateway.events(name="share_items_dead")
     assert (event.topic, event.value) == (CLOSED, 1)
 
 
 def test_other_items_survive_the_deletion_of_their_node(gateway: Gateway) -> None:
-    _join(gateway, IN)
-    gateway.end(IN)
+    _join(gateway, MEMBER)
+    gateway.end(MEMBER)
     publish(gateway, "a", node=OPEN, full=BOSS)
     _request(gateway, element("delete", node=OPEN))
-    gateway.bind(IN)
+    gateway.bind(MEMBER)
     gateway.run_timers()
-    assert plain_items(gateway, IN) == ["a"]
+    assert plain_items(gateway, MEMBER) == ["a"]

@@ -137,7 +137,7 @@ def test_a_share_gets_only_items_that_match_its_filter(gateway: Gateway) -> None
 # Connected members
 
 
-def test_items_wait_while_no_member_has_room(gateway: Gateway) -> None:
+def test_items_wait_while_all_members_are_full(gateway: Gateway) -> None:
     join(gateway, VALVE, queue_requests="2")
     publish(gateway, *ids(5))
     first, _second = take_requests(gateway, VALVE)
@@ -168,7 +168,7 @@ def test_items_published_without_connected_members_wait_for_the_first(gateway: G
 
 
 def queries(gateway: Gateway, full: str) -> int:
-    """Return how many queries for its capabilities a session was sent since the last call."""
+    """Return the number of capability queries sent to a session since the last call."""
     found = [one[0].tag for one in gateway.elements(full) if len(one)]
     return found.count("{http://jabber.org/protocol/disco#info}query")
 
@@ -188,7 +188,7 @@ def test_a_full_jid_is_queried_without_presence_and_for_new_caps(gateway: Gatewa
     join(gateway, VALVE, jid=VALVE)
     gateway.end(VALVE)
     gateway.bind(VALVE)
-    assert queries(gateway, VALVE) == 0  # it does not know yet that it is bound
+    assert queries(gateway, VALVE) == 0  # the session does not know yet that it is bound
     gateway.run_timers()
     assert queries(gateway, VALVE) == 1
     c = "<c xmlns='http://jabber.org/protocol/caps' hash='sha-1' node='urn:example:w' ver='new'/>"
@@ -213,7 +213,7 @@ def test_a_session_is_not_queried_for_a_subscription_that_needs_no_qos(
 
 
 @pytest.mark.parametrize("qos", ["0", "1", "2", None])
-def test_a_member_that_is_back_takes_its_place(gateway: Gateway, qos: str | None) -> None:
+def test_a_resumed_member_gets_its_part_of_the_items(gateway: Gateway, qos: str | None) -> None:
     create(gateway, PUMP, "work", queueing="1")
     node = "work" if qos is None else NODE
     for full in (VALVE, CAM):
@@ -369,8 +369,8 @@ def test_qos_1_item_without_answer_goes_to_another_member(build: Build) -> None:
     join(gateway, VALVE)
     publish(gateway, "i1")
     join(gateway, CAM)
-    for tries in (1, 2):
-        assert offered(gateway, VALVE) == ["i1"], tries
+    for attempt in (1, 2):
+        assert offered(gateway, VALVE) == ["i1"], attempt
         assert offered(gateway, CAM) == []
         gateway.clock.service += 3600
         gateway.run_timers()
@@ -541,10 +541,10 @@ def test_requeued_dead_items_go_to_any_member(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "left"), [("1", "0", []), ("1", "2", ["locked"]), ("2", "1", ["locked"])]
+    ("before", "now", "expected"), [("1", "0", []), ("1", "2", ["locked"]), ("2", "1", ["locked"])]
 )
 def test_a_change_of_qos_applies_to_later_items(
-    gateway: Gateway, before: str, now: str, left: list[str]
+    gateway: Gateway, before: str, now: str, expected: list[str]
 ) -> None:
     join(gateway, VALVE, qos=before)
     publish(gateway, "i1")
@@ -553,7 +553,7 @@ def test_a_change_of_qos_applies_to_later_items(
     gateway.end(VALVE)
     take = plain_items if now == "0" else offered
     assert take(gateway, CAM) == (["i1"] if before == "1" else [])
-    assert [state for _item, state in item_states(gateway)] == left
+    assert [state for _item, state in item_states(gateway)] == expected
 
 
 # Counters of items in flight
@@ -580,10 +580,10 @@ def test_items_at_qos_0_lost_with_a_session_do_not_count_for_another(
     if jid is not None:
         join(gateway, VALVE, "$share:pool:other", jid, qos="0", expire="presence")
     publish(gateway, "a")
-    has_it = gateway.count(SENT_TO)
-    gateway.end(has_it)
+    holder = gateway.count(SENT_TO)
+    gateway.end(holder)
     publish(gateway, "b")
-    assert plain_items(gateway, OTHER if has_it == VALVE else VALVE) == ["b"]
+    assert plain_items(gateway, OTHER if holder == VALVE else VALVE) == ["b"]
 
 
 def test_items_sent_at_qos_0_do_not_count_after_a_change_to_qos_1(gateway: Gateway) -> None:
@@ -690,7 +690,7 @@ def test_a_full_share_refuses_publications(build: Build) -> None:
     assert [item for item, _state in item_states(gateway)] == ids(2)
 
 
-def test_unserved_shares_leave_room_for_queue_nodes(make_gateway: MakeGateway) -> None:
+def test_unserved_shares_leave_capacity_for_queue_nodes(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(Limits(queue_items=4, items_per_queue=4))
     queue_nodes.set_up(gateway)
     create(gateway, queue_nodes.OWNER, NODE)
@@ -705,7 +705,7 @@ def test_unserved_shares_leave_room_for_queue_nodes(make_gateway: MakeGateway) -
     assert queue_nodes.try_publish(gateway, "f").error == ("wait", "resource-constraint")
 
 
-def test_what_is_in_memory_about_queues_is_limited(gateway: Gateway) -> None:
+def test_cached_queues_are_limited(gateway: Gateway) -> None:
     def use(tx: Transaction) -> list[int]:
         for queue in range(queues.CACHED_QUEUES + 2):
             queue_members.with_room(tx, queue, 1)
