@@ -31,8 +31,8 @@ def build_empty(make_gateway: MakeGateway) -> MakeGateway:
 
 @pytest.fixture
 def build(build_empty: MakeGateway) -> MakeGateway:
-    """The same, but nodes below `auto/` are auto-created, and the pump owns `NODE`, which is open
-    to all."""
+    """Like `build_empty`, but nodes below `auto/` are auto-created, and the pump owns the open node
+    `NODE`."""
 
     def build(**options: object) -> Gateway:
         gateway = build_empty(pubsub=Pubsub(auto_create=["auto/#"]), **options)

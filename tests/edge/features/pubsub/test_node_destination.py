@@ -64,7 +64,7 @@ def test_any_element_is_published_as_the_payload_of_a_new_item(
     assert gateway.count("SELECT body FROM items") == payload.encode()
 
 
-def test_the_body_of_an_embedded_message_without_namespace_is_a_clients(gateway: Gateway) -> None:
+def test_an_embedded_body_without_namespace_gets_the_one_of_clients(gateway: Gateway) -> None:
     gateway.send(PUMP, acknowledged("<message><body>hello</body></message>", ADDRESS))
     found = retrieve(gateway, PUMP, NODE).content
     assert (found[0][0][0].tag, found[0][0][0].text) == ("{jabber:client}body", "hello")
@@ -72,7 +72,7 @@ def test_the_body_of_an_embedded_message_without_namespace_is_a_clients(gateway:
 
 def test_an_assured_message_is_published_once(gateway: Gateway) -> None:
     send(gateway, 2, reading(1))
-    assert gateway.ask(PUMP, deliver("m1", ADDRESS)).type == "result", "it is repeated"
+    assert gateway.ask(PUMP, deliver("m1", ADDRESS)).type == "result", "a repeated request"
     assert len(stored_ids(gateway, PUMP)) == 1
     send(gateway, 2, reading(1))  # reuses the msgId for a new message
     assert len(stored_ids(gateway, PUMP)) == 2
@@ -80,11 +80,11 @@ def test_an_assured_message_is_published_once(gateway: Gateway) -> None:
 
 @LEVELS
 def test_elements_about_the_message_are_ignored(gateway: Gateway, level: int) -> None:
-    about = (
+    metadata = (
         "<origin-id xmlns='urn:xmpp:sid:0' id='1'/><request xmlns='urn:xmpp:receipts'/>"
         "<store xmlns='urn:xmpp:hints'/>"
     )
-    send(gateway, level, about + ITEM)
+    send(gateway, level, metadata + ITEM)
     assert stored_ids(gateway, PUMP) == ["r1"]
 
 
@@ -98,7 +98,7 @@ def test_elements_about_the_message_are_ignored(gateway: Gateway, level: int) ->
         f"<item xmlns='{PUBSUB}' id='{'x' * 257}'/>",
     ],
 )
-def test_a_message_without_one_item_is_refused_or_kept_dead(gateway: Gateway, content: str) -> None:
+def test_a_message_must_contain_exactly_one_item(gateway: Gateway, content: str) -> None:
     assert error_of(send(gateway, 0, content)) == ("modify", "not-acceptable")
     replies = [send(gateway, level, content) for level in (1, 2)]
     assert [reply and reply.type for reply in replies] == ["result"] * 2
@@ -107,7 +107,7 @@ def test_a_message_without_one_item_is_refused_or_kept_dead(gateway: Gateway, co
 
 
 @LEVELS
-def test_an_item_that_does_not_fit_its_node_is_kept_dead(gateway: Gateway, level: int) -> None:
+def test_an_item_that_does_not_fit_its_node_is_dead_lettered(gateway: Gateway, level: int) -> None:
     create(gateway, PUMP, "typed", type="urn:example:other")
     send(gateway, level, reading(1), "typed")
     assert stored_ids(gateway, PUMP, "typed") == []
@@ -147,7 +147,7 @@ def test_a_message_that_exceeds_a_limit_is_refused(build: MakeGateway, level: in
     assert [event.name for event in gateway.events("system", "items")] == ["items"]
 
 
-def test_a_held_message_waits_for_room(build: MakeGateway) -> None:
+def test_a_held_message_waits_for_capacity(build: MakeGateway) -> None:
     gateway = build(items=1)
     gateway.send(PUMP, assured("m1", embedded(reading(1)), ADDRESS))
     send(gateway, 1, ITEM)

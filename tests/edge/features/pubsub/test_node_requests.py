@@ -167,7 +167,7 @@ def test_anybody_gets_the_default_configuration(gateway: Gateway) -> None:
     assert values(reply.content)["max_items"] == "20"
 
 
-def test_options_that_are_not_in_the_form_stay(gateway: Gateway) -> None:
+def test_options_that_are_not_in_the_form_are_unchanged(gateway: Gateway) -> None:
     create(gateway, PUMP, "a", title="Boiler")
     assert configure(gateway, "a", description="hot").type == "result"
     assert owner_request(gateway, "configure", "a", CANCEL).type == "result"
@@ -268,10 +268,10 @@ def test_subscribers_are_notified_of_a_changed_configuration_on_request(gateway:
     configure(gateway, "a", deliver_payloads="0")
     assert len(event(gateway, "configuration")) == 0
     configure(gateway, "a", deliver_payloads="0")
-    assert gateway.elements(VALVE) == [], "nothing has changed"
+    assert gateway.elements(VALVE) == [], "nothing changed"
 
 
-def test_delete_a_node_with_all_that_belongs_to_it(gateway: Gateway) -> None:
+def test_delete_a_node_with_its_items_and_subscriptions(gateway: Gateway) -> None:
     create(gateway, PUMP, "a")
     publish_all(gateway, "a", "1")
     subscribe(gateway, VALVE, "a", VALVE)
@@ -337,7 +337,7 @@ def test_a_node_that_stores_no_items_cannot_be_purged(gateway: Gateway) -> None:
     assert error == ("cancel", "feature-not-implemented", "unsupported")
 
 
-def test_a_purged_queue_has_room_for_its_members_again(gateway: Gateway) -> None:
+def test_members_of_a_purged_queue_get_new_items(gateway: Gateway) -> None:
     create(gateway, PUMP, "q", queueing="1")
     subscribe(gateway, VALVE, "q", VALVE, queue_requests="1")
     publish_all(gateway, "q", "1", "2")
@@ -365,7 +365,7 @@ def test_rosters_of_owners_give_access(gateway: Gateway) -> None:
     assert refuse("crew") == not_in_group
     assert refuse("closed") == ("cancel", "not-allowed", "closed-node")
     for node in ("seen", "crew"):
-        affiliate(gateway, PUMP, node, lamp="owner")  # which has neither an account nor a roster
+        affiliate(gateway, PUMP, node, lamp="owner")  # lamp has neither an account nor a roster
     add_contact(gateway, "pump1", VALVE_BARE, "from")
     assert subscribe(gateway, VALVE, "seen", VALVE).type == "result"
     assert refuse("crew") == not_in_group

@@ -77,7 +77,7 @@ def received_items(gateway: Gateway, full: str) -> list[str | None]:
 
 
 def answer_all(gateway: Gateway, full: str, *requests: DeviceRequest) -> list[DeviceRequest]:
-    """Answer requests of the outbox to a session until there are no more; return them."""
+    """Answer all requests of the outbox to a session; return them."""
     answered: list[DeviceRequest] = []
     found = list(requests) or take_requests(gateway, full)
     while found:
@@ -121,7 +121,7 @@ def test_at_level_0_a_headline_without_a_session_is_logged(gateway: Gateway) -> 
     assert gateway.elements(VALVE) == []
 
 
-def test_at_level_0_a_full_jid_gets_it_only_in_its_session(gateway: Gateway) -> None:
+def test_at_level_0_a_message_to_a_full_jid_goes_only_to_its_session(gateway: Gateway) -> None:
     subscription = subscribe(gateway, 0, VALVE)
     make_available(gateway, OTHER)
     notify(gateway, subscription, "i1")
@@ -207,8 +207,8 @@ def test_a_session_with_unknown_capabilities_is_queried(gateway: Gateway) -> Non
     bind_eligible(gateway, OTHER)
     bind_eligible(gateway, VALVE, qos=None)
     notify(gateway, subscribe(gateway, 1, VALVE), "i1")
-    (asked,) = gateway.elements(VALVE)
-    assert asked[0].tag == "{http://jabber.org/protocol/disco#info}query"
+    (query,) = gateway.elements(VALVE)
+    assert query[0].tag == "{http://jabber.org/protocol/disco#info}query"
     assert received_items(gateway, OTHER) == []
     make_eligible(gateway, VALVE)
     assert received_items(gateway, VALVE) == ["i1"]
@@ -245,16 +245,16 @@ def test_a_failed_notification_becomes_a_dead_letter_without_a_report(gateway: G
     notify(gateway, subscribe(gateway, 1, VALVE), "i1")
     (one,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, error_result(one, "cancel", "not-allowed"))
-    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
-    found = letter.sender, letter.destination, letter.state
+    (dead,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
+    found = dead.sender, dead.destination, dead.state
     assert found == (f"{SERVICE}/meters", VALVE, "failed")
     (event,) = gateway.events(name="dead")
     assert event.source == f"{SERVICE}/meters"
     assert gateway.sent == []
     bind_eligible(gateway, OTHER)
-    gateway.tx(lambda tx: dead_letters.requeue(tx, letter.row, may_repeat=False))
+    gateway.tx(lambda tx: dead_letters.requeue(tx, dead.row, may_repeat=False))
     gateway.tx(gateway.router.run_external_change)
-    assert received_items(gateway, OTHER) == [], "it is still for its session"
+    assert received_items(gateway, OTHER) == [], "it is bound to its session"
     (again,) = take_requests(gateway, VALVE)
     assert (again.sender, item(again.message)) == (SERVICE, "i1")
 
@@ -276,7 +276,7 @@ def test_waiting_notifications_are_dropped_with_their_subscription(gateway: Gate
     assert states(gateway) == []
 
 
-def test_a_subscription_bound_to_presence_keeps_what_was_received(gateway: Gateway) -> None:
+def test_a_subscription_bound_to_presence_keeps_received_notifications(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
     subscription = subscribe(gateway, 2, VALVE, presence=True)
     notify(gateway, subscription, "i1")

@@ -36,7 +36,7 @@ def reason(shape: PublicationShape, config: NodeConfig) -> Reason | None:
         (QUEUE, Reason.ITEM_REQUIRED, None, None),
     ],
 )
-def test_each_kind_of_node_requires_what_the_specification_says(
+def test_each_kind_of_node_requires_items_and_payloads_as_specified(
     config: NodeConfig, no_item: Reason | None, no_payload: Reason | None, complete: Reason | None
 ) -> None:
     found = [reason(shape, config) for shape in (NO_ITEM, NO_PAYLOAD, COMPLETE)]
@@ -54,16 +54,16 @@ def test_a_payload_has_the_namespace_of_the_nodes_type() -> None:
 
 
 def test_options_of_the_item_are_split_from_preconditions() -> None:
-    given = {
+    values = {
         rules.PRIORITY: ["-3"],
         rules.DELAY: ["2.5"],
         rules.TTL: ["60"],
         "pubsub#max_items": ["1"],
     }
-    options, rest = rules.split_options(given)
+    options, rest = rules.split_options(values)
     assert options == ItemOptions(-3, 2.5, 60.0)
     assert rest == {"pubsub#max_items": ["1"]}
-    assert rules.PRIORITY in given
+    assert rules.PRIORITY in values
     assert rules.split_options({}) == (rules.DEFAULT_OPTIONS, {})
     assert rules.split_options({rules.DELAY: ["0"]}) == (rules.DEFAULT_OPTIONS, {})
 
@@ -75,10 +75,10 @@ def test_a_priority_is_an_integer_within_bounds(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", [rules.DELAY, rules.TTL])
-@pytest.mark.parametrize("given", [["-1"], [str(rules.MAX_SECONDS + 1)], ["1", "2"], [], ["one"]])
-def test_a_time_is_a_number_of_seconds_within_bounds(name: str, given: list[str]) -> None:
+@pytest.mark.parametrize("texts", [["-1"], [str(rules.MAX_SECONDS + 1)], ["1", "2"], [], ["one"]])
+def test_a_time_is_a_number_of_seconds_within_bounds(name: str, texts: list[str]) -> None:
     with pytest.raises(rules.InvalidItemOption, match=name):
-        rules.split_options({name: given})
+        rules.split_options({name: texts})
 
 
 def test_bounds_are_inclusive() -> None:

@@ -68,8 +68,8 @@ def test_an_item_for_subscribers_is_published_without_statements(
         for id in ids:
             publish(gateway, PUMP, NODE, item(id, reading(5)))
     assert len(notifications(gateway, VALVE)) == len(ids)
-    kept = [id for id in ids[1:-1] if id != "3"]
-    assert stored_ids(gateway, PUMP) == [*kept, "3"]
+    remaining = [id for id in ids[1:-1] if id != "3"]
+    assert stored_ids(gateway, PUMP) == [*remaining, "3"]
     gateway.commit(lambda tx: caches_equal_rows(gateway.router.context, tx))
 
 
@@ -214,7 +214,7 @@ def publishers(*stanzas: Element) -> list[str | None]:
 
 
 @pytest.mark.parametrize(
-    ("config", "named"),
+    ("config", "publisher"),
     [
         ({}, VALVE_BARE),
         ({"itemreply": "publisher"}, VALVE_BARE),
@@ -222,25 +222,25 @@ def publishers(*stanzas: Element) -> list[str | None]:
         ({"itemreply": "none"}, None),
     ],
 )
-def test_an_item_names_its_publisher_as_its_node_says(
-    gateway: Gateway, config: dict[str, str], named: str | None
+def test_itemreply_decides_which_publisher_an_item_names(
+    gateway: Gateway, config: dict[str, str], publisher: str | None
 ) -> None:
     make_available(gateway, PUMP)
     create(gateway, PUMP, "site", publish_model="open", **config)
     create(gateway, PUMP, "jobs", publish_model="open", queueing="1", **config)
     subscribe(gateway, PUMP, "site")
     publish(gateway, VALVE, "site", element("item", id="a", publisher="spoof@gw.example"))
-    assert publishers(*gateway.elements(PUMP)) == [named]
-    assert publishers(retrieve(gateway, PUMP, "site").content) == [named]
+    assert publishers(*gateway.elements(PUMP)) == [publisher]
+    assert publishers(retrieve(gateway, PUMP, "site").content) == [publisher]
     subscribe(gateway, PUMP, "site", PUMP)
-    assert publishers(*gateway.elements(PUMP)) == [named], "the last item"
+    assert publishers(*gateway.elements(PUMP)) == [publisher], "the last item"
     publish(gateway, VALVE, "jobs", item("waiting"))
     subscribe(gateway, PUMP, "jobs", queue_requests="5")
     publish(gateway, VALVE, "jobs", item("new"))
-    assert publishers(*gateway.elements(PUMP)) == [named] * 2
+    assert publishers(*gateway.elements(PUMP)) == [publisher] * 2
     subscribe(gateway, PUMP, "$share:pool:site/#", qos="0")
     publish(gateway, VALVE, "site", item("b"))
-    assert publishers(*gateway.elements(PUMP)) == [named] * 3, "two subscriptions and a share"
+    assert publishers(*gateway.elements(PUMP)) == [publisher] * 3, "two subscriptions and a share"
 
 
 @pytest.mark.parametrize("target", ["plant/+", "$share:pool:plant/#"])
@@ -254,7 +254,7 @@ def test_an_item_in_an_outbox_names_its_publisher(gateway: Gateway, target: str,
     assert publishers(request.message) == [VALVE_BARE]
 
 
-def test_an_owner_is_named_that_is_an_owner_still(gateway: Gateway) -> None:
+def test_a_former_owner_is_not_named_as_publisher(gateway: Gateway) -> None:
     create(gateway, PUMP, "site", itemreply="owner")
     publish(gateway, PUMP, "site", item("a"))
     affiliate(gateway, PUMP, "site", cam="owner", valve="owner")
@@ -266,7 +266,7 @@ def test_an_owner_is_named_that_is_an_owner_still(gateway: Gateway) -> None:
     assert publishers(retrieve(gateway, VALVE, "site").content) == [None]
 
 
-def test_a_waiting_item_of_a_deleted_node_names_nobody(gateway: Gateway) -> None:
+def test_a_waiting_item_of_a_deleted_node_names_no_publisher(gateway: Gateway) -> None:
     gateway.send(VALVE, "<presence type='unavailable'/>")
     subscribe(gateway, VALVE, "$share:pool:plant/#", qos="0")
     publish(gateway, PUMP, NODE, item("a"))
@@ -288,7 +288,7 @@ def test_an_unmet_precondition_refuses_the_item(gateway: Gateway, name: str, val
     assert refusal(gateway, PUMP, content)[1:] == ("conflict", "precondition-not-met")
     assert stored_ids(gateway, PUMP) == []
     reply = publish(gateway, PUMP, NODE, item("x"), publish_model="open", max_items="20")
-    assert reply.type == "result", "these are met"
+    assert reply.type == "result", "these preconditions are met"
 
 
 def test_publishing_creates_a_node_that_auto_create_matches(gateway: Gateway) -> None:
@@ -314,7 +314,7 @@ def test_publishing_creates_a_queue_with_the_item(gateway: Gateway) -> None:
 # Limits
 
 
-@pytest.mark.parametrize("items", [50, 2], ids=["room", "all nodes are full"])
+@pytest.mark.parametrize("items", [50, 2], ids=["all nodes have capacity", "all nodes are full"])
 def test_a_node_keeps_its_newest_items(build: MakeGateway, items: int) -> None:
     gateway = build(items=items)
     create(gateway, PUMP, "small", max_items="2")
@@ -386,7 +386,7 @@ def test_the_notifications_of_another_new_node_do_not_count(build: MakeGateway) 
     assert publish(gateway, PUMP, "auto/b", item("b", LARGE)).type == "result"
 
 
-def test_the_reserve_of_the_database_takes_no_new_items(gateway: Gateway) -> None:
+def test_new_items_may_not_use_the_reserve_of_the_database(gateway: Gateway) -> None:
     reserve = gateway.limits.database_bytes
     context = gateway.router.context
     limits = replace(context.limits, database_reserve=reserve)

@@ -61,7 +61,7 @@ def gateway(build: MakeGateway) -> Gateway:
 
 
 def count_notified(gateway: Gateway, node: str = NODE) -> int:
-    """Publish an item; return how many notifications of the pump's session there are then."""
+    """Publish an item; return the number of notifications sent to the pump's session."""
     assert publish(gateway, VALVE, node, item("i", reading(1))).type == "result"
     return len([one for one in notifications(gateway, PUMP) if one.element == "items"])
 
@@ -218,7 +218,7 @@ def test_any_own_session_ends_a_subscription(gateway: Gateway, node: str, full: 
 @pytest.mark.parametrize(
     ("name", "type_"), [("unsubscribe", "set"), ("options", "get"), ("options", "set")]
 )
-def test_a_request_needs_an_own_subscription(
+def test_a_request_needs_a_subscription_of_the_account(
     gateway: Gateway, name: str, type_: str, attrs: dict[str, str], error: tuple[str, str, str]
 ) -> None:
     subscribe(gateway, PUMP, NODE)

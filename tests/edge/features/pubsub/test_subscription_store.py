@@ -29,19 +29,19 @@ SHARES: Final = ("one", "two")
 
 
 class IndexedDatabase:
-    """A database with the memory that a running gateway keeps beside it."""
+    """A database with the caches of a running gateway."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
-        self.known: dict[str, Any] = {}
+        self.cache: dict[str, Any] = {}
         self.number = 0
         self.all: list[int] = []
         self.run(lambda tx: accounts.add(tx, "pump", (), trusted=True))
 
     def run(self, unit: Callable[[Transaction], Any]) -> Any:
-        """Run a unit of work with the memory of earlier ones."""
+        """Run a unit of work with the caches of earlier ones."""
         self.connection.execute("BEGIN")
-        found = unit(Transaction(self.connection, Clock()(), self.known))
+        found = unit(Transaction(self.connection, Clock()(), self.cache))
         self.connection.execute("COMMIT")
         return found
 
@@ -56,12 +56,12 @@ class IndexedDatabase:
         return found
 
     def stored(self, name: str) -> tuple[list[Subscription], list[int]]:
-        """Return the same by matching each row."""
+        """Return the same by comparing the name with each row."""
         tx = Transaction(self.connection, Clock()())
         found = [one for id in self.all if (one := subscriptions.get(tx, id)) is not None]
-        hit = [one for one in found if matches(one.filter or "", name)]
-        plain = [one for one in hit if one.queue is None]
-        return plain, sorted({one.queue for one in hit if one.queue is not None})
+        matching = [one for one in found if matches(one.filter or "", name)]
+        plain = [one for one in matching if one.queue is None]
+        return plain, sorted({one.queue for one in matching if one.queue is not None})
 
     def add(self, filter: str, share: str | None) -> None:
         """Subscribe a new JID to a filter or a share."""
@@ -71,19 +71,19 @@ class IndexedDatabase:
         def unit(tx: Transaction) -> None:
             queue = None
             if share is not None:
-                there = queues.of_share(tx, share, filter)
-                queue = (there or queues.add_for_share(tx, share, filter)).id
+                existing = queues.of_share(tx, share, filter)
+                queue = (existing or queues.add_for_share(tx, share, filter)).id
             jid = f"pump@gw.example/{number}"
             found = subscriptions.add(tx, "pump", jid, str(number), filter=filter, queue=queue)
             self.all.append(found.id)
 
         self.run(unit)
 
-    def change(self, which: int, unit: Callable[[Transaction, Subscription], None]) -> None:
-        """Run a unit of work with one of the subscriptions, if it exists still."""
+    def change(self, index: int, unit: Callable[[Transaction, Subscription], None]) -> None:
+        """Run a unit of work with one of the subscriptions, if it still exists."""
 
         def change(tx: Transaction) -> None:
-            found = subscriptions.get(tx, self.all[which % len(self.all)])
+            found = subscriptions.get(tx, self.all[index % len(self.all)])
             if found is not None:
                 unit(tx, found)
 
@@ -107,22 +107,22 @@ def set_options(tx: Transaction, subscription: Subscription) -> None:
 _ADD = st.tuples(st.just("add"), st.sampled_from(FILTERS), st.sampled_from((None, *SHARES)))
 _REMOVE = st.tuples(st.just("remove"), st.integers(0, 20), st.none())
 _SET = st.tuples(st.just("set"), st.integers(0, 20), st.none())
-_LOOK = st.tuples(st.just("look"), st.sampled_from(NAMES), st.none())
+_COMPARE = st.tuples(st.just("compare"), st.sampled_from(NAMES), st.none())
 
 
-@given(st.lists(_ADD | _REMOVE | _SET | _LOOK, max_size=16))
+@given(st.lists(_ADD | _REMOVE | _SET | _COMPARE, max_size=16))
 def test_the_index_agrees_with_the_rows(steps: list[tuple[str, Any, str | None]]) -> None:
     with in_memory() as connection:
         indexed = IndexedDatabase(connection)
-        for step, what, share in steps:
+        for step, operand, share in steps:
             if step == "add":
-                indexed.add(what, share)
+                indexed.add(operand, share)
             elif step == "remove":
-                indexed.change(what, remove)
+                indexed.change(operand, remove)
             elif step == "set":
-                indexed.change(what, set_options)
+                indexed.change(operand, set_options)
             else:
-                assert indexed.matched(what) == indexed.stored(what)
+                assert indexed.matched(operand) == indexed.stored(operand)
         for name in NAMES:
             assert indexed.matched(name) == indexed.stored(name)
 
@@ -159,18 +159,18 @@ async def test_the_index_notices_an_account_removed_by_another_process(tmp_path:
             queue = queues.add_for_share(tx, "s", "#").id
             subscriptions.add(tx, "pump", "pump@gw.example", "2", filter="#", queue=queue)
 
-        def look(tx: Transaction) -> tuple[int, int, int]:
+        def count_matches(tx: Transaction) -> tuple[int, int, int]:
             found = subscriptions.plain_matching(tx, "a"), subscriptions.shares_matching(tx, "a")
             return len(found[0]), len(found[1]), len(subscriptions.shares_without_members(tx))
 
         await store.run(begin)
-        assert await store.run(look) == (1, 1, 0)
+        assert await store.run(count_matches) == (1, 1, 0)
         with (
             closing(database.connect(path)) as connection,
             database.transaction(connection, Clock()()) as tx,
         ):
             accounts.remove(tx, "pump")
-        assert await store.run(look) == (0, 1, 1)
+        assert await store.run(count_matches) == (0, 1, 1)
 
 
 async def test_a_rollback_is_not_indexed(tmp_path: Path) -> None:

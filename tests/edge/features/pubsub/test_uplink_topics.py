@@ -50,7 +50,7 @@ def send(gateway: Gateway, level: int, content: str, node: str = NODE) -> Reply 
     return send_message(gateway, VALVE, level, content, node)
 
 
-def logged(gateway: Gateway) -> list[tuple[str, str | None, str | None, int | None]]:
+def log_rows(gateway: Gateway) -> list[tuple[str, str | None, str | None, int | None]]:
     """Return the events in the lanes of devices: kind, name, topic and level."""
     rows = [*gateway.events("readings"), *gateway.events("logs")]
     assert {row.source for row in rows} <= {VALVE}
@@ -74,14 +74,14 @@ def test_published_sensor_data_becomes_readings(gateway: Gateway) -> None:
 @LEVELS
 def test_events_of_a_message_have_its_level(gateway: Gateway, level: int) -> None:
     send(gateway, level, f"<item xmlns='http://jabber.org/protocol/pubsub' id='i'>{WARM}</item>")
-    assert logged(gateway) == [("reading", "t", NODE, level), ("reading", "on", NODE, level)]
+    assert log_rows(gateway) == [("reading", "t", NODE, level), ("reading", "on", NODE, level)]
     assert stored_ids(gateway, PUMP) == ["i"]
 
 
 def test_events_of_an_assured_message_have_its_time_in_custody_as_latency(gateway: Gateway) -> None:
     to = f"{SERVICE}/{NODE}"
     gateway.send(VALVE, assured("m1", embedded(WARM), to))
-    assert logged(gateway) == []
+    assert log_rows(gateway) == []
     gateway.clock.service += 2.5
     for _ in range(2):  # the second is a repeat
         assert gateway.ask(VALVE, deliver("m1", to)).error is None
@@ -95,7 +95,7 @@ def test_items_of_queues_and_items_that_are_not_stored_become_events(gateway: Ga
     publish(gateway, VALVE, "jobs", item("i1", WARM))
     publish(gateway, VALVE, "plant/x", item("i1", WARM))
     send(gateway, 2, LOG, "jobs")
-    *readings, log = logged(gateway)
+    *readings, log = log_rows(gateway)
     assert [row[2] for row in readings] == ["jobs", "jobs", "plant/x", "plant/x"]
     assert log == ("log", "Started", "jobs", 2)
     assert gateway.count("SELECT count(*) FROM queue_items") == 2
@@ -107,7 +107,7 @@ def test_items_without_events_are_published(gateway: Gateway) -> None:
     signal = {"persist_items": "0", "deliver_payloads": "0"}
     create(gateway, PUMP, "jobs/note", publish_model="open", **signal)
     publish(gateway, VALVE, "jobs/note")
-    assert logged(gateway) == []
+    assert log_rows(gateway) == []
     assert len(stored_ids(gateway, PUMP)) == 2
 
 
@@ -119,7 +119,7 @@ def test_other_nodes_are_not_read(
     gateway = build(topics=topics)
     publish(gateway, VALVE, NODE, item("i1", content))
     send(gateway, 2, content)
-    assert logged(gateway) == []
+    assert log_rows(gateway) == []
     assert len(stored_ids(gateway, PUMP)) == 2
     assert gateway.events("system") == []
 
@@ -136,7 +136,7 @@ def test_an_unreadable_payload_is_refused(gateway: Gateway, content: str, proble
     reply = publish(gateway, VALVE, NODE, item("i1", content))
     assert (reply.error, reply.text) == (("modify", "bad-request"), problem)
     assert stored_ids(gateway, PUMP) == []
-    assert logged(gateway) == []
+    assert log_rows(gateway) == []
     (event,) = gateway.events("system", "unreadable")
     assert (event.kind, event.source) == ("limit", VALVE_BARE)
 
@@ -148,7 +148,7 @@ def test_the_right_to_publish_is_checked_before_the_payload(gateway: Gateway) ->
 
 
 @LEVELS
-def test_an_unreadable_message_is_refused_or_kept_dead(gateway: Gateway, level: int) -> None:
+def test_an_unreadable_message_is_refused_or_dead_lettered(gateway: Gateway, level: int) -> None:
     reply = send(gateway, level, UNREADABLE)
     assert reply is not None
     if level == 0:
@@ -157,13 +157,13 @@ def test_an_unreadable_message_is_refused_or_kept_dead(gateway: Gateway, level: 
         assert reply.type == "result"
         assert [event.text for event in gateway.events("system", "dead")] == [PROBLEM]
     assert stored_ids(gateway, PUMP) == []
-    assert logged(gateway) == []
+    assert log_rows(gateway) == []
 
 
 def test_a_payload_that_does_not_fit_the_node_is_not_logged(gateway: Gateway) -> None:
     create(gateway, PUMP, "jobs/typed", publish_model="open", type="urn:example:other")
     send(gateway, 1, WARM, "jobs/typed")
-    assert logged(gateway) == []
+    assert log_rows(gateway) == []
     assert gateway.events("system")[0].name == "unfit"
 
 
@@ -190,18 +190,18 @@ def test_a_full_event_log_refuses_items_with_events(
     assert gateway.count(f"SELECT count(*) FROM {table}") == 1  # noqa: S608
 
 
-def test_an_item_with_many_events_leaves_room_for_others(build: MakeGateway) -> None:
+def test_an_item_with_many_events_leaves_capacity_for_others(build: MakeGateway) -> None:
     gateway = with_readings(build(topics=TOPICS, unsealed_events=100), 50)
     many = json("{" + ",".join(f'"n{n}": {n}' for n in range(10)) + "}")
     assert publish(gateway, VALVE, NODE, item("i", many)).error == FULL
     publish(gateway, VALVE, NODE, item("i", json('{"n": {"m": 1}}')))
     assert stored_ids(gateway, PUMP) == ["i"]
-    assert logged(gateway)[-1] == ("reading", "n.m", NODE, None)
+    assert log_rows(gateway)[-1] == ("reading", "n.m", NODE, None)
 
 
-def test_an_item_without_room_adds_no_events(build: MakeGateway) -> None:
+def test_an_item_above_a_limit_adds_no_events(build: MakeGateway) -> None:
     gateway = build(topics=TOPICS, items=1, items_per_node=1)
     create(gateway, PUMP, "plant/x", publish_model="open")
     publish(gateway, VALVE, NODE, item("i1", reading(1)))
     assert publish(gateway, VALVE, "plant/x", item("i2", WARM)).error == FULL
-    assert logged(gateway) == []
+    assert log_rows(gateway) == []
