@@ -82,20 +82,20 @@ def test_valid_certificates_of_a_device_are_limited(gateway: Gateway) -> None:
 
 
 def test_certificates_expired_long_ago_are_deleted(gateway: Gateway) -> None:
-    issue(gateway, "pump1", "mine", days=1)
+    issue(gateway, "pump1", "expired", days=1)
     issue(gateway, "pump2", "another's", days=1)
     gateway.add("pump3")
     issue(gateway, "pump3", "revoked", days=1)
     gateway.tx(lambda tx: certificates.revoke(tx, "pump3"))
     gateway.clock.wall_offset += RETENTION_MS + DAY_MS
-    issue(gateway, "pump1", "kept")
+    issue(gateway, "pump1", "current")
     assert [row.serial for row in gateway.tx(certificates.list_all)] == [
-        *("mine", "kept", "another's", "revoked")
+        *("expired", "current", "another's", "revoked")
     ]
     gateway.clock.wall_offset += 1
     issue(gateway, "pump1", "next")
     serials = [row.serial for row in gateway.tx(certificates.list_all)]
-    assert serials == ["kept", "next", "another's"], (
+    assert serials == ["current", "next", "another's"], (
         "a wrong clock does not delete other devices' certificates"
     )
 

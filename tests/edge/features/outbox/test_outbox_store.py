@@ -145,8 +145,8 @@ def test_removed_account_leaves_orphans(gateway: Gateway) -> None:
 
 def add_dead_letter(gateway: Gateway, limit: Usage = LIMIT, **fields: Any) -> None:
     defaults: dict[str, Any] = {"state": dead_letters.FAILED, "recipient": "valve", "outbox": 7}
-    letter = DeadLetter(PUMP, "m1", VALVE_BARE, 2, BODY, "why")._replace(**(defaults | fields))
-    gateway.tx(lambda tx: dead_letters.add(tx, letter, limit))
+    dead = DeadLetter(PUMP, "m1", VALVE_BARE, 2, BODY, "why")._replace(**(defaults | fields))
+    gateway.tx(lambda tx: dead_letters.add(tx, dead, limit))
 
 
 def dead_ids(gateway: Gateway) -> list[str]:
