@@ -1,4 +1,4 @@
-"""Tables of which a part is lost, damaged or of another time are refused, and nothing is hidden."""
+"""Tables with a lost, damaged or outdated part are refused, and nothing is hidden."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ def committer(tmp_path: Path) -> Committer:
     return committer
 
 
-def refused(committer: Committer, text: str) -> None:
+def check_refused(committer: Committer, text: str) -> None:
     for call in (committer.tables.snapshot, committer.tables.recover):
-        with pytest.raises(FleetError, match=text) as found:
+        with pytest.raises(FleetError, match=text) as caught:
             call()
-        assert "docs/how-to/maintain-the-tables.md" in str(found.value)
-        assert "\n" not in str(found.value)
+        assert "docs/how-to/maintain-the-tables.md" in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", [EVENTS, SEGMENTS])
-@pytest.mark.parametrize("lost", ["_delta_log", "."])
-def test_a_lost_table_is_not_created_anew(committer: Committer, name: str, lost: str) -> None:
-    shutil.rmtree(committer.root / name / lost)
-    refused(committer, r"do not belong together \(batch \d of events, \d of segments\)")
+@pytest.mark.parametrize("part", ["_delta_log", "."])
+def test_a_lost_table_is_not_created_anew(committer: Committer, name: str, part: str) -> None:
+    shutil.rmtree(committer.root / name / part)
+    check_refused(committer, r"do not belong together \(batch \d of events, \d of segments\)")
     assert not (committer.root / name / "_delta_log").exists()
 
 
-def test_lost_tables_are_noticed_by_the_archive(committer: Committer) -> None:
+def test_lost_tables_are_noticed_if_the_archive_has_segments(committer: Committer) -> None:
     shutil.rmtree(committer.root / EVENTS / "_delta_log")
     shutil.rmtree(committer.root / SEGMENTS / "_delta_log")
-    refused(committer, "are lost: the archive has segments")
+    check_refused(committer, "are lost: the archive has segments")
     archive = committer.root.parent / "archive"
     shutil.copytree(archive / "gw", archive.parent / "landing" / "gw")
     (archive.parent / "landing" / "gw" / "1.seg").unlink()
-    refused(committer, "are lost: the archive has segments")
+    check_refused(committer, "are lost: the archive has segments")
     put(archive.parent / "landing" / "gw" / "1.seg", b"a")
     committer.tables.recover()
-    found = committer.tables.snapshot()
-    assert (found.batch, found.days) == (0, {})
+    snapshot = committer.tables.snapshot()
+    assert (snapshot.batch, snapshot.days) == (0, {})
 
 
 @pytest.mark.parametrize("name", [EVENTS, SEGMENTS])
@@ -63,7 +63,7 @@ def test_lost_tables_are_noticed_by_the_archive(committer: Committer) -> None:
 def test_an_empty_commit_is_not_skipped(committer: Committer, name: str, version: int) -> None:
     commit = sorted((committer.root / name / "_delta_log").glob("*.json"))[version]
     commit.write_bytes(b"")
-    refused(committer, rf"{commit} is empty|do not belong together")
+    check_refused(committer, rf"{commit} is empty|do not belong together")
 
 
 @pytest.mark.parametrize("name", [EVENTS, SEGMENTS])
@@ -76,13 +76,13 @@ def test_one_table_of_an_older_backup_is_noticed(
         committer.commit([event(seq)], [segment(str(seq))])
     shutil.rmtree(committer.root / name)
     shutil.copytree(backup / name, committer.root / name)
-    refused(committer, r"do not belong together \(batch [35] of events, [35] of segments\)")
+    check_refused(committer, r"do not belong together \(batch [35] of events, [35] of segments\)")
 
     for each in (EVENTS, SEGMENTS):
         shutil.rmtree(committer.root / each)
         shutil.copytree(backup / each, committer.root / each)
-    found = committer.commit([event(4)], [segment("4")])
-    assert (numbers(found), paths(found)) == ([1, 2, 3, 4], ["1", "2", "3", "4"])
+    snapshot = committer.commit([event(4)], [segment("4")])
+    assert (numbers(snapshot), paths(snapshot)) == ([1, 2, 3, 4], ["1", "2", "3", "4"])
 
 
 def test_a_batch_is_not_completed_without_its_file(committer: Committer) -> None:
@@ -113,25 +113,25 @@ def test_a_damaged_file_of_segments_is_named(
 ) -> None:
     path = committer.root / committer.tables.snapshot().segment_files[1]
     damage(path)
-    with pytest.raises(FleetError, match=rf"{path} is missing or damaged \(") as found:
+    with pytest.raises(FleetError, match=rf"{path} is missing or damaged \(") as caught:
         committer.tables.snapshot().read_segments(["path", "fate"])
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_reader_is_not_refused_while_batches_are_committed(
     committer: Committer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, open_table = local_tables(committer.root), FleetTables.open
-    left = [committer] * 3
+    committers = [committer] * 3
 
-    def then_commit(tables: FleetTables, name: str) -> object:
+    def open_and_commit(tables: FleetTables, name: str) -> object:
         table = open_table(tables, name)
-        if tables is reader and left:
-            each = left.pop()
+        if tables is reader and committers:
+            other = committers.pop()
             for _ in range(2):
-                each.commit([event(9)], [segment("9")])
+                other.commit([event(9)], [segment("9")])
         return table
 
-    monkeypatch.setattr(FleetTables, "open", then_commit)
+    monkeypatch.setattr(FleetTables, "open", open_and_commit)
     assert reader.snapshot().batch == 3
     assert reader.snapshot().batch == 9

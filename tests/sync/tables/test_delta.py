@@ -1,4 +1,4 @@
-"""Batches of both tables: whole or not at all, once, whoever commits and whoever completes."""
+"""Batches are committed to both tables, atomically and once, whichever driver completes them."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def test_a_batch_is_in_both_tables_with_statistics(tmp_path: Path) -> None:
     committer = Committer(tmp_path)
     rows = [event(3), event(1), event(2, days=-400), event(4, days=365 * 7_000)]
     rows.append(event(5) | {"time": datetime(1, 1, 1, tzinfo=UTC)})
-    found = committer.commit(rows, [segment("a")])
-    assert (numbers(found), paths(found)) == ([1, 2, 3, 4, 5], ["a"])
-    assert next(iter(found.days)) == "0001-01-01"
-    assert [day.rows for day in found.days.values()] == [1, 1, 2, 1]
+    snapshot = committer.commit(rows, [segment("a")])
+    assert (numbers(snapshot), paths(snapshot)) == ([1, 2, 3, 4, 5], ["a"])
+    assert next(iter(snapshot.days)) == "0001-01-01"
+    assert [day.rows for day in snapshot.days.values()] == [1, 1, 2, 1]
     events = DeltaTable(str(tmp_path / EVENTS))
     actions = events.get_add_actions(flatten=True).to_struct_array().to_pylist()
     [day] = [each for each in actions if str(each["partition.day"]) == "2025-11-21"]
@@ -66,7 +66,7 @@ def test_a_batch_is_in_both_tables_with_statistics(tmp_path: Path) -> None:
     assert events.file_uris(file_pruning_predicate="day = '2025-11-21' and seq > 3") == []
 
 
-def test_a_half_committed_batch_is_not_seen_and_completed_by_any_driver(tmp_path: Path) -> None:
+def test_a_half_committed_batch_is_hidden_until_any_driver_completes_it(tmp_path: Path) -> None:
     committer = Committer(tmp_path)
     committer.commit([event(1)], [segment("a")])
     with pytest.raises(Cut):
@@ -82,7 +82,7 @@ def test_a_half_committed_batch_is_not_seen_and_completed_by_any_driver(tmp_path
     assert (completed["events"], completed["segments"]) == (1, 1)
 
 
-def test_of_two_drivers_that_judged_the_same_ledger_one_commits(tmp_path: Path) -> None:
+def test_one_of_two_drivers_with_the_same_ledger_commits(tmp_path: Path) -> None:
     first, second = Committer(tmp_path), Committer(tmp_path)
     ours, theirs = first.begin([event(1)], [segment("a")]), second.begin([event(1)], [segment("a")])
     first.tables.commit(*ours)
@@ -93,7 +93,7 @@ def test_of_two_drivers_that_judged_the_same_ledger_one_commits(tmp_path: Path) 
     assert content(first.tables.snapshot()) == (1, [1], ["a"])
 
 
-def test_of_many_drivers_at_once_one_commits(tmp_path: Path) -> None:
+def test_one_of_many_concurrent_drivers_commits(tmp_path: Path) -> None:
     drivers = [Committer(tmp_path) for _ in range(6)]
     begun = [each.begin([event(1)], [segment("a")]) for each in drivers]
     begin = threading.Barrier(len(drivers))
@@ -111,19 +111,19 @@ def test_of_many_drivers_at_once_one_commits(tmp_path: Path) -> None:
     assert content(drivers[0].tables.snapshot()) == (1, [1], ["a"])
 
 
-def test_a_driver_that_was_suspended_between_its_commits_has_committed(tmp_path: Path) -> None:
+def test_the_batch_of_a_suspended_driver_is_completed_by_another(tmp_path: Path) -> None:
     other = Committer(tmp_path)
-    found = Committer(tmp_path).commit([event(1)], [segment("a")], other.tables.recover)
-    assert content(found) == (1, [1], ["a"])
+    snapshot = Committer(tmp_path).commit([event(1)], [segment("a")], other.tables.recover)
+    assert content(snapshot) == (1, [1], ["a"])
 
-    def work() -> None:
+    def commit_another() -> None:
         other.commit([event(3)], [segment("c")])
 
-    found = Committer(tmp_path).commit([event(2)], [segment("b")], work)
-    assert content(found) == (3, [1, 2, 3], ["a", "b", "c"])
+    snapshot = Committer(tmp_path).commit([event(2)], [segment("b")], commit_another)
+    assert content(snapshot) == (3, [1, 2, 3], ["a", "b", "c"])
 
 
-def test_files_that_are_gone_are_not_committed(tmp_path: Path) -> None:
+def test_removed_files_are_not_committed(tmp_path: Path) -> None:
     """Maintenance has removed what a suspended driver wrote more than a week ago."""
     committer = Committer(tmp_path)
     snapshot, batch = committer.begin([event(1)], [segment("a")])
@@ -133,7 +133,7 @@ def test_files_that_are_gone_are_not_committed(tmp_path: Path) -> None:
     assert committer.tables.existing(EVENTS).version() == 0
 
 
-def test_the_past_is_a_pair_of_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_past_state_has_two_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     committer, moments = Committer(tmp_path), []
     for seq in range(1, 4):
         committer.commit([event(seq)], [segment(str(seq))])
@@ -142,15 +142,15 @@ def test_the_past_is_a_pair_of_versions(tmp_path: Path, monkeypatch: pytest.Monk
             pass  # times of commits are in milliseconds
     tables = committer.tables
     for batch, moment in enumerate(moments, 1):
-        seen = list(range(1, batch + 1))
-        assert content(tables.snapshot(moment)) == (batch, seen, [str(seq) for seq in seen])
+        seqs = list(range(1, batch + 1))
+        assert content(tables.snapshot(moment)) == (batch, seqs, [str(seq) for seq in seqs])
     assert tables.snapshot(moments[0] - timedelta(hours=1)).batch == 0
     assert tables.snapshot(moments[2] + timedelta(days=9)).batch == 3
     monkeypatch.setattr(delta, "KEPT_DAYS", 0)
     assert tables.snapshot(moments[0]).batch == 3
 
 
-def test_what_left_the_landing_is_recorded(tmp_path: Path) -> None:
+def test_archived_batches_are_recorded(tmp_path: Path) -> None:
     committer = Committer(tmp_path)
     for seq in range(1, 3):
         snapshot, batch = committer.begin([event(seq)], [segment(str(seq))])
@@ -187,12 +187,12 @@ def test_tables_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     assert numbers(committer.commit([event(1)], [segment("1")])) == [1]
     log = plain / SEGMENTS / "_delta_log" / f"{1:020}.json"
     log.write_text(log.read_text("utf-8")[:-20], "utf-8")
-    told = r"cannot be used: Kernel error: Json error: [^0]*; see docs"
-    with pytest.raises(FleetError, match=told):
+    message = r"cannot be used: Kernel error: Json error: [^0]*; see docs"
+    with pytest.raises(FleetError, match=message):
         committer.tables.snapshot()
 
 
-def test_the_log_has_counts_for_whoever_reads_it(tmp_path: Path) -> None:
+def test_the_log_has_the_counts_of_each_commit(tmp_path: Path) -> None:
     committer = Committer(tmp_path)
     committer.commit([event(1)], [segment("1")])
     log = (tmp_path / EVENTS / "_delta_log" / f"{1:020}.json").read_text("utf-8")
@@ -205,7 +205,7 @@ def test_the_log_has_counts_for_whoever_reads_it(tmp_path: Path) -> None:
 
 
 def test_filters_find_rows_by_every_column(tmp_path: Path) -> None:
-    """A bound that is missing in the log would exclude all rows of the file."""
+    """A missing bound in the log would exclude all rows of the file."""
     committer = Committer(tmp_path)
     texts: list[dict[str, Any]] = [
         {"text": "x" * 5_000},
@@ -215,19 +215,19 @@ def test_filters_find_rows_by_every_column(tmp_path: Path) -> None:
         {"arrived": NOON + timedelta(microseconds=1)},
     ]
     rows = [event(seq, **columns) for seq, columns in enumerate(texts, 1)]
-    found = committer.commit(rows, [segment("a") | {"fate": "bad", "detail": "y" * 90}])
-    assert found.events is not None
-    events = found.events.to_pyarrow_dataset()
+    snapshot = committer.commit(rows, [segment("a") | {"fate": "bad", "detail": "y" * 90}])
+    assert snapshot.events is not None
+    events = snapshot.events.to_pyarrow_dataset()
     for seq, columns in enumerate(texts, 1):
         for name, value in columns.items():
             matching = events.to_table(columns=["seq"], filter=dataset.field(name) == value)
             assert matching["seq"].to_pylist() == [seq], name
     unnamed = events.to_table(columns=["seq"], filter=dataset.field("name").is_null())
     assert unnamed["seq"].to_pylist() == [1, 2, 4, 5]
-    assert found.read_segments(["path"], dataset.field("fate").isin(["bad"])) == [{"path": "a"}]
+    assert snapshot.read_segments(["path"], dataset.field("fate").isin(["bad"])) == [{"path": "a"}]
 
 
-def test_old_commits_leave_the_log_and_nothing_is_forgotten(
+def test_removing_old_commits_from_the_log_loses_no_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(delta.CONFIGURATION, "delta.checkpointInterval", "5")
@@ -235,14 +235,14 @@ def test_old_commits_leave_the_log_and_nothing_is_forgotten(
     tables = committer.tables
     committer.commit([event(1)], [segment("1")])
     committer.commit([], [segment("2")])
-    found = committer.commit([event(3)], [segment("3")])
+    snapshot = committer.commit([event(3)], [segment("3")])
     log = tmp_path / SEGMENTS / "_delta_log"
     assert len(list(log.glob("*.checkpoint.parquet"))) == 1
     for path in log.iterdir():
         os.utime(path, (1, 1))
     tables.clean_log(SEGMENTS)
     assert min(int(path.stem) for path in log.glob("*.json")) == 4
-    assert content(tables.snapshot()) == content(found)
-    assert content(found)[:2] == (3, [1, 3])
+    assert content(tables.snapshot()) == content(snapshot)
+    assert content(snapshot)[:2] == (3, [1, 3])
     assert tables.unarchived() == 0
     assert numbers(committer.commit([event(4)], [segment("x")])) == [1, 3, 4]

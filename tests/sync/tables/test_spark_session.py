@@ -29,7 +29,7 @@ from sync.tables.spark_session import (
 
 
 class JavaCause:
-    """A throwable as py4j gives it: it has a cause, or none."""
+    """A throwable of py4j, with or without a cause."""
 
     def __init__(self, text: str, cause: JavaCause | None = None) -> None:
         self._text = text
@@ -42,20 +42,20 @@ class JavaCause:
         return self._text
 
 
-class FromJava(Exception):
-    """An error that came over from the JVM."""
+class JavaError(Exception):
+    """An error that py4j raises for an exception of the JVM."""
 
     def __init__(self, java: JavaCause) -> None:
         super().__init__("An error occurred while calling o1.parquet")
         self.java_exception = java
 
 
-class Late(Exception):
-    """An error that Spark raised, once its session is over."""
+class ErrorAfterSession(Exception):
+    """An error of Spark whose session has ended."""
 
-    def __init__(self, told: str) -> None:
+    def __init__(self, description: str) -> None:
         super().__init__()
-        self._desc = told
+        self._desc = description
 
     def __str__(self) -> str:
         raise AssertionError
@@ -70,23 +70,23 @@ NO_SPACE = "java.io.IOException: No space left on device"
         (ValueError("\n  first\nsecond"), "first"),
         (ValueError(), "ValueError"),
         (ValueError("x" * 1000), "x" * 300),
-        (Late("[CAST_OVERFLOW] too large\nmore"), "[CAST_OVERFLOW] too large"),
-        (Late(""), "Late"),
-        (FromJava(JavaCause("Job aborted", JavaCause(f"{NO_SPACE}\n\tat x"))), NO_SPACE),
+        (ErrorAfterSession("[CAST_OVERFLOW] too large\nmore"), "[CAST_OVERFLOW] too large"),
+        (ErrorAfterSession(""), "ErrorAfterSession"),
+        (JavaError(JavaCause("Job aborted", JavaCause(f"{NO_SPACE}\n\tat x"))), NO_SPACE),
     ],
     ids=["first line", "no text", "long", "session over", "session over, no text", "Java"],
 )
-def test_the_reason_of_an_error_in_one_line(error: Exception, reason: str) -> None:
+def test_errors_are_summarised_in_one_line(error: Exception, reason: str) -> None:
     assert summarise_error(error) == reason
 
 
-def test_what_spark_raises_is_told_in_one_line_and_traced_in_the_log(
+def test_spark_errors_are_one_line_with_a_trace_in_the_log(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "spark.log"
     log.write_text("of the run before")
 
-    def breaks() -> None:
+    def fail() -> None:
         os.write(2, b"from the JVM\n")
         raise PySparkException("it broke\nmore")
 
@@ -94,16 +94,16 @@ def test_what_spark_raises_is_told_in_one_line_and_traced_in_the_log(
         pytest.raises(FleetError, match=r"^Spark failed: it broke \(more in .*\.log\)$"),
         spark_errors(log),
     ):
-        breaks()
-    told = log.read_text()
-    assert told.startswith("from the JVM\n")
-    assert "Traceback" in told
+        fail()
+    log_text = log.read_text()
+    assert log_text.startswith("from the JVM\n")
+    assert "Traceback" in log_text
     assert log.stat().st_mode & 0o777 == 0o600
     os.write(2, b"afterwards\n")
     assert capfd.readouterr().err == "afterwards\n"
 
 
-def test_our_own_errors_point_to_the_log_only_where_it_has_more(tmp_path: Path) -> None:
+def test_fleet_errors_mention_the_log_only_if_it_has_more(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
     with pytest.raises(FleetError, match=r"^plain$"), spark_errors(log):
         raise FleetError("plain")
@@ -111,23 +111,23 @@ def test_our_own_errors_point_to_the_log_only_where_it_has_more(tmp_path: Path) 
         raise FleetError("caused") from ValueError("why")
 
 
-def test_without_a_log_nothing_is_diverted(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stderr_is_not_diverted_without_a_log(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(FleetError, match=r"^Spark failed: it broke$"), spark_errors(None):
         raise PySparkException("it broke")
     assert "Traceback" in capfd.readouterr().err
 
 
-def test_what_is_asked_for_is_laid_over_the_settings() -> None:
+def test_requested_settings_override_the_defaults() -> None:
     assert settings({"spark.driver.memory": "4g"})["spark.driver.memory"] == "4g"
 
 
-def test_the_raw_local_file_system_is_this_machines_alone() -> None:
-    """S3A and YARN cast the local one to Hadoop's own kind: a ClassCastException with the raw."""
+def test_the_raw_local_file_system_is_not_set_on_a_cluster() -> None:
+    """S3A and YARN cast the local one to Hadoop's own class; the raw one is not of it."""
     assert settings()["spark.hadoop.fs.file.impl"].endswith(".RawLocalFileSystem")
     assert not [name for name in submitted_settings() if name.startswith("spark.hadoop.fs.")]
 
 
-STARTS_NOT = """
+FAILING_START = """
 import os, sys
 from pathlib import Path
 from sync.common.errors import FleetError
@@ -142,41 +142,41 @@ sys.exit(os.environ != before)
 """
 
 
-def test_a_java_that_does_not_run_spark_is_one_line(tmp_path: Path) -> None:
+def test_a_java_that_cannot_run_spark_is_reported_in_one_line(tmp_path: Path) -> None:
     java = tmp_path / "home" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(
         '#!/bin/sh\n[ "$1" = -version ] || exit 1\necho \'openjdk version "17.0.1"\' >&2\n'
     )
     java.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, "-c", STARTS_NOT],
+    completed = subprocess.run(
+        [sys.executable, "-c", FAILING_START],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
         env=os.environ | {"JAVA_HOME": str(java.parents[1])},
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Spark does not start: ")
-    assert done.stdout.count("\n") == 1
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.startswith("Spark does not start: ")
+    assert completed.stdout.count("\n") == 1
 
 
-def test_without_java_no_session_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_needs_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FleetError, match="Spark needs Java"), spark_session("none"):
         pytest.fail("it started")
 
 
-def test_under_spark_submit_the_cluster_keeps_its_own() -> None:
+def test_spark_submit_keeps_the_settings_of_the_cluster() -> None:
     submitted = submitted_settings()
     own = ("driver", "executor", "master", "local", "ui.")
     assert not [name for name in submitted if name.removeprefix("spark.").startswith(own)]
     assert submitted.items() <= settings().items()
 
 
-def test_no_union_tells_how_it_is_partitioned() -> None:
+def test_unions_do_not_report_their_partitioning() -> None:
     # Spark 4.3 gave a lane two rows in the report on completeness, one of them with the events
     # unexplained that the gateway had declared: test_simulated_fleet.py plants evictions.
     assert submitted_settings()["spark.sql.unionOutputPartitioning"] == "false"
