@@ -24,18 +24,18 @@ def fleet(tmp_path: Path) -> FleetFolder:
     return fleet_folder(tmp_path / "fleet")
 
 
-def read(path: str, fate: str, data: bytes) -> IngestedFile:
-    return IngestedFile(path, fate, hashlib.sha256(data).hexdigest())
+def ingested(path: str, outcome: str, data: bytes) -> IngestedFile:
+    return IngestedFile(path, outcome, hashlib.sha256(data).hexdigest())
 
 
 def archive(fleet: FleetFolder, *files: IngestedFile) -> None:
     archive_files(LocalStorage(fleet.root), files)
 
 
-@pytest.mark.parametrize("fate", ["accepted", "duplicate"])
-def test_accepted_files_and_duplicates_are_archived(fleet: FleetFolder, fate: str) -> None:
+@pytest.mark.parametrize("outcome", ["accepted", "duplicate"])
+def test_accepted_files_and_duplicates_are_archived(fleet: FleetFolder, outcome: str) -> None:
     put(fleet.landing / NAME, b"one")
-    file = read(f"landing/{NAME}", fate, b"one")
+    file = ingested(f"landing/{NAME}", outcome, b"one")
     archive(fleet, file)
     archive(fleet, file)
     assert (fleet.archive / NAME).read_bytes() == b"one"
@@ -43,11 +43,11 @@ def test_accepted_files_and_duplicates_are_archived(fleet: FleetFolder, fate: st
     assert list(fleet.quarantine.rglob("*.seg")) == []
 
 
-@pytest.mark.parametrize("fate", ["fork", "bad"])
-def test_refused_files_are_quarantined_under_their_digest(fleet: FleetFolder, fate: str) -> None:
+@pytest.mark.parametrize("outcome", ["fork", "bad"])
+def test_refused_files_are_quarantined_under_their_digest(fleet: FleetFolder, outcome: str) -> None:
     for data in (b"one", b"two"):
         put(fleet.landing / NAME, data)
-        archive(fleet, read(f"landing/{NAME}", fate, data))
+        archive(fleet, ingested(f"landing/{NAME}", outcome, data))
     kept = {path.read_bytes(): path.name for path in fleet.quarantine.rglob("*.seg")}
     assert set(kept) == {b"one", b"two"}
     assert kept[b"one"] == f"1-4.{hashlib.sha256(b'one').hexdigest()[:16]}.seg"
@@ -55,12 +55,12 @@ def test_refused_files_are_quarantined_under_their_digest(fleet: FleetFolder, fa
 
 
 def test_files_set_aside_keep_the_digest_in_their_name(fleet: FleetFolder) -> None:
-    told = hashlib.sha256(b"other").hexdigest()[:16]
-    aside = f"aside/gw.example/E/logs/1-4.{told}.seg"
+    digest = hashlib.sha256(b"other").hexdigest()[:16]
+    aside = f"aside/gw.example/E/logs/1-4.{digest}.seg"
     put(fleet.root / aside, b"other")
-    archive(fleet, read(aside, "fork", b"other"))
+    archive(fleet, ingested(aside, "fork", b"other"))
     [kept] = fleet.quarantine.rglob("*.seg")
-    assert kept.name == f"1-4.{told}.seg"
+    assert kept.name == f"1-4.{digest}.seg"
     assert not waiting(fleet)
 
 
@@ -68,13 +68,13 @@ def test_a_move_interrupted_between_link_and_unlink_is_completed(fleet: FleetFol
     put(fleet.landing / NAME, b"one")
     (fleet.archive / NAME).parent.mkdir(parents=True)
     (fleet.archive / NAME).hardlink_to(fleet.landing / NAME)
-    archive(fleet, read(f"landing/{NAME}", "accepted", b"one"))
+    archive(fleet, ingested(f"landing/{NAME}", "accepted", b"one"))
     assert not waiting(fleet)
     assert (fleet.archive / NAME).read_bytes() == b"one"
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_files_that_the_receiver_removes_concurrently(
+def test_files_that_the_receiver_removes_concurrently_are_skipped(
     fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
     """The receiver removes its link if it sees the segment in the archive."""
@@ -82,20 +82,20 @@ def test_files_that_the_receiver_removes_concurrently(
     path = put(fleet.landing / NAME, b"one")
     link, compare = os.link, filecmp.cmp
 
-    def removed_before(source: Path, target: Path) -> None:
+    def remove_and_link(source: Path, target: Path) -> None:
         path.unlink()
         link(source, target)
 
-    def removed_after(one: Path, other: Path, shallow: bool) -> bool:
+    def compare_and_remove(one: Path, other: Path, shallow: bool) -> bool:
         same = compare(one, other, shallow)
         path.unlink()
         return same
 
     if before:
-        monkeypatch.setattr(os, "link", removed_before)
+        monkeypatch.setattr(os, "link", remove_and_link)
     else:
-        monkeypatch.setattr(filecmp, "cmp", removed_after)
-    archive(fleet, read(f"landing/{NAME}", "accepted", b"one"))
+        monkeypatch.setattr(filecmp, "cmp", compare_and_remove)
+    archive(fleet, ingested(f"landing/{NAME}", "accepted", b"one"))
     assert not waiting(fleet)
     assert (fleet.archive / NAME).read_bytes() == b"one"
     assert list(fleet.quarantine.rglob("*.seg")) == []
@@ -104,18 +104,18 @@ def test_files_that_the_receiver_removes_concurrently(
 def test_a_file_that_the_receiver_links_again_is_not_moved(
     fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not the file that was read, and the receiver will remove it."""
+    """The new link is not the ingested file, and the receiver will remove it."""
     put(fleet.archive / NAME, b"one")
-    synced = durable_files.fsync_folder
+    fsync_folder = durable_files.fsync_folder
 
-    def linked_anew(folder: Path) -> None:
+    def link_again(folder: Path) -> None:
         put(fleet.landing / NAME, b"other")
-        synced(folder)
+        fsync_folder(folder)
 
-    monkeypatch.setattr(storage, "fsync_folder", linked_anew)
-    for fate in ("duplicate", "bad"):
+    monkeypatch.setattr(storage, "fsync_folder", link_again)
+    for outcome in ("duplicate", "bad"):
         (fleet.landing / NAME).unlink(missing_ok=True)
-        archive(fleet, read(f"landing/{NAME}", fate, b"one"))
+        archive(fleet, ingested(f"landing/{NAME}", outcome, b"one"))
         assert list(fleet.quarantine.rglob("*.seg")) == []
         assert (fleet.landing / NAME).read_bytes() == b"other"
 
@@ -126,12 +126,12 @@ def test_a_folder_that_is_removed_concurrently_is_skipped(
     put(fleet.landing / NAME, b"one")
     unlink = Path.unlink
 
-    def folder_too(path: Path, missing_ok: bool = False) -> None:
+    def unlink_with_folder(path: Path, missing_ok: bool = False) -> None:
         unlink(path, missing_ok)
         path.parent.rmdir()
 
-    monkeypatch.setattr(Path, "unlink", folder_too)
-    archive(fleet, read(f"landing/{NAME}", "accepted", b"one"))
+    monkeypatch.setattr(Path, "unlink", unlink_with_folder)
+    archive(fleet, ingested(f"landing/{NAME}", "accepted", b"one"))
     assert (fleet.archive / NAME).read_bytes() == b"one"
 
 
@@ -140,18 +140,18 @@ def test_a_target_folder_that_cannot_be_created_is_an_error(
 ) -> None:
     put(fleet.landing / NAME, b"one")
 
-    def gone(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise FileNotFoundError
 
-    monkeypatch.setattr(os, "link", gone)
+    monkeypatch.setattr(os, "link", fail)
     with pytest.raises(FileNotFoundError):
-        archive(fleet, read(f"landing/{NAME}", "accepted", b"one"))
+        archive(fleet, ingested(f"landing/{NAME}", "accepted", b"one"))
 
 
 def test_the_archive_is_never_overwritten(fleet: FleetFolder) -> None:
     put(fleet.archive / NAME, b"first")
     put(fleet.landing / NAME, b"other")
-    archive(fleet, read(f"landing/{NAME}", "duplicate", b"other"))
+    archive(fleet, ingested(f"landing/{NAME}", "duplicate", b"other"))
     assert (fleet.archive / NAME).read_bytes() == b"first"
     assert [path.read_bytes() for path in fleet.quarantine.rglob("*.seg")] == [b"other"]
 
@@ -160,7 +160,7 @@ def test_the_files_of_a_lane_are_moved_together_and_lanes_concurrently() -> None
     together = threading.Barrier(2, timeout=60)
     moved: list[list[str]] = []
 
-    class Slow(LocalStorage):
+    class SlowStorage(LocalStorage):
         def move(self, moves: Mapping[str, str]) -> list[str]:
             together.wait()
             moved.append(list(moves))
@@ -169,17 +169,17 @@ def test_the_files_of_a_lane_are_moved_together_and_lanes_concurrently() -> None
     names = [
         f"landing/gw.example/E/{lane}/{at}.seg" for lane in ("logs", "system") for at in (1, 2)
     ]
-    archive_files(Slow(Path("/")), [read(name, "accepted", b"") for name in names])
+    archive_files(SlowStorage(Path("/")), [ingested(name, "accepted", b"") for name in names])
     assert sorted(moved) == [names[:2], names[2:]]
 
 
 def test_a_file_that_cannot_be_moved_does_not_stop_the_others(fleet: FleetFolder) -> None:
-    bad = read("landing/gw.example/E/logs/5-6.seg", "bad", b"two")
+    bad = ingested("landing/gw.example/E/logs/5-6.seg", "bad", b"two")
     put(fleet.quarantine / f"gw.example/E/logs/5-6.{bad.sha256[:16]}.seg", b"something else")
     put(fleet.landing / "gw.example/E/logs/5-6.seg", b"two")
     put(fleet.landing / NAME, b"one")
     with pytest.raises(OSError, match=r"cannot move .*5-6\.seg"):
-        archive(fleet, bad, read(f"landing/{NAME}", "accepted", b"one"))
+        archive(fleet, bad, ingested(f"landing/{NAME}", "accepted", b"one"))
     assert (fleet.archive / NAME).read_bytes() == b"one"
     assert waiting(fleet) == {"landing/gw.example/E/logs/5-6.seg"}
 
@@ -188,26 +188,26 @@ def test_a_lane_is_fsynced_before_its_segments_leave_the_landing(
     fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are as many fsyncs for many files as for one."""
-    told: list[str] = []
+    calls: list[str] = []
     unlink = Path.unlink
 
-    def synced(folder: Path) -> None:
-        told.append(f"fsync {folder.relative_to(fleet.root).parts[0]}")
+    def record_fsync(folder: Path) -> None:
+        calls.append(f"fsync {folder.relative_to(fleet.root).parts[0]}")
 
-    def gone(path: Path, missing_ok: bool = False) -> None:
-        told.append(f"unlink {path.name}")
+    def record_unlink(path: Path, missing_ok: bool = False) -> None:
+        calls.append(f"unlink {path.name}")
         unlink(path, missing_ok)
 
     names = [f"gw.example/E/logs/{at}-{at}.seg" for at in (1, 2)]
     for name in names:
         put(fleet.landing / name, b"one")
     (fleet.archive / NAME).parent.mkdir(parents=True)
-    monkeypatch.setattr(storage, "fsync_folder", synced)
-    monkeypatch.setattr(Path, "unlink", gone)
-    archive(fleet, *(read(f"landing/{name}", "accepted", b"one") for name in names))
-    assert told[0] == "fsync archive"
-    assert sorted(told[1:3]) == ["unlink 1-1.seg", "unlink 2-2.seg"]
-    assert told[3:] == ["fsync landing"]
+    monkeypatch.setattr(storage, "fsync_folder", record_fsync)
+    monkeypatch.setattr(Path, "unlink", record_unlink)
+    archive(fleet, *(ingested(f"landing/{name}", "accepted", b"one") for name in names))
+    assert calls[0] == "fsync archive"
+    assert sorted(calls[1:3]) == ["unlink 1-1.seg", "unlink 2-2.seg"]
+    assert calls[3:] == ["fsync landing"]
 
 
 def test_waiting_files_are_segments_that_are_not_hidden(fleet: FleetFolder) -> None:

@@ -1,4 +1,4 @@
-"""Few bytes that say gigabytes of text: refused before a worker makes the text of them."""
+"""Small segments that expand to gigabytes of text are refused before they are expanded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sync.segment import MAX_EVENTS, Event, SegmentError, encode
 from tests.helpers.segments import header
 
 LONG = "é" * (MAX_TEXT // MAX_EVENTS // 2)
-"""A text that fills a column just to its bound when every row has it."""
+"""A text that fills a column exactly to its limit if every row has it."""
 
 
 def repeated(text: str, rows: int) -> dict[str, Any]:
@@ -28,8 +28,8 @@ def repeated(text: str, rows: int) -> dict[str, Any]:
     return {"text": "-" + text, "lengths": lengths, "index": CBORTag(64, b"\x01" * rows)}
 
 
-def alone(text: str, rows: int) -> dict[str, Any]:
-    """One text for all rows, not as our encoder writes it: with its length."""
+def single(text: str, rows: int) -> dict[str, Any]:
+    """One text for all rows, with its length, which our encoder leaves out."""
     return {"text": text, "lengths": CBORTag(70, struct.pack("<I", len(text)))}
 
 
@@ -40,15 +40,15 @@ def tags(text: str, rows: int) -> dict[str, Any]:
 
 
 def pairs(text: str, rows: int) -> dict[str, Any]:
-    places = CBORTag(69, struct.pack(f"<{rows}H", *range(rows)))
-    return {"columns": {}, "rows": places, "keys": {"text": ""}, "values": {"text": text}}
+    row_numbers = CBORTag(69, struct.pack(f"<{rows}H", *range(rows)))
+    return {"columns": {}, "rows": row_numbers, "keys": {"text": ""}, "values": {"text": text}}
 
 
 FORMS: dict[str, tuple[str, Callable[[str, int], dict[str, Any]]]] = {
     "one": ("text", lambda text, rows: {"text": text}),
     "a dictionary": ("text", repeated),
     "a key": ("tags", lambda text, rows: {"columns": {text: {"text": ""}}}),
-    "one with a length": ("text", alone),
+    "one with a length": ("text", single),
     "a kind": ("kind", lambda text, rows: {"text": text}),
     "tags": ("tags", tags),
     "tags as pairs": ("tags", pairs),
@@ -57,24 +57,24 @@ FORMS: dict[str, tuple[str, Callable[[str, int], dict[str, Any]]]] = {
 
 @cache
 def plain(rows: int) -> bytes:
-    """A segment of so many rows without text."""
+    """Return a segment of that many rows without text."""
     events = [Event(seq=seq, time=0, clock=True, kind="log") for seq in range(1, rows + 1)]
     return encode(header(1, rows), events)
 
 
 def forged(form: str, text: str, rows: int = MAX_EVENTS) -> bytes:
-    """A segment of so many rows, all with a text in one of `FORMS`."""
+    """Return a segment of that many rows, all with a text in one of `FORMS`."""
     data = plain(rows)
     length = 8 + struct.unpack_from(">H", data, 6)[0]
-    name, made = FORMS[form]
+    name, make_column = FORMS[form]
     body = cbor2.loads(zlib.decompress(data[length:-32]))
-    packed = zlib.compress(cbor2.dumps(body | {name: made(text, rows)}))
+    packed = zlib.compress(cbor2.dumps(body | {name: make_column(text, rows)}))
     data = data[:length] + packed
     return data + sha256(data).digest()
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_text_that_would_be_gigabytes_is_refused_before_it_is_made(form: str) -> None:
+def test_gigabytes_of_text_are_refused_before_they_are_created(form: str) -> None:
     data = forged(form, "x" * 60_000)
     assert len(data) < 200_000
     with pytest.raises(SegmentError, match="bytes of text") as caught:
@@ -84,7 +84,7 @@ def test_text_that_would_be_gigabytes_is_refused_before_it_is_made(form: str) ->
 
 
 @pytest.mark.parametrize("form", ["one", "a dictionary", "a kind", "tags", "a key"])
-def test_text_is_taken_up_to_the_bound_and_not_beyond(form: str) -> None:
+def test_text_is_accepted_up_to_the_limit(form: str) -> None:
     columns = arrow_columns(forged(form, LONG))[1]
     assert len(columns["text"]) == MAX_EVENTS
     with pytest.raises(SegmentError, match="bytes of text"):

@@ -28,15 +28,15 @@ from tests.helpers.fleet_tables import Lane, fleet_folder, land, some_events, wa
 from tests.helpers.local_ingest import ingest, no_spark
 
 
-class TakenOnce(LocalStorage):
+class InitiallyLeasedStorage(LocalStorage):
     """A storage whose lease is held by maintenance at the first attempt."""
 
-    asked = 0
+    attempts = 0
 
     @contextlib.contextmanager
     def lease(self, wait_s: float = 0.0) -> Iterator[None]:
-        self.asked += 1
-        if self.asked == 1:
+        self.attempts += 1
+        if self.attempts == 1:
             raise LeaseError("maintenance is running")
         with super().lease(wait_s):
             yield
@@ -44,7 +44,7 @@ class TakenOnce(LocalStorage):
 
 def test_a_continuous_ingest_repeats_and_stops_after_the_current_batch(tmp_path: Path) -> None:
     fleet = fleet_folder(tmp_path / "fleet")
-    lane, storage = Lane(), TakenOnce(fleet.tables)
+    lane, storage = Lane(), InitiallyLeasedStorage(fleet.tables)
     land(fleet, lane.seal(some_events(2)))
     results: list[IngestResult] = []
     steps: list[str] = []
@@ -66,14 +66,14 @@ def test_a_continuous_ingest_repeats_and_stops_after_the_current_batch(tmp_path:
         every_s=0,
         batch_files=1,
     )
-    assert storage.asked == 3
+    assert storage.attempts == 3
     assert results == [IngestResult(1, Counts(1, 2)), IngestResult(1, Counts(1, 2))]
     assert local_tables(fleet.tables).snapshot().batch == 2
     assert len(waiting(fleet)) == 2
     assert ingest(fleet).counts == Counts(2, 4)
 
 
-def test_signals_stop_it_and_their_handlers_are_restored() -> None:
+def test_signals_stop_the_ingest_and_their_handlers_are_restored() -> None:
     stopping = threading.Event()
     before = signal.getsignal(signal.SIGTERM)
     with stopped_by_signals(stopping):
@@ -97,14 +97,14 @@ def jvm() -> Iterator[Callable[[str], None]]:
         [sys.executable, "-c", _JVM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
 
-        def say(line: str) -> None:
+        def write(line: str) -> None:
             assert process.stdin is not None
             assert process.stdout is not None
             print(line, file=process.stdin, flush=True)
             assert process.stdout.readline() == "\n"
 
         try:
-            yield say
+            yield write
         finally:
             process.kill()
 
@@ -116,15 +116,15 @@ def log(tmp_path: Path) -> Path:
 
 def test_the_end_of_the_log_is_kept_and_the_writer_continues_in_an_empty_file(log: Path) -> None:
     kept = log.with_name("ingest.log.1")
-    with spark_errors(log), jvm() as say:
-        say("12345")
+    with spark_errors(log), jvm() as write:
+        write("12345")
         truncate_log(log, 6)
         assert (log.read_text(), kept.exists()) == ("12345\n", False)
-        say("6789")
+        write("6789")
         truncate_log(log, 6)
         assert (log.read_bytes(), kept.read_text()) == (b"", "\n6789\n")
         assert kept.stat().st_mode & 0o777 == 0o600
-        say("abc")
+        write("abc")
         os.write(2, b"of Python\n")
         assert log.read_text() == "abc\nof Python\n"
         truncate_log(log, 6)
@@ -132,16 +132,16 @@ def test_the_end_of_the_log_is_kept_and_the_writer_continues_in_an_empty_file(lo
 
 
 def test_a_log_that_another_run_began_is_not_truncated(log: Path) -> None:
-    with spark_errors(log), jvm() as say:
-        mine = os.dup(2)
+    with spark_errors(log), jvm() as write:
+        stderr_copy = os.dup(2)
         try:
             with spark_errors(log):
                 os.write(2, b"of another run\n")
-            say("of this one")
+            write("of this one")
             truncate_log(log, 6)
-            assert os.fstat(mine).st_size == 0
+            assert os.fstat(stderr_copy).st_size == 0
         finally:
-            os.close(mine)
+            os.close(stderr_copy)
     assert log.read_text() == "of another run\n"
 
 
@@ -154,26 +154,26 @@ def test_the_log_is_truncated_even_if_its_end_cannot_be_kept(
         raise OSError(errno.ENOSPC, "No space left on device", "ingest.log.1")
 
     monkeypatch.setattr(continuous, "replace_file", full)
-    with spark_errors(log), jvm() as say:
-        say("more than six")
+    with spark_errors(log), jvm() as write:
+        write("more than six")
         truncate_log(log, 6)
-        say("and on")
-    told = "earlier messages are lost: ingest.log.1: No space left on device\n"
-    assert log.read_text() == f"{told}and on\n"
+        write("and on")
+    notice = "earlier messages are lost: ingest.log.1: No space left on device\n"
+    assert log.read_text() == f"{notice}and on\n"
     assert not log.with_name("ingest.log.1").exists()
 
 
-class Busy(LocalStorage):
-    """A storage whose lease maintenance holds; `asked` is called at each attempt to take it."""
+class LeasedStorage(LocalStorage):
+    """A storage whose lease maintenance holds; `on_attempt` is called when it is requested."""
 
-    asked: Callable[[], None]
+    on_attempt: Callable[[], None]
 
     def lease(self, wait_s: float = 0.0) -> NoReturn:
-        self.asked()
+        self.on_attempt()
         raise LeaseError("maintenance is running")
 
 
-class Unpaused(threading.Event):
+class ImmediateEvent(threading.Event):
     """An event whose `wait` returns at once."""
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -183,20 +183,20 @@ class Unpaused(threading.Event):
 
 @pytest.mark.parametrize("diverted", [True, False])
 def test_a_continuous_ingest_truncates_its_log(tmp_path: Path, *, diverted: bool) -> None:
-    fleet, watch = fleet_folder(tmp_path / "fleet"), IngestControl(stopping=Unpaused())
-    log, busy = fleet.tables / "ingest.log", Busy(fleet.tables)
+    fleet, watch = fleet_folder(tmp_path / "fleet"), IngestControl(stopping=ImmediateEvent())
+    log, leased = fleet.tables / "ingest.log", LeasedStorage(fleet.tables)
     sizes: list[int] = []
 
-    def asked() -> None:
+    def on_attempt() -> None:
         sizes.append(os.fstat(2).st_size)
         os.write(2, b"x" * (LOG_BYTES // 2 + 1))
         if len(sizes) == 5:
             watch.stopping.set()
 
-    busy.asked = asked
+    leased.on_attempt = on_attempt
     with spark_errors(log):
         run_continuously(
-            *(no_spark, FleetStorage(LocalStorage(fleet.root), busy), watch),
+            *(no_spark, FleetStorage(LocalStorage(fleet.root), leased), watch),
             every_s=0,
             log=log if diverted else None,
         )
@@ -214,7 +214,7 @@ def test_a_continuous_ingest_truncates_its_log(tmp_path: Path, *, diverted: bool
     ],
     ids=lambda path: Path(path).name,
 )
-def test_the_documented_size_of_the_log(path: str) -> None:
+def test_the_size_of_the_log_is_documented(path: str) -> None:
     text = (Path(__file__).parents[3] / path).read_text("utf-8")
-    [told] = [line for line in text.split("\n\n") if "ingest.log.1" in line]
-    assert f"{LOG_BYTES // 2**20} MiB" in told
+    [paragraph] = [part for part in text.split("\n\n") if "ingest.log.1" in part]
+    assert f"{LOG_BYTES // 2**20} MiB" in paragraph

@@ -14,7 +14,7 @@ def claim(first: int, last: int, previous: str = "p", digest: str = "") -> Claim
     return Claim("gw", "e", "logs", first, last, digest or f"{first}-{last}-{previous}", previous)
 
 
-def fates(claims: list[Claim], known: list[Claim]) -> list[str]:
+def outcomes(claims: list[Claim], known: list[Claim]) -> list[str]:
     return [verdict.fate for verdict in judge(claims, known)]
 
 
@@ -37,8 +37,8 @@ ONE = claim(1, 4)
         *("other gateway", "after a fork"),
     ],
 )
-def test_fates_of_claims(known: list[Claim], offered: list[Claim], expected: list[str]) -> None:
-    assert fates(offered, known) == expected
+def test_claims_are_judged(known: list[Claim], offered: list[Claim], expected: list[str]) -> None:
+    assert outcomes(offered, known) == expected
 
 
 def test_the_same_range_with_another_digest_is_a_fork() -> None:
@@ -46,12 +46,12 @@ def test_the_same_range_with_another_digest_is_a_fork() -> None:
     assert verdicts == [("fork", "overlaps 1-4 (aaaaaaaaaaaa)")]
 
 
-def test_every_way_to_overlap_is_a_fork() -> None:
+def test_every_overlap_is_a_fork() -> None:
     known = [claim(10, 19, "a"), claim(30, 39, "b")]
     for first, last in ((10, 10), (19, 19), (5, 10), (19, 25), (5, 50), (12, 15), (20, 30)):
-        assert fates([claim(first, last, "x")], known) == ["fork"]
+        assert outcomes([claim(first, last, "x")], known) == ["fork"]
     for first, last in ((1, 9), (20, 29), (40, 40)):
-        assert fates([claim(first, last, "x")], known) == ["accepted"]
+        assert outcomes([claim(first, last, "x")], known) == ["accepted"]
 
 
 def test_two_successors_of_one_digest_are_a_fork() -> None:
@@ -72,18 +72,18 @@ claims = st.builds(
 def test_accepted_claims_never_contradict_each_other_in_any_batches(
     offered: list[Claim], cut: int
 ) -> None:
-    whole = fates(offered, [])
-    first = fates(offered[:cut], [])
-    taken = [each for each, fate in zip(offered, first, strict=False) if fate == "accepted"]
-    assert first + fates(offered[cut:], taken) == whole
+    whole = outcomes(offered, [])
+    first = outcomes(offered[:cut], [])
+    known = [each for each, outcome in zip(offered, first, strict=False) if outcome == "accepted"]
+    assert first + outcomes(offered[cut:], known) == whole
 
-    accepted = [each for each, fate in zip(offered, whole, strict=True) if fate == "accepted"]
+    accepted = [each for each, outcome in zip(offered, whole, strict=True) if outcome == "accepted"]
     numbers = [n for each in accepted for n in range(each.first_seq, each.last_seq + 1)]
     assert len(numbers) == len(set(numbers))
     assert len({each.previous for each in accepted}) == len(accepted)
-    for each, fate in zip(offered, whole, strict=True):
-        assert (fate == "duplicate") <= (each in accepted)
-        if fate == "fork":
+    for each, outcome in zip(offered, whole, strict=True):
+        assert (outcome == "duplicate") <= (each in accepted)
+        if outcome == "fork":
             assert any(
                 other != each
                 and (
@@ -103,14 +103,14 @@ def test_related_claims_share_a_number_or_a_predecessor(tmp_path: Path) -> None:
     rows.append(claims[0]._asdict() | {"fate": "fork", "first_seq": 9})
     ledger = Committer(tmp_path).commit([], [*rows, {"fate": "bad"}])
 
-    def met(first: int, last: int, previous: str = "x") -> list[int]:
+    def related_numbers(first: int, last: int, previous: str = "x") -> list[int]:
         offered = [Claim("gw", "e", "logs", first, last, "new", previous)]
         found = related_claims(ledger, [*offered, *offered])
         assert found <= set(claims)
         assert {each.gateway for each in found} <= {"gw"}
         return sorted(each.first_seq for each in found if each.lane == "logs")
 
-    assert met(65_535, 65_536) == [1, 65_530, 131_071]
-    assert met(2**53 + 2, 2**53 + 5) == [2**53 + 1]
-    assert met(2**40, 2**40) == []
-    assert met(2**40, 2**40, f"p{(1, 10)}") == [1]
+    assert related_numbers(65_535, 65_536) == [1, 65_530, 131_071]
+    assert related_numbers(2**53 + 2, 2**53 + 5) == [2**53 + 1]
+    assert related_numbers(2**40, 2**40) == []
+    assert related_numbers(2**40, 2**40, f"p{(1, 10)}") == [1]

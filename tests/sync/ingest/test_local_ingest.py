@@ -1,4 +1,4 @@
-"""The ingest of few files, which needs no Spark: the same outcome, whenever it is interrupted."""
+"""The ingest of few files without Spark has the same outcome, whenever it is interrupted."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def fleet(tmp_path: Path) -> FleetFolder:
     return fleet_folder(tmp_path / "fleet [a] 100% #ü?")
 
 
-def fates(fleet: FleetFolder) -> dict[str, tuple[str, str | None]]:
+def outcomes(fleet: FleetFolder) -> dict[str, tuple[str, str | None]]:
     _, segments = stored_rows(fleet)
     return {row["path"]: (row["fate"], row["reason"]) for row in segments}
 
 
-def test_each_file_has_its_fate_and_leaves_the_landing(fleet: FleetFolder) -> None:
+def test_each_file_is_recorded_and_leaves_the_landing(fleet: FleetFolder) -> None:
     lane, clone = Lane(), Lane()
     sealed = lane.seal(some_events(3))
     path = land(fleet, sealed, at=1_000)
@@ -49,7 +49,7 @@ def test_each_file_has_its_fate_and_leaves_the_landing(fleet: FleetFolder) -> No
     assert ingest(fleet) == IngestResult(1, counts)
 
     relative = path.relative_to(fleet.root).as_posix()
-    assert fates(fleet) == {
+    assert outcomes(fleet) == {
         relative: ("accepted", None),
         "landing/stick/again.seg": ("duplicate", None),
         "landing/stick/clone.seg": ("fork", "fork"),
@@ -149,7 +149,7 @@ def test_wrong_clocks_are_accepted_and_limited_in_days(fleet: FleetFolder) -> No
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_it_is_completed_after_an_interruption(fleet: FleetFolder, step: str) -> None:
+def test_an_interrupted_ingest_is_completed(fleet: FleetFolder, step: str) -> None:
     landing = RoughLanding(fleet, Random(step))
     landing.fill()
     put(fleet.tables / "checkpoints" / "000001" / "offsets" / "0", b"of an older version")
@@ -162,7 +162,7 @@ def test_it_is_completed_after_an_interruption(fleet: FleetFolder, step: str) ->
     check(fleet, landing)
 
 
-def test_any_number_of_interruptions_lose_and_double_nothing(fleet: FleetFolder, seed: int) -> None:
+def test_interruptions_lose_and_duplicate_nothing(fleet: FleetFolder, seed: int) -> None:
     dice = Random(seed)
     landing = RoughLanding(fleet, dice)
     for _ in range(12):
@@ -186,7 +186,7 @@ def test_a_file_that_vanishes_is_skipped(fleet: FleetFolder) -> None:
     assert ingest(fleet, IngestControl(vanish)) == IngestResult(1, Counts(segments=1, events=2))
 
 
-def test_it_stops_before_the_next_batch(fleet: FleetFolder) -> None:
+def test_the_ingest_stops_before_the_next_batch(fleet: FleetFolder) -> None:
     lane = Lane()
     for _ in range(3):
         land(fleet, lane.seal(some_events(2)))
@@ -200,7 +200,7 @@ def test_the_lease_allows_one_driver(fleet: FleetFolder) -> None:
         ingest(fleet)
 
 
-def test_a_refusing_disk_is_one_error(fleet: FleetFolder) -> None:
+def test_a_failed_write_is_one_error(fleet: FleetFolder) -> None:
     land(fleet, Lane().seal(some_events(1)))
     put(fleet.tables / "events" / "day=2025-11-21", b"a file where a folder has to be")
     with pytest.raises(FleetError, match="the ingest failed: "):
@@ -209,7 +209,7 @@ def test_a_refusing_disk_is_one_error(fleet: FleetFolder) -> None:
 
 
 @pytest.mark.parametrize(("files", "size"), [(1, 1_000_000), (10, 1_000)])
-def test_spark_ingests_what_is_more(
+def test_spark_ingests_many_or_large_files(
     fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch, files: int, size: int
 ) -> None:
     monkeypatch.setattr(ingest_module, "HERE_BYTES", size)

@@ -58,11 +58,11 @@ SEALED = Lane().seal(some_events(3))[1]
 def test_any_bytes_can_be_inspected(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "inspected.seg"
     path.write_bytes(data)
-    look = inspect_file(path)
-    assert look.size == len(data)
-    assert look.reason is not None
-    assert "\n" not in "".join([*look.header, *look.header.values()])
-    assert len(look.first) <= 64 * 3
+    inspection = inspect_file(path)
+    assert inspection.size == len(data)
+    assert inspection.reason is not None
+    assert "\n" not in "".join([*inspection.header, *inspection.header.values()])
+    assert len(inspection.first) <= 64 * 3
 
 
 def test_show_escapes_control_characters(fleet: FleetFolder) -> None:
@@ -70,11 +70,11 @@ def test_show_escapes_control_characters(fleet: FleetFolder) -> None:
     spoiled[-40] ^= 1
     path = put(fleet.quarantine / "gw.example" / "\x1b[2J.0123.seg", bytes(spoiled))
     for name in (str(path), str(path.relative_to(fleet.quarantine))):
-        shown = quarantine(fleet, "show", name)
-        assert shown.exit_code == 0
-        assert "\x1b" not in shown.stdout
-        assert "reason      checksum" in shown.stdout
-        assert r"software  \x1b[2J\n" in shown.stdout
+        result = quarantine(fleet, "show", name)
+        assert result.exit_code == 0
+        assert "\x1b" not in result.stdout
+        assert "reason      checksum" in result.stdout
+        assert r"software  \x1b[2J\n" in result.stdout
     assert "\x1b" not in quarantine(fleet, "list").stdout
     document = json.loads(quarantine(fleet, "show", str(path), "--json").stdout)
     assert document["header"]["gateway"] == "gw.example"
@@ -88,16 +88,16 @@ ODD = (
 
 
 def put_odd(fleet: FleetFolder) -> dict[str, Path]:
-    """Files of odd names in the quarantine, by the digest that `show` tells of each."""
+    """Quarantine files with odd names; return them by the digest that `show` prints."""
     paths = {name: put(fleet.quarantine / name, name.encode("utf-8", "replace")) for name in ODD}
-    found = {sha256(path.read_bytes()).hexdigest(): path for path in paths.values()}
-    assert len(found) == len(ODD)
-    return found
+    by_digest = {sha256(path.read_bytes()).hexdigest(): path for path in paths.values()}
+    assert len(by_digest) == len(ODD)
+    return by_digest
 
 
-def shown_digest(shown: Result) -> str:
-    assert shown.exit_code == 0, shown.stderr
-    return shown.stdout.split("sha256")[1].split()[0]
+def shown_digest(result: Result) -> str:
+    assert result.exit_code == 0, result.stderr
+    return result.stdout.split("sha256")[1].split()[0]
 
 
 @pytest.mark.parametrize("charset", ["utf-8", "ascii"])
@@ -107,11 +107,11 @@ def test_printed_names_are_accepted(fleet: FleetFolder, charset: str) -> None:
     names = [line.split(maxsplit=4)[4] for line in listed.stdout.splitlines()]
     assert len(set(names)) == len(names) == len(odd)
     assert all(name.isprintable() for name in names)
-    told = {shown_digest(quarantine(fleet, "show", name)): name for name in names}
-    assert told.keys() == odd.keys()
+    digests = {shown_digest(quarantine(fleet, "show", name)): name for name in names}
+    assert digests.keys() == odd.keys()
     for name in names:
-        shown = quarantine(fleet, "show", name, charset=charset)
-        assert f"path        {name}\n" in shown.stdout
+        result = quarantine(fleet, "show", name, charset=charset)
+        assert f"path        {name}\n" in result.stdout
     assert quarantine(fleet, "readmit", *names).exit_code == 0
     waiting = {sha256(path.read_bytes()).hexdigest() for path in fleet.landing.rglob("*.seg")}
     assert waiting == odd.keys()
@@ -128,25 +128,25 @@ def test_a_name_is_accepted_unless_another_is_printed_like_it(
 ) -> None:
     path = put(fleet.quarantine / name, b"spoiled")
     monkeypatch.chdir(fleet.root)
-    for given_name in (name, f"quarantine/{name}", str(path)):
-        shown_digest(quarantine(fleet, "show", given_name))
+    for argument in (name, f"quarantine/{name}", str(path)):
+        shown_digest(quarantine(fleet, "show", argument))
 
 
 def test_messages_name_files_as_the_list_does(fleet: FleetFolder) -> None:
     identity, data = Lane().seal(some_events(3))
     put(fleet.archive / segment_path(identity), data)
     put(fleet.quarantine / "a\\\x1b.seg", data)
-    done = quarantine(fleet, "readmit", r"a\\\x1b.seg")
-    assert r"not re-admitted a\\\x1b.seg: a segment" in done.stderr
+    result = quarantine(fleet, "readmit", r"a\\\x1b.seg")
+    assert r"not re-admitted a\\\x1b.seg: a segment" in result.stderr
     dropped = quarantine(fleet, "drop", r"a\\\x1b.seg", "--yes")
     assert dropped.stdout == "dropped a\\\\\\x1b.seg\n"
 
 
 @pytest.mark.parametrize("name", [r"\x00.seg", r"\ud800.seg", r"\U00110000.seg", "\\"])
 def test_impossible_names_are_refused(fleet: FleetFolder, name: str) -> None:
-    done = quarantine(fleet, "show", name)
-    assert done.exit_code == 1
-    assert "is not a file in the quarantine" in done.stderr
+    result = quarantine(fleet, "show", name)
+    assert result.exit_code == 1
+    assert "is not a file in the quarantine" in result.stderr
 
 
 def test_files_outside_the_quarantine_are_refused(fleet: FleetFolder) -> None:
@@ -168,30 +168,30 @@ def test_an_accepted_segment_cannot_be_readmitted(fleet: FleetFolder) -> None:
     identity, data = Lane().seal(some_events(3))
     put(fleet.archive / segment_path(identity), data)
     path = put(fleet.quarantine / "1-3.seg", data)
-    done = quarantine(fleet, "readmit", "1-3.seg")
-    assert (done.exit_code, path.exists()) == (1, True)
-    assert "was accepted or waits already" in done.stderr
+    result = quarantine(fleet, "readmit", "1-3.seg")
+    assert (result.exit_code, path.exists()) == (1, True)
+    assert "was accepted or waits already" in result.stderr
     assert quarantine(fleet, "readmit").exit_code == 2
     assert "nothing to re-admit" in quarantine(fleet, "readmit", "--reason", "days").stdout
 
 
-@pytest.mark.parametrize("place", ["landing", "archive"])
+@pytest.mark.parametrize("part", ["landing", "archive"])
 def test_refusing_a_fork_says_whether_its_gateway_has_a_new_epoch(
-    fleet: FleetFolder, place: str
+    fleet: FleetFolder, part: str
 ) -> None:
     identity, data = Lane().seal(some_events(3))
     name = f"gw.example/1-3.{sha256(data).hexdigest()[:16]}.seg"
     path = put(fleet.quarantine / name, data)
     quarantined = Quarantine(fleet)
-    [held] = quarantined.files()
-    fork = held._replace(reason="fork", detail="overlaps 1-3")
+    [file] = quarantined.files()
+    fork = file._replace(reason="fork", detail="overlaps 1-3")
     epoch, later = identity.epoch, f"{identity.epoch[:-1]}Z"
-    words = {epoch: "begins a new epoch by itself", later: f"has begun the epoch {later}"}
-    for epoch, word in words.items():
-        put(fleet.root / place / segment_path(identity._replace(epoch=epoch)), b"x")
+    hints = {epoch: "begins a new epoch by itself", later: f"has begun the epoch {later}"}
+    for epoch, hint in hints.items():
+        put(fleet.root / part / segment_path(identity._replace(epoch=epoch)), b"x")
         [], [text] = quarantined.readmit([fork])
         assert "contradicts an accepted segment: overlaps 1-3. " in text
-        assert word in text
+        assert hint in text
     assert path.exists()
 
 
@@ -212,7 +212,7 @@ def test_a_newer_minor_version_is_read_and_a_newer_major_one_is_quarantined(
 ) -> None:
     def listed() -> dict[str, str]:
         lines = quarantine(fleet, "list", "--json").stdout.splitlines()
-        return {held["path"]: held["reason"] for held in map(json.loads, lines)}
+        return {row["path"]: row["reason"] for row in map(json.loads, lines)}
 
     lane = Lane()
     identity, data = lane.seal(some_events(3))
@@ -230,21 +230,21 @@ def test_a_newer_minor_version_is_read_and_a_newer_major_one_is_quarantined(
     reasons = listed()
     assert sorted(reasons.values()) == ["fork", "version"]
     [alien_name] = [name for name, reason in reasons.items() if reason == "version"]
-    shown = quarantine(fleet, "show", alien_name).stdout
-    assert "version     2.0" in shown
-    assert "version: the segment has version 2.0; supported is 1" in shown
-    assert "  shape     [1, 2]" in shown
-    assert alien[:64].hex(" ") in shown
+    output = quarantine(fleet, "show", alien_name).stdout
+    assert "version     2.0" in output
+    assert "version: the segment has version 2.0; supported is 1" in output
+    assert "  shape     [1, 2]" in output
+    assert alien[:64].hex(" ") in output
 
-    # a fork stays; the other goes back, is refused again, and is still told of once
-    done = quarantine(fleet, "readmit", *reasons)
+    # the fork stays; the other file is re-admitted, refused again and still listed once
+    result = quarantine(fleet, "readmit", *reasons)
     readmitted = f"landing/readmitted/{sha256(alien).hexdigest()}.seg"
-    assert (done.exit_code, waiting(fleet)) == (1, {readmitted})
-    assert "contradicts an accepted segment: overlaps 1-3 (" in done.stderr
+    assert (result.exit_code, waiting(fleet)) == (1, {readmitted})
+    assert "contradicts an accepted segment: overlaps 1-3 (" in result.stderr
     assert ingest(fleet).counts == Counts(quarantined=1)
     assert sorted(listed().values()) == ["fork", "version"]
 
-    # after an upgrade that can read it: here the bytes of this version, which the tables know not
+    # after an upgrade that can read the file: here its bytes in this version, new to the tables
     upgraded = put(fleet.quarantine / "some" / "where.seg", data)
     assert quarantine(fleet, "readmit", str(upgraded)).exit_code == 0
     assert waiting(fleet) == {f"landing/{segment_path(second)}"}

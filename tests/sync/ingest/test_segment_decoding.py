@@ -33,18 +33,18 @@ def files(*contents: bytes) -> pa.RecordBatch:
     )
 
 
-def decoded(*contents: bytes) -> list[dict[str, Any]]:
+def decode(*contents: bytes) -> list[dict[str, Any]]:
     batches = list(decode_files([files(*contents)]))
     assert {batch.schema for batch in batches} == {DECODED}
     return [row for batch in batches for row in batch.to_pylist()]
 
 
 def file_rows(*contents: bytes) -> list[dict[str, Any]]:
-    return [row for row in decoded(*contents) if row["path"]]
+    return [row for row in decode(*contents) if row["path"]]
 
 
 def parts(*contents: bytes) -> dict[str, pa.Table]:
-    found = [row for row in decoded(*contents) if row["content"]]
+    found = [row for row in decode(*contents) if row["content"]]
     tables = {row["day"]: pq.read_table(io.BytesIO(row["content"])) for row in found}
     assert [row["events"] for row in found] == [table.num_rows for table in tables.values()]
     return {day: table.cast(EVENTS) for day, table in tables.items()}
@@ -74,7 +74,7 @@ def test_invalid_files_become_rows_with_their_reason() -> None:
 
 
 @pytest.mark.parametrize(("days", "reason"), [(MAX_DAYS, None), (MAX_DAYS + 1, "days")])
-def test_the_limit_of_days_of_a_segment(days: int, reason: str | None) -> None:
+def test_days_of_a_segment_are_limited(days: int, reason: str | None) -> None:
     [row] = file_rows(Lane().seal(some_events(days, step_ms=DAY_MS))[1])
     assert row["reason"] == reason
     assert (row["gateway"] is None) == (reason is not None)
@@ -87,8 +87,8 @@ def test_events_become_rows_with_gateway_and_arrival() -> None:
     assert sorted(found) == ["1969-12-31", "2025-11-21"]
     rows = [*found["2025-11-21"].to_pylist(), *found["1969-12-31"].to_pylist()]
     assert [row["seq"] for row in rows] == [1, 2, 3]
-    places = {(row["gateway"], row["epoch"], row["lane"], row["arrived"]) for row in rows}
-    assert places == {("gw.example", lane.epoch, "logs", ARRIVED)}
+    origins = {(row["gateway"], row["epoch"], row["lane"], row["arrived"]) for row in rows}
+    assert origins == {("gw.example", lane.epoch, "logs", ARRIVED)}
     noon = datetime.fromtimestamp(NOON / 1000, UTC)
     before_1970 = datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
     assert [row["time"] for row in rows] == [noon, noon + timedelta(seconds=1), before_1970]
@@ -114,9 +114,9 @@ def test_events_of_several_days_go_to_several_part_files() -> None:
 
 def test_a_part_file_is_sent_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     contents = [Lane().seal(some_events(2, step_ms=DAY_MS))[1]]
-    whole = [row for row in decoded(*contents) if row["content"]]
+    whole = [row for row in decode(*contents) if row["content"]]
     monkeypatch.setattr(decoding, "PIECE_BYTES", 1000)
-    pieces = [row for row in decoded(*contents) if row["content"]]
+    pieces = [row for row in decode(*contents) if row["content"]]
     for part in whole:
         found = [row for row in pieces if row["day"] == part["day"]]
         assert b"".join(row["content"] for row in found) == part["content"]
