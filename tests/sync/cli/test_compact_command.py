@@ -32,7 +32,7 @@ def files_of_days(fleet: FleetFolder) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("options", "left", "told"),
+    ("options", "files", "text"),
     [
         ([], [1, 1, 2], "merged 6 files of 2 days into 3"),
         (["--before", "0"], [1, 1, 1], "merged 8 files of 3 days into 4"),
@@ -41,17 +41,17 @@ def files_of_days(fleet: FleetFolder) -> list[int]:
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else None,
 )
-def test_days_to_merge(fleet: FleetFolder, options: list[str], left: list[int], told: str) -> None:
+def test_days_to_merge(fleet: FleetFolder, options: list[str], files: list[int], text: str) -> None:
     yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
-    words = [yesterday if word == "yesterday" else word for word in options]
-    done = fleet_command("compact", *words, "--dir", str(fleet.root))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{told}; removed 0 files that were replaced or abandoned\n"
-    assert files_of_days(fleet) == left
+    arguments = [yesterday if word == "yesterday" else word for word in options]
+    completed = fleet_command("compact", *arguments, "--dir", str(fleet.root))
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert completed.stdout == f"{text}; removed 0 files that were replaced or abandoned\n"
+    assert files_of_days(fleet) == files
 
 
-def test_the_result_as_json(fleet: FleetFolder) -> None:
-    done = fleet_command("compact", "--json", "--dir", str(fleet.root))
-    assert json.loads(done.stdout) == {"days": 2, "replaced": 6, "written": 3, "removed": 0}
-    done = fleet_command("compact", "--json", "--dir", str(fleet.root))
-    assert json.loads(done.stdout) == {"days": 0, "replaced": 0, "written": 0, "removed": 0}
+def test_the_result_is_printed_as_json(fleet: FleetFolder) -> None:
+    completed = fleet_command("compact", "--json", "--dir", str(fleet.root))
+    assert json.loads(completed.stdout) == {"days": 2, "replaced": 6, "written": 3, "removed": 0}
+    completed = fleet_command("compact", "--json", "--dir", str(fleet.root))
+    assert json.loads(completed.stdout) == {"days": 0, "replaced": 0, "written": 0, "removed": 0}

@@ -41,11 +41,11 @@ def fleet(tmp_path: Path) -> FleetFolder:
     return fleet_folder(tmp_path / "fleet")
 
 
-def one_line(done: CompletedProcess[str]) -> str:
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("Error: ")
-    assert done.stderr.count("\n") == 1
-    return done.stderr
+def error_line(completed: CompletedProcess[str]) -> str:
+    assert (completed.returncode, completed.stdout) == (1, "")
+    assert completed.stderr.startswith("Error: ")
+    assert completed.stderr.count("\n") == 1
+    return completed.stderr
 
 
 def as_a_process(*arguments: str, **environ: str) -> CompletedProcess[str]:
@@ -62,33 +62,33 @@ def as_a_process(*arguments: str, **environ: str) -> CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("command", "package"), [("ingest", "pyspark"), ("alerts", "pyarrow"), ("compact", "pyarrow")]
 )
-def test_a_missing_extra_is_named_with_the_way_to_install_it(
+def test_a_missing_extra_is_reported_with_its_install_command(
     tmp_path: Path, command: str, package: str
 ) -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", WITHOUT_EXTRA, command, "--dir", tmp_path],
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
         check=False,
     )
-    assert done.returncode == 1
-    assert done.stderr == (
+    assert completed.returncode == 1
+    assert completed.stderr == (
         f"Error: {package} is not installed; run `pip install 'fieldpost[fleet]'` with the pip of"
         f" {sys.prefix}\n"
     )
 
 
-@pytest.mark.parametrize("words", [["ingest"], ["report", "--out", "out"]])
-def test_failure_is_reported_in_one_line(tmp_path: Path, words: list[str]) -> None:
-    done = fleet_command(*words, "--dir", tmp_path / "none")
-    assert "not a fleet folder" in one_line(done)
+@pytest.mark.parametrize("arguments", [["ingest"], ["report", "--out", "out"]])
+def test_failure_is_reported_in_one_line(tmp_path: Path, arguments: list[str]) -> None:
+    completed = fleet_command(*arguments, "--dir", tmp_path / "none")
+    assert "not a fleet folder" in error_line(completed)
 
 
 def test_missing_java_is_reported_in_one_line(fleet: FleetFolder, tmp_path: Path) -> None:
-    words = ("report", "--out", str(tmp_path / "out"), "--dir", str(fleet.root))
-    done = as_a_process(*words, PATH=str(tmp_path), JAVA_HOME=str(tmp_path))
-    assert "openjdk-17-jre-headless" in one_line(done)
+    arguments = ("report", "--out", str(tmp_path / "out"), "--dir", str(fleet.root))
+    completed = as_a_process(*arguments, PATH=str(tmp_path), JAVA_HOME=str(tmp_path))
+    assert "openjdk-17-jre-headless" in error_line(completed)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_a_failure_of_the_ingest_is_one_line_with_its_trace_in_the_log(
 ) -> None:
     land(fleet, Lane().seal(some_events(2)))
     blocked = put(fleet.tables / "events" / "day=2025-11-21", b"a file where a folder has to be")
-    done = command("ingest", "--dir", str(fleet.root))
-    assert one_line(done).startswith("Error: the ingest failed: ")
+    completed = command("ingest", "--dir", str(fleet.root))
+    assert error_line(completed).startswith("Error: the ingest failed: ")
     assert "Traceback" in (fleet.tables / "ingest.log").read_text()
     assert len(waiting(fleet)) == 1
 
@@ -125,7 +125,7 @@ def ingest(fleet: FleetFolder) -> CompletedProcess[str]:
 
 
 @contextlib.contextmanager
-def largest_file(size: int) -> Iterator[None]:
+def file_size_limit(size: int) -> Iterator[None]:
     """Make the kernel refuse larger files, as a full disk refuses any."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -136,9 +136,9 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", [b"a\xff.seg", b"\xff/1-2.seg"])
-def test_a_file_name_that_is_not_utf_8_is_named(fleet: FleetFolder, name: bytes) -> None:
+def test_a_file_name_that_is_not_utf_8_is_reported(fleet: FleetFolder, name: bytes) -> None:
     path = put(fleet.landing / os.fsdecode(name), b"some bytes")
-    assert r"\udcff" in (text := one_line(ingest(fleet)))
+    assert r"\udcff" in (text := error_line(ingest(fleet)))
     assert "is not UTF-8; rename the file, or remove it" in text
     path.unlink()
     assert ingest(fleet).returncode == 0
@@ -146,19 +146,19 @@ def test_a_file_name_that_is_not_utf_8_is_named(fleet: FleetFolder, name: bytes)
 
 def test_a_fleet_folder_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     fleet = fleet_folder(tmp_path / os.fsdecode(b"fl\xff"))
-    assert "cannot have tables" in one_line(ingest(fleet))
+    assert "cannot have tables" in error_line(ingest(fleet))
 
 
-def test_a_disk_that_refuses_a_file_is_named(fleet: FleetFolder) -> None:
+def test_a_failed_write_names_the_file(fleet: FleetFolder) -> None:
     land(fleet, Lane().seal(some_events(3)))
-    with largest_file(200):
-        done = ingest(fleet)
-    assert f"the tables in {fleet.tables} cannot be used: " in one_line(done)
+    with file_size_limit(200):
+        completed = ingest(fleet)
+    assert f"the tables in {fleet.tables} cannot be used: " in error_line(completed)
     assert ingest(fleet).returncode == 0
     land(fleet, Lane(gateway="other.example").seal(some_events(3)))
-    with largest_file(1_000):
-        done = ingest(fleet)
-    assert f"{fleet.tables}/events/day=2025-11-21/" in one_line(done)
+    with file_size_limit(1_000):
+        completed = ingest(fleet)
+    assert f"{fleet.tables}/events/day=2025-11-21/" in error_line(completed)
     assert len(waiting(fleet)) == 1
     assert ingest(fleet).returncode == 0
 
@@ -176,10 +176,10 @@ def test_times_of_files_that_python_cannot_hold_are_limited(seconds: int, year: 
 
 
 @pytest.mark.parametrize(
-    "words", [("compact", "--before"), ("retain", "--events"), ("retain", "--archive")]
+    "arguments", [("compact", "--before"), ("retain", "--events"), ("retain", "--archive")]
 )
 def test_more_days_than_the_calendar_has_are_wrong_usage(
-    fleet: FleetFolder, words: tuple[str, str]
+    fleet: FleetFolder, arguments: tuple[str, str]
 ) -> None:
-    done = fleet_command(*words, "999999999", "--dir", fleet.root)
-    assert (done.returncode, "is not in the range" in done.stderr) == (2, True)
+    completed = fleet_command(*arguments, "999999999", "--dir", fleet.root)
+    assert (completed.returncode, "is not in the range" in completed.stderr) == (2, True)

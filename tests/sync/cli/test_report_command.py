@@ -14,13 +14,13 @@ from sync.cli.commands.report import command
 OPTIONS = ["--dir", "none", "--out", "none"]
 
 
-def option(name: str, *words: str) -> Any:
-    return command.make_context("report", [*OPTIONS, *words]).params[name]
+def option(name: str, *arguments: str) -> Any:
+    return command.make_context("report", [*OPTIONS, *arguments]).params[name]
 
 
-def since(told: str) -> date:
-    found: date = option("since", "--since", told)
-    return found
+def since(text: str) -> date:
+    parsed: date = option("since", "--since", text)
+    return parsed
 
 
 def test_since_is_a_day_or_a_number_of_days() -> None:
@@ -31,9 +31,9 @@ def test_since_is_a_day_or_a_number_of_days() -> None:
     assert today - last_seven == timedelta(days=6)
 
 
-def as_of(told: str) -> datetime:
-    found: datetime = option("as_of", "--as-of", told)
-    return found
+def as_of(text: str) -> datetime:
+    parsed: datetime = option("as_of", "--as-of", text)
+    return parsed
 
 
 def test_as_of_is_a_time_or_the_end_of_a_day() -> None:
@@ -69,11 +69,11 @@ def test_days_end_with_the_day_of_as_of(order: int) -> None:
     assert option("since", *options[0], *options[1]) == date(2025, 11, 15)
 
 
-def test_times_are_of_a_time_zone_by_its_name() -> None:
+def test_the_time_zone_is_selected_by_name() -> None:
     assert option("zone") is option("zone", "--time-zone", "UTC") is UTC
     assert option("zone", "--time-zone", "Europe/Berlin") == ZoneInfo("Europe/Berlin")
 
 
-def test_several_gateways_or_all() -> None:
+def test_the_gateway_option_can_be_repeated() -> None:
     assert option("gateways", "--gateway", "a", "--gateway", "b") == ("a", "b")
     assert option("gateways") == ()
