@@ -35,11 +35,11 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("behind", ["paper", "card", "tint"])
+@pytest.mark.parametrize("background", ["paper", "card", "tint"])
 @pytest.mark.parametrize("name", ["ink", "soft", "link", "good", "calm", "wrong", "notice"])
-def test_text_is_readable(scheme: str, behind: str, name: str) -> None:
+def test_text_is_readable(scheme: str, background: str, name: str) -> None:
     colours = SCHEMES[scheme]
-    assert contrast(colours[name], colours[behind]) >= 4.5
+    assert contrast(colours[name], colours[background]) >= 4.5
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

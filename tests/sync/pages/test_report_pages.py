@@ -33,7 +33,7 @@ FLEET = sample(8)
 THREE = ("gw-004.example", "gw-005.example", "gw-006.example")
 
 
-def few(found: Findings, gateways: tuple[str, ...] = THREE) -> Findings:
+def few_gateways(found: Findings, gateways: tuple[str, ...] = THREE) -> Findings:
     """Keep three gateways of a fleet: each page takes a third of a second to draw."""
     tables = {
         name: [row for row in rows if row.get("gateway", gateways[0]) in gateways]
@@ -44,9 +44,9 @@ def few(found: Findings, gateways: tuple[str, ...] = THREE) -> Findings:
 
 
 @pytest.fixture(scope="module")
-def each() -> dict[str, str]:
+def three_pages() -> dict[str, str]:
     """The pages of three gateways of `FLEET`."""
-    return dict(gateway_pages(few(FLEET)))
+    return dict(gateway_pages(few_gateways(FLEET)))
 
 
 def test_the_page_of_a_fleet_without_problems() -> None:
@@ -69,7 +69,7 @@ def test_the_page_of_a_gateway_without_problems() -> None:
     assert 'id="totals"' not in page
 
 
-def test_before_anything_has_arrived() -> None:
+def test_pages_without_data_say_that_nothing_has_arrived() -> None:
     page = checked(fleet_page(findings()))
     assert page.count("Nothing has arrived yet.") == 1 + len(REPORTS)
     assert "<svg" not in page
@@ -77,26 +77,26 @@ def test_before_anything_has_arrived() -> None:
     assert report_document(findings())["totals"]["events"] == 0
 
 
-def test_every_page_is_valid_and_links_to_the_others(each: dict[str, str]) -> None:
+def test_every_page_is_valid_and_links_to_the_others(three_pages: dict[str, str]) -> None:
     fleet = checked(fleet_page(FLEET))
     names = {f"{name}.html" for name in THREE}
-    assert set(each) == names
+    assert set(three_pages) == names
     links = set(Page(fleet).links)
     assert {f"gateways/{name}" for name in names} <= links
     others = {link for link in links if not link.startswith(("#", "gateways/"))}
     files = {f"{report.name}.{form}" for report in REPORTS for form in ("csv", "json")}
     assert others == {"report.json", *files}
-    for text in each.values():
+    for text in three_pages.values():
         outside = {link for link in Page(checked(text)).links if not link.startswith("#")}
         assert outside <= names | {"../index.html", "../report.json"} | {f"../{it}" for it in files}
         assert {"../availability.csv", "../availability.json"} <= outside
-    assert 'rel="prev"' not in each["gw-004.example.html"]
-    assert 'rel="next"' not in each["gw-006.example.html"]
-    assert each["gw-005.example.html"].count('rel="') == 2
+    assert 'rel="prev"' not in three_pages["gw-004.example.html"]
+    assert 'rel="next"' not in three_pages["gw-006.example.html"]
+    assert three_pages["gw-005.example.html"].count('rel="') == 2
 
 
-def test_a_gateways_page_shows_only_that_gateway(each: dict[str, str]) -> None:
-    text = each["gw-005.example.html"]
+def test_a_gateways_page_shows_only_that_gateway(three_pages: dict[str, str]) -> None:
+    text = three_pages["gw-005.example.html"]
     assert "jobs/print" in text
     assert not re.search(r"gw-00[^5]", text[text.index("<main") :])
     own = by_gateway(FLEET)["gw-005.example"]
@@ -113,7 +113,7 @@ def test_a_gateway_known_only_from_a_refusal_has_a_page() -> None:
     assert "gw-8.example" in checked(fleet_page(found))
 
 
-def test_the_report_states_what_was_asked_for() -> None:
+def test_the_report_states_its_period_and_gateways() -> None:
     page = checked(fleet_page(replace(whole(), since=NOON.date())))
     assert "for the days since 2025-11-21" in page
     document = report_document(replace(whole(), since=NOON.date(), gateways=("gw.example",)))
@@ -122,7 +122,7 @@ def test_the_report_states_what_was_asked_for() -> None:
 
 def test_problems_come_first_on_the_page() -> None:
     lanes = [LANE | {"declared": 5}, LANE | {"lane": "system", "unexplained": 3}]
-    files = [{"fate": fate, "files": number} for fate, number in (("bad", 4), ("fork", 1))]
+    files = [{"fate": outcome, "files": number} for outcome, number in (("bad", 4), ("fork", 1))]
     found = whole(completeness=lanes, files_by_fate=files)
     page = checked(fleet_page(found))
     assert "2 problems need attention; 1 notice." in page
@@ -133,7 +133,7 @@ def test_problems_come_first_on_the_page() -> None:
     assert "Invalid files" not in own
 
 
-def test_a_page_with_very_many_problems() -> None:
+def test_a_page_lists_a_limited_number_of_problems() -> None:
     many = pages.SHOWN + pages.FOLDED + 30
     lanes = [LANE | {"epoch": f"{at:026d}", "unexplained": 1} for at in range(many)]
     page = checked(fleet_page(whole(completeness=lanes)))
@@ -183,7 +183,7 @@ def test_totals_are_sums_over_the_fleet() -> None:
 EVIL = '<script>alert("1")</script>\'&`<b>`'
 
 
-def test_text_from_outside_is_text_on_every_page() -> None:
+def test_hostile_text_is_escaped_on_every_page() -> None:
     hostile = {
         name: [{key: _spoiled(key, value) for key, value in row.items()} for row in rows[:1]]
         for name, rows in FLEET.tables.items()
@@ -231,8 +231,8 @@ def test_the_file_name_of_a_gateways_page_is_safe(gateway: str) -> None:
 
 
 def test_texts_are_escaped_and_their_commands_and_terms_are_marked_up() -> None:
-    shown = explained("run `fieldpost <x>` & see")
-    assert shown == "run <code>fieldpost &lt;x&gt;</code> &amp; see"
+    markup = explained("run `fieldpost <x>` & see")
+    assert markup == "run <code>fieldpost &lt;x&gt;</code> &amp; see"
     assert re.fullmatch(
         r'two <abbr title="A sequence [^"<>]+">lanes</abbr> of `?<code>lane</code>',
         explained("two lanes of `lane`"),
@@ -241,7 +241,7 @@ def test_texts_are_escaped_and_their_commands_and_terms_are_marked_up() -> None:
     assert breakable("gw.<b>.example") == "gw.<wbr>&lt;b&gt;.<wbr>example"
 
 
-def test_the_files_of_a_report(tmp_path: Path) -> None:
+def test_a_report_is_written_as_html_json_and_csv(tmp_path: Path) -> None:
     page = write_report(whole(), tmp_path / "out" / "here")
     write_report(whole(), tmp_path / "out" / "here")
     assert {path.name for path in page.parent.iterdir()} == {
@@ -258,9 +258,9 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
     with (page.parent / "completeness.csv").open(newline="") as file:
         [row] = csv.DictReader(file)
     assert (row["unexplained"], row["since"]) == ("0", "2025-11-21T12:00:00+00:00")
-    alone = json.loads((page.parent / "completeness.json").read_text())
+    own_file = json.loads((page.parent / "completeness.json").read_text())
     scope = {name: document[name] for name in ("version", "as_of", "since", "gateways")}
-    assert alone == scope | {"rows": rows}
+    assert own_file == scope | {"rows": rows}
     [report] = [each for each in REPORTS if each.name == "completeness"]
     assert list(row) == [column.name for column in report.table.columns]
     with (page.parent / "quarantine.csv").open(newline="") as file:
@@ -268,57 +268,57 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+def drawn_figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     figures: list[Figure] = []
     save = Figure.savefig
 
-    def recorded(figure: Figure, *target: Any, **options: Any) -> None:
+    def record(figure: Figure, *target: Any, **options: Any) -> None:
         figures.append(figure)
         save(figure, *target, **options)
 
-    monkeypatch.setattr(Figure, "savefig", recorded)
+    monkeypatch.setattr(Figure, "savefig", record)
     return figures
 
 
 def test_only_plots_whose_values_have_changed_are_drawn_again(
-    tmp_path: Path, drawn: list[Figure], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, drawn_figures: list[Figure], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def redrawn(found: Findings) -> int:
-        drawn.clear()
+    def count_redrawn(found: Findings) -> int:
+        drawn_figures.clear()
         write_report(found, tmp_path)
-        return len(drawn)
+        return len(drawn_figures)
 
-    found, index = few(FLEET, THREE[:1]), tmp_path / "index.html"
-    every = redrawn(found)
+    found, index = few_gateways(FLEET, THREE[:1]), tmp_path / "index.html"
+    every = count_redrawn(found)
     assert every > 10
     later = replace(found, as_of=found.as_of + timedelta(hours=1))
-    assert redrawn(later) == 0
+    assert count_redrawn(later) == 0
     first, *others = later["clock_offsets"]
     offsets = [first | {"skew_s": 1.5}, *others]
     changed = replace(later, tables={**later.tables, "clock_offsets": offsets})
-    assert redrawn(changed) == 1
+    assert count_redrawn(changed) == 1
     index.write_text(index.read_text().replace("</desc>", " damaged</desc>", 1))
-    assert redrawn(changed) == 1
+    assert count_redrawn(changed) == 1
     elsewhere = replace(changed, zone=ZoneInfo("Asia/Kathmandu"))
-    assert 1 < redrawn(elsewhere) < every
+    assert 1 < count_redrawn(elsewhere) < every
     for name, page in gateway_pages(elsewhere):
         assert (tmp_path / "gateways" / name).read_text() == page
     assert index.read_text() == fleet_page(elsewhere)
     monkeypatch.setattr("sync.pages.plot_cache._program", lambda: "another version")
-    assert redrawn(elsewhere) == every
+    assert count_redrawn(elsewhere) == every
 
 
-def test_problems_in_json() -> None:
-    [told] = report_document(whole(completeness=[LANE | {"unexplained": 7}]))["problems"]
-    assert list(told) == ["weight", "kind", "gateway", "where", "what", "remedy"]
-    assert (told["kind"], told["gateway"]) == ("unexplained", "gw.example")
+def test_problems_are_in_the_json_document() -> None:
+    [problem] = report_document(whole(completeness=[LANE | {"unexplained": 7}]))["problems"]
+    assert list(problem) == ["weight", "kind", "gateway", "where", "what", "remedy"]
+    assert (problem["kind"], problem["gateway"]) == ("unexplained", "gw.example")
 
 
 def test_infinity_and_nan_are_replaced() -> None:
     row = {"gateway": "gw", "high": math.inf, "low": -math.inf, "mean": math.nan, "at": 1.0}
-    [told] = findings(sensor_series=[row]).finite()["sensor_series"]
+    [finite] = findings(sensor_series=[row]).finite()["sensor_series"]
     most = sys.float_info.max
-    assert told == {"gateway": "gw", "high": most, "low": -most, "mean": None, "at": 1.0}
+    assert finite == {"gateway": "gw", "high": most, "low": -most, "mean": None, "at": 1.0}
     assert whole().finite() == whole()
 
 

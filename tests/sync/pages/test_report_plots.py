@@ -54,9 +54,9 @@ def test_a_plot_is_repeatable_described_and_uses_the_colours_of_the_page(
     assert svg == draw()
     assert svg.startswith("<svg")
     assert 'role="img"' in svg
-    found = re.search(r"<title id=[^>]*>(.+?)</title><desc id=[^>]*>(.+?)</desc>", svg)
-    assert found is not None
-    assert len(found[2]) > 10
+    match = re.search(r"<title id=[^>]*>(.+?)</title><desc id=[^>]*>(.+?)</desc>", svg)
+    assert match is not None
+    assert len(match[2]) > 10
     assert "var(--" in svg or 'class="band"' in svg
     assert re.findall(r"#0[1-3]0[1-3]0[1-9]", svg) == []
     assert re.search(r"20\d\d-\d\d-\d\dT", svg) is None
@@ -80,8 +80,8 @@ def test_without_rows_nothing_is_drawn() -> None:
 
 def test_constant_readings_are_a_line_in_the_middle() -> None:
     row = FLEET["sensor_series"][0] | {"mean": 4.0, "low": None, "high": None}
-    drawn = plots.sparkline([row, row | {"at": row["at"] + 60}], "small-1", "flat")
-    assert 'd="M0.00,20.00 100.00,20.00"' in drawn
+    svg = plots.sparkline([row, row | {"at": row["at"] + 60}], "small-1", "flat")
+    assert 'd="M0.00,20.00 100.00,20.00"' in svg
 
 
 HOSTILE = '"/><script>alert(1)</script> id="axes_1" #010101 $x_1$ --> ]]> &amp; \u202e'
@@ -102,7 +102,7 @@ HOSTILE = '"/><script>alert(1)</script> id="axes_1" #010101 $x_1$ --> ]]> &amp; 
         lambda name: plots.sparkline(FLEET["sensor_series"][:9], "small-1", name),
     ],
 )
-def test_a_hostile_name_is_text_in_a_plot(draw: Callable[[str], str]) -> None:
+def test_a_hostile_name_is_escaped_in_a_plot(draw: Callable[[str], str]) -> None:
     svg = draw(HOSTILE)
     tree = ElementTree.fromstring(svg)  # noqa: S314 - drawn a moment ago
     kinds = {element.tag.rpartition("}")[2] for element in tree.iter()}
@@ -126,7 +126,7 @@ def test_a_hostile_name_is_text_in_a_plot(draw: Callable[[str], str]) -> None:
         (40 * 365 * 86_400, r"20\d\d-\d\d-\d\d", "2025-06-28 to 2066-04-06, UTC"),
     ],
 )
-def test_ticks_of_a_time_axis(span: float, tick: str, days: str) -> None:
+def test_time_axes_have_two_to_four_ticks(span: float, tick: str, days: str) -> None:
     row = {"gateway": "gw.example", "begin": BEGIN, "end": BEGIN + span, "state": "running"}
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", running([row], BEGIN + span))
     assert any(re.fullmatch(r"[-\d]+( to [-\d]+)?, UTC", text) for text in texts)
@@ -144,12 +144,12 @@ def test_a_plot_leaves_out_times_of_wrong_clocks() -> None:
     outage = stretch | {"state": "outage"}
     begins = (BEGIN - years, BEGIN + years)
     wrong = [outage | {"begin": begin, "end": begin + 60} for begin in begins]
-    drawn = running([*wrong, stretch], BEGIN + 9_000)
-    assert "2025-11-21, UTC" in drawn
-    assert "because a wrong clock dates them outside this period: 2." in drawn
+    svg = running([*wrong, stretch], BEGIN + 9_000)
+    assert "2025-11-21, UTC" in svg
+    assert "because a wrong clock dates them outside this period: 2." in svg
     depth = FLEET["queue_depths"][0]
-    told = depths([depth, depth | {"at": depth["at"] - years}], NOW)
-    assert "dates them outside this period: 1." in told
+    svg = depths([depth, depth | {"at": depth["at"] - years}], NOW)
+    assert "dates them outside this period: 1." in svg
 
 
 def test_the_plot_of_many_gateways_shows_the_worst() -> None:
@@ -166,7 +166,7 @@ def test_the_plot_of_many_gateways_shows_the_worst() -> None:
 
 
 @pytest.mark.parametrize(
-    ("draw", "row", "named", "worse"),
+    ("draw", "row", "column", "worse"),
     [
         (plots.latency_plot, DELIVERY, "gateway", "p99_ms"),
         (plots.lag_plot, FLEET["lag"][0], "gateway", "p99_s"),
@@ -177,9 +177,9 @@ def test_the_plot_of_many_gateways_shows_the_worst() -> None:
     ],
 )
 def test_a_plot_of_many_rows_shows_the_worst(
-    draw: Callable[[list[dict[str, Any]]], str], row: dict[str, Any], named: str, worse: str
+    draw: Callable[[list[dict[str, Any]]], str], row: dict[str, Any], column: str, worse: str
 ) -> None:
-    svg = draw([row | {named: f"row-{at:02d}", worse: at} for at in range(40)])
+    svg = draw([row | {column: f"row-{at:02d}", worse: at} for at in range(40)])
     assert "row-39" in svg
     assert "row-01" not in svg
 
@@ -206,8 +206,8 @@ def test_axes_of_few_or_small_values_have_plain_ticks() -> None:
 def test_the_farthest_clock_is_within_the_plot() -> None:
     svg = plots.skew_plot([FLEET["clocks"][0] | {"skew_s": 899.0}])
     [clip] = re.findall(r'<clipPath[^>]*>\s*<rect x="([\d.]+)"[^>]*width="([\d.]+)"', svg)
-    places = [float(at) for at in re.findall(r'<use [^>]*x="([\d.]+)"', svg)]
-    assert max(places) < sum(map(float, clip)) - 4
+    positions = [float(at) for at in re.findall(r'<use [^>]*x="([\d.]+)"', svg)]
+    assert max(positions) < sum(map(float, clip)) - 4
 
 
 def test_negative_lag_is_drawn() -> None:
@@ -217,8 +217,8 @@ def test_negative_lag_is_drawn() -> None:
 
 def test_a_legend_starts_at_the_left() -> None:
     svg = plots.latency_plot([DELIVERY | {"gateway": "a-gateway-with-a-long-name.example"}])
-    places = re.findall(r'<text[^>]*?(?:translate\(|x=")([\d.]+)[^>]*>p50</text>', svg)
-    assert [float(place) < 60 for place in places] == [True]
+    positions = re.findall(r'<text[^>]*?(?:translate\(|x=")([\d.]+)[^>]*>p50</text>', svg)
+    assert [float(position) < 60 for position in positions] == [True]
     assert shortened("a-gateway-with-a-long-name.example") in svg
 
 
@@ -233,9 +233,9 @@ def test_a_legend_starts_at_the_left() -> None:
 )
 def test_any_time_can_be_drawn(moments: tuple[float, float], days: str) -> None:
     offsets = [{"gateway": "gw", "at": at, "skew_s": 3e11} for at in moments]
-    drawn = plots.offset_plot(offsets)
-    assert re.search(rf">{days}<", drawn)
-    assert len(re.findall("<text", drawn)) < 30
+    svg = plots.offset_plot(offsets)
+    assert re.search(rf">{days}<", svg)
+    assert len(re.findall("<text", svg)) < 30
     stretch = {"gateway": "gw", "begin": moments[0], "end": moments[1], "state": "running"}
     assert re.search("-[0-9]{2}, UTC<", running([stretch], moments[1]))
     assert depths([{"gateway": "gw", "queue": "q", "at": at, "depth": 1e12} for at in moments], NOW)
@@ -243,5 +243,5 @@ def test_any_time_can_be_drawn(moments: tuple[float, float], days: str) -> None:
 
 def test_the_largest_numbers_are_drawn() -> None:
     rows = [{"at": at, "mean": value} for at, value in enumerate((-1.7e308, 0.0, 1.7e308))]
-    drawn = plots.sparkline(rows, "small-1", "a sensor")
-    assert '<path d="M0.00,38.00 50.00,20.00 100.00,2.00"/>' in drawn
+    svg = plots.sparkline(rows, "small-1", "a sensor")
+    assert '<path d="M0.00,38.00 50.00,20.00 100.00,2.00"/>' in svg

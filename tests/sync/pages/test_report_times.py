@@ -48,14 +48,14 @@ def test_a_time_names_its_zone_unless_the_head_of_its_column_does(
 ) -> None:
     assert formats.moment(NOON, zone) == time
     assert formats.named_moment(NOON, zone) == named
-    seen = column.time("seen", "Seen")
-    assert seen.head(zone) == ("Seen, UTC" if zone is UTC else "Seen")
-    assert seen.show(NOON, NOON, zone) == time
+    seen_column = column.time("seen", "Seen")
+    assert seen_column.head(zone) == ("Seen, UTC" if zone is UTC else "Seen")
+    assert seen_column.show(NOON, NOON, zone) == time
 
 
-def test_the_hour_that_comes_twice_is_told_apart() -> None:
-    twice = [datetime(2025, 10, 26, hour, 30, tzinfo=UTC) for hour in (0, 1)]
-    times = [formats.moment(each, BERLIN) for each in twice]
+def test_a_repeated_hour_has_two_zone_names() -> None:
+    moments = [datetime(2025, 10, 26, hour, 30, tzinfo=UTC) for hour in (0, 1)]
+    times = [formats.moment(each, BERLIN) for each in moments]
     assert times == ["2025-10-26 02:30:00 CEST", "2025-10-26 02:30:00 CET"]
 
 
@@ -83,14 +83,14 @@ def test_ticks_are_at_full_hours_of_the_zone_on_both_sides_of_a_change() -> None
     begin = datetime(2025, 10, 25, 12, tzinfo=UTC).timestamp()
     row = {"gateway": "gw.example", "begin": begin, "end": begin + 86_400, "state": "running"}
     for zone in (BERLIN, ZoneInfo("Asia/Kathmandu")):
-        drawn = plots.running_plot([row], Window(begin, begin + 86_400), zone)
-        times, days = (re.findall(rf">({form})<", drawn) for form in (r"\d\d:\d\d", r"10-2\d"))
+        svg = plots.running_plot([row], Window(begin, begin + 86_400), zone)
+        times, days = (re.findall(rf">({form})<", svg) for form in (r"\d\d:\d\d", r"10-2\d"))
         assert (len(times) >= 1, days) == (True, ["10-26"])
         assert {time[-2:] for time in times} == {"00"}
-        assert f"2025-10-25 to 2025-10-26, {zone}<" in drawn
+        assert f"2025-10-25 to 2025-10-26, {zone}<" in svg
 
 
-def test_the_lag_of_a_clock_that_was_never_right_is_unknown() -> None:
+def test_the_lag_of_a_clock_that_was_never_set_is_unknown() -> None:
     wrong = LAG | {"clock": False} | {f"{name}_s": YEARS_S for name in ("p50", "p95", "p99", "max")}
     ahead = LAG | {"gateway": "a.example", "clock": False, "p50_s": -90_000.0, "p95_s": -3_600.0}
     page = checked(fleet_page(whole(lag=[wrong, ahead])))
@@ -100,14 +100,14 @@ def test_the_lag_of_a_clock_that_was_never_right_is_unknown() -> None:
     assert json.loads(report_json(whole(lag=[wrong])))["tables"]["lag"][0]["p50_s"] == YEARS_S
 
 
-def test_a_lag_of_a_synchronised_clock_that_is_wrong_is_not_drawn_and_no_backlog() -> None:
+def test_the_lag_of_a_wrong_synchronised_clock_is_not_drawn_or_reported() -> None:
     wrong = LAG | {f"{name}_s": YEARS_S for name in ("p50", "p95", "p99", "max")}
     page = checked(fleet_page(whole(lag=[wrong])))
     assert "Upstream lag</title>" not in page
     assert find_problems(whole(lag=[wrong])) == []
 
 
-def test_a_gateway_whose_clock_was_not_set_was_seen_at_an_unknown_time() -> None:
+def test_a_gateway_with_an_unset_clock_was_seen_at_an_unknown_time() -> None:
     unset = GATEWAY | {"first_seen": UNSET, "last_seen": UNSET, "state": "silent"}
     found = whole(availability=[unset])
     page = checked(fleet_page(found))
@@ -120,17 +120,17 @@ def test_a_gateway_whose_clock_was_not_set_was_seen_at_an_unknown_time() -> None
 
 
 @pytest.mark.parametrize(
-    ("seen", "known"),
+    ("last_seen", "known"),
     [
         (NOON + timedelta(hours=3), True),  # a wrong time zone
         (NOON + timedelta(days=2), False),
         (NOON - timedelta(days=300), True),
     ],
 )
-def test_when_a_gateway_was_seen_is_known_if_its_arrivals_agree(
-    seen: datetime, known: bool
+def test_the_last_time_seen_is_shown_if_it_agrees_with_the_arrivals(
+    last_seen: datetime, known: bool
 ) -> None:
-    page = checked(fleet_page(whole(availability=[GATEWAY | {"last_seen": seen}])))
+    page = checked(fleet_page(whole(availability=[GATEWAY | {"last_seen": last_seen}])))
     assert (cells(page, "gateways")[-2] != "unknown") is known
 
 
@@ -162,17 +162,17 @@ def test_absurd_values_are_unknown(table: str, name: str, value: float | None) -
     assert json.loads(report_json(found))["tables"][table][0][name] == value
 
 
-def test_a_limit_itself_is_believed() -> None:
+def test_the_longest_plausible_duration_is_shown() -> None:
     age = column.age("silence_s", "Silent for")
     assert age.show(LONGEST_S, NOON) == "366 d"
     assert age.show(LONGEST_S + 1, NOON) == "unknown"
     assert age.show(None, NOON) == formats.ABSENT
 
 
-def test_the_silence_of_a_sensor_since_an_unknown_time_has_no_length() -> None:
+def test_a_silence_since_an_unknown_time_has_no_duration() -> None:
     row = FLEET["sensors"][0] | {"state": "silent", "last": UNSET, "silence_s": YEARS_S}
-    [found] = find_problems(whole(sensors=[row]))
-    assert found.what.startswith("Last reading at an unknown time. The sensor usually sends")
+    [problem] = find_problems(whole(sensors=[row]))
+    assert problem.what.startswith("Last reading at an unknown time. The sensor usually sends")
     assert plots.silence_plot([row | {"silence_s": None}]) == ""
 
 

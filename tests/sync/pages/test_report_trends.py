@@ -31,14 +31,14 @@ ROW: dict[str, Any] = {
 }
 
 
-def compared(*rows: dict[str, Any], since: date | None = WEEK, **tables: Any) -> Findings:
+def with_trends(*rows: dict[str, Any], since: date | None = WEEK, **tables: Any) -> Findings:
     return replace(whole(trends=[ROW | row for row in rows], **tables), since=since)
 
 
 def tiles(found: Findings) -> dict[str, tuple[str, str]]:
     tile = r'<li class="tile[^"]*"><b>([^<]*)</b><span>([^<]*)</span>(?:<small>([^<]*)</small>)?'
-    shown = re.findall(tile, checked(fleet_page(found)))
-    return {word: (number, trend) for number, word, trend in shown}
+    matches = re.findall(tile, checked(fleet_page(found)))
+    return {label: (number, trend) for number, label, trend in matches}
 
 
 def test_periods_are_equally_long_and_follow_each_other() -> None:
@@ -53,7 +53,7 @@ def test_each_tile_has_its_trend() -> None:
     row = {"events": 1_120, "events_before": 1_000, "segments": 12, "segments_before": 10}
     row |= {"missing": 7, "missing_before": 2, "outages_before": 3}
     new = {"gateway": "new.example", "state_before": None}
-    found = tiles(compared(row | {"state_before": "silent"}, new))
+    found = tiles(with_trends(row | {"state_before": "silent"}, new))
     assert found == {
         "gateways": ("1", "unchanged"),
         "running": ("1", "1 more"),
@@ -70,27 +70,27 @@ def test_each_tile_has_its_trend() -> None:
     }
 
 
-def test_without_a_period_there_are_no_trends_and_the_page_says_how_to_get_them() -> None:
-    found = compared(since=None)
+def test_a_page_without_a_period_explains_how_to_get_trends() -> None:
+    found = with_trends(since=None)
     assert {trend for _, trend in tiles(found).values()} == {""}
     assert "with <code>--since 7d</code> the report compares" in fleet_page(found)
 
 
-@pytest.mark.parametrize("known", [NOON - timedelta(days=12), None])
-def test_if_the_period_before_is_not_covered_there_is_no_comparison(known: datetime | None) -> None:
-    found = compared({"known_since": known})
+@pytest.mark.parametrize("known_since", [NOON - timedelta(days=12), None])
+def test_an_uncovered_earlier_period_is_not_compared(known_since: datetime | None) -> None:
+    found = with_trends({"known_since": known_since})
     assert {trend for _, trend in tiles(found).values()} == {"no comparison"}
     assert "No comparison: data is missing in the earlier period, from 2025-11-08" in fleet_page(
         found
     )
-    assert {trend for _, trend in tiles(compared()).values()} == {"no comparison"}
+    assert {trend for _, trend in tiles(with_trends()).values()} == {"no comparison"}
     [(_, own)] = gateway_pages(found)
     assert "<small>no comparison</small>" in own
 
 
-def test_a_gateway_that_is_new_is_not_compared_but_its_fleet_is() -> None:
+def test_a_new_gateway_is_not_compared_but_its_fleet_is() -> None:
     later = {"gateway": "new.example", "known_since": NOON, "outages": 4, "state_before": None}
-    found = compared({"outages": 1}, later, availability=[GATEWAY | {"outages": 1}])
+    found = with_trends({"outages": 1}, later, availability=[GATEWAY | {"outages": 1}])
     page = checked(fleet_page(found))
     assert tiles(found)["outages"] == ("1", "5 more")
     assert "1 more</small></td>" in page
@@ -99,7 +99,7 @@ def test_a_gateway_that_is_new_is_not_compared_but_its_fleet_is() -> None:
 
 def test_a_gateways_page_has_its_own_trends_in_its_time_zone() -> None:
     row = {"outages": 2, "events": 5, "events_before": 6, "state_before": "stopped"}
-    found = compared(row, {"gateway": "b.example", "outages": 9})
+    found = with_trends(row, {"gateway": "b.example", "outages": 9})
     pages = dict(gateway_pages(replace(found, zone=ZoneInfo("Europe/Berlin"))))
     own = checked(pages["gw.example.html"])
     facts = dict(re.findall(r"<dt>([^<]*)</dt><dd>[^<]*<small>([^<]*)<", own))
@@ -131,10 +131,10 @@ def test_a_gateways_page_has_its_own_trends_in_its_time_zone() -> None:
         (trends.new(0, 2_000), "0 new, 2\u202f000 before"),
     ],
 )
-def test_changes_in_words(text: str, expected: str) -> None:
+def test_changes_are_described_in_words(text: str, expected: str) -> None:
     assert text == expected
 
 
-def test_no_share_without_judged_time() -> None:
-    found = compared({"judged_s_before": 0.0, "running_s_before": 0.0})
+def test_running_time_is_not_compared_without_judged_time() -> None:
+    found = with_trends({"judged_s_before": 0.0, "running_s_before": 0.0})
     assert tiles(found)["of the time running"] == ("100.00 %", "no comparison")
