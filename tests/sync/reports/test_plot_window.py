@@ -11,7 +11,7 @@ NOW = 20_000 * DAY
 
 
 @pytest.mark.parametrize(
-    ("spans", "shown"),
+    ("spans", "expected"),
     [
         ([(0, 0)], (0, 0)),  # in days relative to now
         ([(-3, -2), (-1, 0)], (-3, 0)),
@@ -28,16 +28,16 @@ NOW = 20_000 * DAY
         ([(-50, -40), (-45, 0)], (-50, 0)),
     ],
 )
-def test_window(spans: list[tuple[float, float]], shown: tuple[float, float]) -> None:
-    moved = [(NOW + begin * DAY, NOW + end * DAY) for begin, end in spans]
-    for order in (moved, moved[::-1]):
-        assert window(order, NOW) == (NOW + shown[0] * DAY, NOW + shown[1] * DAY)
+def test_window(spans: list[tuple[float, float]], expected: tuple[float, float]) -> None:
+    absolute = [(NOW + begin * DAY, NOW + end * DAY) for begin, end in spans]
+    for order in (absolute, absolute[::-1]):
+        assert window(order, NOW) == (NOW + expected[0] * DAY, NOW + expected[1] * DAY)
 
 
 def test_window_bounds() -> None:
     assert window([], NOW) is None
-    seen = window([(1, 2)], NOW)
-    assert seen is not None
-    assert seen.contains(1, 2)
-    assert not seen.contains(0.9, 2)
-    assert not seen.contains(1, 2.1)
+    bounds = window([(1, 2)], NOW)
+    assert bounds is not None
+    assert bounds.contains(1, 2)
+    assert not bounds.contains(0.9, 2)
+    assert not bounds.contains(1, 2.1)

@@ -39,9 +39,9 @@ def test_a_fork_says_whether_a_new_epoch_has_begun() -> None:
 
 def test_a_torn_epoch_is_one_problem() -> None:
     lanes = [LANE | {"state": "torn"}, LANE | {"state": "torn", "lane": "system"}]
-    [found] = find_problems(whole(completeness=lanes))
-    assert (found.weight, found.kind, found.where) == ("notice", "torn", "gw.example, epoch 01A")
-    assert "2025-11-21 12:00:00 UTC" in found.what
+    [torn] = find_problems(whole(completeness=lanes))
+    assert (torn.weight, torn.kind, torn.where) == ("notice", "torn", "gw.example, epoch 01A")
+    assert "2025-11-21 12:00:00 UTC" in torn.what
 
 
 def test_undelivered_messages_are_reported_by_gateway_and_event() -> None:
@@ -52,11 +52,11 @@ def test_undelivered_messages_are_reported_by_gateway_and_event() -> None:
         row | {"name": "odd", "times": 1},
         row | {"name": "queue_dead", "times": 9},  # in the report of queues
     ]
-    found = find_problems(whole(notices=rows))
-    assert {(problem.weight, problem.kind) for problem in found} == {("notice", "message_lost")}
-    assert [problem.what.partition(": ")[2] for problem in found] == ["3.", "1."]
-    assert "`fieldpost dead list`" in found[0].remedy
-    assert "odd" in found[1].what
+    problems = find_problems(whole(notices=rows))
+    assert {(problem.weight, problem.kind) for problem in problems} == {("notice", "message_lost")}
+    assert [problem.what.partition(": ")[2] for problem in problems] == ["3.", "1."]
+    assert "`fieldpost dead list`" in problems[0].remedy
+    assert "odd" in problems[1].what
 
 
 CLOCK = FLEET["clocks"][0]
@@ -146,15 +146,15 @@ def test_a_problem_names_its_place_and_its_values(
     table: str, row: dict[str, Any], kind: str, where: str, values: str
 ) -> None:
     """`values` are parts of the sentence, in their order."""
-    [found] = find_problems(whole(**{table: [row]}))
-    assert (found.kind, found.where) == (kind, where)
-    assert kind == "refusals" or (found.weight == "wrong") is (kind in WRONG)
-    assert found.remedy
-    assert re.search(".*".join(map(re.escape, values.split())), found.what), found.what
-    assert not found.gateway or found.where.startswith(found.gateway)
+    [problem] = find_problems(whole(**{table: [row]}))
+    assert (problem.kind, problem.where) == (kind, where)
+    assert kind == "refusals" or (problem.weight == "wrong") is (kind in WRONG)
+    assert problem.remedy
+    assert re.search(".*".join(map(re.escape, values.split())), problem.what), problem.what
+    assert not problem.gateway or problem.where.startswith(problem.gateway)
 
 
-def test_rows_without_problems() -> None:
+def test_normal_rows_have_no_problems() -> None:
     fine = {
         "clocks": [CLOCK],
         "growth": [GROWTH],
@@ -174,11 +174,11 @@ def test_rows_without_problems() -> None:
 
 def test_problems_are_sorted_by_weight_and_rank() -> None:
     assert len({kind.rank for kind in PROBLEM_KINDS}) == len(PROBLEM_KINDS)
-    found = find_problems(FLEET)
-    wrong = {problem.kind for problem in found if problem.weight == "wrong"}
+    problems = find_problems(FLEET)
+    wrong = {problem.kind for problem in problems if problem.weight == "wrong"}
     assert wrong == {*WRONG, "refusals"} - {"duplicate", "chain_break"}
     ranks = {kind.name: kind.rank for kind in PROBLEM_KINDS}
-    order = [(problem.weight != "wrong", ranks[problem.kind]) for problem in found]
+    order = [(problem.weight != "wrong", ranks[problem.kind]) for problem in problems]
     assert order == sorted(order)
 
 
@@ -186,12 +186,12 @@ def test_commands_in_remedies_exist() -> None:
     remedies = " ".join({problem.remedy for problem in _problems_of_every_kind()})
     named = re.findall(r"`(fieldpost(?:-fleet)?) ([a-z ]+)`", remedies)
     assert len(named) > 8
-    for program, words in named:
+    for program, names in named:
         command: click.Command = edge_commands if program == "fieldpost" else fleet_commands
-        for word in words.split():
+        for name in names.split():
             assert isinstance(command, click.Group)
-            found = command.get_command(click.Context(command), word)
-            assert found is not None, (program, words)
+            found = command.get_command(click.Context(command), name)
+            assert found is not None, (program, names)
             command = found
 
 
@@ -211,16 +211,16 @@ def _problems_of_every_kind() -> list[Problem]:
     return [*find_problems(FLEET), *find_problems(others)]
 
 
-def test_every_kind_is_found() -> None:
-    found = {problem.kind for problem in _problems_of_every_kind()}
-    assert found == {kind.name for kind in PROBLEM_KINDS}
+def test_every_kind_of_problem_is_found() -> None:
+    kinds = {problem.kind for problem in _problems_of_every_kind()}
+    assert kinds == {kind.name for kind in PROBLEM_KINDS}
 
 
 @pytest.mark.parametrize(
     ("weights", "events", "kind"),
     [([], 0, "empty"), ([], 1, "good"), (["notice"], 1, "notice"), (["wrong"], 1, "wrong")],
 )
-def test_the_verdict(weights: list[str], events: int, kind: str) -> None:
+def test_the_verdict_is_the_worst_weight(weights: list[str], events: int, kind: str) -> None:
     found = find_problems(whole(completeness=[LANE | {"unexplained": 1}, LANE | {"declared": 1}]))
     chosen = [problem for problem in found if problem.weight in weights]
     assert verdict(chosen, events)[0] == kind

@@ -51,7 +51,7 @@ def test_titles_and_names_are_unique() -> None:
         assert len(set(values)) == len(values)
 
 
-def test_kinds_of_problems_and_sizes_of_pages() -> None:
+def test_kinds_of_problems_and_sizes_of_pages_are_documented() -> None:
     table = TEXT[TEXT.index("| `kind` |") :].split("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.MULTILINE)[1:] == [
         (kind.name, kind.headline) for kind in PROBLEM_KINDS
@@ -64,7 +64,7 @@ def test_kinds_of_problems_and_sizes_of_pages() -> None:
         assert re.search(rf"\b{number}\b", TEXT), number
 
 
-def test_totals_and_counts_of_days_are_named() -> None:
+def test_totals_and_counts_of_days_are_documented() -> None:
     named = set(re.findall(r"`(\w+)`", TEXT))
     assert {*totals(findings()), *DayCount._fields} <= named
 
@@ -119,12 +119,12 @@ def test_limits_and_thresholds_are_those_of_the_code(title: str) -> None:
         assert re.search(rf"(?<![\d.,]){re.escape(written)}(?![\d,])", text), (title, written)
 
 
-def test_pictures_are_small_and_each_is_shown() -> None:
+def test_pictures_are_small_and_linked() -> None:
     docs = Path(__file__).parents[3] / "docs"
     readme = (docs.parent / "README.md").read_text(encoding="utf-8")
-    shown = set(re.findall(r"\((?:docs/|\.\./)?images/([\w-]+\.png)\)", TEXT + readme))
+    linked = set(re.findall(r"\((?:docs/|\.\./)?images/([\w-]+\.png)\)", TEXT + readme))
     pictures = {picture.name: picture.stat().st_size for picture in (docs / "images").iterdir()}
-    assert set(pictures) == shown
+    assert set(pictures) == linked
     assert max(pictures.values()) < 200_000
 
 
