@@ -32,30 +32,30 @@ def gateways_of(tmp_path: Path) -> GatewayRegistry:
     return GatewayRegistry(FleetFolder(tmp_path / "fleet"))
 
 
-def add(fleet: Command, *words: str) -> dict[str, Any]:
-    done = fleet("gateway", "add", GATEWAY, "--url", "https://centre.example:8443", *words)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+def add(fleet: Command, *options: str) -> dict[str, Any]:
+    completed = fleet("gateway", "add", GATEWAY, "--url", "https://centre.example:8443", *options)
+    assert completed.returncode == 0, completed.stderr
+    return dict(json.loads(completed.stdout))
 
 
 def test_enrolment_has_a_certificate_and_its_key(fleet: Command) -> None:
-    made = add(fleet, "--certificate", "--days", "30")
-    enrolment = parse_enrolment(json.dumps(made))
+    document = add(fleet, "--certificate", "--days", "30")
+    enrolment = parse_enrolment(json.dumps(document))
     certificate = x509.load_pem_x509_certificate(enrolment.certificate.encode())
     found = verify(enrolment.certificate.encode(), enrolment.ca.encode(), NOW)
     assert found is not None
     assert found.gateway == GATEWAY
     ends = certificate.not_valid_after_utc
-    left = ends - dt.datetime.now(dt.UTC)
-    assert abs(left - dt.timedelta(days=30)) < dt.timedelta(hours=1)
+    remaining = ends - dt.datetime.now(dt.UTC)
+    assert abs(remaining - dt.timedelta(days=30)) < dt.timedelta(hours=1)
     assert f"certificate until {ends:%Y-%m-%d}, token" in fleet("gateway", "list").stdout
     listed = json.loads(fleet("gateway", "list", "--json").stdout)
     assert listed["certificate_ends"] == ends.timestamp() * 1_000
 
 
 def test_enrolment_without_certificate_has_a_token_only(fleet: Command) -> None:
-    made = add(fleet)
-    assert not made.get("certificate")
+    document = add(fleet)
+    assert not document.get("certificate")
     assert fleet("gateway", "list").stdout.rstrip().endswith("  token")
 
 
@@ -63,19 +63,19 @@ def test_renewing_invalidates_the_previous_certificate(fleet: Command, tmp_path:
     before = add(fleet, "--certificate")
     after = add(fleet, "--certificate", "--renew")
     gateways = gateways_of(tmp_path)
-    good = [
+    accepted = [
         gateways.accepts_certificate(*found)
         for each in (before, after)
         if (found := verify(each["certificate"].encode(), each["ca"].encode(), NOW))
     ]
-    assert good == [False, True]
+    assert accepted == [False, True]
     add(fleet, "--renew")
     assert fleet("gateway", "list").stdout.rstrip().endswith("  token")
 
 
 def test_days_without_certificate_are_wrong_usage(fleet: Command, tmp_path: Path) -> None:
-    done = fleet("gateway", "add", GATEWAY, "--url", "https://c.example", "--days", "9")
-    assert done.returncode == 2
+    completed = fleet("gateway", "add", GATEWAY, "--url", "https://c.example", "--days", "9")
+    assert completed.returncode == 2
     assert not (tmp_path / "fleet").exists()
 
 
@@ -100,9 +100,9 @@ def test_certificate_of_an_unknown_gateway_is_not_recorded(tmp_path: Path) -> No
     assert gateways.survey().records == []
 
 
-def test_gateway_with_certificate_only(fleet: Command, tmp_path: Path) -> None:
-    made = add(fleet, "--certificate", "--no-token")
-    enrolment = parse_enrolment(json.dumps(made))
+def test_gateway_may_have_a_certificate_only(fleet: Command, tmp_path: Path) -> None:
+    document = add(fleet, "--certificate", "--no-token")
+    enrolment = parse_enrolment(json.dumps(document))
     assert enrolment.token == ""
     line = fleet("gateway", "list").stdout.rstrip()
     assert "certificate until" in line

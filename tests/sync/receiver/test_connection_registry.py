@@ -27,7 +27,7 @@ class FakeTransport(asyncio.Transport):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
-        self.cut = False
+        self.aborted = False
         self.connection = connection
         connection.connection_made(self)
 
@@ -35,17 +35,17 @@ class FakeTransport(asyncio.Transport):
         return self.connection
 
     def abort(self) -> None:
-        self.cut = True
+        self.aborted = True
         self.connection.connection_lost(None)
 
 
-def begun(registry: ConnectionRegistry, address: str) -> Connection:
+def connect(registry: ConnectionRegistry, address: str) -> Connection:
     connection = registry.add(address)
     assert isinstance(connection, Connection)
     return connection
 
 
-def reason(registry: ConnectionRegistry, address: str) -> str:
+def refusal_reason(registry: ConnectionRegistry, address: str) -> str:
     refused = registry.add(address)
     assert not isinstance(refused, Connection)
     return refused[0]
@@ -67,12 +67,12 @@ def test_client_network(address: str, network: str) -> None:
 
 async def test_unauthenticated_connections_are_limited_by_address_and_total() -> None:
     registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=False)
-    first, second = (begun(registry, "192.0.2.1") for _ in range(2))
-    assert reason(registry, "192.0.2.1") == "address"
+    first, second = (connect(registry, "192.0.2.1") for _ in range(2))
+    assert refusal_reason(registry, "192.0.2.1") == "address"
     registry.authenticated(FakeTransport(first), "gw.example")
     assert registry.counts() == {"unauthenticated": 1, "gateway": 1, "proxy": 0}
-    others = [begun(registry, f"192.0.2.{each}") for each in (1, 2, 3, 4)]
-    assert reason(registry, "192.0.2.5") == "connections"
+    others = [connect(registry, f"192.0.2.{each}") for each in (1, 2, 3, 4)]
+    assert refusal_reason(registry, "192.0.2.5") == "connections"
     for connection in (second, *others):
         registry.remove(connection)
         registry.remove(connection)
@@ -84,14 +84,14 @@ async def test_unauthenticated_connections_are_limited_by_address_and_total() ->
 async def test_unauthenticated_connections_never_use_all_slots() -> None:
     registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=False)
     for each in range(5):
-        begun(registry, f"192.0.2.{each}")
-    assert reason(registry, "192.0.2.9") == "unauthenticated"
+        connect(registry, f"192.0.2.{each}")
+    assert refusal_reason(registry, "192.0.2.9") == "unauthenticated"
 
 
 async def test_proxy_connections_are_not_unauthenticated() -> None:
     registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=True)
-    wires = [FakeTransport(begun(registry, "127.0.0.1")) for _ in range(6)]
-    assert reason(registry, "127.0.0.1") == "connections"
+    wires = [FakeTransport(connect(registry, "127.0.0.1")) for _ in range(6)]
+    assert refusal_reason(registry, "127.0.0.1") == "connections"
     registry.authenticated(wires[0], "gw.example")
     assert not registry.is_unauthenticated(wires[0])
     assert registry.counts() == {"unauthenticated": 0, "gateway": 0, "proxy": 6}
@@ -101,10 +101,10 @@ async def test_longest_idle_connection_of_a_gateway_is_aborted() -> None:
     limits = ReceiverLimits(connections_per_gateway=2)
     metrics = Metrics()
     registry = ConnectionRegistry(limits, metrics, behind_proxy=False)
-    wires = [FakeTransport(begun(registry, "192.0.2.1")) for _ in range(3)]
+    wires = [FakeTransport(connect(registry, "192.0.2.1")) for _ in range(3)]
     for wire in (*wires[:2], wires[0], wires[2]):
         registry.authenticated(wire, "gw.example")
-    assert [wire.cut for wire in wires] == [False, True, False]
+    assert [wire.aborted for wire in wires] == [False, True, False]
     assert registry.counts() == {"unauthenticated": 0, "gateway": 2, "proxy": 0}
     assert 'connections_refused_total{reason="gateway"} 1' in exposition(
         PREFIX, metrics.families(0)
@@ -113,7 +113,7 @@ async def test_longest_idle_connection_of_a_gateway_is_aborted() -> None:
 
 async def test_request_on_a_closed_connection_has_no_effect() -> None:
     registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=False)
-    wire = FakeTransport(begun(registry, "192.0.2.1"))
+    wire = FakeTransport(connect(registry, "192.0.2.1"))
     wire.abort()
     for transport in (wire, None):
         registry.request_received(transport)
@@ -124,22 +124,22 @@ async def test_request_on_a_closed_connection_has_no_effect() -> None:
 
 def test_throughput_is_averaged_over_windows() -> None:
     now = 0.0
-    floor = MinThroughput(256, 60.0, lambda: now)
+    min_throughput = MinThroughput(256, 60.0, lambda: now)
     for _ in range(3):
         now += 59.0
-        assert floor.add(1), "a stretch is not over"
+        assert min_throughput.add(1), "the window is not over"
         now += 1.0
-        assert floor.add(256 * 60 - 1)
+        assert min_throughput.add(256 * 60 - 1)
     now += 60.0
-    assert not floor.add(256 * 60 - 1)
+    assert not min_throughput.add(256 * 60 - 1)
     now += 90.0
-    assert floor.add(256 * 90)
+    assert min_throughput.add(256 * 90)
 
 
 def test_suppressed_log_lines_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    seldom = LogThrottle(1e-9, 2e9)
+    throttle = LogThrottle(1e-9, 2e9)
     for _ in range(5):
-        seldom.log(logging.WARNING, ("a",), "refused")
+        throttle.log(logging.WARNING, ("a",), "refused")
     assert len(caplog.records) == 2
-    seldom.log(logging.WARNING, ("b",), "refused")
-    assert len(caplog.records) == 3, "another kind"
+    throttle.log(logging.WARNING, ("b",), "refused")
+    assert len(caplog.records) == 3, "another key has its own limit"

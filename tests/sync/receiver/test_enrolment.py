@@ -69,11 +69,11 @@ def test_revoked_gateway_is_refused_until_renewed(gateways: GatewayRegistry) -> 
 def test_changes_of_another_process_take_effect_at_once(
     folder: FleetFolder, gateways: GatewayRegistry
 ) -> None:
-    elsewhere = GatewayRegistry(folder)
+    other_registry = GatewayRegistry(folder)
     for number in range(30):
-        token = enrol(elsewhere, f"gw{number}.example")
+        token = enrol(other_registry, f"gw{number}.example")
         assert gateways.authenticate(token) == f"gw{number}.example"
-        elsewhere.revoke(f"gw{number}.example", 1)
+        other_registry.revoke(f"gw{number}.example", 1)
         assert gateways.authenticate(token) is None
 
 
@@ -126,17 +126,17 @@ def test_folder_lock_is_exclusive(folder: FleetFolder, monkeypatch: pytest.Monke
 
 
 def test_folder_lock_is_waited_for(folder: FleetFolder) -> None:
-    held, waited = threading.Event(), list[bool]()
+    lock_held, waited = threading.Event(), list[bool]()
 
     def wait() -> None:
-        held.wait(10)
+        lock_held.wait(10)
         with folder.locked():
             waited.append(True)
 
     waiter = threading.Thread(target=wait)
     waiter.start()
     with folder.locked():
-        held.set()
+        lock_held.set()
         waiter.join(0.1)
         assert not waited
     waiter.join(10)
@@ -176,9 +176,9 @@ def test_denied_folder_names_its_owner(
     folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda _path, _mode: False)
-    done = fleet_command("gateway", "list", "--dir", folder.root)
-    said = f"Error: cannot access {folder.root}; run this command as its owner, "
-    assert (done.returncode, done.stderr) == (1, f"{said}{folder.root.owner()}\n")
+    completed = fleet_command("gateway", "list", "--dir", folder.root)
+    message = f"Error: cannot access {folder.root}; run this command as its owner, "
+    assert (completed.returncode, completed.stderr) == (1, f"{message}{folder.root.owner()}\n")
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
-    done = fleet_command("gateway", "list", "--dir", folder.root)
-    assert done.stderr == f"{said}{folder.root.stat().st_uid}\n"
+    completed = fleet_command("gateway", "list", "--dir", folder.root)
+    assert completed.stderr == f"{message}{folder.root.stat().st_uid}\n"

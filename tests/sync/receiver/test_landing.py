@@ -24,9 +24,9 @@ NAME = f"{GATEWAY}/{EPOCH}/logs/1-3.seg"
 
 @pytest.fixture
 def landing(folder: FleetFolder) -> Landing:
-    made = Landing(folder, "serve", ReceiverLimits(aside_files=2, aside_bytes=10_000))
-    made.clean()
-    return made
+    landing = Landing(folder, "serve", ReceiverLimits(aside_files=2, aside_bytes=10_000))
+    landing.clean()
+    return landing
 
 
 def land(landing: Landing, data: bytes) -> LandingResult:
@@ -74,7 +74,7 @@ def test_aside_limits_apply_per_gateway(folder: FleetFolder, landing: Landing) -
 
 
 @pytest.mark.parametrize(("text", "outcome"), [("pump on", "same"), ("pump off", "other")])
-def test_archived_segment_found(
+def test_archived_segment_is_found(
     folder: FleetFolder, landing: Landing, text: str, outcome: str
 ) -> None:
     assert landing.find(identity()) is None
@@ -118,10 +118,10 @@ def test_failing_disk_leaves_nothing_half_written(
 def test_endlessly_moving_file_is_an_error(
     folder: FleetFolder, landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def there(*_: object) -> None:
+    def raise_exists(*_: object) -> None:
         raise FileExistsError
 
-    monkeypatch.setattr(os, "link", there)
+    monkeypatch.setattr(os, "link", raise_exists)
     with pytest.raises(OSError, match="was moved"):
         land(landing, segment())
     assert contents(folder.incoming) == contents(folder.landing) == {}
@@ -131,7 +131,7 @@ def test_endlessly_moving_file_is_an_error(
 def test_folders_must_be_in_one_file_system(folder: FleetFolder, part: str) -> None:
     other = Path("/dev/shm")  # noqa: S108
     if other.stat().st_dev == folder.root.stat().st_dev:
-        pytest.skip("there is no second file system here")
+        pytest.skip("no second file system is available")
     for below in (folder.root / part).iterdir():
         below.rmdir()
     (folder.root / part).rmdir()
@@ -152,14 +152,14 @@ def test_short_writes_are_continued(
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the names of files and folders that are synced, in order."""
-    real, done = os.fsync, list[str]()
+    real, paths = os.fsync, list[str]()
 
     def record(number: int) -> None:
-        done.append(str(Path(f"/proc/self/fd/{number}").readlink()))
+        paths.append(str(Path(f"/proc/self/fd/{number}").readlink()))
         real(number)
 
     monkeypatch.setattr(os, "fsync", record)
-    return done
+    return paths
 
 
 def folders_above(path: Path) -> list[str]:
@@ -177,14 +177,14 @@ def test_file_and_folders_are_synced_before_acknowledgement(
     assert folders[-1] == str(folder.landing)
     synced.clear()
     land(landing, segment())
-    assert synced[1:] == folders, "who is told `same` may rely on it too"
+    assert synced[1:] == folders, "the outcome `same` needs a durable file, too"
 
 
 def test_found_segment_syncs_once(folder: FleetFolder, landing: Landing, synced: list[str]) -> None:
     path, archived = folder.landing / NAME, folder.archive / NAME
     for each in (path, archived):
         each.parent.mkdir(parents=True)
-    path.write_bytes(segment())  # another receiver's, which died before it was durable
+    path.write_bytes(segment())  # left by a receiver that stopped before it was durable
     for expected in (folders_above(path), []):
         assert landing.find(identity()) is not None
         assert synced == expected
@@ -203,7 +203,7 @@ def test_replaced_file_syncs_again(
     land(landing, segment())
     landing.find(identity())
     before = path.stat()
-    for _ in range(100_000):  # until the clock of the file system, of milliseconds, has moved
+    for _ in range(100_000):  # until the clock of the file system has advanced
         path.rename(folder.root / "away")
         (folder.root / "away").rename(path)
         if path.stat().st_ctime_ns != before.st_ctime_ns:
@@ -236,10 +236,10 @@ def test_sync_cache_is_limited(
     limit = scale(8, MAX_SYNCED)
     monkeypatch.setattr("sync.receiver.landing.MAX_SYNCED", limit)
     landing = Landing(folder, "serve", ReceiverLimits(aside_files=2, aside_bytes=10_000))
-    place = (folder.landing / NAME).parent
-    place.mkdir(parents=True)
+    lane_folder = (folder.landing / NAME).parent
+    lane_folder.mkdir(parents=True)
     for number in range(1, limit + 2):
-        (place / f"{number}-{number}.seg").write_bytes(segment())
+        (lane_folder / f"{number}-{number}.seg").write_bytes(segment())
         landing.find(identity(number, number))
     synced.clear()
     landing.find(identity(2, 2))
@@ -292,14 +292,14 @@ def test_concurrent_ingest_loses_or_repeats_nothing(folder: FleetFolder, landing
 
 
 def test_start_removes_files_of_dead_processes(folder: FleetFolder, landing: Landing) -> None:
-    left = folder.incoming / "serve" / "0123.part"
-    left.write_bytes(b"half")
-    others = folder.incoming / "import" / "0123.part"
-    others.parent.mkdir()
-    others.write_bytes(b"half")
+    abandoned = folder.incoming / "serve" / "0123.part"
+    abandoned.write_bytes(b"half")
+    other_command = folder.incoming / "import" / "0123.part"
+    other_command.parent.mkdir()
+    other_command.write_bytes(b"half")
     assert landing.clean() == 1
-    assert not left.exists()
-    assert others.exists()
+    assert not abandoned.exists()
+    assert other_command.exists()
 
 
 def test_closed_file_refuses_writes(tmp_path: Path) -> None:
@@ -317,11 +317,11 @@ def test_segment_path_round_trip() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [Identity("..", EPOCH, "logs", 1, 2), Identity(GATEWAY, EPOCH, "logs", 3, 2)]
+    "invalid", [Identity("..", EPOCH, "logs", 1, 2), Identity(GATEWAY, EPOCH, "logs", 3, 2)]
 )
-def test_segment_path_checks_the_identity(wrong: Identity) -> None:
+def test_segment_path_checks_the_identity(invalid: Identity) -> None:
     with pytest.raises(SegmentError):
-        segment_path(wrong)
+        segment_path(invalid)
 
 
 @pytest.mark.parametrize("path", [NAME[:-4], f"x/{NAME}", NAME.replace("1-3", "01-3"), "1-3.seg"])

@@ -26,10 +26,10 @@ LIMITS = ReceiverLimits(partials_per_gateway=2, partial_max_age_s=60.0)
 
 @pytest.fixture
 def partials(folder: FleetFolder) -> PartialUploads:
-    return made(folder)
+    return create_uploads(folder)
 
 
-def made(folder: FleetFolder) -> PartialUploads:
+def create_uploads(folder: FleetFolder) -> PartialUploads:
     partials = PartialUploads(folder, LIMITS)
     partials.clean()
     return partials
@@ -55,10 +55,10 @@ def test_upload_has_one_writer(folder: FleetFolder, partials: PartialUploads) ->
         body.write(b"ab")
         for start in (0, 2):
             with pytest.raises(UploadInProgressError):
-                made(folder).open(GATEWAY, SUM, start)
+                create_uploads(folder).open(GATEWAY, SUM, start)
         assert partials.size(GATEWAY, SUM) == 2
         assert not remove_abandoned(body.path)
-    made(folder).open(GATEWAY, SUM, 2).close()
+    create_uploads(folder).open(GATEWAY, SUM, 2).close()
 
 
 def test_empty_or_adopted_file_is_removed(folder: FleetFolder, partials: PartialUploads) -> None:
@@ -85,7 +85,7 @@ def test_file_with_failed_write_is_removed(
     assert partials.size(GATEWAY, SUM) == 0
 
 
-def test_oldest_uploads_of_gateway_make_room(partials: PartialUploads, folder: FleetFolder) -> None:
+def test_oldest_gateway_uploads_are_evicted(partials: PartialUploads, folder: FleetFolder) -> None:
     for number in range(4):
         begin(partials, number=number)
         path = folder.incoming / "partial" / GATEWAY / f"{(bytes([number]) * 32).hex()}.part"
@@ -126,16 +126,16 @@ def test_landed_segment_cannot_be_changed_through_its_upload(
     first.write(data)
     real = os.open
 
-    def late(path: Path, flags: int, mode: int = 0o777) -> int:
+    def open_after_landing(path: Path, flags: int, mode: int = 0o777) -> int:
         descriptor = real(path, flags, mode)
         if path == first.path and first.kept:
             landing.adopt(first)
             assert landing.land(landing.verify(first), first).outcome is Outcome.NEW
-            assert partials.size(GATEWAY, SUM) == 0, "a receiver that dies here leaves no way to it"
+            assert partials.size(GATEWAY, SUM) == 0, "a crash here must leave no partial upload"
             first.close()
         return descriptor
 
-    monkeypatch.setattr(os, "open", late)
+    monkeypatch.setattr(os, "open", open_after_landing)
     with partials.open(GATEWAY, SUM, 0) as second:
         second.write(b"x")
     found = landing.find(identity())
@@ -156,7 +156,7 @@ def test_file_changed_by_another_process_is_continued(
     partials: PartialUploads, folder: FleetFolder
 ) -> None:
     begin(partials, b"ab")
-    with made(folder).open(GATEWAY, bytes(32), 0) as body:
+    with create_uploads(folder).open(GATEWAY, bytes(32), 0) as body:
         body.write(b"cd")
     with partials.open(GATEWAY, bytes(32), 2) as body:
         body.write(b"e")

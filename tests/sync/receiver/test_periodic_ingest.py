@@ -1,4 +1,4 @@
-"""The ingest that the receiver starts: when, with what, and what becomes of its failures."""
+"""The ingest that the receiver starts: its times, its options and its failures."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ IGNORES = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN){HANGS}"
 
 
 class Log:
-    """The lines that are logged: event and facts."""
+    """The logged events with their fields."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._lines: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
         monkeypatch.setattr(module, "log_event", self._add)
 
-    def _add(self, _level: int, event: str, **facts: Any) -> None:
-        self._lines.put_nowait((event, facts))
+    def _add(self, _level: int, event: str, **fields: Any) -> None:
+        self._lines.put_nowait((event, fields))
 
     async def next(self) -> tuple[str, dict[str, Any]]:
         return await asyncio.wait_for(self._lines.get(), LIMIT_S)
 
-    async def words(self) -> list[str]:
+    async def options(self) -> list[str]:
         """Return the options of the next ingest, which is expected to succeed."""
-        event, facts = await self.next()
-        assert event == "ingested", facts
-        words: list[str] = json.loads(facts["text"])
-        return words
+        event, fields = await self.next()
+        assert event == "ingested", fields
+        options: list[str] = json.loads(fields["text"])
+        return options
 
 
 @pytest.fixture
@@ -65,32 +65,32 @@ def plan(script: str, report: Path | None = None) -> IngestPlan:
     return IngestPlan(0.01, report, (sys.executable, "-c", script))
 
 
-async def test_it_ingests_when_segments_wait(folder: FleetFolder, log: Log) -> None:
-    own = ["--dir", str(folder.root)]
+async def test_waiting_segments_are_ingested(folder: FleetFolder, log: Log) -> None:
+    dir_option = ["--dir", str(folder.root)]
     async with periodic_ingest(folder, plan(RECORDS)):
         for _ in range(2):
             land(folder, Lane().seal(some_events(1)))
-            assert await log.words() == own
+            assert await log.options() == dir_option
     assert waiting(folder) == set()
 
 
-async def test_it_reports_at_the_start_and_then_only_now_and_then(
+async def test_a_report_is_made_at_the_start_and_then_at_intervals(
     folder: FleetFolder, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, out = ["--dir", str(folder.root)], tmp_path / "out"
-    with_report = [*own, "--report", str(out)]
+    dir_option, out = ["--dir", str(folder.root)], tmp_path / "out"
+    with_report = [*dir_option, "--report", str(out)]
     async with periodic_ingest(folder, plan(RECORDS, out)):
-        assert await log.words() == with_report
+        assert await log.options() == with_report
         land(folder, Lane().seal(some_events(1)))
-        assert await log.words() == own, "a report was made less than 15 minutes ago"
+        assert await log.options() == dir_option, "a report was made less than 15 minutes ago"
     monkeypatch.setattr(module, "REPORT_EVERY_S", 0.0)
     async with periodic_ingest(folder, plan(RECORDS, out)):
-        assert await log.words() == with_report
+        assert await log.options() == with_report
         land(folder, Lane().seal(some_events(1)))
-        assert await log.words() == with_report
+        assert await log.options() == with_report
 
 
-async def test_a_failure_is_logged_and_tried_again(folder: FleetFolder, log: Log) -> None:
+async def test_a_failure_is_logged_and_retried(folder: FleetFolder, log: Log) -> None:
     land(folder, Lane().seal(some_events(1)))
     async with periodic_ingest(folder, plan(FAILS)):
         for _ in range(2):
@@ -100,29 +100,29 @@ async def test_a_failure_is_logged_and_tried_again(folder: FleetFolder, log: Log
 async def test_a_command_that_cannot_start_is_logged(folder: FleetFolder, log: Log) -> None:
     land(folder, Lane().seal(some_events(1)))
     async with periodic_ingest(folder, IngestPlan(0.01, None, ("/nonexistent/python",))):
-        event, facts = await log.next()
-    assert (event, "No such file" in facts["text"]) == ("ingest", True)
+        event, fields = await log.next()
+    assert (event, "No such file" in fields["text"]) == ("ingest", True)
 
 
-async def test_a_landing_that_cannot_be_listed_is_logged_and_tried_again(
+async def test_a_landing_that_cannot_be_listed_is_logged_and_retried(
     folder: FleetFolder, log: Log
 ) -> None:
     land(folder, Lane().seal(some_events(1)))
     folder.landing.rename(folder.root / "away")
     folder.landing.symlink_to(folder.landing)
     async with periodic_ingest(folder, plan(RECORDS)):
-        event, facts = await log.next()
-        assert (event, facts["text"].startswith("cannot list the landing: ")) == ("ingest", True)
-        assert str(folder.landing) in facts["text"]
+        event, fields = await log.next()
+        assert (event, fields["text"].startswith("cannot list the landing: ")) == ("ingest", True)
+        assert str(folder.landing) in fields["text"]
         folder.landing.unlink()
         (folder.root / "away").rename(folder.landing)
         while event == "ingest":
-            event, facts = await log.next()
+            event, fields = await log.next()
     assert event == "ingested"
 
 
 @pytest.mark.parametrize(("script", "status"), [(HANGS, -15), (IGNORES, -9)])
-async def test_what_runs_at_the_end_is_terminated(
+async def test_a_running_ingest_is_terminated_at_the_end(
     folder: FleetFolder, monkeypatch: pytest.MonkeyPatch, script: str, status: int, tmp_path: Path
 ) -> None:
     land(folder, Lane().seal(some_events(1)))
@@ -130,12 +130,12 @@ async def test_what_runs_at_the_end_is_terminated(
     started: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
     create = asyncio.create_subprocess_exec
 
-    async def created(*words: str, **options: Any) -> asyncio.subprocess.Process:
-        process = await create(*words, **options)
+    async def record_process(*arguments: str, **options: Any) -> asyncio.subprocess.Process:
+        process = await create(*arguments, **options)
         started.put_nowait(process)
         return process
 
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", created)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", record_process)
     if status == -9:
         monkeypatch.setattr(module, "STOP_S", 0.05)
     command = (sys.executable, "-c", script, str(tmp_path / "ready"))
@@ -145,17 +145,17 @@ async def test_what_runs_at_the_end_is_terminated(
     assert process.returncode == status
 
 
-async def test_it_starts_the_real_command(folder: FleetFolder, log: Log) -> None:
+async def test_the_real_ingest_command_is_started(folder: FleetFolder, log: Log) -> None:
     put(folder.landing / "x" / "empty.seg", b"")
     land(folder, Lane().seal(some_events(3)))
     async with periodic_ingest(folder, IngestPlan(0.01)):
-        event, facts = await log.next()
-    assert (event, facts["text"]) == (
+        event, fields = await log.next()
+    assert (event, fields["text"]) == (
         "ingested",
         "ingested 1 segments with 3 events in 1 batch; 0 duplicates skipped, 1 quarantined",
     )
 
 
 def test_a_report_needs_an_ingest(folder: FleetFolder, tmp_path: Path) -> None:
-    done = fleet_command("serve", "--dir", folder.root, "--report", tmp_path / "out")
-    assert (done.returncode, "--report requires --ingest-every" in done.stderr) == (2, True)
+    result = fleet_command("serve", "--dir", folder.root, "--report", tmp_path / "out")
+    assert (result.returncode, "--report requires --ingest-every" in result.stderr) == (2, True)

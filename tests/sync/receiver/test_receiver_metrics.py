@@ -21,9 +21,9 @@ from tests.helpers.fleet import GATEWAY, HOST, OTHER, Client, client, identity, 
 _SAMPLE = re.compile(r'([a-z_]+)((?:\{[a-z]+="[^"]*"(?:,[a-z]+="[^"]*")*\})?) ([-+0-9.e]+|\+Inf)')
 
 
-def read(text: str) -> dict[str, float]:
+def parse_samples(text: str) -> dict[str, float]:
     """Parse the samples of a page, and check each line."""
-    found, types = dict[str, float](), set[str]()
+    samples, types = dict[str, float](), set[str]()
     for line in text.splitlines():
         if line.startswith("# TYPE "):
             types.add(line.split()[2])
@@ -33,8 +33,8 @@ def read(text: str) -> dict[str, float]:
             family = re.sub(r"_(bucket|sum|count)$", "", sample[1])
             assert types & {sample[1], family}, f"{line} has no type"
             assert sample[1].startswith(PREFIX)
-            found[sample[1].removeprefix(PREFIX) + sample[2]] = float(sample[3])
-    return found
+            samples[sample[1].removeprefix(PREFIX) + sample[2]] = float(sample[3])
+    return samples
 
 
 def test_histogram_is_cumulative() -> None:
@@ -55,8 +55,8 @@ def test_gateways_are_counted_by_age_of_last_request() -> None:
     metrics = Metrics(lambda: next(times))
     for gateway in ("a", "b", "c"):
         metrics.record_arrival(gateway)
-    found = read(exposition(PREFIX, metrics.families(5)))
-    assert {key: value for key, value in found.items() if key.startswith("gateways")} == {
+    samples = parse_samples(exposition(PREFIX, metrics.families(5)))
+    assert {key: value for key, value in samples.items() if key.startswith("gateways")} == {
         'gateways{last="5m"}': 1,
         'gateways{last="1h"}': 0,
         'gateways{last="1d"}': 1,
@@ -69,17 +69,17 @@ def test_unknown_methods_share_one_series() -> None:
     metrics = Metrics()
     for method in ("GET", "BREW", "X" * 100):
         metrics.count_request(method, 405, "request")
-    found = read(exposition(PREFIX, metrics.families(0)))
-    assert found['requests_total{method="other",status="405",reason="request"}'] == 2
+    samples = parse_samples(exposition(PREFIX, metrics.families(0)))
+    assert samples['requests_total{method="other",status="405",reason="request"}'] == 2
 
 
 def test_large_numbers_are_exact() -> None:
     text = exposition(PREFIX, [single("a", "gauge", "A.", 2**53 - 1.0)])
-    assert read(text) == {"a": 2**53 - 1.0}
+    assert parse_samples(text) == {"a": 2**53 - 1.0}
 
 
 @pytest.fixture
-async def told(tmp_path: Path) -> AsyncIterator[tuple[Client, str]]:
+async def receiver(tmp_path: Path) -> AsyncIterator[tuple[Client, str]]:
     """Yield a client of a receiver and the URL of its monitoring pages."""
     tokens = make_fleet(tmp_path / "fleet")
     folder = FleetFolder(tmp_path / "fleet")
@@ -90,9 +90,9 @@ async def told(tmp_path: Path) -> AsyncIterator[tuple[Client, str]]:
             running_receiver(
                 folder, ListenAddress(HOST, 0), ensure_own_certificate(folder), limits, listener
             ) as address,
-            client(address, tokens, folder.pki / "ca.pem") as connected,
+            client(address, tokens, folder.pki / "ca.pem") as sender,
         ):
-            yield connected, url
+            yield sender, url
 
 
 async def fetch(url: str) -> tuple[int, str, str]:
@@ -100,14 +100,14 @@ async def fetch(url: str) -> tuple[int, str, str]:
         return answer.status, answer.content_type, await answer.text()
 
 
-async def test_metrics_page(told: tuple[Client, str]) -> None:
-    connected, url = told
-    await connected.put(segment())
-    await connected.put(segment())
-    await connected.put(segment(), Authorization="")
+async def test_metrics_page(receiver: tuple[Client, str]) -> None:
+    sender, url = receiver
+    await sender.put(segment())
+    await sender.put(segment())
+    await sender.put(segment(), Authorization="")
     status, kind, text = await fetch(f"{url}/metrics")
     assert (status, kind) == (200, "text/plain")
-    found = read(text)
+    samples = parse_samples(text)
     expected = {
         'requests_total{method="PUT",status="201",reason="ok"}': 1,
         'requests_total{method="PUT",status="401",reason="token"}': 1,
@@ -123,19 +123,19 @@ async def test_metrics_page(told: tuple[Client, str]) -> None:
         "partial_uploads": 0,
         "partial_upload_bytes": 0,
     }
-    assert {name: found[name] for name in expected} == expected
-    buckets = [name for name in found if name.startswith("segment_commit_seconds_bucket")]
+    assert {name: samples[name] for name in expected} == expected
+    buckets = [name for name in samples if name.startswith("segment_commit_seconds_bucket")]
     assert len(buckets) == len(COMMIT_BOUNDS_S) + 1
-    assert found["disk_free_bytes"] > 0
-    assert found["certificate_expiry_timestamp_seconds"] > 1.7e9
+    assert samples["disk_free_bytes"] > 0
+    assert samples["certificate_expiry_timestamp_seconds"] > 1.7e9
     assert GATEWAY not in text
     assert OTHER not in text
 
 
-async def test_health_page(told: tuple[Client, str]) -> None:
-    connected, url = told
+async def test_health_page(receiver: tuple[Client, str]) -> None:
+    sender, url = receiver
     assert await fetch(f"{url}/health") == (200, "application/json", '{"status": "ok"}')
     for first in (1, 4, 7):
         name = identity(first, first + 2)
-        assert (await connected.put(segment(name), name)).status == 201
+        assert (await sender.put(segment(name), name)).status == 201
     assert await fetch(f"{url}/health") == (503, "application/json", '{"status": "full"}')

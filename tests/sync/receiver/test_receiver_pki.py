@@ -20,9 +20,9 @@ NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 @pytest.fixture
 def authority(folder: FleetFolder) -> Authority:
     """An authority that has issued a certificate for `centre.example`."""
-    made = Authority(folder.pki)
-    made.ensure(("centre.example",), NOW)
-    return made
+    authority = Authority(folder.pki)
+    authority.ensure(("centre.example",), NOW)
+    return authority
 
 
 def server_certificate(folder: FleetFolder) -> x509.Certificate:
@@ -62,15 +62,15 @@ def handshake(authority: Authority, name: str) -> None:
         trusting.wrap_bio(down, up, server_hostname=name),
         server.wrap_bio(up, down, server_side=True),
     )
-    done = set[int]()
+    finished = set[int]()
     for _ in range(8):
         for number, side in enumerate(sides):
             try:
                 side.do_handshake()
             except ssl.SSLWantReadError:
                 continue
-            done.add(number)
-    assert done == {0, 1}
+            finished.add(number)
+    assert finished == {0, 1}
 
 
 def test_valid_certificate_is_kept(authority: Authority) -> None:

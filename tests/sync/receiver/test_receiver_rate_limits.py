@@ -24,7 +24,7 @@ def test_burst_passes_and_then_the_rate_applies() -> None:
     clock = Clock()
     rate = RateLimiter(2.0, 5.0, clock)
     assert [rate.take("a", 1) for _ in range(11)] == [0] * 10 + [1]
-    assert rate.take("b", 1) == 0, "each has its own"
+    assert rate.take("b", 1) == 0, "each name has its own bucket"
     clock.now += 0.5
     assert [rate.take("a", 1) for _ in range(2)] == [0, 1]
 
@@ -33,7 +33,7 @@ def test_cost_above_a_window_leaves_a_debt() -> None:
     clock = Clock()
     rate = RateLimiter(10.0, 1.0, clock)
     assert rate.take("a", 45) == 0
-    assert rate.take("a", 45) == 5, "3.5 s owed and a whole window"
+    assert rate.take("a", 45) == 5, "a debt of 3.5 s and a whole window"
     assert rate.take("a", 5) == 4
     clock.now += 4.5
     assert rate.take("a", 45) == 0
@@ -66,9 +66,9 @@ def test_reserve_stays_free(folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
     quota = DiskQuota(folder, 500)
     assert quota.free() == 1_000
     quota.reserve(500)
-    with pytest.raises(OSError, match="reserve") as refused:
+    with pytest.raises(OSError, match="reserve") as caught:
         quota.reserve(501)
-    assert refused.value.errno == errno.ENOSPC
+    assert caught.value.errno == errno.ENOSPC
 
 
 def test_landing_quota_uses_the_last_measurement(folder: FleetFolder) -> None:
@@ -78,9 +78,9 @@ def test_landing_quota_uses_the_last_measurement(folder: FleetFolder) -> None:
     quota = DiskQuota(folder, 0, 1_000)
     quota.measure()
     quota.reserve(300)
-    with pytest.raises(OSError, match="landing") as refused:
+    with pytest.raises(OSError, match="landing") as caught:
         quota.reserve(101)
-    assert refused.value.errno == errno.EDQUOT
+    assert caught.value.errno == errno.EDQUOT
     quota.settle(300, landed=True)
     with pytest.raises(OSError, match="landing"):
         quota.reserve(101)
