@@ -47,8 +47,8 @@ ONE, TWO = "gw-001.example", "gw-002.example"
 
 
 def event(at: float, **what: Any) -> Event:
-    given = {"kind": "system", "name": "heartbeat", "value": 60.0, "tags": {}, **what}
-    return Event(seq=1, time=round(at * 1000), clock=True, **given)
+    fields = {"kind": "system", "name": "heartbeat", "value": 60.0, "tags": {}, **what}
+    return Event(seq=1, time=round(at * 1000), clock=True, **fields)
 
 
 @dataclass
@@ -65,8 +65,8 @@ class Fleet:
 
     def start(self) -> AlertMonitor:
         """Start a monitor that continues from the saved state."""
-        keeping = StateStore(self.folder.tables)
-        return AlertMonitor(self.folder, keeping, JsonLinesOutput(self.out), clock=lambda: self.now)
+        store = StateStore(self.folder.tables)
+        return AlertMonitor(self.folder, store, JsonLinesOutput(self.out), clock=lambda: self.now)
 
     def arrive(self, gateway: str, *events: Event, at: float | None = None) -> None:
         lane = self.lanes.setdefault(gateway, Lane(gateway, "system"))
@@ -86,11 +86,11 @@ class Fleet:
         assert state is not None
         return state
 
-    def look(self) -> list[tuple[str, str, str]]:
+    def check(self) -> list[tuple[str, str, str]]:
         """Check once; return state, kind and gateway of each alert."""
-        return [(told.state, told.kind, told.gateway) for told in self.watch.check()]
+        return [(alert.state, alert.kind, alert.gateway) for alert in self.watch.check()]
 
-    def told(self) -> list[tuple[str, str, str]]:
+    def written(self) -> list[tuple[str, str, str]]:
         """Return state, kind and gateway of all alerts in the file."""
         lines = self.out.read_text("utf-8").splitlines() if self.out.exists() else []
         return [(row["state"], row["kind"], row["gateway"]) for row in map(json.loads, lines)]
@@ -108,7 +108,7 @@ def two_gateways(fleet: Fleet) -> None:
         fleet.arrive(TWO)
         fleet.now += 300
     fleet.ingest()
-    assert fleet.look() == []
+    assert fleet.check() == []
     for _ in range(15):
         fleet.arrive(ONE)
         fleet.now += 300
@@ -117,15 +117,15 @@ def two_gateways(fleet: Fleet) -> None:
 
 def test_silent_gateway_is_raised_once_and_recovers_before_the_ingest_runs(fleet: Fleet) -> None:
     two_gateways(fleet)
-    assert fleet.look() == [("raised", "silent", TWO)]
+    assert fleet.check() == [("raised", "silent", TWO)]
     fleet.watch = fleet.start()
-    assert fleet.look() == []
-    assert fleet.look() == []
+    assert fleet.check() == []
+    assert fleet.check() == []
     fleet.arrive(TWO)
-    assert fleet.look() == [("recovered", "silent", TWO)]
+    assert fleet.check() == [("recovered", "silent", TWO)]
     fleet.ingest()
-    assert fleet.look() == []
-    assert fleet.told() == [("raised", "silent", TWO), ("recovered", "silent", TWO)]
+    assert fleet.check() == []
+    assert fleet.written() == [("raised", "silent", TWO), ("recovered", "silent", TWO)]
 
 
 def test_clean_stop_in_the_landing_counts(fleet: Fleet) -> None:
@@ -136,9 +136,9 @@ def test_clean_stop_in_the_landing_counts(fleet: Fleet) -> None:
     put(fleet.folder.landing / TWO / "odd.seg", b"odd", stopped)
     put(fleet.folder.landing / "odd.seg", b"odd", stopped)
     fleet.arrive(ONE)
-    assert fleet.look() == [("raised", "ingest_behind", "")]
+    assert fleet.check() == [("raised", "ingest_behind", "")]
     fleet.ingest()
-    assert fleet.look() == [("recovered", "ingest_behind", "")]
+    assert fleet.check() == [("recovered", "ingest_behind", "")]
 
 
 @pytest.mark.parametrize("name", [f"{EPOCH}/system/9-9.seg", f"{EPOCH}/logs/9-9.seg"])
@@ -146,7 +146,7 @@ def test_unreadable_file_in_the_landing_is_no_clean_stop(fleet: Fleet, name: str
     two_gateways(fleet)
     fleet.arrive(ONE)
     put(fleet.folder.landing / TWO / name, b"no segment", fleet.now - NEW_GATEWAY_TIMEOUT_S - 60)
-    assert ("raised", "silent", TWO) in fleet.look()
+    assert ("raised", "silent", TWO) in fleet.check()
 
 
 def test_revoked_gateway_may_be_silent(fleet: Fleet) -> None:
@@ -154,11 +154,11 @@ def test_revoked_gateway_may_be_silent(fleet: Fleet) -> None:
     for name in (ONE, TWO):
         gateways.enrol(name, "https://centre.example:8443", "token", 0, renew=False)
     two_gateways(fleet)
-    assert fleet.look() == [("raised", "silent", TWO)]
+    assert fleet.check() == [("raised", "silent", TWO)]
     gateways.revoke(TWO, 1)
-    assert fleet.look() == [("recovered", "silent", TWO)]
+    assert fleet.check() == [("recovered", "silent", TWO)]
     (fleet.folder.gateways / f"{TWO}.json").write_text("{", "utf-8")
-    assert fleet.look() == []  # told an hour ago at most: what flaps is damped
+    assert fleet.check() == []  # a repeated incident is suppressed for an hour
     assert [each.suppressed for each in fleet.watch.store.load_journal().incidents] == [True]
 
 
@@ -176,12 +176,12 @@ def test_maintenance_causes_no_alerts_and_replaced_files_are_read_again(fleet: F
     fleet.arrive(ONE)
     fleet.ingest()
     fleet.watch = fleet.start()
-    assert fleet.look() == [("raised", "queue_stuck", ONE)]
+    assert fleet.check() == [("raised", "queue_stuck", ONE)]
     before = fleet.state()
     tables = local_tables(fleet.folder.tables)
     old = tables.snapshot().event_files
     assert compact(tables, ("<=", "2026-01-01")).replaced == 4
-    assert fleet.look() == []
+    assert fleet.check() == []
     after = fleet.state()
     assert (after.gateways, before.versions != after.versions) == (before.gateways, True)
     for path in old:
@@ -189,7 +189,7 @@ def test_maintenance_causes_no_alerts_and_replaced_files_are_read_again(fleet: F
     for rest in (fleet.folder.tables / "alerts").glob("seen.json"):
         rest.unlink()
     fleet.watch = fleet.start()
-    assert fleet.look() == []
+    assert fleet.check() == []
     assert fleet.state() == after
 
 
@@ -197,36 +197,36 @@ def test_batches_committed_while_stopped_are_read_once(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two_gateways(fleet)
-    assert fleet.look() == [("raised", "silent", TWO)]
+    assert fleet.check() == [("raised", "silent", TWO)]
     fleet.arrive(TWO)
     fleet.ingest()
     compact(local_tables(fleet.folder.tables), ("<=", "2026-01-01"))
 
-    monkeypatch.setattr(sources, "_read_history", lambda *_: pytest.fail("all was learnt anew"))
+    monkeypatch.setattr(sources, "_read_history", lambda *_: pytest.fail("history was re-read"))
     fleet.watch = fleet.start()
-    assert fleet.look() == [("recovered", "silent", TWO)]
-    assert fleet.look() == []
+    assert fleet.check() == [("recovered", "silent", TWO)]
+    assert fleet.check() == []
     monkeypatch.undo()
-    learnt, _ = read_batches(local_tables(fleet.folder.tables), None, round(fleet.now * 1000))
-    assert learnt.versions == fleet.state().versions
+    read_state, _ = read_batches(local_tables(fleet.folder.tables), None, round(fleet.now * 1000))
+    assert read_state.versions == fleet.state().versions
 
 
-@pytest.mark.parametrize("gone", ["file", "commit"])
-def test_missing_file_of_a_batch_reads_the_history_again(fleet: Fleet, gone: str) -> None:
+@pytest.mark.parametrize("missing", ["file", "commit"])
+def test_missing_file_of_a_batch_reads_the_history_again(fleet: Fleet, missing: str) -> None:
     fleet.arrive(ONE)
     fleet.ingest()
-    assert fleet.look() == []
+    assert fleet.check() == []
     stuck(fleet)
     added = fleet.new_files(EVENTS)
     tables = local_tables(fleet.folder.tables)
     tables.existing(EVENTS).delete()  # as retention does after a long time
-    if gone == "file":
+    if missing == "file":
         added[0].unlink()
     else:
         tables.existing(EVENTS).create_checkpoint()
         for version in range(3):
             (fleet.folder.tables / EVENTS / "_delta_log" / f"{version:020}.json").unlink()
-    assert fleet.look() == []
+    assert fleet.check() == []
     assert fleet.state().versions["events"] == tables.existing(EVENTS).version()
     assert fleet.state().gateways[ONE].queues == {}
 
@@ -234,7 +234,7 @@ def test_missing_file_of_a_batch_reads_the_history_again(fleet: Fleet, gone: str
 def test_unreadable_batch_is_not_applied_partially(fleet: Fleet) -> None:
     fleet.arrive(ONE)
     fleet.ingest()
-    fleet.look()
+    fleet.check()
     for _ in range(2):
         fleet.arrive(ONE, event(fleet.now, kind="limit", name="rate", value=9.0))
         fleet.now += 86_400
@@ -243,34 +243,34 @@ def test_unreadable_batch_is_not_applied_partially(fleet: Fleet) -> None:
     last.write_bytes(b"spoiled")
     for _ in range(2):
         with pytest.raises(OSError, match="not a valid file of the tables"):
-            fleet.look()
+            fleet.check()
     last.write_bytes(data)
-    fleet.look()
+    fleet.check()
     assert sorted(fleet.state().gateways[ONE].refusals["rate"].hours.values()) == [9, 9]
 
 
 def test_backlog_raises_no_alert_for_a_past_problem(fleet: Fleet) -> None:
     fleet.arrive(ONE)
     fleet.ingest()
-    fleet.look()
+    fleet.check()
     began = int(fleet.now)
     fleet.now += 86_400
     for at in range(began, began + 6_000, 300):
         fleet.arrive(ONE, event(at, kind="queue", name="depth", topic="jobs", value=3.0))
     fleet.ingest()
-    assert fleet.look() == []
+    assert fleet.check() == []
     fleet.arrive(ONE, event(began + 6_000, kind="queue", name="depth", topic="jobs", value=0.0))
     fleet.ingest()
     fleet.now += 60
-    assert fleet.look() == []
+    assert fleet.check() == []
 
 
 def test_only_the_last_days_are_read(fleet: Fleet) -> None:
     for days in (HISTORY_DAYS + 1, 1):
-        told = event(fleet.now - 86_400 * days, kind="limit", name="rate", value=float(days))
-        fleet.arrive(ONE, told)
+        row = event(fleet.now - 86_400 * days, kind="limit", name="rate", value=float(days))
+        fleet.arrive(ONE, row)
     fleet.ingest()
-    fleet.look()
+    fleet.check()
     assert list(fleet.state().gateways[ONE].refusals["rate"].hours.values()) == [1]
 
 
@@ -287,11 +287,11 @@ def test_second_monitor_is_refused(fleet: Fleet) -> None:
 def test_state_of_another_version_is_read_again(fleet: Fleet, data: bytes) -> None:
     fleet.arrive(ONE)
     fleet.ingest()
-    fleet.look()
+    fleet.check()
     before = fleet.state()
     (fleet.folder.tables / "alerts" / "seen.json").write_bytes(data)
     fleet.watch = fleet.start()
-    fleet.look()
+    fleet.check()
     assert fleet.state() == before
 
 
@@ -303,13 +303,13 @@ def test_unreadable_journal_is_an_error(fleet: Fleet, data: bytes) -> None:
 
 
 def test_queues_drop_the_oldest_alerts() -> None:
-    told, each = AlertJournal(), message(0)
+    journal, each = AlertJournal(), message(0)
     first = [message(number) for number in range(MAX_WEBHOOK_QUEUE)]
-    assert told.enqueue(first, webhook=True) == 0
-    assert told.enqueue([each] * 5, webhook=True) == 5
-    assert told.webhook_queue[0].subject == "jobs-5\n"
-    assert told.enqueue([each] * MAX_OUTPUT_QUEUE, webhook=False) == MAX_WEBHOOK_QUEUE + 5
-    assert (len(told.output_queue), len(told.webhook_queue), told.dropped) == (
+    assert journal.enqueue(first, webhook=True) == 0
+    assert journal.enqueue([each] * 5, webhook=True) == 5
+    assert journal.webhook_queue[0].subject == "jobs-5\n"
+    assert journal.enqueue([each] * MAX_OUTPUT_QUEUE, webhook=False) == MAX_WEBHOOK_QUEUE + 5
+    assert (len(journal.output_queue), len(journal.webhook_queue), journal.dropped) == (
         MAX_OUTPUT_QUEUE,
         MAX_WEBHOOK_QUEUE,
         MAX_WEBHOOK_QUEUE + 10,
@@ -322,8 +322,8 @@ def test_failed_output_is_repeated(fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(OSError, match="disk full"):
         fleet.watch.check()
     fleet.watch = fleet.start()
-    assert fleet.look() == []
-    assert fleet.told() == [("raised", "silent", TWO)]
+    assert fleet.check() == []
+    assert fleet.written() == [("raised", "silent", TWO)]
 
 
 def refuse(*_: object) -> None:
@@ -337,14 +337,14 @@ async def test_monitor_runs_until_stopped_or_repeated_failure(
     rounds: list[int] = []
     loop = asyncio.get_running_loop()
 
-    def look(_: object) -> None:
+    def check(_: object) -> None:
         rounds.append(len(rounds))
         if len(rounds) in (1, 2):
             raise OSError("not now")
         if len(rounds) == 5:
             loop.call_soon_threadsafe(stopping.set)
 
-    monkeypatch.setattr(AlertMonitor, "check", look)
+    monkeypatch.setattr(AlertMonitor, "check", check)
     await fleet.watch.run(stopping, 0.001)
     assert len(rounds) == 5
     monkeypatch.setattr(AlertMonitor, "check", refuse)
@@ -360,11 +360,11 @@ async def test_once_fails_while_alerts_wait_for_the_webhook(fleet: Fleet) -> Non
         await check_once(fleet.watch)
     fleet.watch = fleet.start()
     assert fleet.watch.undelivered == 1
-    assert fleet.told() == [("raised", "silent", TWO)]
+    assert fleet.written() == [("raised", "silent", TWO)]
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "text"),
     [
         (["--webhook-token", "TOKEN"], "requires --webhook"),
         (["--webhook", "http://hooks.example/secret"], "the webhook's URL must be https://"),
@@ -375,14 +375,14 @@ async def test_once_fails_while_alerts_wait_for_the_webhook(fleet: Fleet) -> Non
     ],
 )
 def test_wrong_options_are_reported_without_secrets(
-    fleet: Fleet, options: list[str], words: str
+    fleet: Fleet, options: list[str], text: str
 ) -> None:
     token = put(fleet.folder.root / "token", b"sec\nret")
-    given = [str(token) if word == "TOKEN" else word for word in options]
-    done = CliRunner().invoke(cli, ["alerts", "--dir", str(fleet.folder.root), "--once", *given])
-    assert done.exit_code in (1, 2)
-    assert words in done.output
-    assert "sec" not in done.output.replace("SECONDS", "")
+    args = [str(token) if word == "TOKEN" else word for word in options]
+    result = CliRunner().invoke(cli, ["alerts", "--dir", str(fleet.folder.root), "--once", *args])
+    assert result.exit_code in (1, 2)
+    assert text in result.output
+    assert "sec" not in result.output.replace("SECONDS", "")
 
 
 def test_exceeded_limits_are_logged_once(
@@ -393,7 +393,7 @@ def test_exceeded_limits_are_logged_once(
         rows = [event(fleet.now, kind="queue", name="depth", topic=f"q{at}") for at in range(3)]
         fleet.arrive(ONE, *rows)
         fleet.ingest()
-        fleet.look()
+        fleet.check()
     assert [record.getMessage() for record in caplog.records] == ["limit"]
 
 
@@ -401,24 +401,24 @@ def test_only_files_of_new_batches_are_read(fleet: Fleet) -> None:
     known: dict[Path, bytes] = {}
     for _ in range(3):
         fleet.arrive(ONE)
-        [made] = fleet.new_files(SEGMENTS)
+        [added] = fleet.new_files(SEGMENTS)
         for path in known:
             path.write_bytes(b"spoiled")
-        fleet.look()
-        known[made] = made.read_bytes()
+        fleet.check()
+        known[added] = added.read_bytes()
         for path, data in known.items():
             path.write_bytes(data)
     for path in known:
         path.write_bytes(b"spoiled")
-    assert fleet.look() == []
-    kept = fleet.folder.tables / "alerts" / "seen.json"
-    number = kept.stat().st_ino
-    fleet.look()
-    assert kept.stat().st_ino == number
-    kept.unlink()
+    assert fleet.check() == []
+    state_file = fleet.folder.tables / "alerts" / "seen.json"
+    number = state_file.stat().st_ino
+    fleet.check()
+    assert state_file.stat().st_ino == number
+    state_file.unlink()
     fleet.watch = fleet.start()
     with pytest.raises(OSError, match="not a valid file of the tables"):
-        fleet.look()
+        fleet.check()
 
 
 def test_field_names_in_the_state_files() -> None:
@@ -439,10 +439,10 @@ def test_field_names_in_the_state_files() -> None:
 
 def test_tables_may_be_empty_for_a_while(fleet: Fleet) -> None:
     for _ in range(3):
-        assert fleet.look() == []
+        assert fleet.check() == []
     stuck(fleet)
     fleet.ingest()
-    assert fleet.look() == [("raised", "queue_stuck", ONE)]
+    assert fleet.check() == [("raised", "queue_stuck", ONE)]
 
 
 @pytest.mark.parametrize(
@@ -459,12 +459,12 @@ def test_extreme_numbers_and_years_do_not_stop_the_monitor(
         row = event(moment, kind=kind, name=name, topic="jobs", value=value)
         fleet.arrive(ONE, row, at=fleet.now)
     fleet.ingest()
-    fleet.look()
+    fleet.check()
     assert fleet.state().gateways.keys() == {ONE}
 
 
 @pytest.mark.parametrize(
-    ("ahead_s", "heard"),
+    ("ahead_s", "arrives"),
     [
         (7_200, True),
         (20 * YEAR_S, False),
@@ -473,27 +473,27 @@ def test_extreme_numbers_and_years_do_not_stop_the_monitor(
     ],
 )  # fmt: skip
 def test_alerts_continue_after_the_centre_clock_was_ahead(
-    fleet: Fleet, ahead_s: int, heard: bool
+    fleet: Fleet, ahead_s: int, arrives: bool
 ) -> None:
     two_gateways(fleet)
-    assert fleet.look() == [("raised", "silent", TWO)]
+    assert fleet.check() == [("raised", "silent", TWO)]
     fleet.now += ahead_s
     fleet.arrive(ONE)
-    if heard:
+    if arrives:
         fleet.arrive(TWO)
     fleet.ingest()
-    fleet.look()
+    fleet.check()
     fleet.now -= ahead_s - 300
     for _ in range(5):
-        fleet.look()
+        fleet.check()
         for _ in range(3):
             fleet.arrive(ONE)
             fleet.now += 300
         fleet.ingest()
-    fleet.look()
-    assert fleet.told()[-1] == ("raised", "silent", TWO)
+    fleet.check()
+    assert fleet.written()[-1] == ("raised", "silent", TWO)
     fleet.arrive(TWO)
-    assert ("recovered", "silent", TWO) in fleet.look()
+    assert ("recovered", "silent", TWO) in fleet.check()
 
 
 def test_discarded_alerts_are_logged(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
@@ -504,6 +504,6 @@ def test_discarded_alerts_are_logged(fleet: Fleet, caplog: pytest.LogCaptureFixt
     fleet.watch.store.save_journal(waiting)
     fleet.watch = fleet.start()
     fleet.watch.webhook = Webhook("http://127.0.0.1:1/")
-    fleet.look()
+    fleet.check()
     assert "discarded" in [each.getMessage() for each in caplog.records]
     assert fleet.watch.undelivered == MAX_WEBHOOK_QUEUE

@@ -17,8 +17,8 @@ from tests.helpers.alerting import NOON
 
 def message(number: int) -> Alert:
     key = Subject("queue_stuck", "gw.example", f"jobs-{number}\n")
-    [made] = IncidentTracker().update([problem(key, NOON, NOON, "It stands still.")], NOON)
-    return made
+    [alert] = IncidentTracker().update([problem(key, NOON, NOON, "It stands still.")], NOON)
+    return alert
 
 
 def subjects(path: Path) -> list[str]:
@@ -37,8 +37,8 @@ def test_each_alert_is_a_line_in_output_and_file(
     assert subjects(out) == ["jobs-1\n", "jobs-2\n", "jobs-3\n"]
     assert capsys.readouterr().out == out.read_text("utf-8")
     assert out.stat().st_mode & 0o777 == 0o600
-    told = json.loads(out.read_text("utf-8").splitlines()[0])
-    assert list(told) == [
+    row = json.loads(out.read_text("utf-8").splitlines()[0])
+    assert list(row) == [
         *("id", "state", "kind", "gateway", "subject", "since", "until", "at"),
         *("text", "remedy", "held"),
     ]
@@ -69,8 +69,8 @@ def test_names_are_escaped_in_the_output(tmp_path: Path, monkeypatch: pytest.Mon
     out = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, "latin-1"))
     key = Subject("queue_stuck", "gw.example", name)
-    told = IncidentTracker().update([problem(key, NOON, NOON, "It stands still.")], NOON)
-    JsonLinesOutput(tmp_path / "alerts.jsonl").write(told)
+    alerts = IncidentTracker().update([problem(key, NOON, NOON, "It stands still.")], NOON)
+    JsonLinesOutput(tmp_path / "alerts.jsonl").write(alerts)
     data = out.getvalue()
     assert (tmp_path / "alerts.jsonl").read_bytes() == data
     [line] = data.decode().splitlines()

@@ -52,7 +52,7 @@ def at(minutes: float) -> int:
     return NOON + round(minutes * MINUTE) + USUAL_MS
 
 
-def judged(
+def judge(
     state: FleetState,
     now: int,
     landing: Mapping[str, LandingBacklog] | None = None,
@@ -67,42 +67,42 @@ def silent(name: str) -> Subject:
     return Subject("silent", name, name)
 
 
-def wrong(found: dict[Subject, Verdict]) -> dict[Subject, int]:
+def problems(found: dict[Subject, Verdict]) -> dict[Subject, int]:
     return {key: each.since for key, each in found.items() if isinstance(each, Problem)}
 
 
 def test_gateway_is_silent_after_its_timeout_while_others_arrive() -> None:
     state = fleet({ONE: 60, TWO: 45})
-    assert wrong(judged(state, at(60))) == {silent(TWO): at(45)}
-    assert wrong(judged(fleet({ONE: 60, TWO: 50}), at(60))) == {}
-    assert isinstance(judged(state, at(60))[silent(ONE)], AllClear)
+    assert problems(judge(state, at(60))) == {silent(TWO): at(45)}
+    assert problems(judge(fleet({ONE: 60, TWO: 50}), at(60))) == {}
+    assert isinstance(judge(state, at(60))[silent(ONE)], AllClear)
 
 
 def test_stopped_or_revoked_gateway_is_not_silent() -> None:
     state = fleet({ONE: 60, TWO: 30})
-    assert wrong(judged(state, at(60), revoked=TWO)) == {}
+    assert problems(judge(state, at(60), revoked=TWO)) == {}
     site = GatewayEvents(TWO, last={"system": 100})
     add_to_state(state, *site.segment("system", [(NOON + 31 * MINUTE, system_event("stop"))]))
-    assert wrong(judged(state, at(60))) == {}
+    assert problems(judge(state, at(60))) == {}
     site = GatewayEvents(TWO, epoch="01JE0000000000000000000000")
     add_to_state(state, *site.segment("system", [(NOON + 32 * MINUTE, system_event("start"))]))
-    assert wrong(judged(state, at(60))) == {silent(TWO): at(32)}
+    assert problems(judge(state, at(60))) == {silent(TWO): at(32)}
 
 
-def test_landing_counts_before_the_ingest() -> None:
+def test_landing_arrivals_count_before_the_ingest() -> None:
     state = fleet({ONE: 60, TWO: 30})
     landing = {TWO: LandingBacklog(at(50), at(55))}
-    assert wrong(judged(state, at(60), landing)) == {}
-    farewell = {TWO: LandingBacklog(at(31), at(31), stopped=True)}
-    assert wrong(judged(state, at(60), farewell)) == {INGEST_BEHIND: at(31)}
-    new = judged(fleet({ONE: 120}), at(120), {THREE: LandingBacklog(at(20), at(20))})
-    assert wrong(new) == {silent(THREE): at(20), INGEST_BEHIND: at(20)}
+    assert problems(judge(state, at(60), landing)) == {}
+    clean_stop = {TWO: LandingBacklog(at(31), at(31), stopped=True)}
+    assert problems(judge(state, at(60), clean_stop)) == {INGEST_BEHIND: at(31)}
+    new = judge(fleet({ONE: 120}), at(120), {THREE: LandingBacklog(at(20), at(20))})
+    assert problems(new) == {silent(THREE): at(20), INGEST_BEHIND: at(20)}
 
 
 def test_silent_fleet_causes_one_alert() -> None:
     state = fleet({ONE: 60, TWO: 58, THREE: 60})
-    found = judged(state, at(60) + AFTER + 1)
-    assert wrong(found) == {FLEET_SILENT: at(60)}
+    found = judge(state, at(60) + AFTER + 1)
+    assert problems(found) == {FLEET_SILENT: at(60)}
     assert silent(ONE) not in found
     fault = found[FLEET_SILENT]
     assert isinstance(fault, Problem)
@@ -115,63 +115,63 @@ def test_each_gateway_has_its_timeout_again_after_a_pause() -> None:
     one = GatewayEvents(ONE, last={"system": 100})
     for minute in (200, 205, 210):
         add_to_state(state, *one.segment("system", [(NOON + minute * MINUTE, heartbeat_event())]))
-    assert wrong(judged(state, at(212))) == {}
+    assert problems(judge(state, at(212))) == {}
     for minute in (215, 220):
         add_to_state(state, *one.segment("system", [(NOON + minute * MINUTE, heartbeat_event())]))
-    assert wrong(judged(state, at(220))) == {silent(TWO): at(60)}
+    assert problems(judge(state, at(220))) == {silent(TWO): at(60)}
 
 
 def test_single_expected_gateway_is_silent_itself() -> None:
     now = at(60) + AFTER + 1
-    assert wrong(judged(fleet({ONE: 60}), now)) == {silent(ONE): at(60)}
-    assert wrong(judged(fleet({ONE: 60}), now - 1)) == {}
+    assert problems(judge(fleet({ONE: 60}), now)) == {silent(ONE): at(60)}
+    assert problems(judge(fleet({ONE: 60}), now - 1)) == {}
     both_silent = {silent(ONE): at(60), silent(TWO): at(30)}
-    assert wrong(judged(fleet({ONE: 60, TWO: 30}), now)) == both_silent
+    assert problems(judge(fleet({ONE: 60, TWO: 30}), now)) == both_silent
 
 
-def both(one: FleetState, other: FleetState) -> FleetState:
-    heard = sorted({*one.arrival_minutes, *other.arrival_minutes})
-    return FleetState(gateways={**one.gateways, **other.gateways}, arrival_minutes=heard)
+def merged(one: FleetState, other: FleetState) -> FleetState:
+    minutes = sorted({*one.arrival_minutes, *other.arrival_minutes})
+    return FleetState(gateways={**one.gateways, **other.gateways}, arrival_minutes=minutes)
 
 
 def test_slow_gateway_is_silent_when_another_arrives_after_it() -> None:
-    state = both(fleet({ONE: 600, TWO: 600}, every=60), fleet({THREE: 605}))
-    assert wrong(judged(state, at(640))) == {}
-    later = both(fleet({ONE: 660, TWO: 600}, every=60), fleet({THREE: 605}))
-    assert wrong(judged(later, at(661))) == {silent(THREE): at(605)}
+    state = merged(fleet({ONE: 600, TWO: 600}, every=60), fleet({THREE: 605}))
+    assert problems(judge(state, at(640))) == {}
+    later = merged(fleet({ONE: 660, TWO: 600}, every=60), fleet({THREE: 605}))
+    assert problems(judge(later, at(661))) == {silent(THREE): at(605)}
 
 
 def test_silent_or_stopped_gateways_do_not_affect_others() -> None:
-    state = both(fleet({ONE: 600, TWO: 600}, every=60), fleet({THREE: 300}))
+    state = merged(fleet({ONE: 600, TWO: 600}, every=60), fleet({THREE: 300}))
     on = {silent(THREE): at(300)}
     for now in (at(601), at(650), at(700)):
-        assert wrong(judged(state, now, on=on)) == {}
-        assert silent(THREE) not in judged(state, now, on=on)
-        assert wrong(judged(state, now, revoked=THREE)) == {}
+        assert problems(judge(state, now, on=on)) == {}
+        assert silent(THREE) not in judge(state, now, on=on)
+        assert problems(judge(state, now, revoked=THREE)) == {}
     slow = round(MISSED_INTERVALS * 60) + 601
-    assert wrong(judged(state, at(slow), on=on)) == {FLEET_SILENT: at(600)}
-    back = both(state, fleet({THREE: 605}))
-    assert isinstance(judged(back, at(606), on=on)[silent(THREE)], AllClear)
+    assert problems(judge(state, at(slow), on=on)) == {FLEET_SILENT: at(600)}
+    returned = merged(state, fleet({THREE: 605}))
+    assert isinstance(judge(returned, at(606), on=on)[silent(THREE)], AllClear)
 
 
 def test_overdue_gateway_waits_for_the_others() -> None:
     state = fleet({ONE: 60, TWO: 50, THREE: 60})
-    assert wrong(judged(state, at(63))) == {}
-    assert wrong(judged(state, at(73))) == {FLEET_SILENT: at(60)}
+    assert problems(judge(state, at(63))) == {}
+    assert problems(judge(state, at(73))) == {FLEET_SILENT: at(60)}
 
 
 def test_fleet_is_not_silent_while_most_are_not_overdue() -> None:
     slow = fleet({f"gw-01{number}.example": 600 for number in range(3)}, every=60)
-    state = both(slow, fleet({ONE: 595, TWO: 595}))
-    assert wrong(judged(state, at(630))) == {}
+    state = merged(slow, fleet({ONE: 595, TWO: 595}))
+    assert problems(judge(state, at(630))) == {}
 
 
 def test_ingest_is_behind_if_files_wait_too_long() -> None:
     state = fleet({ONE: 60})
     landing = {ONE: LandingBacklog(at(60), at(60))}
     late = int(INGEST_BEHIND_S * 1000)
-    assert INGEST_BEHIND not in wrong(judged(state, at(60) + late, landing))
-    assert wrong(judged(state, at(60) + late + 1, landing))[INGEST_BEHIND] == at(60)
+    assert INGEST_BEHIND not in problems(judge(state, at(60) + late, landing))
+    assert problems(judge(state, at(60) + late + 1, landing))[INGEST_BEHIND] == at(60)
 
 
 @pytest.mark.parametrize(

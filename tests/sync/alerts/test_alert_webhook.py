@@ -35,7 +35,7 @@ def messages(count: int) -> list[Alert]:
 
 
 def subjects(server: WebhookServer) -> list[str]:
-    return [told["subject"].strip() for told in server.heard]
+    return [alert["subject"].strip() for alert in server.heard]
 
 
 async def test_alerts_are_sent_in_order_with_the_token() -> None:
@@ -50,10 +50,10 @@ async def test_alerts_are_sent_in_order_with_the_token() -> None:
     assert server.url not in repr(hook)
 
 
-@pytest.mark.parametrize("bad", [500, 503, 429, 401, 404, 307, 0], ids=str)
-async def test_failed_alert_is_repeated_after_a_pause(bad: int) -> None:
-    server, queue, clock = WebhookServer(deque([bad, bad])), messages(2), ManualClock()
-    server.headers = {"Location": "/elsewhere"} if bad == 307 else {}
+@pytest.mark.parametrize("status", [500, 503, 429, 401, 404, 307, 0], ids=str)
+async def test_failed_alert_is_repeated_after_a_pause(status: int) -> None:
+    server, queue, clock = WebhookServer(deque([status, status])), messages(2), ManualClock()
+    server.headers = {"Location": "/elsewhere"} if status == 307 else {}
     async with server.listening():
         hook = webhook(server.url, clock)
         assert await hook.deliver(queue) == 0
@@ -71,9 +71,9 @@ async def test_failed_alert_is_repeated_after_a_pause(bad: int) -> None:
 
 
 async def test_retry_after_is_honoured_within_limits() -> None:
-    for asked, wait in (("120", 121.0), ("86400", 900.0)):
+    for requested, wait in (("120", 121.0), ("86400", 900.0)):
         server, queue, clock = WebhookServer(deque([503])), messages(1), ManualClock()
-        server.headers = {"Retry-After": asked}
+        server.headers = {"Retry-After": requested}
         async with server.listening():
             hook = webhook(server.url, clock)
             await hook.deliver(queue)
