@@ -17,12 +17,12 @@ NEW = {"a": FileContent(b"new", PRIVATE_FILE), "b": FileContent(b"beside", PUBLI
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Path:
     return tmp_path / "devices" / "pump1"
 
 
-def put(place: Path, contents: dict[str, FileContent]) -> None:
-    with durable_files.staged_folder(place, contents) as put:
+def put(folder: Path, contents: dict[str, FileContent]) -> None:
+    with durable_files.staged_folder(folder, contents) as put:
         put()
 
 
@@ -47,134 +47,134 @@ def test_mode_does_not_depend_on_the_umask(tmp_path: Path) -> None:
 def test_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     durable_files.replace_file(path, b"one", PUBLIC_FILE)
-    monkeypatch.setattr(os, "fsync", fails)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="No space"):
         durable_files.replace_file(path, b"two", PUBLIC_FILE)
     assert path.read_bytes() == b"one"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def fails(*_args: object) -> None:
+def fail(*_args: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_new_file_replaces_none(tmp_path: Path) -> None:
+def test_new_file_replaces_no_other(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"here")
     with pytest.raises(FileExistsError):
         durable_files.write_new(tmp_path / "file", b"x", PUBLIC_FILE)
     assert (tmp_path / "file").read_bytes() == b"here"
 
 
-def test_folder_appears_when_it_is_moved(place: Path) -> None:
-    with durable_files.staged_folder(place, NEW) as put:
-        assert not place.exists()
+def test_folder_appears_when_it_is_moved(folder: Path) -> None:
+    with durable_files.staged_folder(folder, NEW) as put:
+        assert not folder.exists()
         put()
-        found = {path.name: path.read_bytes() for path in place.iterdir()}
+        found = {path.name: path.read_bytes() for path in folder.iterdir()}
         assert found == {"a": b"new", "b": b"beside"}
-    assert list(place.parent.iterdir()) == [place]
+    assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_folder_that_is_not_moved_leaves_nothing(place: Path) -> None:
-    with durable_files.staged_folder(place, NEW):
+def test_folder_that_is_not_moved_leaves_nothing(folder: Path) -> None:
+    with durable_files.staged_folder(folder, NEW):
         pass
-    assert list(place.parent.iterdir()) == []
+    assert list(folder.parent.iterdir()) == []
 
 
-def test_folder_replaces_another_completely(place: Path) -> None:
-    put(place, NEW)
-    put(place, OLD)
-    assert [path.name for path in place.iterdir()] == ["a"]
-    assert list(place.parent.iterdir()) == [place]
+def test_folder_replaces_another_completely(folder: Path) -> None:
+    put(folder, NEW)
+    put(folder, OLD)
+    assert [path.name for path in folder.iterdir()] == ["a"]
+    assert list(folder.parent.iterdir()) == [folder]
 
 
-@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("exists", [True, False])
 def test_failed_move_keeps_the_old_folder(
-    place: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+    folder: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
 ) -> None:
-    if there:
-        put(place, OLD)
+    if exists:
+        put(folder, OLD)
     rename = Path.rename
 
-    def once(self: Path, target: Path) -> Path:
-        if target == place:
+    def fail_once(self: Path, target: Path) -> Path:
+        if target == folder:
             monkeypatch.setattr(Path, "rename", rename)
-            fails()
+            fail()
         return rename(self, target)
 
-    with durable_files.staged_folder(place, NEW) as put_new:
-        monkeypatch.setattr(Path, "rename", once)
+    with durable_files.staged_folder(folder, NEW) as put_new:
+        monkeypatch.setattr(Path, "rename", fail_once)
         with pytest.raises(OSError, match="No space"):
             put_new()
-    assert list(place.parent.iterdir()) == ([place] if there else [])
-    assert not there or (place / "a").read_bytes() == b"old"
+    assert list(folder.parent.iterdir()) == ([folder] if exists else [])
+    assert not exists or (folder / "a").read_bytes() == b"old"
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "broken link"])
 def test_file_or_link_in_a_folders_place_is_replaced(
-    tmp_path: Path, place: Path, kind: str
+    tmp_path: Path, folder: Path, kind: str
 ) -> None:
     elsewhere = tmp_path / "stick"
 
-    def bar() -> None:
+    def block() -> None:
         if kind == "file":
-            place.write_bytes(b"in the way")
+            folder.write_bytes(b"an obstacle")
         else:
-            place.symlink_to(elsewhere)
+            folder.symlink_to(elsewhere)
 
-    place.parent.mkdir()
+    folder.parent.mkdir()
     if kind == "link":
         elsewhere.mkdir()
-        (elsewhere / "a").write_bytes(b"another's")
-    bar()
-    put(place, NEW)
-    assert not place.is_symlink()
-    assert (place / "a").read_bytes() == b"new"
-    durable_files.remove_folder(place)
-    bar()
-    durable_files.remove_folder(place)
-    assert list(place.parent.iterdir()) == []
+        (elsewhere / "a").write_bytes(b"other")
+    block()
+    put(folder, NEW)
+    assert not folder.is_symlink()
+    assert (folder / "a").read_bytes() == b"new"
+    durable_files.remove_folder(folder)
+    block()
+    durable_files.remove_folder(folder)
+    assert list(folder.parent.iterdir()) == []
     assert elsewhere.exists() == (kind == "link")
 
 
-def test_leftovers_of_a_power_cut_are_deleted(place: Path) -> None:
-    put(place, OLD)
+def test_leftovers_of_a_power_cut_are_deleted(folder: Path) -> None:
+    put(folder, OLD)
     for name in (".pump1.0123abcd", ".pump1.x.0123abcd", ".pump10.0123abcd"):
-        (place.parent / name).mkdir()
-    put(place, NEW)
-    left = sorted(path.name for path in place.parent.iterdir())
-    assert left == [".pump1.x.0123abcd", ".pump10.0123abcd", "pump1"]
+        (folder.parent / name).mkdir()
+    put(folder, NEW)
+    names = sorted(path.name for path in folder.parent.iterdir())
+    assert names == [".pump1.x.0123abcd", ".pump10.0123abcd", "pump1"]
 
 
-def test_lock_admits_one_command_at_a_time(place: Path) -> None:
-    inside, waits = threading.Event(), threading.Event()
+def test_lock_admits_one_command_at_a_time(folder: Path) -> None:
+    inside, waiting = threading.Event(), threading.Event()
 
-    def other() -> None:
+    def write_later() -> None:
         inside.wait(5)
-        waits.set()
-        put(place, NEW)
+        waiting.set()
+        put(folder, NEW)
 
-    thread = threading.Thread(target=other)
+    thread = threading.Thread(target=write_later)
     thread.start()
-    with durable_files.staged_folder(place, OLD) as put_old:
+    with durable_files.staged_folder(folder, OLD) as put_old:
         inside.set()
-        assert waits.wait(5)
+        assert waiting.wait(5)
         put_old()
-        assert (place / "a").read_bytes() == b"old"
+        assert (folder / "a").read_bytes() == b"old"
     thread.join(5)
-    assert (place / "a").read_bytes() == b"new"
+    assert (folder / "a").read_bytes() == b"new"
 
 
-def test_busy_folder_is_reported(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_busy_folder_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable_files, "LOCK_WAIT", 0.05)
     with (
-        durable_files.staged_folder(place, OLD),
+        durable_files.staged_folder(folder, OLD),
         pytest.raises(FolderBusyError, match=r"another command has been busy in .* for 0\.05 s"),
     ):
-        put(place, NEW)
+        put(folder, NEW)
 
 
-def test_removing_a_folder_is_idempotent(place: Path) -> None:
-    durable_files.remove_folder(place)
-    put(place, NEW)
-    durable_files.remove_folder(place)
-    assert list(place.parent.iterdir()) == []
+def test_removing_a_folder_is_idempotent(folder: Path) -> None:
+    durable_files.remove_folder(folder)
+    put(folder, NEW)
+    durable_files.remove_folder(folder)
+    assert list(folder.parent.iterdir()) == []

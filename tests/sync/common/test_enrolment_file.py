@@ -28,7 +28,7 @@ KEY = "-----BEGIN PRIVATE KEY-----\nkkkk\n-----END PRIVATE KEY-----\n"
 GOOD = Enrolment("gw.example", "https://centre.example:8443", TOKEN, CA)
 
 
-def changed(**changes: Any) -> str:
+def with_changes(**changes: Any) -> str:
     fields = json.loads(format_enrolment(GOOD)) | changes
     return json.dumps({key: value for key, value in fields.items() if value is not ...})
 
@@ -46,12 +46,12 @@ def test_round_trip(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("token", ["", TOKEN])
 def test_certificate_with_and_without_token(tmp_path: Path, token: str) -> None:
-    shown = replace(GOOD, token=token, certificate=CA, key=KEY)
+    enrolment = replace(GOOD, token=token, certificate=CA, key=KEY)
     path = tmp_path / "gw.json"
-    write_enrolment(path, shown)
-    assert read_enrolment(path) == shown
+    write_enrolment(path, enrolment)
+    assert read_enrolment(path) == enrolment
     assert ("token" in json.loads(path.read_text())) is bool(token)
-    assert "kkkk" not in repr(shown)
+    assert "kkkk" not in repr(enrolment)
 
 
 def test_file_without_certificate_is_unchanged() -> None:
@@ -62,10 +62,10 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "gw.json"
     write_enrolment(path, GOOD)
 
-    def full(_descriptor: int) -> None:
+    def fail(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="No space"):
         write_enrolment(path, replace(GOOD, token=new_token()))
     assert read_enrolment(path) == GOOD
@@ -79,27 +79,27 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
         "[]",
         "null",
         "[" * 100_000,
-        changed(more=1),
-        changed(ca=...),
-        changed(version=2),
-        changed(version="1"),
-        changed(gateway=5),
-        changed(gateway="../gw"),
-        changed(url="http://centre.example"),
-        changed(url="https://user:secret@centre.example"),
-        changed(token="k" * 42),
-        changed(token="k" * 42 + "="),
-        changed(token="k" * 43 + "\n"),
-        changed(ca="none"),
-        changed(ca=f"{CA}é"),
-        changed(token=...),
-        changed(token=""),
-        changed(token=5, certificate=CA, key=KEY),
-        changed(certificate=CA),
-        changed(key=KEY),
-        changed(certificate="none", key=KEY),
-        changed(certificate=CA, key=CA),
-        changed(certificate=CA, key=KEY.replace("PRIVATE", "ENCRYPTED PRIVATE")),
+        with_changes(more=1),
+        with_changes(ca=...),
+        with_changes(version=2),
+        with_changes(version="1"),
+        with_changes(gateway=5),
+        with_changes(gateway="../gw"),
+        with_changes(url="http://centre.example"),
+        with_changes(url="https://user:secret@centre.example"),
+        with_changes(token="k" * 42),
+        with_changes(token="k" * 42 + "="),
+        with_changes(token="k" * 43 + "\n"),
+        with_changes(ca="none"),
+        with_changes(ca=f"{CA}é"),
+        with_changes(token=...),
+        with_changes(token=""),
+        with_changes(token=5, certificate=CA, key=KEY),
+        with_changes(certificate=CA),
+        with_changes(key=KEY),
+        with_changes(certificate="none", key=KEY),
+        with_changes(certificate=CA, key=CA),
+        with_changes(certificate=CA, key=KEY.replace("PRIVATE", "ENCRYPTED PRIVATE")),
     ],
 )
 def test_invalid_files_are_refused_without_quoting_them(text: str) -> None:

@@ -13,7 +13,7 @@ encodings = st.sampled_from(["utf-8", "ascii", "cp1252"])
 
 
 @pytest.mark.parametrize(
-    ("raw", "shown"),
+    ("raw", "expected"),
     [
         ("pump 1, Müller", "pump 1, Müller"),
         ("a\r\nb\x1b[2J", r"a\r\nb\x1b[2J"),
@@ -22,21 +22,21 @@ encodings = st.sampled_from(["utf-8", "ascii", "cp1252"])
         ("", ""),
     ],
 )
-def test_control_characters_are_escaped(raw: str, shown: str) -> None:
-    assert text.printable(raw) == shown
+def test_control_characters_are_escaped(raw: str, expected: str) -> None:
+    assert text.printable(raw) == expected
 
 
 @given(any_text, encodings)
 def test_any_text_becomes_one_line_in_any_encoding(raw: str, encoding: str) -> None:
-    shown = text.printable(raw, encoding)
-    assert shown.isprintable()
-    assert shown.encode(encoding).decode(encoding) == shown
+    printable = text.printable(raw, encoding)
+    assert printable.isprintable()
+    assert printable.encode(encoding).decode(encoding) == printable
 
 
 @given(any_text, encodings)
 def test_escaped_name_can_be_unescaped(name: str, encoding: str) -> None:
-    shown = text.printable(text.double_backslashes(name), encoding)
-    assert text.unescape(shown) == name
+    printable = text.printable(text.double_backslashes(name), encoding)
+    assert text.unescape(printable) == name
 
 
 @pytest.mark.parametrize("wrong", ["a\\", r"\q", r"\x1", r"\x1B", r"\N{DIGIT ONE}", r"\U00110000"])
@@ -51,15 +51,15 @@ def test_counts_have_their_noun() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "shown"),
+    ("error", "expected"),
     [
         (PermissionError(13, "Permission denied", "/srv/x"), "/srv/x: Permission denied"),
         (OSError(28, "No space left on device"), "No space left on device"),
         (TimeoutError("it took too long"), "it took too long"),
     ],
 )
-def test_system_errors_name_the_file_and_no_number(error: OSError, shown: str) -> None:
-    assert text.os_error(error) == shown
+def test_system_errors_name_the_file_and_no_number(error: OSError, expected: str) -> None:
+    assert text.os_error(error) == expected
 
 
 def test_durations_have_two_units_at_most() -> None:
