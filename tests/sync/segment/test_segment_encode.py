@@ -94,17 +94,17 @@ def test_invalid_headers_are_refused(changes: dict[str, Any]) -> None:
 def test_largest_header_is_encoded() -> None:
     dropped = tuple(Dropped(2**63 - 1, 2**63 - 1, "\U0001f4a7" * 32) for _ in range(MAX_DROPPED))
     name = "\U0001f4a7" * 128
-    made = header(dropped=dropped, boot=name, firmware=name, software=name)
-    assert read_header(encode(made, [event()])) == made
+    largest = header(dropped=dropped, boot=name, firmware=name, software=name)
+    assert read_header(encode(largest, [event()])) == largest
 
 
 def test_golden_segments_are_decoded() -> None:
     for name in ("segment-readings", "segment-odd"):
-        told = json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
+        expected = json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
         data = (GOLDEN / f"{name}.seg").read_bytes()
         segment = decode(data)
-        assert list(segment.events) == [Event(**fields) for fields in told["events"]]
-        assert segment.digest.hex() == told["digest"]
+        assert list(segment.events) == [Event(**fields) for fields in expected["events"]]
+        assert segment.digest.hex() == expected["digest"]
         again = encode(segment.header, segment.events)
         assert segment_reader.read(again) == segment_reader.read(data)
 
@@ -198,7 +198,7 @@ def test_values_use_the_smallest_exact_form(rows: list[float], form: int | None,
 
 
 def test_inexact_decimals_are_not_used() -> None:
-    rows = [float(place) for place in range(1_000)]
+    rows = [float(number) for number in range(1_000)]
     rows[501] = 1 / 3
     column = pack_values(rows)
     assert column is not None

@@ -1,4 +1,4 @@
-"""Two segments that were written once: they stay readable, and by others than the project's code.
+"""Two stored segments stay readable, also with code other than the project's.
 
 cbor2 and the standard library alone read them here; nothing of `sync` is imported.
 """
@@ -19,25 +19,25 @@ NAMES = ("segment-readings", "segment-odd")
 
 
 def expected(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
-    return found
+    document: dict[str, Any] = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+    return document
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_cbor2_and_the_standard_library_read_it(name: str) -> None:
+def test_cbor2_and_the_standard_library_read_a_segment(name: str) -> None:
     data = (DATA / f"{name}.seg").read_bytes()
     header, events = segment_reader.read(data)
-    told = expected(name)
-    assert events == told["events"]
+    document = expected(name)
+    assert events == document["events"]
     assert header == {
-        **told["header"],
-        "previous": bytes.fromhex(told["header"]["previous"]),
-        "config": bytes.fromhex(told["header"]["config"]),
+        **document["header"],
+        "previous": bytes.fromhex(document["header"]["previous"]),
+        "config": bytes.fromhex(document["header"]["config"]),
     }
-    assert data[-32:].hex() == told["digest"]
+    assert data[-32:].hex() == document["digest"]
 
 
-def test_the_odd_one_keeps_the_sign_of_zero() -> None:
+def test_the_odd_segment_keeps_the_sign_of_zero() -> None:
     _, events = segment_reader.read((DATA / "segment-odd.seg").read_bytes())
     assert math.copysign(1, events[3]["value"]) == -1
 

@@ -23,14 +23,14 @@ from tests.helpers.segments import header, readings
 PREFIX = struct.Struct(">4sBBH")
 
 
-def sealed(data: bytes) -> bytes:
+def seal(data: bytes) -> bytes:
     """Return the bytes with their checksum appended."""
     return data + sha256(data).digest()
 
 
 def frame(head: bytes, packed: bytes, major: int = 1, minor: int = 0) -> bytes:
     """Return a segment of these parts with a valid frame."""
-    return sealed(PREFIX.pack(b"\x89FPS", major, minor, len(head)) + head + packed)
+    return seal(PREFIX.pack(b"\x89FPS", major, minor, len(head)) + head + packed)
 
 
 def parts(count: int = 2) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -45,12 +45,12 @@ def forged(
     head: dict[str, Any] | None = None, body: dict[str, Any] | None = None, count: int = 2
 ) -> bytes:
     """Return a valid segment with some keys of header and body replaced, or removed (`...`)."""
-    made = parts(count)
-    for target, changes in zip(made, (head or {}, body or {}), strict=True):
+    maps = parts(count)
+    for target, changes in zip(maps, (head or {}, body or {}), strict=True):
         target.update(changes)
         for key in [key for key, value in changes.items() if value is ...]:
             del target[key]
-    return frame(cbor2.dumps(made[0]), zlib.compress(cbor2.dumps(made[1])))
+    return frame(cbor2.dumps(maps[0]), zlib.compress(cbor2.dumps(maps[1])))
 
 
 def reason(data: bytes) -> str:
@@ -86,12 +86,12 @@ PACKED = zlib.compress(BODY)
 BAD_FRAMES = {
     "empty": (b"", "short"),
     "too short": (b"\x89FPS" + bytes(35), "short"),
-    "another kind of file": (sealed(b"PK\3\4" + bytes(100)), "magic"),
+    "another kind of file": (seal(b"PK\3\4" + bytes(100)), "magic"),
     "next major version": (b"\x89FPS\x02\x00" + bytes(60), "version"),
     "major version 0": (b"\x89FPS\x00\x00" + bytes(60), "version"),
     "wrong checksum": (forged()[:-1] + bytes([forged()[-1] ^ 1]), "checksum"),
     "header longer than the file": (
-        sealed(PREFIX.pack(b"\x89FPS", 1, 0, 65_535) + bytes(99)),
+        seal(PREFIX.pack(b"\x89FPS", 1, 0, 65_535) + bytes(99)),
         "header",
     ),
     "no body": (frame(HEAD, b""), "inflate"),
@@ -107,9 +107,9 @@ def test_invalid_frames_are_refused(data: bytes, expected: str) -> None:
 
 
 def test_sizes_are_limited() -> None:
-    assert reason(sealed(PREFIX.pack(b"\x89FPS", 1, 0, 0) + bytes(bounds.MAX_FILE))) == "size"
+    assert reason(seal(PREFIX.pack(b"\x89FPS", 1, 0, 0) + bytes(bounds.MAX_FILE))) == "size"
     assert reason(with_body(bytes(bounds.MAX_BODY + 1))) == "inflate"
-    assert reason(with_body(bytes(bounds.MAX_BODY))) == "body", "the largest one"
+    assert reason(with_body(bytes(bounds.MAX_BODY))) == "body", "the largest body"
 
 
 def test_header_is_decoded_without_a_body() -> None:
@@ -386,7 +386,7 @@ def test_few_bytes_cannot_expand_to_millions_of_tags(
         "time": {"start": 0, "steps": u8(*bytes(count - 1))},
         "clock": True,
         "kind": {"text": "log"},
-        "tags": {"columns": {f"key{place}": {"text": "value"} for place in range(64)}},
+        "tags": {"columns": {f"key{number}": {"text": "value"} for number in range(64)}},
     }
 
     def data() -> bytes:
@@ -394,12 +394,12 @@ def test_few_bytes_cannot_expand_to_millions_of_tags(
 
     assert len(data()) < 2_000
     assert reason(data()) == "column"
-    tags = {f"key{place}": {"text": "value"} for place in range(16)}
+    tags = {f"key{number}": {"text": "value"} for number in range(16)}
     body["tags"] = {**REST, "columns": tags}
     assert reason(data()) == "column"
     body["tags"] = {"columns": tags}
-    made = decode(data())
-    assert sum(len(event.tags) for event in made.events) == limit
+    segment = decode(data())
+    assert sum(len(event.tags) for event in segment.events) == limit
 
 
 def test_column_without_values_may_have_a_dictionary() -> None:
