@@ -28,16 +28,16 @@ class SleepClock:
 )
 def test_rate_is_kept_in_any_period(rate: int, steps: list[tuple[float, int]]) -> None:
     limiter, now = BandwidthLimiter(rate), 0.0
-    went: list[tuple[float, int]] = []
+    sent: list[tuple[float, int]] = []
     for idle, size in steps:
         now += idle
         wait = limiter.take(now, size)
         assert wait >= 0
         now += wait
-        went.append((now, size))
-    for begin in range(len(went)):
-        span = went[-1][0] - went[begin][0]
-        assert sum(size for _, size in went[begin:-1]) <= rate * span * 1.000001 + 1e-3
+        sent.append((now, size))
+    for begin in range(len(sent)):
+        span = sent[-1][0] - sent[begin][0]
+        assert sum(size for _, size in sent[begin:-1]) <= rate * span * 1.000001 + 1e-3
 
 
 async def test_throttled_body_is_complete_and_takes_its_time() -> None:
@@ -48,7 +48,7 @@ async def test_throttled_body_is_complete_and_takes_its_time() -> None:
     ]
     assert b"".join(pieces) == body
     assert {len(piece) for piece in pieces} == {1_024}
-    assert time.now == pytest.approx(100 + 3.75)  # the last piece goes when the others are through
+    assert time.now == pytest.approx(100 + 3.75)  # no pause follows the last piece
     assert [
         piece async for piece in throttled_pieces(memoryview(b"x"), limiter, time.clock, time.sleep)
     ] == [b"x"]

@@ -55,11 +55,11 @@ class Centre:
         self.name = GATEWAY
         self.early = dt.timedelta()
         self.answers: list[bytes | Outcome] = []
-        self.shown: list[str] = []
-        self.asked = 0
+        self.used: list[str] = []
+        self.requests = 0
 
     async def certify(self, request: bytes) -> bytes | Outcome:
-        self.asked += 1
+        self.requests += 1
         if self.answers:
             return self.answers.pop(0)
         if self.name != GATEWAY:
@@ -68,7 +68,7 @@ class Centre:
         return self.pki.sign(request, begins, begins + LIFE)
 
     def use(self, enrolment: Enrolment) -> None:
-        self.shown.append(enrolment.certificate)
+        self.used.append(enrolment.certificate)
 
 
 class GatewaySite:
@@ -84,7 +84,7 @@ class GatewaySite:
         self.time = ManualTime()
         self.notices: list[Notice] = []
 
-    async def tell(self, notice: Notice) -> None:
+    async def add(self, notice: Notice) -> None:
         self.notices.append(notice)
 
     def names(self) -> list[str]:
@@ -97,14 +97,14 @@ class GatewaySite:
             self.path,
             read_enrolment(self.path),
             self.centre,
-            send_notice=self.tell,
+            send_notice=self.add,
             now=lambda: self.centre.at.timestamp(),
             sleep=self.time.sleep,
         )
         async with in_background(renewal.run()):
             yield
 
-    async def look(self) -> None:
+    async def finish_check(self) -> None:
         """Finish a check and advance to the next day."""
         nap = await self.time.nap()
         assert nap.seconds == CHECK_INTERVAL_S
@@ -125,28 +125,28 @@ def test_is_due_in_the_last_third() -> None:
 
 
 async def test_valid_certificate_is_not_renewed(site: MakeSite) -> None:
-    here = site(BEGIN + LIFE / 2)
-    async with here.running():
-        await here.look()
-        await here.time.nap()
-    assert (here.centre.asked, here.notices) == (0, [])
-    assert read_enrolment(here.path) == here.first
+    setup = site(BEGIN + LIFE / 2)
+    async with setup.running():
+        await setup.finish_check()
+        await setup.time.nap()
+    assert (setup.centre.requests, setup.notices) == (0, [])
+    assert read_enrolment(setup.path) == setup.first
 
 
 async def test_renewed_certificate_is_written_and_used(site: MakeSite) -> None:
-    here = site(BEGIN + LIFE * 2 / 3 + MINUTE)
-    async with here.running():
-        await here.look()
-        await here.time.nap()
-    assert here.centre.asked == 1
-    assert here.names() == ["certificate-renewed"]
-    written = read_enrolment(here.path)
-    assert here.centre.shown == [written.certificate]
-    assert written.key != here.first.key
+    setup = site(BEGIN + LIFE * 2 / 3 + MINUTE)
+    async with setup.running():
+        await setup.finish_check()
+        await setup.time.nap()
+    assert setup.centre.requests == 1
+    assert setup.names() == ["certificate-renewed"]
+    written = read_enrolment(setup.path)
+    assert setup.centre.used == [written.certificate]
+    assert written.key != setup.first.key
     assert replace(written, certificate="", key="", token="k" * 43) == replace(
-        here.first, certificate="", key="", token="k" * 43
+        setup.first, certificate="", key="", token="k" * 43
     )
-    assert validity_of(written.certificate).begins == here.centre.at.timestamp()
+    assert validity_of(written.certificate).begins == setup.centre.at.timestamp()
     client_tls_context(written)
 
 
@@ -157,38 +157,38 @@ async def test_renewed_certificate_is_written_and_used(site: MakeSite) -> None:
 async def test_failure_causes_a_notice_and_a_retry_the_next_day(
     site: MakeSite, answer: bytes | Outcome
 ) -> None:
-    here = site(BEGIN + LIFE * 0.9)
-    here.centre.answers = [answer, answer]
-    async with here.running():
-        await here.look()
-        assert read_enrolment(here.path) == here.first
-        await here.look()
-        await here.look()
-        await here.time.nap()
-    assert here.names() == ["certificate-failed"] * 2 + ["certificate-renewed"]
-    assert here.centre.asked == 3
+    setup = site(BEGIN + LIFE * 0.9)
+    setup.centre.answers = [answer, answer]
+    async with setup.running():
+        await setup.finish_check()
+        assert read_enrolment(setup.path) == setup.first
+        await setup.finish_check()
+        await setup.finish_check()
+        await setup.time.nap()
+    assert setup.names() == ["certificate-failed"] * 2 + ["certificate-renewed"]
+    assert setup.centre.requests == 3
 
 
 async def test_unusable_certificates_are_refused(site: MakeSite) -> None:
-    here = site(BEGIN + LIFE * 0.9)
-    here.centre.answers = [here.first.certificate.encode()]
-    async with here.running():
-        await here.look()
-        here.centre.name = "other.example"
-        await here.look()
-        here.centre.name = GATEWAY
-        here.centre.early = LIFE
-        await here.look()
-        await here.time.nap()
-    assert here.names() == ["certificate-failed"] * 4
-    assert read_enrolment(here.path) == here.first
-    assert here.centre.shown == []
-    assert all(here.first.key not in notice.text for notice in here.notices)
+    setup = site(BEGIN + LIFE * 0.9)
+    setup.centre.answers = [setup.first.certificate.encode()]
+    async with setup.running():
+        await setup.finish_check()
+        setup.centre.name = "other.example"
+        await setup.finish_check()
+        setup.centre.name = GATEWAY
+        setup.centre.early = LIFE
+        await setup.finish_check()
+        await setup.time.nap()
+    assert setup.names() == ["certificate-failed"] * 4
+    assert read_enrolment(setup.path) == setup.first
+    assert setup.centre.used == []
+    assert all(setup.first.key not in notice.text for notice in setup.notices)
 
 
 def nameless(request: bytes, at: dt.datetime) -> bytes:
     """Return a certificate for the key of a request, without names."""
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(x509.Name([]))
         .issuer_name(x509.Name([]))
@@ -198,68 +198,68 @@ def nameless(request: bytes, at: dt.datetime) -> bytes:
         .not_valid_after(at + LIFE)
         .sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
     )
-    return made.public_bytes(serialization.Encoding.PEM)
+    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 @pytest.mark.parametrize("padded", [False, True])
 async def test_invalid_answers_have_no_effect(
     site: MakeSite, monkeypatch: pytest.MonkeyPatch, padded: bool
 ) -> None:
-    here = site(BEGIN + LIFE * 0.9)
-    sign = here.centre.certify
+    setup = site(BEGIN + LIFE * 0.9)
+    sign = setup.centre.certify
 
     async def certify(request: bytes) -> bytes | Outcome:
         if padded:
             answer = await sign(request)
             assert isinstance(answer, bytes)
             return answer + bytes(14_000)
-        return nameless(request, here.centre.at)
+        return nameless(request, setup.centre.at)
 
-    monkeypatch.setattr(here.centre, "certify", certify)
-    async with here.running():
-        await here.look()
-        await here.time.nap()
-    assert here.names() == ["certificate-failed"] * 2
-    assert read_enrolment(here.path) == here.first
+    monkeypatch.setattr(setup.centre, "certify", certify)
+    async with setup.running():
+        await setup.finish_check()
+        await setup.time.nap()
+    assert setup.names() == ["certificate-failed"] * 2
+    assert read_enrolment(setup.path) == setup.first
 
 
 async def test_replaced_enrolment_file_is_not_overwritten(site: MakeSite) -> None:
-    here = site(BEGIN + LIFE * 0.9)
-    other = replace(here.first, token=new_token())
-    async with here.running():
-        write_enrolment(here.path, other)
-        await here.look()
-    assert here.names() == ["certificate-failed"]
-    assert read_enrolment(here.path) == other
+    setup = site(BEGIN + LIFE * 0.9)
+    other = replace(setup.first, token=new_token())
+    async with setup.running():
+        write_enrolment(setup.path, other)
+        await setup.finish_check()
+    assert setup.names() == ["certificate-failed"]
+    assert read_enrolment(setup.path) == other
 
 
 @pytest.mark.parametrize("token", ["", "k" * 43])
 async def test_expired_certificate_is_not_used_with_a_token(site: MakeSite, token: str) -> None:
-    here = site(BEGIN + LIFE + MINUTE, token)
-    async with here.running():
-        await here.look()
-        await here.time.nap()
-    written = read_enrolment(here.path)
-    assert here.centre.shown == ([""] if token else []) + [written.certificate]
+    setup = site(BEGIN + LIFE + MINUTE, token)
+    async with setup.running():
+        await setup.finish_check()
+        await setup.time.nap()
+    written = read_enrolment(setup.path)
+    assert setup.centre.used == ([""] if token else []) + [written.certificate]
     assert written.token == token
 
 
 async def test_no_renewal_without_certificate(site: MakeSite, pki: LoopbackPki) -> None:
-    here = site(BEGIN)
-    write_enrolment(here.path, Enrolment(GATEWAY, "https://a", new_token(), pki.ca))
+    setup = site(BEGIN)
+    write_enrolment(setup.path, Enrolment(GATEWAY, "https://a", new_token(), pki.ca))
     renewal = CertificateRenewal(
-        here.path, read_enrolment(here.path), here.centre, send_notice=here.tell, now=lambda: 0.0
+        setup.path, read_enrolment(setup.path), setup.centre, send_notice=setup.add, now=lambda: 0.0
     )
     await renewal.run()
-    assert here.centre.asked == 0
+    assert setup.centre.requests == 0
 
 
 def test_certificate_and_key_must_match(site: MakeSite, pki: LoopbackPki) -> None:
-    here = site(BEGIN)
+    setup = site(BEGIN)
     key, _ = make_request(GATEWAY)
     with pytest.raises(EnrolmentError, match="do not match"):
-        client_tls_context(replace(here.first, key=key))
+        client_tls_context(replace(setup.first, key=key))
     torn = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     with pytest.raises(EnrolmentError, match="cannot be read"):
         validity_of(torn)
-    assert isinstance(client_tls_context(here.first), ssl.SSLContext)
+    assert isinstance(client_tls_context(setup.first), ssl.SSLContext)

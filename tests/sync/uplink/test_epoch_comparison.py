@@ -78,13 +78,13 @@ def answer(**lanes: Any) -> dict[str, Any]:
 
 
 def test_unknown_lanes_are_skipped() -> None:
-    told = answer(readings={"last": 3, "digest": "31" * 32, "more": 1}, video={"last": "?"})
-    assert parse_high_watermarks(told) == {"readings": HighWatermark(3, ONE)}
+    reply = answer(readings={"last": 3, "digest": "31" * 32, "more": 1}, video={"last": "?"})
+    assert parse_high_watermarks(reply) == {"readings": HighWatermark(3, ONE)}
     assert parse_high_watermarks(answer()) == {}
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reply",
     [
         {},
         {"lanes": []},
@@ -100,5 +100,5 @@ def test_unknown_lanes_are_skipped() -> None:
         answer(readings={"last": 3, "digest": None}),
     ],
 )
-def test_invalid_answers_are_none(told: dict[str, Any]) -> None:
-    assert parse_high_watermarks(parse_json_object(json.dumps(told).encode())) is None
+def test_invalid_answers_are_none(reply: dict[str, Any]) -> None:
+    assert parse_high_watermarks(parse_json_object(json.dumps(reply).encode())) is None

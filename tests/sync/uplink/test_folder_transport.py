@@ -63,16 +63,16 @@ async def test_conflicting_segment_is_saved_beside(root: Path) -> None:
     assert await transport.high_watermarks(GATEWAY, EPOCH) == readings_until(5, one)
 
 
-@pytest.mark.parametrize("there", ["nothing", "an unmarked folder"])
-async def test_missing_share_is_no_empty_folder(tmp_path: Path, there: str) -> None:
+@pytest.mark.parametrize("state", ["nothing", "an unmarked folder"])
+async def test_missing_share_is_a_temporary_failure(tmp_path: Path, state: str) -> None:
     root = tmp_path / "share"
-    if there != "nothing":
+    if state != "nothing":
         root.mkdir()
     transport = FolderTransport(root)
     for answer in (await transport.put(segment()), await transport.high_watermarks(GATEWAY, EPOCH)):
         assert isinstance(answer, TemporaryFailure)
         assert MARKER in answer.text
-    assert there != "nothing" or not root.exists()
+    assert state != "nothing" or not root.exists()
     assert files(tmp_path) == []
 
 
@@ -92,7 +92,7 @@ async def test_failed_write_is_temporary_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP])
-async def test_file_system_without_hard_links(
+async def test_hard_links_are_not_required(
     root: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def no_links(*_args: object) -> None:
@@ -125,7 +125,7 @@ async def test_high_watermarks_ignore_truncated_files(root: Path) -> None:
     last = root / f"{identity_path(shipped[2].identity)}.seg"
     last.write_bytes(shipped[2].data[:-40] + bytes(40))
     assert await transport.high_watermarks(GATEWAY, EPOCH) == readings_until(10, shipped[1])
-    assert isinstance(await transport.put(shipped[2]), Conflict)  # and the whole one is beside it
+    assert isinstance(await transport.put(shipped[2]), Conflict)  # the complete one is beside it
     for name in files(root):
         (root / name).write_bytes(b"")
     assert await transport.high_watermarks(GATEWAY, EPOCH) == {}
@@ -142,11 +142,11 @@ async def test_huge_file_takes_no_memory(root: Path) -> None:
 
 
 async def test_hanging_share_blocks_one_thread(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    back, hung, fsync = threading.Event(), threading.Event(), os.fsync
+    resumed, hung, fsync = threading.Event(), threading.Event(), os.fsync
 
     def hang(descriptor: int) -> None:
         hung.set()
-        back.wait()
+        resumed.wait()
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", hang)
@@ -156,7 +156,7 @@ async def test_hanging_share_blocks_one_thread(root: Path, monkeypatch: pytest.M
         await asyncio.to_thread(hung.wait)
         again = await transport.high_watermarks(GATEWAY, EPOCH)
     finally:
-        back.set()
+        resumed.set()
     assert isinstance(first, TemporaryFailure)
     assert isinstance(again, TemporaryFailure)
     assert not isinstance(again, Rejection)

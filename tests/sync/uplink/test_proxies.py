@@ -8,7 +8,7 @@ from sync.uplink.proxies import HttpProxy, ProxyError, parse_proxy, proxy_for
 
 
 @pytest.fixture(autouse=True)
-def _none(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "REQUEST_METHOD"):
         monkeypatch.delenv(name, raising=False)
 

@@ -25,9 +25,9 @@ DIGEST = bytes(range(32))
 NOW = "Sat, 21 Nov 2026 10:00:00 GMT"
 
 
-def answer(status: int, body: Any = None, after: str | None = None) -> Outcome:
+def answer(status: int, body: Any = None, retry_after: str | None = None) -> Outcome:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return put_outcome(Response(status, after, NOW, raw))
+    return put_outcome(Response(status, retry_after, NOW, raw))
 
 
 def refusal(reason: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def test_acknowledgement_needs_a_digest(body: Any) -> None:
 
 @pytest.mark.parametrize("status", [400, 409, 413])
 @pytest.mark.parametrize("reason", [None, 5, "", "Two words", "x" * 33, "ünicode"])
-def test_only_the_centres_reason_gives_a_segment_up(status: int, reason: Any) -> None:
+def test_a_segment_is_rejected_only_with_a_valid_reason(status: int, reason: Any) -> None:
     assert isinstance(answer(status, refusal(reason)), TemporaryFailure)
 
 

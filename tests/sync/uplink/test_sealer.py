@@ -1,4 +1,4 @@
-"""The sealer: what is due, the chain of digests, an unavailable store."""
+"""The sealer: due lanes, the chain of digests, an unavailable store."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class SealerSetup:
 
 @pytest.fixture
 def backlog() -> Iterator[SqliteBacklog]:
-    made = SqliteBacklog()
-    yield made
-    made.close()
+    backlog = SqliteBacklog()
+    yield backlog
+    backlog.close()
 
 
 @contextlib.asynccontextmanager
