@@ -46,8 +46,8 @@ def log(folder: Path, event: NewEvent) -> None:
 
 
 def test_version() -> None:
-    shown = CliRunner().invoke(main, ["--version"]).output
-    assert shown == f"fieldpost, version {__version__} ({build_kind()})\n"
+    output = CliRunner().invoke(main, ["--version"]).output
+    assert output == f"fieldpost, version {__version__} ({build_kind()})\n"
 
 
 def test_command_imports_no_other_command() -> None:
@@ -56,8 +56,8 @@ def test_command_imports_no_other_command() -> None:
         "main(['status', '--help'], standalone_mode=False);"
         "print(*(name for name in sys.modules if name.startswith('edge.cli.')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1].split() == ["edge.cli.commands", "edge.cli.status"]
+    proc = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert proc.stdout.splitlines()[-1].split() == ["edge.cli.commands", "edge.cli.status"]
 
 
 def test_init_prints_the_next_step(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_errors_are_one_line_and_status_1(
 
 
 def test_wrong_usage_has_status_2(folder: Path) -> None:
-    for words in (("init",), ("device", "add"), ("nothing",)):
-        assert fieldpost(folder, *words).exit_code == 2
+    for arguments in (("init",), ("device", "add"), ("nothing",)):
+        assert fieldpost(folder, *arguments).exit_code == 2
 
 
 def test_events_as_json(folder: Path) -> None:
@@ -118,8 +118,8 @@ def test_events_as_json(folder: Path) -> None:
         "latency_ms": 17,
         "tags": {"node": "n"},
     }
-    found = (system["lane"], system["seq"], system["name"], system["tags"])
-    assert found == ("system", 1, "start", {})
+    fields = (system["lane"], system["seq"], system["name"], system["tags"])
+    assert fields == ("system", 1, "start", {})
 
 
 def test_events_as_text(folder: Path) -> None:
@@ -151,9 +151,9 @@ def test_device_cannot_forge_a_line(folder: Path) -> None:
 def test_characters_outside_the_encoding_are_escaped(folder: Path) -> None:
     log(folder, NewEvent("log", name="温度", text="21 °C"))
     runner = CliRunner(charset="latin-1")
-    shown = runner.invoke(main, ["events", "--dir", str(folder)])
-    assert shown.exit_code == 0
-    assert shown.output.endswith("  log  \\u6e29\\u5ea6  21 °C\n")
+    as_text = runner.invoke(main, ["events", "--dir", str(folder)])
+    assert as_text.exit_code == 0
+    assert as_text.output.endswith("  log  \\u6e29\\u5ea6  21 °C\n")
     as_json = runner.invoke(main, ["events", "--dir", str(folder), "--json"])
     assert json.loads(as_json.output)["name"] == "温度"
 
@@ -185,15 +185,17 @@ def test_lost_epoch_is_reported(folder: Path, command: str) -> None:
     assert "the database is damaged: its table `meta` has no row `epoch`" in result.output
 
 
-def test_another_user_is_told_the_owner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_another_user_names_the_owner(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     owner = folder.stat().st_uid
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr(os, "geteuid", lambda: owner)
-    told = f"Error: {folder / 'fieldpost.db'} cannot be read: Permission denied"
-    assert fieldpost(folder, "events").output == f"{told}\n"
+    error = f"Error: {folder / 'fieldpost.db'} cannot be read: Permission denied"
+    assert fieldpost(folder, "events").output == f"{error}\n"
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    whose = f"{folder} belongs to {pwd.getpwuid(owner).pw_name}: run this as that user"
-    assert fieldpost(folder, "events").output == f"{told}; {whose}\n"
+    advice = f"{folder} belongs to {pwd.getpwuid(owner).pw_name}: run this as that user"
+    assert fieldpost(folder, "events").output == f"{error}; {advice}\n"
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
     assert f"belongs to {owner}:" in fieldpost(folder, "events").output
     assert "run this as" not in fieldpost(folder / "none", "events").output
@@ -224,8 +226,8 @@ def test_another_user_is_told_the_owner(folder: Path, monkeypatch: pytest.Monkey
 def test_run_starts_without_click_if_its_options_are_valid(
     arguments: list[str], environment: dict[str, str], expected: tuple[str, str, str] | None
 ) -> None:
-    found = run_options(arguments, environment)
-    assert found == (None if expected is None else (Path(expected[0]), *expected[1:]))
+    options = run_options(arguments, environment)
+    assert options == (None if expected is None else (Path(expected[0]), *expected[1:]))
 
 
 def test_an_invalid_log_level_lists_the_valid_ones(folder: Path) -> None:

@@ -73,9 +73,9 @@ def test_list_as_text_explains_doubt(folder: Path) -> None:
 
 def test_list_as_json(folder: Path) -> None:
     add_dead_letter(folder, **DOUBTFUL)
-    (found,) = listed(folder)
-    assert isinstance(found.pop("time"), int)
-    assert found == {
+    (dead_letter,) = listed(folder)
+    assert isinstance(dead_letter.pop("time"), int)
+    assert dead_letter == {
         "id": 1, "sender": "pump1@gw.example/fw", "msg_id": "m1",
         "destination": "valve@gw.example", "qos": 2, "bytes": 36, "reason": "no answer",
         "state": "in doubt", "recipient": "valve", "outbox": 7, "session": SESSION,
@@ -83,7 +83,7 @@ def test_list_as_json(folder: Path) -> None:
 
 
 def test_list_shows_the_latest_or_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edge.ops.transactions.PAGE", 7)  # pages end in between
+    monkeypatch.setattr("edge.ops.transactions.PAGE", 7)  # so that several pages are read
     count = LIST_LIMIT + 3
 
     def unit(tx: Transaction) -> None:
@@ -109,8 +109,8 @@ def test_show_prints_the_body(folder: Path) -> None:
     assert head.startswith("id           1\nsender       pump1@gw.example/fw\nmsg_id       m1\n")
     assert "session      -" in head.splitlines()
     assert body == "<message>\n<body>ä\\x1b[2J</body></message>\\xff\n"
-    found = json.loads(dead(folder, "show", 1, "--json").stdout)
-    assert (found["id"], found["body"][-5:]) == (1, ">\\xff")
+    dead_letter = json.loads(dead(folder, "show", 1, "--json").stdout)
+    assert (dead_letter["id"], dead_letter["body"][-5:]) == (1, ">\\xff")
     assert admin.IN_DOUBT_HELP not in result.stdout
     assert admin.IN_DOUBT_HELP in dead(folder, "show", 2).stdout
 
@@ -133,11 +133,11 @@ def test_requeue_is_all_or_nothing(folder: Path) -> None:
     add_dead_letter(folder)
     add_dead_letter(folder, recipient=None, outbox=None, state="refused")
     add_dead_letter(folder, recipient="gone")
-    for wrong, why in ((2, "was not for a device"), (3, "does not exist"), (9, "dead letter 9")):
+    for wrong, text in ((2, "was not for a device"), (3, "does not exist"), (9, "dead letter 9")):
         result = dead(folder, "requeue", 1, wrong)
         assert (result.exit_code, result.output.count("\n")) == (1, 1)
         assert result.stderr.startswith("Error: ")
-        assert why in result.stderr
+        assert text in result.stderr
     assert len(listed(folder)) == 3
     assert outbox(folder) == logged(folder) == []
 
@@ -152,8 +152,8 @@ def test_message_in_doubt_is_sent_again_after_confirmation(folder: Path) -> None
     assert dead(folder, "requeue", 1, "--may-repeat").exit_code == 1  # no answer on standard input
     assert outbox(folder) == []
     assert dead(folder, "requeue", 1, "--may-repeat", text="y\n").exit_code == 0
-    unasked = dead(folder, "requeue", 2, "--may-repeat", "--yes")
-    assert unasked.output == "2 is requeued\n"
+    without_prompt = dead(folder, "requeue", 2, "--may-repeat", "--yes")
+    assert without_prompt.output == "2 is requeued\n"
     assert [row[5] for row in outbox(folder)] == ["queued", "queued"]
     assert listed(folder) == []
 

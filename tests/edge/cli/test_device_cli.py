@@ -67,15 +67,15 @@ def test_certificate_prints_its_folder(folder: Path) -> None:
 
 def test_only_a_generated_password_is_printed(folder: Path) -> None:
     device(folder, "add", "pump1", "--password", "old")
-    made_up = device(folder, "passwd", "pump1").stdout.rstrip("\n")
-    assert has_password(folder, made_up)
+    generated = device(folder, "passwd", "pump1").stdout.rstrip("\n")
+    assert has_password(folder, generated)
     result = device(folder, "passwd", "pump1", "--password-stdin", text="newer\n")
     assert (result.exit_code, result.output) == (0, "")
     assert has_password(folder, "newer")
 
 
 @pytest.mark.parametrize("command", ["add", "passwd"])
-def test_a_password_on_the_command_line_is_taken_with_a_warning(folder: Path, command: str) -> None:
+def test_a_password_on_the_command_line_causes_a_warning(folder: Path, command: str) -> None:
     if command == "passwd":
         device(folder, "add", "pump1")
     result = device(folder, command, "pump1", "--password", "seen")
@@ -106,12 +106,12 @@ def test_remove_asks_for_confirmation(folder: Path) -> None:
     device(folder, "add", "pump1")
     assert device(folder, "remove", "pump1", text="n\n").exit_code == 1
     assert len(listed(folder)) == 1
-    asked = device(folder, "remove", "pump1", text="y\n")
-    assert asked.stdout.endswith("pump1 is removed; 0 messages waited for it\n")
+    confirmed = device(folder, "remove", "pump1", text="y\n")
+    assert confirmed.stdout.endswith("pump1 is removed; 0 messages waited for it\n")
     device(folder, "add", "pump1")
-    unasked = device(folder, "remove", "pump1", "--yes")
-    assert (unasked.exit_code, listed(folder)) == (0, [])
-    assert unasked.output == "pump1 is removed; 0 messages waited for it\n"
+    without_prompt = device(folder, "remove", "pump1", "--yes")
+    assert (without_prompt.exit_code, listed(folder)) == (0, [])
+    assert without_prompt.output == "pump1 is removed; 0 messages waited for it\n"
 
 
 def test_remove_reports_the_waiting_messages(folder: Path) -> None:
@@ -130,7 +130,7 @@ def test_remove_reports_the_waiting_messages(folder: Path) -> None:
     ]
 
 
-def test_downgrade_can_be_switched(folder: Path) -> None:
+def test_downgrade_can_be_switched_on_and_off(folder: Path) -> None:
     device(folder, "add", "pump1")
     for switch, expected in (
         ("off", "downgrade of pump1 is off already\n"),
@@ -143,7 +143,7 @@ def test_downgrade_can_be_switched(folder: Path) -> None:
     assert device(folder, "downgrade", "pump1", "maybe").exit_code == 2
     assert device(folder, "downgrade", "pump2", "on").exit_code == 1
     device(folder, "add", "pump3", "--downgrade")
-    assert [found["downgrade"] for found in listed(folder)] == [False, True]
+    assert [row["downgrade"] for row in listed(folder)] == [False, True]
 
 
 def test_list_as_json(folder: Path) -> None:

@@ -46,9 +46,9 @@ def states(folder: Path, number: int = 1) -> dict[str, str]:
     return query(folder, lambda tx: queue_rows.states(tx, number))
 
 
-def shown(folder: Path, name: str, *args: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(ok(queue(folder, "show", name, "--json", *args)))
-    return found
+def show_json(folder: Path, name: str, *args: str) -> dict[str, Any]:
+    view: dict[str, Any] = json.loads(ok(queue(folder, "show", name, "--json", *args)))
+    return view
 
 
 def ok(result: Result) -> str:
@@ -56,7 +56,7 @@ def ok(result: Result) -> str:
     return result.stdout
 
 
-def failed(result: Result) -> str:
+def stderr(result: Result) -> str:
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
     return line
@@ -65,12 +65,12 @@ def failed(result: Result) -> str:
 def test_all_queues_are_listed(folder: Path) -> None:
     header, first, second = ok(queue(folder, "list")).splitlines()
     assert header.split() == ["queue", "ready", "locked", "delayed", "dead", "bytes", "members"]
-    size = str(shown(folder, "work")["bytes"])
+    size = str(show_json(folder, "work")["bytes"])
     assert first.split() == ["work", "2", "1", "1", "1", size, "1"]
     assert second.split() == [SHARE, "2", "1", "1", "1", size, "1"]
     rows = [json.loads(line) for line in ok(queue(folder, "list", "--json")).splitlines()]
-    found = [(row["name"], row["items"], row["dead"]) for row in rows]
-    assert found == [("work", 5, 1), (SHARE, 5, 1)]
+    totals = [(row["name"], row["items"], row["dead"]) for row in rows]
+    assert totals == [("work", 5, 1), (SHARE, 5, 1)]
 
 
 def test_queues_of_several_pages_are_listed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,28 +109,28 @@ def test_show_accepts_both_spellings_of_a_shared_subscription(folder: Path) -> N
 
 
 def test_show_prints_json(folder: Path) -> None:
-    found = shown(folder, "work")
-    assert (found["name"], found["ready"], found["max_deliveries"]) == ("work", 2, 5)
-    assert found["service"] == found["items_shown"][0]["locked"]
-    (member,) = found["members"]
+    view = show_json(folder, "work")
+    assert (view["name"], view["ready"], view["max_deliveries"]) == ("work", 2, 5)
+    assert view["service"] == view["items_shown"][0]["locked"]
+    (member,) = view["members"]
     assert (member["jid"], member["requests"], member["there"]) == (WORKER, 3, None)
-    assert [(item["item"], item["why"], item["before"]) for item in found["items_shown"]] == [
+    assert [(item["item"], item["why"], item["before"]) for item in view["items_shown"]] == [
         ("held", "locked", 0),
         ("one", "not_known", 0),
         ("two", "not_known", 1),
         ("late", "delayed", 0),
         ("bad", "dead", 0),
     ]
-    assert found["items_shown"][0]["holder"] == FIRST
+    assert view["items_shown"][0]["holder"] == FIRST
 
 
 def test_show_limits_items_of_each_state_or_shows_one(folder: Path) -> None:
-    assert len(shown(folder, "work", "--limit", "1")["items_shown"]) == 4
-    assert shown(folder, "work", "--limit", "0")["items_shown"] == []
+    assert len(show_json(folder, "work", "--limit", "1")["items_shown"]) == 4
+    assert show_json(folder, "work", "--limit", "0")["items_shown"] == []
     assert ok(queue(folder, "show", "work", "--limit", "1")).endswith(
         "\nand 1 more: --limit shows more of each state\n"
     )
-    (item,) = shown(folder, "work", "--item", "two", "--limit", "0")["items_shown"]
+    (item,) = show_json(folder, "work", "--item", "two", "--limit", "0")["items_shown"]
     assert (item["item"], item["before"]) == ("two", 1)
     (line,) = ok(queue(folder, "show", "work", "--item", "two")).splitlines()
     assert line.startswith("ready  two  ")
@@ -164,19 +164,19 @@ def test_show_reports_a_queue_without_subscribers(folder: Path) -> None:
 )
 def test_an_unknown_queue_is_an_error(folder: Path, name: str, message: str) -> None:
     for command in (("show",), ("purge", "--yes"), ("requeue", "--all", "--yes")):
-        assert message in failed(queue(folder, command[0], name, *command[1:]))
+        assert message in stderr(queue(folder, command[0], name, *command[1:]))
 
 
 def test_an_unknown_item_is_an_error(folder: Path) -> None:
     for command in ("show work --item nix", "unlock work nix --yes", "requeue work nix"):
-        assert failed(queue(folder, *command.split())) == "Error: there is no item 'nix' in work"
+        assert stderr(queue(folder, *command.split())) == "Error: there is no item 'nix' in work"
 
 
 def test_control_characters_in_an_item_id_are_escaped(folder: Path) -> None:
     def enqueue(tx: Transaction) -> None:
-        found = queues.get(tx, 1)
-        assert found is not None
-        queue_items.enqueue(tx, found, NewItem("work", "\x1b[2J\nx", PUBLISHER, b""))
+        row = queues.get(tx, 1)
+        assert row is not None
+        queue_items.enqueue(tx, row, NewItem("work", "\x1b[2J\nx", PUBLISHER, b""))
 
     change(folder, enqueue)
     text = ok(queue(folder, "show", "work"))
@@ -195,14 +195,14 @@ def test_unlock_ends_the_lock_and_logs_an_event(folder: Path) -> None:
 
 
 def test_unlock_refuses_unlocked_items_and_shared_subscriptions(folder: Path) -> None:
-    error = failed(queue(folder, "unlock", "work", "bad", "--yes"))
+    error = stderr(queue(folder, "unlock", "work", "bad", "--yes"))
     assert error == "Error: item 'bad' is not locked, but dead"
-    assert "is a shared subscription" in failed(queue(folder, "unlock", SHARE, "held", "--yes"))
+    assert "is a shared subscription" in stderr(queue(folder, "unlock", SHARE, "held", "--yes"))
     assert system_events(folder, "unlocked") == []
 
 
 def test_requeue_makes_all_named_items_ready_or_none(folder: Path) -> None:
-    error = failed(queue(folder, "requeue", "work", "bad", "one"))
+    error = stderr(queue(folder, "requeue", "work", "bad", "one"))
     assert error == "Error: item 'one' is not dead, but ready"
     assert states(folder)["bad"] == "dead"
     assert ok(queue(folder, "requeue", "work", "bad", "bad")) == "1 requeued\n"
@@ -233,8 +233,8 @@ def test_purge_deletes_all_items_in_batches(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("edge.ops.queue.BATCH", 2)
     assert ok(queue(folder, "purge", "work", "--yes")) == "5 deleted\n"
     assert states(folder) == {}
-    found = [(event.value, event.unit, event.level) for event in system_events(folder, "purged")]
-    assert found == [(count, "items", "Warning") for count in (2.0, 2.0, 1.0)]
+    events = [(event.value, event.unit, event.level) for event in system_events(folder, "purged")]
+    assert events == [(count, "items", "Warning") for count in (2.0, 2.0, 1.0)]
     assert ok(queue(folder, "purge", "work", "--yes")) == "0 deleted\n"
     assert len(system_events(folder, "purged")) == 3
 

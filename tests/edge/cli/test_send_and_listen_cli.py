@@ -9,12 +9,12 @@ from edge.cli.commands import main
 from tests.helpers.folder import fieldpost
 
 
-def without_folder(*words: str, text: str = "") -> Result:
-    return CliRunner().invoke(main, words, input=text, env={"FIELDPOST_DIR": ""})
+def run_without_folder(*args: str, text: str = "") -> Result:
+    return CliRunner().invoke(main, args, input=text, env={"FIELDPOST_DIR": ""})
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("args", "problem"),
     [
         (["send", "text"], "--to or --node"),
         (["send", "--to", "a", "--node", "b", "text"], "--to or --node"),
@@ -34,14 +34,14 @@ def without_folder(*words: str, text: str = "") -> Result:
         (["node", "create", "n", "--set", "title", "--dir", "d"], "is not OPTION=VALUE"),
     ],
 )
-def test_wrong_usage_has_status_2(words: list[str], problem: str) -> None:
-    result = without_folder(*words)
+def test_wrong_usage_has_status_2(args: list[str], problem: str) -> None:
+    result = run_without_folder(*args)
     assert result.exit_code == 2, result.output
     assert problem in result.output
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("args", "problem"),
     [
         (["send", "--node", "a", "text"], "is not running; start it"),
         (["send", "--to", "a", "--lines"], "is not running; start it"),
@@ -55,8 +55,10 @@ def test_wrong_usage_has_status_2(words: list[str], problem: str) -> None:
         (["node", "delete", "a", "--yes"], "is not running; start it"),
     ],
 )
-def test_what_a_stopped_gateway_cannot_do(folder: Path, words: list[str], problem: str) -> None:
-    result = fieldpost(folder, *words, text="line\n")
+def test_an_error_of_a_stopped_gateway_is_reported(
+    folder: Path, args: list[str], problem: str
+) -> None:
+    result = fieldpost(folder, *args, text="line\n")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.output
     assert problem in result.stderr
 
@@ -71,7 +73,7 @@ def test_a_stopped_gateway_lists_its_nodes(folder: Path) -> None:
     [("missing", "missing does not exist"), ("{}/pki/ca.pem", "the password is empty")],
 )
 def test_a_log_in_needs_its_files(folder: Path, ca: str, problem: str) -> None:
-    who = ("--as", "pump1@gw.example", "--password-stdin")
-    result = without_folder("listen", *who, "--ca", ca.format(folder), text="\n")
+    credentials = ("--as", "pump1@gw.example", "--password-stdin")
+    result = run_without_folder("listen", *credentials, "--ca", ca.format(folder), text="\n")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.output
     assert problem in result.stderr

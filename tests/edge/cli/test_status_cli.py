@@ -38,8 +38,8 @@ sizes of one stanza, and counts within one session."""
 
 
 def status(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(fieldpost(folder, "status", "--json").stdout)
-    return found
+    report: dict[str, Any] = json.loads(fieldpost(folder, "status", "--json").stdout)
+    return report
 
 
 def used(folder: Path) -> dict[str, Any]:
@@ -95,8 +95,8 @@ def publish_and_subscribe(tx: Transaction) -> None:
     tx.run("INSERT INTO queues (node) VALUES (3)")
     tx.run("INSERT INTO queues (share, filter) VALUES ('pool', 'a/#')")
     members = (("pump1", 1, None, None), ("pump1", None, "#", None), ("valve", 3, None, 1))
-    for name, *what in members:
-        tx.run(_SUBSCRIPTION, (f"{name}{what[0]}", f"{name}@gw.example", *what, name))
+    for name, *target in members:
+        tx.run(_SUBSCRIPTION, (f"{name}{target[0]}", f"{name}@gw.example", *target, name))
     for queue, state, size in ((1, "ready", 5), (1, "dead", 6), (2, "locked", 70)):
         tx.run(_QUEUE_ITEM, (queue, PUMP, state, size))
     tx.run(_NOTIFICATION, (f"{VALVE}/fw", "valve"))
@@ -153,19 +153,19 @@ def test_use_is_shown_for_every_counted_limit(folder: Path) -> None:
 
 
 def test_new_gateway_uses_nothing(folder: Path) -> None:
-    found = used(folder)
+    counts = used(folder)
     for name in ("database_bytes", "wal_bytes", *PROCESS_LIMITS):
-        found.pop(name)
-    assert set(found.values()) == {0}
+        counts.pop(name)
+    assert set(counts.values()) == {0}
 
 
 def test_source_that_uses_most_is_named(folder: Path) -> None:
     change(folder, fill)
-    found = used(folder)
-    assert 0 < found.pop("database_bytes") < 1024 * 1024
-    assert found.pop("wal_bytes") == 0
-    assert {name: found.pop(name) for name in PROCESS_LIMITS} == dict.fromkeys(PROCESS_LIMITS)
-    assert found == {
+    counts = used(folder)
+    assert 0 < counts.pop("database_bytes") < 1024 * 1024
+    assert counts.pop("wal_bytes") == 0
+    assert {name: counts.pop(name) for name in PROCESS_LIMITS} == dict.fromkeys(PROCESS_LIMITS)
+    assert counts == {
         "held_messages": 4,
         "held_bytes": 1300,
         "held_messages_per_source": (3, PUMP),
@@ -208,20 +208,20 @@ def test_source_that_uses_most_is_named(folder: Path) -> None:
 
 def test_waiting_objects_and_unknown_values(folder: Path) -> None:
     change(folder, fill)
-    found = status(folder)
-    assert found["waiting"] == {
+    report = status(folder)
+    assert report["waiting"] == {
         "held": 4,
         "outbox": 3,
         "offline": 5,
         "dead": 2,
         "in_doubt": 1,
-        "events_unsealed": 7,  # the refusal is told at once
+        "events_unsealed": 7,  # a refusal is logged at once
         "segments": 2,
         "queued": 3,
         "queued_dead": 1,
     }
     unknown = dict.fromkeys(("trouble", "boot", "uptime", "synchronised", "sessions", "paused"))
-    assert found.items() >= {
+    assert report.items() >= {
         **unknown, "gateway": "gw.example", "state": "not running", "changed": False,
         "version": __version__, "service": 4321.5,
         "database_bytes": (folder / database.FILE_NAME).stat().st_size,
@@ -231,7 +231,7 @@ def test_waiting_objects_and_unknown_values(folder: Path) -> None:
     assert set(lines) >= {
         "uptime    -",
         "service   1 h 12 min",
-        f"epoch     {found['epoch']}",
+        f"epoch     {report['epoch']}",
         "held      4 messages awaiting the sender's `deliver`",
         "dead      2 dead letters, 1 in doubt",
         "queued    3 items in queues, 1 dead",

@@ -40,17 +40,17 @@ async def store(folder: Path) -> AsyncIterator[Store]:
         yield store
 
 
-async def call(folder: Path, *words: object) -> Result:
-    """Run a command as another process would: beside the store that is open here."""
-    return await asyncio.to_thread(fieldpost, folder, "uplink", *words)
+async def call(folder: Path, *args: object) -> Result:
+    """Run a command while this process has the store open, as another process would."""
+    return await asyncio.to_thread(fieldpost, folder, "uplink", *args)
 
 
-async def told(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((await call(folder, "status", "--json")).output)
-    return found
+async def status(folder: Path) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((await call(folder, "status", "--json")).output)
+    return report
 
 
-async def printed(folder: Path) -> str:
+async def status_text(folder: Path) -> str:
     return (await call(folder, "status")).output
 
 
@@ -58,11 +58,11 @@ def backlog_of(folder: Path, store: Store) -> StoreBacklog:
     return StoreBacklog(store, load.load(folder), FixedState())
 
 
-async def seal(folder: Path, store: Store, lane: str, count: int, a_segment: int = 2) -> None:
-    """Write events and seal them all, some to a segment."""
+async def seal(folder: Path, store: Store, lane: str, count: int, per_segment: int = 2) -> None:
+    """Write events and seal them all, `per_segment` to a segment."""
     await store.run(lambda tx: append(tx, lane, count, NewEvent("log", text=f"of {lane}")))
     backlog = backlog_of(folder, store)
-    limits = BatchLimits(a_segment, 300.0, 65_536)
+    limits = BatchLimits(per_segment, 300.0, 65_536)
     sealer = Sealer(
         "gw.example",
         backlog,
@@ -75,8 +75,8 @@ async def seal(folder: Path, store: Store, lane: str, count: int, a_segment: int
     await sealer.flush()
 
 
-async def take(folder: Path, store: Store, count: int) -> None:
-    """Let the centre take so many segments, the oldest first."""
+async def acknowledge(folder: Path, store: Store, count: int) -> None:
+    """Acknowledge so many segments, the oldest first, as the centre does."""
     backlog = backlog_of(folder, store)
     for _ in range(count):
         waiting = await backlog.next_waiting()
@@ -85,44 +85,44 @@ async def take(folder: Path, store: Store, count: int) -> None:
 
 
 async def test_status_of_a_new_gateway(folder: Path) -> None:
-    found = await told(folder)
-    assert found.items() >= {
+    report = await status(folder)
+    assert report.items() >= {
         "gateway": "gw.example", "taken": None, "told": None, "hours": None, "aside": [],
         "dropped": [], "to": {},
     }.items()  # fmt: skip
-    nothing = dict.fromkeys(("last", "sealed", "settled", "segments", "bytes"), 0)
-    assert found["lanes"] == [
-        {"lane": lane, **nothing, "oldest": None, "share": share}
+    zeros = dict.fromkeys(("last", "sealed", "settled", "segments", "bytes"), 0)
+    assert report["lanes"] == [
+        {"lane": lane, **zeros, "oldest": None, "share": share}
         for lane, share in ((LOGS, 53687091), (READINGS, 161061274), (SYSTEM, 53687091))
     ]
-    text = await printed(folder)
+    text = await status_text(folder)
     assert "no uplink configured" in text
     assert "created" in text
 
 
 async def test_status_of_each_lane(folder: Path, store: Store) -> None:
     await seal(folder, store, LOGS, 7)
-    await take(folder, store, 1)
+    await acknowledge(folder, store, 1)
     await store.run(lambda tx: append(tx, LOGS, 3, NewEvent("log")))
     backlog = backlog_of(folder, store)
     await backlog.log_notice(Notice("unreachable", "no route\x1b[2J"))
-    found = await told(folder)
-    (lane,) = (lane for lane in found["lanes"] if lane["lane"] == LOGS)
+    report = await status(folder)
+    (lane,) = (lane for lane in report["lanes"] if lane["lane"] == LOGS)
     assert (lane["last"], lane["sealed"], lane["settled"], lane["segments"]) == (10, 7, 2, 3)
     assert lane["oldest"] == START
     now = Clock()().wall
-    assert found["taken"] == now
-    assert found["told"] == {"name": "unreachable", "text": "no route\x1b[2J", "time": now}
+    assert report["taken"] == now
+    assert report["told"] == {"name": "unreachable", "text": "no route\x1b[2J", "time": now}
     waiting = await backlog.next_waiting()
     assert waiting is not None
     await backlog.set_aside(waiting.digest, "conflict")
     aside = {"lane": LOGS, "reason": "conflict", "segments": 1, "bytes": len(waiting.data)}
-    assert (await told(folder))["aside"] == [aside]
+    assert (await status(folder))["aside"] == [aside]
     quota = BacklogQuota(0, dict.fromkeys(LANES, 0.3))
     await store.run(lambda tx: segments.evict(tx, quota, "backlog-full"))
     lost = {"lane": LOGS, "first": 5, "last": 7, "reason": "backlog-full"}
-    assert (await told(folder))["dropped"] == [lost]
-    text = await printed(folder)
+    assert (await status(folder))["dropped"] == [lost]
+    text = await status_text(folder)
     assert "unreachable: no route\\x1b[2J" in text
     assert "rejected logs  1 segment, " in text
     assert "lost logs  5-7: backlog-full" in text
@@ -137,17 +137,17 @@ async def test_notice_shows_its_age_and_whether_it_is_resolved(
     monkeypatch.setattr(current_time, "now", lambda: Clock()()._replace(wall=at + 7_500_000))
 
     async def notice() -> str:
-        (line,) = re.findall(r"^last notice.*", await printed(folder), re.MULTILINE)
+        (line,) = re.findall(r"^last notice.*", await status_text(folder), re.MULTILINE)
         return str(line)
 
     assert "(2 h 5 min ago) conflict: 409" in await notice()
     assert "resolved" not in await notice()
 
-    def took(tx: Transaction) -> None:
+    def record_upload(tx: Transaction) -> None:
         tx.now = tx.now._replace(wall=at + 60_000)
         uplink_view.record_upload(tx)
 
-    await store.run(took)
+    await store.run(record_upload)
     assert (await notice()).endswith("other bytes; resolved by a later upload")
     monkeypatch.setattr(current_time, "now", lambda: Clock()()._replace(wall=at - 1000))
     assert "(in the future of this clock)" in await notice()
@@ -155,44 +155,44 @@ async def test_notice_shows_its_age_and_whether_it_is_resolved(
 
 async def test_unsealed_events_are_shown(folder: Path, store: Store) -> None:
     await seal(folder, store, LOGS, 4)
-    assert (await told(folder))["unsealed"] == {"events": 0, "since": None, "service": None}
+    assert (await status(folder))["unsealed"] == {"events": 0, "since": None, "service": None}
     await store.run(lambda tx: append(tx, LOGS, 2, NewEvent("log")))
     await store.run(lambda tx: append(tx, READINGS, 1, NewEvent("reading")))
     now = Clock()()
-    some = {"events": 3, "since": now.wall, "service": now.service}
-    assert (await told(folder))["unsealed"] == some
-    line = r"^unsealed +3 events, the oldest logged .* ago; sealed by"
-    assert re.search(line, await printed(folder), re.MULTILINE)
+    expected = {"events": 3, "since": now.wall, "service": now.service}
+    assert (await status(folder))["unsealed"] == expected
+    pattern = r"^unsealed +3 events, the oldest logged .* ago; sealed by"
+    assert re.search(pattern, await status_text(folder), re.MULTILINE)
 
 
 async def test_time_until_the_backlog_is_full_is_shown(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = admin.read(folder)
-    monkeypatch.setattr(admin, "read", lambda *_args: found._replace(hours_until_full=1.0))
-    assert "bytes; full in 1 h without an upload" in await printed(folder)
+    report = admin.read(folder)
+    monkeypatch.setattr(admin, "read", lambda *_args: report._replace(hours_until_full=1.0))
+    assert "bytes; full in 1 h without an upload" in await status_text(folder)
 
 
 async def test_epochs_and_their_waiting_segments_are_shown(folder: Path, store: Store) -> None:
     await seal(folder, store, LOGS, 4)
     await backlog_of(folder, store).begin_epoch("another-card")
     await seal(folder, store, LOGS, 2)
-    found = await told(folder)
-    told_epochs = [(epoch["reason"], epoch["segments"]) for epoch in found["epochs"]]
-    assert told_epochs == [("another-card", 2), ("created", 2)]
-    (lane,) = (lane for lane in found["lanes"] if lane["lane"] == LOGS)
+    report = await status(folder)
+    epochs = [(epoch["reason"], epoch["segments"]) for epoch in report["epochs"]]
+    assert epochs == [("another-card", 2), ("created", 2)]
+    (lane,) = (lane for lane in report["lanes"] if lane["lane"] == LOGS)
     assert (lane["last"], lane["sealed"], lane["settled"], lane["segments"]) == (2, 2, 0, 3)
-    assert "another-card" in await printed(folder)
+    assert "another-card" in await status_text(folder)
 
 
 @pytest.mark.parametrize(
-    ("room", "sealed", "seconds", "hours"),
+    ("free_bytes", "sealed_bytes", "seconds", "hours"),
     [(7200, 3600, 3600, 2.0), (-5, 10, 3600, 0.0), (100, 0, 7200, None), (100, 10, 3599, None)],
 )
 def test_time_until_the_backlog_is_full(
-    room: int, sealed: int, seconds: float, hours: float | None
+    free_bytes: int, sealed_bytes: int, seconds: float, hours: float | None
 ) -> None:
-    assert hours_until_full(room, sealed, seconds) == hours
+    assert hours_until_full(free_bytes, sealed_bytes, seconds) == hours
 
 
 async def test_forecast_uses_the_latest_segments(folder: Path, store: Store) -> None:
@@ -200,12 +200,12 @@ async def test_forecast_uses_the_latest_segments(folder: Path, store: Store) -> 
     await store.run(lambda tx: append(tx, LOGS, 1, NewEvent("log")))
     state = (await FixedState().state())._replace(sealed_at=START + 3_600_000)
     await store.run(lambda tx: begin_epoch(tx, load.load(folder), state, "restored"))
-    found = await told(folder)
+    report = await status(folder)
     waiting = await store.read(lambda tx: sum(segments.waiting_bytes(tx).values()))
     newest = await backlog_of(folder, store).next_waiting()
     assert newest is not None
     hours = (268435456 - waiting) / (waiting - len(newest.data))
-    assert found["hours"] == pytest.approx(hours, rel=1e-6)
+    assert report["hours"] == pytest.approx(hours, rel=1e-6)
 
 
 async def test_route_is_shown_without_secrets(folder: Path) -> None:
@@ -213,43 +213,43 @@ async def test_route_is_shown_without_secrets(folder: Path) -> None:
     ca, token = files.ca.read_text(), new_token()
     write_enrolment(file, Enrolment("gw.example", "https://centre.example:8443", token, ca))
     configure(folder, "uplink", enrolment="enrol.json")
-    text = await printed(folder)
+    text = await status_text(folder)
     assert "url=https://centre.example:8443" in text
     assert token not in text
     key = files.server_key.read_text()
-    shown = Enrolment("gw.example", "https://centre.example:8443", "", ca, ca, key)
-    write_enrolment(file, shown)
-    to = (await told(folder))["to"]
+    enrolment = Enrolment("gw.example", "https://centre.example:8443", "", ca, ca, key)
+    write_enrolment(file, enrolment)
+    to = (await status(folder))["to"]
     assert to["certificate_ends"].endswith("Z")
     assert set(to) == {"url", "gateway", "certificate_ends"}
     torn = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
-    write_enrolment(file, replace(shown, certificate=torn))
-    assert (await told(folder))["to"] == {"trouble": "enrol.json: `certificate` cannot be read"}
+    write_enrolment(file, replace(enrolment, certificate=torn))
+    assert (await status(folder))["to"] == {"trouble": "enrol.json: `certificate` cannot be read"}
     file.write_text("{}")
-    assert (await told(folder))["to"].keys() == {"trouble"}
+    assert (await status(folder))["to"].keys() == {"trouble"}
 
 
 async def test_folder_of_an_uplink_is_shown(folder: Path) -> None:
     configure(folder, "uplink", folder="/mnt/share")
-    assert (await told(folder))["to"] == {
+    assert (await status(folder))["to"] == {
         "folder": "/mnt/share",
         "trouble": "/mnt/share: the folder must exist and contain a file named fieldpost-segments",
     }
     configure(folder, "uplink", folder="share")
     (folder / "share").mkdir()
     (folder / "share" / "fieldpost-segments").touch()
-    assert (await told(folder))["to"] == {"folder": "share"}
+    assert (await status(folder))["to"] == {"folder": "share"}
     configure(folder, "uplink", folder="file://elsewhere/share")
-    assert (await told(folder))["to"]["trouble"].endswith("is not a path or a URL file:///PATH")
+    assert (await status(folder))["to"]["trouble"].endswith("is not a path or a URL file:///PATH")
 
 
 def test_folder_that_never_answers_is_reported(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = threading.Event()
-    monkeypatch.setattr(admin, "check_marked", lambda _root: gone.wait())
+    released = threading.Event()
+    monkeypatch.setattr(admin, "check_marked", lambda _root: released.wait())
     assert admin._folder_problem(folder, "share", 0.01) == "share has not answered for 0.01 s"
-    gone.set()
+    released.set()
 
 
 def files(target: Path) -> dict[str, bytes]:
@@ -262,7 +262,7 @@ async def test_waiting_segments_are_exported_once(
     folder: Path, store: Store, tmp_path: Path
 ) -> None:
     await seal(folder, store, LOGS, 6)
-    await take(folder, store, 1)
+    await acknowledge(folder, store, 1)
     await store.run(lambda tx: append(tx, LOGS, 2, NewEvent("log")))
     target = tmp_path / "stick"
     result = await call(folder, "export", target)
@@ -273,14 +273,14 @@ async def test_waiting_segments_are_exported_once(
         " `uplink.segment_age`, and when it stops\n"
     )
     epoch = await backlog_of(folder, store).epoch()
-    found = files(target)
-    assert set(found) == {f"gw.example/{epoch}/logs/{name}.seg" for name in ("3-4", "5-6")}
-    for name, data in found.items():
+    exported = files(target)
+    assert set(exported) == {f"gw.example/{epoch}/logs/{name}.seg" for name in ("3-4", "5-6")}
+    for name, data in exported.items():
         assert f"/{decode(data).header.first_seq}-" in name
-    for again in (found, found):
+    for expected in (exported, exported):
         result = await call(folder, "export", target)
         assert result.output.startswith(f"0 segments written to {target}, 2 already there\n")
-        assert files(target) == again
+        assert files(target) == expected
     result = await call(folder, "export", target, "--all")
     assert result.output.startswith(f"1 segment written to {target}, 2 already there\n")
     states = await store.read(lambda tx: tx.rows("SELECT state FROM segments ORDER BY id"))
@@ -292,13 +292,13 @@ async def test_conflicting_file_is_kept_and_reported(
 ) -> None:
     await seal(folder, store, LOGS, 2)
     epoch = await backlog_of(folder, store).epoch()
-    there = tmp_path / "stick" / "gw.example" / epoch / "logs" / "1-2.seg"
-    there.parent.mkdir(parents=True)
-    there.write_bytes(b"others")
+    conflicting = tmp_path / "stick" / "gw.example" / epoch / "logs" / "1-2.seg"
+    conflicting.parent.mkdir(parents=True)
+    conflicting.write_bytes(b"others")
     result = await call(folder, "export", tmp_path / "stick")
     assert result.exit_code == 1
     assert "1 file has the name of a segment but other contents" in result.output
-    assert there.read_bytes() == b"others"
+    assert conflicting.read_bytes() == b"others"
 
 
 async def test_full_target_has_no_partial_file(
