@@ -57,7 +57,7 @@ bandwidth = 1
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("", ("gateway.domain", "it is missing")),
         ("[gateway]\ndomain = 3", ("gateway.domain", "it is 3, but must be a string")),
@@ -86,8 +86,8 @@ bandwidth = 1
          " but must be a list of strings with at most 16 entries")),
     ],
 )  # fmt: skip
-def test_mistake_is_reported(text: str, found: tuple[str, str]) -> None:
-    assert faults(text) == [found]
+def test_mistake_is_reported(text: str, expected: tuple[str, str]) -> None:
+    assert faults(text) == [expected]
 
 
 def test_changed_options_are_shown_without_secrets(folder: Path) -> None:
@@ -103,9 +103,9 @@ def test_changed_options_are_shown_without_secrets(folder: Path) -> None:
 
 
 def test_invalid_option_is_not_listed_as_changed() -> None:
-    found = config_check.check_text((DOMAIN + '[flash]\ncommit_wait = "x"').encode())
-    assert found.changed == [ChangedOption("gateway.domain", "gw.example", None)]
-    assert [fault.option for fault in found.faults] == ["flash.commit_wait"]
+    report = config_check.check_text((DOMAIN + '[flash]\ncommit_wait = "x"').encode())
+    assert report.changed == [ChangedOption("gateway.domain", "gw.example", None)]
+    assert [fault.option for fault in report.faults] == ["flash.commit_wait"]
 
 
 def test_mistake_sets_the_exit_status_of_text_and_json(folder: Path) -> None:

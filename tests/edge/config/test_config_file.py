@@ -37,8 +37,8 @@ def test_domain_is_the_only_required_option() -> None:
 def test_written_file_has_the_defaults() -> None:
     text = render("gw.example")
     assert parse(text) == parse(DOMAIN)
-    given = parse(render("gw.example", "[::1]:0"))
-    assert given.listen == given.listen_tls == (Address("::1", 0),)
+    any_port = parse(render("gw.example", "[::1]:0"))
+    assert any_port.listen == any_port.listen_tls == (Address("::1", 0),)
     assert parse(render("gw.example", "[::1]:5322")).listen_tls == (Address("::1", 5323),)
     both = parse(render("gw.example", "192.0.2.1:5222", "[::]:5222"))
     assert both.listen == (Address("192.0.2.1", 5222), Address("::", 5222))
@@ -195,8 +195,8 @@ def test_examples_in_the_guides_are_valid() -> None:
 def test_invalid_name_of_the_status_page_is_refused(name: str) -> None:
     names = [f"gw{number}.site.example" for number in range(16)]
     assert parse(f"{DOMAIN}[web]\nnames = {names}\n").web.names == names
-    told = f"web.names: {name!r} is not a host name in lower-case letters, digits, '-' and '.', "
-    with pytest.raises(ConfigError, match=f"^{re.escape(told)}without a port$"):
+    problem = f"web.names: {name!r} is not a host name in lower-case letters, digits, '-' and '.', "
+    with pytest.raises(ConfigError, match=f"^{re.escape(problem)}without a port$"):
         parse(f"{DOMAIN}[web]\nnames = ['gw1', {name!r}]\n")
 
 
@@ -284,7 +284,7 @@ def test_errors_name_the_file_and_are_one_line(tmp_path: Path) -> None:
     path = tmp_path / load.FILE_NAME
     with pytest.raises(ConfigError, match=r"fieldpost\.toml does not exist; create the gateway"):
         load.load(tmp_path)
-    for text, told in (
+    for text, problem in (
         (b"[limits]\nsessions = 0", "limits.sessions: it is 0, but must be an integer, at least 1"),
         (
             b'[gateway]\ndomain = "gw.example"\n[web]\nlisten = "x"',
@@ -293,11 +293,11 @@ def test_errors_name_the_file_and_are_one_line(tmp_path: Path) -> None:
         (b"\xff", "it is not UTF-8: byte 0 is 0xff"),
     ):
         path.write_bytes(text)
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(ConfigError) as error:
             load.load(tmp_path)
-        assert "\n" not in str(caught.value)
-        assert str(caught.value).startswith(f"{path}: {told}")
-        assert str(caught.value).endswith("; `fieldpost config check` lists all mistakes")
+        assert "\n" not in str(error.value)
+        assert str(error.value).startswith(f"{path}: {problem}")
+        assert str(error.value).endswith("; `fieldpost config check` lists all mistakes")
     path.write_text("[gateway]\ndomain = 'GW'\n")
     with pytest.raises(ConfigError, match=rf"{re.escape(str(path))}: domain 'GW'"):
         load.load(tmp_path)
