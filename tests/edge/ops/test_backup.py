@@ -38,15 +38,15 @@ def files(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def rows(folder: Path) -> dict[str, list[tuple[object, ...]]]:
-    """All rows of a database, but for the mark."""
+    """Return all rows of a database except the mark of a copy."""
     with closing(database.connect_reader(folder / database.FILE_NAME)) as connection:
         tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
-        found = {
+        table_rows = {
             name: sorted(connection.execute(f"SELECT * FROM {name}").fetchall(), key=repr)  # noqa: S608
             for (name,) in tables.fetchall()
         }
-    found["meta"] = [row for row in found["meta"] if row[0] != epochs.COPY]
-    return found
+    table_rows["meta"] = [row for row in table_rows["meta"] if row[0] != epochs.COPY]
+    return table_rows
 
 
 def test_restore_returns_everything_marked_as_a_copy(folder: Path, tmp_path: Path) -> None:
@@ -72,13 +72,13 @@ def test_backup_is_consistent_during_writes(
 ) -> None:
     steps = 0
 
-    class Reading(sqlite3.Connection):
+    class SlowCopy(sqlite3.Connection):
         """Lets another process write between the steps of the copy."""
 
         def backup(self, target: sqlite3.Connection, **_options: object) -> None:
-            super().backup(target, pages=1, progress=late)
+            super().backup(target, pages=1, progress=write_event)
 
-    def late(_status: int, _left: int, _total: int) -> None:
+    def write_event(_status: int, _left: int, _total: int) -> None:
         nonlocal steps
         steps += 1
         if steps < 20:
@@ -86,7 +86,7 @@ def test_backup_is_consistent_during_writes(
             change(folder, lambda tx: events.append(tx, SYSTEM, event))
 
     def connect(path: Path) -> sqlite3.Connection:
-        return sqlite3.connect(path, isolation_level=None, factory=Reading)
+        return sqlite3.connect(path, isolation_level=None, factory=SlowCopy)
 
     monkeypatch.setattr(database, "connect_reader", connect)
     backup.write(folder, tmp_path / "file")
@@ -114,18 +114,18 @@ def test_flipped_bit_is_detected_or_harmless(folder: Path, tmp_path: Path) -> No
     place = tmp_path / "file"
     backup.write(folder, place)
     data = place.read_bytes()
-    found = 0
+    detected = 0
     for number in range(6):
         at = len(data) * (2 * number + 1) // 12
         place.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
         try:
             backup.restore(place, tmp_path / str(number))
         except FieldpostError:
-            found += 1
+            detected += 1
         else:
             assert rows(tmp_path / str(number)) == rows(folder)
             assert files(tmp_path / str(number)) == files(folder)
-    assert found > 0
+    assert detected > 0
 
 
 def archive(place: Path, **members: object) -> Path:
@@ -136,34 +136,34 @@ def archive(place: Path, **members: object) -> Path:
     return place
 
 
-ABOUT = {"backup": 1, "gateway": "gw.example", "epoch": "01JZ0000000000000000000000", "made": 0}
+MANIFEST = {"backup": 1, "gateway": "gw.example", "epoch": "01JZ0000000000000000000000", "made": 0}
 
 
 @pytest.mark.parametrize(
-    ("members", "why"),
+    ("members", "error"),
     [
         ({"a.txt": "x"}, "is not a backup of a gateway"),
-        ({"backup.json": ABOUT | {"backup": 2}}, "the format of the backup is not 1"),
+        ({"backup.json": MANIFEST | {"backup": 2}}, "the format of the backup is not 1"),
         ({"backup.json": {"backup": 1, "gateway": "x"}}, "missing or invalid"),
         ({"backup.json": []}, "missing or invalid"),
-        ({"backup.json": ABOUT | {"made": 10**20}}, "missing or invalid"),
-        ({"backup.json": ABOUT | {"made": "today"}}, "missing or invalid"),
-        ({"backup.json": ABOUT | {"epoch": ["x"]}}, "missing or invalid"),
-        ({"backup.json": ABOUT, "..__x": ""}, "invalid name"),
-        ({"backup.json": ABOUT, "__x": ""}, "invalid name"),
-        ({"backup.json": ABOUT}, "fieldpost.toml does not exist"),
+        ({"backup.json": MANIFEST | {"made": 10**20}}, "missing or invalid"),
+        ({"backup.json": MANIFEST | {"made": "today"}}, "missing or invalid"),
+        ({"backup.json": MANIFEST | {"epoch": ["x"]}}, "missing or invalid"),
+        ({"backup.json": MANIFEST, "..__x": ""}, "invalid name"),
+        ({"backup.json": MANIFEST, "__x": ""}, "invalid name"),
+        ({"backup.json": MANIFEST}, "fieldpost.toml does not exist"),
     ],
 )
-def test_invalid_archive_is_refused(tmp_path: Path, members: dict[str, object], why: str) -> None:
+def test_invalid_archive_is_refused(tmp_path: Path, members: dict[str, object], error: str) -> None:
     place = archive(tmp_path / "file", **members)
-    with pytest.raises(FieldpostError, match=why):
+    with pytest.raises(FieldpostError, match=error):
         backup.restore(place, tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
 def test_database_without_the_mark_is_refused(folder: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "file", "w") as file:
-        file.writestr("backup.json", json.dumps(ABOUT))
+        file.writestr("backup.json", json.dumps(MANIFEST))
         for name in (load.FILE_NAME, database.FILE_NAME):
             file.write(folder / name, name)
     with pytest.raises(SetupError, match="`fieldpost backup` did not write its"):
@@ -182,7 +182,7 @@ def test_existing_files_are_not_replaced(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "error", "why"),
+    ("place", "error", "problem"),
     [
         ((os, "fsync"), OSError(28, "No space left on device"), "No space left on device"),
         ((snapshot, "copy"), StoreFull("the database: database or disk is full"),
@@ -197,7 +197,7 @@ def test_failed_backup_leaves_no_file(
     monkeypatch: pytest.MonkeyPatch,
     place: tuple[object, str] | None,
     error: Exception | None,
-    why: str,
+    problem: str,
 ) -> None:
     def fail(*_args: object) -> None:
         assert error is not None
@@ -208,9 +208,9 @@ def test_failed_backup_leaves_no_file(
     else:
         monkeypatch.setattr(*place, fail)
     result = fieldpost(folder, "backup", tmp_path / "file")
-    expected = why.format(folder / "enrol.json")
-    told = f"Error: {tmp_path / 'file'} cannot be created: {expected}\n"
-    assert (result.exit_code, result.output) == (1, told)
+    reason = problem.format(folder / "enrol.json")
+    expected = f"Error: {tmp_path / 'file'} cannot be created: {reason}\n"
+    assert (result.exit_code, result.output) == (1, expected)
     assert [path.name for path in tmp_path.iterdir()] == ["gw"]
 
 

@@ -1,4 +1,4 @@
-"""The gateway's certificates as OpenSSL sees them: devices', the server's, the list of revoked."""
+"""The gateway's certificates as OpenSSL sees them: devices', the server's, the revocation list."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def server_context(folder: Path) -> ssl.SSLContext:
 
 
 def shake_hands(server: ssl.SSLContext, place: Path) -> bytes | None:
-    """Shake hands in memory as the device of `place`; returns the certificate the server saw."""
+    """Shake hands in memory as the device of `place`; return the certificate the server saw."""
     client = ssl.create_default_context(cafile=str(place / "ca.pem"))
     client.verify_flags |= ssl.VERIFY_X509_STRICT
     client.load_cert_chain(place / "cert.pem", place / "key.pem")
@@ -116,10 +116,10 @@ def test_validity_starts_early_and_ends_with_the_ca(folder: Path) -> None:
     ca, now = pki.load(folder), current_time.now().wall
 
     def dates(days: int, at: int) -> tuple[datetime.datetime, datetime.datetime]:
-        made, certificate = issue(ca, "p@gw.example", days, at)
+        issued, certificate = issue(ca, "p@gw.example", days, at)
         ends = certificate.not_valid_after_utc
-        assert made.not_after == round(ends.timestamp() * 1000)
-        assert made.serial == f"{certificate.serial_number:x}"
+        assert issued.not_after == round(ends.timestamp() * 1000)
+        assert issued.serial == f"{certificate.serial_number:x}"
         return certificate.not_valid_before_utc, ends
 
     one = datetime.timedelta(days=1)

@@ -29,7 +29,7 @@ ATTENDING = Attendance(
 FAULTY = 13
 
 
-async def there(queue: int) -> QueueAttendance:
+async def attendance_of(queue: int) -> QueueAttendance:
     if queue == FAULTY:
         raise StoreFull("no byte is left")
     return QueueAttendance(service=9.5, attending=[ATTENDING] * queue)
@@ -39,15 +39,15 @@ async def reload() -> ReloadReport:
     raise AssertionError
 
 
-def made(
-    folder: Path, attendance: Callable[[int], Awaitable[QueueAttendance]] = there
+def new_server(
+    folder: Path, attendance: Callable[[int], Awaitable[QueueAttendance]] = attendance_of
 ) -> ControlServer:
     return ControlServer(folder, lambda: STATE, list, reload, attendance)
 
 
 @asynccontextmanager
 async def serving(folder: Path) -> AsyncIterator[ControlServer]:
-    server = made(folder)
+    server = new_server(folder)
     await server.start()
     yield server
     server.stop()
@@ -64,7 +64,7 @@ async def ask(folder: Path) -> ProcessStatus | None:
 
 
 async def call(folder: Path, request: bytes) -> bytes:
-    """Send bytes and return all that comes until the end."""
+    """Send bytes and return the reply until the connection ends."""
     reader, writer = await asyncio.open_unix_connection(folder / control.SOCKET)
     writer.write(request)
     try:
@@ -79,9 +79,9 @@ def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-async def until(true: Callable[[], bool]) -> None:
+async def until(is_true: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
-        while not true():  # noqa: ASYNC110 - nothing in the gateway waits for this
+        while not is_true():  # noqa: ASYNC110 - nothing in the gateway waits for this
             await asyncio.sleep(0)
 
 
@@ -93,8 +93,8 @@ async def test_status_is_answered(served: ControlServer, tmp_path: Path) -> None
 
 async def test_attendance_is_answered(served: ControlServer, tmp_path: Path) -> None:
     for queue in (1, 2000):
-        found = await asyncio.to_thread(control.attendance, tmp_path, queue)
-        assert found == QueueAttendance(service=9.5, attending=[ATTENDING] * queue)
+        attendance = await asyncio.to_thread(control.attendance, tmp_path, queue)
+        assert attendance == QueueAttendance(service=9.5, attending=[ATTENDING] * queue)
 
 
 async def test_database_error_is_reported(served: ControlServer, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ async def test_one_request_per_connection(served: ControlServer, tmp_path: Path)
 async def test_slow_request_ends_with_the_socket(tmp_path: Path) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def long(_queue: int) -> QueueAttendance:
+    async def wait_forever(_queue: int) -> QueueAttendance:
         begun.set()
         try:
             await asyncio.Event().wait()
@@ -117,12 +117,12 @@ async def test_slow_request_ends_with_the_socket(tmp_path: Path) -> None:
             ended.set()
         raise AssertionError
 
-    server = made(tmp_path, long)
+    server = new_server(tmp_path, wait_forever)
     await server.start()
-    asked = asyncio.create_task(call(tmp_path, b"members 1\n"))
+    reply = asyncio.create_task(call(tmp_path, b"members 1\n"))
     await asyncio.wait_for(begun.wait(), WAIT_S)
     server.stop()
-    assert await asked == b""
+    assert await reply == b""
     await asyncio.wait_for(ended.wait(), WAIT_S)
 
 
@@ -135,8 +135,8 @@ async def test_socket_is_private(tmp_path: Path) -> None:
         os.umask(old)
 
 
-async def test_it_is_gone_with_the_gateway(tmp_path: Path) -> None:
-    server = made(tmp_path)
+async def test_a_stop_removes_the_socket(tmp_path: Path) -> None:
+    server = new_server(tmp_path)
     server.stop()
     await server.start()
     assert names(tmp_path) == [control.SOCKET]
@@ -146,24 +146,24 @@ async def test_it_is_gone_with_the_gateway(tmp_path: Path) -> None:
 
 
 async def test_a_killed_gateways_socket_is_replaced(tmp_path: Path) -> None:
-    with closing(socket.socket(socket.AF_UNIX)) as left:
-        left.bind(str(tmp_path / control.SOCKET))
+    with closing(socket.socket(socket.AF_UNIX)) as stale:
+        stale.bind(str(tmp_path / control.SOCKET))
     assert await ask(tmp_path) is None
     async with serving(tmp_path):
         assert await ask(tmp_path) == STATE
 
 
-async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+async def test_a_regular_file_in_place_of_the_socket_is_kept(tmp_path: Path) -> None:
     place = tmp_path / control.SOCKET
     place.write_text("mine", "utf-8")
-    server = made(tmp_path)
+    server = new_server(tmp_path)
     with pytest.raises(OSError, match="in use"):
         await server.start()
     server.stop()
     assert place.read_text("utf-8") == "mine"
 
 
-async def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
+async def test_a_folder_may_have_a_long_path(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
     async with serving(folder):
@@ -198,8 +198,8 @@ async def test_endless_request_is_cut_off(served: ControlServer, tmp_path: Path)
 async def test_connections_are_limited_in_number(served: ControlServer, tmp_path: Path) -> None:
     with ExitStack() as stack:
         for _ in range(MAX_CLIENTS):
-            one = stack.enter_context(socket.socket(socket.AF_UNIX))
-            one.connect(str(tmp_path / control.SOCKET))
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(str(tmp_path / control.SOCKET))
         await until(lambda: len(served.clients) == MAX_CLIENTS)
         assert await call(tmp_path, b"") == b""
         with pytest.raises(SetupError, match="busy"):
@@ -216,20 +216,20 @@ async def test_connections_are_limited_in_time(
 
 
 async def test_stop_closes_connections(served: ControlServer, tmp_path: Path) -> None:
-    asked = asyncio.create_task(call(tmp_path, b"stat"))
+    reply = asyncio.create_task(call(tmp_path, b"stat"))
     await until(lambda: bool(served.clients))
     served.stop()
-    assert await asked == b""
+    assert await reply == b""
 
 
-def answering(folder: Path, answer: bytes | None) -> threading.Thread:
-    """Answer one caller with something else, or not at all; returns when it listens."""
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(str(folder / control.SOCKET))
-    listening.listen()
+def answer_once(folder: Path, answer: bytes | None) -> threading.Thread:
+    """Listen in place of a gateway; answer one caller with `answer`, or never if it is None."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(folder / control.SOCKET))
+    listener.listen()
 
     def serve() -> None:
-        with suppress(ConnectionError), listening, listening.accept()[0] as caller:
+        with suppress(ConnectionError), listener, listener.accept()[0] as caller:
             while caller.recv(100) and answer is None:
                 pass
             caller.sendall(answer or b"")
@@ -278,15 +278,15 @@ def test_missing_or_invalid_answer_is_reported(
 ) -> None:
     timeout = 0.05 if answer is None else WAIT_S
     monkeypatch.setattr(control, "TIMEOUT", timeout)
-    thread = answering(tmp_path, answer)
+    thread = answer_once(tmp_path, answer)
     with pytest.raises(SetupError, match=problem):
         request_(tmp_path, timeout)
     thread.join()
 
 
 def test_status_without_an_answer_has_the_problem(folder: Path) -> None:
-    thread = answering(folder, b"")
-    found = status.read(folder)
-    assert found.state == status.NO_ANSWER
-    assert BUSY in (found.trouble or "")
+    thread = answer_once(folder, b"")
+    report = status.read(folder)
+    assert report.state == status.NO_ANSWER
+    assert BUSY in (report.trouble or "")
     thread.join()

@@ -71,7 +71,7 @@ def test_damage_is_detected_or_harmless(folder: Path) -> None:
     path = pki.files(folder).server
     data = ssl.PEM_cert_to_DER_cert(path.read_text())
     reported = 0
-    for at in range(200):  # up to behind the dates and names
+    for at in range(200):  # this covers the dates and names
         path.write_bytes(pem(data[:at] + bytes((data[at] ^ 0xFF,)) + data[at + 1 :]))
         try:
             der.read(path)
@@ -83,7 +83,7 @@ def test_damage_is_detected_or_harmless(folder: Path) -> None:
 def test_version_1_certificate_is_read(folder: Path) -> None:
     facts, text = der.read(pki.files(folder).server), pki.files(folder).server.read_bytes()
     inner = x509.load_pem_x509_certificate(text).tbs_certificate_bytes
-    assert inner[4:9] == bytes.fromhex("a003020102"), "where the version stands"
+    assert inner[4:9] == bytes.fromhex("a003020102"), "the field of the version"
     without = inner[9:]
     shorter = b"\x30\x82" + len(without).to_bytes(2, "big") + without
     path = folder / "one.pem"

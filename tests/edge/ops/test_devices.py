@@ -47,9 +47,9 @@ def owner(folder: Path, certificate: bytes) -> str | None:
 
 
 def stored(folder: Path, name: str, mechanism: str = "SCRAM-SHA-256") -> credentials.Credentials:
-    found = query(folder, lambda tx: accounts.credentials(tx, name, mechanism))
-    assert found is not None
-    return found
+    stored_credentials = query(folder, lambda tx: accounts.credentials(tx, name, mechanism))
+    assert stored_credentials is not None
+    return stored_credentials
 
 
 def test_generated_password_is_not_stored(folder: Path) -> None:
@@ -258,8 +258,8 @@ def test_removal_keeps_only_revoked_certificates(folder: Path) -> None:
     assert device_status.list_all(folder) == []
     assert owner(folder, certificate) is None
     assert not place.exists()
-    (kept,) = query(folder, issued.list_all)
-    assert (kept.name, kept.revoked is None) == ("pump1", False)
+    (certificate_row,) = query(folder, issued.list_all)
+    assert (certificate_row.name, certificate_row.revoked is None) == ("pump1", False)
     (event,) = system_events(folder)
     assert (event.source, event.name, event.value, event.unit) == (JID, "removed", 1.0, "messages")
 
@@ -285,9 +285,9 @@ def test_reused_name_keeps_nodes_without_other_owners(folder: Path) -> None:
 
     def create(tx: Transaction) -> None:
         for node, other in (("mine", Affiliation.MEMBER), ("ours", Affiliation.OWNER)):
-            made = nodes.add(tx, node, JID, NodeConfig())
-            affiliations.put(tx, made.id, JID, Affiliation.OWNER)
-            affiliations.put(tx, made.id, "valve@gw.example", other)
+            created = nodes.add(tx, node, JID, NodeConfig())
+            affiliations.put(tx, created.id, JID, Affiliation.OWNER)
+            affiliations.put(tx, created.id, "valve@gw.example", other)
 
     devices.add(folder, "pump1", None, trusted=True)
     change(folder, create)
@@ -332,8 +332,8 @@ def test_downgrade_can_be_set_and_changed(folder: Path) -> None:
     assert not devices.set_downgrade(folder, "pump1", True)
     assert devices.set_downgrade(folder, "pump1", False)
     assert devices.set_downgrade(folder, "pump2", True)
-    told = [(event.source, event.name, event.level) for event in system_events(folder)]
-    assert told == [
+    logged = [(event.source, event.name, event.level) for event in system_events(folder)]
+    assert logged == [
         (JID, "downgrade_off", "Notice"),
         ("pump2@gw.example", "downgrade_on", "Notice"),
     ]

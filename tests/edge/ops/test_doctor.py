@@ -54,12 +54,12 @@ NOW = 1_760_000_000_000
 HOUR = 3_600_000
 
 
-def found(folder: Path, *options: str) -> dict[str, list[Finding]]:
+def diagnose(folder: Path, *options: str) -> dict[str, list[Finding]]:
     result = fieldpost(folder, "doctor", "--json", *options)
-    whole = json.loads(result.output)
-    assert result.exit_code == (whole["verdict"] == WRONG)
+    report = json.loads(result.output)
+    assert result.exit_code == (report["verdict"] == WRONG)
     by_name: dict[str, list[Finding]] = {}
-    for each in whole["findings"]:
+    for each in report["findings"]:
         by_name.setdefault(each["name"], []).append(Finding(**each))
     return by_name
 
@@ -72,20 +72,20 @@ def write(folder: Path, text: str) -> None:
     (folder / load.FILE_NAME).write_text(f'[gateway]\ndomain = "gw.example"\n{text}', "utf-8")
 
 
-def test_new_gateway_is_only_wrong_in_not_running(folder: Path) -> None:
-    whole = found(folder)
-    assert {name for name, findings in whole.items() if findings[0].verdict != OK} <= {
+def test_new_gateway_has_no_fault_except_that_it_is_stopped(folder: Path) -> None:
+    by_name = diagnose(folder)
+    assert {name for name, findings in by_name.items() if findings[0].verdict != OK} <= {
         *("clock", "uplink", "gateway", "temperature", "service", "disk")
     }
-    assert set(whole) >= {
+    assert set(by_name) >= {
         *("configuration", "secrets", "certificates", "clock", "database", "gateway", "disk"),
         *("WAL", "limits", "dead", "queues", "uplink", "backlog", "wear"),
     }
-    for findings in whole.values():
+    for findings in by_name.values():
         for finding in findings:
             assert bool(finding.remedy) == (finding.verdict != OK), finding
             assert finding.text
-    wrong = [each for findings in whole.values() for each in findings if each.verdict == WRONG]
+    wrong = [each for findings in by_name.values() for each in findings if each.verdict == WRONG]
     assert [finding.text for finding in wrong] == ["the gateway is not running"]
 
 
@@ -98,32 +98,32 @@ def test_findings_are_printed_with_their_remedy(folder: Path) -> None:
 
 def test_invalid_configuration_ends_the_diagnosis(folder: Path) -> None:
     write(folder, "[limits]\nsessions = 0\nnodes = -1")
-    whole = found(folder)
-    assert set(whole) == {"configuration"}
-    assert len(whole["configuration"]) == 2
+    by_name = diagnose(folder)
+    assert set(by_name) == {"configuration"}
+    assert len(by_name["configuration"]) == 2
 
 
 def test_gateway_that_does_not_answer_or_has_other_limits(folder: Path) -> None:
-    standing = status.read(folder)
-    busy = standing._replace(state=status.NO_ANSWER, trouble="it is busy", changed=True)
+    stopped = status.read(folder)
+    busy = stopped._replace(state=status.NO_ANSWER, trouble="it is busy", changed=True)
     assert verdicts(process(busy)) == [WRONG, NOTICE]
-    assert verdicts(process(standing._replace(state="running"))) == [OK]
-    assert verdicts(process(standing)) == [WRONG]
+    assert verdicts(process(stopped._replace(state="running"))) == [OK]
+    assert verdicts(process(stopped)) == [WRONG]
 
 
 def test_ports_that_are_taken_or_cannot_be_used(folder: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
         write(folder, f'[xmpp]\nlisten = "127.0.0.1:{port}"\nlisten_tls = "192.0.2.1:5223"')
-        _, in_use, no_address = found(folder)["gateway"]
+        _, in_use, no_address = diagnose(folder)["gateway"]
     assert in_use.verdict == no_address.verdict == WRONG
     name = Path("/proc/self/comm").read_text("utf-8").strip()
-    who = f"(pid {os.getpid()}, {name}); choose another in [xmpp] listen"
-    assert in_use.text == f"port {port} is already in use {who}"
+    process_and_advice = f"(pid {os.getpid()}, {name}); choose another in [xmpp] listen"
+    assert in_use.text == f"port {port} is already in use {process_and_advice}"
     reason = "192.0.2.1:5223: Cannot assign requested address"
     assert no_address.text == f"xmpp.listen_tls: cannot listen on {reason}"
     write(folder, '[xmpp]\nlisten = "127.0.0.1:0"\nlisten_tls = ""\n[web]\nlisten = "[::1]:0"')
-    assert len(found(folder)["gateway"]) == 1
+    assert len(diagnose(folder)["gateway"]) == 1
 
 
 def test_port_of_another_users_process_is_in_use() -> None:
@@ -136,36 +136,36 @@ def test_damaged_database_is_not_read(folder: Path) -> None:
     data = bytearray(path.read_bytes())
     data[4096 * 3 : 4096 * 20] = os.urandom(4096 * 17)
     path.write_bytes(data)
-    whole = found(folder)
-    assert whole["database"][0].verdict == WRONG
-    assert "limits" not in whole
+    by_name = diagnose(folder)
+    assert by_name["database"][0].verdict == WRONG
+    assert "limits" not in by_name
 
 
 def test_deep_check_finds_dangling_references(folder: Path) -> None:
-    assert found(folder, "--deep")["database"][0].verdict == OK
+    assert diagnose(folder, "--deep")["database"][0].verdict == OK
     with sqlite3.connect(folder / database.FILE_NAME) as connection:
         connection.execute("INSERT INTO queue_bodies (id, body) VALUES (77, x'')")
-    assert found(folder)["database"][0].verdict == OK
-    (finding,) = found(folder, "--deep")["database"]
+    assert diagnose(folder)["database"][0].verdict == OK
+    (finding,) = diagnose(folder, "--deep")["database"]
     assert "queue_bodies" in finding.text
 
 
 def test_large_database_needs_a_deep_check(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_checks, "QUICK_CHECK_TIME", -1.0)
     monkeypatch.setattr(database_checks, "PROGRESS_STEPS", 1)
-    (finding,) = found(folder)["database"]
+    (finding,) = diagnose(folder)["database"]
     assert (finding.verdict, "--deep" in finding.remedy) == (NOTICE, True)
 
 
 @pytest.mark.parametrize("size", [0, 50, 4096, 100_000])
 def test_truncated_database(folder: Path, size: int) -> None:
     path = folder / database.FILE_NAME
-    whole = path.stat().st_size
+    full_size = path.stat().st_size
     os.truncate(path, size)
-    (finding,) = found(folder)["database"]
+    (finding,) = diagnose(folder)["database"]
     assert finding.verdict == WRONG
     assert f"{path} is truncated: it has {size} " in finding.text
-    assert (f" of {whole} bytes" in finding.text) == (size >= 100)
+    assert (f" of {full_size} bytes" in finding.text) == (size >= 100)
     assert f"`fieldpost restore FILE --dir {folder}`" in finding.remedy
 
 
@@ -173,14 +173,14 @@ def test_truncated_database_with_a_write_ahead_log(folder: Path) -> None:
     path = folder / database.FILE_NAME
     os.truncate(path, 4096)
     path.with_name(f"{path.name}-wal").write_bytes(b"x" * 100)
-    (finding,) = found(folder)["database"]
+    (finding,) = diagnose(folder)["database"]
     assert finding.text.startswith(f"{path} is damaged: ")
     assert "`fieldpost restore FILE --dir " in finding.remedy
 
 
 def test_missing_database(folder: Path) -> None:
     (folder / database.FILE_NAME).unlink()
-    assert found(folder)["database"][0].verdict == WRONG
+    assert diagnose(folder)["database"][0].verdict == WRONG
 
 
 def test_readable_or_missing_secrets(folder: Path) -> None:
@@ -211,8 +211,8 @@ def test_secret_of_another_owner(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     keys = pki.files(folder).ca_key
 
     def stat(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
-        found = real(path, follow_symlinks=follow_symlinks)
-        return os.stat_result((*found[:4], found.st_uid + (path == keys), *found[5:]))
+        result = real(path, follow_symlinks=follow_symlinks)
+        return os.stat_result((*result[:4], result.st_uid + (path == keys), *result[5:]))
 
     monkeypatch.setattr(Path, "stat", stat)
     (finding,) = folder_checks.secrets(folder, load.load(folder))
@@ -244,7 +244,7 @@ def test_certificates_that_are_not_valid_yet(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "other", "told"),
+    ("name", "other", "problem"),
     [
         ("server.key", "ca.key", "server.key is not the key of "),
         ("server.key", "crl.pem", "cannot be used"),
@@ -252,14 +252,14 @@ def test_certificates_that_are_not_valid_yet(folder: Path) -> None:
         ("crl.pem", "ca.key", "crl.pem cannot be used: it is not a revocation list in PEM"),
     ],
 )
-def test_files_that_do_not_match(folder: Path, name: str, other: str, told: str) -> None:
+def test_files_that_do_not_match(folder: Path, name: str, other: str, problem: str) -> None:
     shutil.copy(folder / "pki" / other, folder / "pki" / name)
-    wrong = [each for each in found(folder)["certificates"] if each.verdict == WRONG]
-    assert any(told in finding.text for finding in wrong), wrong
+    wrong = [each for each in diagnose(folder)["certificates"] if each.verdict == WRONG]
+    assert any(problem in finding.text for finding in wrong), wrong
     assert all(finding.remedy for finding in wrong)
 
 
-def lists(folder: Path, now: int) -> list[Finding]:
+def check_revocation_list(folder: Path, now: int) -> list[Finding]:
     revoked = query(folder, certificates.list_revoked)
     return list(folder_checks.revocation_list(folder, now, revoked))
 
@@ -272,14 +272,14 @@ def test_revocation_list_that_is_stale_or_of_another_authority(
     crl = pki.files(folder).crl
     before = crl.read_bytes()
     devices.revoke(folder, "pump1")
-    assert lists(folder, now + DAY_MS) == []
-    (expired,) = lists(folder, now + 21 * 365 * DAY_MS)
-    (early,) = lists(folder, now - 3 * DAY_MS)
+    assert check_revocation_list(folder, now + DAY_MS) == []
+    (expired,) = check_revocation_list(folder, now + 21 * 365 * DAY_MS)
+    (early,) = check_revocation_list(folder, now - 3 * DAY_MS)
     crl.write_bytes(before)
-    (stale,) = lists(folder, now + DAY_MS)
+    (stale,) = check_revocation_list(folder, now + DAY_MS)
     setup.init(tmp_path / "other", "other.example")
     shutil.copy(pki.files(tmp_path / "other").crl, crl)
-    (foreign,) = lists(folder, now + DAY_MS)
+    (foreign,) = check_revocation_list(folder, now + DAY_MS)
     assert "has expired" in expired.text
     assert "is not valid before" in early.text
     assert "lacks 1 revoked certificate" in stale.text
@@ -289,11 +289,11 @@ def test_revocation_list_that_is_stale_or_of_another_authority(
         assert finding.remedy
     crl.unlink()
     crl.mkdir()
-    assert verdicts(lists(folder, now)) == [WRONG]
+    assert verdicts(check_revocation_list(folder, now)) == [WRONG]
     crl.rmdir()
-    assert verdicts(lists(folder, now)) == [NOTICE]
+    assert verdicts(check_revocation_list(folder, now)) == [NOTICE]
     devices.revoke(folder, "pump1")
-    assert lists(folder, now + DAY_MS) == []
+    assert check_revocation_list(folder, now + DAY_MS) == []
 
 
 def test_expiring_certificates_of_devices(folder: Path) -> None:
@@ -306,14 +306,14 @@ def test_expiring_certificates_of_devices(folder: Path) -> None:
 def test_free_disk_space(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load.load(folder)
 
-    def look(free: int, flags: int = 0) -> str:
+    def check(free: int, flags: int = 0) -> str:
         result = os.statvfs_result((4096, 4096, 1, 1, free // 4096, 1, 1, 1, flags, 255))
         monkeypatch.setattr(os, "statvfs", lambda _path: result)
         (finding,) = machine.disk(folder, settings, 2**20)
         return finding.verdict
 
-    found = [look(4 * GIB), look(GIB // 2), look(2**20), look(4 * GIB, os.ST_RDONLY)]
-    assert found == [OK, NOTICE, WRONG, WRONG]
+    results = [check(4 * GIB), check(GIB // 2), check(2**20), check(4 * GIB, os.ST_RDONLY)]
+    assert results == [OK, NOTICE, WRONG, WRONG]
 
 
 @pytest.mark.parametrize(("synchronised", "verdict"), [(True, OK), (False, NOTICE)])
@@ -331,19 +331,19 @@ def sys_file(root: Path, name: str, text: str) -> None:
 
 
 def test_temperature_and_voltage(tmp_path: Path) -> None:
-    def look() -> list[tuple[str, str]]:
+    def check() -> list[tuple[str, str]]:
         return [(finding.name, finding.verdict) for finding in machine.climate(tmp_path)]
 
-    assert look() == []
+    assert check() == []
     sys_file(tmp_path, "sys/class/thermal/thermal_zone0/temp", "48312\n")
-    assert look() == [("temperature", OK)]
+    assert check() == [("temperature", OK)]
     sys_file(tmp_path, "sys/class/thermal/thermal_zone1/temp", "81000\n")
     sys_file(tmp_path, "sys/class/hwmon/hwmon0/name", "cpu_thermal\n")
     sys_file(tmp_path, "sys/class/hwmon/hwmon1/name", "rpi_volt\n")
     sys_file(tmp_path, "sys/class/hwmon/hwmon1/in0_lcrit_alarm", "0\n")
-    assert look() == [("temperature", NOTICE), ("voltage", OK)]
+    assert check() == [("temperature", NOTICE), ("voltage", OK)]
     sys_file(tmp_path, "sys/class/hwmon/hwmon1/in0_lcrit_alarm", "1\n")
-    assert look()[1] == ("voltage", WRONG)
+    assert check()[1] == ("voltage", WRONG)
 
 
 def test_systemd_service(tmp_path: Path) -> None:
@@ -364,7 +364,7 @@ def test_systemd_service(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "change", "found"),
+    ("unit", "change", "has_watchdog"),
     [
         ("WatchdogSec=60s", None, True), ("WatchdogSec = 60s", None, True), ("", None, False),
         ("# WatchdogSec=60s", None, False), ("", "WatchdogSec=30", True),
@@ -372,7 +372,7 @@ def test_systemd_service(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_watchdog_of_the_service(
-    tmp_path: Path, unit: str, change: str | None, found: bool
+    tmp_path: Path, unit: str, change: str | None, has_watchdog: bool
 ) -> None:
     """An installed unit may be older than the gateway; `systemctl edit` adds changes to it."""
     (tmp_path / "run/systemd/system").mkdir(parents=True)
@@ -381,7 +381,7 @@ def test_watchdog_of_the_service(
         changes = "etc/systemd/system/fieldpost.service.d/override.conf"
         sys_file(tmp_path, changes, f"[Service]\n{change}\n")
     texts = [finding.text for finding in machine.service(tmp_path)]
-    assert any("has no watchdog" in text for text in texts) is not found
+    assert any("has no watchdog" in text for text in texts) is not has_watchdog
 
 
 @pytest.mark.parametrize(
@@ -406,8 +406,8 @@ def test_wear_that_a_card_reports(folder: Path, monkeypatch: pytest.MonkeyPatch)
     settings = load.load(folder)
     for worn, verdict in ((20, OK), (90, WRONG)):
         monkeypatch.setattr(hardware, "disk", lambda _folder, w=worn: Disk("mmcblk0", GIB, w))
-        told, unknown = machine.wear(folder, settings, [DailyWear(1, 3_599.0, GIB, 1, 1)])
-        assert (told.verdict, unknown.verdict) == (verdict, OK)
+        reported, unknown = machine.wear(folder, settings, [DailyWear(1, 3_599.0, GIB, 1, 1)])
+        assert (reported.verdict, unknown.verdict) == (verdict, OK)
 
 
 def test_disk_properties(tmp_path: Path) -> None:
@@ -427,9 +427,9 @@ def test_dead_letters_and_stuck_queues(folder: Path) -> None:
         for item in ("a", "b"):
             queue_items.enqueue(tx, queue, NewItem("work", item, queue_rows.PUBLISHER, b""))
         queue_items.dead_letter(tx, 2, "expired")
-    whole = found(folder)
-    assert whole["dead"][0].verdict == NOTICE
-    assert "1 queue item is dead" in whole["queues"][0].text
+    by_name = diagnose(folder)
+    assert by_name["dead"][0].verdict == NOTICE
+    assert "1 queue item is dead" in by_name["queues"][0].text
     depths = query(folder, depth_events.depths)
     later = status.read(folder)._replace(service=depths[0].oldest + 7200)  # type: ignore[operator]
     first, _dead = database_checks.queues(depths, later)
@@ -441,36 +441,36 @@ def test_limits_nearly_used_or_reached(folder: Path) -> None:
     with changing(folder) as tx:
         for number in range(9):
             waiting.add_dead_letter(tx, f"m{number}")
-    (finding,) = found(folder)["limits"]
+    (finding,) = diagnose(folder)["limits"]
     assert finding[1:3] == (NOTICE, "dead_messages: 9 of 10 messages are used")
     change(folder, lambda tx: waiting.add_dead_letter(tx, "last"))
-    assert found(folder)["limits"][0].verdict == WRONG
+    assert diagnose(folder)["limits"][0].verdict == WRONG
 
 
 def test_large_write_ahead_log(folder: Path) -> None:
-    stands = status.read(folder)
-    assert verdicts(database_checks.wal(stands)) == [OK]
-    assert verdicts(database_checks.wal(stands._replace(wal_bytes=GIB))) == [WRONG]
+    report = status.read(folder)
+    assert verdicts(database_checks.wal(report)) == [OK]
+    assert verdicts(database_checks.wal(report._replace(wal_bytes=GIB))) == [WRONG]
 
 
 def test_bytes_written_per_day(folder: Path) -> None:
     change(folder, lambda tx: flash_wear.add(tx, WriteCounts(7200.0, 10**6, 1, 1), 0))
-    assert "per day to" in found(folder)["wear"][-1].text
+    assert "per day to" in diagnose(folder)["wear"][-1].text
 
 
-def stands(folder: Path, waiting: int = 0, **changes: Any) -> UplinkStatus:
-    found = uplink.read(folder)
-    lane = found.lanes[0]._replace(bytes=waiting, oldest=NOW - 50 * HOUR)
-    return found._replace(lanes=[lane], **changes)
+def uplink_report(folder: Path, waiting: int = 0, **changes: Any) -> UplinkStatus:
+    report = uplink.read(folder)
+    lane = report.lanes[0]._replace(bytes=waiting, oldest=NOW - 50 * HOUR)
+    return report._replace(lanes=[lane], **changes)
 
 
 def test_routes_to_the_centre(folder: Path) -> None:
     assert verdicts(uplink_checks.route(Route(""), NOW)) == [NOTICE]
     broken = Route("e.json", problem="e.json: torn")
     assert verdicts(uplink_checks.route(broken, NOW)) == [WRONG]
-    for days, found in ((90, []), (20, [NOTICE]), (-1, [WRONG])):
+    for days, expected in ((90, []), (20, [NOTICE]), (-1, [WRONG])):
         route = Route("https://centre.example", certificate_end=NOW + days * DAY_MS)
-        assert verdicts(uplink_checks.route(route, NOW)) == [OK, *found]
+        assert verdicts(uplink_checks.route(route, NOW)) == [OK, *expected]
     early = Route("https://centre.example", certificate_begin=NOW + DAY_MS)
     assert verdicts(uplink_checks.route(early, NOW)) == [OK, WRONG]
 
@@ -485,123 +485,126 @@ def test_enrolment_of_another_gateway(folder: Path, tmp_path: Path) -> None:
     ca = pki.files(folder).ca.read_text()
     enrol(folder, Enrolment("gw2.example", "https://127.0.0.1:1", new_token(), ca))
     text = "e.json is for gw2.example, but this gateway is gw.example"
-    assert found(folder)["uplink"][0][1:3] == (WRONG, text)
+    assert diagnose(folder)["uplink"][0][1:3] == (WRONG, text)
 
 
-async def test_centre_is_asked(folder: Path, tmp_path: Path) -> None:
-    async def asked(*heads: Script) -> list[tuple[str, str]]:
+async def test_doctor_queries_the_centre(folder: Path, tmp_path: Path) -> None:
+    async def check(*heads: Script) -> list[tuple[str, str]]:
         centre.heads.extend(heads)
-        whole = await asyncio.to_thread(found, folder)
-        return [(finding.verdict, finding.text) for finding in whole["uplink"]]
+        by_name = await asyncio.to_thread(diagnose, folder)
+        return [(finding.verdict, finding.text) for finding in by_name["uplink"]]
 
     loopback = make_pki(tmp_path)
     async with running_scripted_centre(loopback, "gw.example") as centre:
         enrol(folder, centre.enrolment)
-        assert [verdict for verdict, _ in await asked()] == [OK, OK]
+        assert [verdict for verdict, _ in await check()] == [OK, OK]
         assert centre.asked_heads == [f"/v1/gateways/gw.example/epochs/{status.read(folder).epoch}"]
-        assert (await asked(answers(404)))[1] == (OK, "the centre answers")
-        refused = (await asked(answers(403, {"error": "revoked"})))[1]
+        assert (await check(answers(404)))[1] == (OK, "the centre answers")
+        refused = (await check(answers(403, {"error": "revoked"})))[1]
         assert refused == (WRONG, "the centre refuses this gateway: 403: revoked")
-        broken = (await asked(answers(503)))[1]
+        broken = (await check(answers(503)))[1]
         assert broken[0] == WRONG
         assert broken[1].startswith("the centre cannot be reached: 503")
-    (gone,) = (await asked())[1:]
-    assert gone[0] == WRONG
+    (unreachable,) = (await check())[1:]
+    assert unreachable[0] == WRONG
     change(folder, uplink_view.record_upload)
-    assert (await asked())[1][0] == NOTICE
+    assert (await check())[1][0] == NOTICE
 
 
 def test_silent_centre_is_reported_if_segments_wait(folder: Path) -> None:
-    def silent(bytes: int, hours: float, to: str = "x", told: Notice | None = None) -> list[str]:
-        standing = stands(folder, bytes, last_upload=NOW - round(hours * HOUR), last_notice=told)
-        found = uplink_checks.backlog(standing, to, NOW)
-        return verdicts(finding for finding in found if finding.name == "uplink")
+    def check(bytes: int, hours: float, to: str = "x", notice: Notice | None = None) -> list[str]:
+        uploaded = NOW - round(hours * HOUR)
+        report = uplink_report(folder, bytes, last_upload=uploaded, last_notice=notice)
+        findings = uplink_checks.backlog(report, to, NOW)
+        return verdicts(finding for finding in findings if finding.name == "uplink")
 
-    assert silent(100, 1) == []
-    assert silent(100, 3) == [NOTICE]
-    assert silent(100, 30, told=Notice("unreachable", "no route", NOW)) == [WRONG]
-    assert silent(0, 30) == []
-    assert silent(100, 30, to="") == []
+    assert check(100, 1) == []
+    assert check(100, 3) == [NOTICE]
+    assert check(100, 30, notice=Notice("unreachable", "no route", NOW)) == [WRONG]
+    assert check(0, 30) == []
+    assert check(100, 30, to="") == []
 
 
 def test_full_backlog(folder: Path) -> None:
-    quota = stands(folder).quota
+    quota = uplink_report(folder).quota
 
-    def full(part: float, hours: float | None = None) -> Finding:
-        standing = stands(folder, round(part * quota), hours_until_full=hours)
-        (finding,) = uplink_checks.backlog(standing, "", NOW)
+    def check(part: float, hours: float | None = None) -> Finding:
+        report = uplink_report(folder, round(part * quota), hours_until_full=hours)
+        (finding,) = uplink_checks.backlog(report, "", NOW)
         return finding
 
-    assert full(0.4).verdict == OK
-    assert full(0.6, 12.0).text.endswith(" and is full in 12 h")
-    assert (full(0.6).verdict, full(0.95).verdict) == (NOTICE, WRONG)
+    assert check(0.4).verdict == OK
+    assert check(0.6, 12.0).text.endswith(" and is full in 12 h")
+    assert (check(0.6).verdict, check(0.95).verdict) == (NOTICE, WRONG)
 
 
 def test_rejected_segments_and_lost_ranges(folder: Path) -> None:
-    standing = stands(
+    report = uplink_report(
         folder,
         rejected=[SetAsideSegments("logs", "refused", 2, 100)],
         lost=[UndeclaredRange("logs", 1, 5, "full")],
     )
-    texts = [finding.text for finding in uplink_checks.backlog(standing, "", NOW)]
+    texts = [finding.text for finding in uplink_checks.backlog(report, "", NOW)]
     assert texts[1].startswith("the centre rejected 2 segments")
     assert texts[2].startswith("1 range of events was dropped")
 
 
 def test_missing_enrolment(folder: Path) -> None:
     write(folder, '[uplink]\nenrolment = "e.json"')
-    (finding,) = found(folder)["uplink"]
+    (finding,) = diagnose(folder)["uplink"]
     assert finding[1:3] == (WRONG, "e.json does not exist")
     assert "fieldpost-fleet gateway add" in finding.remedy
 
 
 def test_missing_uplink_folder(folder: Path) -> None:
     write(folder, '[uplink]\nfolder = "share"')
-    (finding,) = found(folder)["uplink"]
+    (finding,) = diagnose(folder)["uplink"]
     assert (finding.verdict, "fieldpost-segments" in finding.text) == (WRONG, True)
     (folder / "share").mkdir()
     (folder / "share" / "fieldpost-segments").touch()
-    assert found(folder)["uplink"] == [Finding("uplink", OK, "segments go to share")]
+    assert diagnose(folder)["uplink"] == [Finding("uplink", OK, "segments go to share")]
 
 
-def test_another_user_is_told_the_owner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remedy_for_another_user_names_the_owner(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / load.FILE_NAME).unlink()
     owner = pwd.getpwuid(folder.stat().st_uid).pw_name
-    assert found(folder)["configuration"][0].remedy.startswith("if a file is missing")
+    assert diagnose(folder)["configuration"][0].remedy.startswith("if a file is missing")
     monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
     remedy = f"run this command as {owner}, who owns {folder}"
-    assert found(folder)["configuration"][0].remedy == remedy
+    assert diagnose(folder)["configuration"][0].remedy == remedy
 
 
 def test_notice_before_the_last_upload_is_not_a_reason(folder: Path) -> None:
     old = Notice("conflict", "409", NOW - 10 * HOUR)
-    standing = stands(folder, 100, last_upload=NOW - 4 * HOUR, last_notice=old)
-    first, *_ = uplink_checks.backlog(standing, "x", NOW)
+    report = uplink_report(folder, 100, last_upload=NOW - 4 * HOUR, last_notice=old)
+    first, *_ = uplink_checks.backlog(report, "x", NOW)
     assert first.text == "the centre has not accepted a segment for 4 h"
     new = old._replace(time=NOW - 3 * HOUR)
-    first, *_ = uplink_checks.backlog(standing._replace(last_notice=new), "x", NOW)
+    first, *_ = uplink_checks.backlog(report._replace(last_notice=new), "x", NOW)
     assert first.text == "the centre has not accepted a segment for 4 h (conflict: 409)"
 
 
 def test_unsealed_events(folder: Path) -> None:
-    def look(standing: UplinkStatus, state: status.Status) -> list[Finding]:
-        return list(uplink_checks.unsealed(standing, 300.0, state, NOW))
+    def check(report: UplinkStatus, state: status.Status) -> list[Finding]:
+        return list(uplink_checks.unsealed(report, 300.0, state, NOW))
 
-    off = status.read(folder)._replace(service=2000.0)
-    on = off._replace(state=status.RUNNING)
-    none = stands(folder, unsealed=UnsealedEvents(0, None, None))
-    some = stands(folder, unsealed=UnsealedEvents(7, NOW - 3 * HOUR, 1000.0))
-    assert look(none, off) == look(none, on) == []
-    (finding,) = look(some, off)
+    stopped = status.read(folder)._replace(service=2000.0)
+    running = stopped._replace(state=status.RUNNING)
+    sealed = uplink_report(folder, unsealed=UnsealedEvents(0, None, None))
+    unsealed = uplink_report(folder, unsealed=UnsealedEvents(7, NOW - 3 * HOUR, 1000.0))
+    assert check(sealed, stopped) == check(sealed, running) == []
+    (finding,) = check(unsealed, stopped)
     text = "7 events are not in a segment yet, the oldest for"
     assert finding[1:3] == (NOTICE, f"{text} 3 h, because the gateway is not running")
-    (finding,) = look(some, on)
+    (finding,) = check(unsealed, running)
     assert finding[1:3] == (WRONG, f"{text} 16 min 40 s")
-    assert look(some, on._replace(service=1300.0)) == []
+    assert check(unsealed, running._replace(service=1300.0)) == []
 
 
 def test_unsealed_events_without_a_running_gateway(folder: Path) -> None:
     heartbeat = NewEvent("system", name="heartbeat")
     change(folder, lambda tx: events.append(tx, events.SYSTEM, heartbeat))
-    (first, _second) = found(folder)["backlog"]
+    (first, _second) = diagnose(folder)["backlog"]
     assert (first.verdict, "the gateway is not running" in first.text) == (NOTICE, True)

@@ -31,13 +31,13 @@ QUEUEING: Final = {"pubsub#queueing": ["1"]}
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    """A gateway whose devices may send to their contacts only, which does not concern it."""
-    made = Gateway(new_database(tmp_path), Limits(stanza_bytes=1000), xmpp=Xmpp(trust="roster"))
-    made.add("valve1")
-    made.bind(VALVE)
-    made.send(VALVE, "<presence/>")
-    yield made
-    made.close()
+    """A gateway whose devices may send to their contacts only; it may send to all devices."""
+    gateway = Gateway(new_database(tmp_path), Limits(stanza_bytes=1000), xmpp=Xmpp(trust="roster"))
+    gateway.add("valve1")
+    gateway.bind(VALVE)
+    gateway.send(VALVE, "<presence/>")
+    yield gateway
+    gateway.close()
 
 
 def perform(gateway: Gateway, request: Work) -> Answer:
@@ -45,37 +45,37 @@ def perform(gateway: Gateway, request: Work) -> Answer:
     return gateway.commit(lambda tx: operator.perform(context, tx, request))
 
 
-def done(gateway: Gateway, request: Work) -> Answer:
+def perform_successfully(gateway: Gateway, request: Work) -> Answer:
     answer = perform(gateway, request)
     assert answer.error == ""
     return answer
 
 
 def to_node(node: str, text: str = TEXT, **options: str) -> SendMessage:
-    found = {f"pubsub#queue_{name}": value for name, value in options.items()}
-    return SendMessage(f"pubsub.{DOMAIN}/{node}", text, 1, found)
+    form_fields = {f"pubsub#queue_{name}": value for name, value in options.items()}
+    return SendMessage(f"pubsub.{DOMAIN}/{node}", text, 1, form_fields)
 
 
 def finish(gateway: Gateway) -> str:
-    """Take an item of the queue, delete it, and return its payload; empty if there is none."""
-    item = done(gateway, TakeItem("jobs")).item
+    """Take and delete an item of the queue; return its payload, or "" if the queue is empty."""
+    item = perform_successfully(gateway, TakeItem("jobs")).item
     if item is None:
         return ""
     assert item.publisher == DOMAIN
-    done(gateway, FinishItem("jobs", item.item))
+    perform_successfully(gateway, FinishItem("jobs", item.item))
     return item.payload
 
 
 def test_a_message_reaches_a_device_at_each_level(gateway: Gateway) -> None:
     gateway.elements(VALVE)
     for qos in (0, 1, 2):
-        done(gateway, SendMessage(f"valve1@{DOMAIN}", TEXT, qos))
-    plain, asked = gateway.elements(VALVE)
+        perform_successfully(gateway, SendMessage(f"valve1@{DOMAIN}", TEXT, qos))
+    plain, probe = gateway.elements(VALVE)
     assert (plain.get("from"), plain[0].text) == (DOMAIN, "open")
     query = "http://jabber.org/protocol/disco#info"
-    assert asked[0].tag == f"{{{query}}}query"  # for the other two, its features are asked
+    assert probe[0].tag == f"{{{query}}}query"  # levels 1 and 2 need its features
     features = f"<query xmlns='{query}'><feature var='{QOS}'/></query>"
-    gateway.send(VALVE, f"<iq type='result' id='{asked.get('id')}' to='{DOMAIN}'>{features}</iq>")
+    gateway.send(VALVE, f"<iq type='result' id='{probe.get('id')}' to='{DOMAIN}'>{features}</iq>")
     (acknowledged,) = gateway.elements(VALVE)
     assert acknowledged[0].tag == f"{{{QOS}}}acknowledged"
     gateway.send(VALVE, f"<iq type='result' id='{acknowledged.get('id')}' to='{DOMAIN}'/>")
@@ -114,26 +114,26 @@ def test_a_message_reaches_a_device_at_each_level(gateway: Gateway) -> None:
     ],
 )
 def test_a_request_is_refused_with_a_reason(gateway: Gateway, request_: Work, problem: str) -> None:
-    done(gateway, CreateNode("jobs", options=QUEUEING))
-    done(gateway, CreateNode("plain"))
+    perform_successfully(gateway, CreateNode("jobs", options=QUEUEING))
+    perform_successfully(gateway, CreateNode("plain"))
     assert problem in perform(gateway, request_).error
 
 
 def test_nodes_are_created_configured_and_deleted(gateway: Gateway) -> None:
-    done(gateway, CreateNode("plant/a", owner=f"valve1@{DOMAIN}"))
+    perform_successfully(gateway, CreateNode("plant/a", owner=f"valve1@{DOMAIN}"))
     (event,) = gateway.events(name="created")
     assert event.topic == "plant/a"
-    done(gateway, ConfigureNode("plant/a", {"pubsub#title": ["Boiler"]}))
-    done(gateway, DeleteNode("plant/a"))
+    perform_successfully(gateway, ConfigureNode("plant/a", {"pubsub#title": ["Boiler"]}))
+    perform_successfully(gateway, DeleteNode("plant/a"))
     assert "does not exist" in perform(gateway, DeleteNode("plant/a")).error
 
 
 def test_items_are_taken_once_and_in_the_order_of_their_options(gateway: Gateway) -> None:
-    done(gateway, CreateNode("jobs", options=QUEUEING))
-    done(gateway, to_node("jobs", message("low", "text")))
-    done(gateway, to_node("jobs", message("high", "text"), priority="5"))
-    done(gateway, to_node("jobs", message("later", "text"), delay="60"))
-    done(gateway, to_node("jobs", message("old", "text"), ttl="0"))
+    perform_successfully(gateway, CreateNode("jobs", options=QUEUEING))
+    perform_successfully(gateway, to_node("jobs", message("low", "text")))
+    perform_successfully(gateway, to_node("jobs", message("high", "text"), priority="5"))
+    perform_successfully(gateway, to_node("jobs", message("later", "text"), delay="60"))
+    perform_successfully(gateway, to_node("jobs", message("old", "text"), ttl="0"))
     assert ["high" in finish(gateway), "low" in finish(gateway)] == [True, True]
     for seconds, text in ((59.0, ""), (1.0, "<body xmlns='jabber:client'>later</body>")):
         gateway.clock.service += seconds

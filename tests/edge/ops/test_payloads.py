@@ -39,7 +39,7 @@ def test_a_message_without_one_payload_is_no_item(typed: str) -> None:
         ("<message><body>b</body></message>", "xml", "b", None),
     ],
 )
-def test_what_is_written_is_read(
+def test_a_typed_payload_is_read_back(
     typed: str, format_: Format, text: str | None, value: object
 ) -> None:
     payload = read_message(message(typed, format_))
@@ -63,6 +63,6 @@ def test_the_payload_of_an_item_is_read() -> None:
         ("\x00", "text", "not one XML element"),
     ],
 )
-def test_what_cannot_be_sent_is_refused(typed: str, format_: Format, problem: str) -> None:
+def test_an_invalid_payload_is_refused(typed: str, format_: Format, problem: str) -> None:
     with pytest.raises(PayloadError, match=problem):
         message(typed, format_)

@@ -28,8 +28,8 @@ COMPONENT = (
 
 
 def as_socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(path))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
 
 
 KINDS: dict[str, Callable[[Path], None]] = {
@@ -67,24 +67,24 @@ def lines(folder: Path, *command: str) -> list[str]:
         result = fieldpost(folder, *command)
         assert result.exit_code == 1
         return result.output.splitlines()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "edge", "run", "--dir", folder],
         capture_output=True, text=True, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    assert done.returncode == 1
-    return [*done.stdout.splitlines(), *done.stderr.splitlines()]
+    assert process.returncode == 1
+    return [*process.stdout.splitlines(), *process.stderr.splitlines()]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_special_file_is_not_opened(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "it"
-    told = put(path, kind)
+    problem = put(path, kind)
     (tmp_path / "link").symlink_to(path)
     for place in (path, tmp_path / "link"):
         for read in (regular_files.check_regular, regular_files.read_regular):
-            with pytest.raises(NotRegularError) as caught:
+            with pytest.raises(NotRegularError) as error:
                 read(place)
-            assert (caught.value.strerror, caught.value.filename) == (told, str(place))
+            assert (error.value.strerror, error.value.filename) == (problem, str(place))
 
 
 def test_missing_file_is_reported(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_missing_file_is_reported(tmp_path: Path) -> None:
 
 
 def test_links_and_read_only_files_are_read(tmp_path: Path) -> None:
-    """As systemd's LoadCredential= and mounted secrets are: links to files of mode 0400."""
+    """LoadCredential= of systemd and mounted secrets provide links to files of mode 0400."""
     (tmp_path / "..data").mkdir()
     real = tmp_path / "..data" / "secret"
     real.write_bytes(b"x")
@@ -110,7 +110,7 @@ def test_configuration_behind_a_link_is_read(folder: Path, tmp_path: Path) -> No
     assert fieldpost(folder, "config", "check").exit_code == 0
 
 
-CANNOT_BE_READ = "{path} cannot be read: {told}"
+CANNOT_BE_READ = "{path} cannot be read: {problem}"
 FIFOS = [
     ("run", "", "fieldpost.toml", CANNOT_BE_READ),
     ("doctor", "", "fieldpost.toml", CANNOT_BE_READ),
@@ -124,7 +124,7 @@ FIFOS = [
     ("run", LISTEN + ENROLMENT, "enrolment.json",
      "Error: uplink.enrolment: it is not a regular file"),
     ("backup gw.zip", ENROLMENT, "enrolment.json",
-     "Error: gw.zip cannot be created: {path}: {told}"),
+     "Error: gw.zip cannot be created: {path}: {problem}"),
     ("run", COMPONENT, "secret", f"Error: xmpp.component_secret: {CANNOT_BE_READ}"),
 ]  # fmt: skip
 """The command, its configuration, the file that is a FIFO, and the end of the error's line."""
@@ -143,19 +143,20 @@ def test_fifo_is_reported(
 ) -> None:
     monkeypatch.chdir(folder)
     configure(folder, configuration)
-    told = put(folder / name, "a FIFO")
-    found = lines(folder, *command.split())
-    assert any(line.endswith(error.format(path=folder / name, told=told)) for line in found), found
-    assert len(found) == 1 or command == "doctor"
+    problem = put(folder / name, "a FIFO")
+    output = lines(folder, *command.split())
+    expected = error.format(path=folder / name, problem=problem)
+    assert any(line.endswith(expected) for line in output), output
+    assert len(output) == 1 or command == "doctor"
 
 
 def test_doctor_names_each_special_file(folder: Path) -> None:
     configure(folder, ENROLMENT)
     names = ("pki/ca.pem", "pki/server.pem", "pki/server.key", "pki/ca.key", "enrolment.json")
-    told, *_ = [put(folder / name, "a FIFO") for name in names]
+    problem, *_ = [put(folder / name, "a FIFO") for name in names]
     output = "\n".join(lines(folder, "doctor"))
     for name in names:
-        assert re.search(rf"^wrong .*{re.escape(name)}.*{told}$", output, re.MULTILINE), name
+        assert re.search(rf"^wrong .*{re.escape(name)}.*{problem}$", output, re.MULTILINE), name
     assert "other users can access" not in output
 
 
