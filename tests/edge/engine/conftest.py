@@ -19,16 +19,16 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def gateway(path: Path) -> Iterator[Gateway]:
     """A gateway without devices."""
-    made = Gateway(path)
-    yield made
-    made.close()
+    gateway = Gateway(path)
+    yield gateway
+    gateway.close()
 
 
 @pytest.fixture
 async def store(path: Path) -> AsyncIterator[Store]:
     """The store of a new gateway, open until the end of the test."""
-    async with opened(path) as made:
-        yield made
+    async with opened(path) as store:
+        yield store
 
 
 @pytest.fixture

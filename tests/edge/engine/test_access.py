@@ -14,7 +14,7 @@ from edge.engine.access import Relation, Role, Sender, Trust
 
 TRUSTED_DOMAINS: Final = ("plant.example",)
 
-PEOPLE: Final = {
+SENDERS: Final = {
     Role.DEVICE: Sender("a@gw.example/x", "a@gw.example", "a", True, True, 1),
     Role.UNTRUSTED: Sender("a@gw.example/x", "a@gw.example", "a", True, False, 1),
     Role.REVOKED: Sender("a@gw.example/x", "a@gw.example", "a", False, True, 1, True),
@@ -29,8 +29,8 @@ RELATIONS: Final = (Relation.OWN, Relation.SHOWS, Relation.LISTS, Relation.OTHER
 
 Row = tuple[str, str, str, str, str, str]
 
-# For each right a line for each of DEVICE, UNTRUSTED, REVOKED, REMOTE, UNKNOWN, OPERATOR; in it a
-# mark for each relation: own, shows, lists, other, nobody. `x`: allowed.
+# One string per role (DEVICE, UNTRUSTED, REVOKED, REMOTE, UNKNOWN, OPERATOR), with one mark per
+# relation (own, shows, lists, other, nobody). `x`: allowed.
 RIGHTS: Final[dict[str, Row]] = {
     "reach, site": ("xxxx.", "xxx..", ".....", ".....", ".....", "xxxx."),
     "reach, roster": ("xxx..", "xxx..", ".....", ".....", ".....", "xxxx."),
@@ -43,7 +43,7 @@ RIGHTS: Final[dict[str, Row]] = {
     "make a password": (".....", ".....", ".....", ".....", ".....", "....."),
 }
 
-ASK: Final[dict[str, Callable[[Sender, Relation], bool]]] = {
+CHECKS: Final[dict[str, Callable[[Sender, Relation], bool]]] = {
     "reach, site": lambda sender, relation: access.may_reach(sender, relation, "site"),
     "reach, roster": lambda sender, relation: access.may_reach(sender, relation, "roster"),
     "hand over, site": lambda sender, relation: access.may_hand_over(sender, relation, "site"),
@@ -59,7 +59,7 @@ ASK: Final[dict[str, Callable[[Sender, Relation], bool]]] = {
     ),
 }
 
-SERVICES: Final = {
+MAY_USE_SERVICES: Final = {
     Role.DEVICE: True,
     Role.UNTRUSTED: False,
     Role.REVOKED: False,
@@ -70,10 +70,10 @@ SERVICES: Final = {
 
 
 def test_the_matrix_is_complete() -> None:
-    assert list(PEOPLE) == list(Role) == list(SERVICES)
+    assert list(SENDERS) == list(Role) == list(MAY_USE_SERVICES)
     assert list(Relation) == list(RELATIONS)
     assert set(get_args(Trust)) == {"site", "roster"}
-    assert set(RIGHTS) == set(ASK)
+    assert set(RIGHTS) == set(CHECKS)
     assert all(len(row) == len(Role) for row in RIGHTS.values())
     assert all(len(marks) == len(RELATIONS) for row in RIGHTS.values() for marks in row)
 
@@ -88,59 +88,59 @@ def test_no_right_is_left_out_of_the_matrix() -> None:
     }  # fmt: skip
 
 
-DECIDING: Final = frozenset({"provisioned", "trusted", "revoked"})
+TRUST_PROPERTIES: Final = frozenset({"provisioned", "trusted", "revoked"})
 """The properties of a sender on which its rights depend."""
 
 
 def test_only_this_module_decides_about_access() -> None:
-    """Features and the server ask the rules; they pass a sender's properties only to `relation`."""
+    """Features and the server call the rules; they pass these properties only to `relation`."""
     edge = Path(access.__file__).parents[1]
-    found = []
+    property_uses = []
     paths = [*(edge / "features").rglob("*.py"), *(edge / "server").rglob("*.py")]
     assert len(paths) > 100
     for path in paths:
         tree = ast.parse(path.read_text("utf-8"))
-        passed_on = {
+        relation_arguments = {
             id(keyword.value)
             for call in ast.walk(tree)
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
             if call.func.attr == "relation" and ast.unparse(call.func) == "access.relation"
             for keyword in call.keywords
         }
-        found += [
+        property_uses += [
             (path.name, ast.unparse(node))
             for node in ast.walk(tree)
-            if isinstance(node, ast.Attribute) and node.attr in DECIDING
-            if id(node) not in passed_on
+            if isinstance(node, ast.Attribute) and node.attr in TRUST_PROPERTIES
+            if id(node) not in relation_arguments
         ]
     own = {("peers.py", "self.trusted"), ("peers.py", "peer.trusted")}
-    assert set(found) <= own, "a peer keeps the decision of the rules"
+    assert set(property_uses) <= own, "a peer stores the result of the rules"
 
 
 @pytest.mark.parametrize("right", RIGHTS)
 def test_every_right_of_every_role_and_relation(right: str) -> None:
-    for (who, row), (column, relation) in product(
+    for (role, row), (column, relation) in product(
         zip(Role, RIGHTS[right], strict=True), enumerate(RELATIONS)
     ):
-        allowed = ASK[right](PEOPLE[who], relation)
-        assert allowed is (row[column] == "x"), (right, who, relation)
+        allowed = CHECKS[right](SENDERS[role], relation)
+        assert allowed is (row[column] == "x"), (right, role, relation)
 
 
-@pytest.mark.parametrize(("who", "allowed"), SERVICES.items())
+@pytest.mark.parametrize(("role", "allowed"), MAY_USE_SERVICES.items())
 def test_services_are_for_trusted_devices_and_users_of_trusted_domains(
-    who: Role, allowed: bool
+    role: Role, allowed: bool
 ) -> None:
-    assert access.role_of(PEOPLE[who], TRUSTED_DOMAINS) is who
-    assert access.may_use_services(PEOPLE[who], TRUSTED_DOMAINS) is allowed
-    assert access.may_use_services(PEOPLE[who]) is (allowed and who is not Role.REMOTE)
+    assert access.role_of(SENDERS[role], TRUSTED_DOMAINS) is role
+    assert access.may_use_services(SENDERS[role], TRUSTED_DOMAINS) is allowed
+    assert access.may_use_services(SENDERS[role]) is (allowed and role is not Role.REMOTE)
 
 
 @pytest.mark.parametrize("trust", get_args(Trust))
-def test_an_asker_is_answered_only_if_it_may_ask(trust: Trust) -> None:
-    for who, asker, relation in product(Role, Role, RELATIONS):
-        answer = access.may_answer(PEOPLE[who], PEOPLE[asker], relation, trust)
-        asked = access.may_reach(PEOPLE[asker], relation, trust)
-        assert answer is (asked and who in (Role.DEVICE, Role.UNTRUSTED)), (who, asker, relation)
+def test_a_reply_is_allowed_only_if_the_request_was_allowed(trust: Trust) -> None:
+    for role, peer, relation in product(Role, Role, RELATIONS):
+        reply = access.may_answer(SENDERS[role], SENDERS[peer], relation, trust)
+        may_ask = access.may_reach(SENDERS[peer], relation, trust)
+        assert reply is (may_ask and role in (Role.DEVICE, Role.UNTRUSTED)), (role, peer, relation)
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_an_asker_is_answered_only_if_it_may_ask(trust: Trust) -> None:
 def test_relations_of_accounts(
     own: bool, exists: bool, listed: bool, subscription: str, expected: Relation
 ) -> None:
-    found = access.relation(own=own, exists=exists, listed=listed, subscription=subscription)
-    assert found is expected
+    relation = access.relation(own=own, exists=exists, listed=listed, subscription=subscription)
+    assert relation is expected
 
 
 @pytest.mark.parametrize(
@@ -179,9 +179,9 @@ def test_a_trusted_domain_is_the_whole_domain_of_a_user(bare: str, trusted: bool
 
 
 def test_an_untrusted_device_stays_untrusted_in_a_trusted_domain() -> None:
-    apart = PEOPLE[Role.REMOTE]._replace(provisioned=True)
-    assert access.role_of(apart, TRUSTED_DOMAINS) is Role.UNTRUSTED
-    assert access.role_of(apart._replace(provisioned=False, revoked=True), TRUSTED_DOMAINS) is (
+    untrusted = SENDERS[Role.REMOTE]._replace(provisioned=True)
+    assert access.role_of(untrusted, TRUSTED_DOMAINS) is Role.UNTRUSTED
+    assert access.role_of(untrusted._replace(provisioned=False, revoked=True), TRUSTED_DOMAINS) is (
         Role.REVOKED
     )
 

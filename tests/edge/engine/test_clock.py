@@ -22,14 +22,14 @@ def test_service_seconds_follow_the_uptime_not_the_wall_clock(world: World) -> N
 
 def test_synchronisation_is_checked_at_an_interval(world: World) -> None:
     clock = Clock(0.0, world.machine)
-    asked = world.asked
+    checks_before = world.asked
     world.synchronised = False
     world.true += SYNC_CHECK
     assert clock().synchronised
     world.true += 0.001
     assert not clock().synchronised
     assert not clock().synchronised
-    assert world.asked == asked + 1
+    assert world.asked == checks_before + 1
 
 
 @pytest.mark.parametrize("moved", [STEP, -STEP])

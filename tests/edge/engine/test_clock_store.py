@@ -52,9 +52,9 @@ def stored(db: sqlite3.Connection) -> dict[str, tuple[float, ...]]:
     }
 
 
-def noted(db: sqlite3.Connection) -> list[tuple[float | None, str | None, dict[str, str]]]:
-    found = unsealed_events(db, name="time_off")
-    return [(event.value, event.level, event.tags) for event in found]
+def logged(db: sqlite3.Connection) -> list[tuple[float | None, str | None, dict[str, str]]]:
+    rows = unsealed_events(db, name="time_off")
+    return [(event.value, event.level, event.tags) for event in rows]
 
 
 def test_a_saved_state_is_loaded_unchanged(db: sqlite3.Connection) -> None:
@@ -99,13 +99,13 @@ def test_a_time_off_ages_only_earlier_rows(db: sqlite3.Connection) -> None:
     assert clock_store.load(tx) == SavedTime(
         1025.0, "two", 1025.0, TrustedMoment(900.0, WALL), 1000.0
     )
-    assert (tx.due, noted(db)) == (None, []), "not yet"
+    assert (tx.due, logged(db)) == (None, []), "not yet"
     tx = at(db, 1030.0, DAY + 130.0, trusted=True)
     assert clock_store.settle_time_off(tx, RUN, HOOKS)
     tx.run_before_commit()
     assert stored(db) == dict.fromkeys(TABLES, (1000.0 - DAY, 1010.0))
-    assert noted(db) == [(DAY, "Informational", {"known": "wall clock"})]
-    assert tx.due == 1030.0, "something may be due by that"
+    assert logged(db) == [(DAY, "Informational", {"known": "wall clock"})]
+    assert tx.due == 1030.0, "the aged rows may have expired"
     expected = SavedTime(1030.0, "two", 1030.0, TrustedMoment(1030.0, tx.now.wall))
     assert clock_store.load(tx) == expected
     assert clock_store.settle_time_off(at(db, 1040.0, DAY + 140.0, trusted=True), RUN, HOOKS)
@@ -122,5 +122,5 @@ def test_an_implausible_time_off_is_logged_and_ages_no_rows(db: sqlite3.Connecti
     assert clock_store.settle_time_off(tx, RUN, HOOKS)
     tx.run_before_commit()
     assert stored(db)["held"] == (1000.0,)
-    assert noted(db) == [(20 * 365 * DAY, "Warning", {"known": "implausible"})]
+    assert logged(db) == [(20 * 365 * DAY, "Warning", {"known": "implausible"})]
     assert tx.due is None

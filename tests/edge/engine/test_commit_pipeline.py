@@ -43,12 +43,12 @@ def stored(path: Path) -> list[str]:
 
 
 class Names:
-    """Units that add names to rows, of which there is an image; `runs` says which ran in memory."""
+    """Makes units that add names to cached rows; `runs` records which of them ran in memory."""
 
     def __init__(self) -> None:
         self.runs: list[tuple[str, bool]] = []
 
-    def add(self, name: str, then: Unit = lambda _tx: None) -> Unit:
+    def add(self, name: str, action: Unit = lambda _tx: None) -> Unit:
         """Return a unit that adds a name, does something else, and returns all names."""
 
         def unit(tx: Transaction) -> str:
@@ -58,11 +58,11 @@ class Names:
                 rows = tx.rows("SELECT key FROM meta WHERE length(key) = 1 ORDER BY key")
                 image = tx.cache["names"] = [key for (key,) in rows]
             unwritten: list[str] = tx.memo.setdefault("names", [])
-            for found in (image, unwritten):
-                found.append(name)
-                tx.on_undo(found.pop)
+            for rows in (image, unwritten):
+                rows.append(name)
+                tx.on_undo(rows.pop)
             tx.write_later(self._write)
-            then(tx)
+            action(tx)
             return "".join(image)
 
         return unit
@@ -74,7 +74,7 @@ class Names:
 
 
 class Answers:
-    """The outcomes in order, and what another connection saw committed at each."""
+    """Records outcomes in order, and the rows that were committed at each."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -94,15 +94,15 @@ class Gate:
         self._errors: list[Exception | None] = []
         self._always_open = False
         for name in ("call", "call_first"):
-            monkeypatch.setattr(store._writer, name, self._stopping(getattr(store._writer, name)))
+            monkeypatch.setattr(store._writer, name, self._wrap(getattr(store._writer, name)))
 
-    def _stopping(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def stop_before(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def intercept(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if function.__name__ == "_commit":
                 return call(self._stop, function, *args, **kwargs)
             return call(function, *args, **kwargs)
 
-        return stop_before
+        return intercept
 
     def _stop(self, commit: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         if not self._always_open:
@@ -138,15 +138,15 @@ def sqlite_error(code: int) -> sqlite3.OperationalError:
     return error
 
 
-async def flushed(store: Store) -> None:
+async def wait_until_answered(store: Store) -> None:
     """Wait until all units that were submitted are answered."""
     await asyncio.wait_for(store.run(lambda _tx: None), 30)
 
 
 @pytest.fixture
 async def gate(store: Store, monkeypatch: pytest.MonkeyPatch) -> Gate:
-    """A gate of a store whose images are not dropped: the first group loads them."""
-    await flushed(store)
+    """A gate for a store that has loaded its images already."""
+    await wait_until_answered(store)
     return Gate(store, monkeypatch)
 
 
@@ -163,10 +163,10 @@ async def test_a_unit_runs_while_a_group_is_committed_and_is_answered_after_its_
     await gate.reached()
     assert (answers.outcomes, answers.committed) == (["a"], ["a"])
     gate.open()
-    await flushed(store)
+    await wait_until_answered(store)
     assert answers.outcomes == ["a", "ab", "abc"]
     assert answers.committed == ["a", "abc", "abc"]
-    assert len(names.runs) == 3, "each ran once"
+    assert len(names.runs) == 3, "each unit has run once"
 
 
 async def test_a_unit_that_needs_a_statement_is_undone_and_runs_after_the_commit(
@@ -184,7 +184,7 @@ async def test_a_unit_that_needs_a_statement_is_undone_and_runs_after_the_commit
     store.submit(names.add("c", statement), answers)
     store.submit(names.add("d"), answers)
     gate.open()
-    await flushed(store)
+    await wait_until_answered(store)
     assert answers.outcomes == ["a", "ab", "abc", "abcd"]
     assert answers.committed == ["a", "abcd", "abcd", "abcd"]
     assert names.runs == [("a", False), ("b", True), ("c", True), ("c", False), ("d", False)]
@@ -210,7 +210,7 @@ async def test_withdrawn_stanzas_come_back_when_a_unit_is_undone(
         store.submit(unit, lambda _outcome: None)
     store.submit(withdraw, lambda _outcome: None)
     gate.open()
-    await flushed(store)
+    await wait_until_answered(store)
     assert withdrawn == [[b"<to-7/>"], [b"<to-7/>"]]
     assert sent == [b"<to-6/>"]
 
@@ -224,10 +224,10 @@ async def test_a_unit_that_fails_in_memory_fails_alone(
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
     store.submit(names.add("a"), answers)
     await gate.reached()
-    for name, then in (("b", lambda _tx: None), ("c", fail), ("d", lambda _tx: None)):
-        store.submit(names.add(name, then), answers)
+    for name, action in (("b", lambda _tx: None), ("c", fail), ("d", lambda _tx: None)):
+        store.submit(names.add(name, action), answers)
     gate.open()
-    await flushed(store)
+    await wait_until_answered(store)
     first, second, error, last = answers.outcomes
     assert (first, second, last) == ("a", "ab", "abd")
     assert isinstance(error.__cause__, ZeroDivisionError)
@@ -242,7 +242,7 @@ async def test_a_unit_that_fails_in_memory_fails_alone(
         (sqlite3.SQLITE_IOERR, StoreBroken),
     ],
 )
-async def test_a_commit_that_fails_takes_the_group_behind_it_with_it(
+async def test_a_failed_commit_undoes_the_next_group_too(
     path: Path,
     names: Names,
     answers: Answers,
@@ -258,8 +258,8 @@ async def test_a_commit_that_fails_takes_the_group_behind_it_with_it(
         store.submit(names.add(name), answers)
     assert names.runs[2:] == [("c", True), ("d", True)]
     gate.open(sqlite_error(code))
-    await flushed(store)
-    if failure is None:  # the units of the group had room one by one
+    await wait_until_answered(store)
+    if failure is None:  # the units fit if each is committed alone
         assert answers.outcomes == ["a", "ab", "abc", "abcd"]
         assert stored(path) == ["a", "b", "c", "d"]
         assert names.runs[4:] == [(name, False) for name in "abcd"]
@@ -270,7 +270,7 @@ async def test_a_commit_that_fails_takes_the_group_behind_it_with_it(
         assert names.runs[4:] == [(name, False) for name in "cd"]
 
 
-async def test_the_commit_of_the_group_behind_fails_alone(
+async def test_a_failed_commit_of_the_next_group_undoes_only_that_group(
     path: Path, names: Names, answers: Answers, store: Store, gate: Gate
 ) -> None:
     store.submit(names.add("a"), answers)
@@ -280,7 +280,7 @@ async def test_the_commit_of_the_group_behind_fails_alone(
     await gate.reached()
     store.submit(names.add("c"), answers)
     gate.open(sqlite_error(sqlite3.SQLITE_FULL))
-    await flushed(store)
+    await wait_until_answered(store)
     first, error, last = answers.outcomes
     assert (first, type(error), last) == ("a", StoreFull, "ac")
     assert stored(path) == ["a", "c"]
@@ -300,7 +300,7 @@ async def test_a_change_by_another_process_makes_units_run_again(
     await gate.reached()
     store.submit(names.add("b"), answers)
     gate.open()
-    await flushed(store)
+    await wait_until_answered(store)
     assert names.runs == [("a", False), ("b", True), ("b", False)]
     assert answers.outcomes == ["Aab"]
     assert stored(path) == ["A", "a", "b"]
@@ -319,7 +319,7 @@ async def test_images_are_read_on_the_thread_after_they_were_dropped(
         other.commit()
     for unit in (lambda _tx: None, names.add("a"), lambda tx: tx.cache.clear(), names.add("b")):
         store.submit(unit, answers)
-        await flushed(store)
+        await wait_until_answered(store)
     assert len(threads) == 3, "at the start, and after both drops"
     assert threading.main_thread() not in threads
 
@@ -337,7 +337,7 @@ async def test_a_bug_that_ends_the_store_is_reported(
         await store.run(lambda _tx: None)
 
 
-async def test_nothing_runs_in_memory_beside_or_behind_a_heavy_unit(
+async def test_nothing_runs_in_memory_during_or_after_a_heavy_unit(
     names: Names, answers: Answers, store: Store, gate: Gate
 ) -> None:
     running, go_on = threading.Event(), threading.Event()
@@ -359,16 +359,16 @@ async def test_nothing_runs_in_memory_beside_or_behind_a_heavy_unit(
     store.submit(names.add("e"), answers)
     assert names.runs == [("a", False), ("b", True), ("c", False)]
     go_on.set()
-    await flushed(store)
+    await wait_until_answered(store)
     assert threads != [threading.main_thread()]
     assert answers.outcomes == ["a", "ab", "abc", "abcd", "abcde"]
 
 
-async def test_closing_commits_the_group_behind(
+async def test_closing_commits_the_next_group(
     path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await Store.open(path, Clock(), UnitLimits(10, 1000))
-    await flushed(store)
+    await wait_until_answered(store)
     gate = Gate(store, monkeypatch)
     store.submit(names.add("a"), answers)
     await gate.reached()
@@ -382,7 +382,7 @@ async def test_closing_commits_the_group_behind(
     assert stored(path) == ["a", "b"]
 
 
-async def test_a_group_behind_ends_when_it_has_much_to_send(
+async def test_the_next_group_ends_when_it_has_much_to_send(
     path: Path, names: Names, answers: Answers, store: Store, gate: Gate
 ) -> None:
     store.group_limits = GroupLimits(send_bytes=2 * (10 + SEND_COST))
@@ -397,18 +397,18 @@ async def test_a_group_behind_ends_when_it_has_much_to_send(
     assert names.runs == [("a", False), ("b", True), ("c", True)]
     assert sent == []
     gate.open()
-    await flushed(store)
+    await wait_until_answered(store)
     assert answers.committed == ["a", "abc", "abc", "abcd"]
     assert sent == [(0, "abc"), (1, "abc"), (2, "abcd")], "after their commits"
 
 
-async def test_units_that_ran_in_memory_take_room_until_their_commit(
+async def test_units_that_ran_in_memory_count_until_their_commit(
     path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(path, bounds=UnitLimits(100, 1000)) as store:
-        rooms: list[str] = []
-        store.on_room = lambda: rooms.append("".join(stored(path)))
-        await flushed(store)
+        notifications: list[str] = []
+        store.on_room = lambda: notifications.append("".join(stored(path)))
+        await wait_until_answered(store)
         gate = Gate(store, monkeypatch)
         store.submit(names.add("a"), answers, size=500)
         await gate.reached()
@@ -417,10 +417,10 @@ async def test_units_that_ran_in_memory_take_room_until_their_commit(
         assert (store.full, store.waiting) == (True, UnitLimits(1, 1500))
         gate.let_one_pass()
         await gate.reached()
-        assert (store.full, rooms) == (True, [])
+        assert (store.full, notifications) == (True, [])
         gate.open()
-        await flushed(store)
-        assert (store.full, rooms) == (False, ["ab"])
+        await wait_until_answered(store)
+        assert (store.full, notifications) == (False, ["ab"])
 
 
 async def test_a_group_that_writes_nothing_is_answered_without_the_thread(

@@ -18,7 +18,7 @@ MOMENT = Clock()()
 
 
 def schema(connection: sqlite3.Connection) -> str:
-    """Write out what the database is made of, in the order of its names."""
+    """Return the SQL of all objects of the database, ordered by type and name."""
     rows = connection.execute(
         "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type, name"
     )
@@ -192,9 +192,9 @@ def _write_then(connection: sqlite3.Connection, key: str, sql: str) -> None:
 def test_errors_of_sqlite_are_translated(code: int, kind: type[StoreError]) -> None:
     error = sqlite3.OperationalError("it says")
     error.sqlite_errorcode = code
-    found = database.translate(error)
-    assert type(found) is kind
-    assert str(found) == "the database: it says"
+    translated = database.translate(error)
+    assert type(translated) is kind
+    assert str(translated) == "the database: it says"
     assert type(database.translate(sqlite3.ProgrammingError("closed"))) is StoreError
 
 

@@ -43,13 +43,13 @@ def test_counting_writes_nothing_to_the_disk(gateway: Gateway) -> None:
     assert gateway.events() == []
     assert gateway.count("SELECT total_changes()") - before == 4, "of the temporary table"
     gateway.clock.service += 10
-    found = log_counters(gateway)
-    assert summaries(found) == [
+    rows = log_counters(gateway)
+    assert summaries(rows) == [
         (A, "ended", 2.0, {"reason": "lost", "ago_s": "10"}),
         (B, "ended", 1.0, {"reason": "lost", "ago_s": "30"}),
         (A, "ended", 1.0, {"reason": "closed", "ago_s": "10"}),
     ]
-    assert {(row.kind, row.level, row.topic) for row in found} == {
+    assert {(row.kind, row.level, row.topic) for row in rows} == {
         ("session", "Informational", None)
     }
 
@@ -61,9 +61,9 @@ def test_a_counter_is_logged_at_intervals_and_loses_nothing(gateway: Gateway) ->
     for _ in range(60):  # each minute
         gateway.clock.service += 60
         count_event(gateway)
-        found = log_counters(gateway)
-        logged += sum(row.value or 0 for row in found)
-        assert len(found) <= 1
+        rows = log_counters(gateway)
+        logged += sum(row.value or 0 for row in rows)
+        assert len(rows) <= 1
     assert logged == 60
     assert len(gateway.events("system")) == 1 + 3600 // LOG_INTERVAL
 
@@ -96,8 +96,8 @@ def test_further_sources_count_as_other(gateway: Gateway, monkeypatch: pytest.Mo
         count_event(gateway, f"d{number}@gw.example", reason="lost")
     count_event(gateway, "d0@gw.example", reason="lost")
     count_event(gateway, "d9@gw.example", "began")
-    found = log_counters(gateway)
-    assert [(row.source, row.name, row.value) for row in found] == [
+    rows = log_counters(gateway)
+    assert [(row.source, row.name, row.value) for row in rows] == [
         ("d0@gw.example", "ended", 2.0),
         ("d1@gw.example", "ended", 1.0),
         ("other", "ended", 3.0),

@@ -28,8 +28,8 @@ def test_an_event_is_read_as_it_was_written(db: sqlite3.Connection) -> None:
     append(at(db), READINGS, 1, NewEvent("reading"))
     first, second = events.read(at(db), READINGS, 0, 10, 10_000)
     assert first == StoredEvent._make((1, 123, False, *full))
-    nothing = [None] * 9
-    assert second == StoredEvent._make((2, 1_760_000_000_000, True, "reading", *nothing, {}))
+    nulls = [None] * 9
+    assert second == StoredEvent._make((2, 1_760_000_000_000, True, "reading", *nulls, {}))
     assert type(first.clock) is bool
 
 
@@ -181,16 +181,16 @@ def test_events_of_version_5_are_migrated_exactly(monkeypatch: pytest.MonkeyPatc
         with monkeypatch.context() as patched:
             patched.setattr(database, "migrations", lambda: steps[:5])
             database.migrate(db)
-        nothing = [None] * 9
+        nulls = [None] * 9
         full = ["a@gw/r", "node", "n\0ä", 0.1 + 0.2, "°C", "Alert", "🙂\n", 2, 2**40]
         rows = [
             (LOGS, 8, 123, 0, "log", *full, '{"ä":"ö"}', 90, 5.5),
-            (LOGS, 9, 124, 1, "log", *nothing, None, 48, 6.5),
+            (LOGS, 9, 124, 1, "log", *nulls, None, 48, 6.5),
             (LOGS, 10, 125, 1, "log", None, None, None, -5e-324, *[None] * 5, None, 48, 6.5),
-            (SYSTEM, 1, 126, 1, "system", *nothing[:5], "Alert", None, None, None, None, 53, 7.0),
+            (SYSTEM, 1, 126, 1, "system", *nulls[:5], "Alert", None, None, None, None, 53, 7.0),
         ]
-        holes = ", ".join("?" * 17)
-        db.executemany(f"INSERT INTO events ({OLD_COLUMNS}) VALUES ({holes})", rows)  # noqa: S608
+        placeholders = ", ".join("?" * 17)
+        db.executemany(f"INSERT INTO events ({OLD_COLUMNS}) VALUES ({placeholders})", rows)  # noqa: S608
         set_lane = (
             "UPDATE lanes SET last = ?, sealed = ?, previous = ?, bytes = ?, oldest = ?, urgent = ?"
             " WHERE lane = ?"
@@ -200,11 +200,11 @@ def test_events_of_version_5_are_migrated_exactly(monkeypatch: pytest.MonkeyPatc
         db.execute(set_lane, (4, 4, b"e" * 32, 0, None, None, READINGS))
         db.execute("INSERT INTO meta VALUES ('urgent levels', '[\"Alert\"]')")
         database.migrate(db)
-        found = events.read(at(db), LOGS, 0, 10, 10_000)
-        assert found == [
+        migrated = events.read(at(db), LOGS, 0, 10, 10_000)
+        assert migrated == [
             StoredEvent._make((8, 123, False, "log", *full, {"ä": "ö"})),
-            StoredEvent._make((9, 124, True, "log", *nothing, {})),
-            StoredEvent._make((10, 125, True, "log", *nothing[:3], -5e-324, *nothing[:5], {})),
+            StoredEvent._make((9, 124, True, "log", *nulls, {})),
+            StoredEvent._make((10, 125, True, "log", *nulls[:3], -5e-324, *nulls[:5], {})),
         ]
         assert events.lane_status(at(db)) == [
             LaneStatus(LOGS, 3, 186, 5.5, 5.5),

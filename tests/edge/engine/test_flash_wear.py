@@ -10,14 +10,14 @@ from edge.engine.service_time import DAY_MS
 from tests.helpers.store import WALL, Gateway
 
 CAP = 1_000_000
-ONE = WriteCounts(60.0, 4096 * 3, 2, 1)
+COUNTS = WriteCounts(60.0, 4096 * 3, 2, 1)
 TODAY = (WALL + 1_000_000) // DAY_MS
 
 
 def add(gateway: Gateway, days: int = 0) -> None:
-    """Count something on a day after today."""
+    """Count writes so many days after today."""
     gateway.clock.wall_offset = days * DAY_MS
-    gateway.tx(lambda tx: flash_wear.add(tx, ONE, CAP))
+    gateway.tx(lambda tx: flash_wear.add(tx, COUNTS, CAP))
 
 
 def logged_days(gateway: Gateway) -> list[tuple[str, float | None]]:
@@ -66,5 +66,5 @@ def test_a_limited_number_of_days_is_kept(
     monkeypatch.setattr(flash_wear, "KEPT_DAYS", 3)
     for day in range(6):
         add(gateway, day)
-    kept = gateway.tx(partial(flash_wear.recent_days, count=9))
-    assert [row.day - TODAY for row in kept] == [5, 4, 3]
+    rows = gateway.tx(partial(flash_wear.recent_days, count=9))
+    assert [row.day - TODAY for row in rows] == [5, 4, 3]

@@ -38,7 +38,7 @@ def write(key: str, value: str | bytes | float = 1.0) -> Callable[[Transaction],
     return unit
 
 
-def sending(number: int) -> Unit:
+def write_and_send(number: int) -> Unit:
     """Return a unit that writes and sends a number, and returns it."""
 
     def unit(tx: Transaction) -> int:
@@ -70,7 +70,7 @@ def lock(path: Path) -> Iterator[None]:
 
 
 class Answers:
-    """The answers in order, and what another connection saw committed at each."""
+    """Records outcomes in order, and the keys that were committed at each."""
 
     def __init__(self, path: Path, expected: int) -> None:
         self._path = path
@@ -119,20 +119,20 @@ async def test_a_group_has_a_maximum_size(path: Path, store: Store) -> None:
 async def test_a_group_ends_when_it_has_much_to_send(
     path: Path, store: Store, failing: bool
 ) -> None:
-    handed: list[int] = []
+    sent: list[int] = []
     store.group_limits = GroupLimits(send_bytes=2 * (10 + SEND_COST))
-    store.on_sends = lambda sends: handed.extend(send.generation for send in sends)
+    store.on_sends = lambda sends: sent.extend(send.generation for send in sends)
     before = store.commits
-    units = [fail if failing else sending(5), *map(sending, range(5))]
+    units = [fail if failing else write_and_send(5), *map(write_and_send, range(5))]
     answers = await submit(store, path, units)
     assert answers.outcomes[1:] == list(range(5))
-    if failing:  # all of the first group that has room are run again, one by one
+    if failing:  # the units of the first group run again, one by one
         assert isinstance(answers.outcomes[0], StoreError)
-        assert handed == [0, 1, 2, 3, 4]
-        assert [len(seen) for seen in answers.committed] == [2, 2, 2, 4, 4, 5]
+        assert sent == [0, 1, 2, 3, 4]
+        assert [len(keys_) for keys_ in answers.committed] == [2, 2, 2, 4, 4, 5]
     else:
-        assert handed == [5, 0, 1, 2, 3, 4]
-        assert [len(seen) for seen in answers.committed] == [2, 2, 4, 4, 6, 6]
+        assert sent == [5, 0, 1, 2, 3, 4]
+        assert [len(keys_) for keys_ in answers.committed] == [2, 2, 4, 4, 6, 6]
         assert store.commits == before + 3
 
 
@@ -140,7 +140,7 @@ async def test_a_unit_is_answered_before_its_stanzas_are_sent(path: Path, store:
     order: list[str] = []
     answers = Answers(path, 2)
 
-    def sending(tx: Transaction) -> None:
+    def send_item(tx: Transaction) -> None:
         tx.send(1, b"item")
 
     def answer(outcome: Any) -> None:
@@ -148,14 +148,14 @@ async def test_a_unit_is_answered_before_its_stanzas_are_sent(path: Path, store:
         answers(outcome)
 
     store.on_sends = lambda sends: order.extend(send.stanza.decode() for send in sends)
-    store.submit(sending, answer)
-    store.submit(sending, answer)
+    store.submit(send_item, answer)
+    store.submit(send_item, answer)
     await answers.all.wait()
     assert order == ["answer", "item"] * 2
 
 
 @pytest.mark.parametrize("heavy", [False, True])
-async def test_units_that_a_failing_group_has_no_room_for_run_later(
+async def test_units_that_do_not_fit_into_a_failing_group_run_later(
     path: Path, store: Store, heavy: bool
 ) -> None:
     answers = Answers(path, 5)
@@ -168,7 +168,7 @@ async def test_units_that_a_failing_group_has_no_room_for_run_later(
     store.group_limits = GroupLimits(send_bytes=2 * (10 + SEND_COST))
     store.before_commit = fail_once
     for number in range(5):
-        store.submit(sending(number), answers, 100, heavy=heavy)
+        store.submit(write_and_send(number), answers, 100, heavy=heavy)
     await asyncio.wait_for(answers.all.wait(), 30)
     assert answers.outcomes == list(range(5))
     assert store.waiting == UnitLimits(0, 0)
@@ -197,14 +197,14 @@ async def test_a_group_that_is_run_again_waits_once_for_another_process(
 
 
 async def test_the_event_loop_runs_between_groups_that_write_nothing(store: Store) -> None:
-    loop, done = asyncio.get_running_loop(), asyncio.Event()
+    loop, finished = asyncio.get_running_loop(), asyncio.Event()
     outcomes: list[Any] = []
     iterations = 0
 
     def count() -> None:
         nonlocal iterations
         iterations += 1
-        if not done.is_set():
+        if not finished.is_set():
             loop.call_soon(count)
 
     def answer(outcome: Any) -> None:
@@ -212,12 +212,12 @@ async def test_the_event_loop_runs_between_groups_that_write_nothing(store: Stor
         if len(outcomes) < 100:
             store.submit(meta.epoch, answer)
         else:
-            done.set()
+            finished.set()
 
     await store.run(meta.epoch)
     count()
     store.submit(meta.epoch, answer)
-    await asyncio.wait_for(done.wait(), 30)
+    await asyncio.wait_for(finished.wait(), 30)
     assert iterations >= len(outcomes)
 
 
@@ -262,23 +262,23 @@ async def test_commits_run_on_the_event_loop_unless_the_disk_is_slow(
 
     await store.run(write("first"))  # reads the images
     store._writer.raw.set_trace_callback(trace)
-    answered = asyncio.get_running_loop().create_future()
-    store.submit(write("a"), answered.set_result)
-    assert await answered == "a"
+    reply = asyncio.get_running_loop().create_future()
+    store.submit(write("a"), reply.set_result)
+    assert await reply == "a"
     assert [thread == threading.get_ident() for thread in threads] == [not slow]
 
 
-async def test_on_a_slow_disk_peers_in_two_groups_come_to_share_one(
+async def test_peers_of_two_groups_share_one_group_later_on_a_slow_disk(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit_window, "SLOW_COMMIT", 0.0)
     monkeypatch.setattr(commit_window, "SINGLE", 0.0)
     monkeypatch.setattr(commit_window, "WAIT_SHARE", 50.0)  # longer than the peers need
-    begun, rest = threading.Event(), threading.Event()
+    running, go_on = threading.Event(), threading.Event()
 
     def block(_tx: Transaction) -> None:
-        begun.set()
-        rest.wait()
+        running.set()
+        go_on.wait()
 
     async def repeat(unit: Callable[[Transaction], object]) -> None:
         for _ in range(4):
@@ -289,10 +289,10 @@ async def test_on_a_slow_disk_peers_in_two_groups_come_to_share_one(
     await store.run(write("begin"))
     before = store.commits
     peers = [asyncio.ensure_future(repeat(unit)) for unit in (block, write("a"))]
-    await asyncio.to_thread(begun.wait)
+    await asyncio.to_thread(running.wait)
     peers += [asyncio.ensure_future(repeat(write(name))) for name in "bc"]
     await asyncio.sleep(0)  # these two wait for the next group
-    rest.set()
+    go_on.set()
     await asyncio.gather(*peers)
     assert store.commits == before + 5  # instead of 8: only the first group is not shared
 
@@ -386,7 +386,7 @@ async def test_only_the_failing_unit_gets_the_error(path: Path, store: Store, pl
     units: list[Unit] = [*map(write, names)]
     units.insert(place, fail)
     answers = await submit(store, path, units)
-    assert store.commits == 6, "each of the others on its own"
+    assert store.commits == 6, "the other units are committed one by one"
     error = answers.outcomes.pop(place)
     assert isinstance(error, StoreError)
     assert "on purpose" in str(error)
@@ -427,7 +427,7 @@ async def test_logged_events_are_reported_once_and_after_their_commit(
 
     reported: list[str | None] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
-    store.on_logged = lambda found: reported.extend(event.name for event in found)
+    store.on_logged = lambda logged: reported.extend(event.name for event in logged)
     await submit(store, path, [log("a"), fail_after_logging, log("b"), write("k")])
     assert reported == ["a", "b"]
     await submit(store, path, [log("c")])
@@ -437,29 +437,29 @@ async def test_logged_events_are_reported_once_and_after_their_commit(
 async def test_store_errors_pass_through_and_sqlite_errors_are_translated(
     path: Path, store: Store
 ) -> None:
-    def ours(_tx: Transaction) -> None:
-        raise StoreFull("said so")
+    def raise_store_error(_tx: Transaction) -> None:
+        raise StoreFull("on purpose")
 
-    def constraint(tx: Transaction) -> None:
+    def violate_constraint(tx: Transaction) -> None:
         tx.run("INSERT INTO meta VALUES ('epoch', 'again')")
 
-    answers = await submit(store, path, [ours, constraint, write("fine")])
-    full, error, fine = answers.outcomes
+    answers = await submit(store, path, [raise_store_error, violate_constraint, write("fine")])
+    full, error, key = answers.outcomes
     assert type(full) is StoreFull
     assert type(error) is StoreError
     assert "UNIQUE constraint failed" in str(error)
-    assert fine == "fine"
+    assert key == "fine"
 
 
 async def test_a_failing_answer_does_not_block_others(store: Store) -> None:
     calls: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: calls.append(context))
 
-    def bad(_outcome: object) -> None:
+    def fail_callback(_outcome: object) -> None:
         raise ZeroDivisionError
 
-    store.on_flush = lambda: bad(None)
-    store.submit(write("a"), bad)
+    store.on_flush = lambda: fail_callback(None)
+    store.submit(write("a"), fail_callback)
     assert await store.run(write("b")) == "b"
     assert await store.run(write("c")) == "c"
     assert [type(context["exception"]) for context in calls] == [ZeroDivisionError] * 3
@@ -475,12 +475,12 @@ async def test_cancelling_the_caller_does_not_undo_the_unit(path: Path, store: S
     with pytest.raises(asyncio.CancelledError):
         await task
     with pytest.raises(asyncio.CancelledError):
-        await _cancelled_while_it_fails(store)
+        await _cancel_failing_unit(store)
     await store.run(write("b"))
     assert keys(path) == {"a", "b"}
 
 
-async def _cancelled_while_it_fails(store: Store) -> None:
+async def _cancel_failing_unit(store: Store) -> None:
     task = asyncio.ensure_future(store.run(fail))
     await asyncio.sleep(0)
     task.cancel()
@@ -491,11 +491,11 @@ async def test_closing_commits_waiting_units_and_those_of_their_answers(path: Pa
     store = await Store.open(path, Clock(), UnitLimits(10, 1000))
     outcomes: list[object] = []
 
-    def ask_again(outcome: object) -> None:
+    def submit_next(outcome: object) -> None:
         outcomes.append(outcome)
         store.submit(write("second"), outcomes.append)
 
-    store.submit(write("first"), ask_again)
+    store.submit(write("first"), submit_next)
     await store.close()
     assert outcomes == ["first", "second"]
     assert keys(path) == {"first", "second"}
@@ -566,7 +566,7 @@ async def test_bytes_of_a_unit_count_until_its_commit(path: Path) -> None:
         store.on_room = calls.set
         store.submit(slow, lambda _outcome: None, size=1000)
         assert await asyncio.to_thread(running.wait, 30)
-        assert store.full, "it is in the transaction, and in memory still"
+        assert store.full, "the unit is not committed yet"
         go_on.set()
         await asyncio.wait_for(calls.wait(), 30)
         assert not store.full
@@ -579,13 +579,13 @@ async def test_a_query_sees_one_committed_snapshot(store: Store) -> None:
     await store.run(write("a", 1.0))
     first, go_on = threading.Event(), threading.Event()
 
-    def twice(tx: Transaction) -> list[float]:
-        found = [meta.read_number(tx, "a")]
+    def read_twice(tx: Transaction) -> list[float]:
+        values = [meta.read_number(tx, "a")]
         first.set()
         assert go_on.wait(30)
-        return [*found, meta.read_number(tx, "a")]
+        return [*values, meta.read_number(tx, "a")]
 
-    query = asyncio.ensure_future(store.read(twice))
+    query = asyncio.ensure_future(store.read(read_twice))
     assert await asyncio.to_thread(first.wait, 30)
     await store.run(write("a", 2.0))  # the writer does not wait for a reader
     go_on.set()
@@ -608,11 +608,11 @@ async def fill(store: Store) -> int:
     raise AssertionError("it is never full")
 
 
-async def test_a_full_disk_refuses_only_what_does_not_fit_and_recovers(path: Path) -> None:
+async def test_a_full_disk_refuses_only_units_that_do_not_fit(path: Path) -> None:
     async with opened(path, max_bytes=WAL_SHARE + 2 * 1024 * 1024) as store:
         fitted = await fill(store)
         assert fitted > 5
-        assert await store.read(keys_in) == fitted, "reading goes on"
+        assert await store.read(keys_in) == fitted, "reading continues"
         await store.run(lambda tx: tx.run("DELETE FROM meta WHERE key = 'fill0'"))
         before = keys(path)
         answers = await submit(
@@ -620,10 +620,10 @@ async def test_a_full_disk_refuses_only_what_does_not_fit_and_recovers(path: Pat
             path,
             [write("small1"), write("large", BLOB * 3), lambda tx: keys_in(tx), write("small2")],
         )
-        small1, large, seen, small2 = answers.outcomes
+        small1, large, key_count, small2 = answers.outcomes
         assert (small1, small2) == ("small1", "small2")
         assert type(large) is StoreFull
-        assert seen == len(before) + 1, "only the one before it: the large one is rolled back"
+        assert key_count == len(before) + 1, "the large value is rolled back"
         assert keys(path) == before | {"small1", "small2"}
 
 
@@ -633,7 +633,7 @@ def keys_in(tx: Transaction) -> int:
 
 OS_LIMIT = 1024 * 1024
 
-ON_A_REAL_LIMIT = """
+WRITE_TO_OS_LIMIT = """
 import asyncio, resource, signal, sys
 from pathlib import Path
 from edge.errors import StoreBroken, StoreFull
@@ -662,23 +662,23 @@ asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
 """
 
 
-def test_a_failed_write_loses_nothing_that_was_answered(path: Path) -> None:
+def test_a_failed_write_loses_no_acknowledged_write(path: Path) -> None:
     """The system refuses to let the file grow, which SQLite reports as an I/O error."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     assert (soft, hard) == (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", ON_A_REAL_LIMIT, path, str(OS_LIMIT)],
+    process = subprocess.run(
+        [sys.executable, "-c", WRITE_TO_OS_LIMIT, path, str(OS_LIMIT)],
         cwd=root,
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
-    *answered, last = done.stdout.split("\n")[:-1]
-    assert last == "StoreBroken 1"
-    assert len(answered) > 3
-    assert keys(path) >= {"before", *answered}
+    *written_keys, error_line = process.stdout.split("\n")[:-1]
+    assert error_line == "StoreBroken 1"
+    assert len(written_keys) > 3
+    assert keys(path) >= {"before", *written_keys}
     with closing(database.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
@@ -695,8 +695,8 @@ async def test_a_locked_database_is_busy_for_the_whole_group_at_once(
         units = [lambda _tx: runs.append("run") for _ in range(100)]
         answers = await asyncio.wait_for(submit(store, path, list(units)), 3)
         assert {type(outcome) for outcome in answers.outcomes} == {StoreBusy}
-        assert runs == [], "no transaction was begun: there is nothing to run again"
-        assert await store.read(keys_in) == 0, "reading goes on"
+        assert runs == [], "no transaction was begun, so no unit runs"
+        assert await store.read(keys_in) == 0, "reading continues"
     assert await store.run(write("after")) == "after"
 
 
@@ -778,16 +778,16 @@ async def test_a_cancelled_call_still_runs_to_its_end(path: Path) -> None:
     await thread.close()
 
 
-async def test_the_loop_goes_on_when_the_first_of_its_calls_has_begun(path: Path) -> None:
+async def test_the_loop_continues_when_its_first_call_has_begun(path: Path) -> None:
     thread = await DatabaseThread.start(lambda: database.connect(path))
     go_on = threading.Event()
 
-    class Begun(threading.Event):
+    class ReleasingEvent(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
             go_on.set()
             return super().wait(30)
 
-    thread._begun = Begun()
+    thread._begun = ReleasingEvent()
     before = asyncio.ensure_future(thread.call(go_on.wait, 30))
     call = asyncio.ensure_future(thread.call_first(lambda amount: amount + 1, 41))
     for _ in range(3):
@@ -797,7 +797,7 @@ async def test_the_loop_goes_on_when_the_first_of_its_calls_has_begun(path: Path
     await thread.close()
 
 
-async def test_the_loop_goes_on_although_the_thread_is_busy(
+async def test_the_loop_continues_although_the_thread_is_busy(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database_thread, "BEGIN_TIMEOUT", 0.0)
@@ -838,7 +838,7 @@ async def test_a_failed_unit_leaves_nothing_in_the_caches(store: Store, rolled_b
     def bind_and_fail(tx: Transaction) -> None:
         sessions.bind(tx, 7, "pump1", "pump1@gw", "pump1@gw/fw")
         assert sessions.sender(tx, 7) is not None
-        if rolled_back:  # as it does itself when the disk is full
+        if rolled_back:  # SQLite does this when the disk is full
             tx.run("ROLLBACK")
         raise ZeroDivisionError
 

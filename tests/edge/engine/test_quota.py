@@ -28,7 +28,7 @@ TOTAL = Usage(16, 4000)
 
 
 def held_limits(source: Usage, total: Usage) -> Limits:
-    """Make limits of what one source and all sources may hold."""
+    """Return limits of the messages held for one source and for all sources."""
     return Limits(
         held_messages_per_source=source.messages,
         held_bytes_per_source=source.bytes,
@@ -41,26 +41,26 @@ LIMITS = held_limits(SOURCE, TOTAL)
 
 
 def held(*messages: tuple[int, float]) -> list[EvictionCandidate]:
-    """Messages by (bytes, age), oldest first; their rows count from 1."""
+    """Return candidates from (bytes, age), oldest first; their rows count from 1."""
     return [EvictionCandidate(row, size, age) for row, (size, age) in enumerate(messages, 1)]
 
 
-def decide(
+def plan(
     size: int,
-    mine: list[EvictionCandidate],
+    own: list[EvictionCandidate],
     others: Usage = Usage(),  # noqa: B008 - a constant
     limits: Limits = LIMITS,
 ) -> EvictionPlan:
-    source = Usage(len(mine), sum(message.bytes for message in mine))
+    source = Usage(len(own), sum(message.bytes for message in own))
     total = Usage(source.messages + others.messages, source.bytes + others.bytes)
-    return plan_eviction(size, source, total, limits, lambda: mine, GRACE)
+    return plan_eviction(size, source, total, limits, lambda: own, GRACE)
 
 
 def test_a_message_that_fits_examines_no_candidates() -> None:
-    def never() -> list[EvictionCandidate]:
-        raise AssertionError("below its limit, a source's messages are not looked at")
+    def fail() -> list[EvictionCandidate]:
+        raise AssertionError("below its limit, a source's messages are not examined")
 
-    assert plan_eviction(100, Usage(3, 900), Usage(3, 900), LIMITS, never, GRACE) == EvictionPlan(
+    assert plan_eviction(100, Usage(3, 900), Usage(3, 900), LIMITS, fail, GRACE) == EvictionPlan(
         None
     )
 
@@ -68,53 +68,53 @@ def test_a_message_that_fits_examines_no_candidates() -> None:
 NONE_OF_OTHERS = Usage()
 OLD, YOUNG = GRACE + 0.001, GRACE
 FULL = held_limits(Usage(6, 1000), Usage(40, 400))
-"""Limits at which the sources of `ALL_OF_OTHERS` have filled all that is open to many messages."""
+"""Limits that `ALL_OF_OTHERS` and a source with six messages reach together."""
 ALL_OF_OTHERS = Usage(34, 0)
 
 
-def over(limit: str, value: int) -> EvictionPlan:
+def exceeded(limit: str, value: int) -> EvictionPlan:
     return EvictionPlan(ExceededLimit(limit, value))
 
 
 @pytest.mark.parametrize(
-    ("size", "mine", "others", "limits", "expected"),
+    ("size", "own", "others", "limits", "expected"),
     [
         # a source at its limits
         (100, held((900, 0.0)), NONE_OF_OTHERS, LIMITS, EvictionPlan(None)),
         (1000, [], NONE_OF_OTHERS, LIMITS, EvictionPlan(None)),
-        (1, held(*[(1, 0.0)] * 4), NONE_OF_OTHERS, LIMITS, over("held_messages_per_source", 4)),
-        (101, held((900, 0.0)), NONE_OF_OTHERS, LIMITS, over("held_bytes_per_source", 1000)),
-        (1001, [], NONE_OF_OTHERS, LIMITS, over("held_bytes_per_source", 1000)),
+        (1, held(*[(1, 0.0)] * 4), NONE_OF_OTHERS, LIMITS, exceeded("held_messages_per_source", 4)),
+        (101, held((900, 0.0)), NONE_OF_OTHERS, LIMITS, exceeded("held_bytes_per_source", 1000)),
+        (1001, [], NONE_OF_OTHERS, LIMITS, exceeded("held_bytes_per_source", 1000)),
         # messages older than the grace are evicted, no more than needed, and only if it helps
         (1, held((1, YOUNG), *[(1, 0.0)] * 3), NONE_OF_OTHERS, LIMITS,
-         over("held_messages_per_source", 4)),
+         exceeded("held_messages_per_source", 4)),
         (1, held((1, OLD), *[(1, 0.0)] * 3), NONE_OF_OTHERS, LIMITS, EvictionPlan(None, (1,))),
         (500, held(*[(300, OLD)] * 3, (100, OLD)), NONE_OF_OTHERS, LIMITS,
          EvictionPlan(None, (1, 2))),
         (500, held((300, OLD), (300, 0.0), (300, 0.0)), NONE_OF_OTHERS, LIMITS,
-         over("held_bytes_per_source", 1000)),
+         exceeded("held_bytes_per_source", 1000)),
         (1, held(*[(1, OLD)] * 4), Usage(12, 0), held_limits(SOURCE, Usage(15, 4000)),
-         over("held_messages", 15)),
+         exceeded("held_messages", 15)),
         # a source may replace its own messages in a full store
         (10, held(*[(10, OLD)] * 6), ALL_OF_OTHERS, FULL, EvictionPlan(None, (1,))),
         (11, held(*[(10, OLD)] * 6), ALL_OF_OTHERS, FULL, EvictionPlan(None, (1,))),
         (10, held(*[(10, OLD)] * 6), Usage(30, 340), FULL, EvictionPlan(None, (1,))),
-        (11, held(*[(10, OLD)] * 6), Usage(30, 340), FULL, over("held_bytes", 350)),
-        (10, held(*[(10, OLD)] * 5), ALL_OF_OTHERS, FULL, over("held_messages", 35)),
-        (10, held(*[(10, 0.0)] * 6), ALL_OF_OTHERS, FULL, over("held_messages_per_source", 6)),
+        (11, held(*[(10, OLD)] * 6), Usage(30, 340), FULL, exceeded("held_bytes", 350)),
+        (10, held(*[(10, OLD)] * 5), ALL_OF_OTHERS, FULL, exceeded("held_messages", 35)),
+        (10, held(*[(10, 0.0)] * 6), ALL_OF_OTHERS, FULL, exceeded("held_messages_per_source", 6)),
     ],
 )  # fmt: skip
 def test_plans_at_the_limits(
-    size: int, mine: list[EvictionCandidate], others: Usage, limits: Limits, expected: EvictionPlan
+    size: int, own: list[EvictionCandidate], others: Usage, limits: Limits, expected: EvictionPlan
 ) -> None:
-    assert decide(size, mine, others, limits) == expected
+    assert plan(size, own, others, limits) == expected
 
 
 def test_no_more_candidates_are_examined_than_needed() -> None:
     def candidates() -> Iterator[EvictionCandidate]:
         yield EvictionCandidate(1, 10, 9e9)
         yield EvictionCandidate(2, 10, 1.0)
-        raise AssertionError("the one before was too young")
+        raise AssertionError("the candidate before this one was too young")
 
     source = Usage(4, 995)
     assert plan_eviction(20, source, source, LIMITS, candidates, GRACE).evict == ()
@@ -125,19 +125,19 @@ def test_a_share_is_reserved_for_sources_with_few_messages() -> None:
     limits = held_limits(Usage(100, 100_000), TOTAL)
     many = held(*[(1, 0.0)] * FEW_MESSAGES)
     few = held(*[(1, 0.0)] * (FEW_MESSAGES - 1))
-    assert decide(1, many, Usage(messages - FEW_MESSAGES, 0), limits) == EvictionPlan(
+    assert plan(1, many, Usage(messages - FEW_MESSAGES, 0), limits) == EvictionPlan(
         ExceededLimit("held_messages", messages)
     )
-    assert decide(1, few, Usage(messages - FEW_MESSAGES + 1, 0), limits) == EvictionPlan(None)
+    assert plan(1, few, Usage(messages - FEW_MESSAGES + 1, 0), limits) == EvictionPlan(None)
     last = Usage(TOTAL.messages - len(few), 0)
-    assert decide(1, few, last, limits) == EvictionPlan(
+    assert plan(1, few, last, limits) == EvictionPlan(
         ExceededLimit("held_messages", TOTAL.messages)
     )
-    room = TOTAL.bytes - TOTAL.bytes // RESERVED_SHARE
-    assert decide(1, many, Usage(0, room - FEW_MESSAGES), limits) == EvictionPlan(
-        ExceededLimit("held_bytes", room)
+    max_bytes = TOTAL.bytes - TOTAL.bytes // RESERVED_SHARE
+    assert plan(1, many, Usage(0, max_bytes - FEW_MESSAGES), limits) == EvictionPlan(
+        ExceededLimit("held_bytes", max_bytes)
     )
-    assert decide(1, few, Usage(0, room - FEW_MESSAGES + 1), limits) == EvictionPlan(None)
+    assert plan(1, few, Usage(0, max_bytes - FEW_MESSAGES + 1), limits) == EvictionPlan(None)
 
 
 MESSAGES = st.lists(st.tuples(st.integers(0, 60), st.floats(0, 2 * GRACE)), max_size=8)
@@ -145,7 +145,7 @@ MESSAGES = st.lists(st.tuples(st.integers(0, 60), st.floats(0, 2 * GRACE)), max_
 
 @given(
     size=st.integers(0, 120),
-    mine=MESSAGES,
+    own=MESSAGES,
     others=st.builds(Usage, st.integers(0, 20), st.integers(0, 400)),
     limits=st.builds(
         held_limits,
@@ -154,10 +154,10 @@ MESSAGES = st.lists(st.tuples(st.integers(0, 60), st.floats(0, 2 * GRACE)), max_
     ),
 )
 def test_a_plan_keeps_all_limits(
-    size: int, mine: list[tuple[int, float]], others: Usage, limits: Limits
+    size: int, own: list[tuple[int, float]], others: Usage, limits: Limits
 ) -> None:
-    messages = sorted(held(*mine), key=lambda message: -message.age)
-    decision = decide(size, messages, others, limits)
+    messages = sorted(held(*own), key=lambda message: -message.age)
+    decision = plan(size, messages, others, limits)
     rows = [message.row for message in messages]
     evicted = [message for message in messages if message.row in decision.evict]
     assert list(decision.evict) == rows[: len(evicted)], "the oldest first, in order"
@@ -165,18 +165,18 @@ def test_a_plan_keeps_all_limits(
     if decision.exceeded is not None:
         assert not evicted
         return
-    left = [message for message in messages if message.row not in decision.evict]
-    source = Usage(len(left) + 1, sum(message.bytes for message in left) + size)
+    remaining = [message for message in messages if message.row not in decision.evict]
+    source = Usage(len(remaining) + 1, sum(message.bytes for message in remaining) + size)
     assert source.messages <= limits.held_messages_per_source
     assert source.bytes <= limits.held_bytes_per_source
-    before = Usage(len(mine), sum(message.bytes for message in messages))
-    for used, was, most, others_ in zip(
+    before = Usage(len(own), sum(message.bytes for message in messages))
+    for used, used_before, most, used_by_others in zip(
         source, before, Usage(limits.held_messages, limits.held_bytes), others, strict=True
     ):
-        replaces = bool(evicted) and used <= was
-        share = 0 if len(left) < FEW_MESSAGES or replaces else most // RESERVED_SHARE
-        assert others_ + used <= most - share
-    if evicted:  # one fewer would not have been enough
+        replaces = bool(evicted) and used <= used_before
+        share = 0 if len(remaining) < FEW_MESSAGES or replaces else most // RESERVED_SHARE
+        assert used_by_others + used <= most - share
+    if evicted:  # evicting one message less would exceed a limit
         fewer = Usage(source.messages + 1, source.bytes + evicted[-1].bytes)
         assert (
             fewer.messages > limits.held_messages_per_source
@@ -188,7 +188,7 @@ WAITING = WaitingUsage(Usage(16, 1600), Usage(12, 1200), Usage(80, 8000))
 
 
 @pytest.mark.parametrize(
-    ("size", "mine", "account", "source", "total", "over"),
+    ("size", "own", "account", "source", "total", "expected"),
     [
         (100, 0, Usage(), Usage(), Usage(), None),
         (1, 0, Usage(), Usage(12, 12), Usage(), ("source", "messages", 12)),
@@ -208,23 +208,23 @@ WAITING = WaitingUsage(Usage(16, 1600), Usage(12, 1200), Usage(80, 8000))
 def test_waiting_messages_are_limited_and_a_share_is_reserved(
     options: LimitNames,
     size: int,
-    mine: int,
+    own: int,
     account: Usage,
     source: Usage,
     total: Usage,
-    over: tuple[str, str, int] | None,
+    expected: tuple[str, str, int] | None,
 ) -> None:
-    found = exceeded_waiting_limit(
-        options, size, mine, WaitingUsage(account, source, total), WAITING
+    exceeded = exceeded_waiting_limit(
+        options, size, own, WaitingUsage(account, source, total), WAITING
     )
-    if over is None:
-        assert found is None
+    if expected is None:
+        assert exceeded is None
     else:
-        whose, what, figure = over
-        assert found == ExceededLimit(getattr(options, whose).format(what), figure)
+        scope, unit, figure = expected
+        assert exceeded == ExceededLimit(getattr(options, scope).format(unit), figure)
 
 
 @pytest.mark.parametrize("options", [OFFLINE_LIMITS, OUTBOX_LIMITS])
-@pytest.mark.parametrize("what", ["messages", "bytes"])
-def test_limits_are_named_after_options(options: LimitNames, what: str) -> None:
-    assert {option.format(what) for option in options} <= set(Limits.__struct_fields__)
+@pytest.mark.parametrize("unit", ["messages", "bytes"])
+def test_limits_are_named_after_options(options: LimitNames, unit: str) -> None:
+    assert {option.format(unit) for option in options} <= set(Limits.__struct_fields__)

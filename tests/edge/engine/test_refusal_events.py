@@ -18,9 +18,9 @@ WINDOW = LIMITS.refusal_window
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path), LIMITS)
-    yield made
-    made.close()
+    gateway = Gateway(new_database(tmp_path), LIMITS)
+    yield gateway
+    gateway.close()
 
 
 def refuse(
@@ -155,10 +155,10 @@ def test_due_rows_are_handled_in_batches(gateway: Gateway, monkeypatch: pytest.M
     assert gateway.due == gateway.clock.service + WINDOW
 
 
-# Refusals that are counted elsewhere, and the stop.
+# Refusals counted elsewhere, and the stop.
 
 
-def test_refusals_counted_elsewhere_are_folded_too(gateway: Gateway) -> None:
+def test_refusals_counted_elsewhere_are_added_to_the_window(gateway: Gateway) -> None:
     def refuse_some(times: int, source: str = A) -> None:
         gateway.tx(lambda tx: refusals.count(tx, LIMITS, source, "rule", times=times))
 

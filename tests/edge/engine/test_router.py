@@ -38,11 +38,11 @@ READING = (
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path), Limits(unsealed_events=100))
-    made.add("pump1")
-    made.add("untrusted", trusted=False)
-    yield made
-    made.close()
+    gateway = Gateway(new_database(tmp_path), Limits(unsealed_events=100))
+    gateway.add("pump1")
+    gateway.add("untrusted", trusted=False)
+    yield gateway
+    gateway.close()
 
 
 def ask(gateway: Gateway, payload: str, type_: str, to: str) -> Reply:

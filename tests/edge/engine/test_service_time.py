@@ -58,7 +58,7 @@ def test_across_boots_the_time_off_is_taken_from_a_trusted_clock(
 ) -> None:
     start = start_run(BEFORE, 0.0, ClockReading("two", 5.0, wall, synchronised=True))
     assert (start.off, start.known, start.saved.service) == (off, known, service)
-    assert start.saved.trusted == TrustedMoment(service, wall), "trusted from here on"
+    assert start.saved.trusted == TrustedMoment(service, wall), "trusted from now on"
     assert start.saved.before is None
 
 
@@ -96,7 +96,7 @@ def test_a_time_off_becomes_known_at_the_first_trusted_moment() -> None:
     assert saved == SavedTime(1030.0, "two", 25.0, BEFORE.trusted, 1010.0)
     saved, off = advance(saved, run, Now(1070.0, after(DAY + 70), synchronised=True))
     assert off == TimeOff(1010.0, DAY, TimeOffSource.WALL), (
-        "a day, of what passed since the last trusted one"
+        "one day has passed since the last trusted moment"
     )
     assert saved == SavedTime(1070.0, "two", 65.0, TrustedMoment(1070.0, after(DAY + 70)), None)
     assert advance(saved, run, Now(1080.0, after(DAY + 80), synchronised=True))[1] is None
@@ -105,10 +105,10 @@ def test_a_time_off_becomes_known_at_the_first_trusted_moment() -> None:
 def test_boots_without_a_trusted_clock_add_up_to_one_time_off() -> None:
     saved = start_run(BEFORE, 0.0, ClockReading("two", 5.0, 0, synchronised=False)).saved
     saved, _ = advance(saved, Run("two", 995.0), Now(1100.0, 0, synchronised=False))
-    again = start_run(saved, 0.0, ClockReading("three", 5.0, after(DAY), synchronised=True))
-    assert (again.known, again.saved.before) == (TimeOffSource.LATER, 1000.0)
-    now = Now(again.saved.service, after(DAY), synchronised=True)
-    assert advance(again.saved, Run("three", 1095.0), now)[1] == TimeOff(
+    third_start = start_run(saved, 0.0, ClockReading("three", 5.0, after(DAY), synchronised=True))
+    assert (third_start.known, third_start.saved.before) == (TimeOffSource.LATER, 1000.0)
+    now = Now(third_start.saved.service, after(DAY), synchronised=True)
+    assert advance(third_start.saved, Run("three", 1095.0), now)[1] == TimeOff(
         1000.0, DAY - 100.0, TimeOffSource.WALL
     )
 

@@ -79,10 +79,10 @@ WRITES = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
 
 
 def test_counting_a_session_writes_no_row_to_the_disk(gateway: Gateway) -> None:
-    """A log-in costs no commit and needs no room on the disk."""
+    """A log-in costs no commit and needs no disk space."""
 
-    def authorize(action: int, _table: object, _column: object, where: object, _by: object) -> int:
-        return sqlite3.SQLITE_DENY if action in WRITES and where == "main" else sqlite3.SQLITE_OK
+    def authorize(action: int, _table: object, _column: object, schema: object, _by: object) -> int:
+        return sqlite3.SQLITE_DENY if action in WRITES and schema == "main" else sqlite3.SQLITE_OK
 
     gateway.connection.set_authorizer(authorize)
     generation = gateway.bind(PUMP)
@@ -91,7 +91,7 @@ def test_counting_a_session_writes_no_row_to_the_disk(gateway: Gateway) -> None:
     assert [event[1] for event in log_counters(gateway)] == ["began", "ended"]
 
 
-def test_a_share_is_made_by_its_first_member(gateway: Gateway) -> None:
+def test_the_first_member_creates_a_share(gateway: Gateway) -> None:
     create(gateway, PUMP, "t", access_model="open")
     log_counters(gateway)
     for full in (PUMP, VALVE):
@@ -99,8 +99,8 @@ def test_a_share_is_made_by_its_first_member(gateway: Gateway) -> None:
     for full in (PUMP, VALVE):
         leave(gateway, full)
     join(gateway, VALVE)
-    found = [event for event in log_counters(gateway) if event[0] != "session"]
-    assert [event[:4] for event in found] == [
+    share_events = [event for event in log_counters(gateway) if event[0] != "session"]
+    assert [event[:4] for event in share_events] == [
         ("share", "made", PUMP_BARE, 1.0),
         ("share", "made", VALVE_BARE, 1.0),
     ]

@@ -50,12 +50,12 @@ def bytes_on_disk(path: Path) -> int:
 
 
 def wal_bytes(path: Path) -> int:
-    found = path.with_name(f"{path.name}-wal")
-    return found.stat().st_size if found.exists() else 0
+    wal = path.with_name(f"{path.name}-wal")
+    return wal.stat().st_size if wal.exists() else 0
 
 
 async def fill(store: Store, name: str = "fill{}") -> tuple[int, StoreFull]:
-    """Write until there is no room; return the number written, and the error."""
+    """Write until the store is full; return the number of values, and the error."""
     for number in range(200):
         try:
             await store.run(write(name.format(number)))
@@ -70,18 +70,18 @@ async def fill(store: Store, name: str = "fill{}") -> tuple[int, StoreFull]:
 async def test_measured_space_equals_the_files(path: Path, store: Store) -> None:
     for number in range(10):
         await store.run(write(f"k{number}"))
-    found = await store.run(space.measure)
-    assert found.wal == wal_bytes(path)
-    assert 10 * SIZE < found.live < 10 * SIZE + MIB
-    assert found.free == 0
+    used = await store.run(space.measure)
+    assert used.wal == wal_bytes(path)
+    assert 10 * SIZE < used.live < 10 * SIZE + MIB
+    assert used.free == 0
     await store.run(remove("k%"))
     freed = await store.run(space.measure)
     assert freed.free > 9 * SIZE
-    assert freed.live + freed.free == found.live
+    assert freed.live + freed.free == used.live
     assert freed.disk > 0
 
 
-def test_a_database_in_memory_has_unlimited_room(path: Path) -> None:
+def test_a_database_in_memory_has_unlimited_space(path: Path) -> None:
     with in_memory() as connection, database.transaction(connection, MOMENT) as tx:
         assert space.measure(tx)[2:] == (0, space.UNBOUNDED)
     with closing(sqlite3.connect(path)) as connection:
@@ -89,7 +89,7 @@ def test_a_database_in_memory_has_unlimited_room(path: Path) -> None:
         assert space.measure(tx).wal == 0, "there is no WAL"
 
 
-def test_reserved_room_is_taken_within_the_transaction(path: Path) -> None:
+def test_reservations_of_a_transaction_add_up(path: Path) -> None:
     limits = Limits(database_bytes=32 * MIB, database_reserve=MIB)
     with closing(database.connect(path)) as connection:
         with database.transaction(connection, MOMENT) as tx:
@@ -120,7 +120,7 @@ async def test_new_messages_are_refused_while_the_wal_is_too_long(path: Path) ->
             await store.run(remove("k"))
         await store.run(lambda _tx: None)
         assert await store.run(refused) is None
-        assert wal_bytes(path) == 0, "it is given back when nobody reads"
+        assert wal_bytes(path) == 0, "it is truncated when no process reads"
 
 
 # The size limit.
@@ -128,23 +128,23 @@ async def test_new_messages_are_refused_while_the_wal_is_too_long(path: Path) ->
 
 async def test_the_database_file_leaves_room_for_the_wal(path: Path) -> None:
     async with opened(path, max_bytes=WAL_SHARE + 4 * MIB) as store:
-        number, why = await fill(store)
-        assert (number > 10, why.rule) == (True, "database_bytes")
+        number, error = await fill(store)
+        assert (number > 10, error.rule) == (True, "database_bytes")
         assert bytes_on_disk(path) - wal_bytes(path) <= 4 * MIB
         await store.run(remove("fill1"))
         await store.run(write("more"))
         assert bytes_on_disk(path) <= WAL_SHARE + 4 * MIB
 
 
-async def test_a_reader_without_end_cannot_make_the_wal_grow_beyond_the_database(
+async def test_an_endless_reader_cannot_make_the_wal_exceed_the_database_limit(
     path: Path,
 ) -> None:
-    """Reading continues meanwhile, and writing when the reader has ended."""
+    """Reading continues at once, writing when the reader has ended."""
     most = 16 * MIB
     async with opened(path, max_bytes=most) as store:
         with endless_reader(path):
-            _number, why = await fill(store, "k")
-            assert (why.rule, "WAL" in str(why)) == ("database_bytes", True)
+            _number, error = await fill(store, "k")
+            assert (error.rule, "WAL" in str(error)) == ("database_bytes", True)
             assert 12 * MIB < bytes_on_disk(path) <= most
             before = bytes_on_disk(path)
             with pytest.raises(StoreFull):
@@ -160,10 +160,10 @@ async def test_a_reader_without_end_cannot_make_the_wal_grow_beyond_the_database
         assert bytes_on_disk(path) < before
         with closing(sqlite3.connect(path, timeout=0)) as other:
             other.execute("INSERT INTO meta VALUES ('other', 1)")
-            other.commit()  # nothing of ours is locked
+            other.commit()  # the store holds no lock
 
 
-async def test_reading_units_succeed_beside_writing_ones_in_a_full_wal(path: Path) -> None:
+async def test_reading_units_succeed_in_a_group_with_failing_writes(path: Path) -> None:
     async with opened(path, max_bytes=12 * MIB) as store:
         with endless_reader(path):
             await fill(store, "k")
@@ -190,10 +190,10 @@ async def test_the_file_shrinks_after_a_backlog(path: Path) -> None:
         sizes = [await store.run(lambda tx: tx.row("PRAGMA page_count")[0]) for _ in range(40)]
         steps = [before - after for before, after in itertools.pairwise(sizes)]
         assert max(steps) <= space.VACUUM_PAGES + 1, (
-            "never much at once; one of the map goes with them"
+            "few pages at once, with one page of the pointer map"
         )
-        kept = space.FREE_PAGES * PAGE_BYTES
-        assert bytes_on_disk(path) - wal_bytes(path) < kept + MIB
+        free_bytes = space.FREE_PAGES * PAGE_BYTES
+        assert bytes_on_disk(path) - wal_bytes(path) < free_bytes + MIB
     with closing(database.connect_reader(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert connection.execute("SELECT value FROM meta WHERE key = 'stays'").fetchone()
@@ -210,9 +210,9 @@ async def test_reclaiming_space_does_not_wait_for_other_processes(
     assert before > 0
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        keeper = space.SpaceGuard(path, None)
+        guard = space.SpaceGuard(path, None)
         async with asyncio.timeout(database.BUSY_TIMEOUT / 2):
-            await store._writer.call(keeper.reclaim, store._writer.raw)
+            await store._writer.call(guard.reclaim, store._writer.raw)
         assert not await store.read(lambda tx: tx.row("PRAGMA freelist_count") == (0,))
         other.execute("ROLLBACK")
     store.reclaim_interval = 0.0
@@ -228,10 +228,10 @@ async def test_units_run_if_the_size_of_the_wal_cannot_be_read(
     def fail(_path: str) -> int:
         raise OSError(errno.EIO, "on purpose")
 
-    keeper = space.SpaceGuard(path, None)
+    guard = space.SpaceGuard(path, None)
     with monkeypatch.context() as patched:
         patched.setattr(space, "_file_size", fail)
-        await store._writer.call(keeper.reclaim, store._writer.raw)
+        await store._writer.call(guard.reclaim, store._writer.raw)
     await store.run(write("k"))
 
 
@@ -247,7 +247,7 @@ async def test_a_slow_query_is_interrupted(store: Store, monkeypatch: pytest.Mon
 
 
 async def test_a_removed_database_accepts_no_messages(path: Path, store: Store) -> None:
-    """A message would be acknowledged, and lost when the process ends."""
+    """An acknowledged message would be lost when the process ends."""
     broken: list[StoreBroken] = []
     store.on_broken = broken.append
     os.unlink(path)  # noqa: PTH108 - at once, in a coroutine

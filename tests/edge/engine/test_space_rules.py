@@ -8,8 +8,8 @@ from edge.engine.quota import ExceededLimit
 from edge.engine.space_rules import WAL_SHARE, SpaceLimits, SpaceUsage, exceeded_limit, free_room
 
 MIB = 1024 * 1024
-BOUNDS = SpaceLimits(database=100 * MIB, reserve=10 * MIB, wal=20 * MIB)
-ROOM = 90 * MIB
+LIMITS = SpaceLimits(database=100 * MIB, reserve=10 * MIB, wal=20 * MIB)
+USABLE = 90 * MIB
 DISK = 1000 * MIB
 DATABASE = ExceededLimit("database_bytes", 100 * MIB)
 WAL = ExceededLimit("wal_bytes", 20 * MIB)
@@ -20,11 +20,11 @@ RESERVE = ExceededLimit("database_reserve", 10 * MIB)
     ("size", "space", "expected"),
     [
         (1, SpaceUsage(0, 0, 0, DISK), None),
-        (10, SpaceUsage(ROOM - WAL_SHARE - 10, 0, 0, DISK), None),
-        (11, SpaceUsage(ROOM - WAL_SHARE - 10, 0, 0, DISK), DATABASE),
-        (11, SpaceUsage(ROOM - WAL_SHARE - 10, 0, WAL_SHARE, DISK), DATABASE),
-        (10, SpaceUsage(ROOM - 20 * MIB - 10, 0, 20 * MIB, DISK), None),
-        (11, SpaceUsage(ROOM - 20 * MIB - 10, 0, 20 * MIB, DISK), DATABASE),
+        (10, SpaceUsage(USABLE - WAL_SHARE - 10, 0, 0, DISK), None),
+        (11, SpaceUsage(USABLE - WAL_SHARE - 10, 0, 0, DISK), DATABASE),
+        (11, SpaceUsage(USABLE - WAL_SHARE - 10, 0, WAL_SHARE, DISK), DATABASE),
+        (10, SpaceUsage(USABLE - 20 * MIB - 10, 0, 20 * MIB, DISK), None),
+        (11, SpaceUsage(USABLE - 20 * MIB - 10, 0, 20 * MIB, DISK), DATABASE),
         (1, SpaceUsage(0, 0, 20 * MIB + 1, DISK), WAL),
         (10, SpaceUsage(0, 0, WAL_SHARE, 10 * MIB + 10), None),
         (11, SpaceUsage(0, 0, WAL_SHARE, 10 * MIB + 10), RESERVE),
@@ -34,7 +34,7 @@ RESERVE = ExceededLimit("database_reserve", 10 * MIB)
     ],
 )
 def test_each_limit(size: int, space: SpaceUsage, expected: ExceededLimit | None) -> None:
-    assert exceeded_limit(size, space, BOUNDS) == expected
+    assert exceeded_limit(size, space, LIMITS) == expected
 
 
 SIZES = st.integers(0, 200 * MIB)
@@ -42,8 +42,8 @@ SIZES = st.integers(0, 200 * MIB)
 
 @given(size=SIZES, space=st.builds(SpaceUsage, SIZES, SIZES, SIZES, SIZES))
 def test_accepted_messages_leave_the_reserve(size: int, space: SpaceUsage) -> None:
-    assert (exceeded_limit(size, space, BOUNDS) is None) is (size <= free_room(space, BOUNDS))
-    if exceeded_limit(size, space, BOUNDS) is None:
-        assert space.wal <= BOUNDS.wal
-        assert space.live + space.wal + size + BOUNDS.reserve <= BOUNDS.database
-        assert space.free + space.disk - size >= BOUNDS.reserve
+    assert (exceeded_limit(size, space, LIMITS) is None) is (size <= free_room(space, LIMITS))
+    if exceeded_limit(size, space, LIMITS) is None:
+        assert space.wal <= LIMITS.wal
+        assert space.live + space.wal + size + LIMITS.reserve <= LIMITS.database
+        assert space.free + space.disk - size >= LIMITS.reserve

@@ -18,7 +18,7 @@ from edge.engine.status_events import ROOM
 from edge.server.refusal_counters import RefusalCounters
 from tests.helpers.store import Clock, Gateway, new_database, opened
 
-OVER = ExceededLimit("database_bytes", 7)
+EXCEEDED = ExceededLimit("database_bytes", 7)
 
 
 def test_a_migration_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,58 +50,58 @@ def test_a_migration_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_the_begin_and_end_of_a_full_database_are_logged(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = 2 * ROOM
-    asked: list[int] = []
+    free_bytes = 2 * ROOM
+    sizes: list[int] = []
 
-    def lacks(_tx: Transaction, size: int, _limits: Limits) -> ExceededLimit | None:
-        asked.append(size)
-        return OVER if size > left else None
+    def exceeded_limit(_tx: Transaction, size: int, _limits: Limits) -> ExceededLimit | None:
+        sizes.append(size)
+        return EXCEEDED if size > free_bytes else None
 
-    monkeypatch.setattr(space, "exceeded_limit", lacks)
+    monkeypatch.setattr(space, "exceeded_limit", exceeded_limit)
 
-    def look() -> list[StoredEvent]:
+    def log_fullness() -> list[StoredEvent]:
         before = len(gateway.events("system"))
         gateway.tx(lambda tx: status_events.log_fullness(tx, Limits()))
         gateway.clock.service += 60
         return gateway.events("system")[before:]
 
-    assert look() == []
-    left = -1
-    (full,) = look()
+    assert log_fullness() == []
+    free_bytes = -1
+    (full,) = log_fullness()
     assert (full.kind, full.name, full.level) == ("store", "full", "Warning")
     assert full.tags == {"rule": "database_bytes", "limit": "7"}
-    assert look() == []
-    left = ROOM - 1
-    assert look() == [], "a little room at the bound is not log_and_read"
-    left = ROOM
-    (room,) = look()
-    assert (room.kind, room.name, room.level) == ("store", "room", "Notice")
-    assert (room.value, room.unit) == (180.0, "s")
-    assert look() == []
-    assert asked == [0, 0, ROOM, ROOM, ROOM, 0]
+    assert log_fullness() == []
+    free_bytes = ROOM - 1
+    assert log_fullness() == [], "less than ROOM is not a recovery"
+    free_bytes = ROOM
+    (recovered,) = log_fullness()
+    assert (recovered.kind, recovered.name, recovered.level) == ("store", "room", "Notice")
+    assert (recovered.value, recovered.unit) == (180.0, "s")
+    assert log_fullness() == []
+    assert sizes == [0, 0, ROOM, ROOM, ROOM, 0]
 
 
 @pytest.mark.parametrize("full", [False, True])
-async def test_a_heartbeat_logs_counters_if_there_is_room_and_a_stop_always(
+async def test_a_heartbeat_logs_counters_if_they_fit_and_a_stop_always(
     tmp_path: Path, full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if full:
-        monkeypatch.setattr(space, "exceeded_limit", lambda *_: OVER)
+        monkeypatch.setattr(space, "exceeded_limit", lambda *_: EXCEEDED)
     async with opened(new_database(tmp_path), Clock()) as store:
         run = Run("boot-1", 0.0)
-        beats = background_tasks.HeartbeatSources(
+        sources = background_tasks.HeartbeatSources(
             store, RefusalCounters(), run, Limits(), WriteMeter(store, Flash())
         )
 
         async def log_and_read(name: str, work: Callable[[Transaction], None]) -> list[str | None]:
             await store.run(work)
-            await background_tasks.write_heartbeat(beats, NewEvent("system", name=name))
+            await background_tasks.write_heartbeat(sources, NewEvent("system", name=name))
             rows = await store.run(lambda tx: events.read(tx, events.SYSTEM, 0, 100, 2**20))
             return [row.name for row in rows]
 
-        def began(tx: Transaction) -> None:
+        def count_begin(tx: Transaction) -> None:
             event_counters.count(tx, "session", "began", "a@gw.example")
 
-        beaten = await log_and_read("heartbeat", began)
-        assert beaten == (["full", "heartbeat"] if full else ["began", "heartbeat"])
-        assert (await log_and_read(background_tasks.STOP, began))[2:] == ["began", "stop"]
+        names = await log_and_read("heartbeat", count_begin)
+        assert names == (["full", "heartbeat"] if full else ["began", "heartbeat"])
+        assert (await log_and_read(background_tasks.STOP, count_begin))[2:] == ["began", "stop"]

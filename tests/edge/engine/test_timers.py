@@ -42,9 +42,9 @@ class TimerFixture:
 
 @pytest.fixture
 async def fixture() -> AsyncIterator[TimerFixture]:
-    made = TimerFixture()
-    yield made
-    made.timer.cancel()
+    timer_fixture = TimerFixture()
+    yield timer_fixture
+    timer_fixture.timer.cancel()
 
 
 async def test_a_due_timer_fires_once(fixture: TimerFixture) -> None:

@@ -9,7 +9,7 @@ from tests.helpers import waiting
 from tests.helpers.store import Gateway
 
 WITH_BODIES = {"offline": "o", "held": "held", "segments": "segments"}
-"""Tables of which a figure may cost as much as their bodies, and what the queries call them."""
+"""Tables whose scan would read all bodies, and their aliases in the queries."""
 
 
 @pytest.mark.parametrize("sql", [*usage._EACH.values(), usage._SEGMENTS])
@@ -17,16 +17,16 @@ def test_rows_with_bodies_are_read_through_an_index(gateway: Gateway, sql: str) 
     values = ("waiting",) if "?" in sql else ()
     plan = [row[3] for row in gateway.connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
     names = {*WITH_BODIES, *WITH_BODIES.values()}
-    steps = [step for step in plan if (found := re.match(r"(?:SCAN|SEARCH) (\w+)", step))
-             and found[1] in names]  # fmt: skip
+    steps = [step for step in plan if (match := re.match(r"(?:SCAN|SEARCH) (\w+)", step))
+             and match[1] in names]  # fmt: skip
     assert all("INDEX" in step for step in steps), plan
 
 
 def test_each_query_is_for_existing_limits(gateway: Gateway) -> None:
-    found = gateway.tx(usage.limits)
+    limits = gateway.tx(usage.limits)
     named = {name for names in (*usage._TOTALS, *usage._EACH) for name in names}
-    assert found.keys() == named | {"refusal_sources", "backlog_bytes", "recent_bytes"}
-    assert {used.value for used in found.values()} == {0}
+    assert limits.keys() == named | {"refusal_sources", "backlog_bytes", "recent_bytes"}
+    assert {used.value for used in limits.values()} == {0}
 
 
 def test_messages_of_a_removed_device_count_only_in_the_total(gateway: Gateway) -> None:
@@ -34,6 +34,6 @@ def test_messages_of_a_removed_device_count_only_in_the_total(gateway: Gateway) 
     gateway.tx(lambda tx: waiting.queue(tx, "pump1@gw.example", "m1", "valve", 70))
     assert gateway.tx(usage.limits)["outbox_bytes_per_account"] == (70, "valve")
     gateway.connection.execute("DELETE FROM accounts")
-    found = gateway.tx(usage.limits)
-    assert found["outbox_bytes_per_account"] == (0, None)
-    assert found["outbox_bytes"] == (70, None)
+    limits = gateway.tx(usage.limits)
+    assert limits["outbox_bytes_per_account"] == (0, None)
+    assert limits["outbox_bytes"] == (70, None)
