@@ -17,19 +17,19 @@ def add(peers: Peers, *names: str, trusted: bool = False) -> list[Peer]:
     return added
 
 
-def removed(peers: Peers) -> list[str]:
+def remove_excess(peers: Peers) -> list[str]:
     return [peer.full for peer in peers.remove_excess()]
 
 
 def test_each_peer_has_a_session() -> None:
     peers = Peers(LIMITS)
-    one, two = add(peers, "a", "b")
-    assert one.generation != two.generation
-    assert peers.find("a") is one
-    assert peers.by_generation(two.generation) is two
+    first, second = add(peers, "a", "b")
+    assert first.generation != second.generation
+    assert peers.find("a") is first
+    assert peers.by_generation(second.generation) is second
     assert peers.find("c") is None
     assert peers.by_generation(99) is None
-    assert removed(peers) == []
+    assert remove_excess(peers) == []
 
 
 def test_the_longest_silent_peer_is_removed_first() -> None:
@@ -37,7 +37,7 @@ def test_the_longest_silent_peer_is_removed_first() -> None:
     add(peers, "a", "b")
     peers.find("a")
     add(peers, "c")
-    assert removed(peers) == ["b"]
+    assert remove_excess(peers) == ["b"]
     assert len(peers) == 2
 
 
@@ -46,7 +46,7 @@ def test_untrusted_peers_displace_no_trusted_ones() -> None:
     add(peers, "t1", "t2", trusted=True)
     for number in range(10):
         add(peers, f"s{number}")
-        assert all(name.startswith("s") for name in removed(peers))
+        assert all(name.startswith("s") for name in remove_excess(peers))
     assert peers.find("t1") is not None
     assert peers.find("t2") is not None
     assert len(peers) == 4
@@ -56,9 +56,9 @@ def test_trusted_peers_displace_untrusted_ones_and_then_each_other() -> None:
     peers = Peers(LIMITS)
     add(peers, "s1", "s2")
     add(peers, "t1", "t2", "t3", trusted=True)
-    assert removed(peers) == ["s1"]
+    assert remove_excess(peers) == ["s1"]
     add(peers, "t4", "t5", trusted=True)
-    assert removed(peers) == ["t1", "s2"]
+    assert remove_excess(peers) == ["t1", "s2"]
     assert len(peers) == 4
 
 
@@ -67,27 +67,27 @@ def test_a_peer_with_stanzas_in_flight_is_not_removed() -> None:
     busy = add(peers, "a", "b", "c")
     for peer in busy:
         peer.in_flight = 1
-    assert removed(peers) == []
+    assert remove_excess(peers) == []
     busy[1].in_flight = 0
-    assert removed(peers) == ["b"]
+    assert remove_excess(peers) == ["b"]
 
 
 def test_a_removed_peer_may_return_with_a_new_session() -> None:
     peers = Peers(LIMITS)
-    (one,) = add(peers, "a")
-    peers.remove(one)
-    peers.remove(one)
-    peers.set_trusted(one, True)
+    (peer,) = add(peers, "a")
+    peers.remove(peer)
+    peers.remove(peer)
+    peers.set_trusted(peer, True)
     assert peers.find("a") is None
-    (again,) = add(peers, "a")
-    assert again.generation != one.generation
-    assert peers.clear() == [again.generation]
+    (returned,) = add(peers, "a")
+    assert returned.generation != peer.generation
+    assert peers.clear() == [returned.generation]
     assert len(peers) == 0
 
 
 def test_a_peer_may_lose_its_trust() -> None:
     peers = Peers(LIMITS)
-    (one,) = add(peers, "a", trusted=True)
-    peers.set_trusted(one, False)
+    (peer,) = add(peers, "a", trusted=True)
+    peers.set_trusted(peer, False)
     add(peers, "b", "c")
-    assert removed(peers) == ["a"]
+    assert remove_excess(peers) == ["a"]

@@ -46,7 +46,7 @@ async def log(tmp_path: Path) -> AsyncIterator[Log]:
         yield Log(store)
 
 
-async def test_the_first_of_its_kind_is_logged_at_once(log: Log) -> None:
+async def test_the_first_refusal_of_a_kind_is_logged_at_once(log: Log) -> None:
     for account in ("pump1", "pump1", "pump2"):
         log.fail(account)
     log.fail("pump1", source="192.0.2.8")
@@ -55,20 +55,20 @@ async def test_the_first_of_its_kind_is_logged_at_once(log: Log) -> None:
         "limit", ADDRESS, name="authentication", value=1.0, level="Warning", text="wrong password",
         tags={"account": "pump1", "mechanism": "PLAIN"},
     )  # fmt: skip
-    found = [(event.source, (event.tags or {})["account"]) for event in others]
-    assert found == [(ADDRESS, "pump2"), ("192.0.2.8", "pump1")]
+    logged = [(event.source, (event.tags or {})["account"]) for event in others]
+    assert logged == [(ADDRESS, "pump2"), ("192.0.2.8", "pump1")]
     ((refusal, count),) = log.counters.take_sources().items()
     assert (refusal.source, count) == (ADDRESS, 1)
     assert "pump1" in refusal.rule
 
 
-async def test_a_later_window_begins_anew(log: Log) -> None:
+async def test_a_new_window_logs_its_first_refusal_at_once(log: Log) -> None:
     for now in (0.0, 59.0, 60.0):
         log.fail("pump1", now)
     assert log.counters.take_sources().total() == 1
 
 
-async def test_few_of_one_address_are_logged_at_once_and_further_names_are_dropped(
+async def test_few_refusals_per_address_are_logged_at_once_and_further_names_are_dropped(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refusal_counters, "LOGINS_AT_ONCE", (2, 100))
@@ -82,7 +82,7 @@ async def test_few_of_one_address_are_logged_at_once_and_further_names_are_dropp
     assert sorted(counted.values()) == [1, 2], "pump2 and pump3"
 
 
-async def test_few_of_all_addresses_are_logged_at_once(
+async def test_few_refusals_of_all_addresses_are_logged_at_once(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refusal_counters, "LOGINS_AT_ONCE", (2, 5))
@@ -92,7 +92,7 @@ async def test_few_of_all_addresses_are_logged_at_once(
     assert log.counters.take_sources().total() == 5
 
 
-async def test_beyond_the_counted_sources_the_names_are_dropped(
+async def test_names_of_further_sources_are_dropped(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refusal_counters, "LOGINS_AT_ONCE", (0, 0))
@@ -102,7 +102,7 @@ async def test_beyond_the_counted_sources_the_names_are_dropped(
     assert log.counters.take_sources()[Refusal("other", "authentication")] == 3
 
 
-async def test_one_that_cannot_be_logged_is_reported_and_counted(tmp_path: Path) -> None:
+async def test_a_refusal_that_cannot_be_logged_is_reported_and_counted(tmp_path: Path) -> None:
     async with opened(new_database(tmp_path)) as store:
         log = Log(store)
     log.fail("pump1")

@@ -50,7 +50,7 @@ class Application(asyncio.Protocol):
         return bytes(self.received)
 
 
-class Accepted(asyncio.Protocol):
+class PlainConnection(asyncio.Protocol):
     """A connection before TLS, which starts the handshake."""
 
     def __init__(self, server: Server) -> None:
@@ -67,10 +67,10 @@ class Connection(NamedTuple):
     application: Application
     transport: asyncio.Transport
     protocol: Any
-    """asyncio's for TLS."""
+    """asyncio's protocol for TLS."""
 
 
-def _distrust(rule: str, reason: str) -> None:
+def _fail_untrusted(rule: str, reason: str) -> None:
     pytest.fail(f"{rule}: {reason}")
 
 
@@ -82,7 +82,7 @@ class Server:
 
     async def accept(self, plain: asyncio.Transport) -> None:
         application = Application()
-        transport = await self._tls.handshake(application, plain, None, _distrust)
+        transport = await self._tls.handshake(application, plain, None, _fail_untrusted)
         assert transport is not None
         self.accepted.put_nowait(Connection(application, transport, plain.get_protocol()))
 
@@ -97,7 +97,7 @@ class Pair(NamedTuple):
 async def connected(folder: Path, count: int) -> AsyncIterator[list[Pair]]:
     loop = asyncio.get_running_loop()
     server = Server(folder)
-    listener = await loop.create_server(lambda: Accepted(server), "127.0.0.1", 0)
+    listener = await loop.create_server(lambda: PlainConnection(server), "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     context = ssl.create_default_context(cafile=folder / "pki" / "ca.pem")
     pairs: list[Pair] = []
@@ -142,16 +142,16 @@ async def test_bytes_of_connections_do_not_mix(folder: Path) -> None:
 
 
 async def test_received_bytes_are_copied_before_the_application_has_them(folder: Path) -> None:
-    """The application overwrites the buffer in its callback, of which there are many."""
+    """The application overwrites the shared buffer in each of its many callbacks."""
 
-    class Overwriting(Application):
+    class OverwritingApplication(Application):
         def data_received(self, data: bytes) -> None:
             view[:] = bytes(len(view))
             super().data_received(data)
 
     async with connected(folder, 1) as (pair,):
         view = pair.server.protocol.get_buffer(-1)
-        application = Overwriting()
+        application = OverwritingApplication()
         pair.server.transport.set_protocol(application)
         text = bytes(range(256)) * 1024
         pair.sender.write(text)
@@ -200,7 +200,7 @@ async def test_transport_fills_the_buffer_and_passes_it_on_in_one_callback() -> 
     assert reader.received == 1000
 
 
-async def test_buffer_is_not_shared_where_it_may_not_be_safe(
+async def test_buffer_is_not_shared_if_sharing_may_be_unsafe(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     buffer = memoryview(bytearray(BUFFER_BYTES))
@@ -223,7 +223,7 @@ async def test_buffer_is_not_shared_where_it_may_not_be_safe(
 
 
 @pytest.mark.parametrize(
-    ("name", "other", "told"),
+    ("name", "other", "problem"),
     [
         ("server.pem", None, "server.pem cannot be read: No such file or directory"),
         ("server.key", None, "server.key cannot be read: No such file or directory"),
@@ -235,14 +235,14 @@ async def test_buffer_is_not_shared_where_it_may_not_be_safe(
         ("crl.pem", "ca.key", "crl.pem cannot be used: "),
     ],
 )
-def test_error_names_the_file(folder: Path, name: str, other: str | None, told: str) -> None:
+def test_error_names_the_file(folder: Path, name: str, other: str | None, problem: str) -> None:
     TlsContexts(folder, pytest.fail)
     (folder / "pki" / name).unlink()
     if other is not None:
         shutil.copy(folder / "pki" / other, folder / "pki" / name)
     with pytest.raises(SetupError) as error:
         TlsContexts(folder, pytest.fail)
-    assert re.search(told, str(error.value))
+    assert re.search(problem, str(error.value))
     assert "_ssl.c" not in str(error.value)
 
 

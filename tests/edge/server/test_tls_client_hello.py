@@ -73,13 +73,13 @@ def test_work_for_a_byte_does_not_depend_on_the_bytes_before(record: bytes) -> N
 
 
 @given(st.binary(max_size=300))
-def test_other_data_is_left_to_tls(data: bytes) -> None:
+def test_other_data_raises_only_incomplete(data: bytes) -> None:
     with contextlib.suppress(Incomplete):
         assert isinstance(offered_protocols(data), list)
 
 
 @given(st.integers(RECORD, 600), st.binary(min_size=1, max_size=8))
-def test_a_damaged_message_raises_nothing_else(at: int, damage: bytes) -> None:
+def test_a_damaged_message_raises_only_incomplete(at: int, damage: bytes) -> None:
     message = bytearray(hello("h2", "http/1.1"))
     message[at : at + len(damage)] = damage
     with contextlib.suppress(Incomplete):

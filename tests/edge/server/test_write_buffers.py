@@ -10,7 +10,7 @@ ROW = Receipt("kind", 1)
 OTHER = Receipt("kind", 2)
 
 
-def test_a_stanza_is_sent_when_all_of_its_flush_is() -> None:
+def test_a_stanza_is_sent_when_its_whole_flush_is_sent() -> None:
     tracker = WriteTracker()
     tracker.add(b"<a/>", ROW)
     tracker.add(b"<b/>", None)
@@ -82,7 +82,7 @@ def filled(*used: tuple[bytes, int]) -> SendShares:
         "not beyond half the stanzas",
     ],
 )  # fmt: skip
-def test_all_senders_share_a_half_and_each_has_a_quarter(
+def test_all_senders_share_half_the_buffer_and_each_has_a_quarter(
     used: list[tuple[bytes, int]], sender: bytes, size: int, fits: bool
 ) -> None:
     assert filled(*used).has_room(sender, size) is fits
