@@ -85,27 +85,27 @@ def sealer(
 
 def some_events(seed: int, count: int) -> list[tuple[str, NewEvent]]:
     """Make events of every lane, with and without each of their fields."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
 
     def maybe(value: Any) -> Any:
-        return chance.choice((value, None))
+        return rng.choice((value, None))
 
-    def one(number: int) -> NewEvent:
+    def make_event(number: int) -> NewEvent:
         return NewEvent(
-            kind=chance.choice(("reading", "log", "system")),
+            kind=rng.choice(("reading", "log", "system")),
             source=maybe("pump1@gw.example/fw"),
             topic=maybe("plant/boiler"),
             name=maybe(f"n{number}"),
-            value=maybe(chance.uniform(-1e6, 1e6)),
+            value=maybe(rng.uniform(-1e6, 1e6)),
             unit=maybe("°C"),
             level=maybe("Warning"),
             text=maybe("text\n<&>"),
-            qos=maybe(chance.randrange(3)),
-            latency_ms=maybe(chance.randrange(10**6)),
+            qos=maybe(rng.randrange(3)),
+            latency_ms=maybe(rng.randrange(10**6)),
             tags=maybe({"node": "n", "ä": "\U0001f321"}),
         )
 
-    return [(chance.choice(LANES), one(number)) for number in range(count)]
+    return [(rng.choice(LANES), make_event(number)) for number in range(count)]
 
 
 async def write(gw: Gateway, written: Sequence[tuple[str, NewEvent]]) -> None:
@@ -114,57 +114,57 @@ async def write(gw: Gateway, written: Sequence[tuple[str, NewEvent]]) -> None:
         await gw.store.run(lambda tx, lane=lane, event=event: events.append(tx, lane, event))  # type: ignore[misc]
 
 
-def logged(rows: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Bring events to plain tuples, wherever they were read."""
+def as_tuples(rows: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Convert events of the store or of a segment to plain tuples."""
     return [(*row[:-1], dict(row[-1])) for row in rows]
 
 
 async def unsealed(gw: Gateway) -> dict[str, list[tuple[Any, ...]]]:
     def query(tx: Transaction) -> dict[str, list[tuple[Any, ...]]]:
-        return {lane: logged(events.read(tx, lane, 0, 100_000, 10**9)) for lane in LANES}
+        return {lane: as_tuples(events.read(tx, lane, 0, 100_000, 10**9)) for lane in LANES}
 
     return await gw.store.read(query)
 
 
-async def shipped(gw: Gateway, settings: Config = CONFIG) -> list[Segment]:
-    """Take all that waits, oldest first, as an uploader would."""
+async def ship(gw: Gateway, settings: Config = CONFIG) -> list[Segment]:
+    """Acknowledge all waiting segments, oldest first, and return them."""
     backlog = backlog_of(gw, settings)
-    found: list[Segment] = []
+    shipped_segments: list[Segment] = []
     while (waiting := await backlog.next_waiting()) is not None:
         segment = decode(waiting.data)
         assert segment.digest == waiting.digest == digest_of(waiting.data)
         assert segment.header.identity == waiting.identity
-        found.append(segment)
+        shipped_segments.append(segment)
         await backlog.acknowledge(waiting.digest)
-    return found
+    return shipped_segments
 
 
-NOTHING: dict[str, list[tuple[Any, ...]]] = {lane: [] for lane in LANES}
+NO_EVENTS: dict[str, list[tuple[Any, ...]]] = {lane: [] for lane in LANES}
 
 
-def chained(chain: list[Segment]) -> dict[str, list[tuple[Any, ...]]]:
-    """Return the events of segments of the first epoch, each of which names the one before it."""
-    found: dict[str, list[tuple[Any, ...]]] = {lane: [] for lane in LANES}
+def check_chain(chain: list[Segment]) -> dict[str, list[tuple[Any, ...]]]:
+    """Check that segments of the first epoch are chained; return their events by lane."""
+    by_lane: dict[str, list[tuple[Any, ...]]] = {lane: [] for lane in LANES}
     previous = dict.fromkeys(LANES, bytes(32))
     for header, events_of, digest in chain:
         assert (header.epoch, header.previous) == (EPOCH, previous[header.lane])
         previous[header.lane] = digest
-        found[header.lane] += logged(events_of)
-    return found
+        by_lane[header.lane] += as_tuples(events_of)
+    return by_lane
 
 
 async def test_every_event_is_in_one_segment_unchanged(gw: Gateway) -> None:
     await write(gw, some_events(seed=1, count=120))
     expected = await unsealed(gw)
     assert await sealer(gw).flush() >= 12
-    assert await unsealed(gw) == NOTHING
-    sealed = await shipped(gw)
+    assert await unsealed(gw) == NO_EVENTS
+    sealed = await ship(gw)
     for segment in sealed:
         header = segment.header
         assert (header.gateway, header.dropped, header.boot) == (DOMAIN, (), "boot")
         assert (header.software, header.service_seconds) == ("fieldpost 1", gw.clock.service)
         assert header.disk_used > 0
-    assert chained(sealed) == expected
+    assert check_chain(sealed) == expected
 
 
 async def test_lanes_report_their_unsealed_events(gw: Gateway) -> None:
@@ -192,13 +192,13 @@ def test_levels_at_or_above() -> None:
 async def test_eviction_events_do_not_cause_endless_eviction(gw: Gateway) -> None:
     settings = with_limits(Limits(backlog_bytes=40_000))
     backlog = backlog_of(gw, settings)
-    one_each = sealer(gw, settings, count=1)
+    single_event_sealer = sealer(gw, settings, count=1)
     await write(gw, [(READINGS, NewEvent("reading"))] * 120)
     for _ in range(10):
-        await one_each.flush()
+        await single_event_sealer.flush()
     assert all(state.events == 0 for state in await backlog.lanes())
-    found = {event.name for segment in await shipped(gw) for event in segment.events}
-    assert "evicted" in found
+    names = {event.name for segment in await ship(gw) for event in segment.events}
+    assert "evicted" in names
 
 
 async def stop(gw: Gateway, settings: Config = CONFIG) -> StoreBacklog:
@@ -218,23 +218,23 @@ async def test_stop_with_a_full_backlog_ends_with_the_closing_event(gw: Gateway)
         await sealer(gw, settings).flush()
     await write(gw, [(lane, NewEvent("log")) for lane in LANES])
     await stop(gw, settings)
-    assert await unsealed(gw) == NOTHING
-    found = [segment for segment in await shipped(gw) if segment.header.lane == SYSTEM]
-    assert (found[-1].events[-1].kind, found[-1].events[-1].name) == ("system", "stop")
+    assert await unsealed(gw) == NO_EVENTS
+    system = [segment for segment in await ship(gw) if segment.header.lane == SYSTEM]
+    assert (system[-1].events[-1].kind, system[-1].events[-1].name) == ("system", "stop")
 
 
 async def test_nothing_is_logged_after_the_closing_event(gw: Gateway) -> None:
     backlog = await stop(gw)
     last = await backlog.next_waiting()
     assert last is not None
-    for late in (
+    for call in (
         backlog.log_notice(Notice("shipping", "all is well")),
         backlog.set_aside(last.digest, "conflict"),
         backlog.begin_epoch("centre-differs"),
     ):
         with pytest.raises(BacklogUnavailable, match="is stopping"):
-            await late
-    assert await unsealed(gw) == NOTHING
+            await call
+    assert await unsealed(gw) == NO_EVENTS
     assert await backlog.next_waiting() == last
     await backlog.acknowledge(last.digest)
     assert await backlog.next_waiting() is None
@@ -258,7 +258,7 @@ async def test_new_epoch_seals_all_earlier_events(gw: Gateway) -> None:
     (first,) = rows[SYSTEM]
     assert (first[0], first[3], first[6], first[9]) == (1, "uplink", "epoch", "Warning")
     assert first[-1] == {"reason": "another-board", "before": EPOCH}
-    assert chained(await shipped(gw)) == expected
+    assert check_chain(await ship(gw)) == expected
     latest = [(epoch.epoch, epoch.reason) for epoch in await gw.store.read(epochs.latest)]
     assert latest == [(following, "another-board"), (EPOCH, "created")]
 
@@ -269,8 +269,8 @@ async def test_start_on_other_hardware_or_as_a_copy_begins_an_epoch(
     async def start(board: str | None, card: str | None) -> list[str]:
         monkeypatch.setattr(hardware, "read", lambda _folder: Hardware(board, card))
         await setup.begin_epoch_if_needed(gw.folder, gw.store, CONFIG, FixedState())
-        found = await gw.store.read(epochs.latest)
-        return [str(epoch.reason) for epoch in reversed(found)]
+        latest = await gw.store.read(epochs.latest)
+        return [str(epoch.reason) for epoch in reversed(latest)]
 
     reasons = ["created"]
     assert await start(None, None) == reasons
@@ -302,7 +302,7 @@ async def test_events_around_a_new_epoch_are_numbered_correctly(gw: Gateway) -> 
     rows = await unsealed(gw)
     assert [(row[0], row[10]) for row in rows[LOGS]] == [(1, "new")]
     assert [(row[0], row[6]) for row in rows[SYSTEM]] == [(1, "epoch"), (2, "start")]
-    (segment,) = await shipped(gw)
+    (segment,) = await ship(gw)
     assert [event.text for event in segment.events] == ["old"]
 
 
@@ -322,7 +322,7 @@ async def test_unsealable_events_are_reported_at_the_end_of_an_epoch(gw: Gateway
     following = await backlog_of(gw).begin_epoch("restored")
     rows = await unsealed(gw)
     assert rows[READINGS] == []
-    assert await shipped(gw) == []
+    assert await ship(gw) == []
     tags = {"epoch": EPOCH, "lane": READINGS, "first": "1", "last": "3", "reason": NOT_SEALED}
     assert [(row[6], row[7], row[-1]) for row in rows[SYSTEM]] == [
         ("epoch", None, {"reason": "restored", "before": EPOCH}),
@@ -343,7 +343,7 @@ async def test_backlog_returns_high_watermarks_and_digests(gw: Gateway) -> None:
     known = [await backlog.digest_at(EPOCH, LOGS, number) for number in range(7)]
     assert known == [None, oldest.digest, oldest.digest, *[known[4]] * 2, newest.digest, None]
     assert len({*known}) == 4
-    await shipped(gw)
+    await ship(gw)
     await gw.store.run(lambda tx: segments.acknowledge(tx, bytes(32), 0))
     known = [await backlog.digest_at(EPOCH, LOGS, number) for number in range(7)]
     assert known == [None] * 5 + [newest.digest, None]
@@ -405,12 +405,12 @@ async def test_store_errors_make_the_backlog_unavailable(tmp_path: Path) -> None
         backlog = StoreBacklog(store, CONFIG, FixedState())
         with pytest.raises(BacklogUnavailable, match="no room"):
             await backlog._run(fail(StoreFull("no room")))
-        for ask in (backlog._run, backlog._read):
+        for run_unit in (backlog._run, backlog._read):
             with pytest.raises(StoreBroken):
-                await ask(fail(StoreBroken("gone")))
-    for late in (backlog.lanes(), backlog.acknowledge(bytes(32))):
+                await run_unit(fail(StoreBroken("gone")))
+    for call in (backlog.lanes(), backlog.acknowledge(bytes(32))):
         with pytest.raises(BacklogUnavailable, match="is closed"):
-            await late
+            await call
 
 
 def test_disk_used_covers_the_whole_folder(tmp_path: Path) -> None:
@@ -424,10 +424,10 @@ def test_disk_used_covers_the_whole_folder(tmp_path: Path) -> None:
 
 
 def read(tmp_path: Path) -> dict[tuple[str, str], list[tuple[Any, ...]]]:
-    found: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+    by_lane: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
     for epoch, lane, event in admin.read(tmp_path):
-        found.setdefault((epoch, lane), []).append((*event[:-1], dict(event[-1])))
-    return found
+        by_lane.setdefault((epoch, lane), []).append((*event[:-1], dict(event[-1])))
+    return by_lane
 
 
 async def test_log_reads_the_same_before_and_after_sealing(
@@ -443,7 +443,7 @@ async def test_log_reads_the_same_before_and_after_sealing(
     for lane, rows in (await unsealed(gw)).items():
         expected[EPOCH, lane] += rows
     assert await asyncio.to_thread(read, gw.folder) == expected
-    await shipped(gw)
+    await ship(gw)
     assert await asyncio.to_thread(read, gw.folder) == expected, "recent segments are kept"
 
 
@@ -454,9 +454,9 @@ async def test_log_is_read_over_several_epochs(gw: Gateway) -> None:
     following = await backlog_of(gw).begin_epoch("restored")
     await write(gw, [(LOGS, NewEvent("log", text="new"))] * 2)
     for _ in range(2):
-        found = await asyncio.to_thread(read, gw.folder)
-        assert list(found) == [(EPOCH, LOGS), (following, SYSTEM), (following, LOGS)]
-        texts = {key[0]: [row[10] for row in rows] for key, rows in found.items()}
+        by_lane = await asyncio.to_thread(read, gw.folder)
+        assert list(by_lane) == [(EPOCH, LOGS), (following, SYSTEM), (following, LOGS)]
+        texts = {key[0]: [row[10] for row in rows] for key, rows in by_lane.items()}
         assert texts == {EPOCH: ["old"] * 4, following: ["new"] * 2}
         await sealer(gw).flush()
 
@@ -469,15 +469,15 @@ async def test_sealing_or_a_new_epoch_during_reading_skips_and_repeats_nothing(
     monkeypatch.setattr(admin, "PAGE", 3)
     await gw.store.run(lambda tx: append(tx, LOGS, 5, NewEvent("log")))
     reading = admin.read(gw.folder)
-    found = [next(reading) for _ in range(3)]
+    rows = [next(reading) for _ in range(3)]
     if ends:
         await backlog_of(gw).begin_epoch("restored")
     else:
         await sealer(gw).flush()
     await gw.store.run(lambda tx: append(tx, LOGS, 2, NewEvent("log")))
-    found += reading
+    rows += reading
     numbers = range(1, 6 if ends else 8)
-    assert [(row.epoch, row.event.seq) for row in found] == [(EPOCH, seq) for seq in numbers]
+    assert [(row.epoch, row.event.seq) for row in rows] == [(EPOCH, seq) for seq in numbers]
 
 
 async def test_lanes_are_merged_by_time(gw: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,19 +489,19 @@ async def test_lanes_are_merged_by_time(gw: Gateway, monkeypatch: pytest.MonkeyP
             gw.clock.service += 0.5
             await gw.store.run(lambda tx, lane=lane: append(tx, lane, 1, NewEvent("log")))  # type: ignore[misc]
     reading = admin.read(gw.folder)
-    found = [next(reading) for _ in range(20)]
+    rows = [next(reading) for _ in range(20)]
     await sealer(gw).flush()
-    found += reading
-    assert [logged.lane for logged in found] == lanes
-    times = [logged.event.time for logged in found]
+    rows += reading
+    assert [row.lane for row in rows] == lanes
+    times = [row.event.time for row in rows]
     assert times == sorted(set(times))
 
 
 async def test_simultaneous_events_are_ordered_by_lane_and_number(gw: Gateway) -> None:
     for lane in (SYSTEM, READINGS, LOGS):
         await gw.store.run(lambda tx, lane=lane: append(tx, lane, 2, NewEvent("log")))  # type: ignore[misc]
-    found = [(logged.lane, logged.event.seq) for logged in admin.read(gw.folder)]
-    assert found == [(lane, seq) for lane in (LOGS, READINGS, SYSTEM) for seq in (1, 2)]
+    order = [(row.lane, row.event.seq) for row in admin.read(gw.folder)]
+    assert order == [(lane, seq) for lane in (LOGS, READINGS, SYSTEM) for seq in (1, 2)]
 
 
 async def test_clock_set_back_hides_no_event(gw: Gateway) -> None:
@@ -509,6 +509,6 @@ async def test_clock_set_back_hides_no_event(gw: Gateway) -> None:
         gw.clock.wall_offset += step
         await gw.store.run(lambda tx: append(tx, LOGS, 1, NewEvent("log")))
         await gw.store.run(lambda tx: append(tx, SYSTEM, 1, NewEvent("log")))
-    found = await asyncio.to_thread(read, gw.folder)
-    numbers = {lane: [row[0] for row in rows] for (_, lane), rows in found.items()}
+    by_lane = await asyncio.to_thread(read, gw.folder)
+    numbers = {lane: [row[0] for row in rows] for (_, lane), rows in by_lane.items()}
     assert numbers == {LOGS: [1, 2, 3], SYSTEM: [1, 2, 3]}
