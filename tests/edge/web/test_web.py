@@ -63,7 +63,7 @@ class Gateway(NamedTuple):
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     async with opened(new_database(tmp_path)) as store:
-        yield made(store)
+        yield new_gateway(store)
 
 
 def running(settings: Config = SETTINGS) -> ProcessStatus:
@@ -73,7 +73,7 @@ def running(settings: Config = SETTINGS) -> ProcessStatus:
     )  # fmt: skip
 
 
-def made(store: Store, settings: Config = SETTINGS) -> Gateway:
+def new_gateway(store: Store, settings: Config = SETTINGS) -> Gateway:
     front = Front()
     meter = WriteMeter(store, settings.flash, lambda: KernelCounters(8192, 4096))
     sources = Sources(
@@ -87,12 +87,12 @@ def made(store: Store, settings: Config = SETTINGS) -> Gateway:
     return Gateway(store, front, reader, page_site, Server(page_site.respond, hosts.is_known))
 
 
-async def looked(gateway: Gateway) -> tuple[Snapshot, ProcessFigures]:
+async def read_status(gateway: Gateway) -> tuple[Snapshot, ProcessFigures]:
     return await gateway.reader.snapshot(), gateway.reader.process()
 
 
 @pytest.mark.parametrize(
-    ("head", "found"),
+    ("head", "expected"),
     [
         (b"GET / HTTP/1.1\r\nHost: gw:80 ", Request("GET", "/", "gw:80")),
         (b"GET / HTTP/1.1\r\nhOST:gw", Request("GET", "/", "gw")),
@@ -101,8 +101,8 @@ async def looked(gateway: Gateway) -> tuple[Snapshot, ProcessFigures]:
         (b"GET / HTTP/1.1\r\nHost: gw\r\nHost: gw", Request("GET", "/", "")),
     ],
 )
-def test_requests_are_parsed(head: bytes, found: Request) -> None:
-    assert http.parse(head) == found
+def test_requests_are_parsed(head: bytes, expected: Request) -> None:
+    assert http.parse(head) == expected
 
 
 @pytest.mark.parametrize(
@@ -133,24 +133,24 @@ def test_responses_forbid_caching_and_scripts() -> None:
     assert b"Allow: GET, HEAD" in http.serialize(http.status_response(405))
 
 
-async def until(true: Callable[[], bool]) -> None:
+async def until(is_true: Callable[[], bool]) -> None:
     for _ in range(100_000):
-        if true():
+        if is_true():
             return
         await asyncio.sleep(0)
     raise AssertionError("the condition has not become true")
 
 
 @pytest.fixture
-async def place(gateway: Gateway) -> AsyncIterator[Address]:
-    (bound,) = await gateway.server.start(Address("127.0.0.1", 0))
-    yield bound
+async def address(gateway: Gateway) -> AsyncIterator[Address]:
+    (address,) = await gateway.server.start(Address("127.0.0.1", 0))
+    yield address
     gateway.server.stop()
 
 
-async def call(place: Address, request: bytes) -> bytes:
-    """Send bytes, and return all that comes until the end."""
-    reader, writer = await asyncio.open_connection(*place)
+async def call(address: Address, request: bytes) -> bytes:
+    """Send bytes, and return the response until the connection ends."""
+    reader, writer = await asyncio.open_connection(*address)
     try:
         async with asyncio.timeout(WAIT_S):
             writer.write(request)
@@ -161,39 +161,39 @@ async def call(place: Address, request: bytes) -> bytes:
         writer.close()
 
 
-async def test_only_the_pages_are_served(place: Address) -> None:
+async def test_only_the_pages_are_served(address: Address) -> None:
     for path, status in (("/", 200), ("/health", 200), ("/metrics", 200), ("/x", 404)):
-        answer = await call(place, f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        answer = await call(address, f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         assert answer.startswith(f"HTTP/1.1 {status} ".encode())
-    answer = await call(place, b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    answer = await call(address, b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert answer.endswith(b"\r\n\r\n")
-    assert (await call(place, b"PUT / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405 ")
-    assert (await call(place, b"x" * 10_000)).startswith(b"HTTP/1.1 431 ")
+    assert (await call(address, b"PUT / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405 ")
+    assert (await call(address, b"x" * 10_000)).startswith(b"HTTP/1.1 431 ")
 
 
-async def test_unknown_host_names_are_refused(gateway: Gateway, place: Address) -> None:
+async def test_unknown_host_names_are_refused(gateway: Gateway, address: Address) -> None:
     """A foreign page may point its own name to this machine (DNS rebinding)."""
-    asked: list[str] = []
+    paths: list[str] = []
 
     async def answer(path: str) -> Response:
-        asked.append(path)
+        paths.append(path)
         return http.status_response(200)
 
     gateway.server.respond = answer
     for path in ("/", "/health", "/metrics", "/x"):
         for host in (b"Host: evil.example:9105\r\n", b"", b"Host: localhost\r\n" * 2):
-            told = await call(place, b"GET %s HTTP/1.1\r\n%s\r\n" % (path.encode(), host))
-            head, body = told.split(b"\r\n\r\n")
+            response = await call(address, b"GET %s HTTP/1.1\r\n%s\r\n" % (path.encode(), host))
+            head, body = response.split(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 421 Misdirected Request\r\n")
             assert re.fullmatch(rb".*`names` in \[web\] of fieldpost\.toml.*\n", body)
-    told = await call(place, b"HEAD / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
-    assert told.startswith(b"HTTP/1.1 421 ")
-    assert told.endswith(b"\r\n\r\n")
-    assert not asked
+    response = await call(address, b"HEAD / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+    assert response.startswith(b"HTTP/1.1 421 ")
+    assert response.endswith(b"\r\n\r\n")
+    assert not paths
 
 
-async def test_request_may_arrive_in_pieces(place: Address) -> None:
-    reader, writer = await asyncio.open_connection(*place)
+async def test_request_may_arrive_in_pieces(address: Address) -> None:
+    reader, writer = await asyncio.open_connection(*address)
     for piece in (b"GET /hea", b"lth HTTP/1.1\r\nHost: [::1]:80\r\n", b"\r\n"):
         writer.write(piece)
         await writer.drain()
@@ -203,13 +203,13 @@ async def test_request_may_arrive_in_pieces(place: Address) -> None:
 
 
 async def test_connections_are_limited_in_number_and_time(
-    gateway: Gateway, place: Address, monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway, address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "TIMEOUT", 0.05)
-    patient = await asyncio.open_connection(*place)
+    idle = await asyncio.open_connection(*address)
     async with asyncio.timeout(WAIT_S):
         with suppress(ConnectionResetError):
-            assert await patient[0].read() == b""
+            assert await idle[0].read() == b""
     monkeypatch.setattr(server, "TIMEOUT", 60.0)
     hold = asyncio.Event()
 
@@ -218,25 +218,25 @@ async def test_connections_are_limited_in_number_and_time(
         return http.status_response(200)
 
     gateway.server.respond = wait
-    many = [await asyncio.open_connection(*place) for _ in range(MAX_CONNECTIONS)]
+    many = [await asyncio.open_connection(*address) for _ in range(MAX_CONNECTIONS)]
     for _reader, writer in many:
         writer.write(ASK)
     connections = gateway.server.connections
     await until(lambda: sum(each.has_request for each in connections) == MAX_CONNECTIONS)
-    assert await call(place, ASK) == b""
+    assert await call(address, ASK) == b""
     hold.set()
     async with asyncio.timeout(WAIT_S):
         for reader, _writer in many:
             assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
-    for _reader, writer in (*many, patient):
+    for _reader, writer in (*many, idle):
         writer.close()
 
 
-async def test_silent_connections_do_not_block_others(gateway: Gateway, place: Address) -> None:
-    silent = [await asyncio.open_connection(*place) for _ in range(MAX_CONNECTIONS)]
+async def test_silent_connections_do_not_block_others(gateway: Gateway, address: Address) -> None:
+    silent = [await asyncio.open_connection(*address) for _ in range(MAX_CONNECTIONS)]
     await until(lambda: len(gateway.server.connections) == MAX_CONNECTIONS)
     for _ in range(3):
-        answer = await call(place, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = await call(address, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 200 ")
     async with asyncio.timeout(WAIT_S):
         with suppress(ConnectionResetError):
@@ -247,7 +247,7 @@ async def test_silent_connections_do_not_block_others(gateway: Gateway, place: A
 
 
 async def test_internal_error_is_reported(
-    gateway: Gateway, place: Address, monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway, address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults: list[object] = []
     loop = asyncio.get_running_loop()
@@ -257,25 +257,25 @@ async def test_internal_error_is_reported(
         raise ZeroDivisionError
 
     gateway.server.respond = fail
-    assert (await call(place, ASK)).startswith(b"HTTP/1.1 500 ")
+    assert (await call(address, ASK)).startswith(b"HTTP/1.1 500 ")
     assert isinstance(faults[0], ZeroDivisionError)
 
 
 async def health(gateway: Gateway) -> tuple[int, dict[str, object]]:
     answer = await gateway.site.respond("/health")
-    told: dict[str, object] = json.loads(answer.body)
-    return answer.status, told
+    report: dict[str, object] = json.loads(answer.body)
+    return answer.status, report
 
 
 async def test_health_depends_on_store_and_listener_but_not_on_the_centre(gateway: Gateway) -> None:
-    status, told = await health(gateway)
-    assert (status, told["status"], told["store"], told["front"]) == (200, "ok", "ok", "up")
-    assert told["uplink"] == {
+    status, report = await health(gateway)
+    assert (status, report["status"], report["store"], report["front"]) == (200, "ok", "ok", "up")
+    assert report["uplink"] == {
         "last_taken": None, "last_notice": None, "waiting_segments": 0, "waiting_bytes": 0,
     }  # fmt: skip
     gateway.front.up = False
-    status, told = await health(gateway)
-    assert (status, told["front"]) == (503, "down")
+    status, report = await health(gateway)
+    assert (status, report["front"]) == (503, "down")
 
 
 async def test_hanging_store_is_unhealthy(
@@ -286,8 +286,8 @@ async def test_hanging_store_is_unhealthy(
 
     monkeypatch.setattr(site, "STORE_TIMEOUT", 0.01)
     monkeypatch.setattr(gateway.store, "run", hang)
-    status, told = await health(gateway)
-    assert (status, told["store"], told.get("uplink")) == (503, "failing", None)
+    status, report = await health(gateway)
+    assert (status, report["store"], report.get("uplink")) == (503, "failing", None)
 
 
 async def test_unreadable_database_has_no_page(
@@ -298,8 +298,8 @@ async def test_unreadable_database_has_no_page(
 
     monkeypatch.setattr(gateway.store, "read", fail)
     assert (await gateway.site.respond("/metrics")).status == 503
-    status, told = await health(gateway)
-    assert (status, told["uplink"]) == (200, None)
+    status, report = await health(gateway)
+    assert (status, report["uplink"]) == (200, None)
 
 
 LABEL = r'[a-z]+="[^"\\\n]*"'
@@ -309,7 +309,7 @@ SAMPLE = re.compile(rf"([a-z_]+)(?:\{{{LABEL}(?:,{LABEL})*\}})? ([-+.\deE]+|\+In
 async def test_metrics_follow_the_format_of_prometheus(gateway: Gateway) -> None:
     text = (await gateway.site.respond("/metrics")).body.decode()
     kinds: dict[str, str] = {}
-    found: dict[str, float] = {}
+    samples: dict[str, float] = {}
     for line in text.splitlines():
         if line.startswith("# TYPE "):
             _, _, name, kind = line.split()
@@ -319,13 +319,13 @@ async def test_metrics_follow_the_format_of_prometheus(gateway: Gateway) -> None
             assert sample is not None, line
             family = re.sub(r"_(bucket|sum|count)$", "", sample[1])
             assert family in kinds or sample[1] in kinds, "its type comes before it"
-            found[line.rpartition(" ")[0]] = float(sample[2])
+            samples[line.rpartition(" ")[0]] = float(sample[2])
     assert text.count("# HELP") == len(kinds) > 25
     assert set(kinds.values()) == {"counter", "gauge", "histogram"}
     counters = [name for name, kind in kinds.items() if kind == "counter"]
     assert all(name.endswith("_total") for name in counters)
     assert (
-        found.items()
+        samples.items()
         >= {
             'fieldpost_info{version="1.2.3",build="pure"}': 1,
             "fieldpost_stanzas_total": 17,
@@ -336,8 +336,8 @@ async def test_metrics_follow_the_format_of_prometheus(gateway: Gateway) -> None
             "fieldpost_rate_limited_connections": 1,
         }.items()
     )
-    assert found["fieldpost_resident_memory_bytes"] > 2**20
-    assert "fieldpost_uplink_last_upload_timestamp_seconds" not in found
+    assert samples["fieldpost_resident_memory_bytes"] > 2**20
+    assert "fieldpost_uplink_last_upload_timestamp_seconds" not in samples
 
 
 async def test_no_device_node_or_queue_is_a_label(gateway: Gateway) -> None:
@@ -382,17 +382,17 @@ async def test_event_loop_lag_covers_the_last_samples(
 ) -> None:
     monkeypatch.setattr(status_snapshot, "LAG_INTERVAL", 0.0)
     monkeypatch.setattr(status_snapshot, "LAG_SAMPLES", 3)
-    watching = asyncio.create_task(gateway.reader.measure_lag())
+    task = asyncio.create_task(gateway.reader.measure_lag())
     await until(lambda: len(gateway.reader._lags) == 3)
     for _ in range(9):
         await asyncio.sleep(0)
-    watching.cancel()
+    task.cancel()
     assert len(gateway.reader._lags) == 3
     assert gateway.reader.process().loop_lag >= 0
 
 
-class Checked(HTMLParser):
-    """Sees that every element ends, and collects names and text."""
+class CheckedPage(HTMLParser):
+    """Checks that every element ends, and collects the names of tags and attributes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -412,9 +412,9 @@ class Checked(HTMLParser):
 
 
 async def test_page_is_one_document_without_scripts(gateway: Gateway) -> None:
-    text = page.render(*await looked(gateway), NOW)
-    found = Checked(text)
-    assert not found.names & {"script", "link", "img", "src", "href", "onclick", "iframe", "form"}
+    text = page.render(*await read_status(gateway), NOW)
+    checked = CheckedPage(text)
+    assert not checked.names & {"script", "link", "img", "src", "href", "onclick", "iframe", "form"}
     assert "color-scheme: light dark" in text
     assert "width=device-width" in text
     for fact in ("gw.example", "devices can connect", "2 h", "synchronised", "no upload yet"):
@@ -424,12 +424,12 @@ async def test_page_is_one_document_without_scripts(gateway: Gateway) -> None:
 
 async def test_problems_are_highlighted(gateway: Gateway) -> None:
     gateway.front.up = False
-    found, process = await looked(gateway)
-    for seconds, shown in ((18_000, "5 h"), (300, "5 min"), (5, "5 s")):
-        text = page.render(found._replace(last_upload=NOW - 1000 * seconds), process, NOW)
-        assert f"last upload {shown} ago" in text
+    snapshot, process = await read_status(gateway)
+    for seconds, age in ((18_000, "5 h"), (300, "5 min"), (5, "5 s")):
+        text = page.render(snapshot._replace(last_upload=NOW - 1000 * seconds), process, NOW)
+        assert f"last upload {age} ago" in text
     notice = Notice("unreachable", "no", NOW)
-    silent = found._replace(last_upload=NOW - 4 * 86_400_000, last_notice=notice)
+    silent = snapshot._replace(last_upload=NOW - 4 * 86_400_000, last_notice=notice)
     text = page.render(silent, process, NOW)
     assert '<span class="bad">devices cannot connect</span>' in text
     assert "last upload 4 d ago; last notice unreachable" in text
@@ -445,10 +445,10 @@ async def test_devices_and_their_sessions_are_shown(
             accounts.add(tx, name, (), trusted=True)
 
     await gateway.store.run(unit)
-    text = page.render(*await looked(gateway), NOW + 61_000)
-    when = "2025-10-09 08:53:20 UTC"
+    text = page.render(*await read_status(gateway), NOW + 61_000)
+    connected = "2025-10-09 08:53:20 UTC"
     for cells in (
-        ("online", when, "192.0.2.1", "&lt;fw&gt;", "1 min 1 s ago", "0", "0", "9"),
+        ("online", connected, "192.0.2.1", "&lt;fw&gt;", "1 min 1 s ago", "0", "0", "9"),
         ("detached", "2025-10-09 08:53:19 UTC", "", "old", "1 min 1 s ago", "0", "0", "0"),
         ("offline", "", "", "", "never", "0", "0", ""),
     ):
@@ -468,8 +468,8 @@ async def test_queues_and_nearly_used_limits_are_shown(gateway: Gateway) -> None
             waiting.add_dead_letter(tx, item)
 
     await gateway.store.run(unit)
-    text = page.render(*await looked(made(gateway.store, settings)), NOW)
-    Checked(text)
+    text = page.render(*await read_status(new_gateway(gateway.store, settings)), NOW)
+    CheckedPage(text)
     assert '<th scope="row">&lt;work&gt;</th><td>2</td><td>2</td>' in text
     used = '<td><span class="bad">2</span></td><td>2 messages</td>'
     assert f'<th scope="row">dead_messages</th>{used}' in text
@@ -487,8 +487,8 @@ async def test_warnings_are_shown_without_message_content(gateway: Gateway) -> N
         events.append(tx, events.SYSTEM, NewEvent("system", name="heartbeat"))
 
     await gateway.store.run(unit)
-    text = page.render(*await looked(gateway), NOW)
-    Checked(text)
+    text = page.render(*await read_status(gateway), NOW)
+    CheckedPage(text)
     assert "secret" not in text
     assert "heartbeat" not in text
     assert "&lt;pump&gt;@gw.example" in text
@@ -497,7 +497,7 @@ async def test_warnings_are_shown_without_message_content(gateway: Gateway) -> N
 
 
 async def test_the_time_without_warnings_is_shown(gateway: Gateway) -> None:
-    """A reload may start the page long after the gateway."""
+    """The page may start long after the gateway, by a reload of the configuration."""
     times = iter([1000.0, 1120.0])
     reader = SnapshotReader(gateway.reader._sources, lambda: next(times))
     text = page.render(await reader.snapshot(), reader.process(), NOW)
@@ -520,7 +520,7 @@ async def test_rolled_back_event_is_replaced(gateway: Gateway) -> None:
     with pytest.raises(StoreError):
         await gateway.store.run(unit("lost", fails=True))
     await gateway.store.run(unit("kept"))
-    names = [noted.event.name for noted in (await gateway.reader.snapshot()).events]
+    names = [row.event.name for row in (await gateway.reader.snapshot()).events]
     assert names == ["kept"]
 
 
