@@ -54,7 +54,7 @@ OTHER_FORMS: dict[str, bytes] = {
     "no namespace": deliver(b" id='1'", b" msgId='9'"),
     "other namespace": deliver(b" id='1'", b" xmlns='urn:xmpp:qos:2'"),
     "separator in the namespace": deliver(b" id='1'", b" xmlns='}'"),
-    # what is around and in the iq
+    # the parts around and within the iq
     "other iq": b"<iq id='1' type='get'><ping xmlns='urn:xmpp:ping'/></iq>",
     "empty iq with a reference": b"<iq id='&gt;' type='result'/>",
     "empty iq with > in a value": b"<iq id='a/>b' type='result'/>",

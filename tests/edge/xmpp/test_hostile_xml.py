@@ -153,35 +153,35 @@ def test_nested_elements_use_memory_of_the_limit_only() -> None:
     data = b"<a>" * 200_000
     pieces = [data[at : at + 32 * 1024] for at in range(0, len(data), 32 * 1024)]
 
-    def refused(limit: int) -> StreamParser:
+    def parse_refused(limit: int) -> StreamParser:
         parser = StreamParser()
         parser.feed(HEADER)
         parser.set_limit(limit)
-        with pytest.raises(StreamError) as caught:
+        with pytest.raises(StreamError) as error:
             feed_all(parser, pieces)
-        assert flat(caught.value) == ("policy-violation",)
+        assert flat(error.value) == ("policy-violation",)
         return parser
 
     for limit in (10 * 1024, 64 * 1024):
-        refused(limit)  # warm up, so that one-time allocations do not count
+        parse_refused(limit)  # warm up, so that one-time allocations do not count
         gc.collect()
         tracemalloc.start()
-        parser = refused(limit)
+        parser = parse_refused(limit)
         peak = tracemalloc.get_traced_memory()[1]
         gc.collect()
-        kept = tracemalloc.get_traced_memory()[0]
+        retained = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
-        del parser  # it must not keep refused data until here
+        del parser  # while it exists, it must not keep refused data
         assert peak < 200 * limit  # expat's memory for nested elements
-        assert kept < 64 * 1024
+        assert retained < 64 * 1024
 
 
 def test_an_unterminated_tag_is_refused_at_the_limit() -> None:
     parser = StreamParser()
     parser.feed(HEADER)
     parser.feed(b"<iq ")
-    for taken in range(4, 10 * 1024 - 1):
-        assert parser.pending == taken
+    for size in range(4, 10 * 1024 - 1):
+        assert parser.pending == size
         parser.feed(b"a")
     with pytest.raises(StreamError, match="policy-violation"):
         parser.feed(b"a")

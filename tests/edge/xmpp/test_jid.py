@@ -139,9 +139,9 @@ def test_lookalikes_differ(text: str, other: str) -> None:
     ],
 )  # fmt: skip
 def test_malformed_addresses_are_refused(text: str) -> None:
-    with pytest.raises(JidError) as caught:
+    with pytest.raises(JidError) as error:
         jid.parse(text)
-    assert (caught.value.type, caught.value.condition) == ("modify", "jid-malformed")
+    assert (error.value.type, error.value.condition) == ("modify", "jid-malformed")
 
 
 def test_every_accepted_character_is_stable(scale: Callable[[int, int], int]) -> None:

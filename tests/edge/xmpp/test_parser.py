@@ -51,7 +51,7 @@ def test_splits_make_no_difference_under_the_system_python() -> None:
     )
     if version.stdout.strip() != "True":
         pytest.skip("the system's Python is older than 3.11")
-    done = subprocess.run(
+    process = subprocess.run(
         [SYSTEM_PYTHON, "-S", "-m", "tests.helpers.parser_corpus"],  # -S: no installed packages
         cwd=ROOT,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
@@ -60,7 +60,7 @@ def test_splits_make_no_difference_under_the_system_python() -> None:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,9 @@ def test_end_of_a_stream() -> None:
     items = stream_parser.feed(b"<presence/></stream:stream>")
     assert isinstance(items[1], StreamClose)
     assert stream_parser.feed(b" \n") == []
-    with pytest.raises(StreamError) as caught:
+    with pytest.raises(StreamError) as error:
         stream_parser.feed(b"<presence/>")
-    assert caught.value.condition == "not-well-formed"
+    assert error.value.condition == "not-well-formed"
 
 
 def test_a_self_closing_stream() -> None:
@@ -174,21 +174,21 @@ def test_reset_after_a_fault() -> None:
 
 def test_an_error_has_the_items_before_it() -> None:
     for fault in (b"<a></b>", b"<!-- -->", b"text"):
-        with pytest.raises(ParseError) as caught:
+        with pytest.raises(ParseError) as error:
             new_parser().feed(b"<iq id='1'/><iq id='2'/>" + fault)
-        stanzas = [item for item in caught.value.items if isinstance(item, Stanza)]
+        stanzas = [item for item in error.value.items if isinstance(item, Stanza)]
         assert [stanza.attrs["id"] for stanza in stanzas] == ["1", "2"]
 
 
 def test_a_closed_parser_is_freed_without_the_garbage_collector() -> None:
     stream_parser = StreamParser()
-    alone = sys.getrefcount(object())
+    count = sys.getrefcount(object())
     stream_parser.feed(HEADER)
-    assert sys.getrefcount(stream_parser) > alone + 1, "expat refers to it"
+    assert sys.getrefcount(stream_parser) > count + 1, "expat refers to it"
     stream_parser.close()
     with pytest.raises(UsageError):
         stream_parser.feed(b"<presence/>")
-    assert sys.getrefcount(stream_parser) == alone + 1, "nothing but the variable refers to it"
+    assert sys.getrefcount(stream_parser) == count + 1, "nothing but the variable refers to it"
 
 
 # Raw slices
@@ -333,9 +333,9 @@ def test_limits_of_depth_elements_and_attributes(
     stream_parser = new_parser(**limits)
     for _ in range(3):
         only(stream_parser.feed(fits))
-    with pytest.raises(ParseError, match="policy-violation") as caught:
+    with pytest.raises(ParseError, match="policy-violation") as error:
         stream_parser.feed(fits + too_much)
-    assert len(caught.value.items) == 1
+    assert len(error.value.items) == 1
 
 
 def has_expat(stream_parser: StreamParser) -> bool:
@@ -402,8 +402,8 @@ def test_expat_is_replaced_between_stanzas() -> None:
 def test_expat_is_replaced_within_one_feed() -> None:
     stream_parser = new_parser()
     stream_parser.set_limit(2 * parser.REBUILD_BYTES)
-    one = b"<iq id='%06d'><q xmlns='u'>" + b"x" * 40_000 + b"</q></iq>"
-    items = stream_parser.feed(b"".join(one % i for i in range(30)))
+    stanza = b"<iq id='%06d'><q xmlns='u'>" + b"x" * 40_000 + b"</q></iq>"
+    items = stream_parser.feed(b"".join(stanza % i for i in range(30)))
     ids = [item.attrs["id"] for item in items if isinstance(item, Stanza)]
     assert ids == [f"{i:06d}" for i in range(30)]
 
@@ -414,9 +414,9 @@ def test_cached_names_are_limited() -> None:
         only(stream_parser.feed(f"<known{i} attribute{i}=''/>".encode()))
         assert len(names.ELEMENTS) <= names.MAX_KNOWN
         assert len(names.ATTRIBUTES) <= names.MAX_KNOWN
-    long = "l" * (names.MAX_KNOWN_LENGTH + 1)
-    stanza = only(stream_parser.feed(f"<{long} {long}=''/>".encode()))
-    assert stanza.attrs == {long: ""}
+    long_name = "l" * (names.MAX_KNOWN_LENGTH + 1)
+    stanza = only(stream_parser.feed(f"<{long_name} {long_name}=''/>".encode()))
+    assert stanza.attrs == {long_name: ""}
     assert all(len(name) <= names.MAX_KNOWN_LENGTH for name in names.ELEMENTS)
     assert all(len(name) <= names.MAX_KNOWN_LENGTH for name in names.ATTRIBUTES)
 
@@ -461,9 +461,9 @@ OVERSIZED = {
 
 
 @pytest.mark.parametrize("size", [1, 7, 4096])
-@pytest.mark.parametrize(("oversized", "what"), OVERSIZED.values(), ids=OVERSIZED)
+@pytest.mark.parametrize(("oversized", "limit"), OVERSIZED.values(), ids=OVERSIZED)
 def test_an_oversized_stanza_leaves_its_neighbours_intact(
-    oversized: bytes, what: str, size: int
+    oversized: bytes, limit: str, size: int
 ) -> None:
     stream_parser = StreamParser(4096, 6, 12, 8, tolerant=True)
     neighbour = b"<iq id='n'><a xmlns='urn:a'><b>1</b></a></iq>"
@@ -471,7 +471,7 @@ def test_an_oversized_stanza_leaves_its_neighbours_intact(
     pieces = [data[start : start + size] for start in range(0, len(data), size)]
     _, before, returned, after = feed_all(stream_parser, pieces)
     assert isinstance(returned, OversizedStanza)
-    assert what in returned.text
+    assert limit in returned.text
     assert (returned.name, returned.attrs["id"]) == (clark(CLIENT, "message"), "m")
     assert (returned.children, returned.size) == ([], len(oversized))
     for stanza in (before, after):

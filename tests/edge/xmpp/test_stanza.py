@@ -26,8 +26,8 @@ from tests.fuzz import fuzz_stamped
 from tests.fuzz.oracle import parse_stanzas
 from tests.helpers.parser_corpus import HEADER, STREAMS
 
-ME = "pump1@gw.example/fw"
-YOU = "gw.example"
+SENDER = "pump1@gw.example/fw"
+RECIPIENT = "gw.example"
 EXTRA = b"<x xmlns='u:extra'/>"
 
 
@@ -58,17 +58,17 @@ def canonical(element: ElementTree.Element) -> str:
     ],
 )
 def test_the_sender_is_replaced(raw: bytes, expected: bytes) -> None:
-    assert stamped(stanza(raw), ME) == expected % ME.encode()
-    assert stamped(raw, ME) == expected % ME.encode()
+    assert stamped(stanza(raw), SENDER) == expected % SENDER.encode()
+    assert stamped(raw, SENDER) == expected % SENDER.encode()
 
 
 def test_the_recipient_is_replaced() -> None:
     raw = b"<message to='x' from='y' id='1'>t</message>"
     expected = b"<message from='pump1@gw.example/fw' to='gw.example' id='1'>t</message>"
-    assert stamped(stanza(raw), ME, YOU) == expected
-    assert stamped(b"<message/>", ME, YOU) == b"<message from='%b' to='%b'/>" % (
-        ME.encode(),
-        YOU.encode(),
+    assert stamped(stanza(raw), SENDER, RECIPIENT) == expected
+    assert stamped(b"<message/>", SENDER, RECIPIENT) == b"<message from='%b' to='%b'/>" % (
+        SENDER.encode(),
+        RECIPIENT.encode(),
     )
 
 
@@ -78,10 +78,10 @@ def test_a_resource_is_escaped() -> None:
 
 def test_outside_declarations_are_added() -> None:
     header = HEADER.replace(b"xml:lang", b"xmlns:p='u:p' xml:lang")
-    raw = stamped(stanza(b"<p:message p:from='x' from='y'><p:a/></p:message>", header), ME)
+    raw = stamped(stanza(b"<p:message p:from='x' from='y'><p:a/></p:message>", header), SENDER)
     tree = parse_fragment(raw)
     assert tree.tag == "{u:p}message"
-    assert tree.attrib == {"{u:p}from": "x", "from": ME}
+    assert tree.attrib == {"{u:p}from": "x", "from": SENDER}
     assert tree[0].tag == "{u:p}a"
 
 
@@ -99,11 +99,11 @@ def test_outside_declarations_are_added() -> None:
     ],
 )  # fmt: skip
 def test_a_child_is_appended(raw: bytes, expected: bytes) -> None:
-    assert stamped_with(stanza(raw), ME, EXTRA) == expected % ME.encode()
+    assert stamped_with(stanza(raw), SENDER, EXTRA) == expected % SENDER.encode()
 
 
 def test_a_child_is_appended_with_another_recipient() -> None:
-    assert stamped_with(b"<message to='a'/>", ME, EXTRA, "b").startswith(
+    assert stamped_with(b"<message to='a'/>", SENDER, EXTRA, "b").startswith(
         b"<message from='pump1@gw.example/fw' to='b'>"
     )
 
@@ -112,9 +112,9 @@ def test_a_child_is_appended_with_another_recipient() -> None:
 def test_everything_else_is_unchanged(name: str) -> None:
     fuzz_stamped.check(STREAMS[name])
     for item in parse_stanzas(STREAMS[name]):
-        stamp = stamper(item, ME)
-        for to in (YOU, "a'<b"):
-            assert stamp(to) == stamped(item, ME, to)
+        stamp = stamper(item, SENDER)
+        for to in (RECIPIENT, "a'<b"):
+            assert stamp(to) == stamped(item, SENDER, to)
 
 
 @given(st.dictionaries(st.sampled_from(["from", "to", "id", "type", "from1", "x-to"]), st.text()))
@@ -130,14 +130,14 @@ def test_blanks_take_linear_time() -> None:
         b"<message a='b'%bfrom='x'%bc='d'%b></message>" % (blanks, blanks, blanks),
         b"<message><body>%b</body%b></message%b>" % (blanks, blanks, blanks),
     ):
-        tree = parse_fragment(stamped_with(stanza(raw), ME, EXTRA))
-        assert tree.attrib["from"] == ME
+        tree = parse_fragment(stamped_with(stanza(raw), SENDER, EXTRA))
+        assert tree.attrib["from"] == SENDER
         assert tree[-1].tag == "{u:extra}x"
 
 
 def test_bytes_without_a_stanza_are_a_usage_error() -> None:
     with pytest.raises(UsageError):
-        stamped(b"text", ME)
+        stamped(b"text", SENDER)
 
 
 # Senders
@@ -146,9 +146,9 @@ def test_bytes_without_a_stanza_are_a_usage_error() -> None:
 @pytest.mark.parametrize(
     ("stanza", "bare"),
     [
-        (stamped(b"<message id=\" from='x@y'\"/>", ME, "a@gw.example"), b"pump1@gw.example"),
+        (stamped(b"<message id=\" from='x@y'\"/>", SENDER, "a@gw.example"), b"pump1@gw.example"),
         (stamped(b'<iq from="x@y" type="get"/>', "pump1@gw.example"), b"pump1@gw.example"),
-        (serialize.presence("unavailable", ME, "a@gw.example"), b"pump1@gw.example"),
+        (serialize.presence("unavailable", SENDER, "a@gw.example"), b"pump1@gw.example"),
         (b"<iq type='error' id='from' from='gw.example'/>", b"gw.example"),
         (b'<message id=" from=\'x@y/z\'" from="gw.example/x">', b"gw.example"),
         (b"<message id='1'><x from='a@b'/></message>", b""),
@@ -169,7 +169,7 @@ def test_bare_sender_reads_the_first_tag(stanza: bytes, bare: bytes) -> None:
     ],
 )
 def test_presence_keys(type_: str | None, key: bytes) -> None:
-    assert presence_key(serialize.presence(type_, ME, "a@gw.example")) == key
+    assert presence_key(serialize.presence(type_, SENDER, "a@gw.example")) == key
 
 
 # Elements within stanzas
@@ -181,12 +181,12 @@ PUBLISH = (
 
 
 def test_children_and_grandchildren_are_slices() -> None:
-    found = parse_element(PUBLISH)
-    assert (found.name, found.attrs) == ("{urn:p}publish", {"node": "a"})
-    assert [child.attrs["id"] for child in found.children] == ["1", "2"]
-    (entry,) = found.children[0].children
+    element = parse_element(PUBLISH)
+    assert (element.name, element.attrs) == ("{urn:p}publish", {"node": "a"})
+    assert [child.attrs["id"] for child in element.children] == ["1", "2"]
+    (entry,) = element.children[0].children
     assert entry.raw == b"<entry xmlns='urn:x'><b>t</b></entry>"
-    assert not found.children[1].children
+    assert not element.children[1].children
 
 
 @pytest.mark.parametrize(
@@ -218,9 +218,9 @@ def test_the_size_of_an_element_is_limited(parse: Callable[[bytes], object]) -> 
 @pytest.mark.parametrize("around", [b"jabber:client", b"urn:p"])
 def test_an_element_with_its_namespace_may_be_moved(raw: bytes, around: bytes) -> None:
     (child,) = parse_element(b"<p xmlns='%b'>%b</p>" % (around, raw)).children
-    meant = parse_fragment(b"<p xmlns='%b'>%b</p>" % (around, raw))[0]
+    expected = parse_fragment(b"<p xmlns='%b'>%b</p>" % (around, raw))[0]
     moved = parse_fragment(b"<q xmlns='urn:elsewhere'>%b</q>" % with_namespace(child))[0]
-    assert canonical(moved) == canonical(meant)
+    assert canonical(moved) == canonical(expected)
 
 
 def test_message_in_the_namespace_of_clients_is_unchanged() -> None:

@@ -93,12 +93,12 @@ def test_only_the_last_tree_is_kept(rebuild: int, monkeypatch: pytest.MonkeyPatc
 
 
 def test_each_thread_has_a_parser_of_its_own() -> None:
-    found: list[TreeParser] = []
+    parsers: list[TreeParser] = []
     for _ in range(2):
-        found.append(stanza._tree_parser())
-        thread = threading.Thread(target=lambda: found.append(stanza._tree_parser()))
+        parsers.append(stanza._tree_parser())
+        thread = threading.Thread(target=lambda: parsers.append(stanza._tree_parser()))
         thread.start()
         thread.join()
-    own, first, again, second = found
-    assert own is again
+    own, first, own_again, second = parsers
+    assert own is own_again
     assert len({id(own), id(first), id(second)}) == 3

@@ -40,8 +40,8 @@ def test_login_by_plain() -> None:
     assert stream.feed(PLAIN) == [FindCredentials("pump1", "PLAIN")]
     assert stream.negotiation.credentials_found(SHA256) == [VerifyPassword("pencil", SHA256)]
     assert "pencil" not in repr(VerifyPassword("pencil", SHA256))
-    done = stream.perform(stream.negotiation.password_verified(True))
-    assert done == [
+    actions = stream.perform(stream.negotiation.password_verified(True))
+    assert actions == [
         Send(f"<success xmlns='{SASL}'/>".encode()),
         LoginSuccess("pump1"),
         RestartStream(),
@@ -50,8 +50,8 @@ def test_login_by_plain() -> None:
 
 def test_the_first_message_may_follow_an_empty_challenge() -> None:
     stream = ServerStream().to(State.SECURE)
-    asked = stream.feed(auth("SCRAM-SHA-256"))
-    assert asked == [Send(f"<challenge xmlns='{SASL}'/>".encode())]
+    actions = stream.feed(auth("SCRAM-SHA-256"))
+    assert actions == [Send(f"<challenge xmlns='{SASL}'/>".encode())]
     assert stream.feed(response(stream.first_message())) == [
         FindCredentials("pump1", "SCRAM-SHA-256")
     ]
@@ -200,8 +200,8 @@ def test_login_by_external(authzid: bytes) -> None:
     stream = with_certificate()
     assert stream.feed(auth("EXTERNAL", authzid)) == [FindCertificateOwner()]
     assert stream.negotiation.waiting
-    done = stream.negotiation.owner_found("pump1")
-    assert done == [
+    actions = stream.negotiation.owner_found("pump1")
+    assert actions == [
         Send(b"<success xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/>"),
         LoginSuccess("pump1"),
         RestartStream(),
@@ -281,8 +281,8 @@ def test_a_failure_names_the_account_if_known(attempt: bytes, name: str) -> None
 
 def test_a_failure_does_not_name_an_earlier_attempts_account() -> None:
     stream = ServerStream().to(State.LOOKING_UP)
-    found = stream.negotiation.credentials_found(None)
-    assert failure(stream, found) == "temporary-auth-failure"
+    actions = stream.negotiation.credentials_found(None)
+    assert failure(stream, actions) == "temporary-auth-failure"
     assert stream.feed(auth("X")) == [LoginFailure("", "invalid-mechanism")]
 
 

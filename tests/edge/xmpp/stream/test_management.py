@@ -16,10 +16,10 @@ def element(raw: str) -> Stanza:
 
 
 def filled(count: int, start: int = 0) -> Management[int]:
-    it: Management[int] = Management(100, 10_000, start=start)
+    manager: Management[int] = Management(100, 10_000, start=start)
     for number in range(count):
-        assert it.send(b"<m%d/>" % number, number)
-    return it
+        assert manager.send(b"<m%d/>" % number, number)
+    return manager
 
 
 @pytest.mark.parametrize(
@@ -27,46 +27,46 @@ def filled(count: int, start: int = 0) -> Management[int]:
     [(0, 6, 5), (0, WRAP - 1, 5), (WRAP - 3, 3, 2), (WRAP - 3, WRAP - 4, 2), (7, 6, 12)],
 )
 def test_unsent_stanzas_cannot_be_acknowledged(start: int, h: int, sent: int) -> None:
-    it = filled(5, start)
-    with pytest.raises(StreamError) as caught:
-        it.acknowledge(h)
-    assert caught.value.condition == "undefined-condition"
-    assert caught.value.application == (
+    manager = filled(5, start)
+    with pytest.raises(StreamError) as error:
+        manager.acknowledge(h)
+    assert error.value.condition == "undefined-condition"
+    assert error.value.application == (
         f"<handled-count-too-high xmlns='urn:xmpp:sm:3' h='{h}' send-count='{sent}'/>".encode()
     )
-    assert len(it.unacknowledged) == 5
+    assert len(manager.unacknowledged) == 5
 
 
 @pytest.mark.parametrize(("stanzas", "bytes_"), [(2, 1000), (100, 8)])
 def test_limits_of_stanzas_and_bytes(stanzas: int, bytes_: int) -> None:
-    it: Management[None] = Management(stanzas, bytes_)
-    assert [it.send(b"<m/>", None) for _ in range(3)] == [True, True, False]
-    assert (len(it.unacknowledged), it.bytes) == (3, 12)
-    it.acknowledge(3)
-    assert it.send(b"<m/>", None)
+    manager: Management[None] = Management(stanzas, bytes_)
+    assert [manager.send(b"<m/>", None) for _ in range(3)] == [True, True, False]
+    assert (len(manager.unacknowledged), manager.bytes) == (3, 12)
+    manager.acknowledge(3)
+    assert manager.send(b"<m/>", None)
 
 
 def test_requests_are_due_by_stanzas_and_bytes() -> None:
-    it = filled(management.REQUEST_STANZAS - 1)
-    assert not it.wants_request()
-    it.send(b"<m/>", 0)
-    assert it.wants_request()
-    assert it.request() == b"<r xmlns='urn:xmpp:sm:3'/>"
-    assert not it.wants_request()
-    it.send(b"x" * (management.REQUEST_BYTES - 1), 0)
-    assert not it.wants_request()
-    it.send(b"x", 0)
-    assert it.wants_request()
-    it.request()
-    assert not it.wants_request()
+    manager = filled(management.REQUEST_STANZAS - 1)
+    assert not manager.wants_request()
+    manager.send(b"<m/>", 0)
+    assert manager.wants_request()
+    assert manager.request() == b"<r xmlns='urn:xmpp:sm:3'/>"
+    assert not manager.wants_request()
+    manager.send(b"x" * (management.REQUEST_BYTES - 1), 0)
+    assert not manager.wants_request()
+    manager.send(b"x", 0)
+    assert manager.wants_request()
+    manager.request()
+    assert not manager.wants_request()
 
 
 def test_the_number_of_handled_stanzas_wraps_around() -> None:
-    it = filled(0, start=WRAP - 1)
-    it.handled()
-    assert it.answer() == b"<a xmlns='urn:xmpp:sm:3' h='0'/>"
-    it.handled()
-    assert it.answer() == b"<a xmlns='urn:xmpp:sm:3' h='1'/>"
+    manager = filled(0, start=WRAP - 1)
+    manager.handled()
+    assert manager.answer() == b"<a xmlns='urn:xmpp:sm:3' h='0'/>"
+    manager.handled()
+    assert manager.answer() == b"<a xmlns='urn:xmpp:sm:3' h='1'/>"
 
 
 def test_built_elements() -> None:
@@ -77,9 +77,9 @@ def test_built_elements() -> None:
     assert management.enabled("i") == b"<enabled xmlns='urn:xmpp:sm:3' id='i' resume='true'/>"
     assert management.resumed("i", 3) == b"<resumed xmlns='urn:xmpp:sm:3' previd='i' h='3'/>"
     assert filled(0, start=3).answer() == b"<a xmlns='urn:xmpp:sm:3' h='3'/>"
-    gone = b"<item-not-found xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/>"
+    condition = b"<item-not-found xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/>"
     assert management.failed("item-not-found", 0) == (
-        b"<failed xmlns='urn:xmpp:sm:3' h='0'>%b</failed>" % gone
+        b"<failed xmlns='urn:xmpp:sm:3' h='0'>%b</failed>" % condition
     )
     assert b" h=" not in management.failed("item-not-found")
 
@@ -109,9 +109,9 @@ def test_valid_enable_requests(raw: str, expected: EnableRequest) -> None:
     ],
 )  # fmt: skip
 def test_invalid_enable_requests_are_refused(raw: str) -> None:
-    with pytest.raises(StanzaError) as caught:
+    with pytest.raises(StanzaError) as error:
         management.read_enable(element(raw))
-    assert caught.value.condition == "bad-request"
+    assert error.value.condition == "bad-request"
 
 
 def test_resume_requests() -> None:
@@ -143,15 +143,15 @@ def test_acknowledgements() -> None:
 
 
 def test_limits_apply_to_counted_tokens_only() -> None:
-    it: Management[bool] = Management(2, 8, counts=lambda token: token)
+    manager: Management[bool] = Management(2, 8, counts=lambda token: token)
     for _ in range(5):
-        assert it.send(b"<stanza/>", token=False)
-    assert it.send(b"<a/>", token=True)
-    assert it.send(b"<b/>", token=True)
-    assert it.bounded == 2
-    assert not it.send(b"<c/>", token=True)
-    assert it.acknowledge(6) == [False] * 5 + [True]
-    assert not it.send(b"<d/>", token=True), "two of them are there still"
-    assert it.acknowledge(8) == [True, True]
-    assert it.send(b"<e/>", token=True)
-    assert it.bytes == 8
+        assert manager.send(b"<stanza/>", token=False)
+    assert manager.send(b"<a/>", token=True)
+    assert manager.send(b"<b/>", token=True)
+    assert manager.bounded == 2
+    assert not manager.send(b"<c/>", token=True)
+    assert manager.acknowledge(6) == [False] * 5 + [True]
+    assert not manager.send(b"<d/>", token=True), "two counted stanzas are not acknowledged"
+    assert manager.acknowledge(8) == [True, True]
+    assert manager.send(b"<e/>", token=True)
+    assert manager.bytes == 8

@@ -46,7 +46,7 @@ from tests.helpers.negotiation import (
     sent,
 )
 
-PEER: dict[Input, bytes] = {
+PEER_INPUTS: dict[Input, bytes] = {
     Input.OPEN: HEADER,
     Input.STARTTLS: STARTTLS,
     Input.AUTH: PLAIN,
@@ -65,7 +65,7 @@ PEER: dict[Input, bytes] = {
 }
 
 
-CALLER: dict[Input, Callable[[Negotiation], list[Action]]] = {
+CALLER_INPUTS: dict[Input, Callable[[Negotiation], list[Action]]] = {
     Input.FAULT: lambda it: it.fail(StreamError("connection-timeout")),
     Input.TLS_ESTABLISHED: lambda it: it.tls_established(),
     Input.FOUND: lambda it: it.credentials_found(SHA256),
@@ -83,31 +83,31 @@ CALLER: dict[Input, Callable[[Negotiation], list[Action]]] = {
 }
 
 
-def give(stream: ServerStream, event: Input) -> list[Action]:
-    """Give an input to a negotiation, whatever its state."""
-    it = stream.negotiation
+def apply_input(stream: ServerStream, event: Input) -> list[Action]:
+    """Apply an input to a negotiation in any state."""
+    target = stream.negotiation
     if event in FROM_PEER:
         parser = StreamParser()
-        items = parser.feed(HEADER if event is Input.OPEN else HEADER + PEER[event])
+        items = parser.feed(HEADER if event is Input.OPEN else HEADER + PEER_INPUTS[event])
         assert classify(items[-1]) is event
-        return it.receive(items[-1])
-    return CALLER[event](it)
+        return target.receive(items[-1])
+    return CALLER_INPUTS[event](target)
 
 
 @pytest.mark.parametrize(("state", "event"), list(product(State, Input)), ids=str)
 def test_every_state_with_every_input(state: State, event: Input) -> None:
     stream = ServerStream().to(state)
     if state is State.CLOSED:
-        assert give(stream, event) == []
+        assert apply_input(stream, event) == []
         assert stream.state is State.CLOSED
         return
     transition = TRANSITIONS.get((state, event))
     if transition is None and event not in FROM_PEER:
         with pytest.raises(UsageError):
-            give(stream, event)
+            apply_input(stream, event)
         assert stream.state is state
         return
-    actions = give(stream, event)
+    actions = apply_input(stream, event)
     if transition is None:
         assert stream.state is State.CLOSED
         assert actions[-1] == Close()
@@ -141,7 +141,7 @@ def expected_condition(state: State, event: Input) -> str:
     ],
 )
 def test_unexpected_elements_end_the_stream(state: State, data: bytes, expected: str) -> None:
-    """The test above takes the table for granted; these must never be in it."""
+    """The table of transitions must never allow these."""
     assert condition(ServerStream().to(state).feed(data)) == expected
 
 
@@ -153,23 +153,23 @@ def test_the_state_table_is_complete() -> None:
     assert not any(state is State.CLOSED for state, _ in TRANSITIONS)
     for state, event in product(set(State) - {State.CLOSED}, (Input.CLOSE, Input.FAULT)):
         assert (state, event) in TRANSITIONS
-    for state in WAITING:  # each has an input that is not the peer's
+    for state in WAITING:  # each has an input that does not come from the peer
         assert any(at is state and event not in FROM_PEER for at, event in TRANSITIONS)
 
 
-def test_a_rule_that_leads_elsewhere_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_with_a_wrong_target_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = ServerStream().to(State.UNBOUND)
-    astray = TRANSITIONS[State.UNBOUND, Input.BIND]._replace(then=(State.CLOSED,))
-    monkeypatch.setitem(TRANSITIONS, (State.UNBOUND, Input.BIND), astray)
+    transition = TRANSITIONS[State.UNBOUND, Input.BIND]._replace(then=(State.CLOSED,))
+    monkeypatch.setitem(TRANSITIONS, (State.UNBOUND, Input.BIND), transition)
     with pytest.raises(UsageError, match="bind led from unbound to binding"):
         stream.feed(BIND_REQUEST)
 
 
 def test_the_diagram_shows_every_state() -> None:
-    drawn = diagram()
+    lines = diagram()
     for state in State:
-        assert (f" {state.value}" in drawn) == (state is not State.CLOSED)
-    assert "    looking_up --> challenged: credentials found" in drawn.splitlines()
+        assert (f" {state.value}" in lines) == (state is not State.CLOSED)
+    assert "    looking_up --> challenged: credentials found" in lines.splitlines()
 
 
 @pytest.mark.parametrize("mechanism", KEYS)
@@ -186,15 +186,15 @@ def test_login_by_scram_and_binding(mechanism: str) -> None:
     assert offered(offer) == (["SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN"],) * 2
     assert b"starttls" not in offer
     assert b"id='s2'" in offer
-    wanted = stream.feed(auth(mechanism, stream.first_message(mechanism)))
-    assert wanted == [FindCredentials("pump1", mechanism)]
+    lookup = stream.feed(auth(mechanism, stream.first_message(mechanism)))
+    assert lookup == [FindCredentials("pump1", mechanism)]
     assert stream.negotiation.waiting
     proof = stream.proof(stream.negotiation.credentials_found(KEYS[mechanism]))
     assert stream.state not in WAITING
-    done = stream.feed(proof)
-    assert done[1:] == [LoginSuccess("pump1"), RestartStream()]
+    actions = stream.feed(proof)
+    assert actions[1:] == [LoginSuccess("pump1"), RestartStream()]
     assert stream.scram is not None
-    stream.scram.set_server_final(content(done).decode())
+    stream.scram.set_server_final(content(actions).decode())
     assert stream.negotiation.username == "pump1"
     assert stream.negotiation.mechanism == mechanism
     offer = sent(stream.feed(HEADER))
@@ -236,21 +236,21 @@ def test_starttls_under_tls_is_refused() -> None:
     assert refused[-1] == Close()
 
 
-@pytest.mark.parametrize("behind", [b"<", b"<presence/>", b"<auth", PLAIN, HEADER[21:]])
-def test_data_behind_starttls_is_refused(behind: bytes) -> None:
+@pytest.mark.parametrize("following", [b"<", b"<presence/>", b"<auth", PLAIN, HEADER[21:]])
+def test_data_after_starttls_is_refused(following: bytes) -> None:
     stream = ServerStream().to(State.CLEAR)
     try:
-        items = stream.items(STARTTLS + behind)
+        items = stream.items(STARTTLS + following)
     except ParseError as error:  # for a header within a stream
         items = error.items
-    more = len(items) > 1 or stream.parser.pending > 0 or behind == HEADER[21:]
+    more = len(items) > 1 or stream.parser.pending > 0 or following == HEADER[21:]
     actions = stream.negotiation.receive(items[0], more=more)
     assert condition(actions) == "policy-violation"
     assert b"proceed" not in sent(actions)
     assert StartTls() not in actions
 
 
-def test_whitespace_behind_starttls_is_accepted() -> None:
+def test_whitespace_after_starttls_is_accepted() -> None:
     assert StartTls() in ServerStream().to(State.CLEAR).feed(STARTTLS + b"\n")
 
 
@@ -321,7 +321,7 @@ def test_an_error_before_the_header_is_sent_in_a_stream() -> None:
 
 def test_nothing_is_sent_during_a_tls_handshake() -> None:
     for event in (Input.FAULT, Input.CLOSE, Input.STANZA):
-        assert give(ServerStream().to(State.STARTING_TLS), event) == [Close()]
+        assert apply_input(ServerStream().to(State.STARTING_TLS), event) == [Close()]
 
 
 def test_stream_ids_are_random() -> None:

@@ -176,9 +176,9 @@ def test_wrong_proofs_fail() -> None:
 )
 def test_malformed_final_messages_fail(message: bytes, condition: str) -> None:
     exchange, _ = final()
-    with pytest.raises(SaslFailure) as caught:
+    with pytest.raises(SaslFailure) as error:
         exchange.finish(message)
-    assert caught.value.condition == condition
+    assert error.value.condition == condition
 
 
 @pytest.mark.parametrize(
@@ -217,8 +217,8 @@ def test_credentials_must_be_for_the_mechanism() -> None:
 def test_plain_message() -> None:
     exchange = sasl.begin("PLAIN", "a\0us\u00e9r\0p\u00e4ss".encode())
     assert isinstance(exchange, PlainExchange)
-    found = (exchange.authzid, exchange.username, exchange.password)
-    assert found == ("a", "us\u00e9r", "p\u00e4ss")
+    fields = (exchange.authzid, exchange.username, exchange.password)
+    assert fields == ("a", "us\u00e9r", "p\u00e4ss")
 
 
 def test_base64_is_strict() -> None:

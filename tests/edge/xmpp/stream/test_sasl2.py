@@ -93,9 +93,9 @@ def test_login_by_scram_without_a_new_stream(mechanism: str) -> None:
     assert stream.feed(authenticate(mechanism, first)) == [FindCredentials("pump1", mechanism)]
     challenge = stream.negotiation.credentials_found(KEYS[mechanism])
     assert sent(challenge).startswith(b"<challenge xmlns='urn:xmpp:sasl:2'>")
-    done = stream.feed(stream.proof(challenge))
-    assert types(done) == [LoginSuccess, Send]
-    content, features = success(sent(done))
+    actions = stream.feed(stream.proof(challenge))
+    assert types(actions) == [LoginSuccess, Send]
+    content, features = success(sent(actions))
     data = re.match(rb"<additional-data>([^<]*)</additional-data>", content)
     assert data is not None
     assert stream.scram is not None
@@ -111,8 +111,8 @@ def test_login_by_scram_without_a_new_stream(mechanism: str) -> None:
 
 
 def test_success_follows_the_binding() -> None:
-    stream, done = plain(AGENT + BIND2)
-    assert done == [LoginSuccess("pump1"), Bind(RESOURCE)]
+    stream, actions = plain(AGENT + BIND2)
+    assert actions == [LoginSuccess("pump1"), Bind(RESOURCE)]
     assert stream.negotiation.waiting
     content, features = success(sent(stream.negotiation.bound(FULL)))
     assert content == IDENTITY % FULL.encode() + b"<bound xmlns='urn:xmpp:bind:0'/>"
@@ -122,8 +122,8 @@ def test_success_follows_the_binding() -> None:
 
 
 def test_stream_management_is_enabled_inline() -> None:
-    stream, done = plain(AGENT + ENABLING)
-    assert done[1:] == [Bind(RESOURCE, EnableRequest(True, 60))]
+    stream, actions = plain(AGENT + ENABLING)
+    assert actions[1:] == [Bind(RESOURCE, EnableRequest(True, 60))]
     answer = enabled("id1", 60)
     content, features = success(sent(stream.negotiation.bound(FULL, answer)))
     assert content.endswith(b"<bound xmlns='urn:xmpp:bind:0'>%b</bound>" % answer)
@@ -137,16 +137,16 @@ def test_a_missing_answer_to_enable_is_a_usage_error() -> None:
 
 
 def test_an_invalid_enable_request_fails_alone() -> None:
-    stream, done = plain(AGENT + ENABLING.replace(b"'true'", b"'maybe'"))
-    assert done[1:] == [Bind(RESOURCE)]
+    stream, actions = plain(AGENT + ENABLING.replace(b"'true'", b"'maybe'"))
+    assert actions[1:] == [Bind(RESOURCE)]
     content, _ = success(sent(stream.negotiation.bound(FULL)))
     assert content.endswith(b"<bound xmlns='urn:xmpp:bind:0'>%b</bound>" % failed("bad-request"))
 
 
 def test_a_resumed_session_gets_no_features() -> None:
     for inline in (RESUME, AGENT + ENABLING + RESUME):
-        stream, done = plain(inline)
-        assert done == [LoginSuccess("pump1"), Resume("p1", 7)]
+        stream, actions = plain(inline)
+        assert actions == [LoginSuccess("pump1"), Resume("p1", 7)]
         content, features = success(
             sent(stream.negotiation.resumed("pump1@gw.example/fw", "p1", 3))
         )
@@ -162,8 +162,8 @@ def test_a_resource_is_bound_if_there_is_no_session_to_resume() -> None:
     stream, _ = plain(AGENT + BIND2 + RESUME)
     assert stream.negotiation.not_resumed(5) == [Bind(RESOURCE)]
     content, _ = success(sent(stream.negotiation.bound(FULL)))
-    gone = failed("item-not-found", 5)
-    assert content == IDENTITY % FULL.encode() + gone + b"<bound xmlns='urn:xmpp:bind:0'/>"
+    resume_error = failed("item-not-found", 5)
+    assert content == IDENTITY % FULL.encode() + resume_error + b"<bound xmlns='urn:xmpp:bind:0'/>"
 
 
 def test_a_failed_resumption_without_bind_leaves_the_stream_unbound() -> None:
@@ -175,8 +175,8 @@ def test_a_failed_resumption_without_bind_leaves_the_stream_unbound() -> None:
 
 
 def test_an_invalid_resume_request_fails_alone() -> None:
-    stream, done = plain(AGENT + BIND2 + RESUME.replace(b"h='7'", b"h='x'"))
-    assert done[1:] == [Bind(RESOURCE)]
+    stream, actions = plain(AGENT + BIND2 + RESUME.replace(b"h='7'", b"h='x'"))
+    assert actions[1:] == [Bind(RESOURCE)]
     content, _ = success(sent(stream.negotiation.bound(FULL)))
     assert failed("bad-request") in content
 
@@ -251,13 +251,13 @@ def test_invalid_attempts_fail(attempt: bytes, expected: str) -> None:
 
 def test_the_first_message_may_follow_an_empty_challenge() -> None:
     stream = ServerStream().to(State.SECURE)
-    asked = stream.feed(authenticate("SCRAM-SHA-256", inline=AGENT + BIND2))
-    assert asked == [Send(b"<challenge xmlns='urn:xmpp:sasl:2'/>")]
+    challenge = stream.feed(authenticate("SCRAM-SHA-256", inline=AGENT + BIND2))
+    assert challenge == [Send(b"<challenge xmlns='urn:xmpp:sasl:2'/>")]
     assert stream.feed(response2(stream.first_message())) == [
         FindCredentials("pump1", "SCRAM-SHA-256")
     ]
-    done = stream.feed(stream.proof(stream.negotiation.credentials_found(SHA256)))
-    assert done == [LoginSuccess("pump1"), Bind(RESOURCE)]
+    actions = stream.feed(stream.proof(stream.negotiation.credentials_found(SHA256)))
+    assert actions == [LoginSuccess("pump1"), Bind(RESOURCE)]
     assert b"<additional-data>" in sent(stream.negotiation.bound(FULL))
 
 
@@ -284,7 +284,7 @@ def test_failures_of_both_profiles_count_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "given"),
+    ("state", "element"),
     [
         *product((State.PROMPTED, State.CHALLENGED), (response2(b"n,,n=a,r=b"), ABORT2)),
         *product((State.PROMPTED2, State.CHALLENGED2), (response(b"n,,n=a,r=b"), ABORT)),
@@ -293,9 +293,9 @@ def test_failures_of_both_profiles_count_together() -> None:
         *product((State.PROMPTED2, State.CHALLENGED2, State.UNBOUND, State.BOUND), (PLAIN,)),
     ],
 )  # fmt: skip
-def test_profiles_must_not_be_mixed(state: State, given: bytes) -> None:
+def test_profiles_must_not_be_mixed(state: State, element: bytes) -> None:
     stream = ServerStream().to(state)
-    assert condition(stream.feed(given)) == "policy-violation"
+    assert condition(stream.feed(element)) == "policy-violation"
 
 
 def test_an_attempt_can_be_aborted() -> None:
@@ -326,7 +326,7 @@ def test_the_authzid_must_match_the_streams_from(
         assert failure(stream, actions) == "invalid-authzid"
 
 
-def test_an_equals_sign_is_no_empty_message() -> None:
+def test_an_equals_sign_does_not_mean_an_empty_message() -> None:
     """XEP-0388, section 2.2."""
     stream = ServerStream().to(State.SECURE)
     request = authenticate("SCRAM-SHA-1", b"x").replace(b64(b"x"), b"=")
