@@ -72,7 +72,7 @@ def test_backup_is_consistent_during_writes(
 ) -> None:
     steps = 0
 
-    class SlowCopy(sqlite3.Connection):
+    class StepwiseCopy(sqlite3.Connection):
         """Lets another process write between the steps of the copy."""
 
         def backup(self, target: sqlite3.Connection, **_options: object) -> None:
@@ -86,7 +86,7 @@ def test_backup_is_consistent_during_writes(
             change(folder, lambda tx: events.append(tx, SYSTEM, event))
 
     def connect(path: Path) -> sqlite3.Connection:
-        return sqlite3.connect(path, isolation_level=None, factory=SlowCopy)
+        return sqlite3.connect(path, isolation_level=None, factory=StepwiseCopy)
 
     monkeypatch.setattr(database, "connect_reader", connect)
     backup.write(folder, tmp_path / "file")
