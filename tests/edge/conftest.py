@@ -16,18 +16,18 @@ from tests.helpers.store import Gateway, new_database
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
     """A gateway with default options and the devices of `people`."""
-    made = Gateway(new_database(tmp_path))
-    provision(made)
-    yield made
-    made.close()
+    gateway = Gateway(new_database(tmp_path))
+    provision(gateway)
+    yield gateway
+    gateway.close()
 
 
 @pytest.fixture(scope="session")
 def new_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a new gateway, to be copied, because keys and a database take time to make."""
-    made = tmp_path_factory.mktemp("new") / "gw"
-    setup.init(made, "gw.example")
-    return made
+    folder = tmp_path_factory.mktemp("new") / "gw"
+    setup.init(folder, "gw.example")
+    return folder
 
 
 @pytest.fixture

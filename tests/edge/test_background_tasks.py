@@ -67,7 +67,7 @@ async def test_the_server_certificate_is_renewed_and_failures_are_counted(tmp_pa
 async def test_a_blocked_event_loop_feeds_no_watchdog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only so does systemd end a gateway that hangs while its threads run."""
+    """This lets systemd end a gateway that hangs while its threads run."""
     monkeypatch.chdir(tmp_path)  # a socket's path has 107 bytes at most
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind("notify")

@@ -16,8 +16,8 @@ from edge.credentials import PasswordError
 )
 def test_keys_equal_those_of_another_implementation(password: str) -> None:
     for keys in credentials.derive(password):
-        theirs = ScramMechanism(keys.mechanism).make_auth_info(password, keys.iterations, keys.salt)
-        assert theirs == (keys.salt, keys.stored_key, keys.server_key, keys.iterations)
+        info = ScramMechanism(keys.mechanism).make_auth_info(password, keys.iterations, keys.salt)
+        assert info == (keys.salt, keys.stored_key, keys.server_key, keys.iterations)
         assert credentials.verify(password, keys)
         assert not credentials.verify(password + "x", keys)
         assert not credentials.verify("", keys)
@@ -93,20 +93,20 @@ def test_a_decoy_takes_as_long_as_an_account() -> None:
     """The time until the challenge must not reveal whether there is an account."""
     real, _ = credentials.derive("x")
 
-    def least(found: credentials.Credentials | None) -> int:
+    def shortest_time(stored: credentials.Credentials | None) -> int:
         """Return the shortest of many durations in ns, because other processes only add to it."""
         times = []
         for _ in range(500):
             began = time.perf_counter_ns()
-            chosen = credentials.or_decoy(found, "pump1", b"s" * 16, real.mechanism)
+            chosen = credentials.or_decoy(stored, "pump1", b"s" * 16, real.mechanism)
             times.append(time.perf_counter_ns() - began)
-            assert chosen == found or found is None
+            assert chosen == stored or stored is None
         return min(times)
 
     assert credentials.or_decoy(real, "pump1", b"s" * 16, real.mechanism) is real
-    made_up = credentials.or_decoy(None, "pump1", b"s" * 16, real.mechanism)
-    assert made_up == credentials.decoy("pump1", b"s" * 16, real.mechanism)
-    assert 0.5 < least(real) / least(None) < 2
+    decoy = credentials.or_decoy(None, "pump1", b"s" * 16, real.mechanism)
+    assert decoy == credentials.decoy("pump1", b"s" * 16, real.mechanism)
+    assert 0.5 < shortest_time(real) / shortest_time(None) < 2
 
 
 def test_generated_passwords() -> None:

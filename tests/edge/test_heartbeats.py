@@ -21,10 +21,10 @@ LIMITS = Limits()
 RUN = Run("boot-1", 0.0)
 
 
-async def write_heartbeat(store: Store, counted: RefusalCounters, name: str = "heartbeat") -> None:
+async def write_heartbeat(store: Store, counters: RefusalCounters, name: str = "heartbeat") -> None:
     meter = WriteMeter(store, Flash())
-    beats = background_tasks.HeartbeatSources(store, counted, RUN, LIMITS, meter)
-    await background_tasks.write_heartbeat(beats, NewEvent("system", name=name))
+    sources = background_tasks.HeartbeatSources(store, counters, RUN, LIMITS, meter)
+    await background_tasks.write_heartbeat(sources, NewEvent("system", name=name))
 
 
 async def logged_refusals(store: Store) -> list[tuple[str | None, str | None, float | None]]:
@@ -33,24 +33,24 @@ async def logged_refusals(store: Store) -> list[tuple[str | None, str | None, fl
 
 
 def test_refusals_are_counted_by_source() -> None:
-    counted = RefusalCounters()
-    counted.add("tls", source="192.0.2.1")
-    counted.add("tls", 2, "192.0.2.1")
-    counted.add("tls", source="2001:db8::/64")
-    counted.add("tls")
-    assert counted.take() == {"tls": 1}
-    assert counted.take_sources() == {("192.0.2.1", "tls"): 3, ("2001:db8::/64", "tls"): 1}
-    assert (counted.take(), counted.take_sources()) == ({}, {})
+    counters = RefusalCounters()
+    counters.add("tls", source="192.0.2.1")
+    counters.add("tls", 2, "192.0.2.1")
+    counters.add("tls", source="2001:db8::/64")
+    counters.add("tls")
+    assert counters.take() == {"tls": 1}
+    assert counters.take_sources() == {("192.0.2.1", "tls"): 3, ("2001:db8::/64", "tls"): 1}
+    assert (counters.take(), counters.take_sources()) == ({}, {})
 
 
 def test_further_sources_count_as_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusal_counters, "SOURCES", 2)
-    counted = RefusalCounters()
+    counters = RefusalCounters()
     for number in range(5):
-        counted.add("tls", number + 1, f"192.0.2.{number}")
-    counted.add("tls", source="192.0.2.0")
-    counted.add("authentication", source="192.0.2.0")
-    assert counted.take_sources() == {
+        counters.add("tls", number + 1, f"192.0.2.{number}")
+    counters.add("tls", source="192.0.2.0")
+    counters.add("authentication", source="192.0.2.0")
+    assert counters.take_sources() == {
         ("192.0.2.0", "tls"): 2,
         ("192.0.2.1", "tls"): 2,
         (refusals.OTHER_SOURCE, "tls"): 12,
@@ -59,33 +59,33 @@ def test_further_sources_count_as_other(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_returned_counts_are_limited_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = RefusalCounters()
+    counters = RefusalCounters()
     for number in range(4):
-        counted.add("tls", source=f"192.0.2.{number}")
-    counts, sources = counted.take(), counted.take_sources()
-    counted.add("sessions")
+        counters.add("tls", source=f"192.0.2.{number}")
+    counts, sources = counters.take(), counters.take_sources()
+    counters.add("sessions")
     monkeypatch.setattr(refusal_counters, "SOURCES", 2)
-    counted.put_back(counts, sources)
-    assert counted.take() == {"sessions": 1}
-    assert sum(counted.take_sources().values()) == 4
+    counters.put_back(counts, sources)
+    assert counters.take() == {"sessions": 1}
+    assert sum(counters.take_sources().values()) == 4
     assert len(sources) == 4
 
 
-async def test_a_heartbeat_logs_them_once_a_window(tmp_path: Path) -> None:
-    clock, counted = Clock(), RefusalCounters()
+async def test_a_heartbeat_logs_refusals_once_per_window(tmp_path: Path) -> None:
+    clock, counters = Clock(), RefusalCounters()
     async with opened(new_database(tmp_path), clock) as store:
-        counted.add("authentication", 3, "192.0.2.1")
-        counted.add("certificate_files")
-        await write_heartbeat(store, counted)
+        counters.add("authentication", 3, "192.0.2.1")
+        counters.add("certificate_files")
+        await write_heartbeat(store, counters)
         assert await logged_refusals(store) == [
             ("192.0.2.1", "authentication", 3.0),
             (None, "certificate_files", 1.0),
         ]
-        counted.add("authentication", 2, "192.0.2.1")
-        await write_heartbeat(store, counted)
+        counters.add("authentication", 2, "192.0.2.1")
+        await write_heartbeat(store, counters)
         assert len(await logged_refusals(store)) == 2
-        counted.add("authentication", 5, "192.0.2.1")
-        await write_heartbeat(store, counted, background_tasks.STOP)
+        counters.add("authentication", 5, "192.0.2.1")
+        await write_heartbeat(store, counters, background_tasks.STOP)
         assert (await logged_refusals(store))[2:] == [("192.0.2.1", "authentication", 7.0)]
 
 
@@ -98,21 +98,21 @@ async def test_a_heartbeat_logs_them_once_a_window(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 async def test_a_refusal_names_its_limit(tmp_path: Path, rule: str, limit: dict[str, str]) -> None:
-    counted = RefusalCounters()
-    counted.add(rule, source="192.0.2.1")
+    counters = RefusalCounters()
+    counters.add(rule, source="192.0.2.1")
     async with opened(new_database(tmp_path)) as store:
-        await write_heartbeat(store, counted)
+        await write_heartbeat(store, counters)
         (row, _beat) = await store.run(lambda tx: read(tx, SYSTEM, 0, 10, 2**20))
         assert row.tags == limit
 
 
 async def test_counts_that_cannot_be_logged_are_kept(tmp_path: Path) -> None:
-    counted = RefusalCounters()
-    counted.add("tls", source="192.0.2.1")
-    counted.add("database")
+    counters = RefusalCounters()
+    counters.add("tls", source="192.0.2.1")
+    counters.add("database")
     async with opened(new_database(tmp_path)) as store:
         pass
     with pytest.raises(StoreError):
-        await write_heartbeat(store, counted)
-    assert counted.take() == {"database": 1}
-    assert counted.take_sources() == {("192.0.2.1", "tls"): 1}
+        await write_heartbeat(store, counters)
+    assert counters.take() == {"database": 1}
+    assert counters.take_sources() == {("192.0.2.1", "tls"): 1}

@@ -30,11 +30,11 @@ def stream() -> io.StringIO:
 def without_time(text: str) -> list[str]:
     """Return the lines without their times, which are in UTC, to the second."""
     stamp = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (.*)"
-    found = [re.fullmatch(stamp, line) for line in text.splitlines()]
-    return [match[1] if match else f"without a time: {text}" for match in found]
+    matches = [re.fullmatch(stamp, line) for line in text.splitlines()]
+    return [match[1] if match else f"without a time: {text}" for match in matches]
 
 
-def test_events_from_warning_on_are_lines(stream: io.StringIO) -> None:
+def test_events_from_level_warning_on_are_written(stream: io.StringIO) -> None:
     depth = NewEvent("queue", "a@gw", "plant/q", "depth", 2.5, "s", "Warning")
     Journal(stream=stream).log_events([READY, REFUSED, FULL, depth])
     assert without_time(stream.getvalue()) == [
@@ -45,7 +45,7 @@ def test_events_from_warning_on_are_lines(stream: io.StringIO) -> None:
 
 
 @pytest.mark.parametrize(("level", "count"), [("informational", 3), ("Error", 1), ("alert", 0)])
-def test_the_level_is_chosen(stream: io.StringIO, level: str, count: int) -> None:
+def test_the_level_filters_events(stream: io.StringIO, level: str, count: int) -> None:
     Journal(level, stream=stream).log_events([READY, REFUSED, FULL])
     assert stream.getvalue().count("\n") == count
 
@@ -102,9 +102,9 @@ def test_a_fault_is_written_with_its_traceback(stream: io.StringIO) -> None:
 def pipe(monkeypatch: pytest.MonkeyPatch, *, named: bool = True) -> Iterator[tuple[int, TextIO]]:
     """Open a pipe, which $JOURNAL_STREAM names if `named`, as systemd does with its socket."""
     reader, writer = os.pipe()
-    found = os.fstat(writer)
-    inode = found.st_ino if named else found.st_ino + 1
-    monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{inode}")
+    file_status = os.fstat(writer)
+    inode = file_status.st_ino if named else file_status.st_ino + 1
+    monkeypatch.setenv("JOURNAL_STREAM", f"{file_status.st_dev}:{inode}")
     try:
         with os.fdopen(writer, "w", encoding="utf-8") as stream:
             yield reader, stream

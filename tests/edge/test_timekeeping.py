@@ -29,15 +29,15 @@ def path(tmp_path: Path) -> Path:
     return new_database(tmp_path)
 
 
-class Kept:
-    """A store on a world's clock, and a task of `timekeeping` on manual time."""
+class Gateway:
+    """A gateway's store and clock, on the machine of a `World`, with manual time for tasks."""
 
     def __init__(self, path: Path, world: World, store: Store, clock: Clock) -> None:
         self.path, self.world, self.store, self.clock = path, world, store, clock
         self.time = ManualTime()
 
     async def pass_time(self, seconds: float) -> float:
-        """End the task's next sleep so many seconds later; returns how long it was to be."""
+        """End the task's next sleep so many seconds later; return its requested duration."""
         nap = await self.time.nap()
         self.world.true += seconds
         nap.end()
@@ -53,12 +53,12 @@ class Kept:
         return [(row.name, row.value, row.unit, row.level, row.clock) for row in rows]
 
     @contextmanager
-    def full(self, table: str) -> Iterator[None]:
-        """Refuse rows of a table, as if there were no room."""
+    def full_table(self, table: str) -> Iterator[None]:
+        """Refuse rows of a table, as if the disk were full."""
         with closing(database.connect(self.path)) as db:
             db.execute(
                 f"CREATE TRIGGER full BEFORE INSERT ON {table}"
-                " BEGIN SELECT RAISE(ABORT, 'as if there were no room'); END"
+                " BEGIN SELECT RAISE(ABORT, 'as if the disk were full'); END"
             )
             yield
             db.execute("DROP TRIGGER full")
@@ -71,95 +71,95 @@ def transaction(path: Path, clock: Clock) -> Iterator[Transaction]:
 
 
 @asynccontextmanager
-async def keeping(path: Path, world: World) -> AsyncIterator[Kept]:
+async def running_gateway(path: Path, world: World) -> AsyncIterator[Gateway]:
     clock = Clock(0.0, world.machine)
     store = await Store.open(path, clock, BOUNDS)
     try:
-        yield Kept(path, world, store, clock)
+        yield Gateway(path, world, store, clock)
     finally:
         await store.close()
 
 
 async def test_time_is_saved_often_at_first_and_then_by_heartbeats(path: Path) -> None:
-    async with keeping(path, World()) as kept:
+    async with running_gateway(path, World()) as gw:
         task = asyncio.create_task(
-            timekeeping.save_often_at_start(kept.store, kept.clock.run, 60.0, kept.time.sleep)
+            timekeeping.save_often_at_start(gw.store, gw.clock.run, 60.0, gw.time.sleep)
         )
         waits = []
         for _ in range(6):
-            waits.append(await kept.pass_time(10.0))
+            waits.append(await gw.pass_time(10.0))
             await asyncio.sleep(0)
         async with asyncio.timeout(10):
             await task
         assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
-        assert kept.saved() == SavedTime(60.0, "boot-1", 160.0)
+        assert gw.saved() == SavedTime(60.0, "boot-1", 160.0)
 
 
 async def test_heartbeats_save_the_time_and_the_stop_is_clean(path: Path) -> None:
-    async with keeping(path, World(synchronised=True)) as kept:
-        kept.world.true = 60.0
-        meter = WriteMeter(kept.store, Flash())
-        beats = background_tasks.HeartbeatSources(
-            kept.store, RefusalCounters(), kept.clock.run, Limits(), meter
+    async with running_gateway(path, World(synchronised=True)) as gw:
+        gw.world.true = 60.0
+        meter = WriteMeter(gw.store, Flash())
+        sources = background_tasks.HeartbeatSources(
+            gw.store, RefusalCounters(), gw.clock.run, Limits(), meter
         )
         for name, clean in (("heartbeat", False), (background_tasks.STOP, True)):
-            await background_tasks.write_heartbeat(beats, NewEvent("system", name=name))
-            saved = kept.saved()
+            await background_tasks.write_heartbeat(sources, NewEvent("system", name=name))
+            saved = gw.saved()
             assert (saved.clean, saved.service) == (clean, 60.0)
             assert saved.trusted is not None
 
 
 async def test_only_changes_of_the_wall_clock_are_logged(path: Path) -> None:
     world = World()
-    async with keeping(path, world) as kept:
-        work = timekeeping.watch_wall_clock(kept.store, kept.clock, kept.clock(), kept.time.sleep)
+    async with running_gateway(path, world) as gw:
+        work = timekeeping.watch_wall_clock(gw.store, gw.clock, gw.clock(), gw.time.sleep)
         task = asyncio.create_task(work)
-        assert await kept.pass_time(5.0) == timekeeping.CHECK_INTERVAL
+        assert await gw.pass_time(5.0) == timekeeping.CHECK_INTERVAL
         for error, synchronised in (
             *((0.3, False), (-0.3, False), (0.6, False)),
             *((86_400.6, True), (86_400.6, True), (86_397.6, False)),
         ):
             world.error, world.synchronised = error, synchronised
-            await kept.pass_time(5.0)
-        await kept.time.nap()
+            await gw.pass_time(5.0)
+        await gw.time.nap()
         task.cancel()
-        assert kept.events() == [
+        assert gw.events() == [
             ("clock_stepped", 0.6, "s", "Notice", 0),
             ("clock_stepped", 86_400.0, "s", "Notice", 1),
             ("clock_synchronised", None, None, "Informational", 1),
             ("clock_stepped", -3.0, "s", "Notice", 0),
             ("clock_lost", None, None, "Warning", 0),
         ]
-        assert kept.saved().trusted is not None, "saved at once"
+        assert gw.saved().trusted is not None, "saved at once"
 
 
 async def test_a_change_that_could_not_be_logged_is_found_again(path: Path) -> None:
     world = World()
-    async with keeping(path, world) as kept:
-        work = timekeeping.watch_wall_clock(kept.store, kept.clock, kept.clock(), kept.time.sleep)
+    async with running_gateway(path, world) as gw:
+        work = timekeeping.watch_wall_clock(gw.store, gw.clock, gw.clock(), gw.time.sleep)
         task = asyncio.create_task(work)
-        with kept.full("event_batches"):
+        with gw.full_table("event_batches"):
             world.error = 7.0
-            await kept.pass_time(5.0)
-            await kept.pass_time(5.0)
-            nap = await kept.time.nap()
+            await gw.pass_time(5.0)
+            await gw.pass_time(5.0)
+            nap = await gw.time.nap()
         nap.end()
-        await kept.time.nap()
+        await gw.time.nap()
         task.cancel()
-        assert [row[:2] for row in kept.events()] == [("clock_stepped", 7.0)]
+        assert [row[:2] for row in gw.events()] == [("clock_stepped", 7.0)]
 
 
 async def test_early_saves_continue_after_a_store_error(path: Path) -> None:
-    async with keeping(path, World()) as kept:
-        with kept.full("meta"):
-            work = timekeeping.save_often_at_start(kept.store, kept.clock.run, 3.0, kept.time.sleep)
+    async with running_gateway(path, World()) as gw:
+        with gw.full_table("meta"):
+            work = timekeeping.save_often_at_start(gw.store, gw.clock.run, 3.0, gw.time.sleep)
             task = asyncio.create_task(work)
-            await kept.pass_time(5.0)
-            nap = await kept.time.nap()
+            await gw.pass_time(5.0)
+            nap = await gw.time.nap()
         nap.end()
         async with asyncio.timeout(10):
             await task
-        assert kept.saved().service == 5.0
+        assert gw.saved().service == 5.0
 
 
 def test_a_start_continues_from_the_database(path: Path) -> None:
@@ -175,37 +175,37 @@ def test_a_start_continues_from_the_database(path: Path) -> None:
 
 async def test_a_time_off_is_counted_at_the_first_trusted_moment(path: Path) -> None:
     world = World()
-    async with keeping(path, world) as kept:
+    async with running_gateway(path, world) as gw:
         before = SavedTime(0.0, "boot-0", 0.0, TrustedMoment(0.0, round(EPOCH * 1000)))
-        with transaction(path, kept.clock) as tx:
+        with transaction(path, gw.clock) as tx:
             clock_store.save(tx, start_run(before, 0.0, world.machine.read()).saved)
-        work = timekeeping.settle_time_off(kept.store, kept.clock, (), kept.time.sleep)
+        work = timekeeping.settle_time_off(gw.store, gw.clock, (), gw.time.sleep)
         task = asyncio.create_task(work)
-        assert await kept.pass_time(5.0) == timekeeping.CHECK_INTERVAL
-        assert kept.events() == []
-        with kept.full("event_batches"):
+        assert await gw.pass_time(5.0) == timekeeping.CHECK_INTERVAL
+        assert gw.events() == []
+        with gw.full_table("event_batches"):
             world.synchronised, world.error = True, 3600.0
-            await kept.pass_time(5.0)
-            nap = await kept.time.nap()
+            await gw.pass_time(5.0)
+            nap = await gw.time.nap()
             assert nap.seconds == timekeeping.RETRY_INTERVAL
-            assert kept.saved().before == 0.0
+            assert gw.saved().before == 0.0
         nap.end()
         async with asyncio.timeout(10):
             await task
-        assert kept.events() == [("time_off", 3600.0, "s", "Informational", 1)]
-        assert kept.saved().before is None
+        assert gw.events() == [("time_off", 3600.0, "s", "Informational", 1)]
+        assert gw.saved().before is None
 
 
 async def test_the_time_off_task_runs_only_if_a_time_off_is_unknown(path: Path) -> None:
-    async with keeping(path, World()) as kept:
+    async with running_gateway(path, World()) as gw:
         for state, names in (
             (SavedTime(), ["first saves", "clock"]),
             (SavedTime(before=1.0), ["first saves", "clock", "time off"]),
         ):
             start = Start(state, 0.0, TimeOffSource.UPTIME, "clean")
-            found = timekeeping.tasks(kept.store, kept.clock, start, 60.0, ())
-            assert [name for name, _ in found] == names
-            for _, work in found:
+            tasks = timekeeping.tasks(gw.store, gw.clock, start, 60.0, ())
+            assert [name for name, _ in tasks] == names
+            for _, work in tasks:
                 work.close()
 
 
