@@ -58,7 +58,7 @@ def test_further_sources_count_as_other(monkeypatch: pytest.MonkeyPatch) -> None
     }
 
 
-def test_returned_counts_are_limited_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_that_are_put_back_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = RefusalCounters()
     for number in range(4):
         counters.add("tls", source=f"192.0.2.{number}")

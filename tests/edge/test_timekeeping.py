@@ -53,7 +53,7 @@ class Gateway:
         return [(row.name, row.value, row.unit, row.level, row.clock) for row in rows]
 
     @contextmanager
-    def full_table(self, table: str) -> Iterator[None]:
+    def refuse_rows(self, table: str) -> Iterator[None]:
         """Refuse rows of a table, as if the disk were full."""
         with closing(database.connect(self.path)) as db:
             db.execute(
@@ -133,12 +133,12 @@ async def test_only_changes_of_the_wall_clock_are_logged(path: Path) -> None:
         assert gw.saved().trusted is not None, "saved at once"
 
 
-async def test_a_change_that_could_not_be_logged_is_found_again(path: Path) -> None:
+async def test_a_change_that_could_not_be_logged_is_logged_later(path: Path) -> None:
     world = World()
     async with running_gateway(path, world) as gw:
         work = timekeeping.watch_wall_clock(gw.store, gw.clock, gw.clock(), gw.time.sleep)
         task = asyncio.create_task(work)
-        with gw.full_table("event_batches"):
+        with gw.refuse_rows("event_batches"):
             world.error = 7.0
             await gw.pass_time(5.0)
             await gw.pass_time(5.0)
@@ -151,7 +151,7 @@ async def test_a_change_that_could_not_be_logged_is_found_again(path: Path) -> N
 
 async def test_early_saves_continue_after_a_store_error(path: Path) -> None:
     async with running_gateway(path, World()) as gw:
-        with gw.full_table("meta"):
+        with gw.refuse_rows("meta"):
             work = timekeeping.save_often_at_start(gw.store, gw.clock.run, 3.0, gw.time.sleep)
             task = asyncio.create_task(work)
             await gw.pass_time(5.0)
@@ -162,7 +162,7 @@ async def test_early_saves_continue_after_a_store_error(path: Path) -> None:
         assert gw.saved().service == 5.0
 
 
-def test_a_start_continues_from_the_database(path: Path) -> None:
+def test_a_start_continues_the_saved_time(path: Path) -> None:
     world = World(synchronised=True)
     start = timekeeping.resume_time(path, world.machine.read())
     assert start.known is TimeOffSource.NOTHING
@@ -183,7 +183,7 @@ async def test_a_time_off_is_counted_at_the_first_trusted_moment(path: Path) -> 
         task = asyncio.create_task(work)
         assert await gw.pass_time(5.0) == timekeeping.CHECK_INTERVAL
         assert gw.events() == []
-        with gw.full_table("event_batches"):
+        with gw.refuse_rows("event_batches"):
             world.synchronised, world.error = True, 3600.0
             await gw.pass_time(5.0)
             nap = await gw.time.nap()

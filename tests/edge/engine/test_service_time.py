@@ -74,7 +74,7 @@ def test_without_a_trusted_moment_the_time_off_is_unknown() -> None:
     assert start.saved == SavedTime(1010.0, "two", 5.0, None, None)
 
 
-def test_the_first_start_of_all() -> None:
+def test_the_first_start_has_no_time_off() -> None:
     start = start_run(SavedTime(), 0.0, ClockReading("one", 70.0, WALL, synchronised=True))
     assert (start.saved, start.known) == (SavedTime(0.0, "one", 70.0), TimeOffSource.NOTHING)
     assert start.previous == "unknown"

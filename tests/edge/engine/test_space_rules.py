@@ -33,7 +33,7 @@ RESERVE = ExceededLimit("database_reserve", 10 * MIB)
         (0, SpaceUsage(0, 0, 0, -1), RESERVE),
     ],
 )
-def test_each_limit(size: int, space: SpaceUsage, expected: ExceededLimit | None) -> None:
+def test_each_limit_applies(size: int, space: SpaceUsage, expected: ExceededLimit | None) -> None:
     assert exceeded_limit(size, space, LIMITS) == expected
 
 

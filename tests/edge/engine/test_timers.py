@@ -54,7 +54,7 @@ async def test_a_due_timer_fires_once(fixture: TimerFixture) -> None:
     await fixture.wait_until_fired()
 
 
-async def test_the_earliest_moment_counts(fixture: TimerFixture) -> None:
+async def test_a_timer_fires_at_its_earliest_moment(fixture: TimerFixture) -> None:
     fixture.timer.set(2000.0)
     fixture.timer.set(1000.0)
     fixture.timer.set(3000.0)

@@ -154,13 +154,13 @@ async def test_a_killed_gateways_socket_is_replaced(tmp_path: Path) -> None:
 
 
 async def test_a_regular_file_in_place_of_the_socket_is_kept(tmp_path: Path) -> None:
-    place = tmp_path / control.SOCKET
-    place.write_text("mine", "utf-8")
+    socket_path = tmp_path / control.SOCKET
+    socket_path.write_text("mine", "utf-8")
     server = new_server(tmp_path)
     with pytest.raises(OSError, match="in use"):
         await server.start()
     server.stop()
-    assert place.read_text("utf-8") == "mine"
+    assert socket_path.read_text("utf-8") == "mine"
 
 
 async def test_a_folder_may_have_a_long_path(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_missing_or_invalid_answer_is_reported(
     thread.join()
 
 
-def test_status_without_an_answer_has_the_problem(folder: Path) -> None:
+def test_status_reports_a_missing_answer(folder: Path) -> None:
     thread = answer_once(folder, b"")
     report = status.read(folder)
     assert report.state == status.NO_ANSWER

@@ -30,7 +30,7 @@ def test_fields_match_cryptography(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("year", [1950, 1968, 1999, 2049, 2050, 2150, 9999])
-def test_both_time_types(folder: Path, year: int) -> None:
+def test_both_time_types_are_read(folder: Path, year: int) -> None:
     ca = pki.load(folder)
     ends = datetime.datetime(year, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)
     begins = ends - datetime.timedelta(days=1)

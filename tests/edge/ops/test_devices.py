@@ -373,7 +373,7 @@ def test_invalid_bare_jid_is_refused(component: Path, name: str) -> None:
         devices.add(component, name, None, trusted=True)
 
 
-def test_credentials_are_managed_by_the_server(component: Path) -> None:
+def test_credentials_are_refused_for_users_of_another_server(component: Path) -> None:
     for password, certificate in (("correct horse", False), (None, True)):
         with pytest.raises(SetupError, match="on its server"):
             devices.add(component, USER, password, trusted=True, certificate=certificate)
@@ -384,7 +384,7 @@ def test_credentials_are_managed_by_the_server(component: Path) -> None:
         devices.renew(component, USER)
 
 
-def test_delivery_is_done_by_the_server(component: Path) -> None:
+def test_downgrade_is_refused_for_users_of_another_server(component: Path) -> None:
     with pytest.raises(SetupError, match="its server delivers messages"):
         devices.add(component, USER, None, trusted=True, downgrade=True)
     devices.add(component, USER, None, trusted=True)

@@ -103,7 +103,7 @@ def test_invalid_configuration_ends_the_diagnosis(folder: Path) -> None:
     assert len(by_name["configuration"]) == 2
 
 
-def test_gateway_that_does_not_answer_or_has_other_limits(folder: Path) -> None:
+def test_a_silent_or_changed_gateway_is_reported(folder: Path) -> None:
     stopped = status.read(folder)
     busy = stopped._replace(state=status.NO_ANSWER, trouble="it is busy", changed=True)
     assert verdicts(process(busy)) == [WRONG, NOTICE]
@@ -111,7 +111,7 @@ def test_gateway_that_does_not_answer_or_has_other_limits(folder: Path) -> None:
     assert verdicts(process(stopped)) == [WRONG]
 
 
-def test_ports_that_are_taken_or_cannot_be_used(folder: Path) -> None:
+def test_ports_that_cannot_be_used_are_reported(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         port = occupied.getsockname()[1]
         write(folder, f'[xmpp]\nlisten = "127.0.0.1:{port}"\nlisten_tls = "192.0.2.1:5223"')
@@ -234,7 +234,7 @@ def test_expiring_certificates_of_the_gateway(folder: Path) -> None:
     assert ends(0) == [WRONG, OK]
 
 
-def test_certificates_that_are_not_valid_yet(folder: Path) -> None:
+def test_certificates_that_are_not_valid_yet_are_reported(folder: Path) -> None:
     findings = list(folder_checks.certificates(folder, 2 * DAY_MS))
     assert verdicts(findings) == [WRONG, WRONG]
     for finding in findings:
@@ -252,7 +252,7 @@ def test_certificates_that_are_not_valid_yet(folder: Path) -> None:
         ("crl.pem", "ca.key", "crl.pem cannot be used: it is not a revocation list in PEM"),
     ],
 )
-def test_files_that_do_not_match(folder: Path, name: str, other: str, problem: str) -> None:
+def test_mismatched_files_are_reported(folder: Path, name: str, other: str, problem: str) -> None:
     shutil.copy(folder / "pki" / other, folder / "pki" / name)
     wrong = [each for each in diagnose(folder)["certificates"] if each.verdict == WRONG]
     assert any(problem in finding.text for finding in wrong), wrong
@@ -402,7 +402,7 @@ def test_expected_life_of_the_card(  # sizes in GiB
         assert f"a new card lasts about {years:.1f} years. This is an estimate" in finding.text
 
 
-def test_wear_that_a_card_reports(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wear_reported_by_a_card_is_judged(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load.load(folder)
     for worn, verdict in ((20, OK), (90, WRONG)):
         monkeypatch.setattr(hardware, "disk", lambda _folder, w=worn: Disk("mmcblk0", GIB, w))
@@ -436,7 +436,7 @@ def test_dead_letters_and_stuck_queues(folder: Path) -> None:
     assert "the oldest for 2 h" in first.text
 
 
-def test_limits_nearly_used_or_reached(folder: Path) -> None:
+def test_limits_nearly_used_or_reached_are_reported(folder: Path) -> None:
     write(folder, "[limits]\ndead_messages = 10")
     with changing(folder) as tx:
         for number in range(9):

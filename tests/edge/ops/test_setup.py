@@ -67,7 +67,7 @@ def test_invalid_option_creates_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_init_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_path: Path) -> None:
         raise StoreFull("no room")
 

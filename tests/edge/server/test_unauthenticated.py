@@ -14,7 +14,7 @@ def filled(*sources: str) -> UnauthenticatedConnections[str]:
     return connections
 
 
-def test_the_oldest_of_a_full_source_is_replaced_after_a_while() -> None:
+def test_the_oldest_connection_of_a_full_source_is_replaced_after_a_while() -> None:
     connections = filled(*"aaaa")
     assert connections.admit("new", "a", MIN_AGE - 0.1) == (False, None)
     assert connections.admit("new", "a", MIN_AGE) == (True, "a0")

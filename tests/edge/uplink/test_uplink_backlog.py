@@ -183,7 +183,7 @@ async def test_lanes_report_their_unsealed_events(gw: Gateway) -> None:
     assert all((state.oldest, state.urgent) == (None, None) for state in await backlog.lanes())
 
 
-def test_levels_at_or_above() -> None:
+def test_at_least_returns_a_level_and_those_above() -> None:
     assert at_least("Debug") == LEVELS
     assert at_least("Alert") == ("Alert", "Emergency")
     assert at_least(NEVER) == ()
@@ -204,10 +204,10 @@ async def test_eviction_events_do_not_cause_endless_eviction(gw: Gateway) -> Non
 async def stop(gw: Gateway, settings: Config = CONFIG) -> StoreBacklog:
     """Seal and stop as the gateway does; return the backlog."""
     backlog, meter = backlog_of(gw, settings), WriteMeter(gw.store, Flash())
-    beats = background_tasks.HeartbeatSources(
+    sources = background_tasks.HeartbeatSources(
         gw.store, RefusalCounters(), Run("boot-1", 0.0), settings.limits, meter
     )
-    await setup.seal_and_stop(beats, sealer(gw, settings, backlog=backlog), backlog)
+    await setup.seal_and_stop(sources, sealer(gw, settings, backlog=backlog), backlog)
     return backlog
 
 
@@ -227,13 +227,13 @@ async def test_nothing_is_logged_after_the_closing_event(gw: Gateway) -> None:
     backlog = await stop(gw)
     last = await backlog.next_waiting()
     assert last is not None
-    for call in (
+    for late_call in (
         backlog.log_notice(Notice("shipping", "all is well")),
         backlog.set_aside(last.digest, "conflict"),
         backlog.begin_epoch("centre-differs"),
     ):
         with pytest.raises(BacklogUnavailable, match="is stopping"):
-            await call
+            await late_call
     assert await unsealed(gw) == NO_EVENTS
     assert await backlog.next_waiting() == last
     await backlog.acknowledge(last.digest)
@@ -245,12 +245,12 @@ async def test_new_epoch_seals_all_earlier_events(gw: Gateway) -> None:
     expected = await unsealed(gw)
     await sealer(gw, count=7).flush()
     await write(gw, some_events(seed=6, count=60))
-    for lane, late in (await unsealed(gw)).items():
-        expected[lane] += late
+    for lane, later in (await unsealed(gw)).items():
+        expected[lane] += later
     settings = Config(gateway=CONFIG.gateway, uplink=Uplink(segment_events=9))
     backlog = backlog_of(gw, settings)
-    following = await backlog.begin_epoch("another-board")
-    assert await backlog.epoch() == following > EPOCH
+    new_epoch = await backlog.begin_epoch("another-board")
+    assert await backlog.epoch() == new_epoch > EPOCH
     zero = HighWatermark(0, bytes(32))
     assert await backlog.high_watermarks() == dict.fromkeys(LANES, zero)
     rows = await unsealed(gw)
@@ -260,7 +260,7 @@ async def test_new_epoch_seals_all_earlier_events(gw: Gateway) -> None:
     assert first[-1] == {"reason": "another-board", "before": EPOCH}
     assert check_chain(await ship(gw)) == expected
     latest = [(epoch.epoch, epoch.reason) for epoch in await gw.store.read(epochs.latest)]
-    assert latest == [(following, "another-board"), (EPOCH, "created")]
+    assert latest == [(new_epoch, "another-board"), (EPOCH, "created")]
 
 
 async def test_start_on_other_hardware_or_as_a_copy_begins_an_epoch(
@@ -319,7 +319,7 @@ async def test_draft_of_an_earlier_epoch_is_not_sealed(gw: Gateway) -> None:
 
 async def test_unsealable_events_are_reported_at_the_end_of_an_epoch(gw: Gateway) -> None:
     await write(gw, [(READINGS, NewEvent("reading", value=math.inf))] * 3)
-    following = await backlog_of(gw).begin_epoch("restored")
+    new_epoch = await backlog_of(gw).begin_epoch("restored")
     rows = await unsealed(gw)
     assert rows[READINGS] == []
     assert await ship(gw) == []
@@ -328,7 +328,7 @@ async def test_unsealable_events_are_reported_at_the_end_of_an_epoch(gw: Gateway
         ("epoch", None, {"reason": "restored", "before": EPOCH}),
         ("evicted", 3.0, tags),
     ]
-    assert following != EPOCH
+    assert new_epoch != EPOCH
 
 
 async def test_backlog_returns_high_watermarks_and_digests(gw: Gateway) -> None:
@@ -451,13 +451,13 @@ async def test_log_is_read_over_several_epochs(gw: Gateway) -> None:
     await write(gw, [(LOGS, NewEvent("log", text="old"))] * 3)
     await sealer(gw, count=2).flush()
     await write(gw, [(LOGS, NewEvent("log", text="old"))])
-    following = await backlog_of(gw).begin_epoch("restored")
+    new_epoch = await backlog_of(gw).begin_epoch("restored")
     await write(gw, [(LOGS, NewEvent("log", text="new"))] * 2)
     for _ in range(2):
         by_lane = await asyncio.to_thread(read, gw.folder)
-        assert list(by_lane) == [(EPOCH, LOGS), (following, SYSTEM), (following, LOGS)]
+        assert list(by_lane) == [(EPOCH, LOGS), (new_epoch, SYSTEM), (new_epoch, LOGS)]
         texts = {key[0]: [row[10] for row in rows] for key, rows in by_lane.items()}
-        assert texts == {EPOCH: ["old"] * 4, following: ["new"] * 2}
+        assert texts == {EPOCH: ["old"] * 4, new_epoch: ["new"] * 2}
         await sealer(gw).flush()
 
 

@@ -564,7 +564,7 @@ def test_machine_name_is_known_with_and_without_local(own: str) -> None:
 
 
 @pytest.mark.parametrize("own", ["", ".", ".local"])
-def test_machine_without_a_name(own: str) -> None:
+def test_machine_without_a_name_is_known_as_localhost(own: str) -> None:
     hosts = KnownHosts([], own)
     assert hosts.is_known("localhost")
     for host in ("", ".", ".local", "local"):

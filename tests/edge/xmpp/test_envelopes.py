@@ -196,7 +196,7 @@ def test_a_stanza_after_a_fault_in_the_same_read_is_not_parsed() -> None:
     ],
     ids=["no default", "other default", "many prefixes", "closed", "none"],
 )
-def test_the_header_decides_what_names_mean(header: bytes) -> None:
+def test_the_header_defines_the_namespaces_of_names(header: bytes) -> None:
     for data in PLAIN.values():
         compare([data, data], header=header)
 

@@ -87,7 +87,7 @@ def read_request(content: str) -> Request | None:
     return rsm.read(tree(f"<query><set xmlns='{RSM}'>{content}</set></query>"))
 
 
-def test_no_request_gets_the_first_page() -> None:
+def test_a_query_without_a_page_request_gets_the_first_page() -> None:
     assert rsm.read(tree("<query/>")) is None
     assert rsm.page(None, IDS) == Page(IDS, 0, 5)
     assert rsm.page(None, IDS).whole

@@ -32,7 +32,7 @@ def test_valid_addresses(text: str, parts: tuple[str, str, str]) -> None:
     assert tuple(jid.parse(text)) == parts
 
 
-def test_bare_and_full() -> None:
+def test_bare_and_full_addresses() -> None:
     full = Jid("pump1", "gw.example", "fw")
     assert full.bare == "pump1@gw.example"
     assert full.full == str(full) == "pump1@gw.example/fw"
@@ -85,7 +85,7 @@ def test_local_parts_and_resources() -> None:
         ("\ufb01" * 400 + "@b", "fi" * 400 + "@b"),  # 1,200 bytes before, 800 after
     ],
 )
-def test_equal_after_normalisation(text: str, same: str) -> None:
+def test_addresses_are_equal_after_normalisation(text: str, same: str) -> None:
     assert jid.parse(text) == jid.parse(same)
     assert jid.parse(str(jid.parse(text))) == jid.parse(text)
 
@@ -109,7 +109,7 @@ def test_equal_after_normalisation(text: str, same: str) -> None:
         ("a@xn--bcher-kva.example", "a@b\u00fccher.example"),  # neither is the gateway's domain
     ],
 )
-def test_lookalikes_differ(text: str, other: str) -> None:
+def test_lookalikes_are_different_addresses(text: str, other: str) -> None:
     assert jid.parse(text) != jid.parse(other)
 
 

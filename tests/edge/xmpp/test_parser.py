@@ -94,7 +94,7 @@ def test_the_envelope_is_two_levels_deep() -> None:
     assert message.tree()[0].get("id") == "T"
 
 
-def test_text_that_looks_self_closing() -> None:
+def test_text_that_looks_self_closing_is_unchanged() -> None:
     items = new_parser().feed(CORPUS["looks self-closing"])
     raws = [item.raw for item in items if isinstance(item, Stanza)]
     assert raws == [b"<a>/></a>", b"<b><c>/></c></b>", b"<d><e x='/'>/></e></d>"]
@@ -141,7 +141,7 @@ def test_end_of_a_stream() -> None:
     assert error.value.condition == "not-well-formed"
 
 
-def test_a_self_closing_stream() -> None:
+def test_a_self_closing_stream_opens_and_closes() -> None:
     stream_parser = StreamParser()
     opening, closing = stream_parser.feed(b"<s:stream xmlns:s='http://etherx.jabber.org/streams'/>")
     assert isinstance(opening, StreamOpen)
@@ -255,7 +255,7 @@ def test_many_prefixes_are_all_declared() -> None:
     assert tags == [f"{{u:{name}}}i" for name in names_]
 
 
-def test_another_default_namespace() -> None:
+def test_another_default_namespace_is_declared() -> None:
     stream_parser = StreamParser()
     stream_parser.feed(HEADER.replace(b"jabber:client", b"jabber:server"))
     stanza = only(stream_parser.feed(b"<iq><q xmlns='u'/></iq>"))

@@ -76,7 +76,7 @@ def test_a_resource_is_escaped() -> None:
     assert b"from='a@b/&apos;&lt;&amp;'" in stamped(b"<message from='x'/>", "a@b/'<&")
 
 
-def test_outside_declarations_are_added() -> None:
+def test_declarations_of_the_stream_header_are_added() -> None:
     header = HEADER.replace(b"xml:lang", b"xmlns:p='u:p' xml:lang")
     raw = stamped(stanza(b"<p:message p:from='x' from='y'><p:a/></p:message>", header), SENDER)
     tree = parse_fragment(raw)
@@ -109,7 +109,7 @@ def test_a_child_is_appended_with_another_recipient() -> None:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_everything_else_is_unchanged(name: str) -> None:
+def test_stamping_changes_only_the_addresses(name: str) -> None:
     fuzz_stamped.check(STREAMS[name])
     for item in parse_stanzas(STREAMS[name]):
         stamp = stamper(item, SENDER)
@@ -118,7 +118,7 @@ def test_everything_else_is_unchanged(name: str) -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["from", "to", "id", "type", "from1", "x-to"]), st.text()))
-def test_any_attribute_values(attrs: dict[str, str]) -> None:
+def test_any_attribute_values_are_kept(attrs: dict[str, str]) -> None:
     fuzz_stamped.check(serialize.tag("message", attrs, b"<body from='b'>b</body>"))
 
 

@@ -66,7 +66,7 @@ def test_one_element_is_parsed_as_by_a_new_parser(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("raw", NOT_ONE_ELEMENT.values(), ids=NOT_ONE_ELEMENT)
-def test_anything_else_is_refused_and_has_no_effect_on_the_next_element(raw: bytes) -> None:
+def test_other_bytes_are_refused_without_effect_on_the_next_element(raw: bytes) -> None:
     parser = TreeParser()
     for _ in range(2):
         assert parser.parse(raw) is None

@@ -79,7 +79,7 @@ def test_required_tls_refuses_authentication_without_it() -> None:
         assert stream.state is State.CLEAR
 
 
-def test_data_ahead_of_success_is_refused() -> None:
+def test_data_before_success_is_refused() -> None:
     stream = ServerStream().to(State.SECURE)
     stream.feed(auth("SCRAM-SHA-256", stream.first_message()))
     proof = stream.proof(stream.negotiation.credentials_found(SHA256))

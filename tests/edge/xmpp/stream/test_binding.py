@@ -36,7 +36,7 @@ def bind(payload: bytes, attrs: bytes = b"id='b' type='set'") -> bytes:
         ("<resource>\u2168</resource>".encode(), "IX"),
     ],
 )
-def test_resources(payload: bytes, resource: str | None) -> None:
+def test_requested_resources_are_read(payload: bytes, resource: str | None) -> None:
     assert ServerStream().to(State.UNBOUND).feed(bind(payload)) == [Bind(resource)]
 
 
