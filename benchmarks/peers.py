@@ -96,7 +96,7 @@ class Case(NamedTuple):
     connections: int
 
 
-class Found(NamedTuple):
+class PeerRuns(NamedTuple):
     """The servers by name, and for each case the measurements of each, one a round."""
 
     peers: dict[str, Peer]
@@ -110,7 +110,7 @@ def measure(settings: Settings) -> Topic:
     return topic(plan, run(plan, settings.folder))
 
 
-def run(plan: Plan, folder: Path) -> Found:
+def run(plan: Plan, folder: Path) -> PeerRuns:
     """Start all servers and measure them in turn, with a different one first in each round."""
     usage.raise_descriptors()
     peers = _peers(plan)
@@ -141,7 +141,7 @@ def run(plan: Plan, folder: Path) -> Found:
                         file=sys.stderr,
                         flush=True,
                     )
-    return Found(peers, runs)
+    return PeerRuns(peers, runs)
 
 
 def _peers(plan: Plan) -> dict[str, Peer]:
@@ -186,7 +186,7 @@ def _settle(pid: int) -> None:
             break
 
 
-def topic(plan: Plan, found: Found) -> Topic:
+def topic(plan: Plan, found: PeerRuns) -> Topic:
     """Describe the results."""
     blocks = [
         "  \n".join(_versions(plan)),
@@ -294,7 +294,7 @@ SYNC_AIM: Final = 0.9
 """Least share of what one sync a group allows, with slow fsync and many connections."""
 
 
-def goals(found: Found) -> list[Goal]:
+def goals(found: PeerRuns) -> list[Goal]:
     """Compare the ratios with what is wanted, as far as they were measured."""
     reached: list[Goal] = []
     for connections, one, other, aim in AIMS:
@@ -351,7 +351,7 @@ def main() -> None:
     print(report.page(topic(plan, found), head))
 
 
-def _as_json(plan: Plan, found: Found) -> dict[str, object]:
+def _as_json(plan: Plan, found: PeerRuns) -> dict[str, object]:
     return {
         "python": machine.python_build(),
         "versions": _versions(plan),

@@ -16,7 +16,7 @@ from itertools import cycle
 from benchmarks import payload, peer, queue_payload
 from benchmarks.commands import PRESENCE
 from benchmarks.load import Connection, Load, Measurement, Plan, connected, main, measure_load
-from benchmarks.queue_payload import GONE, ITEM, NODE
+from benchmarks.queue_payload import ITEM, NODE, RETRACTED
 
 
 class QueueLoad(Load):
@@ -71,8 +71,8 @@ class QueueLoad(Load):
         return take
 
     def _handle_message(self, worker: Connection, message: bytes) -> None:
-        if gone := GONE.search(message):
-            self._handle_deletion(gone[1])
+        if retracted := RETRACTED.search(message):
+            self._handle_deletion(retracted[1])
         elif not self._ending and (item := ITEM.search(message)):
             worker.send(queue_payload.retract(worker.next_id(), NODE, item[1]))
 

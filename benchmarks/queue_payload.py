@@ -20,7 +20,7 @@ STANZA: Final = re.compile(rb"<(iq|message|presence)\b[^>]*?(?:/>|>.*?</\1>)", r
 """A stanza as the gateway writes it; none contains another of its own kind."""
 
 ITEM: Final = re.compile(rb"<item [^>]*?\bid='([^']*)'")
-GONE: Final = re.compile(rb"<retract [^>]*?\bid='([^']*)'")
+RETRACTED: Final = re.compile(rb"<retract [^>]*?\bid='([^']*)'")
 
 _TO: Final = b"<iq type='set' id='%b' to='pubsub.gw.example'><pubsub xmlns='%b'>%b</pubsub></iq>"
 _PUBSUB: Final = b"http://jabber.org/protocol/pubsub"

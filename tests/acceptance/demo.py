@@ -3,7 +3,7 @@
 Starts a gateway and a centre on free ports in a temporary folder, lets simulated devices send
 assured events through faults, kills the gateway in the middle and starts it again, ships, ingests,
 reports, and checks that what was sent was logged, landed and reported, each once. Ends with status
-0 if every check passed. The folder stays, for a look at the report; nothing is left running.
+0 if every check passed. The folder with the report stays; nothing is left running.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
 from tests.helpers.processes import free_port, start
 
 SEGMENT_AGE = 2.0
-"""Seconds after which the demonstration's segments are sealed: it has no five minutes."""
+"""Seconds after which the demonstration's segments are sealed: five minutes would be too long."""
 
 HEARTBEAT = 5.0
 
@@ -43,7 +43,7 @@ class Check(NamedTuple):
         return self.expected == self.found
 
 
-class Road(NamedTuple):
+class DemoRun(NamedTuple):
     """The folders and the size of one run."""
 
     root: Path
@@ -102,64 +102,64 @@ def main() -> int:
     options = _options()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
     root = Path(tempfile.mkdtemp(prefix="fieldpost-demo-"))
-    road = Road(root, seed, options.devices, options.messages, options.seconds)
-    say(f"seed {seed}, folder {root}")
+    demo = DemoRun(root, seed, options.devices, options.messages, options.seconds)
+    print_progress(f"seed {seed}, folder {root}")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
     try:
-        checks = travel(road)
+        checks = run_steps(demo)
     except KeyboardInterrupt:
-        say("interrupted; nothing is left running")
+        print_progress("interrupted; nothing is left running")
         return 130
     print(f"\n{'':<40}{'expected':>10}{'found':>10}")
     for check in checks:
         mark = "" if check.passed else "   <-- differs"
         print(f"{check.what:<40}{check.expected:>10}{check.found:>10}{mark}")
-    print(f"\nthe report: {road.report / 'index.html'}")
+    print(f"\nthe report: {demo.report / 'index.html'}")
     print(f"the folder {root} stays, with the passwords of its devices: remove it when you like")
     failed = [check.what for check in checks if not check.passed]
     print(f"FAILED: {', '.join(failed)}" if failed else "all checks passed")
     return 1 if failed else 0
 
 
-def travel(road: Road) -> list[Check]:
+def run_steps(demo: DemoRun) -> list[Check]:
     """Run all steps, and return the checks."""
-    say("making a gateway and a centre")
-    centre, gateway = road.prepare()
-    serve = ("fieldpost-fleet", "serve", "--dir", road.fleet, "--listen", centre)
+    print_progress("making a gateway and a centre")
+    centre, gateway = demo.prepare()
+    serve = ("fieldpost-fleet", "serve", "--dir", demo.fleet, "--listen", centre)
     with start(*serve):
-        verdict = run_devices(road, gateway)
-    landed = count_landed(road.fleet)
-    say("ingesting with Spark")
-    say(call("fieldpost-fleet", "ingest", "--dir", road.fleet).strip())
-    say("ingesting again: there is nothing new")
-    again = json.loads(call("fieldpost-fleet", "ingest", "--dir", road.fleet, "--json"))
-    say("making the report")
-    call("fieldpost-fleet", "report", "--dir", road.fleet, "--out", road.report)
-    report = json.loads((road.report / "report.json").read_text("utf-8"))
-    return checks_of(road, verdict, landed, again, report)
+        verdict = run_devices(demo, gateway)
+    landed = count_landed(demo.fleet)
+    print_progress("ingesting with Spark")
+    print_progress(call("fieldpost-fleet", "ingest", "--dir", demo.fleet).strip())
+    print_progress("ingesting again: there is nothing new")
+    again = json.loads(call("fieldpost-fleet", "ingest", "--dir", demo.fleet, "--json"))
+    print_progress("making the report")
+    call("fieldpost-fleet", "report", "--dir", demo.fleet, "--out", demo.report)
+    report = json.loads((demo.report / "report.json").read_text("utf-8"))
+    return compare_counts(demo, verdict, landed, again, report)
 
 
-def run_devices(road: Road, gateway: Gateway) -> dict[str, Any]:
-    say(f"{road.devices} devices send {road.messages} assured events each")
+def run_devices(demo: DemoRun, gateway: Gateway) -> dict[str, Any]:
+    print_progress(f"{demo.devices} devices send {demo.messages} assured events each")
     process = gateway.run()
     try:
-        devices = road.simulate(gateway, process.host_port("xmpp")[1])
+        devices = demo.simulate(gateway, process.host_port("xmpp")[1])
         try:
-            time.sleep(road.seconds / 2)
+            time.sleep(demo.seconds / 2)
             if devices.poll() is not None:
                 raise SystemExit(f"the simulation ended early, with status {devices.returncode}")
-            say("kill -9 of the gateway")
+            print_progress("kill -9 of the gateway")
             process.kill9()
             process = gateway.run()
-            say("the gateway is back")
+            print_progress("the gateway is back")
             out, _ = devices.communicate(timeout=COMMAND_S)
         finally:
             devices.kill()
             devices.wait()
         if devices.returncode != 0:
-            say(f"the simulation ended with status {devices.returncode}")
-        say("stopping the gateway: it seals and ships what it has")
+            print_progress(f"the simulation ended with status {devices.returncode}")
+        print_progress("stopping the gateway: it seals and ships what it has")
         if (status := process.terminate()) != 0:
             raise SystemExit(f"the gateway ended with status {status}\n{process.stderr}")
     finally:
@@ -184,15 +184,15 @@ def count_landed(fleet: Path) -> Counter[str]:
     return counts
 
 
-def checks_of(
-    road: Road,
+def compare_counts(
+    demo: DemoRun,
     verdict: dict[str, Any],
     landed: Counter[str],
     again: dict[str, Any],
     report: dict[str, Any],
 ) -> list[Check]:
-    """Compare what each station of the road says."""
-    sent = road.devices * road.messages
+    """Compare the numbers of events at each step."""
+    sent = demo.devices * demo.messages
     totals = report["totals"]
     reported = {lane: sum(kinds.values()) for lane, kinds in totals["lanes"].items()}
     return [
@@ -220,11 +220,11 @@ def call(*argv: str | Path) -> str:
 
 
 def _stop(number: int, _frame: object) -> None:
-    """End as an error does, so that all that runs is ended too."""
+    """Exit by an exception, so that all started processes are ended too."""
     raise SystemExit(128 + number)
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     print(f"[{time.monotonic() - _BEGAN:5.1f} s] {text}", flush=True)
 
 

@@ -74,13 +74,13 @@ class Newcomer:
 
 @pytest.fixture
 def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
-    person = Newcomer(tmp_path)
-    yield person
-    for process in person.running.values():
+    typist = Newcomer(tmp_path)
+    yield typist
+    for process in typist.running.values():
         process.close()
 
 
-async def test_the_readme_leads_to_a_gateway_that_a_device_logs_in_to(newcomer: Newcomer) -> None:
+async def test_the_readme_commands_start_a_gateway_for_a_device(newcomer: Newcomer) -> None:
     install, init, add, run = commands(FIRST_STEPS)
     assert install == "pip install ."
     newcomer.type(init)
@@ -95,7 +95,7 @@ async def test_the_readme_leads_to_a_gateway_that_a_device_logs_in_to(newcomer: 
     newcomer.stop("gateway")
 
 
-def test_the_tutorial_leads_from_nothing_to_the_report(newcomer: Newcomer) -> None:
+def test_the_tutorial_commands_produce_a_report(newcomer: Newcomer) -> None:
     init, add, run, firmware, events, enrol, serve, name, status, ingest, report = commands(
         TUTORIAL
     )

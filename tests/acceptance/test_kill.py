@@ -1,7 +1,7 @@
-"""`kill -9` of the gateway at random moments: nothing acknowledged is lost, nothing comes twice.
+"""`kill -9` of the gateway at random moments: nothing acknowledged is lost or repeated.
 
-Devices send assured messages over TLS as fast as they are answered. Each remembers what it was
-told, as firmware does in its outbox, and goes on from there after every kill.
+Devices send assured messages over TLS as fast as they are answered. Each remembers the
+replies, as firmware does in its outbox, and continues from there after every kill.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ DEVICES = 6
 
 
 class Device:
-    """A sender that has one message in flight, and knows how far it got."""
+    """A sender that has one message in flight, and counts its steps."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.number = 1
         self.released = False
-        self.told_delivered: list[int] = []
+        self.delivered: list[int] = []
 
     async def step(self, client: Client) -> None:
         """Offer the next message, or release the one that was offered."""
         if self.released:
             assert await client.deliver(str(self.number)) == "delivered"
-            self.told_delivered.append(self.number)
+            self.delivered.append(self.number)
             self.number += 1
         else:
             assert await client.assured(str(self.number), log_message(self.number)) == "received"
         self.released = not self.released
 
     async def send(self, port: int, ca: Path, answered: Callable[[], bool]) -> None:
-        """Send until told to stop, or until the connection is gone."""
+        """Send until `answered` returns true or the connection is closed."""
         with contextlib.suppress(Closed, ConnectionError):
             async with await log_in(port, ca, self.name, PASSWORD) as client:
                 while not answered():
                     await self.step(client)
 
     async def finish(self, port: int, ca: Path) -> None:
-        """Bring what is in flight to its end."""
+        """Complete the exchange that is in flight."""
         async with await log_in(port, ca, self.name, PASSWORD) as client:
             await self.step(client)
             if self.released:
                 await self.step(client)
 
 
-async def one_life(process: Process, devices: list[Device], ca: Path, answers: int) -> None:
+async def send_until_kill(process: Process, devices: list[Device], ca: Path, answers: int) -> None:
     """Let the devices send, and kill the gateway after so many answers."""
     left = answers
 
@@ -70,7 +70,7 @@ async def one_life(process: Process, devices: list[Device], ca: Path, answers: i
     process.close()
 
 
-async def test_no_kill_loses_or_repeats_what_was_acknowledged(
+async def test_kills_lose_and_repeat_no_acknowledged_message(
     tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -80,15 +80,15 @@ async def test_no_kill_loses_or_repeats_what_was_acknowledged(
     )
     for _ in range(scale(4, 100)):
         with gateway.run() as process:
-            await one_life(process, devices, gateway.ca, chance.randint(DEVICES, 150))
+            await send_until_kill(process, devices, gateway.ca, chance.randint(DEVICES, 150))
     with gateway.run() as process:
         port = port_of(process)
         await asyncio.gather(*(device.finish(port, gateway.ca) for device in devices))
         assert process.terminate() == 0
 
     logged = Counter((event["source"], int(event["tags"]["n"])) for event in gateway.events("logs"))
-    told = {(f"{d.name}@gw.example/fw", n) for d in devices for n in d.told_delivered}
-    assert logged.keys() == told
+    confirmed = {(f"{d.name}@gw.example/fw", n) for d in devices for n in d.delivered}
+    assert logged.keys() == confirmed
     assert set(logged.values()) == {1}
     for lane in ("logs", "system"):
         numbers = [event["seq"] for event in gateway.events(lane)]

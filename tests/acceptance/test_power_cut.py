@@ -34,11 +34,11 @@ from tests.helpers.xmpp import CLIENT, SM
 
 SENDERS = 6
 EACH = 24
-"""Messages of a device in each of the gateway's two lives."""
+"""Messages of a device in each of the gateway's two runs."""
 
 ABSENT = "absent@gw.example"
-TAKER = "taker@gw.example"
-GIVER = "giver@gw.example/fw"
+RECIPIENT = "recipient@gw.example"
+RELAY_SENDER = "sender@gw.example/fw"
 QOS = "urn:xmpp:qos"
 INFO = "http://jabber.org/protocol/disco#info"
 WAL = f"{database.FILE_NAME}-wal"
@@ -47,8 +47,8 @@ PADDING = "x" * 5000
 """Makes the WAL long enough for checkpoints."""
 
 HELD, LOGGED, ACKNOWLEDGED = "held", "logged", "acknowledged"
-STORED, HANDED, TAKEN = "stored", "handed", "taken"
-KINDS = (HELD, LOGGED, ACKNOWLEDGED, STORED, HANDED, TAKEN)
+STORED, RELAYED, DELIVERED = "stored", "relayed", "delivered"
+KINDS = (HELD, LOGGED, ACKNOWLEDGED, STORED, RELAYED, DELIVERED)
 
 Key = tuple[str, str]
 
@@ -62,7 +62,7 @@ class RecordedAnswer(NamedTuple):
     at: int
 
 
-class Recorded(NamedTuple):
+class RecordedRun(NamedTuple):
     """A recorded run: the database before it, the log, and the answers to devices."""
 
     before: Path
@@ -84,17 +84,17 @@ class Witness:
     def __init__(self, path: Path) -> None:
         self._log = path
         self.answers: list[RecordedAnswer] = []
-        self._names: dict[str, str] = {}  # of what was taken, by the msgId of the gateway's own
+        self._names: dict[str, str] = {}  # of delivered messages, by the gateway's msgId
 
     def note(self, what: str, sender: str, msg_id: str) -> None:
         self.answers.append(RecordedAnswer(what, sender, msg_id, self._log.stat().st_size))
 
-    async def send(self, port: int, name: str, life: int) -> None:
+    async def send(self, port: int, name: str, run: int) -> None:
         """Send at both levels to the gateway, and leave some in custody."""
         full = f"{name}@gw.example/fw"
         async with await bound(port, name) as client:
             for number in range(EACH):
-                key = f"{life}-{number}"
+                key = f"{run}-{number}"
                 if number % 5 == 4:
                     payload = f"<acknowledged xmlns='urn:xmpp:qos'>{message(key)}</acknowledged>"
                     assert (await client.iq("set", payload)).get("type") == "result"
@@ -106,36 +106,36 @@ class Witness:
                     assert await client.deliver(key) == "delivered"
                     self.note(LOGGED, full, key)
 
-    async def store(self, port: int, life: int) -> None:
-        """Send plain messages to a device that is away; what is counted as handled is stored."""
+    async def store(self, port: int, run: int) -> None:
+        """Send plain messages to an offline device; a handled stanza is stored."""
         async with await bound(port, "talker") as client:
             await client.enable()
             for number in range(EACH):
-                key = f"{life}-{number}"
+                key = f"{run}-{number}"
                 client.send(f"<message id='{key}' to='{ABSENT}'><body>{PADDING}</body></message>")
                 client.send(f"<r xmlns='{SM[1:-1]}'/>")
                 answer = await client.element()  # an error would come before it
                 assert (answer.tag, answer.get("h")) == (f"{SM}a", str(number + 1))
                 self.note(STORED, "talker@gw.example/fw", key)
 
-    async def hand_over(self, port: int, life: int) -> None:
-        """Send assured messages to a device that is away, and to one that is there."""
-        async with await bound(port, "giver") as client:
+    async def relay(self, port: int, run: int) -> None:
+        """Send assured messages to an offline device and to an online one."""
+        async with await bound(port, "sender") as client:
             for number in range(2 * EACH):
-                key, to = f"{life}-{number}", (ABSENT, TAKER)[number % 2]
+                key, to = f"{run}-{number}", (ABSENT, RECIPIENT)[number % 2]
                 text = f"<thread>{key}</thread><body>{PADDING}</body>"
                 body = f"<message xmlns='jabber:client'>{text}</message>"
                 offer = f"<assured xmlns='{QOS}' msgId='{key}'>{body}</assured>"
                 assert (await client.iq("set", offer, to)).get("type") == "result"
-                self.note(HELD, GIVER, key)
+                self.note(HELD, RELAY_SENDER, key)
                 if number % 12 < 10:
                     release = f"<deliver xmlns='{QOS}' msgId='{key}'/>"
                     assert (await client.iq("set", release, to)).get("type") == "result"
-                    self.note(HANDED, GIVER, key)
+                    self.note(RELAYED, RELAY_SENDER, key)
 
-    async def take(self, port: int) -> None:
-        """Take what is handed on, until the gateway is gone."""
-        async with await bound(port, "taker") as client:
+    async def receive(self, port: int) -> None:
+        """Receive the relayed messages until the gateway ends."""
+        async with await bound(port, "recipient") as client:
             client.send("<presence/>")
             while True:
                 iq = await client.element()
@@ -150,21 +150,21 @@ class Witness:
                     self._names[msg_id] = payload[0].findtext(f"{CLIENT}thread", "")
                     content = f"<received xmlns='{QOS}' msgId='{msg_id}'/>"
                 else:
-                    self.note(TAKEN, GIVER, self._names[msg_id])
+                    self.note(DELIVERED, RELAY_SENDER, self._names[msg_id])
                 id_, to = iq.attrib["id"], iq.attrib["from"]
                 client.send(f"<iq type='result' id='{id_}' to='{to}'>{content}</iq>")
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Let a gateway live twice: it is stopped, and then killed."""
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
+    """Run a gateway twice: it is stopped, and then killed."""
     if power_cut.compiler() is None:
         pytest.skip("no C compiler: gcc makes the recorder of writes")
     folder = tmp_path_factory.mktemp("power")
     names = [f"device{number}" for number in range(SENDERS)]
     gateway = Gateway(
         folder / "gateway",
-        *(*names, "talker", "giver", "taker", "absent"),
+        *(*names, "talker", "sender", "recipient", "absent"),
         require_tls=False,
         segment_age=1.0,
         offline_bytes=1024 * 1024,
@@ -174,31 +174,31 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     before = shutil.copy(file, folder)
     path, env = power_cut.recording(folder, file)
     witness = Witness(path)
-    for life in range(2):
+    for run in range(2):
         with start("fieldpost", "run", "--dir", gateway.folder, env=env) as process:
             port = port_of(process)
 
-            async def all_of_them(port: int = port, life: int = life) -> None:
-                taking = asyncio.create_task(witness.take(port))
+            async def exchange(port: int = port, run: int = run) -> None:
+                receiving = asyncio.create_task(witness.receive(port))
                 await asyncio.gather(
-                    *(witness.send(port, name, life) for name in names),
-                    witness.store(port, life),
-                    witness.hand_over(port, life),
+                    *(witness.send(port, name, run) for name in names),
+                    witness.store(port, run),
+                    witness.relay(port, run),
                 )
-                taking.cancel()
-                await asyncio.wait({taking})
-                assert taking.cancelled(), taking.exception()
+                receiving.cancel()
+                await asyncio.wait({receiving})
+                assert receiving.cancelled(), receiving.exception()
 
-            asyncio.run(all_of_them())
-            if life == 0:
+            asyncio.run(exchange())
+            if run == 0:
                 assert process.terminate() == 0
             else:
                 process.kill9()
-    return Recorded(Path(before), file.stat().st_ino, path, witness.answers)
+    return RecordedRun(Path(before), file.stat().st_ino, path, witness.answers)
 
 
-class Found(NamedTuple):
-    """What the gateway would find: the number of copies of each message by place."""
+class MessageCopies(NamedTuple):
+    """The number of copies of each message by place."""
 
     held: Counter[Key]
     outbox: Counter[Key]
@@ -209,15 +209,15 @@ class Found(NamedTuple):
     lanes: dict[str, list[int]]
 
 
-def find(tx: Transaction, folder: Path) -> Found:
-    """Read what is there, sealed segments included."""
+def find(tx: Transaction, folder: Path) -> MessageCopies:
+    """Count the stored messages, including those in sealed segments."""
     logged, lanes = Counter[Key](), dict[str, list[int]]()
     for entry in events.read(folder):
         lanes.setdefault(entry.lane, []).append(entry.event.seq)
         if entry.lane == "logs":
             logged[entry.event.source, entry.event.tags["n"]] += 1
     stored = tx.rows("SELECT sender, stanza FROM offline")
-    return Found(
+    return MessageCopies(
         Counter(tx.rows("SELECT sender, msg_id FROM held")),
         Counter(tx.rows("SELECT sender, msg_id FROM outbox")),
         Counter(tx.rows("SELECT sender, msg_id FROM outbox WHERE state = 'released'")),
@@ -228,17 +228,17 @@ def find(tx: Transaction, folder: Path) -> Found:
 
 
 def faults(folder: Path, answers: list[RecordedAnswer]) -> list[str]:
-    """Open what a disk shows, and list what is wrong with it."""
+    """Open the database in a folder, and list its faults."""
     with closing(database.connect(folder / database.FILE_NAME)) as connection:
         wrong = [str(row) for (row,) in connection.execute("PRAGMA integrity_check")]
         with database.transaction(connection, MOMENT) as tx:
             found = find(tx, folder)
-            taken = {(one.sender, one.msg_id) for one in answers if one.what == TAKEN}
-            wrong += [fault for one in answers for fault in _missing(tx, found, one, taken)]
+            delivered = {(one.sender, one.msg_id) for one in answers if one.what == DELIVERED}
+            wrong += [fault for one in answers for fault in _missing(tx, found, one, delivered)]
     in_custody = found.held + found.outbox + found.logged
     for key, count in [*in_custody.items(), *found.stored.items()]:
         if count > 1:
-            wrong.append(f"{key} is there {count} times")
+            wrong.append(f"{key} exists {count} times")
     for lane, numbers in found.lanes.items():
         if numbers != list(range(1, len(numbers) + 1)):
             wrong.append(f"lane {lane} is not 1 to {len(numbers)}")
@@ -246,30 +246,30 @@ def faults(folder: Path, answers: list[RecordedAnswer]) -> list[str]:
 
 
 def _missing(
-    tx: Transaction, found: Found, answer: RecordedAnswer, taken: set[Key]
+    tx: Transaction, found: MessageCopies, answer: RecordedAnswer, delivered: set[Key]
 ) -> Iterator[str]:
     key = (answer.sender, answer.msg_id)
     places = {
         HELD: found.held + found.outbox + found.logged,
         LOGGED: found.logged,
         ACKNOWLEDGED: found.logged,
-        HANDED: found.outbox,
+        RELAYED: found.outbox,
         STORED: found.stored,
     }
-    if answer.what == TAKEN:
+    if answer.what == DELIVERED:
         if found.outbox[key] != found.released[key]:
-            yield f"{key} would be offered again, and its recipient has it"
-    elif not places[answer.what][key] and key not in taken:
+            yield f"{key} would be offered again although its recipient has it"
+    elif not places[answer.what][key] and key not in delivered:
         yield f"{answer.what} {key} is missing"
     bare = answer.sender.partition("/")[0]
-    if answer.what in (LOGGED, HANDED) and not was_released(tx, bare, *key):
+    if answer.what in (LOGGED, RELAYED) and not was_released(tx, bare, *key):
         yield f"a repeated deliver of {key} would be refused as unknown"
 
 
 def cuts(
-    recorded: Recorded, folder: Path, count: int, chance: random.Random, forgets: str = ""
+    recorded: RecordedRun, folder: Path, count: int, chance: random.Random, forgets: str = ""
 ) -> Iterator[list[str]]:
-    """Cut the power at so many moments; yields what is wrong after each."""
+    """Cut the power at so many moments; yields the faults after each."""
     disk = Disk({recorded.inode: recorded.before}, forgets)
     done = list(power_cut.records(recorded.log.read_bytes()))
     moments = set(chance.sample(range(len(done)), count))
@@ -286,7 +286,7 @@ def cuts(
 
 
 def test_a_power_cut_loses_nothing_acknowledged_and_repeats_nothing(
-    recorded: Recorded, tmp_path: Path, scale: Callable[[int, int], int], seed: int
+    recorded: RecordedRun, tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
     what = Counter(answers.what for answers in recorded.answers)
     assert min(what[kind] for kind in KINDS) >= EACH, what
@@ -295,21 +295,21 @@ def test_a_power_cut_loses_nothing_acknowledged_and_repeats_nothing(
         assert wrong == []
 
 
-def test_the_recorded_run_has_checkpoints_and_restarted_wals(recorded: Recorded) -> None:
+def test_the_recorded_run_has_checkpoints_and_restarted_wals(recorded: RecordedRun) -> None:
     """Otherwise the cuts would miss these moments."""
     done = list(power_cut.records(recorded.log.read_bytes()))
-    made = [record for record in done if record.what == "C" and record.data.decode() == WAL]
-    assert len(made) > 1
+    checkpoints = [record for record in done if record.what == "C" and record.data.decode() == WAL]
+    assert len(checkpoints) > 1
     assert any(record.what == "U" for record in done)
     assert sum(record.what == "S" and record.inode == recorded.inode for record in done) > 2
-    wals = {record.inode for record in made}
+    wals = {record.inode for record in checkpoints}
     headers = [r.data for r in done if r.what == "W" and r.inode in wals and r.offset == 0]
     assert any(int.from_bytes(header[12:16]) for header in headers), "how often it was reset"
 
 
 @pytest.mark.parametrize("forgets", [WAL, pytest.param(database.FILE_NAME, marks=pytest.mark.long)])
 def test_a_missing_sync_is_detected(
-    recorded: Recorded, tmp_path: Path, seed: int, forgets: str
+    recorded: RecordedRun, tmp_path: Path, seed: int, forgets: str
 ) -> None:
     """The same run, as if one of the two files had never been synced."""
     chance = random.Random(seed)
@@ -317,7 +317,7 @@ def test_a_missing_sync_is_detected(
 
 
 def _cut_is_wrong(
-    recorded: Recorded, folder: Path, chance: random.Random, forgets: str
+    recorded: RecordedRun, folder: Path, chance: random.Random, forgets: str
 ) -> Iterator[bool]:
     try:
         yield from (wrong != [] for wrong in cuts(recorded, folder, 2000, chance, forgets))

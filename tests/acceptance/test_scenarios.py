@@ -48,21 +48,21 @@ def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
-    made: Site = (
+    new_site: Site = (
         Embedded(folder)
         if request.param == "embedded"
         else Behind(folder, request.getfixturevalue("server"))
     )
-    made.start()
+    new_site.start()
     try:
-        yield made
+        yield new_site
     finally:
-        made.close()
+        new_site.close()
 
 
 @pytest.fixture
 def site(running: Site) -> Site:
-    """A running site, of which only the events from now on are seen."""
+    """Return a running site that shows only the events from now on."""
     running.forget_events()
     return running
 
@@ -71,24 +71,24 @@ def logged(site: Site, user: str) -> list[tuple[str, int]]:
     return [(event["text"], event["qos"]) for event in site.events("logs", user)]
 
 
-async def test_a_device_finds_out_what_the_gateway_does(site: Site) -> None:
+async def test_a_device_discovers_the_features_of_the_gateway(site: Site) -> None:
     async with await site.log_in("pump1") as client:
         info = await client.iq("get", INFO)
-        told = {child.get("var") for child in info[0]}
-        assert {"urn:xmpp:qos", "urn:xmpp:eventlog", "urn:xmpp:iot:sensordata"} <= told
+        features = {child.get("var") for child in info[0]}
+        assert {"urn:xmpp:qos", "urn:xmpp:eventlog", "urn:xmpp:iot:sensordata"} <= features
         assert (await client.iq("get", PING)).get("type") == "result"
 
 
 async def test_a_log_of_each_level_is_one_event(site: Site) -> None:
     async with await site.log_in("pump1") as client:
         client.send(f"<message to='{DOMAIN}'>{LOG}</message>")
-        once = f"<acknowledged xmlns='urn:xmpp:qos'>{log_message(1, 'told')}</acknowledged>"
+        once = f"<acknowledged xmlns='urn:xmpp:qos'>{log_message(1, 'once')}</acknowledged>"
         assert (await client.iq("set", once)).get("type") == "result"
         for _ in range(3):
             assert await client.assured("level", log_message(2, "sure")) == "received"
         for _ in range(3):
             assert await client.deliver("level") == "delivered"
-    assert logged(site, "pump1") == [("plain", 0), ("told.", 1), ("sure.", 2)]
+    assert logged(site, "pump1") == [("plain", 0), ("once.", 1), ("sure.", 2)]
 
 
 async def test_readings_become_events(site: Site) -> None:
@@ -99,7 +99,7 @@ async def test_readings_become_events(site: Site) -> None:
     assert found == [("temperature", 61.5, "C"), ("burning", 1.0, None)]
 
 
-async def test_an_exchange_goes_on_after_the_devices_line_was_cut(site: Site) -> None:
+async def test_an_exchange_goes_on_after_its_connection_was_cut(site: Site) -> None:
     for number in range(3):
         async with await site.log_in("pump1") as client:
             assert await client.assured(f"m{number}", log_message(number)) == "received"
@@ -131,7 +131,7 @@ async def test_an_exchange_goes_on_after_the_gateway_was_killed(site: Site) -> N
     assert [event["tags"]["n"] for event in site.events("logs", "pump1")] == ["7"]
 
 
-async def test_who_is_not_trusted_is_refused_and_the_log_says_so(site: Site) -> None:
+async def test_untrusted_devices_are_refused_and_logged(site: Site) -> None:
     async with await site.log_in(UNTRUSTED) as client:
         assert await client.assured("m", log_message(1)) == "not-allowed"
         client.send(f"<message to='{DOMAIN}'>{LOG}</message>")
@@ -150,7 +150,7 @@ async def test_malformed_requests_are_refused_and_logged(site: Site) -> None:
         assert "malformed" in {event["name"] for event in site.events("system", user)}
 
 
-async def test_what_is_over_a_limit_waits_for_room(site: Site) -> None:
+async def test_offers_over_a_limit_are_refused_until_a_delivery(site: Site) -> None:
     async with await site.log_in("pump3") as client, await site.log_in("pump4") as other:
         for number in range(4):
             assert await client.assured(f"m{number}", log_message(number)) == "received"

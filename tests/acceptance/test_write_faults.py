@@ -139,7 +139,7 @@ async def test_a_kill_in_the_middle_of_any_write_loses_and_repeats_nothing(
         await recover(process.path, run.done)
 
 
-async def test_a_full_disk_refuses_requests_until_there_is_room(
+async def test_a_full_disk_refuses_requests_until_space_is_free(
     process: FaultyProcess, whole: Run, points: Callable[[int], list[int]], seed: int
 ) -> None:
     chance, refused = random.Random(seed), 0
@@ -214,7 +214,7 @@ class Operator:
             hook(tx, before, self._chance.choice((0.5, 100.0)))
 
 
-async def test_changes_by_commands_and_by_the_clock_between_groups(
+async def test_commands_and_the_clock_may_change_rows_between_groups(
     process: FaultyProcess, tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
     for number in range(scale(5, 200)):
@@ -246,7 +246,7 @@ def failing(gateway: Gateway, folder: Path, fault: str, kinds: str, length: int)
     return {**env, "WRITE_FAULT": f"{fault} {first} {first + length - 1}"}
 
 
-async def test_a_gateway_ends_with_its_reason_if_a_sync_fails(
+async def test_a_gateway_exits_with_an_error_if_a_sync_fails(
     gateway: Gateway, tmp_path: Path
 ) -> None:
     requests = all_requests()

@@ -67,7 +67,7 @@ def is_allowed(module: str, imported: str) -> bool:
     return True
 
 
-def test_features_meet_through_services_and_know_no_xml_below_their_xmpp() -> None:
+def test_features_import_services_of_others_and_xml_only_in_xmpp() -> None:
     assert [f"{a} -> {b}" for a, b in imports() if not is_allowed(a, b)] == []
 
 
@@ -132,7 +132,7 @@ def test_sql_is_in_the_engine_and_in_stores() -> None:
     assert "edge/features/custody/store.py" in found
 
 
-def test_every_pattern_names_modules() -> None:
+def test_every_mypyc_pattern_matches_modules() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     hook = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
     assert not hook["enable-by-default"]

@@ -11,7 +11,7 @@ from benchmarks.exchange_steps import SensorStream, transaction
 from benchmarks.ingest_page import Run, growth_blocks
 from benchmarks.payload import DOMAIN
 from benchmarks.peer_servers import PEERS, find_program
-from benchmarks.queue_payload import GONE, ITEM, NODE, STANZA, TOPIC
+from benchmarks.queue_payload import ITEM, NODE, RETRACTED, STANZA, TOPIC
 from benchmarks.relay_steps import GROUP, PAIRS, RelayedMessages
 from edge.engine import events
 from edge.features.pubsub.rules import topic
@@ -60,8 +60,8 @@ def test_a_quick_run_measures_every_topic_without_spark_and_writes_nothing(
     topics = [name for name in TOPICS if name not in (*SPARK, "peers")]
     options = ["--quick", "--scratch", str(scratch), "--results", str(results)]
     assert main([*topics, *options]) == 0
-    shown = capsys.readouterr().out
-    assert all(f"({name} took" in shown for name in topics)
+    output = capsys.readouterr().out
+    assert all(f"({name} took" in output for name in topics)
     assert not results.exists()
     assert not list(scratch.iterdir())
 
@@ -73,12 +73,12 @@ def test_a_quick_run_compares_all_servers(
     if missing := [name for name in PROGRAMS if find_program(name) is None]:
         pytest.skip(f"no {' and no '.join(missing)} (make interop-packages)")
     assert main(["peers", "--quick", "--scratch", str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
-    assert all(f"| {peer.label} |" in shown for peer in PEERS.values())
+    output = capsys.readouterr().out
+    assert all(f"| {peer.label} |" in output for peer in PEERS.values())
     assert not list(tmp_path.iterdir())
 
 
-def test_the_page_of_the_ingest_shows_steps_that_there_are() -> None:
+def test_the_ingest_page_shows_the_steps_of_the_ingest() -> None:
     steps = {step: float(at) for at, step in enumerate(STEPS, 100)}
     runs = [Run(count, 500 * count, 1.0, 1.0, 1, steps) for count in (4, 40, 40, 40)]
     table = growth_blocks(runs, 4)[1]
@@ -92,16 +92,16 @@ PUBLISHER = f"{peer.device(1)}@{DOMAIN}/fw"
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path))
+    gateway = Gateway(new_database(tmp_path))
     for number in range(2):
-        made.add(peer.device(number))
+        gateway.add(peer.device(number))
     backlog.make_nodes(tmp_path)
-    yield made
-    made.close()
+    yield gateway
+    gateway.close()
 
 
 def send(gateway: Gateway, full: str, iq: bytes) -> bytes:
-    """Send a request that succeeds, and return what the worker is sent."""
+    """Send a request that succeeds, and return the stanzas for the worker."""
     reply = gateway.send(full, iq.decode())
     assert reply is not None
     assert reply.type == "result", reply
@@ -111,12 +111,12 @@ def send(gateway: Gateway, full: str, iq: bytes) -> bytes:
 def test_benchmark_requests_publish_and_delete_an_item(gateway: Gateway) -> None:
     gateway.send(WORKER, "<presence/>")
     send(gateway, WORKER, queue_payload.subscribe(b"s", BARE.encode(), NODE, 5))
-    came = send(gateway, PUBLISHER, queue_payload.publish(b"p", NODE, b"i1"))
-    came += send(gateway, PUBLISHER, queue_payload.publish(b"q", NODE, b"i2"))
-    assert b"".join(match[0] for match in STANZA.finditer(came)) == came
-    assert ITEM.findall(came) == [b"i1", b"i2"]
+    notifications = send(gateway, PUBLISHER, queue_payload.publish(b"p", NODE, b"i1"))
+    notifications += send(gateway, PUBLISHER, queue_payload.publish(b"q", NODE, b"i2"))
+    assert b"".join(match[0] for match in STANZA.finditer(notifications)) == notifications
+    assert ITEM.findall(notifications) == [b"i1", b"i2"]
     answer = send(gateway, WORKER, queue_payload.retract(b"r", NODE, b"i1"))
-    assert GONE.findall(answer) == [b"i1"]
+    assert RETRACTED.findall(answer) == [b"i1"]
     assert ITEM.search(answer) is None
     send(gateway, WORKER, queue_payload.unsubscribe(b"u", BARE.encode(), NODE))
 
@@ -124,8 +124,8 @@ def test_benchmark_requests_publish_and_delete_an_item(gateway: Gateway) -> None
 def test_benchmark_requests_subscribe_to_a_topic(gateway: Gateway) -> None:
     gateway.send(WORKER, "<presence/>")
     send(gateway, WORKER, queue_payload.subscribe(b"s", BARE.encode(), TOPIC))
-    came = send(gateway, PUBLISHER, queue_payload.publish(b"p", TOPIC, b"i1"))
-    assert ITEM.findall(came) == [b"i1"]
+    notifications = send(gateway, PUBLISHER, queue_payload.publish(b"p", TOPIC, b"i1"))
+    assert ITEM.findall(notifications) == [b"i1"]
 
 
 def test_the_benchmark_fills_a_queue(gateway: Gateway, tmp_path: Path) -> None:

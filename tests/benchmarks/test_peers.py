@@ -20,7 +20,7 @@ from benchmarks.exchanges import saturated
 from benchmarks.load import Measurement
 from benchmarks.machine import CHECKOUT
 from benchmarks.peer_servers import PEERS
-from benchmarks.peers import Case, Found
+from benchmarks.peers import Case, PeerRuns
 
 FEATURES = (
     b"<stream:features><mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>"
@@ -166,22 +166,22 @@ def test_saturated_names_the_limiting_component(changes: dict[str, Any], compone
     assert saturated(replace(RUN, **changes)) == component
 
 
-def found_rates(connections: int, **rates: tuple[int, ...]) -> Found:
+def runs_with_rates(connections: int, **rates: tuple[int, ...]) -> PeerRuns:
     """Make the results of servers with these rates, one a round."""
     runs = {
         name.replace("_", "-"): [replace(RUN, exchanges=rate) for rate in each]
         for name, each in rates.items()
     }
     servers = {name: PEERS[name] for name in runs if name in PEERS}
-    return Found(servers, {Case("log", connections): runs})
+    return PeerRuns(servers, {Case("log", connections): runs})
 
 
 def test_a_goal_is_judged_by_the_median_of_the_ratios_of_the_rounds() -> None:
-    found = found_rates(50, gateway=(300, 310, 100), mosquitto_queue=(100, 100, 100))
+    found = runs_with_rates(50, gateway=(300, 310, 100), mosquitto_queue=(100, 100, 100))
     (goal,) = peers.goals(found)
     assert "3.00 times" in goal.text
     assert goal.reached
-    found = found_rates(50, gateway=(400, 290, 290), mosquitto_queue=(100, 100, 100))
+    found = runs_with_rates(50, gateway=(400, 290, 290), mosquitto_queue=(100, 100, 100))
     (goal,) = peers.goals(found)
     assert not goal.reached
 
@@ -189,7 +189,7 @@ def test_a_goal_is_judged_by_the_median_of_the_ratios_of_the_rounds() -> None:
 @pytest.mark.parametrize(("share", "reached"), [(0.91, True), (0.89, False)])
 def test_a_slow_fsync_is_compared_with_two_syncs_an_exchange(share: float, reached: bool) -> None:
     # At 1,000/s an exchange of all 50 takes 50 ms; two delays of 10 ms make that 70 ms.
-    found = found_rates(50, gateway=(1000,), gateway_slow=(round(share * 50 / 0.07),))
+    found = runs_with_rates(50, gateway=(1000,), gateway_slow=(round(share * 50 / 0.07),))
     runs = found.runs[Case("log", 50)]
     runs["gateway+10ms"] = runs.pop("gateway-slow")
     found.peers["gateway+10ms"] = PEERS["gateway"]._replace(fsync_delay=0.01)

@@ -42,20 +42,20 @@ def missing() -> str:
 
 
 class Browser:
-    """A browser with one window. What a page says on its console and asks for is collected."""
+    """A browser with one window. The console messages and requests of pages are collected."""
 
     def __init__(self, driver: webdriver.Chrome) -> None:
         self._driver = driver
         self._screen: tuple[int, int] = DESKTOP
 
-    def look(
+    def open(
         self,
         page: Path,
         screen: tuple[int, int] = DESKTOP,
         scheme: Scheme = "light",
         media: str = "screen",
     ) -> None:
-        """Open a page as somebody with this screen and this colour scheme sees it."""
+        """Open a page with this screen and this colour scheme."""
         width, height = self._screen = screen
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1}
         self._command("Emulation.setDeviceMetricsOverride", mobile=width < 600, **metrics)
@@ -63,16 +63,16 @@ class Browser:
         self._command("Emulation.setEmulatedMedia", media=media, features=[feature])
         self._driver.get(page.as_uri())
 
-    def ask(self, script: str, *arguments: object) -> Any:
-        """Run a piece of JavaScript that returns something."""
+    def evaluate(self, script: str, *arguments: object) -> Any:
+        """Run a piece of JavaScript and return its value."""
         return self._driver.execute_script(script, *arguments)
 
     def follow(self, link: str) -> None:
         """Click the first link of this text."""
         self._driver.find_element(By.LINK_TEXT, link).click()
 
-    def heard(self) -> list[dict[str, str]]:
-        """Give the role and the name of all that a screen reader finds on the page."""
+    def accessible_nodes(self) -> list[dict[str, str]]:
+        """Return the role and the name of each node that a screen reader finds on the page."""
         nodes = self._command("Accessibility.getFullAXTree")["nodes"]
         return [
             {key: str(node.get(key, {}).get("value", "")) for key in ("role", "name")}
@@ -80,27 +80,27 @@ class Browser:
             if not node["ignored"]
         ]
 
-    def complaints(self) -> list[str]:
-        """Give all that was said on the console since the last time."""
+    def console_messages(self) -> list[str]:
+        """Return the messages on the console since the last call."""
         return [str(entry["message"]) for entry in self._log("browser")]
 
-    def asked_for(self) -> list[str]:
-        """Give every address that pages of files asked for since the last time."""
+    def requested_urls(self) -> list[str]:
+        """Return the addresses that pages of files requested since the last call."""
         entries = [json.loads(entry["message"]) for entry in self._log("performance")]
-        told = [entry["message"] for entry in entries]
-        sent = [each["params"] for each in told if each["method"] == "Network.requestWillBeSent"]
+        calls = [entry["message"] for entry in entries]
+        sent = [each["params"] for each in calls if each["method"] == "Network.requestWillBeSent"]
         return [
             str(each["request"]["url"]) for each in sent if each["documentURL"].startswith("file:")
         ]
 
     def pdf(self) -> bytes:
-        """Print the page as its style for print says."""
+        """Print the page with its style for print."""
         self._command("Emulation.setEmulatedMedia", media="", features=[])
         sheet = self._command("Page.printToPDF", preferCSSPageSize=True, printBackground=True)
         return base64.b64decode(sheet["data"])
 
     def picture(self, top: int = 0) -> bytes:
-        """Take a picture (PNG) of a screenful of the page, from `top` pixels below its begin."""
+        """Take a picture (PNG) of a screenful of the page, from `top` pixels below its start."""
         width, height = self._screen
         picture = self._command(
             "Page.captureScreenshot",

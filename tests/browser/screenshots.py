@@ -60,14 +60,14 @@ def main() -> int:
 
 
 def _make(browser: Browser, report: Path, picture: Picture) -> None:
-    browser.look(report / picture.page, picture.screen, picture.scheme)
-    begin = browser.ask(
+    browser.open(report / picture.page, picture.screen, picture.scheme)
+    begin = browser.evaluate(
         "return document.querySelector(arguments[0]).getBoundingClientRect().top", picture.begin
     )
-    shown = Image.open(io.BytesIO(browser.picture(max(int(begin) - 8, 0))))
-    few = shown.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    screenshot = Image.open(io.BytesIO(browser.picture(max(int(begin) - 8, 0))))
+    reduced = screenshot.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
     target = FOLDER / f"{picture.name}.png"
-    few.save(target, optimize=True)
+    reduced.save(target, optimize=True)
     sys.stdout.write(f"{target.name} {target.stat().st_size:,} bytes\n")
 
 

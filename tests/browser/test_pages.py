@@ -28,7 +28,7 @@ WIDER = "return document.documentElement.scrollWidth - document.documentElement.
 
 
 def fits(browser: Browser) -> bool:
-    return (browser.ask(WIDER), browser.ask(OVERFLOWING)) == (0, [])
+    return (browser.evaluate(WIDER), browser.evaluate(OVERFLOWING)) == (0, [])
 
 
 @pytest.fixture(scope="module")
@@ -47,58 +47,58 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def test_a_page_fits_the_screen_and_makes_no_requests(
     browser: Browser, report: Path, name: str, screen: tuple[int, int], scheme: Scheme
 ) -> None:
-    browser.look(report / name, screen, scheme)
-    assert browser.complaints() == []
-    assert browser.asked_for() == [(report / name).as_uri()]
+    browser.open(report / name, screen, scheme)
+    assert browser.console_messages() == []
+    assert browser.requested_urls() == [(report / name).as_uri()]
     assert fits(browser)
-    assert browser.ask("return document.body.innerText").count("UTC") > 3
-    paper = browser.ask("return getComputedStyle(document.body).backgroundColor")
+    assert browser.evaluate("return document.body.innerText").count("UTC") > 3
+    paper = browser.evaluate("return getComputedStyle(document.body).backgroundColor")
     brightness = sum(int(part) for part in re.findall(r"\d+", paper))
     assert (brightness > 600) is (scheme == "light")
-    drawn = browser.ask("return getComputedStyle(document.querySelector('svg text')).fill")
+    drawn = browser.evaluate("return getComputedStyle(document.querySelector('svg text')).fill")
     assert (sum(int(part) for part in re.findall(r"\d+", drawn)) < 400) is (scheme == "light")
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_folded_parts_unfold(browser: Browser, report: Path, name: str) -> None:
-    browser.look(report / name, PHONE)
-    assert browser.ask("return document.querySelectorAll('details:not([open])').length") > 4
-    shut = browser.ask(
+def test_closed_details_can_be_opened(browser: Browser, report: Path, name: str) -> None:
+    browser.open(report / name, PHONE)
+    assert browser.evaluate("return document.querySelectorAll('details:not([open])').length") > 4
+    closed = browser.evaluate(
         """
         const all = [...document.querySelectorAll("details")];
         for (const each of all) if (!each.open) each.querySelector("summary").click();
         return all.filter(each => !each.open || each.clientHeight < 60).length;
         """
     )
-    assert shut == 0
+    assert closed == 0
     assert fits(browser)
-    assert browser.complaints() == []
+    assert browser.console_messages() == []
 
 
 def test_links_between_pages(browser: Browser, report: Path) -> None:
-    browser.look(report / "index.html")
+    browser.open(report / "index.html")
     browser.follow("gw-002.example")
-    assert browser.ask("return document.title") == "gw-002.example: Fieldpost"
+    assert browser.evaluate("return document.title") == "gw-002.example: Fieldpost"
     browser.follow("Next: gw-003.example")
-    assert browser.ask("return document.title") == "gw-003.example: Fieldpost"
+    assert browser.evaluate("return document.title") == "gw-003.example: Fieldpost"
     browser.follow("The fleet")
-    assert browser.ask("return document.title") == "Fieldpost: the fleet"
+    assert browser.evaluate("return document.title") == "Fieldpost: the fleet"
     for name in PAGES:
-        browser.look(report / name)
-        lost = browser.ask(
+        browser.open(report / name)
+        broken = browser.evaluate(
             "return [...document.links].map(each => each.getAttribute('href'))"
             ".filter(to => to[0] == '#' && !document.getElementById(to.slice(1)))"
         )
-        assert lost == []
-        links = browser.ask("return [...document.links].map(each => each.pathname)")
+        assert broken == []
+        links = browser.evaluate("return [...document.links].map(each => each.pathname)")
         assert [link for link in links if not Path(link).is_file()] == []
-    assert browser.complaints() == []
+    assert browser.console_messages() == []
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_can_be_printed(browser: Browser, report: Path, name: str) -> None:
-    browser.look(report / name, (PAPER_PX, 700), "dark", media="print")
-    told = browser.ask(
+    browser.open(report / name, (PAPER_PX, 700), "dark", media="print")
+    layout = browser.evaluate(
         """
         const tables = [...document.querySelectorAll("table")];
         const links = [...document.querySelectorAll("a.page")];
@@ -115,23 +115,23 @@ def test_a_page_can_be_printed(browser: Browser, report: Path, name: str) -> Non
         };
         """
     )
-    assert told == {"hidden": 0, "cut": [], "silent": 0, "nav": 0, "paper": "rgb(255, 255, 255)"}
-    assert browser.ask(WIDER) == 0
+    assert layout == {"hidden": 0, "cut": [], "silent": 0, "nav": 0, "paper": "rgb(255, 255, 255)"}
+    assert browser.evaluate(WIDER) == 0
     sheet = browser.pdf()
     assert sheet.startswith(b"%PDF-")
     assert 2 < len(re.findall(rb"/Type\s*/Page\b", sheet)) < 40
-    assert browser.complaints() == []
+    assert browser.console_messages() == []
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_plots_and_tables_are_accessible_to_screen_readers(
     browser: Browser, report: Path, name: str
 ) -> None:
-    browser.look(report / name)
-    nodes = browser.heard()
+    browser.open(report / name)
+    nodes = browser.accessible_nodes()
     drawn = [node for node in nodes if node["role"] == "image"]
-    shown = browser.ask("return document.querySelectorAll('svg').length")
-    assert len(drawn) == shown > 4
+    plots = browser.evaluate("return document.querySelectorAll('svg').length")
+    assert len(drawn) == plots > 4
     assert all(len(node["name"]) > 20 for node in drawn)
     tables = [node["name"] for node in nodes if node["role"] == "table"]
     assert tables
@@ -149,6 +149,6 @@ def test_many_gateways_and_long_names_fit_a_phone(browser: Browser, tmp_path: Pa
     )
     page = tmp_path / "index.html"
     page.write_text(fleet_page(found), encoding="utf-8")
-    browser.look(page, PHONE)
+    browser.open(page, PHONE)
     assert fits(browser)
-    assert browser.ask("return document.querySelectorAll('.overview tbody tr').length") == 101
+    assert browser.evaluate("return document.querySelectorAll('.overview tbody tr').length") == 101

@@ -68,20 +68,20 @@ def check(folder: Path, files: dict[str, dict[str, Any]], branch: bool = True) -
 def test_low_coverage_fails(
     tmp_path: Path, file: str, summary: dict[str, Any], complaint: str
 ) -> None:
-    status, said = floor(tmp_path, {file: summary})
+    status, stderr = floor(tmp_path, {file: summary})
     assert status == bool(complaint)
-    assert complaint in said
+    assert complaint in stderr
 
 
 def test_missing_critical_part_fails(tmp_path: Path) -> None:
-    status, said = check(tmp_path, {})
-    assert (status, said.count("checks nothing")) == (1, len(WHOLE))
+    status, stderr = check(tmp_path, {})
+    assert (status, stderr.count("checks nothing")) == (1, len(WHOLE))
 
 
 def test_report_without_branches_fails(tmp_path: Path) -> None:
-    status, said = floor(tmp_path, {}, branch=False)
+    status, stderr = floor(tmp_path, {}, branch=False)
     assert status == 1
-    assert "no branch coverage" in said
+    assert "no branch coverage" in stderr
 
 
 PASSED = '<testcase classname="tests.unit.test_a" name="test_one"/>'

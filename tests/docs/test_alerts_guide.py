@@ -31,7 +31,7 @@ def test_kinds_and_fields_are_documented() -> None:
     )
 
 
-def test_the_table_of_thresholds_is_the_codes() -> None:
+def test_documented_thresholds_equal_those_of_the_code() -> None:
     table = TEXT[TEXT.index("| threshold |") :].split("\n\n")[0]
     rows = re.findall(r"^\| (.+?) \| ([\d.]+) \|", table, re.MULTILINE)
     assert {name: float(value) for name, value in rows} == {

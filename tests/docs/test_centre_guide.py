@@ -17,7 +17,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "run-the-centre.md").rea
 COMMANDS = [shlex.split(line) for line in re.findall(r"^\$ (.*)$", TEXT, re.MULTILINE)]
 
 
-def test_the_commands_work_in_the_order_they_are_told(
+def test_the_commands_work_in_their_documented_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -36,15 +36,15 @@ def test_the_commands_work_in_the_order_they_are_told(
     assert (tmp_path / "gw.example.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_limits_are_the_ones_in_force() -> None:
+def test_documented_limits_are_the_defaults() -> None:
     limits = asdict(ReceiverLimits())
-    told = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", TEXT, re.MULTILINE))
-    assert len(told) >= 10
-    assert {name: int(value) for name, value in told.items()} == {n: limits[n] for n in told}
+    listed = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", TEXT, re.MULTILINE))
+    assert len(listed) >= 10
+    assert {name: int(value) for name, value in listed.items()} == {n: limits[n] for n in listed}
 
 
 @pytest.mark.parametrize("words", [("serve",), ("import",), ("gateway", "add")])
-def test_each_option_is_told(words: tuple[str, ...]) -> None:
+def test_each_option_is_documented(words: tuple[str, ...]) -> None:
     options = {
         name for each in leaves(cli)[words].params for name in each.opts if name.startswith("--")
     }

@@ -20,7 +20,7 @@ TABLES = (ROOT / "docs" / "reference" / "state-machines.md").read_text("utf-8")
 
 
 def receiver_table() -> str:
-    """Write the receiver's decisions as the document has them."""
+    """Return the receiver's decisions in the format of the document."""
     lines = ["| request | state | reply | effect | logged as |", "| --- | --- | --- | --- | --- |"]
     tables = {"assured": OFFERED, "deliver": RELEASED, "acknowledged": ACKNOWLEDGED}
     for request, table in tables.items():
@@ -42,7 +42,7 @@ def test_each_diagram_is_made_from_its_table(drawn: str) -> None:
     assert f"```mermaid\n{drawn}\n```" in TABLES
 
 
-def test_the_receivers_table_is_the_codes() -> None:
+def test_the_receiver_table_equals_the_decisions_of_the_code() -> None:
     assert f"\n\n{receiver_table()}\n\n" in TABLES
 
 

@@ -71,8 +71,8 @@ COMMANDS, LEAVES = command_tree(main), leaves(main)
 def test_each_command_that_a_document_names_exists(path: Path) -> None:
     text = path.read_text("utf-8")
     for words in re.findall(r"(?:`|^\$ )fieldpost ((?:[a-z]+ ?)+)", text, re.MULTILINE):
-        given = tuple(words.split())
-        without_arguments = next((given[:n] for n in (1, 2) if given[:n] in LEAVES), given)
+        parts = tuple(words.split())
+        without_arguments = next((parts[:n] for n in (1, 2) if parts[:n] in LEAVES), parts)
         assert without_arguments in COMMANDS, f"fieldpost {words}"
 
 
@@ -91,7 +91,7 @@ def test_each_reason_why_an_item_waits_is_in_the_table() -> None:
     assert set(rows) - {"why"} == {reason.value for reason in Reason}
 
 
-def test_table_of_limits_has_options_and_all_whose_use_is_shown() -> None:
+def test_the_table_of_limits_has_every_limit_with_a_usage() -> None:
     table = OPERATE.split("| limit reached |")[1].split("\n\n")[0]
     rows = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
     found = [name for row in rows for name in re.findall(r"`(.+?)`", row)]

@@ -97,7 +97,7 @@ def parts_of_pubsub() -> set[str]:
 
 
 @pytest.mark.parametrize("number", XEPS)
-def test_a_row_says_how_far_and_a_partial_one_what_is_missing(number: str) -> None:
+def test_each_row_has_a_status_and_partial_ones_name_the_gaps(number: str) -> None:
     row = XEPS[number]
     assert re.fullmatch(r"\d+\.\d+(\.\d+)?", row.version)
     assert row.status in {"complete", "partial"}
@@ -105,7 +105,7 @@ def test_a_row_says_how_far_and_a_partial_one_what_is_missing(number: str) -> No
     assert row.left_out or row.status == "complete"
 
 
-def test_the_machines_file_has_the_same_xeps() -> None:
+def test_the_doap_file_has_the_same_xeps() -> None:
     found = {}
     for xep in DOAP.iter(f"{XMPP}SupportedXep"):
         link = xep.find(f"{XMPP}xep")
@@ -122,26 +122,26 @@ def test_the_machines_file_has_the_same_xeps() -> None:
     assert found == {n: (x.version, x.status, bool(x.left_out)) for n, x in XEPS.items()}
 
 
-def test_the_machines_file_has_the_same_rfcs() -> None:
+def test_the_doap_file_has_the_same_rfcs() -> None:
     links = (one.get(RESOURCE, "") for one in DOAP.iter(f"{PROJECT}implements"))
-    told = [link.rpartition("/rfc")[2] for link in links if "/rfc" in link]
-    assert told == re.findall(r"^\| \[RFC (\d+)\]", DOCUMENT, re.MULTILINE)
+    rfcs = [link.rpartition("/rfc")[2] for link in links if "/rfc" in link]
+    assert rfcs == re.findall(r"^\| \[RFC (\d+)\]", DOCUMENT, re.MULTILINE)
 
 
 @pytest.mark.parametrize("accounts", [True, False])
-def test_what_is_advertised_is_named(accounts: bool) -> None:
+def test_advertised_namespaces_are_documented(accounts: bool) -> None:
     named = set().union(*(row.namespaces for row in XEPS.values()))
     assert advertised(accounts=accounts) <= named | OWN | FRAMES
     assert all(f"`{name}`" in DOCUMENT for name in OWN)
 
 
-def test_what_publish_subscribe_does_is_named() -> None:
+def test_publish_subscribe_features_are_documented() -> None:
     text = DOCUMENT[DOCUMENT.index("\n## Publish-subscribe\n") :]
-    told = text[text.index(f"`{PARTS}`:") + len(PARTS) + 3 : text.index("and `auto-create`")]
-    assert re.findall(r"`([^`]+)`", told) == sorted(parts_of_pubsub())
+    features = text[text.index(f"`{PARTS}`:") + len(PARTS) + 3 : text.index("and `auto-create`")]
+    assert re.findall(r"`([^`]+)`", features) == sorted(parts_of_pubsub())
 
 
-def test_what_a_component_does_not_have_it_does_not_advertise() -> None:
+def test_a_component_advertises_only_what_it_has() -> None:
     whole, part = advertised(accounts=True), advertised(accounts=False)
     for number, row in XEPS.items():
         offered = row.namespaces & whole
@@ -149,15 +149,15 @@ def test_what_a_component_does_not_have_it_does_not_advertise() -> None:
 
 
 @pytest.mark.parametrize("number", XEPS)
-def test_what_is_named_is_in_the_code(number: str) -> None:
+def test_documented_xeps_and_namespaces_are_in_the_code(number: str) -> None:
     assert any(f"XEP-{number}" in text for text in SOURCES.values())
     for name in XEPS[number].namespaces:
         assert used(CONSTANTS[name])
 
 
-def test_what_the_code_says_it_follows_is_in_the_document() -> None:
+def test_xeps_that_the_code_names_are_documented() -> None:
     followed = set(re.findall(r"XEP-(\d{4})", "".join(SOURCES.values())))
-    assert followed - set(XEPS) <= {"0085"}, "0085 is looked for, so as not to be stored"
+    assert followed - set(XEPS) <= {"0085"}, "messages with only XEP-0085 are not stored"
 
 
 def test_every_ad_hoc_command_has_a_row() -> None:
@@ -172,7 +172,7 @@ def test_every_target_of_the_fuzzer_has_a_row() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == targets
 
 
-def test_the_example_of_a_component_is_a_configuration() -> None:
+def test_the_component_example_is_a_valid_configuration() -> None:
     text = (ROOT / "docs" / "how-to" / "component.md").read_text("utf-8")
     example = text[text.index('    listen = ""\n') : text.index("The link has no TLS")]
     lines = [line.strip() for line in example.splitlines()]

@@ -42,9 +42,9 @@ class Simulated(NamedTuple):
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     root = tmp_path_factory.mktemp("fleet")
     folder = fleet_folder(root / "fleet")
-    truth = write_fleet(SETTINGS, root / "made")
+    truth = write_fleet(SETTINGS, root / "simulated")
     folder.landing.rmdir()
-    (root / "made" / "segments").rename(folder.landing)
+    (root / "simulated" / "segments").rename(folder.landing)
     assert ingest(folder).counts.events == truth["totals"]["events"]
     return Simulated(folder, truth["totals"])
 
@@ -82,22 +82,22 @@ def test_duckdb_and_pandas_read_the_simulated_totals(fleet: Simulated) -> None:
         events = connection.read_parquet(uris["events"].file_uris(), hive_partitioning=True)
         kinds = events.aggregate("lane, kind, count(*)", "lane, kind").fetchall()
         segments = connection.read_parquet(uris["segments"].file_uris())
-        fates = dict(segments.aggregate("fate, count(*)", "fate").fetchall())
+        outcomes = dict(segments.aggregate("fate, count(*)", "fate").fetchall())
     assert sum(number for _, _, number in kinds) == totals["events"]
     assert set(kinds) == {
         (lane, kind, number)
         for lane, found in totals["lanes"].items()
         for kind, number in found.items()
     }
-    assert fates["accepted"] == totals["segments"]
-    assert fates.get("bad", 0) == totals["bad"]
+    assert outcomes["accepted"] == totals["segments"]
+    assert outcomes.get("bad", 0) == totals["bad"]
     frame = uris["events"].to_pandas(columns=["gateway", "epoch", "lane", "seq"])
     assert (len(frame), len(frame.drop_duplicates())) == (totals["events"],) * 2
     assert frame["gateway"].nunique() == totals["gateways"]
     assert totals["events"] == totals["received"] > 1_000
 
 
-def test_columns_that_are_never_null_are_never_null(fleet: Simulated) -> None:
+def test_non_nullable_columns_have_no_nulls(fleet: Simulated) -> None:
     for name, columns in (("events", EVENT_COLUMNS), ("segments", SEGMENT_COLUMNS)):
         rows = DeltaTable(f"{fleet.tables}/{name}").to_pyarrow_table()
         full = {each.name for each in columns if not each.null}

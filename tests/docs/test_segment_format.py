@@ -14,26 +14,26 @@ DOCUMENT = (ROOT / "docs" / "reference" / "segment-format.md").read_text(encodin
 EXAMPLE = (ROOT / "tests" / "data" / "segment-readings.seg").read_bytes()
 
 
-def dumped() -> bytes:
+def dump() -> bytes:
     """Return the bytes of the document's dump, whose offsets are checked."""
     rows = re.findall(r"^([0-9a-f]{4})  ((?:[0-9a-f]{2} ?)+) ", DOCUMENT, re.MULTILINE)
-    shown = b""
-    for place, digits in rows:
-        assert int(place, 16) == len(shown)
-        shown += bytes.fromhex(digits)
-    return shown
+    content = b""
+    for offset, digits in rows:
+        assert int(offset, 16) == len(content)
+        content += bytes.fromhex(digits)
+    return content
 
 
 def test_the_example_is_the_beginning_of_the_file() -> None:
-    shown = dumped()
-    assert len(shown) == 288
-    assert EXAMPLE.startswith(shown)
+    content = dump()
+    assert len(content) == 288
+    assert EXAMPLE.startswith(content)
 
 
-def test_the_example_s_header_is_what_the_code_writes() -> None:
+def test_the_code_writes_the_header_of_the_example() -> None:
     head = pack_header(decode(EXAMPLE).header)
     written = MAGIC + bytes(VERSION) + len(head).to_bytes(2, "big") + head
-    assert dumped().startswith(written)
+    assert dump().startswith(written)
     assert len(written) == 0x010E
     assert "at `010e` the compressed body begins" in DOCUMENT
     assert head[0] == 0xAF
@@ -63,11 +63,11 @@ def test_every_header_key_has_its_row() -> None:
     assert set(keys) - fields == {"first", "last", "count", "sealed", "service", "config", "disk"}
 
 
-def test_every_number_is_the_code_s() -> None:
-    told = {int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", DOCUMENT)}
+def test_every_number_of_the_code_is_documented() -> None:
+    documented = {int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", DOCUMENT)}
     limits = (
         bounds.MAX_FILE, bounds.MAX_BODY, bounds.MAX_EVENTS, bounds.MAX_DEPTH, bounds.MAX_ITEMS,
         bounds.MAX_DROPPED, bounds.MAX_WORD, bounds.MAX_NAME, bounds.MAX_HASH,
         bounds.MAX_TAG_COLUMNS, bounds.MAX_TAGS, bounds.MAX_DECIMALS,
     )  # fmt: skip
-    assert told >= {*limits, *INTEGERS, *FLOATS}
+    assert documented >= {*limits, *INTEGERS, *FLOATS}

@@ -60,7 +60,7 @@ async def test_the_owner_learns_why_an_item_does_not_move(owner: Peer) -> None:
     assert (item["item"], item["why"]) == ("job", "no_member")
 
 
-async def test_what_is_refused_is_an_error(owner: Peer) -> None:
+async def test_a_refused_command_returns_an_error(owner: Peer) -> None:
     answer = await execute(owner, SHOW, node="slix/nix")
     assert (answer["type"], answer["error"]["condition"]) == ("error", "item-not-found")
     cancelled = await owner.client.plugin["xep_0050"].send_command(

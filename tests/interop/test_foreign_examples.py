@@ -106,7 +106,7 @@ def test_a_message_that_the_gateway_holds_is_not_offered_again(
     assert texts(site, login) == ["held"]
 
 
-def test_a_failure_is_told(site: Site, program: Program, login: Login, tmp_path: Path) -> None:
+def test_failures_are_reported(site: Site, program: Program, login: Login, tmp_path: Path) -> None:
     done = run(program, login._replace(password="not this one"), tmp_path, "m1", "text")
     assert done.returncode == 1
     assert texts(site, login) == []

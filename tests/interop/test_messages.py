@@ -34,7 +34,7 @@ def test_each_client_reaches_each_other(site: Site) -> None:
 
 
 @pytest.mark.parametrize(("program", "mechanism"), PROGRAMS.items())
-def test_presence_by_subscription_and_the_roster_that_says_so(
+def test_a_subscription_delivers_presence_and_is_in_both_rosters(
     site: Site, program: str, mechanism: str
 ) -> None:
     watcher_at = site.login(f"watch-{program}", mechanism)
@@ -71,7 +71,7 @@ def sender(site: Site) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize(("program", "mechanism"), PROGRAMS.items())
-def test_a_message_for_who_is_away_waits(
+def test_a_message_waits_for_its_offline_recipient(
     site: Site, sender: Client, program: str, mechanism: str
 ) -> None:
     login = site.login(f"away-{program}", mechanism)

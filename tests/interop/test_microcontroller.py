@@ -194,7 +194,7 @@ def test_a_command_is_obeyed_once_by_two_calls(device: Device, step: str) -> Non
     assert said == ["command: open", "command: stop"]
 
 
-def test_the_command_in_the_head_of_the_source(device: Device) -> None:
+def test_the_command_in_the_source_header_works(device: Device) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("no openssl")
     folder = device.state.parent

@@ -107,7 +107,7 @@ async def test_oversized_stanza_affects_only_its_sender(
         assert (await big.iq("get", PING)).get("type") == "result"
 
 
-async def test_flood_leaves_room_for_others(server: Prosody, running: Process) -> None:
+async def test_a_flood_does_not_block_other_users(server: Prosody, running: Process) -> None:
     async with (
         await server.log_in("other", "flood") as flood,
         await server.log_in("pump2", "calm") as calm,

@@ -75,7 +75,7 @@ def pair(site: Site, program: str, mechanism: str, extra: tuple[str, ...]) -> It
 
 
 @pytest.mark.parametrize(("program", "mechanism", "extra"), CLIENTS)
-def test_it_resumes_as_often_as_it_is_cut_off_and_everything_arrives_once(
+def test_a_client_resumes_after_each_cut_and_messages_arrive_once(
     site: Site, program: str, mechanism: str, extra: tuple[str, ...]
 ) -> None:
     with pair(site, program, mechanism, extra) as two:

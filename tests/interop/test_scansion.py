@@ -256,7 +256,7 @@ async def test_other_stanza_is_a_mismatch(process: Process, xml: str, why: str) 
     assert why in told
 
 
-async def test_deviation_that_is_none_is_a_mismatch(process: Process) -> None:
+async def test_a_listed_deviation_that_does_not_occur_is_a_mismatch(process: Process) -> None:
     with pytest.raises(Mismatch, match=f"line {LAST}: .* does not deviate here"):
         await play(process, "\t<message/>\n", Deviation(LAST, "none", "<message type='chat'/>"))
 

@@ -62,7 +62,7 @@ def send(
 
 
 @pytest.mark.parametrize(("tool", "transport"), WAYS)
-def test_what_it_sends_is_an_event(site: Site, tool: str, transport: str, tmp_path: Path) -> None:
+def test_a_tools_event_is_logged(site: Site, tool: str, transport: str, tmp_path: Path) -> None:
     login = site.login(f"{tool}-{transport}", "PLAIN", transport)
     done = send(tool, login, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -74,7 +74,7 @@ def test_what_it_sends_is_an_event(site: Site, tool: str, transport: str, tmp_pa
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_what_it_writes_reaches_a_device(site: Site, tool: str, tmp_path: Path) -> None:
+def test_a_tools_message_reaches_a_device(site: Site, tool: str, tmp_path: Path) -> None:
     login = site.login(f"{tool}-writer", "PLAIN")
     reader_login = site.login(f"{tool}-reader", "SCRAM-SHA-256")
     with site.start("slixmpp", reader_login) as reader:
@@ -101,7 +101,7 @@ def test_a_wrong_password_sends_nothing(site: Site, tool: str, tmp_path: Path) -
 
 @pytest.mark.long
 @pytest.mark.parametrize(("tool", "transport"), WAYS)
-def test_it_refuses_a_gateway_of_another_authority(
+def test_a_tool_refuses_a_gateway_of_another_ca(
     site: Site, tool: str, transport: str, tmp_path: Path
 ) -> None:
     login = site.login(f"{tool}-{transport}-careful", "PLAIN", transport)

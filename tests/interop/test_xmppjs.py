@@ -15,7 +15,7 @@ TEXT: Final = "turn <left> & 'right'"
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-1", "PLAIN"])
-def test_it_is_bound_to_the_same_resource_each_time(site: Site, mechanism: str) -> None:
+def test_each_login_is_bound_to_the_same_resource(site: Site, mechanism: str) -> None:
     login = site.login(f"agent-{mechanism.lower()}", mechanism)
     bound = []
     for number in range(2):

@@ -1,4 +1,4 @@
-"""The transcripts of this folder: each is played, and one that tells something else fails."""
+"""The transcripts of this folder: each is played, and an incorrect one fails."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ TRANSCRIPTS = sorted(FOLDER.glob("*.txt"))
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    made = Stage(new_database(tmp_path))
-    yield made
-    made.close()
+    stage = Stage(new_database(tmp_path))
+    yield stage
+    stage.close()
 
 
-def test_the_transcripts_are_there() -> None:
+def test_transcripts_exist() -> None:
     assert len(TRANSCRIPTS) >= 12
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_transcript(stage: Stage, path: Path) -> None:
     text = path.read_text("utf-8")
-    assert text.startswith("# "), "it begins by saying what it shows"
+    assert text.startswith("# "), "it begins with a title"
     stage.play(text)
 
 
@@ -43,12 +43,12 @@ pump1/fw receives:
 """
 
 
-def test_a_transcript_that_tells_what_happens_passes(stage: Stage) -> None:
+def test_a_correct_transcript_passes(stage: Stage) -> None:
     stage.play(PING + PONG + "pump1/fw receives nothing")
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "error"),
     [
         (PING, "at the end, pump1@gw.example/fw has also received"),
         (PING + "pump1/fw receives nothing", "it has received"),
@@ -62,6 +62,6 @@ def test_a_transcript_that_tells_what_happens_passes(stage: Stage) -> None:
         ("    <presence/>", "before anybody sends it"),
     ],
 )
-def test_a_transcript_that_tells_something_else_fails(stage: Stage, text: str, told: str) -> None:
-    with pytest.raises(Mismatch, match=told.replace("(", r"\(")):
+def test_an_incorrect_transcript_fails(stage: Stage, text: str, error: str) -> None:
+    with pytest.raises(Mismatch, match=error.replace("(", r"\(")):
         stage.play(text)
