@@ -69,13 +69,13 @@ def search(target: Target, seconds: float) -> Outcome:
     begun = time.monotonic()
     harness = (sys.executable, "-m", "tests.fuzz.harness", target.name)
     log = _run([*harness, *options, str(scratch)], seconds + GRACE_S)
-    took = time.monotonic() - begun
+    duration = time.monotonic() - begun
     found = sorted({path.name for path in findings.iterdir()} - before)
     counts = _EXECUTIONS.findall(log) or _PULSE.findall(log) or ["0"]
-    return Outcome(int(counts[-1]), took, int((_MEMORY.findall(log) or ["0"])[-1]), found, log)
+    return Outcome(int(counts[-1]), duration, int((_MEMORY.findall(log) or ["0"])[-1]), found, log)
 
 
-def _run(command: list[str], most: float) -> str:
+def _run(command: list[str], timeout: float) -> str:
     """Run a search and return its log; one that does not end is killed."""
     process = subprocess.Popen(
         command,
@@ -87,17 +87,17 @@ def _run(command: list[str], most: float) -> str:
     )
     with process:
         try:
-            log, _ = process.communicate(timeout=most)
+            log, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             process.kill()
-            return f"{process.communicate()[0]}\nexit status: none, it did not end in {most} s\n"
+            return f"{process.communicate()[0]}\nexit status: none, it did not end in {timeout} s\n"
     return log if process.returncode == 0 else f"{log}\nexit status {process.returncode}\n"
 
 
 def report(target: Target, outcome: Outcome) -> bool:
     """Print the result of a search; return whether nothing was found."""
-    well = not outcome.findings and "stat::number_of_executed_units" in outcome.log
-    well = well and "\nexit status" not in outcome.log
+    passed = not outcome.findings and "stat::number_of_executed_units" in outcome.log
+    passed = passed and "\nexit status" not in outcome.log
     print(
         f"{target.name:<12} {outcome.executions:>10} executions {outcome.seconds:>6.0f} s"
         f" {outcome.memory_mib:>5} MiB {len(outcome.findings):>3} findings",
@@ -105,10 +105,10 @@ def report(target: Target, outcome: Outcome) -> bool:
     )
     for name in outcome.findings:
         print(f"  saved: {targets.FINDINGS / target.name / name}")
-    if not well:
+    if not passed:
         lines = (line for line in outcome.log.splitlines() if not line.startswith(("#", "INFO")))
         print("\n".join(f"  {line[:300]}" for line in list(lines)[-LOG_LINES:]))
-    return well
+    return passed
 
 
 def main() -> int:

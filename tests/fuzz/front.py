@@ -1,9 +1,9 @@
 """A connection without sockets: the parser and the negotiation, with immediate results of actions.
 
-It checks what must be true of any stream, whatever the peer sends:
+It checks the invariants of a stream for any input:
 
 - the output is well-formed and legal (`oracle.Output`), and nothing follows the end;
-- only a peer that has proved to know the password is authenticated, under TLS if that is required;
+- only a peer that has proved its password is authenticated, under TLS if that is required;
   no session is bound, and no stanza routed, before that.
 
 There is no store: the account `cam1` exists with the password `PASSWORD`, and one of its sessions
@@ -55,26 +55,26 @@ _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-1": "sha1"}
 _CHALLENGE: Final = re.compile(rb"r=([^,]+),s=([^,]+),i=[0-9]+")
 
 
-class How(IntFlag):
+class Setup(IntFlag):
     """Settings and faults of the gateway, which may be combined."""
 
     IN_THE_CLEAR = 1  # TLS is not required
     REFUSING = 2  # sessions cannot be bound
     WITHOUT_STORE = 4  # credentials cannot be looked up
-    SHOWN = 8  # the client has presented the account's certificate
+    CERTIFICATE = 8  # the client has presented the account's certificate
     DIRECT = 16  # direct TLS
 
 
 class Front:
     """One connection of a client."""
 
-    def __init__(self, how: How) -> None:
-        self.how = how
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
         self.negotiation = Negotiation(
             DOMAIN,
-            require_tls=How.IN_THE_CLEAR not in how,
-            secure=How.DIRECT in how,
-            certificate=How.SHOWN in how and How.DIRECT in how,
+            require_tls=Setup.IN_THE_CLEAR not in setup,
+            secure=Setup.DIRECT in setup,
+            certificate=Setup.CERTIFICATE in setup and Setup.DIRECT in setup,
             limits=(UNAUTHENTICATED_BYTES, AUTHENTICATED_BYTES),
         )
         self.output = Output()
@@ -148,8 +148,8 @@ class Front:
                 case actions.StartTls():
                     assert not self.negotiation.secure
                     self._restart()
-                    shown = How.SHOWN in self.how
-                    self._perform(self.negotiation.tls_established(certificate=shown))
+                    certificate = Setup.CERTIFICATE in self.setup
+                    self._perform(self.negotiation.tls_established(certificate=certificate))
                 case actions.Close():
                     self.over = True
                 case actions.Route(stanza):
@@ -157,7 +157,7 @@ class Front:
                 case actions.ManageStream(element):
                     self._manage(element)
                 case _:
-                    self._ask(action)
+                    self._answer_lookup(action)
 
     def _restart(self) -> None:
         self._parser.reset()
@@ -170,7 +170,7 @@ class Front:
         if self._management is not None:
             self._management.handled()
 
-    def _ask(self, action: Action) -> None:
+    def _answer_lookup(self, action: Action) -> None:
         negotiation = self.negotiation
         match action:
             case actions.FindCredentials(username, mechanism):
@@ -178,8 +178,8 @@ class Front:
                 self._perform(negotiation.credentials_found(self._find(username, mechanism)))
             case actions.FindCertificateOwner():
                 self._check_channel("EXTERNAL")
-                assert How.SHOWN in self.how
-                self._proved = How.WITHOUT_STORE not in self.how
+                assert Setup.CERTIFICATE in self.setup
+                self._proved = Setup.WITHOUT_STORE not in self.setup
                 name = USER if self._proved else None
                 self._perform(negotiation.owner_found(name, more=self._more))
             case actions.VerifyPassword(password, keys):
@@ -197,11 +197,11 @@ class Front:
 
     def _check_channel(self, mechanism: str) -> None:
         if not self.negotiation.secure:
-            assert How.IN_THE_CLEAR in self.how
+            assert Setup.IN_THE_CLEAR in self.setup
             assert mechanism not in ("PLAIN", "EXTERNAL")
 
     def _find(self, username: str, mechanism: str) -> Credentials | None:
-        if How.WITHOUT_STORE in self.how:
+        if Setup.WITHOUT_STORE in self.setup:
             return None
         mechanism = "SCRAM-SHA-256" if mechanism == "PLAIN" else mechanism
         if username == USER:
@@ -211,7 +211,7 @@ class Front:
     def _authenticated(self, username: str) -> None:
         assert self._proved, "authenticated without proof"
         assert username == USER
-        assert self.negotiation.secure or How.IN_THE_CLEAR in self.how
+        assert self.negotiation.secure or Setup.IN_THE_CLEAR in self.setup
         assert not self._known, "authenticated twice"
         self._known = True
         self._limit = AUTHENTICATED_BYTES
@@ -220,10 +220,10 @@ class Front:
     def _bind(self, resource: str | None, enable: EnableRequest | None) -> None:
         assert self._known
         assert self.negotiation.username == USER
-        if How.REFUSING in self.how:
+        if Setup.REFUSING in self.setup:
             self._perform(self.negotiation.bind_refused(StanzaError("resource-constraint")))
             return
-        full = f"{USER}@{DOMAIN}/{'made' if resource is None else resource}"
+        full = f"{USER}@{DOMAIN}/{'generated' if resource is None else resource}"
         assert jid.parse(full).full == full
         answer = b"" if enable is None else self._enable(enable)
         self._perform(self.negotiation.bound(full, answer))
@@ -255,13 +255,13 @@ class Front:
             self._perform(self.negotiation.fail(error))
 
     def _managed(self, element: Stanza) -> bytes:
-        held = self._management
-        if element.name == management.ENABLE and held is None:
+        managed = self._management
+        if element.name == management.ENABLE and managed is None:
             return self._enable(management.read_enable(element))
-        if element.name == management.REQUEST and held is not None:
-            return held.answer()
-        if element.name == management.ACK and held is not None:
-            held.acknowledge(management.read_ack(element))
+        if element.name == management.REQUEST and managed is not None:
+            return managed.answer()
+        if element.name == management.ACK and managed is not None:
+            managed.acknowledge(management.read_ack(element))
             return b""
         return management.failed("unexpected-request")
 

@@ -8,7 +8,7 @@ Each input begins with the same database.
 
 - Handlers and units of work raise no unexpected error.
 - An answer is one stanza, well-formed and legal, and an iq's answer has its id.
-- A stanza for others is so too, goes to a bound session, and names its true sender.
+- A stanza for others is also legal, goes to a bound session, and names its true sender.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ SESSIONS: Final = {
     b"3": f"pump2@{DOMAIN}/fw",
     b"4": f"untrusted@{DOMAIN}/x",
 }
-_HAPPENS: Final = re.compile(rb"([TCDRL])([1-4]?)")
+_EVENT: Final = re.compile(rb"([TCDRL])([1-4]?)")
 
 
 def check(data: bytes) -> None:
-    """Let sessions send stanzas, come and go."""
+    """Let sessions begin, send stanzas and end."""
     site = _Site()
     for step in data.split(b"\0", MAX_STEPS)[:MAX_STEPS]:
-        if happening := _HAPPENS.fullmatch(step):
-            site.happens(happening[1], SESSIONS[happening[2] or b"1"])
+        if event := _EVENT.fullmatch(step):
+            site.handle_event(event[1], SESSIONS[event[2] or b"1"])
             continue
         who = step[:1] if step[:1] in SESSIONS else b""
         for stanza in parse_stanzas(step[len(who) :]):
@@ -99,7 +99,7 @@ class _Site:
 
     def __init__(self) -> None:
         self._gateway = _fresh()
-        self._there: dict[int, str] = {}
+        self._bound: dict[int, str] = {}
         self._waiting: dict[str, list[Send]] = {}
         for full in SESSIONS.values():
             self._bind(full)
@@ -117,40 +117,40 @@ class _Site:
             answer = gateway.tx(work)
         if answer:
             _check_answer(one_stanza(answer), stanza, full)
-        self._hand_over(full)
+        self._distribute(full)
 
-    def happens(self, what: bytes, full: str) -> None:
+    def handle_event(self, kind: bytes, full: str) -> None:
         """Let time pass, or an event happen to a session."""
-        gateway, life = self._gateway, self._gateway.lifecycle
-        if what == b"T":
+        gateway, lifecycle = self._gateway, self._gateway.lifecycle
+        if kind == b"T":
             gateway.clock.service += HOUR
             gateway.run_timers()
         elif full in self._waiting:
             generation = gateway.generation(full)
-            if what == b"C":
+            if kind == b"C":
                 sends, self._waiting[full] = self._waiting[full], []
                 receipts = [send.receipt for send in sends if send.receipt is not None]
-                gateway.tx(lambda tx: life.acknowledge(tx, generation, receipts))
-            elif what == b"D":
-                gateway.tx(lambda tx: life.detach(tx, generation))
-            elif what == b"R":
-                assert gateway.tx(lambda tx: life.resume(tx, generation))
+                gateway.tx(lambda tx: lifecycle.acknowledge(tx, generation, receipts))
+            elif kind == b"D":
+                gateway.tx(lambda tx: lifecycle.detach(tx, generation))
+            elif kind == b"R":
+                assert gateway.tx(lambda tx: lifecycle.resume(tx, generation))
             else:
                 sends = self._waiting.pop(full)
-                del self._there[generation]
+                del self._bound[generation]
                 gateway.end(full, *(send.stanza for send in sends if send.receipt is None))
-        self._hand_over(None)
+        self._distribute(None)
 
     def _bind(self, full: str) -> None:
-        self._there[self._gateway.bind(full)] = full
+        self._bound[self._gateway.bind(full)] = full
         self._waiting[full] = []
-        self._hand_over(full)
+        self._distribute(full)
 
-    def _hand_over(self, sender: str | None) -> None:
+    def _distribute(self, sender: str | None) -> None:
         """Check the stanzas for other sessions that a stanza or an event has caused."""
         sends, self._gateway.sent = self._gateway.sent, []
         for send in sends:
-            to = self._there[send.generation]
+            to = self._bound[send.generation]
             stanza = one_element(send.stanza)  # its content may be a client's
             assert stanza.tag in STANZA_NAMES
             self._waiting[to].append(send)
@@ -176,8 +176,8 @@ def _check_sender(stanza: Element, sender: str, to: str) -> None:
     allowed = {actor, DOMAIN, SERVICE}
     if stanza.tag != CLIENT + "message":
         allowed.add(own)
-    shown = actor == own and stanza.tag == CLIENT + "presence"
-    assert named in allowed or shown, f"{sender} sent to {to} as {named}"
+    own_presence = actor == own and stanza.tag == CLIENT + "presence"
+    assert named in allowed or own_presence, f"{sender} sent to {to} as {named}"
 
 
 @cache

@@ -65,7 +65,7 @@ class _History:
         self._start = start
         self._sent = 0
         self._handled = 0
-        self._there: deque[tuple[int, int]] = deque()  # number and size, not acknowledged
+        self._unacknowledged: deque[tuple[int, int]] = deque()  # number and size
         self._over = False
 
     def run(self, steps: bytes) -> None:
@@ -88,34 +88,34 @@ class _History:
             received = bytes(queue.popleft() for _ in range(min(4, len(queue))))
             self._acknowledge(int.from_bytes(received))
         else:
-            acknowledged = self._start + self._sent - len(self._there)
+            acknowledged = self._start + self._sent - len(self._unacknowledged)
             self._acknowledge((acknowledged + step - 0x83) % WRAP)
 
     def _send(self, size: int) -> None:
         within = self._side.send(bytes(size), self._sent)
-        self._there.append((self._sent, size))
+        self._unacknowledged.append((self._sent, size))
         self._sent += 1
-        held = sum(size for _number, size in self._there)
-        assert within == (len(self._there) <= MAX_STANZAS and held <= MAX_HELD_BYTES)
+        held = sum(size for _number, size in self._unacknowledged)
+        assert within == (len(self._unacknowledged) <= MAX_STANZAS and held <= MAX_HELD_BYTES)
         self._over = not within
 
     def _acknowledge(self, h: int) -> None:
-        acknowledged = self._start + self._sent - len(self._there)
+        acknowledged = self._start + self._sent - len(self._unacknowledged)
         more = (h - acknowledged) % WRAP
         try:
             tokens = self._side.acknowledge(h)
         except StreamError:
-            assert more > len(self._there)
+            assert more > len(self._unacknowledged)
             self._over = True
             return
-        assert more <= len(self._there)
-        assert tokens == [self._there.popleft()[0] for _ in range(more)]
+        assert more <= len(self._unacknowledged)
+        assert tokens == [self._unacknowledged.popleft()[0] for _ in range(more)]
 
     def _compare(self) -> None:
         side = self._side
-        there = [(item.token, len(item.stanza)) for item in side.unacknowledged]
-        assert there == list(self._there)
-        assert side.bytes == sum(size for _number, size in there)
+        kept = [(item.token, len(item.stanza)) for item in side.unacknowledged]
+        assert kept == list(self._unacknowledged)
+        assert side.bytes == sum(size for _number, size in kept)
         assert side.sent == (self._start + self._sent) % WRAP
         assert side.h == (self._start + self._handled) % WRAP
         assert one_element(side.answer()).get("h") == str(side.h)

@@ -1,10 +1,10 @@
 """Target: stream negotiation, with a client that sends anything in any order.
 
-An input's first byte, a digit to base 32, is a sum of `How`. The rest is sent unchanged, except
+An input's first byte, a digit to base 32, is a sum of `Setup`. The rest is sent unchanged, except
 that `%` and a letter stand for an element (`ELEMENTS`), and `|` ends a piece. So inputs are short,
 and random ones reach all states.
 
-`front.Front` checks what must be true.
+`front.Front` checks the invariants.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import base64
 import re
 from typing import Final
 
-from tests.fuzz.front import FIRST, RIGHT, WAITING_ID, WRONG, Front, How
+from tests.fuzz.front import FIRST, RIGHT, WAITING_ID, WRONG, Front, Setup
 from tests.helpers.parser_corpus import HEADER
 
 MAX_BYTES: Final = 2048
@@ -43,9 +43,9 @@ _BINDING: Final = (
     b"<bind xmlns='%b'><tag>cam</tag><enable xmlns='%b' resume='true' max='60'/></bind>"
     % (_BIND2, _SM)
 )
-_RESUMING: Final = b"<resume xmlns='%b' previd='%b' h='0'/>"
-_WAITING: Final = _RESUMING % (_SM, WAITING_ID.encode())
-_GONE: Final = _RESUMING % (_SM, b"gone")
+_RESUME: Final = b"<resume xmlns='%b' previd='%b' h='0'/>"
+_RESUME_WAITING: Final = _RESUME % (_SM, WAITING_ID.encode())
+_RESUME_ENDED: Final = _RESUME % (_SM, b"gone")
 _BIND: Final = (
     b"<iq type='set' id='b'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'>%b</bind></iq>"
 )
@@ -64,15 +64,15 @@ ELEMENTS: Final = {
     b"c": b"<abort xmlns='%b'/>" % _SASL,
     b"1": _authenticate(b"SCRAM-SHA-256", FIRST),
     b"2": _authenticate(b"SCRAM-SHA-1", FIRST, _BINDING),
-    b"3": _authenticate(b"PLAIN", RIGHT, _WAITING + _BINDING),
-    b"4": _authenticate(b"PLAIN", RIGHT, _GONE + _BINDING),
-    b"5": _authenticate(b"PLAIN", WRONG, _WAITING),
-    b"6": _authenticate(b"EXTERNAL", b"", _GONE),
+    b"3": _authenticate(b"PLAIN", RIGHT, _RESUME_WAITING + _BINDING),
+    b"4": _authenticate(b"PLAIN", RIGHT, _RESUME_ENDED + _BINDING),
+    b"5": _authenticate(b"PLAIN", WRONG, _RESUME_WAITING),
+    b"6": _authenticate(b"EXTERNAL", b"", _RESUME_ENDED),
     b"7": b"<authenticate xmlns='%b' mechanism='PLAIN'/>" % _SASL2,
     b"8": b"<response xmlns='%b'/>" % _SASL2,
     b"9": b"<abort xmlns='%b'/>" % _SASL2,
-    b"R": _WAITING,
-    b"G": _GONE,
+    b"R": _RESUME_WAITING,
+    b"G": _RESUME_ENDED,
     b"M": b"<enable xmlns='%b' resume='1'/>" % _SM,
     b"N": b"<enable xmlns='%b'/>" % _SM,
     b"i": b"<r xmlns='%b'/>" % _SM,
@@ -99,7 +99,7 @@ def check(data: bytes) -> None:
 
 def play(data: bytes) -> Front:
     """Negotiate, and return the connection."""
-    front = Front(How(max(DIGITS.find(data[:1]), 0)))
+    front = Front(Setup(max(DIGITS.find(data[:1]), 0)))
     piece = b""
     for token in _TOKEN.findall(data[1:]):
         if token in PROOFS:

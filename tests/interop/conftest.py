@@ -58,7 +58,7 @@ class Site:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(tmp_path_factory.mktemp("interop"))
-    with made.process:
-        yield made
-        assert made.process.terminate() == 0
+    new_site = Site(tmp_path_factory.mktemp("interop"))
+    with new_site.process:
+        yield new_site
+        assert new_site.process.terminate() == 0

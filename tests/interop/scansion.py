@@ -75,7 +75,7 @@ class Script(NamedTuple):
 
 
 class Deviation(NamedTuple):
-    """A line of a script at which something else happens, and why.
+    """A line of a script at which the gateway deviates, and the reason.
 
     Attributes:
         line: of a step that sends or receives.
@@ -121,7 +121,7 @@ def read(text: str) -> Script:
             steps.append(Step(number, step["who"], step["action"], ""))
         else:
             raise InvalidScript(f"line {number}: {words}")
-    return Script({name: _account(name, given) for name, given in fields.items()}, steps)
+    return Script({name: _account(name, entries) for name, entries in fields.items()}, steps)
 
 
 def _account(name: str, fields: Mapping[str, str]) -> Account:

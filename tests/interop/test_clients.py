@@ -20,7 +20,7 @@ FEATURES = {QOS, "urn:xmpp:ping", "urn:xmpp:eventlog", "http://jabber.org/protoc
 TEXT = "dry <run> & 'flow' of pump 1 \N{DEGREE SIGN}"
 
 
-class Way(NamedTuple):
+class ClientSetup(NamedTuple):
     """A client, and how it is to connect."""
 
     program: str
@@ -42,33 +42,33 @@ PASSWORDS = {
 PROGRAMS = {program: mechanisms[0] for program, mechanisms in PASSWORDS.items()}
 """Clients, and the strongest mechanism of each for passwords."""
 
-WAYS = [
-    Way(program, transport, mechanism)
+SETUPS = [
+    ClientSetup(program, transport, mechanism)
     for transport in TRANSPORTS
     for program, mechanisms in PASSWORDS.items()
     for mechanism in mechanisms
 ] + [  # neither aioxmpp nor xmpp.js has EXTERNAL
-    Way(program, transport, "EXTERNAL")
+    ClientSetup(program, transport, "EXTERNAL")
     for program in ("slixmpp", "strophe")
     for transport in TRANSPORTS
 ]
 
 
-def parameter(way: Way) -> Any:
-    """Return a way as a parameter: only `make test-long` uses each mechanism with each client."""
-    strongest = way.mechanism in (PROGRAMS[way.program], "EXTERNAL")
-    marks = [] if strongest or way[:2] == ("slixmpp", "starttls") else [pytest.mark.long]
-    return pytest.param(way, marks=marks, id="-".join(way))
+def parameter(setup: ClientSetup) -> Any:
+    """Return a setup as a parameter: only `make test-long` uses each mechanism with each client."""
+    strongest = setup.mechanism in (PROGRAMS[setup.program], "EXTERNAL")
+    marks = [] if strongest or setup[:2] == ("slixmpp", "starttls") else [pytest.mark.long]
+    return pytest.param(setup, marks=marks, id="-".join(setup))
 
 
-@pytest.mark.parametrize("way", [parameter(way) for way in WAYS])
-def test_client_logs_in_discovers_pings_and_logs_events(site: Site, way: Way) -> None:
-    login = site.login(way.device, way.mechanism, way.transport)
-    # xmpp.js says nothing of what it was bound to by Bind 2, but its tag: see test_xmppjs.
-    if way.program == "xmppjs":
+@pytest.mark.parametrize("setup", [parameter(setup) for setup in SETUPS])
+def test_client_logs_in_discovers_pings_and_logs_events(site: Site, setup: ClientSetup) -> None:
+    login = site.login(setup.device, setup.mechanism, setup.transport)
+    # After Bind 2, xmpp.js reports only the tag of its resource: see test_xmppjs.
+    if setup.program == "xmppjs":
         login = login._replace(extra=("sasl1",))
-    with site.start(way.program, login) as client:
-        assert client.expect("online") == f"{login.jid} {way.mechanism}"
+    with site.start(setup.program, login) as client:
+        assert client.expect("online") == f"{login.jid} {setup.mechanism}"
         client.tell("ping")
         client.expect("pong")
         assert set(client.ask("info", answer="features").split()) >= FEATURES

@@ -22,13 +22,13 @@ SHOW: Final = "urn:x-fieldpost:queue#show"
 async def owner(site: Site) -> AsyncIterator[Peer]:
     login = site.login("slix-owner", "SCRAM-SHA-256")
     async with AsyncExitStack() as stack:
-        made = peer(login.jid, PASSWORD, login.ca, (login.host, login.port), SERVICE)
-        yield await stack.enter_async_context(made)
+        session = peer(login.jid, PASSWORD, login.ca, (login.host, login.port), SERVICE)
+        yield await stack.enter_async_context(session)
 
 
 async def execute(owner: Peer, command: str, **fields: str) -> Any:
     """Execute a command as a user of slixmpp does, by its session; returns the last answer."""
-    commands, over = owner.client.plugin["xep_0050"], asyncio.get_running_loop().create_future()
+    commands, result = owner.client.plugin["xep_0050"], asyncio.get_running_loop().create_future()
 
     def fill(iq: Any, session: dict[str, Any]) -> None:
         form = owner.client.plugin["xep_0004"].make_form(ftype="submit")
@@ -36,14 +36,14 @@ async def execute(owner: Peer, command: str, **fields: str) -> Any:
             assert name in iq["command"]["form"].get_fields()
             form.add_field(var=name, value=value)
         session["payload"] = form
-        session["next"] = lambda iq, _session: over.set_result(iq)
+        session["next"] = lambda iq, _session: result.set_result(iq)
         commands.complete_command(session)
 
     commands.start_command(
-        SERVICE, command, {"next": fill, "error": lambda iq, _session: over.set_result(iq)}
+        SERVICE, command, {"next": fill, "error": lambda iq, _session: result.set_result(iq)}
     )
     async with asyncio.timeout(WAIT_S):
-        return await over
+        return await result
 
 
 async def test_the_owner_learns_why_an_item_does_not_move(owner: Peer) -> None:
@@ -63,11 +63,11 @@ async def test_the_owner_learns_why_an_item_does_not_move(owner: Peer) -> None:
 async def test_a_refused_command_returns_an_error(owner: Peer) -> None:
     answer = await execute(owner, SHOW, node="slix/nix")
     assert (answer["type"], answer["error"]["condition"]) == ("error", "item-not-found")
-    cancelled = await owner.client.plugin["xep_0050"].send_command(
+    started = await owner.client.plugin["xep_0050"].send_command(
         SERVICE, SHOW, action="execute", timeout=WAIT_S
     )
-    session = cancelled["command"]["sessionid"]
-    over = await owner.client.plugin["xep_0050"].send_command(
+    session = started["command"]["sessionid"]
+    cancelled = await owner.client.plugin["xep_0050"].send_command(
         SERVICE, SHOW, action="cancel", sessionid=session, timeout=WAIT_S
     )
-    assert over["command"]["status"] == "canceled"
+    assert cancelled["command"]["status"] == "canceled"

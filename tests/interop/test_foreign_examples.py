@@ -27,8 +27,8 @@ Program: TypeAlias = Callable[[Login, Path], list[str | Path]]
 @pytest.fixture(scope="module", params=["libstrophe", "xmpp.js"])
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Program:
     """Return the words that start an example with a login and its folder."""
-    made = tmp_path_factory.mktemp("example")
-    return strophe(made) if request.param == "libstrophe" else xmppjs(made)
+    folder = tmp_path_factory.mktemp("example")
+    return strophe(folder) if request.param == "libstrophe" else xmppjs(folder)
 
 
 def strophe(folder: Path) -> Program:

@@ -1,4 +1,4 @@
-"""Other people's clients among each other: messages every way, rosters, presence."""
+"""Other people's clients among each other: messages in both directions, rosters, presence."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_each_client_reaches_each_other(site: Site) -> None:
             jids[program] = client.expect("online").split()[0]
         for sender, receiver in permutations(running, 2):
             running[sender].tell("message", jids[receiver], f"{TEXT} from {sender}")
-            said = running[receiver].expect("message", jids[sender])
-            assert said == f"{TEXT} from {sender}"
+            text = running[receiver].expect("message", jids[sender])
+            assert text == f"{TEXT} from {sender}"
         for client in running.values():
             assert client.quit() == 0
             assert client.unread("message") == []

@@ -120,8 +120,8 @@ class Run:
             if pipe is not None:
                 pipe.close()
 
-    def said(self) -> Iterator[str]:
-        """Return what it says, line by line, until it ends."""
+    def log_lines(self) -> Iterator[str]:
+        """Yield its log lines until it ends."""
         assert self._popen.stderr is not None
         limit = threading.Timer(WAIT_S, self._popen.kill)
         limit.start()
@@ -131,7 +131,7 @@ class Run:
         finally:
             limit.cancel()
 
-    def ended(self) -> int:
+    def wait(self) -> int:
         """Wait for its end and return its status."""
         return self._popen.wait(WAIT_S)
 
@@ -159,26 +159,26 @@ class Run:
 
 def test_a_reading_is_delivered_and_commands_are_obeyed(device: Device) -> None:
     with Run(device, "21.5") as run:
-        said = run.said()
-        assert next(said) == "message 1 is delivered"
+        log_lines = run.log_lines()
+        assert next(log_lines) == "message 1 is delivered"
         for qos in (2, 1, 0):
             device.command(f"open <{qos}> & 'close'", qos)
-            assert next(said) == f"command: open <{qos}> & 'close'"
+            assert next(log_lines) == f"command: open <{qos}> & 'close'"
         device.command("stop")
-        assert list(said) == ["command: stop"]
-        assert run.ended() == 0
+        assert list(log_lines) == ["command: stop"]
+        assert run.wait() == 0
     assert device.readings() == [21.5]
 
 
 @pytest.mark.parametrize("step", ["<assured", "<deliver"])
 def test_a_reading_is_delivered_once_by_the_next_call(device: Device, step: str) -> None:
     with Run(device, "21.5", cut=step) as run:
-        assert list(run.said()) == []
+        assert list(run.log_lines()) == []
     device.command("stop")
     with Run(device, "22.5") as run:
-        said = list(run.said())
-        assert run.ended() == 0
-    assert said[:2] == ["message 1 is delivered", "message 2 is delivered"]
+        log_lines = list(run.log_lines())
+        assert run.wait() == 0
+    assert log_lines[:2] == ["message 1 is delivered", "message 2 is delivered"]
     assert device.readings() == [21.5, 22.5]
 
 
@@ -186,12 +186,12 @@ def test_a_reading_is_delivered_once_by_the_next_call(device: Device, step: str)
 def test_a_command_is_obeyed_once_by_two_calls(device: Device, step: str) -> None:
     device.command("open")
     with Run(device, cut=step) as run:
-        said = list(run.said())
+        log_lines = list(run.log_lines())
     device.command("stop")
     with Run(device) as run:
-        said += run.said()
-        assert run.ended() == 0
-    assert said == ["command: open", "command: stop"]
+        log_lines += run.log_lines()
+        assert run.wait() == 0
+    assert log_lines == ["command: open", "command: stop"]
 
 
 def test_the_command_in_the_source_header_works(device: Device) -> None:

@@ -59,11 +59,11 @@ async def test_users_of_the_server_discover_and_ping(server: Prosody, running: P
         host = await client.iq("get", ITEMS, to=HOST)
         assert host.get("type") == "result"
         info = await client.iq("get", INFO)
-        told = {child.get("var") for child in info[0]}
+        features = {child.get("var") for child in info[0]}
         (identity,) = [child for child in info[0] if child.tag.endswith("identity")]
         assert (identity.get("category"), identity.get("type")) == ("component", "generic")
-        assert {"urn:xmpp:qos", "urn:xmpp:ping", "urn:xmpp:eventlog"} <= told
-        assert told.isdisjoint({"jabber:iq:roster", "jabber:iq:register", "msgoffline"})
+        assert {"urn:xmpp:qos", "urn:xmpp:ping", "urn:xmpp:eventlog"} <= features
+        assert features.isdisjoint({"jabber:iq:roster", "jabber:iq:register", "msgoffline"})
         assert (await client.iq("get", PING)).get("type") == "result"
 
 
@@ -119,14 +119,14 @@ async def test_a_flood_does_not_block_other_users(server: Prosody, running: Proc
             assert condition(await flood.element()) == "not-allowed"
 
 
-def alone(folder: Path) -> tuple[Prosody, Gateway]:
+def server_and_gateway(folder: Path) -> tuple[Prosody, Gateway]:
     """Create a server and a gateway for one test."""
     server = Prosody(folder / "prosody", DOMAIN, "pump1")
     return server, attached(folder / "gateway", server, "pump1")
 
 
 def test_wrong_secret_is_reported_and_can_be_corrected(tmp_path: Path) -> None:
-    server, gateway = alone(tmp_path)
+    server, gateway = server_and_gateway(tmp_path)
     secret = gateway.folder / "component.secret"
     right = secret.read_text()
     secret.write_text("another")
@@ -137,24 +137,24 @@ def test_wrong_secret_is_reported_and_can_be_corrected(tmp_path: Path) -> None:
         secret.write_text(right)
         process.wait_ready()
         assert process.terminate() == 0
-    told = {event["name"]: event for event in gateway.events("system")}
-    assert list(told) == ["start", "component_lost", "component_attached", "component", "stop"]
-    assert "refused the secret" in told["component_lost"]["text"]
+    events = {event["name"]: event for event in gateway.events("system")}
+    assert list(events) == ["start", "component_lost", "component_attached", "component", "stop"]
+    assert "refused the secret" in events["component_lost"]["text"]
 
 
 def test_failed_attachment_is_reported_and_can_be_stopped(tmp_path: Path) -> None:
-    server, gateway = alone(tmp_path)
+    server, gateway = server_and_gateway(tmp_path)
     gateway.configure(domain="other.example")
-    told = "the server has no component of this name"
+    error = "the server has no component of this name"
     with server, start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
-        process.wait_told(told)
+        process.wait_told(error)
         assert process.terminate() == 0
         assert process.stdout == ""
-    assert any(told in (event["text"] or "") for event in gateway.events("system"))
+    assert any(error in (event["text"] or "") for event in gateway.events("system"))
 
 
 def test_waiting_for_the_server_is_reported_to_systemd(tmp_path: Path) -> None:
-    server, gateway = alone(tmp_path)
+    server, gateway = server_and_gateway(tmp_path)
     gateway.configure(heartbeat=1)
     with start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
         process.wait_told(f"127.0.0.1:{server.component} cannot be reached: Connection refused")
@@ -167,7 +167,7 @@ def test_waiting_for_the_server_is_reported_to_systemd(tmp_path: Path) -> None:
 
 
 async def test_users_of_a_trusted_domain_are_trusted_unless_revoked(tmp_path: Path) -> None:
-    server, gateway = alone(tmp_path)
+    server, gateway = server_and_gateway(tmp_path)
     gateway.configure(trusted_domains=[HOST])
     pump = f"pump1@{HOST}"
     devices.remove(gateway.folder, pump)
@@ -183,7 +183,7 @@ async def test_users_of_a_trusted_domain_are_trusted_unless_revoked(tmp_path: Pa
 
 
 async def test_killed_server_is_reconnected(tmp_path: Path) -> None:
-    server, gateway = alone(tmp_path)
+    server, gateway = server_and_gateway(tmp_path)
     with server, gateway.run() as process:
         async with await server.log_in("pump1") as client:
             assert await client.assured("m1", log_message(1)) == "received"
@@ -191,8 +191,8 @@ async def test_killed_server_is_reconnected(tmp_path: Path) -> None:
             server.stop(number)
             process.wait_told("; retrying")
             server.start()
-            told = "External component successfully authenticated"
-            await asyncio.to_thread(server.wait_for, told)
+            log_line = "External component successfully authenticated"
+            await asyncio.to_thread(server.wait_for, log_line)
         async with await server.log_in("pump1") as client:
             assert await client.deliver("m1") == "delivered"
         assert process.terminate() == 0

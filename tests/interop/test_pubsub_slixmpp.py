@@ -96,8 +96,8 @@ async def test_publish_retrieve_retract_and_purge_items(people: People) -> None:
     assigned = answer["pubsub"]["publish"]["item"]["id"]
     assert (await reader.news("pubsub_publish"))["items"]["item"]["id"] == assigned
 
-    got = (await reader.pubsub.get_items(SERVICE, node))["pubsub"]["items"]
-    assert sorted(ids(got)) == sorted(["i0", "i1", "i2", assigned])
+    received = (await reader.pubsub.get_items(SERVICE, node))["pubsub"]["items"]
+    assert sorted(ids(received)) == sorted(["i0", "i1", "i2", assigned])
     one = (await reader.pubsub.get_item(SERVICE, node, "i1"))["pubsub"]["items"]
     assert [(item["id"], item["payload"].text) for item in one] == [("i1", "1 <&>")]
     some = (await reader.pubsub.get_items(SERVICE, node, max_items=1))["pubsub"]["items"]
@@ -140,8 +140,8 @@ async def test_set_and_list_affiliations(people: People) -> None:
     await other.pubsub.subscribe(SERVICE, node)
     await other.pubsub.publish(SERVICE, node, "i", payload("by another"))
     assert (await other.news("pubsub_publish"))["items"]["item"]["id"] == "i"
-    got = (await pubsub.get_node_affiliations(SERVICE, node))["pubsub_owner"]["affiliations"]
-    assert {str(one["jid"]): one["affiliation"] for one in got} == {
+    received = (await pubsub.get_node_affiliations(SERVICE, node))["pubsub_owner"]["affiliations"]
+    assert {str(one["jid"]): one["affiliation"] for one in received} == {
         owner.bare: "owner",
         other.bare: "publisher",
     }
@@ -166,7 +166,7 @@ async def test_subscription_options_lists_and_ends(people: People) -> None:
     request = reader.pubsub.get_subscription_options(SERVICE, node, reader.bare)
     form = (await request)["pubsub"]["options"]["options"]
     assert form.get_values()["pubsub#deliver"] is False
-    await pubsub.publish(SERVICE, node, "i1", payload("unheard"))
+    await pubsub.publish(SERVICE, node, "i1", payload("not delivered"))
     await reader.quiet()
 
     options = reader.form(deliver="true")
@@ -176,7 +176,7 @@ async def test_subscription_options_lists_and_ends(people: People) -> None:
     sent["node"], sent["jid"] = node, reader.client.boundjid.bare
     sent.append(options)
     await iq.send(timeout=WAIT_S)
-    await pubsub.publish(SERVICE, node, "i2", payload("heard"))
+    await pubsub.publish(SERVICE, node, "i2", payload("delivered"))
     assert (await reader.news("pubsub_publish"))["items"]["item"]["id"] == "i2"
 
     mine = (await reader.pubsub.get_subscriptions(SERVICE, node))["pubsub"]["subscriptions"]

@@ -1,7 +1,7 @@
 """Other people's clients resume their streams (XEP-0198) after their connection was cut.
 
-Between a client and the gateway is a proxy that drops the connection. What was on its way then, in
-either direction, arrives afterwards, once; and nobody else learns that anything happened.
+Between a client and the gateway is a proxy that drops the connection. Stanzas that were
+in flight, in either direction, arrive once after the resumption, and no other client notices it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.interop.conftest import Site
 
 
 class Pair(NamedTuple):
-    """A client behind a proxy, and a peer that it has told its presence."""
+    """A client behind a proxy, and a peer that has its presence."""
 
     client: Client
     jid: str
@@ -27,7 +27,7 @@ class Pair(NamedTuple):
     cutter: Cutter
 
     def chat(self, text: str) -> None:
-        """Send a message there and one back."""
+        """Send a message in each direction."""
         self.client.tell("message", self.peer_jid, f"{text} there")
         self.client.expect("sent", self.peer_jid)
         assert self.peer.expect("message", self.jid) == f"{text} there"
@@ -80,9 +80,9 @@ def test_a_client_resumes_after_each_cut_and_messages_arrive_once(
 ) -> None:
     with pair(site, program, mechanism, extra) as two:
         two.chat("before")
-        came_while_it_was_cut_off(two)
+        receive_after_a_cut(two)
         two.chat("between")
-        sent_into_the_void(two)
+        send_before_a_cut(two)
         two.chat("after")
         two.cutter.cut()
         two.client.expect("cut")
@@ -91,7 +91,7 @@ def test_a_client_resumes_after_each_cut_and_messages_arrive_once(
         two.end()
 
 
-def came_while_it_was_cut_off(two: Pair) -> None:
+def receive_after_a_cut(two: Pair) -> None:
     assert two.cutter.cut(hold=True) == 1
     two.client.expect("cut")
     two.peer.tell("message", two.jid, "meanwhile")
@@ -101,9 +101,9 @@ def came_while_it_was_cut_off(two: Pair) -> None:
     assert two.client.expect("message", two.peer_jid) == "meanwhile"
 
 
-def sent_into_the_void(two: Pair) -> None:
+def send_before_a_cut(two: Pair) -> None:
     two.cutter.freeze()
-    two.client.tell("message", two.peer_jid, "unheard")
+    two.client.tell("message", two.peer_jid, "undelivered")
     two.client.expect("sent", two.peer_jid)
     two.cutter.wait_withheld()
     two.cutter.cut(hold=True)
@@ -111,4 +111,4 @@ def sent_into_the_void(two: Pair) -> None:
     two.client.expect("cut")
     two.cutter.release()
     assert two.client.expect("resumed") == two.jid
-    assert two.peer.expect("message", two.jid) == "unheard"
+    assert two.peer.expect("message", two.jid) == "undelivered"

@@ -235,7 +235,7 @@ async def test_matching_stanzas_pass(process: Process) -> None:
 
 
 @pytest.mark.parametrize(
-    ("xml", "why"),
+    ("xml", "reason"),
     [
         ("<presence/>", "{jabber:client}message instead of {jabber:client}presence"),
         ("<message type='normal'/>", "has type='chat' instead of 'normal'"),
@@ -248,12 +248,12 @@ async def test_matching_stanzas_pass(process: Process) -> None:
         ("", "has received <"),
     ],
 )
-async def test_other_stanza_is_a_mismatch(process: Process, xml: str, why: str) -> None:
+async def test_other_stanza_is_a_mismatch(process: Process, xml: str, reason: str) -> None:
     with pytest.raises(Mismatch) as mismatch:
         await play(process, f"\t{xml}\n" if xml else "", Deviation(LAST, "", xml))
-    told = str(mismatch.value)
-    assert told.startswith(f"line {LAST}: Juliet's phone receives: ")
-    assert why in told
+    error = str(mismatch.value)
+    assert error.startswith(f"line {LAST}: Juliet's phone receives: ")
+    assert reason in error
 
 
 async def test_a_listed_deviation_that_does_not_occur_is_a_mismatch(process: Process) -> None:
@@ -262,13 +262,13 @@ async def test_a_listed_deviation_that_does_not_occur_is_a_mismatch(process: Pro
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         ("\t<presence/>\n", "line 1: <presence/>"),
         ("[Client] Romeo\n\tjid: a@b\n\tpassword: c\nRomeo leaves\n", "line 4: Romeo leaves"),
         ("[Client] Romeo\n\tjid: a@b\n", "Romeo has no JID or no password"),
     ],
 )
-def test_invalid_script(text: str, why: str) -> None:
-    with pytest.raises(InvalidScript, match=why):
+def test_invalid_script(text: str, reason: str) -> None:
+    with pytest.raises(InvalidScript, match=reason):
         scansion.read(text)

@@ -1,7 +1,7 @@
 """Debian's tools that send one message and end: go-sendxmpp and sendxmpp, in scripts everywhere.
 
 Both log in by PLAIN under TLS whatever else is offered, verify the certificate, bind and send. They
-receive nothing: what they sent is looked for in the event log, or at another device.
+receive nothing: what they sent is found in the event log, or at another device.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EVENT = (
     "<message>by a script</message></log></message>"
 )
 TOOLS = ["go-sendxmpp", "sendxmpp"]
-WAYS = [*product(TOOLS, ["starttls", "direct"])]
+TOOLS_AND_TRANSPORTS = [*product(TOOLS, ["starttls", "direct"])]
 
 
 def command(tool: str, login: Login) -> list[str]:
@@ -46,7 +46,7 @@ def command(tool: str, login: Login) -> list[str]:
 def send(
     tool: str, login: Login, home: Path, what: str = EVENT, to: str = "--raw"
 ) -> subprocess.CompletedProcess[str]:
-    """Send a text to a bare JID, or XML as it stands to whom it names."""
+    """Send a text to a bare JID, or unchanged XML to the JID that it names."""
     # Without a home that has a configuration file; Go takes its authorities from $SSL_CERT_FILE.
     environment = os.environ | {"HOME": str(home), "SSL_CERT_FILE": str(login.ca)}
     return subprocess.run(
@@ -61,7 +61,7 @@ def send(
     )
 
 
-@pytest.mark.parametrize(("tool", "transport"), WAYS)
+@pytest.mark.parametrize(("tool", "transport"), TOOLS_AND_TRANSPORTS)
 def test_a_tools_event_is_logged(site: Site, tool: str, transport: str, tmp_path: Path) -> None:
     login = site.login(f"{tool}-{transport}", "PLAIN", transport)
     done = send(tool, login, tmp_path)
@@ -100,7 +100,7 @@ def test_a_wrong_password_sends_nothing(site: Site, tool: str, tmp_path: Path) -
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("tool", "transport"), WAYS)
+@pytest.mark.parametrize(("tool", "transport"), TOOLS_AND_TRANSPORTS)
 def test_a_tool_refuses_a_gateway_of_another_ca(
     site: Site, tool: str, transport: str, tmp_path: Path
 ) -> None:

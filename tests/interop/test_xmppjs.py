@@ -34,7 +34,7 @@ def test_each_login_is_bound_to_the_same_resource(site: Site, mechanism: str) ->
 
 
 def test_deliver_of_a_later_process_delivers_once(site: Site) -> None:
-    """As it comes, xmpp.js has a new resource in each process; its device keeps its custody."""
+    """By default, xmpp.js has a new resource in each process; its device keeps its custody."""
     login = site.login("restarted", "SCRAM-SHA-1")._replace(extra=("defaults",))
     bound = []
     for step in ("assured", "deliver", "deliver"):  # each process is killed after its answer

@@ -15,17 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.xmpp.errors import STREAM_CONDITIONS
-from tests.fuzz.front import Front, How
+from tests.fuzz.front import Front, Setup
 from tests.fuzz.fuzz_negotiation import DIGITS, ELEMENTS, play
 from tests.fuzz.oracle import STREAM_ERRORS, STREAMS
 from tests.helpers.parser_corpus import HEADER
 
-STEPS: dict[str, tuple[How, list[str]]] = {
-    "in the clear": (How.IN_THE_CLEAR, ["h", "a", "p", "h", "b", "q", "m"]),
-    "STARTTLS": (How(0), ["h", "t", "h", "P", "h", "B", "l", "q", "m"]),
-    "SASL2": (How.DIRECT, ["h", "3", "q", "i", "m"]),
-    "SASL2 and SCRAM": (How.DIRECT, ["h", "1", "r", "R", "m", "k"]),
-    "certificate": (How.DIRECT | How.SHOWN, ["h", "E", "h", "b", "M", "q", "m"]),
+STEPS: dict[str, tuple[Setup, list[str]]] = {
+    "in the clear": (Setup.IN_THE_CLEAR, ["h", "a", "p", "h", "b", "q", "m"]),
+    "STARTTLS": (Setup(0), ["h", "t", "h", "P", "h", "B", "l", "q", "m"]),
+    "SASL2": (Setup.DIRECT, ["h", "3", "q", "i", "m"]),
+    "SASL2 and SCRAM": (Setup.DIRECT, ["h", "1", "r", "R", "m", "k"]),
+    "certificate": (Setup.DIRECT | Setup.CERTIFICATE, ["h", "E", "h", "b", "M", "q", "m"]),
 }
 """Valid streams: the gateway's settings, and the elements of `fuzz_negotiation` in order."""
 
@@ -109,7 +109,7 @@ ANY_FAULT = {**RESTRICTED, **BAD_FORMAT, **EXCESSIVE, **MISPLACED}
 class Stream:
     """A valid stream, and the number of its elements before a fault."""
 
-    how: How
+    how: Setup
     steps: tuple[str, ...]
     at: int
 
@@ -123,7 +123,7 @@ def streams(draw: st.DrawFn, *, opened: bool = True) -> Stream:
     return Stream(how, tuple(steps), draw(st.sampled_from(places)))
 
 
-def send_steps(how: How, steps: Iterable[str]) -> Front:
+def send_steps(how: Setup, steps: Iterable[str]) -> Front:
     """Send elements of `fuzz_negotiation` one by one."""
     return play(DIGITS[how : how + 1] + b"".join(b"%%%b|" % step.encode() for step in steps))
 
@@ -159,7 +159,7 @@ def error_condition(front: Front) -> str | None:
 
 
 @pytest.mark.parametrize(("how", "steps"), STEPS.values(), ids=STEPS)
-def test_valid_streams(how: How, steps: list[str]) -> None:
+def test_valid_streams(how: Setup, steps: list[str]) -> None:
     front = send_until_fault(Stream(how, tuple(steps), len(steps)))
     assert error_condition(front) is None
     assert len(front.routed) == len({"q", "m", "l"} & set(steps))
@@ -225,11 +225,11 @@ def test_elements_in_any_order(stream: Stream, extra: list[bytes]) -> None:
 
 
 @given(
-    settings_=st.integers(0, sum(How)),
+    settings_=st.integers(0, sum(Setup)),
     sequence=st.lists(st.sampled_from(sorted(ELEMENTS)), max_size=12),
 )
 def test_any_sequence_with_any_settings(settings_: int, sequence: list[bytes]) -> None:
-    front = Front(How(settings_))
+    front = Front(Setup(settings_))
     front.receive(HEADER)
     for letter in sequence:
         front.receive(ELEMENTS[letter])

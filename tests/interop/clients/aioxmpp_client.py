@@ -1,8 +1,7 @@
-"""A device on aioxmpp that does what it is told on its standard input, line by line.
+"""A device on aioxmpp that executes the commands on its standard input, line by line.
 
 It speaks the lines of `tests/helpers/clients.py`, by aioxmpp's own services where it has them, and
-runs under Debian's Python. It decides nothing and tests nothing. aioxmpp has SCRAM and PLAIN, and
-no EXTERNAL. Usage:
+runs under Debian's Python. aioxmpp has SCRAM and PLAIN, and no EXTERNAL. Usage:
 
     aioxmpp_client.py HOST PORT JID CAFILE starttls|direct MECHANISM
 """
@@ -100,7 +99,7 @@ class OneMechanism(security_layer.PasswordSASLProvider):  # type: ignore[misc]
         return None, None
 
 
-def say(*words: object) -> None:
+def emit(*words: object) -> None:
     sys.stdout.write(" ".join(str(word) for word in words) + "\n")
     sys.stdout.flush()
 
@@ -122,42 +121,42 @@ class Device:
         presences = self.client.summon(aioxmpp.dispatcher.SimplePresenceDispatcher)
         presences.register_callback(None, None, self._presence)
         self.client.on_stream_established.connect(self._established)
-        self.client.on_stream_suspended.connect(lambda _why: say("cut"))
-        self.client.on_stream_resumed.connect(lambda: say("resumed", self.client.local_jid))
+        self.client.on_stream_suspended.connect(lambda _error: emit("cut"))
+        self.client.on_stream_resumed.connect(lambda: emit("resumed", self.client.local_jid))
         self.client.on_failure.connect(self._failed)
         self.client.on_stopped.connect(self.ended.set)
 
     def _established(self) -> None:
         if self.client.stream.sm_enabled:
-            say("managed", "resumable" if self.client.stream.sm_resumable else "not-resumable")
-        say("online", self.client.local_jid, self.mechanism)
+            emit("managed", "resumable" if self.client.stream.sm_resumable else "not-resumable")
+        emit("online", self.client.local_jid, self.mechanism)
 
     def _message(self, message: Any) -> None:
-        say("message", message.from_, message.body.any())
+        emit("message", message.from_, message.body.any())
 
     def _presence(self, presence: Any) -> None:
-        say("presence", presence.from_, presence.type_.value or "available")
+        emit("presence", presence.from_, presence.type_.value or "available")
 
-    def _failed(self, why: Exception) -> None:
-        say("failed", type(why).__name__, " ".join(str(why).split()))
+    def _failed(self, error: Exception) -> None:
+        emit("failed", type(error).__name__, " ".join(str(error).split()))
         self.ended.set()
 
     async def ping(self) -> None:
         await ping.ping(self.client, self.domain)
-        say("pong")
+        emit("pong")
 
     async def info(self) -> None:
         info = await self.disco.query_info(self.domain)
-        say("features", *sorted(info.features))
+        emit("features", *sorted(info.features))
 
     async def items(self) -> None:
         items = await self.disco.query_items(self.domain)
-        say("items", *sorted(str(item.jid) for item in items.items))
+        emit("items", *sorted(str(item.jid) for item in items.items))
 
     async def roster(self) -> None:
         query = aioxmpp.IQ(type_=aioxmpp.IQType.GET, payload=aioxmpp.roster.xso.Query())
         answer = await self.client.send(query)
-        say("roster", *sorted(f"{item.jid}:{item.subscription}" for item in answer.items))
+        emit("roster", *sorted(f"{item.jid}:{item.subscription}" for item in answer.items))
 
     async def presence(self, to: str = "", kind: str = "") -> None:
         stanza = aioxmpp.Presence(type_=aioxmpp.PresenceType(kind or None))
@@ -168,7 +167,7 @@ class Device:
         stanza = aioxmpp.Message(type_=aioxmpp.MessageType.CHAT, to=aioxmpp.JID.fromstr(to))
         stanza.body[None] = " ".join(text)
         self.client.enqueue(stanza)
-        say("sent", to)
+        emit("sent", to)
 
     async def log(self, name: str, *text: str) -> None:
         stanza = aioxmpp.Message(type_=aioxmpp.MessageType.NORMAL, to=self.domain)
@@ -188,27 +187,27 @@ class Device:
         payload.msg_id = msg_id
         query = aioxmpp.IQ(type_=aioxmpp.IQType.SET, to=self.domain, payload=payload)
         answer = await self.client.send(query)
-        say("answered", verb, msg_id, *([] if answer is None else [answer.TAG[1]]))
+        emit("answered", verb, msg_id, *([] if answer is None else [answer.TAG[1]]))
 
     async def quit(self) -> None:
         self.client.stop()
 
 
-async def obey(device: Device, reader: asyncio.StreamReader) -> None:
+async def run_commands(device: Device, reader: asyncio.StreamReader) -> None:
     while line := await reader.readline():
         verb, *words = line.decode().split()
         try:
             await getattr(device, verb)(*words)
         except errors.XMPPError as error:
-            say("refused", verb, error.condition.value[1])
+            emit("refused", verb, error.condition.value[1])
     device.ended.set()
 
 
 def layer_of(cafile: str, mechanism: str) -> Any:
     def context() -> Any:
-        made = security_layer.default_ssl_context()
-        made.load_verify_locations(cafile)
-        return made
+        tls_context = security_layer.default_ssl_context()
+        tls_context.load_verify_locations(cafile)
+        return tls_context
 
     password = os.environ["CLIENT_PASSWORD"]
     verifier, one = security_layer.PKIXCertificateVerifier, OneMechanism(mechanism, password)
@@ -224,9 +223,9 @@ async def main(host: str, port: str, jid: str, cafile: str, transport: str, mech
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     device.client.start()
-    obeying = asyncio.create_task(obey(device, reader))
+    commands = asyncio.create_task(run_commands(device, reader))
     await device.ended.wait()
-    obeying.cancel()
+    commands.cancel()
 
 
 if __name__ == "__main__":

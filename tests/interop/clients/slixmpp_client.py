@@ -1,7 +1,7 @@
-"""A device on slixmpp that does what it is told on its standard input, line by line.
+"""A device on slixmpp that executes the commands on its standard input, line by line.
 
-It speaks the lines of `tests/helpers/clients.py`, by slixmpp's own plugins where it has them. It
-decides nothing and tests nothing. Usage:
+It speaks the lines of `tests/helpers/clients.py`, by slixmpp's own plugins where it has them.
+Usage:
 
     slixmpp_client.py HOST PORT JID CAFILE starttls|direct MECHANISM [CERTIFICATE KEY]
 """
@@ -24,7 +24,7 @@ LOG = "urn:xmpp:eventlog"
 WAIT_S = 20
 
 
-def say(*words: object) -> None:
+def emit(*words: object) -> None:
     sys.stdout.write(" ".join(str(word) for word in words) + "\n")
     sys.stdout.flush()
 
@@ -53,7 +53,7 @@ class Device:
         on = self.xmpp.add_event_handler
         on("session_start", self._started)
         on("sm_enabled", self._managed)
-        on("session_resumed", lambda _: say("resumed", self.xmpp.boundjid))
+        on("session_resumed", lambda _: emit("resumed", self.xmpp.boundjid))
         on("message", self._message)
         for kind in ("available", "unavailable", "subscribe", "subscribed", "unsubscribed"):
             on(f"presence_{kind}", self._presence)
@@ -64,61 +64,61 @@ class Device:
 
     def _started(self, _event: object) -> None:
         self.online = True
-        say("online", self.xmpp.boundjid, self.plugin["feature_mechanisms"].mech.name)
+        emit("online", self.xmpp.boundjid, self.plugin["feature_mechanisms"].mech.name)
 
     def _managed(self, _enabled: object) -> None:
-        say("managed", "resumable" if self.plugin["xep_0198"].sm_id else "not-resumable")
+        emit("managed", "resumable" if self.plugin["xep_0198"].sm_id else "not-resumable")
 
     def _message(self, message: Any) -> None:
-        say("message", message["from"], message["body"])
+        emit("message", message["from"], message["body"])
 
     def _presence(self, presence: Any) -> None:
-        say("presence", presence["from"], presence.xml.get("type", "available"))
+        emit("presence", presence["from"], presence.xml.get("type", "available"))
 
-    def _failed(self, event: str, why: Any) -> None:
-        say("failed", event, " ".join(str(why).split()))
+    def _failed(self, event: str, error: Any) -> None:
+        emit("failed", event, " ".join(str(error).split()))
         self.ending = True
         self.xmpp.abort()
 
-    def _not_connected(self, why: Any) -> None:
-        if isinstance(why, ssl.SSLError):  # by direct TLS; else it tries again
-            self._failed("connection_failed", why)
+    def _not_connected(self, error: Any) -> None:
+        if isinstance(error, ssl.SSLError):  # by direct TLS; else it tries again
+            self._failed("connection_failed", error)
             self.ended.set()
 
-    async def _disconnected(self, why: object) -> None:
+    async def _disconnected(self, error: object) -> None:
         if self.online and not self.ending:
-            say("cut")
+            emit("cut")
             self.xmpp.connect(*self.xmpp.custom_address)
             return
         if not self.ending:
-            say("failed", "disconnected", why)
+            emit("failed", "disconnected", error)
         self.ended.set()
 
     async def ping(self) -> None:
         await self.plugin["xep_0199"].send_ping(self.domain, timeout=WAIT_S)
-        say("pong")
+        emit("pong")
 
     async def info(self) -> None:
         info = await self.plugin["xep_0030"].get_info(jid=self.domain, timeout=WAIT_S)
-        say("features", *sorted(info["disco_info"]["features"]))
+        emit("features", *sorted(info["disco_info"]["features"]))
 
     async def items(self) -> None:
         items = await self.plugin["xep_0030"].get_items(jid=self.domain, timeout=WAIT_S)
-        say("items", *sorted(str(jid) for jid, _node, _name in items["disco_items"]["items"]))
+        emit("items", *sorted(str(jid) for jid, _node, _name in items["disco_items"]["items"]))
 
     async def roster(self) -> None:
-        iq = self.xmpp.make_iq_get()  # not get_roster: it would ask what is new only
+        iq = self.xmpp.make_iq_get()  # not get_roster: it would request only changes
         iq.enable("roster")
         answer = await iq.send(timeout=WAIT_S)
         items = answer["roster"]["items"].items()
-        say("roster", *sorted(f"{jid}:{item['subscription']}" for jid, item in items))
+        emit("roster", *sorted(f"{jid}:{item['subscription']}" for jid, item in items))
 
     async def presence(self, to: str = "", kind: str = "") -> None:
         self.xmpp.send_presence(pto=to or None, ptype=kind or None)
 
     async def message(self, to: str, *text: str) -> None:
         self.xmpp.send_message(mto=to, mbody=" ".join(text), mtype="chat")
-        say("sent", to)
+        emit("sent", to)
 
     async def log(self, name: str, *text: str) -> None:
         message = self.xmpp.make_message(mto=self.domain, mtype="normal")
@@ -139,7 +139,7 @@ class Device:
         payload.extend(content)
         iq.append(payload)
         result = await iq.send(timeout=WAIT_S)
-        say("answered", verb, msg_id, *(child.tag.rpartition("}")[2] for child in result.xml))
+        emit("answered", verb, msg_id, *(child.tag.rpartition("}")[2] for child in result.xml))
 
     async def quit(self) -> None:
         self.ending = True
@@ -152,13 +152,13 @@ def _log(name: str, text: str) -> Any:
     return log
 
 
-async def obey(device: Device, reader: asyncio.StreamReader) -> None:
+async def run_commands(device: Device, reader: asyncio.StreamReader) -> None:
     while line := await reader.readline():
         verb, *words = line.decode().split()
         try:
             await getattr(device, verb)(*words)
         except IqError as error:
-            say("refused", verb, error.condition)
+            emit("refused", verb, error.condition)
     device.ended.set()
 
 
@@ -172,9 +172,9 @@ async def main(host: str, port: str, jid: str, cafile: str, transport: str, *wor
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     device.xmpp.connect(host, int(port))
-    obeying = asyncio.create_task(obey(device, reader))
+    commands = asyncio.create_task(run_commands(device, reader))
     await device.ended.wait()
-    obeying.cancel()
+    commands.cancel()
 
 
 if __name__ == "__main__":

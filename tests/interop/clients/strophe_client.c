@@ -1,9 +1,9 @@
-/* A device on libstrophe that does what it is told on its standard input, line by line.
+/* A device on libstrophe that executes the commands on its standard input, line by line.
  *
- * It speaks the lines of tests/helpers/clients.py. It decides nothing and tests nothing. libstrophe
- * chooses the mechanism itself, the strongest that is offered (EXTERNAL with a certificate): the one
- * that it took is said. Its stream management works without being asked; what it did is read from
- * its log. After a connection was lost it makes a new one with the old one's state. Usage:
+ * It speaks the lines of tests/helpers/clients.py. libstrophe chooses the mechanism itself, the
+ * strongest that is offered (EXTERNAL with a certificate), and the program writes which. Stream
+ * management works without a request; its result is read from libstrophe's log. After a connection
+ * was lost, it makes a new one with the old one's state. Usage:
  *
  *     strophe_client HOST PORT JID CAFILE starttls|direct MECHANISM [CERTIFICATE KEY]
  */
@@ -19,7 +19,7 @@
 #define LOG "urn:xmpp:eventlog"
 #define DISCO "http://jabber.org/protocol/disco"
 #define TIME_LIMIT_S 120 /* of the whole run: SIGALRM ends it */
-#define ROUND_MS 10      /* that libstrophe waits for its socket before standard input is looked at */
+#define ROUND_MS 10      /* that libstrophe waits for its socket before standard input is read */
 #define RETRIES 500      /* connections tried after one was lost, a round apart */
 #define LINE_BYTES 4096
 #define WORDS 4 /* of a command: the last one is the rest of the line */
@@ -30,7 +30,7 @@ struct run {
     char **argv;
     char *domain;
     char mechanism[32];
-    char query[128]; /* the last request: what its answer is said with */
+    char query[128]; /* the last request, written with its answer */
     int resumed;
     int was_online;
     int quitting;
@@ -61,12 +61,12 @@ static void on_log(void *userdata, xmpp_log_level_t level, const char *area, con
 
 static xmpp_stanza_t *element(struct run *run, const char *name, const char *ns)
 {
-    xmpp_stanza_t *made = xmpp_stanza_new(run->ctx);
+    xmpp_stanza_t *stanza = xmpp_stanza_new(run->ctx);
 
-    xmpp_stanza_set_name(made, name);
+    xmpp_stanza_set_name(stanza, name);
     if (ns)
-        xmpp_stanza_set_ns(made, ns);
-    return made;
+        xmpp_stanza_set_ns(stanza, ns);
+    return stanza;
 }
 
 static void put(xmpp_stanza_t *parent, xmpp_stanza_t *child)
@@ -101,12 +101,12 @@ static xmpp_stanza_t *log_element(struct run *run, const char *name, const char 
 
 /* ---- answers ---- */
 
-static void say_attributes(xmpp_stanza_t *answer, const char *said, const char *name,
+static void print_attributes(xmpp_stanza_t *answer, const char *label, const char *name,
                            const char *attribute, const char *second)
 {
     xmpp_stanza_t *child = xmpp_stanza_get_children(xmpp_stanza_get_children(answer));
 
-    printf("%s", said);
+    printf("%s", label);
     for (; child; child = xmpp_stanza_get_next(child)) {
         const char *value = xmpp_stanza_get_attribute(child, attribute);
         const char *other = second ? xmpp_stanza_get_attribute(child, second) : NULL;
@@ -137,11 +137,11 @@ static int on_answer(xmpp_conn_t *conn, xmpp_stanza_t *answer, void *userdata)
     else if (strcmp(run->query, "ping") == 0)
         printf("pong\n");
     else if (strcmp(run->query, "info") == 0)
-        say_attributes(answer, "features", "feature", "var", NULL);
+        print_attributes(answer, "features", "feature", "var", NULL);
     else if (strcmp(run->query, "items") == 0)
-        say_attributes(answer, "items", "item", "jid", NULL);
+        print_attributes(answer, "items", "item", "jid", NULL);
     else if (strcmp(run->query, "roster") == 0)
-        say_attributes(answer, "roster", "item", "jid", "subscription");
+        print_attributes(answer, "roster", "item", "jid", "subscription");
     else
         printf("answered %s %s\n", run->query, child ? xmpp_stanza_get_name(child) : "");
     return 0;
@@ -225,7 +225,7 @@ static void send_presence(struct run *run, const char *to, const char *type)
     send_off(run, presence);
 }
 
-static void obey(struct run *run, char **words)
+static void run_command(struct run *run, char **words)
 {
     const char *verb = words[0];
 
@@ -257,7 +257,7 @@ static int single_words(const char *verb)
     return strcmp(verb, "assured") == 0 ? 3 : strcmp(verb, "presence") == 0 ? 3 : 2;
 }
 
-static void obey_line(struct run *run, char *line)
+static void run_line(struct run *run, char *line)
 {
     static char nothing[] = "";
     char *words[WORDS + 1] = {nothing, nothing, nothing, nothing, nothing}, *rest = line;
@@ -269,7 +269,7 @@ static void obey_line(struct run *run, char *line)
         words[count++] = strsep(&rest, " ");
     if (rest)
         words[count] = rest;
-    obey(run, words);
+    run_command(run, words);
 }
 
 /* Unbuffered, so that poll tells of every line that waits. Returns 0 at the end of input. */
@@ -281,7 +281,7 @@ static int read_commands(struct run *run)
     while (!run->lost && poll(&input, 1, 0) > 0) {
         if (!fgets(line, sizeof line, stdin))
             return 0;
-        obey_line(run, line);
+        run_line(run, line);
     }
     return 1;
 }

@@ -1,13 +1,13 @@
-// A device on xmpp.js that does what it is told on its standard input, line by line.
+// A device on xmpp.js that executes the commands on its standard input, line by line.
 //
-// It speaks the lines of tests/helpers/clients.py. It decides nothing and tests nothing. xmpp.js has
-// SCRAM-SHA-1 and PLAIN, and no EXTERNAL. Where the gateway offers SASL2 (XEP-0388), it uses that,
-// and Bind 2 (XEP-0386) with it: then `jid`'s resource is only the tag, and `sasl2` is said before
-// `online`. It trusts the certificate in $NODE_EXTRA_CA_CERTS. Usage:
+// It speaks the lines of tests/helpers/clients.py. xmpp.js has SCRAM-SHA-1 and PLAIN, and no
+// EXTERNAL. Where the gateway offers SASL2 (XEP-0388), it uses that, and Bind 2 (XEP-0386) with it:
+// then `jid`'s resource is only the tag, and `sasl2` is written before `online`. It trusts the
+// certificate in $NODE_EXTRA_CA_CERTS. Usage:
 //
 //     client.js HOST PORT JID CAFILE starttls|direct MECHANISM [sasl1|defaults]
 //
-// With `sasl1` it leaves SASL2 alone. With `defaults` xmpp.js logs in as it comes: it chooses the
+// With `sasl1` it does not use SASL2. With `defaults` xmpp.js uses its defaults: it chooses the
 // mechanism, and names itself by an id that is new in each process.
 
 import dns from "node:dns";
@@ -30,7 +30,7 @@ const domain = me.domain;
 let online = false;
 let ending = false;
 
-function say(...words) {
+function emit(...words) {
   process.stdout.write(words.join(" ") + "\n");
 }
 
@@ -57,7 +57,7 @@ xmpp.reconnect.delay = RECONNECT_MS;
 xmpp.timeout = ANSWER_MS;
 if (profile === "sasl1") hideSasl2();
 
-// xmpp.js has no switch for it: what the features say of SASL2 is taken out before it is read.
+// xmpp.js has no option for it: the feature SASL2 is removed before the features are read.
 function hideSasl2() {
   xmpp.middleware.use(({ stanza }, next) => next());
   xmpp.prependListener("element", (element) => {
@@ -77,7 +77,7 @@ async function request(type, payload, to) {
 
 async function exchange(verb, msgId, ...content) {
   const answer = await request("set", xml(verb, { xmlns: QOS, msgId }, ...content), domain);
-  say("answered", verb, msgId, ...answer.getChildElements().map((child) => child.name));
+  emit("answered", verb, msgId, ...answer.getChildElements().map((child) => child.name));
 }
 
 async function query(namespace, child, attribute) {
@@ -94,7 +94,7 @@ function form(purpose, options) {
 
 async function pubsub(verb, node, ...content) {
   await request("set", xml("pubsub", { xmlns: PUBSUB }, ...content), `pubsub.${domain}`);
-  say("done", verb, node);
+  emit("done", verb, node);
 }
 
 // What a notification tells of items: each that came, went, or was unlocked, a line.
@@ -102,7 +102,7 @@ function tellItems(stanza) {
   const items = stanza.getChild("event", `${PUBSUB}#event`)?.getChild("items");
   for (const item of items?.getChildElements() ?? []) {
     const text = item.getChildElements()[0]?.text() ?? "";
-    say({ item: "item", retract: "retracted", unlock: "unlocked" }[item.name], item.attrs.id, text);
+    emit({ item: "item", retract: "retracted", unlock: "unlocked" }[item.name], item.attrs.id, text);
   }
   return items !== undefined;
 }
@@ -129,25 +129,25 @@ const commands = {
   },
   async ping() {
     await request("get", xml("ping", { xmlns: "urn:xmpp:ping" }), domain);
-    say("pong");
+    emit("pong");
   },
   async info() {
-    say("features", ...(await query("http://jabber.org/protocol/disco#info", "feature", "var")));
+    emit("features", ...(await query("http://jabber.org/protocol/disco#info", "feature", "var")));
   },
   async items() {
-    say("items", ...(await query("http://jabber.org/protocol/disco#items", "item", "jid")));
+    emit("items", ...(await query("http://jabber.org/protocol/disco#items", "item", "jid")));
   },
   async roster() {
     const answer = await request("get", xml("query", { xmlns: "jabber:iq:roster" }));
     const items = answer.getChild("query").getChildren("item");
-    say("roster", ...items.map(({ attrs }) => `${attrs.jid}:${attrs.subscription}`).sort());
+    emit("roster", ...items.map(({ attrs }) => `${attrs.jid}:${attrs.subscription}`).sort());
   },
   async presence(to, type) {
     await xmpp.send(xml("presence", { ...(to && { to }), ...(type && { type }) }));
   },
   async message(to, ...text) {
     await xmpp.send(xml("message", { to, type: "chat" }, xml("body", {}, text.join(" "))));
-    say("sent", to);
+    emit("sent", to);
   },
   async log(name, ...text) {
     await xmpp.send(xml("message", { to: domain, type: "normal" }, log(name, text.join(" "))));
@@ -167,22 +167,22 @@ const commands = {
 
 xmpp.on("nonza", (element) => {
   const success = element.is("success", "urn:xmpp:sasl:2");
-  if (success) say("sasl2");
+  if (success) emit("sasl2");
   const bound = success ? element.getChild("bound", "urn:xmpp:bind:0") : null;
   const enabled = element.is("enabled", SM) ? element : bound?.getChild("enabled", SM);
-  if (enabled) say("managed", enabled.attrs.id ? "resumable" : "not-resumable");
+  if (enabled) emit("managed", enabled.attrs.id ? "resumable" : "not-resumable");
 });
 xmpp.on("online", (bound) => {
   online = true;
-  say("online", bound, mechanism);
+  emit("online", bound, mechanism);
 });
-xmpp.streamManagement.on("resumed", () => say("resumed", xmpp.jid));
+xmpp.streamManagement.on("resumed", () => emit("resumed", xmpp.jid));
 xmpp.on("disconnect", () => {
-  if (online && !ending) say("cut");
+  if (online && !ending) emit("cut");
 });
 xmpp.on("error", (error) => {
   if (online && !error.condition) return; // of the socket that was cut; it connects again
-  say("failed", error.name, error.condition ?? error.code ?? "", error.message);
+  emit("failed", error.name, error.condition ?? error.code ?? "", error.message);
   ending = true;
   xmpp.reconnect.stop();
   xmpp.disconnect().catch(() => {}).then(() => process.exit(1));
@@ -191,8 +191,8 @@ xmpp.on("offline", () => process.exit(0));
 xmpp.on("stanza", (stanza) => {
   const { from, type } = stanza.attrs;
   if (stanza.is("message") && tellItems(stanza)) return;
-  if (stanza.is("message")) say("message", from, stanza.getChildText("body") ?? "");
-  if (stanza.is("presence")) say("presence", from, type ?? "available");
+  if (stanza.is("message")) emit("message", from, stanza.getChildText("body") ?? "");
+  if (stanza.is("presence")) emit("presence", from, type ?? "available");
 });
 
 const lines = createInterface({ input: process.stdin });
@@ -201,8 +201,8 @@ lines.on("line", async (line) => {
   try {
     await commands[verb](...words);
   } catch (error) {
-    say("refused", verb, error.condition ?? error.message);
+    emit("refused", verb, error.condition ?? error.message);
   }
 });
 lines.on("close", () => process.exit(1));
-xmpp.start().catch(() => {}); // said by the `error` event
+xmpp.start().catch(() => {}); // the `error` event reports it
