@@ -23,7 +23,7 @@ class FanLoad(Load):
     def __init__(self, connections: list[socket.socket]) -> None:
         super().__init__()
         self._run = secrets.token_hex(4).encode()
-        self._count = self._heard = self._subscribed = 0
+        self._count = self._received = self._subscribed = 0
         self._answered = True
         self._publisher = self.connect(connections[0], self._to_publisher)
         self._subscribers = [self.connect(one, self._to_subscriber) for one in connections[1:]]
@@ -40,15 +40,15 @@ class FanLoad(Load):
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             self._count += 1
-            self._heard, self._answered = 0, False
+            self._received, self._answered = 0, False
             began = time.perf_counter()
             item = b"%b-%d" % (self._run, self._count)
             self._publisher.send(queue_payload.publish(self._publisher.next_id(), TOPIC, item))
-            self._until(lambda: self._answered and self._heard == len(self._subscribers))
+            self._until(lambda: self._answered and self._received == len(self._subscribers))
             self.finish(began)
 
     def _until(self, true: Callable[[], bool]) -> None:
-        self.until(true, lambda: f"{self._heard} of {len(self._subscribers)} received an item")
+        self.until(true, lambda: f"{self._received} of {len(self._subscribers)} received an item")
 
     def _to_publisher(self, stanza: bytes) -> None:
         self._answered = self._answered or stanza.startswith(b"<iq")
@@ -56,7 +56,7 @@ class FanLoad(Load):
     def _to_subscriber(self, stanza: bytes) -> None:
         if stanza.startswith(b"<message"):
             found = ITEM.search(stanza)
-            self._heard += found is not None and found[1] == b"%b-%d" % (self._run, self._count)
+            self._received += found is not None and found[1] == b"%b-%d" % (self._run, self._count)
         elif b" id='sub'" in stanza:
             self._subscribed += 1
 

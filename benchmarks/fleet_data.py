@@ -100,31 +100,31 @@ def write_pool(settings: FleetSettings, size: int, root: Path) -> list[PooledSeg
     plans = make_plans(settings)
     work = partial(_write, root, size)
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        made = [filed for some in pool.map(work, plans) for filed in some]
-    return sorted(made, key=lambda filed: (filed.moment, filed.path))
+        segments = [filed for some in pool.map(work, plans) for filed in some]
+    return sorted(segments, key=lambda filed: (filed.moment, filed.path))
 
 
 def place(pool: Path, files: Iterable[PooledSegment], root: Path) -> None:
     """Link segments of a pool into a landing."""
-    made = set()
+    folders = set()
     for filed in files:
         target = root / filed.path
-        if target.parent not in made:
+        if target.parent not in folders:
             target.parent.mkdir(parents=True, exist_ok=True)
-            made.add(target.parent)
+            folders.add(target.parent)
         os.link(pool / filed.path, target)
 
 
 def _write(root: Path, size: int, plan: Plan) -> list[PooledSegment]:
-    made: list[PooledSegment] = []
+    segments: list[PooledSegment] = []
     for moment, path, data in _sealed(plan, "readings", size):
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
         arrived = START * 1_000_000 + round(moment * 1e9)
         os.utime(target, ns=(arrived, arrived))
-        made.append(PooledSegment(path, moment, size))
-    return made
+        segments.append(PooledSegment(path, moment, size))
+    return segments
 
 
 def _sealed(plan: Plan, lane: str, size: int) -> Iterator[tuple[float, str, bytes]]:

@@ -26,13 +26,13 @@ def build(source: str, *options: str) -> Path:
     """Return the program or library made from a source beside this file; raises `BuildError`."""
     path = Path(__file__).with_name(source)
     digest = hashlib.sha256(path.read_bytes() + repr(options).encode()).hexdigest()[:12]
-    made = FOLDER / f"{path.stem}-{digest}"
-    if made.exists():
-        return made
+    program = FOLDER / f"{path.stem}-{digest}"
+    if program.exists():
+        return program
     if shutil.which("gcc") is None:
         raise BuildError("gcc is missing; install it with make interop-packages")
     FOLDER.mkdir(exist_ok=True)
-    new = made.with_suffix(f".{os.getpid()}")
+    new = program.with_suffix(f".{os.getpid()}")
     command = ["gcc", "-O2", "-Wall", "-Wextra", "-o", str(new), str(path), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -40,5 +40,5 @@ def build(source: str, *options: str) -> Path:
             f"gcc cannot compile {path}; make interop-packages installs what it needs:"
             f"\n{done.stderr[-2000:]}"
         )
-    new.replace(made)
-    return made
+    new.replace(program)
+    return program

@@ -37,8 +37,8 @@ def measure(settings: Settings) -> Topic:
     for test, (step, name) in _STEPS.items():
         stats = found[test]
         counted = None if settings.quick else instructions.count(name)
-        shown = "not counted" if counted is None else f"{counted:,}"
-        rows.append((step, *(number(stats[key] * 1e6) for key in ("median", "min")), shown))
+        count = "not counted" if counted is None else f"{counted:,}"
+        rows.append((step, *(number(stats[key] * 1e6) for key in ("median", "min")), count))
     blocks = (
         f"One assured iq of {STANZA_BYTES} bytes that contains a sensor's reading. Times are"
         " wall-clock times of one thread; instructions are counted by valgrind and do not depend"

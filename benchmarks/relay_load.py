@@ -27,7 +27,7 @@ class Pair:
         self._run = run
         self._count = 0
         self._recipient = peer.device(2 * number + 1).encode()
-        self._handed_over = self._delivered = False
+        self._accepted = self._delivered = False
         self._began = 0.0
         self._sender = load.connect(sender, self._to_sender)
         self._to = load.connect(to, self._to_recipient)
@@ -37,7 +37,7 @@ class Pair:
         """Offer the next message to the gateway."""
         self._count += 1
         self._key = payload.msg_id(self._run, self._number, self._count)
-        self._handed_over = self._delivered = False
+        self._accepted = self._delivered = False
         self._began = time.perf_counter()
         self._sender.send(commands.assured(b"a%d" % self._count, self._recipient, self._key))
 
@@ -45,7 +45,7 @@ class Pair:
         if b"<received " in stanza:
             self._sender.send(commands.deliver(b"d%d" % self._count, self._recipient, self._key))
         else:
-            self._handed_over = True
+            self._accepted = True
             self._check_end()
 
     def _to_recipient(self, stanza: bytes) -> None:
@@ -56,7 +56,7 @@ class Pair:
                 self._check_end()
 
     def _check_end(self) -> None:
-        if self._handed_over and self._delivered:
+        if self._accepted and self._delivered:
             self._load.finish(self._began)
             self._load.end(self)
 

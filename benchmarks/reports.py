@@ -48,17 +48,17 @@ AGAIN: Final = 3
 
 
 class ReportRun(NamedTuple):
-    """Seconds to update the summaries, to gather and to write; and the days computed."""
+    """Seconds to update the summaries, to collect and to write; and the days computed."""
 
     summarised: float
-    gathered: float
+    collected: float
     written: float
     days: dict[str, int]
 
     @property
     def seconds(self) -> float:
         """The total."""
-        return self.summarised + self.gathered + self.written
+        return self.summarised + self.collected + self.written
 
 
 def measure(settings: Settings) -> Topic:
@@ -113,12 +113,12 @@ def _hold_back(landing: Path, root: Path) -> list[Path]:
     ]
     one_each = list({path.relative_to(landing).parts[0]: path for path in found}.values())
     folders = []
-    for turn in range(AGAIN):
-        for path in one_each[turn::AGAIN][:LATE]:
-            target = root / str(turn) / path.relative_to(landing)
+    for part in range(AGAIN):
+        for path in one_each[part::AGAIN][:LATE]:
+            target = root / str(part) / path.relative_to(landing)
             target.parent.mkdir(parents=True, exist_ok=True)
             path.rename(target)
-        folders.append(root / str(turn))
+        folders.append(root / str(part))
     return folders
 
 
@@ -133,10 +133,10 @@ def _report(session: SparkSession, fleet: FleetFolder, out: Path) -> ReportRun:
     summarised = time.perf_counter()
     segments = read_segments(session, snapshot)
     found = collect(ReportContext(kept, segments, datetime.now(UTC), None, None))
-    gathered = time.perf_counter()
+    collected = time.perf_counter()
     write_report(found, out)
     written = time.perf_counter()
-    return ReportRun(summarised - began, gathered - summarised, written - gathered, found.days)
+    return ReportRun(summarised - began, collected - summarised, written - collected, found.days)
 
 
 def _blocks(
@@ -169,7 +169,7 @@ def _blocks(
 
 
 def _row(name: str, runs: Sequence[ReportRun]) -> tuple[object, ...]:
-    times = zip(*((m.seconds, m.summarised, m.gathered, m.written) for m in runs), strict=True)
+    times = zip(*((m.seconds, m.summarised, m.collected, m.written) for m in runs), strict=True)
     days = runs[-1].days
     return (
         name,

@@ -73,8 +73,8 @@ def write_parquet(path: Path) -> None:
 
 def _small_ingest(settings: Settings) -> FleetFolder:
     pool = settings.folder / "pool"
-    made = fleet_data.write_pool(fleet_data.fleet(4, 1), EVENTS, pool)[:FILES]
-    for each in made:
+    segments = fleet_data.write_pool(fleet_data.fleet(4, 1), EVENTS, pool)[:FILES]
+    for each in segments:
         target = settings.folder / "landed" / each.path
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(pool / each.path, target)
@@ -98,8 +98,8 @@ def _ingest(fleet: FleetFolder) -> float:
 
 
 def _report(fleet: FleetFolder) -> float:
-    for made in (fleet.tables / "summaries", fleet.root.parent / "out"):
-        shutil.rmtree(made, ignore_errors=True)
+    for folder in (fleet.tables / "summaries", fleet.root.parent / "out"):
+        shutil.rmtree(folder, ignore_errors=True)
     return _fleet_command("report", fleet, "--out", fleet.root.parent / "out")
 
 

@@ -124,19 +124,19 @@ def compare(mix: Mix, size: int, rounds: int) -> Comparison:
     """Encode the same events in every format, alternating."""
     events = [event._replace(tags=dict(event.tags)) for event in mix.events[:size]]
     head = fleet_data.header(_plan(), mix.lane, 1, len(events), bytes(32))
-    ways = {OURS: _ours(head)} | OTHERS
-    lengths = {name: len(way(events)) / len(events) for name, way in ways.items()}
-    taken: dict[str, list[float]] = {name: [] for name in ways}
+    encoders = {OURS: _ours(head)} | OTHERS
+    lengths = {name: len(encoder(events)) / len(events) for name, encoder in encoders.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in encoders}
     for _ in range(rounds):
-        for name, way in ways.items():
+        for name, encoder in encoders.items():
             began = time.process_time()
-            way(events)
-            taken[name].append(time.process_time() - began)
+            encoder(events)
+            seconds[name].append(time.process_time() - began)
     faster = {
-        name: sorted(other / ours for other, ours in zip(taken[name], taken[OURS], strict=True))
+        name: sorted(other / ours for other, ours in zip(seconds[name], seconds[OURS], strict=True))
         for name in OTHERS
     }
-    times = {name: statistics.median(each) / len(events) for name, each in taken.items()}
+    times = {name: statistics.median(each) / len(events) for name, each in seconds.items()}
     return Comparison(mix.name, len(events), lengths, times, faster)
 
 
@@ -206,7 +206,7 @@ def _sizes(each: Comparison) -> tuple[object, ...]:
 
 
 def _times(each: Comparison) -> tuple[object, ...]:
-    times = (number(taken * 1e6) for taken in each.times.values())
+    times = (number(seconds * 1e6) for seconds in each.times.values())
     faster = (
         f"{statistics.median(ratios):.1f} ({ratios[0]:.1f} to {ratios[-1]:.1f})"
         for ratios in each.faster.values()

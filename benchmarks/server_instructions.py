@@ -80,8 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with tempfile.TemporaryDirectory(dir=native.FOLDER) as folder:
             delay = options.fsync_ms / 1e3
             found = count(case, checkout.resolve(), Path(folder), fsync_delay=delay)
-        shown = "valgrind is missing" if found is None else f"{found:,} instructions an exchange"
-        print(f"{machine.describe_checkout(checkout)}: {shown}", flush=True)
+        text = "valgrind is missing" if found is None else f"{found:,} instructions an exchange"
+        print(f"{machine.describe_checkout(checkout)}: {text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -41,16 +41,16 @@ def run_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Run
         return None
     from edge.journal import DEFAULT_LEVEL, FORMATS, LEVEL_NAMES
 
-    given = {"--dir": environment.get("FIELDPOST_DIR", "")}
+    options = {"--dir": environment.get("FIELDPOST_DIR", "")}
     words = iter(arguments[1:])
     for word in words:
         name, equals, value = word.partition("=")
-        given[name] = value if equals else next(words, "")
-    folder = given.pop("--dir")
-    level = given.pop("--log-level", DEFAULT_LEVEL).lower()
-    form = given.pop("--log-format", FORMATS[0]).lower()
+        options[name] = value if equals else next(words, "")
+    folder = options.pop("--dir")
+    level = options.pop("--log-level", DEFAULT_LEVEL).lower()
+    form = options.pop("--log-format", FORMATS[0]).lower()
     usable = folder and not folder.startswith("-") and not Path(folder).is_file()
-    if given or not usable or level not in LEVEL_NAMES or form not in FORMATS:
+    if options or not usable or level not in LEVEL_NAMES or form not in FORMATS:
         return None
     return RunOptions(Path(folder), level, form)
 

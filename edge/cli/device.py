@@ -66,7 +66,7 @@ def add(
     Example: fieldpost device add pump1 --password-stdin < pump1.password
     """
     chosen = _chosen(password, password_stdin)
-    made = devices.add(
+    device = devices.add(
         folder,
         name,
         chosen,
@@ -74,11 +74,11 @@ def add(
         certificate=certificate,
         downgrade=downgrade,
     )
-    click.echo(made.jid)
-    if made.password is not None:
-        click.echo(made.password)
-    if made.certificate is not None:
-        click.echo(made.certificate)
+    click.echo(device.jid)
+    if device.password is not None:
+        click.echo(device.password)
+    if device.certificate is not None:
+        click.echo(device.certificate)
 
 
 @device.command()
@@ -95,9 +95,9 @@ def certificate(name: str, folder: Path, revoke_old: bool) -> None:
     Prints the folder with the certificate and its key. Older certificates stay valid until they
     expire. A revoked device can log in again, with this certificate only.
     """
-    made = devices.renew(folder, name, revoke_old=revoke_old)
-    click.echo(made.folder)
-    _report_restored(name, made.restored)
+    device = devices.renew(folder, name, revoke_old=revoke_old)
+    click.echo(device.folder)
+    _report_restored(name, device.restored)
 
 
 @device.command()

@@ -188,15 +188,15 @@ async def work(
 
     `node` is the name of the queue node. All else is as in `listen`.
     """
-    shown = finished = 0
+    started = finished = 0
     more, progress = True, asyncio.Event()
 
     async def do(job: Job) -> None:
-        nonlocal shown, more
+        nonlocal started, more
         if not more:
             await asyncio.Event().wait()  # the item goes back when the worker closes
         more = show(ItemReport(node, job.item, job.publisher, job.payload, job.times))
-        shown += 1
+        started += 1
 
     def finish(_job: Job, _db: sqlite3.Connection) -> None:
         nonlocal finished
@@ -216,7 +216,7 @@ async def work(
             await _first_success(worker.subscribed(), worker, timeout)
             begun()
             with suppress(TimeoutError):
-                while more or finished < shown:
+                while more or finished < started:
                     progress.clear()
                     await asyncio.wait_for(progress.wait(), idle)
 

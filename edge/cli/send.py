@@ -132,8 +132,8 @@ def _address(domain: str, to: str | None, node: str | None) -> str:
 
 
 def _item_options(priority: int | None, delay: float | None, ttl: float | None) -> dict[str, str]:
-    given = {"priority": priority, "delay": delay, "ttl": ttl}
-    return {f"pubsub#queue_{name}": str(one) for name, one in given.items() if one is not None}
+    options = {"priority": priority, "delay": delay, "ttl": ttl}
+    return {f"pubsub#queue_{name}": str(one) for name, one in options.items() if one is not None}
 
 
 def _texts(text: str | None, lines: bool) -> Iterator[str]:

@@ -41,12 +41,12 @@ def _object(found: Status) -> dict[str, object]:
 
 
 def _limit(limit: Limit) -> dict[str, object]:
-    shown: dict[str, object] = {"allowed": limit.allowed, "unit": limit.unit}
+    fields: dict[str, object] = {"allowed": limit.allowed, "unit": limit.unit}
     if limit.counted:
-        shown["used"] = None if limit.used is None else limit.used.value
+        fields["used"] = None if limit.used is None else limit.used.value
     if limit.used is not None and limit.used.of is not None:
-        shown["of"] = limit.used.of
-    return shown
+        fields["of"] = limit.used.of
+    return fields
 
 
 def _lines(found: Status) -> Iterator[str]:

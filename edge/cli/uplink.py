@@ -101,10 +101,10 @@ def _route(route: Route) -> dict[str, str]:
     if enrolment is None:
         folder = {"folder": route.target} if route.is_folder else {}
         return folder | ({} if route.problem is None else {"trouble": route.problem})
-    shown = {"url": enrolment.url, "gateway": enrolment.gateway}
+    fields = {"url": enrolment.url, "gateway": enrolment.gateway}
     if route.certificate_end is not None:
-        shown["certificate_ends"] = utc_time(route.certificate_end)
-    return shown
+        fields["certificate_ends"] = utc_time(route.certificate_end)
+    return fields
 
 
 def _lines(found: UplinkStatus, route: Route) -> Iterator[str]:

@@ -35,11 +35,11 @@ def render(domain: str, *listen: str) -> str:
     If `listen` has addresses, they replace the default. Direct TLS then listens on the same hosts,
     on the next port (for port 0, on any free port).
     """
-    given: dict[str, dict[str, object]] = {"gateway": {"domain": domain}}
+    values: dict[str, dict[str, object]] = {"gateway": {"domain": domain}}
     if listen:
         beside = [str(a._replace(port=_port_for_tls(a.port))) for a in map(parse_address, listen)]
-        given["xmpp"] = {"listen": _one_or_all(list(listen)), "listen_tls": _one_or_all(beside)}
-    sections = (_section(name, kind, given.get(name, {})) for name, kind in SECTIONS.items())
+        values["xmpp"] = {"listen": _one_or_all(list(listen)), "listen_tls": _one_or_all(beside)}
+    sections = (_section(name, kind, values.get(name, {})) for name, kind in SECTIONS.items())
     return "\n\n".join([_INTRODUCTION, *sections])
 
 
@@ -85,7 +85,7 @@ def _port_for_tls(port: int) -> int:
     return port + 1 if 0 < port < LAST_PORT else 0
 
 
-def _section(name: str, kind: type[Section], given: dict[str, object]) -> str:
+def _section(name: str, kind: type[Section], values: dict[str, object]) -> str:
     lines = [_comment(kind.__doc__ or ""), f"[{name}]"]
     texts = reasons(kind)
     for field in msgspec.structs.fields(kind):
@@ -93,7 +93,7 @@ def _section(name: str, kind: type[Section], given: dict[str, object]) -> str:
             lines.append(f"\n# ---- {kind.headings[field.name]} ----")
         meta = field.type.__metadata__[0]
         lines.append("\n" + _comment(f"{texts[field.name]} {_unit_and_default(field, meta)}"))
-        lines.append(f"{field.name} = {to_toml(given.get(field.name, default(field)))}")
+        lines.append(f"{field.name} = {to_toml(values.get(field.name, default(field)))}")
     return "\n".join(lines) + "\n"
 
 

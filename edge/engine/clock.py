@@ -90,13 +90,13 @@ class Clock:
         up = machine.uptime()
         if up - self._checked_at > SYNC_CHECK:
             self._check_synchronised(up)
-        shown = machine.wall()
-        ahead = shown / 1000 - up
+        wall = machine.wall()
+        ahead = wall / 1000 - up
         if abs(ahead - self._ahead) >= STEP:  # the wall clock was set
             self._ahead = ahead
             self._check_synchronised(up)
-            shown = machine.wall()
-        return Now(self.run.lead + up, shown, self._synchronised)
+            wall = machine.wall()
+        return Now(self.run.lead + up, wall, self._synchronised)
 
     def _check_synchronised(self, up: float) -> None:
         self._checked_at = up

@@ -384,11 +384,11 @@ def migrate(connection: sqlite3.Connection) -> None:
             f" {steps[-1][0]}; install the newer fieldpost again"
         )
     connection.create_function("pack_event", 11, _pack_event, deterministic=True)
-    noted = _NOTE_MIGRATED.format(key=MIGRATED, version=version) if version else ""
+    note_sql = _NOTE_MIGRATED.format(key=MIGRATED, version=version) if version else ""
     for number, sql in steps:
         if number > version:
             connection.executescript(
-                f"BEGIN IMMEDIATE; {sql}; {noted} PRAGMA user_version = {number}; COMMIT;"
+                f"BEGIN IMMEDIATE; {sql}; {note_sql} PRAGMA user_version = {number}; COMMIT;"
             )
 
 

@@ -79,9 +79,9 @@ def write(folder: Path, place: Path) -> Manifest:
         now = current_time.now()
         epoch = snapshot.copy(folder / database.FILE_NAME, copy, now, _mark_copy)
         about = Manifest(settings.gateway.domain, epoch, now.wall)
-        made = temporary / "made"
+        new_file = temporary / "made"
         with (
-            _new(made, PRIVATE_FILE) as file,
+            _new(new_file, PRIVATE_FILE) as file,
             zipfile.ZipFile(
                 file, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False
             ) as archive,
@@ -92,7 +92,7 @@ def write(folder: Path, place: Path) -> Manifest:
             for path in sorted({*files, *_below(folder)}):
                 check_regular(path)
                 archive.write(path, str(path.relative_to(folder)))
-        move_into_place(made, place)
+        move_into_place(new_file, place)
     return about
 
 

@@ -76,5 +76,5 @@ def _changed(config: Config, faults: list[Fault]) -> Iterator[ChangedOption]:
             value = getattr(getattr(config, section), field.name)
             if value == default or option in wrong:
                 continue
-            shown = HIDDEN if option in SECRETS else value
-            yield ChangedOption(option, shown, None if default is msgspec.NODEFAULT else default)
+            printed = HIDDEN if option in SECRETS else value
+            yield ChangedOption(option, printed, None if default is msgspec.NODEFAULT else default)

@@ -75,12 +75,12 @@ def show(
     """
     with reading(folder) as tx:
         number = find(tx, name).id
-    there, problem = _ask_gateway(folder, number)
+    answer, problem = _ask_gateway(folder, number)
     with reading(folder) as tx:
         queue = find(tx, name)
-        known = there is not None and queue.id == number
-        attendance = there.attending if there is not None and known else None
-        moment = _moment(tx, there)
+        known = answer is not None and queue.id == number
+        attendance = answer.attending if answer is not None and known else None
+        moment = _moment(tx, answer)
         report = diagnosis.report(tx, queue, attendance, moment, item=item, limit=limit)
     if item is not None and not report.items:
         raise SetupError(f"there is no item {item!r} in {queue.name}")
@@ -149,7 +149,7 @@ def _ask_gateway(folder: Path, queue: int) -> tuple[QueueAttendance | None, str 
         return None, str(error)
 
 
-def _moment(tx: Transaction, there: QueueAttendance | None) -> Moment:
-    if there is None:
+def _moment(tx: Transaction, answer: QueueAttendance | None) -> Moment:
+    if answer is None:
         return Moment(meta.last_service_second(tx), None)
-    return Moment(there.service, tx.now.wall)
+    return Moment(answer.service, tx.now.wall)

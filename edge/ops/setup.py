@@ -23,9 +23,9 @@ def init(folder: Path, domain: str, *listen: str) -> None:
     text = annotated_file.render(domain, *listen)
     load.parse(text.encode())
     folder = check_empty(folder)
-    with temporary_folder(folder) as made:
-        _fill(made, domain, text)
-        move_into_place(made, folder)
+    with temporary_folder(folder) as temporary:
+        _fill(temporary, domain, text)
+        move_into_place(temporary, folder)
 
 
 def check_empty(folder: Path) -> Path:

@@ -108,8 +108,8 @@ def _limits(limits: Iterable[Limit]) -> Iterator[tuple[str, ...]]:
             continue
         used, of = limit.used
         if used >= NEAR * limit.allowed:
-            shown = _bad(str(used)) if used >= limit.allowed else str(used)
-            yield limit.name, shown, f"{limit.allowed:g} {limit.unit}", escape(of or "")
+            text = _bad(str(used)) if used >= limit.allowed else str(used)
+            yield limit.name, text, f"{limit.allowed:g} {limit.unit}", escape(of or "")
 
 
 def _queues(queues: Iterable[Depth]) -> Iterator[tuple[str, ...]]:

@@ -57,7 +57,7 @@ def read(query: Element) -> Request | None:
         return None
     size, index = _number(found, "max"), _number(found, "index")
     after, before = (found.findtext(clark(RSM, name)) for name in ("after", "before"))
-    if sum(given is not None for given in (index, after, before)) > 1:
+    if sum(position is not None for position in (index, after, before)) > 1:
         raise StanzaError("bad-request", "a page request must not combine after, before and index")
     return Request(PAGE if size is None else min(size, PAGE), after or None, before, index)
 
@@ -74,18 +74,18 @@ def _number(found: Element, name: str) -> int | None:
 def page(request: Request | None, ids: Sequence[str]) -> Page:
     """Return the requested page of the sorted `ids`, by default the first; the request can name an
     id that was removed."""
-    asked = request or Request()
-    if asked.before:
-        end = bisect_left(ids, asked.before)
-        start = max(0, end - asked.max)
-    elif asked.before is not None:
+    requested = request or Request()
+    if requested.before:
+        end = bisect_left(ids, requested.before)
+        start = max(0, end - requested.max)
+    elif requested.before is not None:
         end = len(ids)
-        start = max(0, end - asked.max)
+        start = max(0, end - requested.max)
     else:
-        start = asked.start or 0
-        if asked.after is not None:
-            start = bisect_right(ids, asked.after)
-        end = start + asked.max
+        start = requested.start or 0
+        if requested.after is not None:
+            start = bisect_right(ids, requested.after)
+        end = start + requested.max
     return Page(ids[start:end], start, len(ids))
 
 

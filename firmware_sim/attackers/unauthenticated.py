@@ -21,7 +21,7 @@ _GUESSES_S: Final = 0.2  # between two guesses of a password
 _HUGE: Final = 50_000  # bytes of a body: above the largest stanza before log-in
 
 
-def _crowd(attempt: Callable[[Client], Coroutine[Any, Any, None]]) -> Work:
+def _on_many_connections(attempt: Callable[[Client], Coroutine[Any, Any, None]]) -> Work:
     """Return an attack that makes an attempt on each of many connections at the same time."""
 
     async def one(target: Target, counts: Counts) -> None:
@@ -78,7 +78,7 @@ ATTACKS: Final = (
     Attack(
         "silent connections",
         "connects 80 times and sends nothing",
-        _crowd(_send_nothing),
+        _on_many_connections(_send_nothing),
         ("connections", "authenticate_time"),
         unauthenticated=True,
         address=3,
@@ -86,7 +86,7 @@ ATTACKS: Final = (
     Attack(
         "half handshakes",
         "begins 80 TLS handshakes and abandons them",
-        _crowd(_half_handshake),
+        _on_many_connections(_half_handshake),
         ("connections", "authenticate_time", "tls"),
         unauthenticated=True,
         address=4,

@@ -19,7 +19,7 @@ from firmware_sim.attackers.stanzas import STARTTLS, stream_header
 STEP_S: Final = 15.0
 """Maximum seconds for one step of connecting or logging in; then TimeoutError is raised."""
 
-TURN_S: Final = 0.05
+BURST_INTERVAL_S: Final = 0.05
 """Seconds between two bursts of a flood."""
 
 _SASL: Final = "urn:ietf:params:xml:ns:xmpp-sasl"
@@ -150,21 +150,21 @@ class Client:
 
     async def until(self, *ends: str) -> str:
         """Read until one of the strings `ends` has arrived, and return all text read."""
-        said = b""
+        received = b""
         async with asyncio.timeout(STEP_S):
-            while not any(end.encode() in said for end in ends):
-                said += await self._more()
-                if b"<stream:error" in said:
+            while not any(end.encode() in received for end in ends):
+                received += await self._more()
+                if b"<stream:error" in received:
                     self.counts.closed += 1
                     raise ConnectionClosed
-        return said.decode(errors="replace")
+        return received.decode(errors="replace")
 
     async def listen(self) -> None:
         """Read and count errors until the connection ends, then raise ConnectionClosed."""
         while True:
-            said = self._tail + await self._more()
-            self.counts.refused += said.count(_ERROR)
-            self._tail = said[-(len(_ERROR) - 1) :]
+            received = self._tail + await self._more()
+            self.counts.refused += received.count(_ERROR)
+            self._tail = received[-(len(_ERROR) - 1) :]
 
     async def flood(self, make: Callable[[int], str]) -> None:
         """Send stanzas until cancelled, at the target's rate or as fast as the socket accepts.
@@ -173,13 +173,13 @@ class Client:
             make: returns the stanza for a number, which counts from 0 over all connections of the
                 attack.
         """
-        burst = max(1, round(self.target.rate * TURN_S))
+        burst = max(1, round(self.target.rate * BURST_INTERVAL_S))
         while True:
             began = self.counts.sent
             self.send("".join(make(number) for number in range(began, began + burst)))
             self.counts.sent += burst
             await self.writer.drain()
-            await asyncio.sleep(TURN_S)
+            await asyncio.sleep(BURST_INTERVAL_S)
 
     def stop_reading(self) -> None:
         """Stop reading from the connection."""

@@ -224,7 +224,7 @@ class Device(SessionClient):
         self._running()
         if self._subscriptions is None:
             raise DeviceStopped("the device has no subscriptions (`ReceiveOptions.subscriptions`)")
-        await self._subscriptions.made()
+        await self._subscriptions.subscribed()
 
     def counts(self) -> Mapping[State, int]:
         """Return the number of messages in each state since the outbox was created."""

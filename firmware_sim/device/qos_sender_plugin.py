@@ -151,8 +151,8 @@ class SenderPlugin(BasePlugin):
 
     def _is_from(self, request: Request, sender: JID) -> bool:
         # An answer without `from` is the account's own (RFC 6120, 8.1.2.1).
-        asked = JID(request.to)
-        return bool(sender == asked if str(sender) else asked == JID(self.xmpp.boundjid.bare))
+        expected = JID(request.to)
+        return bool(sender == expected if str(sender) else expected == JID(self.xmpp.boundjid.bare))
 
     def _is_for_us(self, recipient: JID) -> bool:
         return not str(recipient) or recipient == self.xmpp.boundjid

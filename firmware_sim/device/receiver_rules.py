@@ -122,6 +122,6 @@ def diagram() -> str:
     lines = ["stateDiagram-v2", "    [*] --> unknown"]
     for (state, input_), move in TRANSITIONS.items():
         done = "" if move.effect is Effect.NONE else f"{move.effect.value}, "
-        told = f"{input_.value} / {done}{move.reply.value}"
-        lines.append(f"    {state.value} --> {move.to.value}: {told}")
+        label = f"{input_.value} / {done}{move.reply.value}"
+        lines.append(f"    {state.value} --> {move.to.value}: {label}")
     return "\n".join(lines)

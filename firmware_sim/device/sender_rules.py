@@ -214,9 +214,9 @@ def diagram(level: Level) -> str:
     lines = ["stateDiagram-v2", "    [*] --> queued"]
     for (state, input_), move in TRANSITIONS[level].items():
         if move != Transition(state):
-            asks = "" if move.action is Action.NONE else f" / {move.action.value}"
+            action = "" if move.action is Action.NONE else f" / {move.action.value}"
             lines.append(
-                f"    {_identifier(state)} --> {_identifier(move.to)}: {input_.value}{asks}"
+                f"    {_identifier(state)} --> {_identifier(move.to)}: {input_.value}{action}"
             )
     lines += [f"    {_identifier(state)} --> [*]" for state in State if state in ENDED]
     return "\n".join(lines)

@@ -27,7 +27,7 @@ class Subscriptions:
     def __init__(self, jid: str, service: str, targets: Sequence[str]) -> None:
         self._jid, self._service, self._targets = jid, service, targets
         self._task: asyncio.Task[None] | None = None
-        self._made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._subscribed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def prepare(self, client: Any) -> None:
         """Register a handler that subscribes when the session of a slixmpp client starts."""
@@ -38,21 +38,21 @@ class Subscriptions:
 
         client.add_event_handler("session_start", start)
 
-    async def made(self) -> None:
+    async def subscribed(self) -> None:
         """Wait until a session has subscribed to all targets for the first time.
 
         Raises:
             RequestRefused: the service refused a subscription.
         """
-        await asyncio.shield(self._made)
+        await asyncio.shield(self._subscribed)
 
     def end(self) -> None:
-        """Cancel the request in progress, and all tasks that wait in `made`."""
+        """Cancel the request in progress, and all tasks that wait in `subscribed`."""
         if self._task is not None:
             self._task.cancel()
-        if self._made.done():
-            self._made.exception()  # it is not reported if nobody waited
-        self._made.cancel()
+        if self._subscribed.done():
+            self._subscribed.exception()  # it is not reported if nobody waited
+        self._subscribed.cancel()
 
     async def _subscribe(self, pubsub: Pubsub) -> None:
         try:
@@ -61,10 +61,10 @@ class Subscriptions:
         except NoAnswer:
             return  # the next session repeats it
         except RequestRefused as error:
-            if not self._made.done():
-                self._made.set_exception(error)
+            if not self._subscribed.done():
+                self._subscribed.set_exception(error)
             else:
                 _log.warning("the service refused a subscription: %s", error)
             return
-        if not self._made.done():
-            self._made.set_result(None)
+        if not self._subscribed.done():
+            self._subscribed.set_result(None)

@@ -51,7 +51,7 @@ from firmware_sim.options import fail, json_option, number, seconds, seed_option
 )
 @json_option("Print a summary as JSON.")
 def fleet_command(
-    *, out: Path, start: datetime | None, faults: str, as_json: bool, **given: Any
+    *, out: Path, start: datetime | None, faults: str, as_json: bool, **options: Any
 ) -> None:
     """Write the segments of a simulated fleet, and the results that its report must show.
 
@@ -61,7 +61,7 @@ def fleet_command(
     from firmware_sim.fleet.writer import FolderNotEmptyError, write_fleet
 
     settings = FleetSettings(
-        start=_start(start, given["days"]), faults=_faults(faults.split(",")), **given
+        start=_start(start, options["days"]), faults=_faults(faults.split(",")), **options
     )
     try:
         truth = write_fleet(settings, out)
@@ -71,12 +71,12 @@ def fleet_command(
     click.echo(json.dumps(totals) if as_json else _line(totals, out))
 
 
-def _start(given: datetime | None, days: int) -> int:
+def _start(start: datetime | None, days: int) -> int:
     """Return the start in milliseconds since 1970 UTC; by default, `days` before now."""
-    if given is None:
+    if start is None:
         now = datetime.now(UTC).replace(second=0, microsecond=0)
-        given = now - timedelta(days=days)
-    return round(given.replace(tzinfo=UTC).timestamp() * 1000)
+        start = now - timedelta(days=days)
+    return round(start.replace(tzinfo=UTC).timestamp() * 1000)
 
 
 def _faults(words: Sequence[str]) -> frozenset[str]:

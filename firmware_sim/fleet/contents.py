@@ -40,7 +40,7 @@ class Content(NamedTuple):
     """A summary of a segment's events.
 
     `kinds` counts events by kind. `latencies` are in milliseconds, by `qos`. A sensor is (source,
-    name): `sums` has each sensor's number of values and their sum in millionths, `heard` the time
+    name): `sums` has each sensor's number of values and their sum in millionths, `latest` the time
     of its last value. `times` has the times of all events, by whether the clock was synchronised;
     `until` is the time of the last event. All times are in milliseconds since 1970 UTC. `errors`
     counts events of level Error and above. `events` are the events, if the lane is `system`.
@@ -49,7 +49,7 @@ class Content(NamedTuple):
     kinds: Counter[str]
     latencies: dict[int, list[int]]
     sums: dict[tuple[str, str], tuple[int, int]]
-    heard: dict[tuple[str, str], int]
+    latest: dict[tuple[str, str], int]
     times: dict[bool, array[int]]
     until: int
     errors: int
@@ -61,7 +61,7 @@ def content_of(rows: list[EventRow], lane: str, epoch: str, first_seq: int) -> C
     latencies: defaultdict[int, list[int]] = defaultdict(list)
     values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     times: defaultdict[bool, array[int]] = defaultdict(lambda: array("q"))
-    heard = {}
+    latest = {}
     for row in rows:
         times[row.clock].append(row.time)
         if row.qos is not None and row.latency_ms is not None:
@@ -69,13 +69,13 @@ def content_of(rows: list[EventRow], lane: str, epoch: str, first_seq: int) -> C
         if row.kind == "reading" and row.value is not None:
             sensor = row.source or "", row.name or ""
             values[sensor].append(row.value)
-            heard[sensor] = row.time
+            latest[sensor] = row.time
     events = [SystemEvent(epoch, seq, row) for seq, row in enumerate(rows, start=first_seq)]
     return Content(
         kinds=Counter(row.kind for row in rows),
         latencies=dict(latencies),
         sums={key: (len(each), round(fsum(each) * 1_000_000)) for key, each in values.items()},
-        heard=heard,
+        latest=latest,
         times=dict(times),
         until=rows[-1].time,
         errors=sum(row.level in _ERRORS for row in rows),

@@ -43,7 +43,7 @@ def _ends(times: list[int]) -> list[int]:
 class Rollout:
     """The software versions of a fleet."""
 
-    _ran: dict[str, VersionRun] = field(default_factory=dict)
+    _runs: dict[str, VersionRun] = field(default_factory=dict)
     _gateways: Counter[str] = field(default_factory=Counter)
     _current: Counter[str] = field(default_factory=Counter)
     _before: dict[str, Counter[str]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Rollout:
         """Add the versions that one gateway has run, and the version that it runs at the end."""
         before = ""
         for name, ran in sorted(versions.items(), key=lambda each: each[1].seen[0]):
-            of_all = self._ran.setdefault(name, VersionRun())
+            of_all = self._runs.setdefault(name, VersionRun())
             of_all.add(ran.events, ran.errors, ran.known, ran.seen)
             self._gateways[name] += 1
             if before:
@@ -73,7 +73,7 @@ class Rollout:
                 "errors": ran.errors,
                 "before": self._most(name),
             }
-            for name, ran in sorted(self._ran.items())
+            for name, ran in sorted(self._runs.items())
         ]
 
     def _most(self, name: str) -> str | None:

@@ -73,7 +73,7 @@ class LaneSealer:
     _deadline: float = inf
     _epoch: str = ""
     _renewal: float = inf
-    _given_up: list[tuple[int, int]] = field(default_factory=list)
+    _unsent_ranges: list[tuple[int, int]] = field(default_factory=list)
 
     def seal_all(self, events: Stream) -> Iterator[SealedSegment]:
         """Generate the segments that a gateway would have sealed by the end of the simulation."""
@@ -131,19 +131,19 @@ class LaneSealer:
             return False
         length = window[1] - window[0]
         if moment < window[0] + _OLDEST * length:
-            self._given_up.append((self._first_seq, last))
+            self._unsent_ranges.append((self._first_seq, last))
             return True
         at = window[0] + _EVICT * length
-        if self.evicted is None and moment >= at and self._given_up:
-            first, last = self._given_up[0][0], self._given_up[-1][1]
+        if self.evicted is None and moment >= at and self._unsent_ranges:
+            first, last = self._unsent_ranges[0][0], self._unsent_ranges[-1][1]
             self.evicted = EvictedRange(at, self._epoch, self.lane, first, last)
         return False
 
     def _header(self, moment: float, last: int) -> SegmentHeader:
         plan = self.plan
         run = plan.life.at(moment)
-        gone = self.evicted
-        dropped = () if gone is None else (Dropped(gone.first_seq, gone.last_seq, EVICTED),)
+        lost = self.evicted
+        dropped = () if lost is None else (Dropped(lost.first_seq, lost.last_seq, EVICTED),)
         copied = moment >= plan.copied
         return SegmentHeader(
             gateway=plan.name,

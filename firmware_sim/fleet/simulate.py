@@ -127,12 +127,12 @@ def _shipped(plan: Plan, *, faulty: bool) -> Iterator[Delivery]:
         yield from shipper.ship(sealed)
 
 
-def _eviction_event(plan: Plan, gone: EvictedRange) -> Timed:
-    count = gone.last_seq - gone.first_seq + 1
-    tags = {"epoch": gone.epoch, "lane": gone.lane, "reason": EVICTED}
-    tags |= {"first": str(gone.first_seq), "last": str(gone.last_seq)}
+def _eviction_event(plan: Plan, evicted: EvictedRange) -> Timed:
+    count = evicted.last_seq - evicted.first_seq + 1
+    tags = {"epoch": evicted.epoch, "lane": evicted.lane, "reason": EVICTED}
+    tags |= {"first": str(evicted.first_seq), "last": str(evicted.last_seq)}
     return system_event(
-        plan, gone.moment, "uplink", "evicted", value=float(count), level="Warning", tags=tags
+        plan, evicted.moment, "uplink", "evicted", value=float(count), level="Warning", tags=tags
     )
 
 

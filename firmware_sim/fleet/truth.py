@@ -58,8 +58,8 @@ class GatewayTruth:
         for arrival in self.accepted():
             times = arrival.content.times
             seen = [time for of in times.values() for time in of]
-            ran = found[arrival.header.software]
-            ran.add(len(seen), arrival.content.errors, times.get(True, ()), seen)
+            run = found[arrival.header.software]
+            run.add(len(seen), arrival.content.errors, times.get(True, ()), seen)
         return dict(found)
 
     def last(self) -> Arrival:
@@ -144,9 +144,9 @@ class GatewayTruth:
 
     def _sensors(self) -> list[dict[str, Any]]:
         sums: dict[tuple[str, str], tuple[int, int]] = {}
-        heard: dict[tuple[str, str], int] = {}
+        latest: dict[tuple[str, str], int] = {}
         for arrival in self.accepted():
-            heard |= arrival.content.heard
+            latest |= arrival.content.latest
             for key, (number, total) in arrival.content.sums.items():
                 before = sums.get(key, (0, 0))
                 sums[key] = before[0] + number, before[1] + total
@@ -156,7 +156,7 @@ class GatewayTruth:
                 "name": name,
                 "readings": number,
                 "sum": decimal(total),
-                "last": iso(heard[source, name]),
+                "last": iso(latest[source, name]),
             }
             for (source, name), (number, total) in sorted(sums.items())
         ]

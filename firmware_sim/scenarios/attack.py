@@ -147,13 +147,13 @@ class _Honest:
 
 
 async def attack(
-    settings: AttackSettings, tell: Callable[[str], None] = lambda _line: None
+    settings: AttackSettings, progress: Callable[[str], None] = lambda _line: None
 ) -> AttackVerdict:
     """Create a gateway, measure it before, during and after an attack, and return the verdict.
 
     Args:
         settings: the settings of the attack.
-        tell: called with a progress message at the start of each phase.
+        progress: called with a progress message at the start of each phase.
 
     Raises:
         FirmwareError: a `fieldpost` command or the attackers failed, or devices could not connect.
@@ -164,12 +164,12 @@ async def attack(
     seconds = 2 * (settings.settle + settings.quiet) + settings.attacked
     names = tuple(f"honest{n}" for n in range(1, settings.devices + 1))
     run = RunRecord.begin(settings.folder, DOMAIN, names, round(settings.pace * seconds))
-    tell(f"creating a gateway with {len(names)} honest devices and {len(attacks)} attacks")
+    progress(f"creating a gateway with {len(names)} honest devices and {len(attacks)} attacks")
     accounts = _accounts(names, attacks, password)
     gateway = await GatewayProcess.make(settings.folder / "gateway", accounts, {})
     try:
         with _outbox_folder() as outboxes:
-            return await _attack(settings, attacks, run, gateway, password, outboxes, tell)
+            return await _attack(settings, attacks, run, gateway, password, outboxes, progress)
     finally:
         await gateway.kill()
 
@@ -181,14 +181,14 @@ async def _attack(
     gateway: GatewayProcess,
     password: str,
     outboxes: Path,
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> AttackVerdict:
     await gateway.start()
     idle = gateway.resident()
     devices = [
         _Honest(name, run, gateway, password, settings.seed, outboxes) for name in run.devices
     ]
-    found = await _measured(settings, gateway, password, devices, tell)
+    found = await _measured(settings, gateway, password, devices, progress)
     survived = gateway.running and await gateway.stop() == 0  # a stop tells all refusals
     survived = survived and "Traceback" not in gateway.complaints
     took = [row for device in devices for row in device.clock.took]
@@ -219,7 +219,7 @@ async def _measured(
     gateway: GatewayProcess,
     password: str,
     devices: list[_Honest],
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> _Measurements:
     peaks: list[int] = []
     watch = asyncio.create_task(_watch(gateway, peaks))
@@ -228,18 +228,18 @@ async def _measured(
         loop = asyncio.get_running_loop()
         sending = asyncio.gather(*(device.send(settings.pace) for device in devices))
         await asyncio.sleep(settings.settle)
-        tell(f"quiet phase: {settings.quiet:g} s")
+        progress(f"quiet phase: {settings.quiet:g} s")
         quiet = loop.time()
         await asyncio.sleep(settings.quiet)
-        tell(f"attack: at least {settings.attacked:g} s")
+        progress(f"attack: at least {settings.attacked:g} s")
         begun = loop.time()
         counts = await _attackers(settings, gateway, password)
         await asyncio.sleep(settings.settle)
-        tell(f"attack ended; quiet phase: {settings.quiet:g} s")
+        progress(f"attack ended; quiet phase: {settings.quiet:g} s")
         after = loop.time()
         await asyncio.sleep(settings.quiet)
         ended = loop.time()
-        tell("waiting for undelivered messages")
+        progress("waiting for undelivered messages")
         await sending
         await asyncio.gather(*(device.device.flush(_PATIENCE_S) for device in devices))
     finally:
@@ -256,8 +256,8 @@ def _accounts(names: tuple[str, ...], attacks: tuple[Attack, ...], password: str
 def _attacked(each: Attack, counts: Mapping[str, int], refusals: Refusals) -> AttackResult:
     """Combine an attack's own counts with the refusals that the gateway logged for its source."""
     source = each.source(DOMAIN)
-    heard = (counts["sent"], counts["refused"], counts["closed"])
-    return AttackResult(each.name, *heard, refusals.by(source, each.rules), refusals.total(source))
+    own = (counts["sent"], counts["refused"], counts["closed"])
+    return AttackResult(each.name, *own, refusals.by(source, each.rules), refusals.total(source))
 
 
 @contextlib.contextmanager
@@ -267,8 +267,8 @@ def _outbox_folder() -> Iterator[Path]:
     Real devices have their own storage, so their writes must not load the gateway's disk.
     """
     memory = str(_MEMORY) if os.access(_MEMORY, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="fieldpost-sim-", dir=memory) as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="fieldpost-sim-", dir=memory) as folder:
+        yield Path(folder)
 
 
 async def _join(devices: list[_Honest]) -> None:
@@ -304,7 +304,7 @@ async def _attackers(
     process = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=pipe)
     try:
         async with asyncio.timeout(settings.attacked + _REFUSED_S + _END_S):
-            said, complaint = await process.communicate(json.dumps(order).encode())
+            output, errors = await process.communicate(json.dumps(order).encode())
     except TimeoutError as error:
         raise GatewayCommandFailed("the attackers did not end in time") from error
     finally:
@@ -312,8 +312,8 @@ async def _attackers(
             process.kill()
         await process.wait()
     if process.returncode != 0:
-        raise GatewayCommandFailed(f"the attackers failed: {complaint.decode()[-500:]}")
-    found: dict[str, dict[str, int]] = json.loads(said)
+        raise GatewayCommandFailed(f"the attackers failed: {errors.decode()[-500:]}")
+    found: dict[str, dict[str, int]] = json.loads(output)
     return found
 
 

@@ -116,12 +116,12 @@ class AttackVerdict:
             > self.times,
             "an honest device lost or repeated a message": not self.honest.exact,
         }
-        untold = [
+        unreported = [
             f"refusals are missing in the event log: {row.name}"
             for row in self.attacks
             if not row.reported
         ]
-        return [word for word, is_so in found.items() if is_so] + untold
+        return [word for word, is_so in found.items() if is_so] + unreported
 
     @property
     def passed(self) -> bool:

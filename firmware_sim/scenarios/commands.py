@@ -129,8 +129,8 @@ def count_command(
     policy = SendPolicy(retry_base=retry_base, silence=max(10.0, 4 * retry_base))
     settings = CountSettings(ca_file=ca, passwords=passwords, state=state, policy=policy, **pace)
     terminal = sys.stderr.isatty()  # elsewhere no progress is shown
-    ran, took = _run(lambda show: count(run, settings, show if terminal else lambda _line: None))
-    more = {"seconds": took, **_faults(ran.faults, ran.errors)}
+    result, took = _run(lambda show: count(run, settings, show if terminal else lambda _line: None))
+    more = {"seconds": took, **_faults(result.faults, result.errors)}
     _finish_count(run, state, gateway_dir, events, as_json, more)
 
 
@@ -217,7 +217,7 @@ def _finish_count(
 @seed_option()
 @_state
 @json_option()
-def custody_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
+def custody_command(*, state: Path | None, as_json: bool, **options: Any) -> None:
     """Send messages of all QoS levels between devices, cause faults, and check each message.
 
     Creates its own gateway, and kills and restarts it. One in twenty devices never connects, and
@@ -226,10 +226,10 @@ def custody_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
     from firmware_sim.scenarios.custody import CustodySettings, custody
 
     with _Folder(state) as folder:
-        ran, took = _run(lambda show: custody(CustodySettings(folder.path, **given), show))
-        more = {"seconds": took, "kills": ran.kills, **_faults(ran.faults, ran.errors)}
-        folder.keep = not ran.verdict.exact
-        _finish(ran.verdict, more, as_json, passed=ran.verdict.exact)
+        result, took = _run(lambda show: custody(CustodySettings(folder.path, **options), show))
+        more = {"seconds": took, "kills": result.kills, **_faults(result.faults, result.errors)}
+        folder.keep = not result.verdict.exact
+        _finish(result.verdict, more, as_json, passed=result.verdict.exact)
 
 
 class _AttackCommand(click.Command):
@@ -283,7 +283,7 @@ class _AttackCommand(click.Command):
 @_state
 @json_option()
 def attack_command(
-    *, state: Path | None, as_json: bool, ceiling_mb: int, attacks: tuple[str, ...], **given: Any
+    *, state: Path | None, as_json: bool, ceiling_mb: int, attacks: tuple[str, ...], **more: Any
 ) -> None:
     """Attack a gateway, and measure the effect on honest devices and on memory.
 
@@ -300,7 +300,7 @@ def attack_command(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     with _Folder(state) as folder:
-        settings = AttackSettings(folder.path, ceiling=ceiling_mb * _MIB, attacks=attacks, **given)
+        settings = AttackSettings(folder.path, ceiling=ceiling_mb * _MIB, attacks=attacks, **more)
         verdict, _ = _run(lambda show: attack(settings, show))
         folder.keep = not verdict.passed
         _finish(verdict, {}, as_json, passed=verdict.passed)
@@ -323,7 +323,7 @@ def attack_command(
 @seed_option()
 @_state
 @json_option()
-def workers_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
+def workers_command(*, state: Path | None, as_json: bool, **options: Any) -> None:
     """Divide a queue among workers, cause faults, and check each item.
 
     Creates its own gateway. The first half of the items is processed without faults, to check
@@ -335,21 +335,21 @@ def workers_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
     from firmware_sim.scenarios.workers import WorkersSettings, workers
 
     with _Folder(state) as folder:
-        ran, took = _run(lambda show: workers(WorkersSettings(folder.path, **given), show))
-        more = {"seconds": took, "kills": ran.kills, **_faults(ran.faults)}
-        more["members crashed"] = ran.crashes
-        folder.keep = not ran.verdict.exact
-        _finish(ran.verdict, more, as_json, passed=ran.verdict.exact)
+        result, took = _run(lambda show: workers(WorkersSettings(folder.path, **options), show))
+        more = {"seconds": took, "kills": result.kills, **_faults(result.faults)}
+        more["members crashed"] = result.crashes
+        folder.keep = not result.verdict.exact
+        _finish(result.verdict, more, as_json, passed=result.verdict.exact)
 
 
 class _Folder:
     """The folder of a run: the given one, or a temporary one that is deleted unless `keep`."""
 
-    def __init__(self, given: Path | None) -> None:
-        if given is not None and given.exists() and any(given.iterdir()):
-            raise click.UsageError(f"{given} is not empty; give a new folder")
-        self._temporary = given is None
-        self.path = given or Path(tempfile.mkdtemp(prefix="fieldpost-sim-")) / "run"
+    def __init__(self, path: Path | None) -> None:
+        if path is not None and path.exists() and any(path.iterdir()):
+            raise click.UsageError(f"{path} is not empty; give a new folder")
+        self._temporary = path is None
+        self.path = path or Path(tempfile.mkdtemp(prefix="fieldpost-sim-")) / "run"
         self.keep = True
 
     def __enter__(self) -> _Folder:
@@ -371,13 +371,13 @@ def _run(work: Callable[[ShowProgress], Coroutine[Any, Any, T]]) -> tuple[T, flo
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     begun = time.monotonic()
     try:
-        ran = asyncio.run(work(_progress_printer()))
+        result = asyncio.run(work(_progress_printer()))
     except* FirmwareError as errors:
         fail(str(errors.exceptions[0]))
     finally:
         if sys.stderr.isatty():
             click.echo(err=True)
-    return ran, round(time.monotonic() - begun, 1)
+    return result, round(time.monotonic() - begun, 1)
 
 
 def _progress_printer() -> ShowProgress:

@@ -113,14 +113,14 @@ class _Counting:
 
 
 async def count(
-    run: RunRecord, settings: CountSettings, tell: Callable[[str], None] = lambda _line: None
+    run: RunRecord, settings: CountSettings, progress: Callable[[str], None] = lambda _line: None
 ) -> CountResult:
     """Run the scenario until every message has ended, or the time limit has passed.
 
     Args:
         run: the record of the run: its devices and numbers of messages.
         settings: the settings of the run.
-        tell: called twice a second with a line about the progress.
+        progress: called twice a second with a line about the progress.
 
     Returns:
         The numbers of faults and errors. The states of the messages are in the outboxes.
@@ -131,7 +131,7 @@ async def count(
     played = [_Counting(name, run, settings) for name in run.devices]
     actors = [each.actor for each in played]
     most = settings.seconds + settings.patience
-    reporting = asyncio.create_task(_report(actors, run, tell))
+    reporting = asyncio.create_task(_report(actors, run, progress))
     try:
         async with asyncio.timeout(most), asyncio.TaskGroup() as group:
             for each in played:
@@ -145,13 +145,13 @@ async def count(
     return CountResult(sum((actor.plan.happened for actor in actors), Counter[Fault]()), errors)
 
 
-async def _report(actors: list[Actor], run: RunRecord, tell: Callable[[str], None]) -> None:
+async def _report(actors: list[Actor], run: RunRecord, progress: Callable[[str], None]) -> None:
     while True:
         counts = [actor.counts() for actor in actors]
         delivered = sum(each.get(State.DONE, 0) for each in counts)
         online = sum(actor.online for actor in actors)
         faults = sum(actor.plan.happened.total() for actor in actors)
-        tell(
+        progress(
             f"{delivered}/{run.planned} delivered, {sum(map(waiting, counts))} waiting,"
             f" {online} devices online, {faults} faults"
         )

@@ -187,26 +187,26 @@ class _Sender:
 
 
 async def custody(
-    settings: CustodySettings, tell: Callable[[str], None] = lambda _line: None
+    settings: CustodySettings, progress: Callable[[str], None] = lambda _line: None
 ) -> CustodyResult:
     """Run the scenario and judge it.
 
     Args:
         settings: the settings; `folder` is created, and its files are kept for inspection.
-        tell: called each second with a line about the progress.
+        progress: called each second with a line about the progress.
 
     Raises:
         FirmwareError: a `fieldpost` command failed, or a device's file could not be used.
     """
     plan, password, run = settings.plan, secrets.token_urlsafe(12), secrets.token_hex(8)
     settings.folder.mkdir(parents=True, exist_ok=True)
-    tell(f"creating a gateway with {len(plan.names)} devices")
+    progress(f"creating a gateway with {len(plan.names)} devices")
     accounts = [Account(name, password) for name in plan.names]
     gateway = await GatewayProcess.make(gateway_folder(settings.folder), accounts, SHORT_RUN)
     senders = [_Sender(name, settings, run, gateway, password) for name in plan.present]
     try:
         await gateway.start()
-        await _go(settings, gateway, senders, tell)
+        await _go(settings, gateway, senders, progress)
         errors = Counter(each.actor.error for each in senders if each.actor.error)
     finally:
         await asyncio.gather(*(each.actor.stop() for each in senders))
@@ -223,13 +223,13 @@ async def _go(
     settings: CustodySettings,
     gateway: GatewayProcess,
     senders: list[_Sender],
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> None:
     slow = [each for each in senders if each.name in settings.plan.slow]
     for each in senders:
         await each.actor.start()
     asides = [asyncio.create_task(each.read_slowly()) for each in slow]
-    asides += [asyncio.create_task(_report(settings, gateway, senders, tell))]
+    asides += [asyncio.create_task(_report(settings, gateway, senders, progress))]
     killing = gateway.kill_often(settings.kills, settings.seconds, settings.seed)
     asides += [asyncio.create_task(killing)]
     try:
@@ -275,7 +275,7 @@ async def _report(
     settings: CustodySettings,
     gateway: GatewayProcess,
     senders: list[_Sender],
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> None:
     while True:
         counts = [each.actor.counts() for each in senders]
@@ -283,7 +283,7 @@ async def _report(
         live, online = sum(map(waiting, counts)), sum(each.actor.online for each in senders)
         plain = sum(len(each.plain) for each in senders)
         faults = sum(each.actor.plan.happened.total() for each in senders)
-        tell(
+        progress(
             f"{done + live + plain}/{settings.messages} sent, {live} under way,"
             f" {online} devices online, {faults} faults, {gateway.starts - 1} kills"
         )

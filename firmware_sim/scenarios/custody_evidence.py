@@ -46,7 +46,7 @@ def gather(
     Raises:
         FirmwareError: a file cannot be read, or a `fieldpost` command failed.
     """
-    believed, ran, repeated = dict(plain), list[Execution](), 0
+    believed, executions, repeated = dict(plain), list[Execution](), 0
     for name in plan.present:
         with Outbox.open(outbox(folder, name), plan.jid(name)) as opened:
             for record in opened.records(*State):
@@ -54,13 +54,13 @@ def gather(
             repeated += for_absent(plan, opened.records(State.DONE), offers[name]).repeated
         with Inbox.open(inbox(folder, name), plan.jid(name)) as received:
             for row in Actuator.ran(received.database):
-                ran.append(Execution((row.sender, int(row.command)), name, row.times))
+                executions.append(Execution((row.sender, int(row.command)), name, row.times))
     gateway = gateway_folder(folder)
     logged = gateway_log.of_run(gateway_log.from_gateway(gateway), run)
-    ran += [Execution(key, GATEWAY) for key in logged]
+    executions += [Execution(key, GATEWAY) for key in logged]
     reported = dict(_dead_letters(gateway))
     waiting, absent = kept(gateway), frozenset(plan.absent)
-    return CustodyEvidence(believed, ran, reported, waiting, absent, repeated)
+    return CustodyEvidence(believed, executions, reported, waiting, absent, repeated)
 
 
 def gateway_folder(folder: Path) -> Path:

@@ -30,7 +30,7 @@ class Addressing(Enum):
     GATEWAY = "to the gateway: into the event log"
 
 
-_WAYS: Final = (Addressing.ACCOUNT,) * 8 + (Addressing.SESSION, Addressing.GATEWAY)
+_ADDRESSINGS: Final = (Addressing.ACCOUNT,) * 8 + (Addressing.SESSION, Addressing.GATEWAY)
 
 
 class PlannedMessage(NamedTuple):
@@ -96,7 +96,7 @@ class Plan:
     def message(self, name: str, number: int) -> PlannedMessage:
         """Return a device's message by its number."""
         chance = random.Random(f"custody/{self.seed}/{name}/{number}")  # noqa: S311 - repeatable
-        level, way = chance.choice(_LEVELS), chance.choice(_WAYS)
+        level, way = chance.choice(_LEVELS), chance.choice(_ADDRESSINGS)
         if way is Addressing.GATEWAY:
             return PlannedMessage(level, way, "")
         others = self.names if way is Addressing.ACCOUNT else self.present

@@ -81,11 +81,11 @@ class GatewayProcess:
         listen = ("--listen", f"{HOST}:{port}")
         await _run("init", "--dir", folder, "--domain", DOMAIN, *listen)
         _configure(folder / "fieldpost.toml", {**options, "listen_tls": f"{HOST}:0"})
-        turns = asyncio.Semaphore(_AT_ONCE)
+        slots = asyncio.Semaphore(_AT_ONCE)
 
         async def add(account: Account) -> None:
             words = ("device", "add", account.name, "--dir", folder, "--password-stdin")
-            async with turns:
+            async with slots:
                 await _run(*words, *["--no-trust"][account.trusted :], stdin=account.password)
 
         async with asyncio.TaskGroup() as group:
@@ -133,7 +133,7 @@ class GatewayProcess:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
-            await self._gone()
+            await self._wait_for_end()
 
     async def stop(self) -> int:
         """Stop the gateway with SIGTERM; if it does not stop within `STOP_S`, kill it.
@@ -147,7 +147,7 @@ class GatewayProcess:
             self._process.terminate()
         try:
             async with asyncio.timeout(STOP_S):
-                return await self._gone()
+                return await self._wait_for_end()
         except TimeoutError:
             await self.kill()
             return -9
@@ -196,7 +196,7 @@ class GatewayProcess:
         found = re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE)
         return int(found[1]) * 1024 if found else 0
 
-    async def _gone(self) -> int:
+    async def _wait_for_end(self) -> int:
         process, listening = self._process, self._listening
         if process is None or listening is None:
             return 0

@@ -84,9 +84,9 @@ class WorkersResult:
 
 class _Run:
     def __init__(
-        self, settings: WorkersSettings, stage: Setting, tell: Callable[[str], None]
+        self, settings: WorkersSettings, stage: Setting, progress: Callable[[str], None]
     ) -> None:
-        self.stage, self.settings, self._tell = stage, settings, tell
+        self.stage, self.settings, self._progress = stage, settings, progress
         plan = stage.plan
         self.workers = [QueueWorker(name, stage) for name in plan.names]
         self.members = [
@@ -99,7 +99,7 @@ class _Run:
     async def prepare(self) -> None:
         """Create the nodes, and start all participants, which connect and subscribe."""
         await _create(self.stage)
-        self._tell("waiting until all participants are subscribed")
+        self._progress("waiting until all participants are subscribed")
         await asyncio.gather(*(each.start() for each in self._played()))
 
     async def behave(self) -> None:
@@ -142,7 +142,7 @@ class _Run:
             done = sum(worker.done() for worker in self.workers)
             faults = sum(worker.happened.total() for worker in self.workers)
             kills = self.stage.gateway.starts - 1
-            self._tell(
+            self._progress(
                 f"{self.published} published, {done}/{plan.items} done, {faults} faults,"
                 f" {kills} kills"
             )
@@ -153,11 +153,11 @@ class _Run:
         rows = list(items)
         step = seconds / max(len(rows), 1)
         begun = asyncio.get_running_loop().time()
-        turns = {name: asyncio.Semaphore(_AT_ONCE) for name in self.publishers}
+        slots = {name: asyncio.Semaphore(_AT_ONCE) for name in self.publishers}
 
         async def one(place: int, row: Publication) -> None:
             await asyncio.sleep(begun + place * step - asyncio.get_running_loop().time())
-            async with turns[row.publisher]:
+            async with slots[row.publisher]:
                 await self.publishers[row.publisher].publish(row)
             self.published += 1
 
@@ -179,13 +179,13 @@ class _Run:
 
 
 async def workers(
-    settings: WorkersSettings, tell: Callable[[str], None] = lambda _line: None
+    settings: WorkersSettings, progress: Callable[[str], None] = lambda _line: None
 ) -> WorkersResult:
     """Run the scenario and judge it.
 
     Args:
         settings: the settings; `folder` is created, and its files are kept for inspection.
-        tell: called twice a second with a line about the progress.
+        progress: called twice a second with a line about the progress.
 
     Raises:
         FirmwareError: a `fieldpost` command failed, a file could not be used, or a participant
@@ -197,10 +197,10 @@ async def workers(
     password = secrets.token_urlsafe(12)
     crews = [name for level in LEVELS for name in plan.members_of(level)]
     names = [_OWNER, *plan.publishers, *plan.names, *crews]
-    tell(f"creating a gateway with {len(names)} accounts")
+    progress(f"creating a gateway with {len(names)} accounts")
     accounts = [Account(name, password) for name in names]
     gateway = await GatewayProcess.make(folder / "gateway", accounts, SHORT_RUN)
-    run = _Run(settings, Setting(plan, gateway, password, folder), tell)
+    run = _Run(settings, Setting(plan, gateway, password, folder), progress)
     try:
         await gateway.start()
         await _play(run)

@@ -28,9 +28,9 @@ from firmware_sim.scenarios.workers_verdict import (
 )
 
 _DEAD: Final = "dead"
-_BURIED: Final = "queue_dead"  # the event that tells of it
+_DEAD_EVENT: Final = "queue_dead"  # the event of a dead item
 _STATES: Final = ("ready", "delayed", "locked")
-_TAKEN: Final = "SELECT item, times FROM taken"
+_MEMBER_ITEMS: Final = "SELECT item, times FROM taken"
 
 
 def gather(
@@ -61,7 +61,7 @@ def gather(
     return WorkersEvidence(
         published=published,
         worked=[row for name in stage.plan.names for row in _worked(stage, name)],
-        taken=[row for level in LEVELS for row in _taken(stage, level)],
+        taken=[row for level in LEVELS for row in _member_records(stage, level)],
         dead={
             row["item"]: DeadItem(row["deliveries"], row["reason"], row["item"] in logged)
             for row in items
@@ -88,7 +88,7 @@ def _kept(stage: Setting) -> dict[int, int]:
 
 def _logged(gateway: Path) -> set[str]:
     rows = gateway_log.events(gateway_log.from_gateway(gateway))
-    return {str(row["tags"]["item"]) for row in rows if row["name"] == _BURIED}
+    return {str(row["tags"]["item"]) for row in rows if row["name"] == _DEAD_EVENT}
 
 
 def _queues(gateway: Path) -> list[dict[str, Any]]:
@@ -114,8 +114,8 @@ def _worked(stage: Setting, name: str) -> Iterator[WorkerRecord]:
             yield WorkerRecord(name, record.item, record.state, record.runs, record.commits)
 
 
-def _taken(stage: Setting, level: int) -> Iterator[MemberRecord]:
+def _member_records(stage: Setting, level: int) -> Iterator[MemberRecord]:
     for name in stage.plan.members_of(level):
         with Inbox.open(stage.file(name), jid(name)) as inbox:
-            for item, times in inbox.database.execute(_TAKEN):
+            for item, times in inbox.database.execute(_MEMBER_ITEMS):
                 yield MemberRecord(name, level, item, times)

@@ -174,7 +174,7 @@ class ShareMember:
         self._pubsub: Pubsub | None = None
         self._subscribed = asyncio.Event()
         self._crashed: set[str] = set()
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._tasks = BackgroundTasks()
 
     @property
@@ -238,7 +238,7 @@ class ShareMember:
                 self._tasks.begin(self._restart())
 
     async def _restart(self) -> None:
-        async with self._turn:
+        async with self._lock:
             await self._device.kill()
             self._device = self._make()
             await self._device.start()

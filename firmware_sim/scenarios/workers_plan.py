@@ -36,7 +36,7 @@ class Route(Enum):
     ASSURED = "by an assured message"
 
 
-_WAYS: Final = (Route.IQ, Route.IQ, Route.ACKNOWLEDGED, Route.ASSURED)
+_ROUTES: Final = (Route.IQ, Route.IQ, Route.ACKNOWLEDGED, Route.ASSURED)
 
 
 class Fault(Enum):
@@ -160,7 +160,7 @@ class WorkersPlan:
         chance = self._chance(item)
         node = QUEUE if item[0] == "j" else chance.choice(SHARED_NODES)
         publisher = self.publishers[number % _PUBLISHERS]
-        return Publication(item, publisher, node, chance.choice(_WAYS))
+        return Publication(item, publisher, node, chance.choice(_ROUTES))
 
     def _chance(self, what: str) -> random.Random:
         return random.Random(f"workers/{self.seed}/{what}")  # noqa: S311 - repeatable

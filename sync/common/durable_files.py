@@ -142,9 +142,9 @@ def temporary_folder(target: Path) -> Iterator[Path]:
                 _delete(temporary)
 
 
-def move_into_place(made: Path, target: Path) -> None:
+def move_into_place(source: Path, target: Path) -> None:
     """Rename a file or folder durably to `target`, which must be missing or an empty folder."""
-    made.rename(target)
+    source.rename(target)
     fsync_folder(target.parent)
 
 

@@ -111,11 +111,11 @@ def _part_files(
 
 
 def _counts(rows: Iterable[Row]) -> Counts:
-    fates = [row["fate"] for row in rows]
+    outcomes = [row["fate"] for row in rows]
     accepted = (row for row in rows if row["fate"] == ACCEPTED)
     return Counts(
-        segments=fates.count("accepted"),
+        segments=outcomes.count("accepted"),
         events=sum(row["last_seq"] - row["first_seq"] + 1 for row in accepted),
-        duplicates=fates.count("duplicate"),
-        quarantined=fates.count("bad") + fates.count("fork"),
+        duplicates=outcomes.count("duplicate"),
+        quarantined=outcomes.count("bad") + outcomes.count("fork"),
     )

@@ -178,8 +178,8 @@ def summary(findings: Findings) -> str:
     running = formats.count(sum(row["state"] == "running" for row in rows))
     text = f"{running} of {formats.plural(len(rows), 'gateway is', 'gateways are')} running now"
     share = _running_share(findings)
-    ran = "" if share is None else f"; the fleet ran {formats.percentage(share)} of the time"
-    return f"{text}{ran}."
+    past = "" if share is None else f"; the fleet ran {formats.percentage(share)} of the time"
+    return f"{text}{past}."
 
 
 def tiles(findings: Findings, sums: Mapping[str, Any]) -> list[Figure]:
@@ -208,11 +208,11 @@ def tiles(findings: Findings, sums: Mapping[str, Any]) -> list[Figure]:
 
 def _running_share(findings: Findings) -> float | None:
     """Return the share of the time with known state in which gateways ran, as in `availability`."""
-    known, ran = 0.0, 0.0
+    known, running = 0.0, 0.0
     for row in findings["availability"]:
-        ran += row["running_s"] or 0.0
+        running += row["running_s"] or 0.0
         known += sum(row[name] or 0.0 for name in ("running_s", "stopped_s", "outage_s"))
-    return ran / known if known else None
+    return running / known if known else None
 
 
 def facts(own: Findings) -> list[Figure]:

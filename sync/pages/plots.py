@@ -280,16 +280,16 @@ def running_plot(stretches: Rows, seen: Window | None, zone: tzinfo = UTC) -> st
     """
     if seen is None:
         return ""
-    shown = [row for row in stretches if seen.contains(row["begin"], row["end"])]
+    drawn = [row for row in stretches if seen.contains(row["begin"], row["end"])]
     bad: dict[str, float] = {}
-    for row in shown:
+    for row in drawn:
         length = (row["end"] - row["begin"]) * (row["state"] in ("outage", "unknown"))
         bad[row["gateway"]] = bad.get(row["gateway"], 0.0) + length
     chosen = sorted(sorted(bad, key=lambda gateway: (-bad[gateway], gateway))[:GATEWAYS])
     names = [shortened(gateway) for gateway in chosen] if len(bad) > 1 else [""]
     with new_plot(height_of(len(chosen)), names) as (figure, axes):
         for at, gateway in enumerate(chosen):
-            _draw_states(axes, [row for row in shown if row["gateway"] == gateway], at)
+            _draw_states(axes, [row for row in drawn if row["gateway"] == gateway], at)
         label_rows(axes, names)
         label_times(axes, zone)
         legend(
@@ -299,7 +299,7 @@ def running_plot(stretches: Rows, seen: Window | None, zone: tzinfo = UTC) -> st
                 for state, (colour, _, hatch) in _STATES.items()
             ],
         )
-        description = _running_description(bad, len(chosen)) + omitted(len(stretches) - len(shown))
+        description = _running_description(bad, len(chosen)) + omitted(len(stretches) - len(drawn))
         return svg(figure, "running", "When gateways ran", description)
 
 
@@ -313,9 +313,9 @@ def _draw_states(axes: Axes, stretches: Rows, at: int) -> None:
         axes.broken_barh(bars, (at - height / 2, height), **_fill(colour, hatch, 0.4))
 
 
-def _running_description(bad: dict[str, float], shown: int) -> str:
+def _running_description(bad: dict[str, float], drawn: int) -> str:
     whole = sum(length == 0 for length in bad.values())
-    text = f"{shown} of {len(bad)} gateways; {whole} of them without an outage or unknown time."
+    text = f"{drawn} of {len(bad)} gateways; {whole} of them without an outage or unknown time."
     worst = max(sorted(bad), key=lambda gateway: bad[gateway])
     if bad[worst]:
         text += f" Most outages and unknown time: {worst}, {formats.duration(bad[worst])}."

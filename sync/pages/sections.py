@@ -102,17 +102,17 @@ def _section(
     sparklines: tuple[Markup, ...] = (),
 ) -> Section:
     table = report.table
-    shown = rows
+    visible = rows
     caption = f"{table.title}: {formats.plural(len(rows), 'row')}"
     if len(rows) > most:
-        shown = sorted(rows, key=lambda row: not needs_attention(columns, row))[:most]
+        visible = sorted(rows, key=lambda row: not needs_attention(columns, row))[:most]
         caption = f"{table.title}: {most} of {formats.count(len(rows))} rows, the conspicuous first"
     return Section(
         report.name,
         table,
         columns,
-        shown,
-        len(rows) - len(shown),
+        visible,
+        len(rows) - len(visible),
         caption,
         empty or table.empty,
         tuple(Markup(plot) for plot in plots),  # noqa: S704 - escaped when it was drawn

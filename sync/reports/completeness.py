@@ -96,14 +96,14 @@ def completeness(numbers: DataFrame, dropped: DataFrame, segments: DataFrame) ->
     `numbers` (rows of `lanes.RANGES`) and `dropped` (of `DROPPED`) cover all days.
     """
     arrived = lanes.merge_ranges(numbers)
-    gone = dropped_ranges(dropped, segments)
+    dropped = dropped_ranges(dropped, segments)
     rows = merged(
         LANE,
         _received(arrived),
         _counted(numbers),
         _refused(segments),
         _chain_breaks(segments),
-        _declared(arrived, gone),
+        _declared(arrived, dropped),
     )
     missing = F.col("expected") - F.col("received")
     expected = F.greatest("last_seq", "dropped_to", F.lit(0))
@@ -158,13 +158,13 @@ def dropped_ranges(dropped: DataFrame, segments: DataFrame) -> DataFrame:
     return lanes.merge_ranges(union(headers, dropped))
 
 
-def _declared(arrived: DataFrame, gone: DataFrame) -> DataFrame:
+def _declared(arrived: DataFrame, dropped: DataFrame) -> DataFrame:
     """Count the numbers that were reported as dropped and did not arrive: some arrive after all.
 
-    The ranges of `arrived` do not overlap, nor do those of `gone`. One pass over the ends of both
-    therefore finds the numbers that are in `gone` alone.
+    The ranges of `arrived` do not overlap, nor do those of `dropped`. One pass over both ends
+    therefore finds the numbers that are in `dropped` alone.
     """
-    steps = union(_ends(arrived, "arrived"), _ends(gone, "gone"))
+    steps = union(_ends(arrived, "arrived"), _ends(dropped, "gone"))
     steps = steps.fillna(0, subset=["arrived", "gone"])
     order = Window.partitionBy(*LANE).orderBy("at")
     sums = steps.groupBy(*LANE, "at").agg(

@@ -103,9 +103,9 @@ def period_of(daily: DataFrame, now: float) -> Period:
 def activity(daily: DataFrame, period: Period) -> DataFrame:
     """Compute the rows of `ACTIVITY` of a period from `daily` (rows of `COUNTS`)."""
     step = period.step_s
-    shown = daily.where(F.col("begin").between(period.begin, period.end))
+    within = daily.where(F.col("begin").between(period.begin, period.end))
     begin = (F.floor(F.col("begin") / step) * step).alias("begin")
-    rows = shown.groupBy("gateway", begin, "lane").agg(F.sum("events").alias("events"))
+    rows = within.groupBy("gateway", begin, "lane").agg(F.sum("events").alias("events"))
     timed = rows.withColumn("step_s", F.lit(step))
     return conform(timed, ACTIVITY).orderBy("gateway", "begin", "lane")
 

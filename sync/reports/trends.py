@@ -94,14 +94,14 @@ def trends(context: ReportContext) -> DataFrame:
     numbers = context.all_days(lanes.DAILY)
     first = datetime.fromtimestamp(periods.before, UTC).date()
     recent = context._replace(since=first)
-    gone = completeness.dropped_ranges(context.all_days(completeness.DAILY), segments)
+    dropped = completeness.dropped_ranges(context.all_days(completeness.DAILY), segments)
     rows = merged(
         ("gateway",),
         _states(life, segments, context.since),
         _events(recent.daily(totals.DAILY), periods),
         _files(segments, periods),
         _gaps(numbers, "missing", periods),
-        _gaps(union(numbers, gone), "unexplained", periods),
+        _gaps(union(numbers, dropped), "unexplained", periods),
         _running(heartbeats.spans(life, numbers), periods),
     )
     figures = [f"{name}{suffix}" for name in FIGURES for suffix in ("", "_before")]

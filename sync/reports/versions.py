@@ -118,8 +118,8 @@ def days(events: DataFrame) -> DataFrame:
 
 def versions(days: DataFrame, segments: DataFrame) -> DataFrame:
     """Compute a row of `TABLE` for each version in `days` (rows of `DAYS`), the latest first."""
-    ran = _by_gateway(days, segments)
-    rows = ran.groupBy("version").agg(
+    by_gateway = _by_gateway(days, segments)
+    rows = by_gateway.groupBy("version").agg(
         F.count("gateway").alias("gateways"),
         F.count_if(F.col("version") == F.col("now")).alias("current"),
         F.coalesce(F.min("known_begin"), F.min("begin")).alias("first_seen"),
@@ -129,7 +129,7 @@ def versions(days: DataFrame, segments: DataFrame) -> DataFrame:
         F.sum("days").alias("gateway_days"),
         F.mode("before").alias("before"),
     )
-    compared = rows.join(_compared(ran, rows), on="version", how="left")
+    compared = rows.join(_compared(by_gateway, rows), on="version", how="left")
     enough = F.least("new_days", "old_days") >= MIN_EXPOSURE_D
     judged = compared.fillna(0, subset=["compared", "higher"]).withColumns(
         {
@@ -158,7 +158,7 @@ def _by_gateway(days: DataFrame, segments: DataFrame) -> DataFrame:
     latest = F.last("version", ignorenulls=True).over(order)
     named = days.withColumn("latest", latest).join(headers, on="gateway", how="left")
     version = F.coalesce("latest", "at_first", F.lit(UNKNOWN))
-    ran = named.groupBy("gateway", version.alias("version")).agg(
+    by_gateway = named.groupBy("gateway", version.alias("version")).agg(
         F.any_value("now").alias("now"),
         F.min("begin").alias("begin"),
         F.max("end").alias("end"),
@@ -168,15 +168,15 @@ def _by_gateway(days: DataFrame, segments: DataFrame) -> DataFrame:
         F.sum("errors").alias("errors"),
         (F.sum("span_s") / _DAY_S).alias("days"),
     )
-    return ran.withColumn("before", F.lag("version").over(order))
+    return by_gateway.withColumn("before", F.lag("version").over(order))
 
 
-def _compared(ran: DataFrame, rows: DataFrame) -> DataFrame:
+def _compared(by_gateway: DataFrame, rows: DataFrame) -> DataFrame:
     """Sum up errors and days under a version and the one before it, of gateways that ran both."""
-    new = ran.select(
+    new = by_gateway.select(
         "gateway", "version", F.col("errors").alias("new"), F.col("days").alias("new_days")
     )
-    old = ran.select(
+    old = by_gateway.select(
         "gateway",
         F.col("version").alias("before"),
         F.col("errors").alias("old"),

@@ -56,9 +56,9 @@ def refused(segments: DataFrame) -> DataFrame:
 
     A file that was accepted later, or is a duplicate of an accepted one, is left out.
     """
-    taken = segments.where(F.col("fate").isin(ACCEPTED, "duplicate")).select("sha256")
+    accepted = segments.where(F.col("fate").isin(ACCEPTED, "duplicate")).select("sha256")
     bad = segments.where(F.col("fate").isin("bad", "fork"))
-    left = bad.join(taken, on="sha256", how="left_anti")
+    left = bad.join(accepted, on="sha256", how="left_anti")
     return left.select(*SEGMENTS.fieldNames()).dropDuplicates(["path", "sha256"])
 
 

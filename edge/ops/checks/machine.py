@@ -148,8 +148,8 @@ def _has_watchdog(root: Path) -> bool:
     for path in (unit, *sorted(drop_ins, key=lambda path: path.name)):
         with suppress(OSError):  # a drop-in file may be for root alone
             for line in path.read_text("utf-8", errors="replace").splitlines():
-                name, _, given = line.partition("=")
-                value = given.strip() if name.strip() == "WatchdogSec" else value
+                name, _, setting = line.partition("=")
+                value = setting.strip() if name.strip() == "WatchdogSec" else value
     return value not in ("", "0", "infinity")
 
 

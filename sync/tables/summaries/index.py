@@ -142,20 +142,20 @@ def _remove_orphans(tables: Storage, now: float) -> None:
 
 def _all(tables: Storage) -> Iterator[tuple[Key, Entry]]:
     """Yield all entries in a stable order; a key may occur more than once."""
-    there = {file.path: file for file in tables.files(FOLDER)}
-    for path, file in sorted(there.items()):
+    files = {file.path: file for file in tables.files(FOLDER)}
+    for path, file in sorted(files.items()):
         if path.endswith(f"/{KEPT}"):
-            yield from _entries(tables, file, there)
+            yield from _entries(tables, file, files)
 
 
-def _entries(tables: Storage, file: File, there: Mapping[str, File]) -> Iterator[tuple[Key, Entry]]:
+def _entries(tables: Storage, file: File, files: Mapping[str, File]) -> Iterator[tuple[Key, Entry]]:
     attempt = file.path.split("/")[1]
     try:
         document = json.loads(tables.read(file.path))
         if document["version"] != _VERSION:
             return
         for *key, sizes in document["kept"]:
-            if all(path in there and there[path].size == size for path, size in sizes.items()):
+            if all(path in files and files[path].size == size for path, size in sizes.items()):
                 yield Key(*key), Entry(attempt, tuple(sizes), file.modified)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return

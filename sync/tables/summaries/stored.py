@@ -203,5 +203,5 @@ def _compute(
         return written
 
     with _divided(events, parts) as divided, ThreadPoolExecutor(AT_ONCE) as pool:
-        made = pool.map(write, (each for each in summaries if stale[each.name]))
-        add_entries(tables, attempt, {key: files for each in made for key, files in each.items()})
+        added = pool.map(write, (each for each in summaries if stale[each.name]))
+        add_entries(tables, attempt, {key: files for each in added for key, files in each.items()})

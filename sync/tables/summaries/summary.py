@@ -35,5 +35,5 @@ class Summary:
     @property
     def shape(self) -> str:
         """A hash of name, version and schema: stored rows with the same hash can be read."""
-        told = f"{self.name} {self.version} {self.schema.json()}"
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        definition = f"{self.name} {self.version} {self.schema.json()}"
+        return hashlib.sha256(definition.encode()).hexdigest()[:16]

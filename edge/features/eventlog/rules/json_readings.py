@@ -199,8 +199,8 @@ def _resolve(base: _Base, record: Mapping[str, Json]) -> Reading:
     name = _check_name(base.name + str(record.get("n", "")))
     if not _NAME.fullmatch(name):
         raise InvalidJson(f"{name!r} is not a valid SenML name")
-    given = [field for field in _VALUE_FIELDS if field in record]
-    if len(given) > 1 or not (given or "s" in record):
+    present = [field for field in _VALUE_FIELDS if field in record]
+    if len(present) > 1 or not (present or "s" in record):
         raise InvalidJson(f"{name!r} must have exactly one value (v, vs or vb)")
     tags = _tags(base, record)
     unit = _unit(record, "u", base.unit)

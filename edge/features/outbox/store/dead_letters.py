@@ -105,8 +105,8 @@ def add(tx: Transaction, letter: DeadLetter, limit: Usage) -> None:
         messages, size = tx.row(_TOTAL)
         if messages <= limit.messages and (size <= limit.bytes or messages == 1):
             return
-        gone_sender, gone_id, gone_qos = tx.row(_OLDEST, limit)
-        _log(tx, "dead_evicted", gone_sender, gone_id, "too many dead letters", gone_qos)
+        evicted_sender, evicted_id, evicted_qos = tx.row(_OLDEST, limit)
+        _log(tx, "dead_evicted", evicted_sender, evicted_id, "too many dead letters", evicted_qos)
 
 
 def list_page(tx: Transaction, after: int, count: int) -> list[StoredDeadLetter]:

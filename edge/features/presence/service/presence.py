@@ -207,8 +207,8 @@ def _send_contacts(
             receipt = Receipt(presence.RECEIPT, after)
             in_flight.begin(tx, receipt, sender.generation)
         for contact in visible:
-            shown = SessionPresence(contact.presence, contact.full, sender.full)
-            context.send(tx, sender.generation, shown, receipt if contact is visible[-1] else None)
+            update = SessionPresence(contact.presence, contact.full, sender.full)
+            context.send(tx, sender.generation, update, receipt if contact is visible[-1] else None)
         return
 
 

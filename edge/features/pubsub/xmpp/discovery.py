@@ -97,8 +97,8 @@ def _list_nodes(
 def _list_items(
     context: Context, tx: Transaction, sender: Sender, name: str, request: rsm.Request | None
 ) -> bytes:
-    asked = PageRequest(*(request or rsm.Request()))
-    found = items.list_ids(context, tx, sender, name, asked)
+    page_request = PageRequest(*(request or rsm.Request()))
+    found = items.list_ids(context, tx, sender, name, page_request)
     content = b"".join(_item_element(context, {"name": id}) for id in found.ids)
     return content + _page_element(rsm.Page(*found), request)
 
