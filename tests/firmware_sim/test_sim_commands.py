@@ -12,13 +12,13 @@ from firmware_sim.device.sender_rules import Level, Message, State
 from firmware_sim.scenarios.record import RunRecord
 
 
-def run(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words])
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(each) for each in arguments])
 
 
 @pytest.fixture
-def finished(tmp_path: Path) -> Path:
-    """A run of one device and two messages, of which one is delivered and one is in doubt."""
+def run_folder(tmp_path: Path) -> Path:
+    """Return the folder of a run with two messages, one delivered and one in doubt."""
     record = RunRecord.begin(tmp_path / "run", "gw", ("a",), 2)
     state = tmp_path / "run"
     with Outbox.open(record.outbox(state, "a"), record.jid("a"), record.limits) as outbox:
@@ -32,36 +32,36 @@ def finished(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_verdict_is_printed_after_the_run(finished: Path) -> None:
-    words = ["verdict", "--state", finished / "run", "--events", finished / "events"]
-    done = run(*words)
+def test_verdict_is_printed_after_the_run(run_folder: Path) -> None:
+    arguments = ["verdict", "--state", run_folder / "run", "--events", run_folder / "events"]
+    done = run(*arguments)
     assert done.exit_code == 1
     assert "in doubt             1  of which logged: 1" in done.output
     assert "NOT exact" in done.output
-    found = json.loads(run(*words, "--json").output)
+    found = json.loads(run(*arguments, "--json").output)
     assert (found["planned"], found["delivered"], found["logged"]) == (2, 1, 2)
     assert found["examples"] == {"in doubt": ["a@gw/fw n=2"]}
 
 
-def test_unreadable_log_is_a_failure(finished: Path) -> None:
-    (finished / "events").write_text("nonsense\n")
-    done = run("verdict", "--state", finished / "run", "--events", finished / "events")
+def test_unreadable_log_is_a_failure(run_folder: Path) -> None:
+    (run_folder / "events").write_text("nonsense\n")
+    done = run("verdict", "--state", run_folder / "run", "--events", run_folder / "events")
     assert done.exit_code == 1
     assert "line 1 is not JSON" in done.output
-    done = run("verdict", "--state", finished / "run", "--gateway-dir", finished)
+    done = run("verdict", "--state", run_folder / "run", "--gateway-dir", run_folder)
     assert done.exit_code == 1
     assert "fieldpost events" in done.output
 
 
-def test_verdict_needs_a_run_and_a_log(finished: Path) -> None:
-    assert run("verdict", "--state", finished / "run").exit_code == 2
-    done = run("verdict", "--state", finished, "--events", finished / "events")
+def test_verdict_needs_a_run_and_a_log(run_folder: Path) -> None:
+    assert run("verdict", "--state", run_folder / "run").exit_code == 2
+    done = run("verdict", "--state", run_folder, "--events", run_folder / "events")
     assert done.exit_code == 2
     assert "contains no run" in done.output
 
 
 @pytest.mark.parametrize(
-    ("accounts", "words", "told"),
+    ("accounts", "arguments", "error"),
     [
         ("{}", ["--devices", 1], "has 0 accounts, fewer than --devices 1"),
         ("[]", ["--devices", 1], "not a JSON object"),
@@ -71,14 +71,14 @@ def test_verdict_needs_a_run_and_a_log(finished: Path) -> None:
         ('{"a": "b"}', ["--devices", 1, "--messages", 3], "different run"),
     ],
 )
-def test_wrong_usage(finished: Path, accounts: str, words: list[object], told: str) -> None:
-    (finished / "accounts").write_text(accounts)
-    (finished / "ca").write_text("")
-    files = ["--ca", finished / "ca", "--accounts", finished / "accounts"]
-    where = ["--port", 5222, "--domain", "gw", "--state", finished / "run"]
-    done = run("run", "count", *files, *where, *words)
+def test_wrong_usage(run_folder: Path, accounts: str, arguments: list[object], error: str) -> None:
+    (run_folder / "accounts").write_text(accounts)
+    (run_folder / "ca").write_text("")
+    files = ["--ca", run_folder / "ca", "--accounts", run_folder / "accounts"]
+    options = ["--port", 5222, "--domain", "gw", "--state", run_folder / "run"]
+    done = run("run", "count", *files, *options, *arguments)
     assert done.exit_code == 2
-    assert told in done.output
+    assert error in done.output
 
 
 def test_unknown_attack_is_wrong_usage() -> None:

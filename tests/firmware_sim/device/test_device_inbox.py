@@ -16,12 +16,12 @@ A, B = Key("a@gw.example/x", "1"), Key("b@gw.example/x", "1")
 
 @pytest.fixture
 def inbox(tmp_path: Path) -> Iterator[Inbox]:
-    with Inbox.open(tmp_path / "in", JID) as made:
-        yield made
+    with Inbox.open(tmp_path / "in", JID) as opened:
+        yield opened
 
 
 def hold(inbox: Inbox, *keys: Key, body: str = "<m/>") -> list[bool]:
-    """Hold what has room, each in a commit of its own; tell which had."""
+    """Hold each message that fits, in a commit of its own; return which ones fitted."""
     found = []
     for key in keys:
         with inbox.transaction():
@@ -172,6 +172,6 @@ def test_disk_failure_raises_inbox_error(inbox: Inbox) -> None:
 def test_closed_inbox_raises(tmp_path: Path) -> None:
     inbox = Inbox.open(tmp_path / "in", JID)
     inbox.close()
-    for ask in (inbox.counts, inbox.held):
+    for read in (inbox.counts, inbox.held):
         with pytest.raises(InboxError, match="closed"):
-            ask()
+            read()

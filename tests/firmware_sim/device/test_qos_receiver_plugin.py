@@ -82,14 +82,14 @@ def test_text_after_a_message_is_dropped() -> None:
 
 async def test_plugin_can_be_unregistered(tmp_path: Path) -> None:
     certificate = Certificate.make(tmp_path)
-    taken: list[IncomingStanza] = []
+    received: list[IncomingStanza] = []
     endpoint = Endpoint(OWN, "secret", "127.0.0.1", 1, certificate.ca_file)
-    connection = Connection(endpoint, lambda _receiver, incoming: taken.append(incoming))
+    connection = Connection(endpoint, lambda _receiver, incoming: received.append(incoming))
     plugin = connection._client.plugin[RECEIVER]
     plugin.session_bind(None)
     connection._client.plugin.disable(RECEIVER)
     plugin.on_incoming(plugin, IncomingStanza(None, "", ""))
-    assert taken == []
+    assert received == []
     discovery = connection._client.plugin["xep_0030"]
     info = await discovery.get_info(local=True)
     assert not set(NAMESPACES) & set(info["features"])

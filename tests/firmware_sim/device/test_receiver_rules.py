@@ -48,12 +48,12 @@ def test_all_states_and_inputs() -> None:
 
 
 def test_acknowledged_message_is_delivered_or_refused() -> None:
-    assert {given: move.reply.value for given, move in ACKNOWLEDGED.items()} == {
+    assert {input_: move.reply.value for input_, move in ACKNOWLEDGED.items()} == {
         Input.OFFER: "empty result",
         Input.FAILED: "wait/internal-server-error",
         Input.UNTRUSTED: "cancel/not-allowed",
     }
-    assert [given for given, move in ACKNOWLEDGED.items() if move.effect is Effect.HAND_OVER] == [
+    assert [input_ for input_, move in ACKNOWLEDGED.items() if move.effect is Effect.HAND_OVER] == [
         Input.OFFER
     ]
 

@@ -10,7 +10,7 @@ POLICY = SendPolicy(
 A, K = Level.ASSURED, Level.ACKNOWLEDGED
 
 
-def opened(*levels: Level) -> SendWindow:
+def open_window(*levels: Level) -> SendWindow:
     """Return a window with a session, and an admitted message of each of these levels."""
     window = SendWindow(POLICY, lambda: 0.0)
     window.resume()
@@ -19,20 +19,20 @@ def opened(*levels: Level) -> SendWindow:
     return window
 
 
-def taken(window: SendWindow, now: float = 0.0) -> list[tuple[int, str]]:
+def take_actions(window: SendWindow, now: float = 0.0) -> list[tuple[int, str]]:
     return [(sent.message.number, sent.action.name) for sent in window.take(now)]
 
 
 def test_offers_are_sent_once_in_order() -> None:
-    window = opened(A, A, A)
-    assert taken(window) == [(1, "OFFER"), (2, "OFFER"), (3, "OFFER")]
-    assert taken(window) == []
+    window = open_window(A, A, A)
+    assert take_actions(window) == [(1, "OFFER"), (2, "OFFER"), (3, "OFFER")]
+    assert take_actions(window) == []
 
 
 def test_window_limits_messages_and_bytes() -> None:
-    window = opened(A, A, A, A)
+    window = open_window(A, A, A, A)
     assert not window.can_admit()
-    window = opened(A, A)
+    window = open_window(A, A)
     assert window.can_admit()
     assert not window.admit(Message(3, A, 99))
     assert window.admit(Message(3, A, 98))
@@ -40,103 +40,103 @@ def test_window_limits_messages_and_bytes() -> None:
 
 
 def test_message_larger_than_the_window_is_sent_alone() -> None:
-    window = opened()
+    window = open_window()
     assert window.admit(Message(1, A, 1000))
     assert not window.can_admit()
-    taken(window)
+    take_actions(window)
     window.apply_input(1, Input.REFUSED, 0)
     assert window.can_admit()
 
 
 def test_delivery_waits_for_earlier_messages() -> None:
-    window = opened(A, A, A)
-    taken(window)
+    window = open_window(A, A, A)
+    take_actions(window)
     window.apply_input(3, Input.RECEIVED, 0)
     window.apply_input(2, Input.RECEIVED, 0)
-    assert taken(window) == []
+    assert take_actions(window) == []
     window.apply_input(1, Input.RECEIVED, 0)
-    assert taken(window) == [(1, "DELIVER"), (2, "DELIVER"), (3, "DELIVER")]
+    assert take_actions(window) == [(1, "DELIVER"), (2, "DELIVER"), (3, "DELIVER")]
 
 
 def test_end_of_the_first_message_releases_later_ones() -> None:
-    window = opened(A, A)
-    taken(window)
+    window = open_window(A, A)
+    take_actions(window)
     window.apply_input(2, Input.RECEIVED, 0)
     ended = window.apply_input(1, Input.REFUSED, 0)
     assert ended is not None
     assert ended.state is State.FAILED
-    assert taken(window) == [(2, "DELIVER")]
+    assert take_actions(window) == [(2, "DELIVER")]
 
 
 def test_wait_error_to_an_offer_delays_offers_but_not_received_messages() -> None:
-    window = opened(A, A, A)
-    taken(window)
+    window = open_window(A, A, A)
+    take_actions(window)
     window.apply_input(1, Input.WAIT, 0)
     assert not window.can_admit()
     window.apply_input(2, Input.RECEIVED, 0)
-    assert taken(window) == [(2, "DELIVER")]
+    assert take_actions(window) == [(2, "DELIVER")]
     window.apply_input(2, Input.DELIVERED, 0)
     window.apply_input(3, Input.WAIT, 0)
     assert window.next_due() == 10
-    assert taken(window, 10) == [(1, "OFFER")]
-    assert window.next_due() == 30  # 3 waits for its turn, not for the clock
+    assert take_actions(window, 10) == [(1, "OFFER")]
+    assert window.next_due() == 30  # 3 waits for 1, not for the clock
     window.apply_input(1, Input.RECEIVED, 11)
-    assert taken(window, 11) == [(1, "DELIVER"), (3, "OFFER")]
+    assert take_actions(window, 11) == [(1, "DELIVER"), (3, "OFFER")]
     assert not window.can_admit()
     window.apply_input(3, Input.RECEIVED, 12)
     assert window.can_admit()
 
 
 def test_possibly_received_message_is_offered_again_past_a_refused_one() -> None:
-    window = opened(A, A)
-    taken(window)
+    window = open_window(A, A)
+    take_actions(window)
     window.apply_input(1, Input.WAIT, 0)
-    window.interrupt()  # the second may have been taken, and fill the room that the first lacks
+    window.interrupt()  # the second may be received, and use the capacity that the first lacks
     window.resume()
-    assert taken(window, 1) == [(2, "OFFER")]
+    assert take_actions(window, 1) == [(2, "OFFER")]
     window.apply_input(2, Input.RECEIVED, 1)
-    assert taken(window, 1) == [(2, "DELIVER")]
-    assert taken(window, 10) == [(1, "OFFER")]
+    assert take_actions(window, 1) == [(2, "DELIVER")]
+    assert take_actions(window, 10) == [(1, "OFFER")]
 
 
 def test_wait_error_to_a_delivery_delays_deliveries_and_offers() -> None:
-    window = opened(A, A, A)
-    taken(window)
+    window = open_window(A, A, A)
+    take_actions(window)
     window.apply_input(1, Input.RECEIVED, 0)
-    taken(window)
+    take_actions(window)
     window.apply_input(1, Input.WAIT, 0)
     window.apply_input(2, Input.RECEIVED, 0)
-    assert taken(window, 5) == []
+    assert take_actions(window, 5) == []
     assert not window.can_admit()
-    assert taken(window, 10) == [(1, "DELIVER")]
+    assert take_actions(window, 10) == [(1, "DELIVER")]
     window.apply_input(1, Input.DELIVERED, 11)
-    assert taken(window, 11) == [(2, "DELIVER")]
+    assert take_actions(window, 11) == [(2, "DELIVER")]
 
 
 def test_acknowledged_message_keeps_its_order_among_assured_ones() -> None:
-    window = opened(A, K, K, A)
-    assert taken(window) == [(1, "OFFER"), (4, "OFFER")]
+    window = open_window(A, K, K, A)
+    assert take_actions(window) == [(1, "OFFER"), (4, "OFFER")]
     window.apply_input(4, Input.RECEIVED, 0)
-    assert taken(window) == []
+    assert take_actions(window) == []
     window.apply_input(1, Input.RECEIVED, 0)
-    assert taken(window) == [(1, "DELIVER"), (2, "OFFER"), (3, "OFFER"), (4, "DELIVER")]
+    assert take_actions(window) == [(1, "DELIVER"), (2, "OFFER"), (3, "OFFER"), (4, "DELIVER")]
     window.apply_input(2, Input.WAIT, 0)
-    assert taken(window, 5) == []
+    assert take_actions(window, 5) == []
     ended = window.apply_input(3, Input.DELIVERED, 5)
     assert ended is not None
     assert ended.state is State.DONE
 
 
 def test_timeout_repeats_and_finally_fails() -> None:
-    window = opened(A)
-    taken(window)
+    window = open_window(A)
+    take_actions(window)
     assert window.next_due() == 10
     assert window.expire(9) == ([], False)
     assert window.expire(10) == ([], True)
-    assert taken(window, 10) == [(1, "OFFER")]
+    assert take_actions(window, 10) == [(1, "OFFER")]
     assert window.next_due() == 30
     window.expire(30)
-    taken(window, 30)
+    take_actions(window, 30)
     ended, silent = window.expire(70)
     assert [message.state for message in ended] == [State.FAILED]
     assert silent
@@ -144,45 +144,45 @@ def test_timeout_repeats_and_finally_fails() -> None:
 
 
 def test_empty_result_to_an_offer_is_not_custody() -> None:
-    window = opened(A)
-    taken(window)
+    window = open_window(A)
+    take_actions(window)
     assert window.apply_input(1, Input.DELIVERED, 1) is None
-    assert taken(window, 1) == []
+    assert take_actions(window, 1) == []
     window.expire(10)
-    assert taken(window, 10) == [(1, "OFFER")]
+    assert take_actions(window, 10) == [(1, "OFFER")]
 
 
 def test_late_answer_is_ignored() -> None:
-    window = opened(A)
-    taken(window)
+    window = open_window(A)
+    take_actions(window)
     window.changes()
     assert window.apply_input(9, Input.RECEIVED, 0) is None
     assert window.changes() == []
 
 
 def test_nothing_is_sent_or_counted_without_a_session() -> None:
-    window = opened(A, A)
-    taken(window)
+    window = open_window(A, A)
+    take_actions(window)
     window.apply_input(1, Input.RECEIVED, 0)
-    taken(window)
+    take_actions(window)
     window.interrupt()
     assert not window.has_pending_answer()
     assert window.next_due() is None
     assert window.expire(1000) == ([], False)
-    assert taken(window, 1000) == []
+    assert take_actions(window, 1000) == []
     window.changes()
     window.resume()
-    assert taken(window, 1000) == [(1, "DELIVER"), (2, "OFFER")]
+    assert take_actions(window, 1000) == [(1, "DELIVER"), (2, "OFFER")]
     assert {m.number: (m.sends, m.attempts) for m in window.changes()} == {1: (2, 1), 2: (2, 1)}
 
 
 def test_hold_survives_the_session_and_counts_its_attempt() -> None:
-    window = opened(A)
-    taken(window)
+    window = open_window(A)
+    take_actions(window)
     window.apply_input(1, Input.WAIT, 0)
     window.interrupt()
     window.resume()
-    assert taken(window, 5) == []
+    assert take_actions(window, 5) == []
     sent = window.take(10)
     assert [(one.action, one.message.attempts) for one in sent] == [(Action.OFFER, 2)]
 
@@ -203,7 +203,7 @@ def test_messages_in_flight_before_a_restart_are_sent_first_in_order() -> None:
 
 
 def test_changes_are_returned_for_storage_before_sending() -> None:
-    window = opened(A)
+    window = open_window(A)
     (sent,) = window.take(0)
     assert window.changes() == [sent.message]
     assert window.changes() == []

@@ -31,7 +31,7 @@ POLICY = SendPolicy(max_attempts=3)
 A, K = Level.ASSURED, Level.ACKNOWLEDGED
 Q, O, R, D, F, X = State  # noqa: E741 - queued, offered, released, done, failed, in doubt
 
-# Written by hand from the specification; whatever is not named here must change nothing.
+# Written by hand from the specification; all other combinations must change nothing.
 EXPECTED = {
     (A, Q, Input.ONLINE): (O, Action.OFFER),
     (A, O, Input.ONLINE): (O, Action.OFFER),
@@ -65,8 +65,8 @@ EXPECTED = {
 @pytest.mark.parametrize("level", Level)
 def test_all_states_and_inputs(level: Level) -> None:
     assert TRANSITIONS[level] == {
-        (state, given): Transition(*EXPECTED.get((level, state, given), (state, Action.NONE)))
-        for state, given in itertools.product(State, Input)
+        (state, input_): Transition(*EXPECTED.get((level, state, input_), (state, Action.NONE)))
+        for state, input_ in itertools.product(State, Input)
     }
 
 
@@ -76,17 +76,17 @@ def test_state_sets_are_a_partition() -> None:
     assert IN_FLIGHT < LIVE
 
 
-@pytest.mark.parametrize("given", [Input.WAIT, Input.TIMEOUT])
+@pytest.mark.parametrize("input_", [Input.WAIT, Input.TIMEOUT])
 @pytest.mark.parametrize(
     ("level", "state", "end"), [(A, O, F), (A, R, X), (K, O, X)], ids=lambda value: str(value)
 )
 def test_last_attempt_ends_the_message(
-    given: Input, level: Level, state: State, end: State
+    input_: Input, level: Level, state: State, end: State
 ) -> None:
     last = Message(1, level, state=state, sends=3, attempts=3)
     before_last = Message(1, level, state=state, sends=9, attempts=2)
-    assert advance(last, given, POLICY)[0].state is end
-    assert advance(before_last, given, POLICY)[0] == before_last
+    assert advance(last, input_, POLICY)[0].state is end
+    assert advance(before_last, input_, POLICY)[0] == before_last
 
 
 @pytest.mark.parametrize(("sends", "end"), [(1, State.FAILED), (2, State.IN_DOUBT)])

@@ -35,7 +35,7 @@ def open_jobs(path: Path, jid: str, schema: str = "") -> JobStore:
 
 
 each_file = pytest.mark.parametrize(
-    ("opened", "error"),
+    ("open_file", "error"),
     [(Outbox.open, OutboxError), (Inbox.open, InboxError), (open_jobs, JobsError)],
     ids=["outbox", "inbox", "jobs"],
 )
@@ -43,41 +43,41 @@ each_file = pytest.mark.parametrize(
 
 @each_file
 def test_file_belongs_to_one_jid_and_one_process(
-    tmp_path: Path, opened: Callable[..., DurableFile], error: type[FirmwareError]
+    tmp_path: Path, open_file: Callable[..., DurableFile], error: type[FirmwareError]
 ) -> None:
-    with opened(tmp_path / "file", JID), pytest.raises(error, match="locked"):
-        opened(tmp_path / "file", JID)
+    with open_file(tmp_path / "file", JID), pytest.raises(error, match="locked"):
+        open_file(tmp_path / "file", JID)
     with pytest.raises(error, match=rf"belongs to .*{JID}.*; give another file"):
-        opened(tmp_path / "file", "other@gw.example/fw")
+        open_file(tmp_path / "file", "other@gw.example/fw")
 
 
 @each_file
 def test_newer_or_damaged_file_is_refused(
-    tmp_path: Path, opened: Callable[..., DurableFile], error: type[FirmwareError]
+    tmp_path: Path, open_file: Callable[..., DurableFile], error: type[FirmwareError]
 ) -> None:
     path = tmp_path / "file"
-    opened(path, JID).close()
+    open_file(path, JID).close()
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version=99")
     with pytest.raises(error, match="version 99"):
-        opened(path, JID)
+        open_file(path, JID)
     path.write_bytes(b"not a database" * 100)
     with pytest.raises(error, match="not a database"):
-        opened(path, JID)
+        open_file(path, JID)
     with pytest.raises(error, match="unable to open"):
-        opened(tmp_path, JID)
+        open_file(tmp_path, JID)
 
 
-@pytest.mark.parametrize(("opened", "error"), [(Inbox.open, InboxError), (open_jobs, JobsError)])
+@pytest.mark.parametrize(("open_file", "error"), [(Inbox.open, InboxError), (open_jobs, JobsError)])
 def test_invalid_application_schema_leaves_an_empty_file(
-    tmp_path: Path, opened: Callable[..., DurableFile], error: type[FirmwareError]
+    tmp_path: Path, open_file: Callable[..., DurableFile], error: type[FirmwareError]
 ) -> None:
     with pytest.raises(error, match="syntax error"):
-        opened(tmp_path / "file", JID, schema="CREATE NONSENSE")
-    opened(tmp_path / "file", JID).close()
+        open_file(tmp_path / "file", JID, schema="CREATE NONSENSE")
+    open_file(tmp_path / "file", JID).close()
 
 
-# Takes messages and steps them on, three in a commit, and says of each commit what is in it.
+# Adds three messages in a commit, advances older ones, and prints the states in each commit.
 SENDING = """
 import sys
 from pathlib import Path
@@ -91,15 +91,15 @@ with Outbox.open(Path(sys.argv[1]), sys.argv[2], keep) as outbox:
     print("open", flush=True)
     while True:
         with outbox.transaction():
-            told = [outbox.add("gw.example", Level.ASSURED, "<message/>") for _ in range(3)]
+            messages = [outbox.add("gw.example", Level.ASSURED, "<message/>") for _ in range(3)]
             for old in (outbox.in_flight() + outbox.queued(0, 2))[:4]:
                 new = Message(old.number, old.level, old.size, after[old.state])
                 outbox.save(old.state, new)
-                told.append(new)
-        print(*(f"{m.state.name}:{m.number}" for m in told), flush=True)
+                messages.append(new)
+        print(*(f"{m.state.name}:{m.number}" for m in messages), flush=True)
 """
 
-# Serves offers and delivers, each twice, three messages in a commit, and prints what it answered.
+# Serves offers and delivers, each twice, three messages in a commit, and prints those it answered.
 RECEIVING = """
 import sys
 from pathlib import Path
@@ -124,8 +124,8 @@ def request(step, number):
     return (Answers(), IncomingStanza(step, id_, sender, "urn:xmpp:qos", str(number), text))
 
 options = ReceiveOptions(path, Actuator().run)
-room = InboxLimits(messages=10**6, source_messages=10**6, source_bytes=10**9, bytes=10**9)
-with Inbox.open(path, jid, room, Actuator.SCHEMA) as inbox:
+limits = InboxLimits(messages=10**6, source_messages=10**6, source_bytes=10**9, bytes=10**9)
+with Inbox.open(path, jid, limits, Actuator.SCHEMA) as inbox:
     loop = ReceiverLoop(inbox, options, lambda error: sys.exit(str(error)))
     print("open", flush=True)
     while True:
@@ -139,54 +139,54 @@ with Inbox.open(path, jid, room, Actuator.SCHEMA) as inbox:
 """
 
 
-def kill_after(lines: int, program: str, *arguments: object) -> list[tuple[str, int]]:
-    """Run a program, kill it after so many lines, and return the steps that it told of."""
-    words = [sys.executable, "-c", program, *map(str, arguments)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as child:
+def kill_after(count: int, program: str, *arguments: object) -> list[tuple[str, int]]:
+    """Run a program, kill it after `count` lines, and return the steps that it printed."""
+    argv = [sys.executable, "-c", program, *map(str, arguments)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "open\n"
-        told = [child.stdout.readline() for _ in range(lines)]
+        lines = [child.stdout.readline() for _ in range(count)]
         child.send_signal(signal.SIGKILL)
-        told += [line for line in child.stdout if line.endswith("\n")]  # what it still said
-    steps = (word.split(":") for line in told for word in line.split())
+        lines += [line for line in child.stdout if line.endswith("\n")]  # printed before the kill
+    steps = (entry.split(":") for line in lines for entry in line.split())
     return [(step, int(number)) for step, number in steps]
 
 
 def test_committed_states_of_an_outbox_survive_kill(
     tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
-    path, told = tmp_path / "outbox", dict[int, State]()
+    path, printed = tmp_path / "outbox", dict[int, State]()
     chance = random.Random(seed)
     for _ in range(scale(2, 100)):
         steps = kill_after(chance.randrange(60), SENDING, path, JID)
-        told.update((number, State[step]) for step, number in steps)
+        printed.update((number, State[step]) for step, number in steps)
         with Outbox.open(path, JID, KEEP) as outbox:
             found = {record.number: record.state for record in outbox.records(*State)}
             assert sorted(found) == list(range(1, len(found) + 1))
-            for number, state in told.items():
+            for number, state in printed.items():
                 assert ORDER.index(found[number]) >= ORDER.index(state)
             counts = outbox.counts()
             assert counts == {s: list(found.values()).count(s) for s in State}
             assert outbox.live == sum(counts[state] for state in LIVE)
             assert outbox.live_bytes == 10 * outbox.live
-    assert len(told) > 3
+    assert len(printed) > 3
 
 
 def test_messages_answered_by_an_inbox_survive_kill_and_commands_run_once(
     tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
-    path, told = tmp_path / "inbox", set[tuple[str, int]]()
+    path, printed = tmp_path / "inbox", set[tuple[str, int]]()
     chance = random.Random(seed)
-    for turn in range(scale(2, 100)):
-        lines, first = chance.randrange(40), 1 + turn * 10_000
-        told.update(kill_after(lines, RECEIVING, path, JID, SENDER, first))
+    for number in range(scale(2, 100)):
+        lines, first = chance.randrange(40), 1 + number * 10_000
+        printed.update(kill_after(lines, RECEIVING, path, JID, SENDER, first))
         with Inbox.open(path, JID) as inbox:
-            ran = Counter({int(r.command): r.times for r in Actuator.ran(inbox.database)})
-            assert set(ran.values()) <= {1}
-            assert inbox.counts()[InboxCounter.ASSURED] == len(ran)
-            assert {number for step, number in told if step == "deliver"} <= set(ran)
-            for step, number in told:
+            runs = Counter({int(r.command): r.times for r in Actuator.ran(inbox.database)})
+            assert set(runs.values()) <= {1}
+            assert inbox.counts()[InboxCounter.ASSURED] == len(runs)
+            assert {number for step, number in printed if step == "deliver"} <= set(runs)
+            for step, number in printed:
                 if step == "assured":
                     state, body = inbox.find(Key(SENDER, str(number)))
-                    assert (state is Received.HELD) == (body is not None) == (number not in ran)
-    assert len(told) > 3
+                    assert (state is Received.HELD) == (body is not None) == (number not in runs)
+    assert len(printed) > 3

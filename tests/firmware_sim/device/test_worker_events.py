@@ -17,11 +17,11 @@ def message(items: str, beside: str = "") -> ET.Element:
 
 
 def test_item_is_read_with_its_payload() -> None:
-    (told,) = parse_item_events(message("<item id='j1'><job xmlns='urn:x' n='1'/></item>"))
-    found = (told.kind, told.node, told.item, told.redeliveries)
+    (event,) = parse_item_events(message("<item id='j1'><job xmlns='urn:x' n='1'/></item>"))
+    found = (event.kind, event.node, event.item, event.redeliveries)
     assert found == (ItemEventKind.PUBLISHED, "jobs", "j1", 0)
-    assert told.payload is not None
-    assert told.payload.tag == "{urn:x}job"
+    assert event.payload is not None
+    assert event.payload.tag == "{urn:x}job"
 
 
 def test_publisher_is_read() -> None:
@@ -32,8 +32,8 @@ def test_publisher_is_read() -> None:
 @pytest.mark.parametrize(("count", "times"), [("3", 3), ("x", 1), ("9" * 30, 1)])
 def test_redelivery_count_is_read(count: str, times: int) -> None:
     beside = f"<redelivered xmlns='urn:y' times='{count}'/>"
-    (told,) = parse_item_events(message("<item id='j1'/>", beside))
-    assert (told.payload, told.redeliveries) == (None, times)
+    (event,) = parse_item_events(message("<item id='j1'/>", beside))
+    assert (event.payload, event.redeliveries) == (None, times)
 
 
 @pytest.mark.parametrize("namespace", ["urn:xmpp:pubsub:queueing:0", "urn:xmpp:queueing:0"])

@@ -22,7 +22,7 @@ def effects(jobs: JobStore) -> list[str]:
     return [item for (item,) in jobs.database.execute("SELECT item FROM effect")]
 
 
-def opened(path: Path, node: str = "jobs", keep: int = 100) -> JobStore:
+def open_store(path: Path, node: str = "jobs", keep: int = 100) -> JobStore:
     return JobStore.open(path, "w1@gw.example/w", node, keep=keep, schema=SCHEMA)
 
 
@@ -33,16 +33,16 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def jobs(path: Path) -> Iterator[JobStore]:
-    with opened(path) as store:
+    with open_store(path) as store:
         yield store
 
 
 def test_job_awaits_confirmation_across_a_restart(path: Path) -> None:
-    with opened(path) as jobs:
+    with open_store(path) as jobs:
         jobs.record_work(JOB)
         assert jobs.unconfirmed() == ["j1"]
         assert effects(jobs) == []
-    with opened(path) as jobs:  # as after a crash
+    with open_store(path) as jobs:  # as after a crash
         assert jobs.unconfirmed() == ["j1"]
         assert jobs.commit("j1", write)
         assert jobs.unconfirmed() == []
@@ -99,7 +99,7 @@ def test_failed_commit_changes_nothing(jobs: JobStore) -> None:
 
 
 def test_oldest_finished_jobs_are_deleted_and_stay_counted(path: Path) -> None:
-    with opened(path, keep=2) as jobs:
+    with open_store(path, keep=2) as jobs:
         for number in range(5):
             jobs.record_work(Job(f"j{number}", "", 0))
         jobs.mark_undone("j0")
@@ -140,7 +140,7 @@ def columns(jobs: JobStore) -> list[tuple[object, ...]]:
 def test_file_of_version_1_is_upgraded(path: Path, tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.executescript(VERSION_1)
-    with opened(path) as jobs, opened(tmp_path / "new.db") as new:
+    with open_store(path) as jobs, open_store(tmp_path / "new.db") as new:
         assert sorted(columns(jobs)) == sorted(columns(new))
         assert jobs.unconfirmed() == ["old"]
         committed: list[Job] = []
@@ -148,11 +148,11 @@ def test_file_of_version_1_is_upgraded(path: Path, tmp_path: Path) -> None:
         jobs.record_work(JOB)
         jobs.commit("j1", lambda job, _db: committed.append(job))
     assert committed == [Job("old", "<job/>", 1, ""), JOB]
-    with opened(path) as jobs:
+    with open_store(path) as jobs:
         assert jobs.unconfirmed() == []
 
 
 def test_file_belongs_to_one_queue(path: Path) -> None:
-    opened(path).close()
+    open_store(path).close()
     with pytest.raises(JobsError, match="belongs to"):
-        opened(path, node="others")
+        open_store(path, node="others")

@@ -23,7 +23,7 @@ START = 1_772_409_600_000
 """2026-03-02 00:00:00 UTC, in milliseconds."""
 
 
-def thin(gateways: int, days: int, seed: int, **faults: frozenset[str]) -> FleetSettings:
+def sparse_fleet(gateways: int, days: int, seed: int, **faults: frozenset[str]) -> FleetSettings:
     return FleetSettings(
         gateways, days, seed, START, readings=100, heartbeat=1_800.0, seal=7_200.0, **faults
     )
@@ -35,10 +35,10 @@ class Sim(NamedTuple):
     truth: dict[str, Any]
     files: dict[str, Segment | None]
     accepted: list[Segment]
-    fates: Counter[str]
+    outcomes: Counter[str]
 
     def of(self, fault: str) -> str:
-        """Name the gateway in which a fault is planted, or what it is in, of the whole fleet."""
+        """Return the gateway with a planted fault, or the subject of a fault of the fleet."""
         planted = next(each for each in self.truth["planted"] if each["fault"] == fault)
         return str(planted["gateway"] or planted["subject"])
 
@@ -51,8 +51,8 @@ class Sim(NamedTuple):
         return [event for event in self.events(gateway) if event.name == name]
 
     def lane(self, gateway: str, lane: str) -> dict[str, Any]:
-        of = next(each for each in self.truth["gateways"] if each["gateway"] == gateway)
-        [row] = [row for row in of["lanes"] if row["lane"] == lane]
+        found = next(each for each in self.truth["gateways"] if each["gateway"] == gateway)
+        [row] = [row for row in found["lanes"] if row["lane"] == lane]
         return dict(row)
 
 
@@ -78,7 +78,7 @@ def read_back(folder: Path) -> Sim:
 @pytest.fixture(scope="module")
 def sim(tmp_path_factory: pytest.TempPathFactory) -> Sim:
     folder = tmp_path_factory.mktemp("fleet") / "all"
-    write_fleet(thin(26, 2, 7), folder)
+    write_fleet(sparse_fleet(26, 2, 7), folder)
     return read_back(folder)
 
 
@@ -90,22 +90,22 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def test_bytes_depend_on_the_arguments_alone(tmp_path: Path) -> None:
-    made = []
+    outputs = []
     for at, seed in enumerate((1, 1, 2)):
         folder = tmp_path / str(at)
-        write_fleet(thin(3, 1, seed), folder)
-        made.append((contents(folder), (folder / "truth.json").read_bytes()))
-    assert made[0] == made[1]
-    assert made[0][0].keys() != made[2][0].keys()
+        write_fleet(sparse_fleet(3, 1, seed), folder)
+        outputs.append((contents(folder), (folder / "truth.json").read_bytes()))
+    assert outputs[0] == outputs[1]
+    assert outputs[0][0].keys() != outputs[2][0].keys()
 
 
 def test_each_fault_has_its_own_gateway_if_there_are_enough(sim: Sim) -> None:
     found = Counter(entry["fault"] for entry in sim.truth["planted"])
     assert found.keys() == FAULTS.keys()
     assert {max(map(len, spread(FAULTS, 26, seed))) for seed in range(20)} == {1}
-    crowded = spread(FAULTS, 12, 3)
-    assert sorted(name for names in crowded for name in names) == sorted(FAULTS)
-    for names in crowded:
+    shared = spread(FAULTS, 12, 3)
+    assert sorted(name for names in shared for name in names) == sorted(FAULTS)
+    for names in shared:
         groups = [FAULTS[name].group for name in names]
         assert len(groups) == len(set(groups))
         assert len(names) == 1 or not any(FAULTS[name].alone for name in names)
@@ -113,9 +113,9 @@ def test_each_fault_has_its_own_gateway_if_there_are_enough(sim: Sim) -> None:
 
 def test_truth_matches_the_files(sim: Sim) -> None:
     totals = sim.truth["totals"]
-    assert sim.fates["accepted"] == totals["segments"]
-    assert sim.fates["duplicate"] == totals["repeated"] > 0
-    assert sim.fates["fork"] == totals["forks"] > 0
+    assert sim.outcomes["accepted"] == totals["segments"]
+    assert sim.outcomes["duplicate"] == totals["repeated"] > 0
+    assert sim.outcomes["fork"] == totals["forks"] > 0
     assert len(sim.files) == totals["files"]
     assert list(sim.files.values()).count(None) == totals["bad"] == 5
     kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -127,7 +127,7 @@ def test_truth_matches_the_files(sim: Sim) -> None:
 
 
 def check_gateway(sim: Sim, gateway: dict[str, Any]) -> None:
-    """Hold what the truth says of a gateway against the events in its files."""
+    """Compare the truth about a gateway with the events in its files."""
     latencies: defaultdict[int, list[int]] = defaultdict(list)
     sums: defaultdict[tuple[str, str], list[Decimal]] = defaultdict(list)
     for event in sim.events(gateway["gateway"]):
@@ -152,17 +152,17 @@ def check_gateway(sim: Sim, gateway: dict[str, Any]) -> None:
 
 
 def test_without_faults_nothing_is_missing_or_reported(tmp_path: Path) -> None:
-    truth = write_fleet(thin(3, 2, 5, faults=frozenset()), tmp_path)
-    made = read_back(tmp_path)
+    truth = write_fleet(sparse_fleet(3, 2, 5, faults=frozenset()), tmp_path)
+    fleet = read_back(tmp_path)
     assert truth["planted"] == []
-    assert truth == made.truth
+    assert truth == fleet.truth
     for name in ("missing", "repeated", "forks", "chain_breaks", "bad"):
         assert truth["totals"][name] == 0
-    assert made.fates.keys() == {"accepted"}
-    kinds = {(e.kind, e.name) for g in truth["gateways"] for e in made.events(g["gateway"])}
-    told = {name for kind, name in kinds if kind not in ("log", "reading")}
-    assert told == {"start", "heartbeat", "stop", "depth", "wear"}
-    assert {e.clock for g in truth["gateways"] for e in made.events(g["gateway"])} == {True}
+    assert fleet.outcomes.keys() == {"accepted"}
+    kinds = {(e.kind, e.name) for g in truth["gateways"] for e in fleet.events(g["gateway"])}
+    names = {name for kind, name in kinds if kind not in ("log", "reading")}
+    assert names == {"start", "heartbeat", "stop", "depth", "wear"}
+    assert {e.clock for g in truth["gateways"] for e in fleet.events(g["gateway"])} == {True}
 
 
 def test_segments_arrive_out_of_order_after_an_outage(sim: Sim) -> None:
@@ -178,9 +178,9 @@ def test_lanes_that_lose_events(sim: Sim) -> None:
     assert gap["missing"] == gap["unexplained"] > 0
     evicted = sim.lane(sim.of("evictions"), "readings")
     assert evicted["missing"] == evicted["declared"] > 0
-    [told] = sim.named(sim.of("evictions"), "evicted")
-    assert told.value == evicted["declared"]
-    assert int(told.tags["last"]) - int(told.tags["first"]) + 1 == evicted["declared"]
+    [eviction] = sim.named(sim.of("evictions"), "evicted")
+    assert eviction.value == evicted["declared"]
+    assert int(eviction.tags["last"]) - int(eviction.tags["first"]) + 1 == evicted["declared"]
 
 
 def test_copied_segments_and_cloned_gateway(sim: Sim) -> None:
@@ -259,16 +259,16 @@ def test_faulty_version_logs_more_errors(sim: Sim) -> None:
 
 
 def test_fleet_command(tmp_path: Path) -> None:
-    words = ["fleet", "--gateways", "1", "--days", "1", "--readings", "50", "--heartbeat", "3600"]
-    words += ["--seal", "7200", "--faults", "none", "--out", str(tmp_path / "made")]
-    made = CliRunner().invoke(main, [*words, "--json"])
-    assert made.exit_code == 0
-    truth = json.loads((tmp_path / "made" / "truth.json").read_text())
-    assert json.loads(made.output) == truth["totals"] | {"planted": 0}
-    again = CliRunner().invoke(main, words)
+    args = ["fleet", "--gateways", "1", "--days", "1", "--readings", "50", "--heartbeat", "3600"]
+    args += ["--seal", "7200", "--faults", "none", "--out", str(tmp_path / "fleet")]
+    done = CliRunner().invoke(main, [*args, "--json"])
+    assert done.exit_code == 0
+    truth = json.loads((tmp_path / "fleet" / "truth.json").read_text())
+    assert json.loads(done.output) == truth["totals"] | {"planted": 0}
+    again = CliRunner().invoke(main, args)
     assert again.exit_code == 1
     assert "not empty" in again.output
-    wrong = CliRunner().invoke(main, [*words, "--faults", "gap,typo"])
+    wrong = CliRunner().invoke(main, [*args, "--faults", "gap,typo"])
     assert wrong.exit_code == 2
     assert "typo" in wrong.output
 

@@ -26,12 +26,12 @@ def system(
 
 
 def _row(name: str, seconds: float, clock: bool = True, value: float | None = 60.0) -> EventRow:
-    told = value if name in ("start", "heartbeat", "clock_stepped") else None
-    return EventRow(START + round(seconds * 1000), clock, "system", name=name, value=told)
+    stored = value if name in ("start", "heartbeat", "clock_stepped") else None
+    return EventRow(START + round(seconds * 1000), clock, "system", name=name, value=stored)
 
 
-def states(told: list[SystemEvent]) -> list[tuple[str, int]]:
-    return [(each.state, each.length) for each in expected_uptime.intervals(told)]
+def states(events: list[SystemEvent]) -> list[tuple[str, int]]:
+    return [(each.state, each.length) for each in expected_uptime.intervals(events)]
 
 
 def test_gap_is_an_outage_if_no_event_is_missing() -> None:
@@ -55,29 +55,29 @@ def test_end_of_an_epoch_without_a_stop_is_unknown() -> None:
 
 
 def test_setting_the_clock_is_no_outage() -> None:
-    told = [
+    events = [
         *system(("start", 0), ("heartbeat", 60), clock=False),
         *system(("clock_stepped", 5_000), ("clock_synchronised", 5_001), first=3),
         *system(("clock_stepped", 9_000), ("heartbeat", 9_060), first=5, value=-90.0),
     ]
-    assert [state for state, _ in states(told)] == ["running", "clock", "clock", "running"]
-    assert expected_uptime.availability(told)["clock_steps"] == 2
-    clock = expected_uptime.clock(told)
+    assert [state for state, _ in states(events)] == ["running", "clock", "clock", "running"]
+    assert expected_uptime.availability(events)["clock_steps"] == 2
+    clock = expected_uptime.clock(events)
     assert (clock["steps"], clock["odd_steps"], clock["step_max_s"]) == (2, 1, -90.0)
     assert (clock["step_sum_s"], clock["synchronised"]) == (150.0, True)
     assert clock["unsynchronised_s"] == 60.0
 
 
 def test_silence_depends_on_the_sealing_interval() -> None:
-    told = system(("start", 0))
+    events = system(("start", 0))
     arrivals = [START, START + 700_000, START + 2_000_000]
     as_of = START + 2_700_000
-    found = expected_uptime.arrivals_and_state(told, arrivals, [], as_of)
+    found = expected_uptime.arrivals_and_state(events, arrivals, [], as_of)
     assert (found["state"], found["silences"], found["longest_silence_s"]) == ("running", 1, 1_300)
     sealed = [("E1", float(at)) for at in range(0, 3_600, 600)]
-    found = expected_uptime.arrivals_and_state(told, arrivals, sealed, as_of)
+    found = expected_uptime.arrivals_and_state(events, arrivals, sealed, as_of)
     assert (found["silent_after_s"], found["silences"]) == (1_500.0, 0)
-    found = expected_uptime.arrivals_and_state(told, arrivals, sealed, as_of + 1_000_000)
+    found = expected_uptime.arrivals_and_state(events, arrivals, sealed, as_of + 1_000_000)
     assert (found["state"], found["longest_silence_s"]) == ("silent", 1_700)
     stopped = system(("start", 0), ("stop", 1))
     found = expected_uptime.arrivals_and_state(stopped, arrivals, [], as_of + 10**7)
@@ -94,18 +94,18 @@ def depth(seconds: int, waiting: int, delivered: int, **tags: int) -> SystemEven
 
 
 def test_queue_is_stuck_while_items_wait_and_none_is_delivered() -> None:
-    told = [depth(at, 5, 0) for at in range(300, 2_401, 300)]
-    [row] = expected_work.queues(told)
+    events = [depth(at, 5, 0) for at in range(300, 2_401, 300)]
+    [row] = expected_work.queues(events)
     assert (row["state"], row["stuck"], row["recovered"]) == ("stuck", 1, 0)
     assert (row["since"], row["longest_stuck_s"]) == ("2026-03-02T00:05:00.000+00:00", 2_100.0)
-    [row] = expected_work.queues([*told, depth(2_700, 4, 2, timeouts=1, redelivered=1)])
+    [row] = expected_work.queues([*events, depth(2_700, 4, 2, timeouts=1, redelivered=1)])
     assert (row["state"], row["stuck"], row["recovered"]) == ("ok", 1, 1)
     assert (row["delivered"], row["timeouts"], row["redelivered"]) == (2, 1, 1)
-    [row] = expected_work.queues([depth(each.seq, 5, 0, delayed=5) for each in told])
+    [row] = expected_work.queues([depth(each.seq, 5, 0, delayed=5) for each in events])
     assert (row["state"], row["stuck"], row["depth_max"]) == ("ok", 0, 5)
-    [row] = expected_work.queues([each for each in told if not 900 < each.seq < 1_800])
+    [row] = expected_work.queues([each for each in events if not 900 < each.seq < 1_800])
     assert row["stuck"] == 0
-    [row] = expected_work.queues([*told, depth(2_700, 0, 0)])
+    [row] = expected_work.queues([*events, depth(2_700, 0, 0)])
     assert (row["state"], row["recovered"]) == ("idle", 1)
 
 
@@ -113,13 +113,13 @@ def test_counts_are_sums_of_the_events() -> None:
     def event(kind: str, name: str, value: float | None = None) -> SystemEvent:
         return SystemEvent("E1", 1, EventRow(START, True, kind, "d@gw", name=name, value=value))
 
-    told = [event("limit", "rate", 3.0), event("limit", "rate"), event("message", "dead")]
-    told += [event("message", "repeated", 7.0)]
-    [refused] = expected_work.refusals(told)
+    events = [event("limit", "rate", 3.0), event("limit", "rate"), event("message", "dead")]
+    events += [event("message", "repeated", 7.0)]
+    [refused] = expected_work.refusals(events)
     assert (refused["source"], refused["rule"], refused["times"]) == ("d@gw", "rate", 4)
-    [repeated] = expected_work.repeats(told)
+    [repeated] = expected_work.repeats(events)
     assert (repeated["source"], repeated["times"]) == ("d@gw", 7)
-    rows = [(row["kind"], row["name"], row["times"]) for row in expected_work.notices(told)]
+    rows = [(row["kind"], row["name"], row["times"]) for row in expected_work.notices(events)]
     assert rows == [("limit", "rate", 4), ("message", "dead", 1)]
 
 
@@ -133,14 +133,14 @@ def test_ordinary_day_is_neither_the_first_nor_the_last(days: int, usual: float)
 
 
 def test_versions_are_summed_over_gateways() -> None:
-    def ran(errors: int, *times: int) -> VersionRun:
-        made = VersionRun()
-        made.add(len(times), errors, known=times[1:], seen=times)
-        return made
+    def run_of(errors: int, *times: int) -> VersionRun:
+        run = VersionRun()
+        run.add(len(times), errors, known=times[1:], seen=times)
+        return run
 
     rollout = Rollout()
-    rollout.add({"1": ran(1, START, START + 5), "2": ran(2, START + 6, START + 9)}, "2")
-    rollout.add({"1": ran(0, START + 1, START + 3)}, "1")
+    rollout.add({"1": run_of(1, START, START + 5), "2": run_of(2, START + 6, START + 9)}, "2")
+    rollout.add({"1": run_of(0, START + 1, START + 3)}, "1")
     first, second = rollout.as_json()
     names = ("version", "gateways", "current", "before", "events", "errors")
     assert [first[name] for name in names] == ["1", 2, 1, None, 4, 1]

@@ -20,7 +20,7 @@ DONE, FAILED, DOUBT = State.DONE, State.FAILED, State.IN_DOUBT
 def verdict(
     planned: PlannedMessage,
     believed: State | None = DONE,
-    *ran: Execution,
+    *executions: Execution,
     reported: bool | None = None,
     waiting: int = 0,
 ) -> CustodyVerdict:
@@ -28,38 +28,38 @@ def verdict(
     key = (A, 1)
     evidence = CustodyEvidence(
         believed={} if believed is None else {key: believed},
-        ran=ran,
+        ran=executions,
         reported={} if reported is None else {key: reported},
         waiting=waiting,
-        absent=frozenset({"gone"}),
+        absent=frozenset({"absent"}),
     )
     return judge([(key, planned)], evidence)
 
 
-def to(level: int, way: Addressing = Addressing.ACCOUNT, recipient: str = "b") -> PlannedMessage:
-    return PlannedMessage(level, way, recipient)
+def to(level: int, mode: Addressing = Addressing.ACCOUNT, recipient: str = "b") -> PlannedMessage:
+    return PlannedMessage(level, mode, recipient)
 
 
-def ran(where: str = "b", times: int = 1, number: int = 1) -> Execution:
+def execution(where: str = "b", times: int = 1, number: int = 1) -> Execution:
     return Execution((A, number), where, times)
 
 
 @pytest.mark.parametrize(
     ("found", "level", "row"),
     [
-        (verdict(to(2), DONE, ran()), 2, "ran"),
-        (verdict(to(1), DONE, ran(times=3)), 1, "again"),
+        (verdict(to(2), DONE, execution()), 2, "ran"),
+        (verdict(to(1), DONE, execution(times=3)), 1, "again"),
         (verdict(to(1), DONE, reported=True), 1, "dead"),
         (verdict(to(2), DONE, reported=False), 2, "dead"),
-        (verdict(to(2), DONE, ran(), reported=False), 2, "dead"),
-        (verdict(to(2, recipient="gone"), DONE, waiting=1), 2, "waiting"),
+        (verdict(to(2), DONE, execution(), reported=False), 2, "dead"),
+        (verdict(to(2, recipient="absent"), DONE, waiting=1), 2, "waiting"),
         (verdict(to(2, Addressing.SESSION), FAILED), 2, "failed"),
         (verdict(to(2, Addressing.SESSION), DOUBT), 2, "in doubt"),
-        (verdict(to(2, Addressing.SESSION), DOUBT, ran()), 2, "in doubt"),
-        (verdict(to(2, Addressing.GATEWAY, GATEWAY), DONE, ran(GATEWAY)), 2, "ran"),
+        (verdict(to(2, Addressing.SESSION), DOUBT, execution()), 2, "in doubt"),
+        (verdict(to(2, Addressing.GATEWAY, GATEWAY), DONE, execution(GATEWAY)), 2, "ran"),
         (verdict(to(0), DONE), 0, "lost"),
         (verdict(to(0), FAILED), 0, "failed"),
-        (verdict(to(0), DONE, ran()), 0, "ran"),
+        (verdict(to(0), DONE, execution()), 0, "ran"),
     ],
 )
 def test_delivery_as_the_level_promises_is_exact(
@@ -75,7 +75,7 @@ def test_delivery_as_the_level_promises_is_exact(
 @pytest.mark.parametrize(
     ("found", "fault"),
     [
-        (verdict(to(2), DONE, ran(times=2)), "assured, but executed more than once"),
+        (verdict(to(2), DONE, execution(times=2)), "assured, but executed more than once"),
         (verdict(to(2), DONE),
          "missing: delivered according to its sender, but not executed or kept anywhere"),
         (verdict(to(1), DONE),
@@ -85,13 +85,13 @@ def test_delivery_as_the_level_promises_is_exact(
         (verdict(to(2), State.RELEASED), "still in its sender's outbox"),
         (verdict(to(2), FAILED), "failed, although the gateway takes custody"),
         (verdict(to(1), DOUBT), "in doubt, although the gateway takes custody"),
-        (verdict(to(1, Addressing.SESSION), FAILED, ran()),
+        (verdict(to(1, Addressing.SESSION), FAILED, execution()),
          "executed, although its sender recorded that it failed"),
-        (verdict(to(2), DONE, ran(), reported=True),
+        (verdict(to(2), DONE, execution(), reported=True),
          "executed, although the gateway reports it as not delivered"),
-        (verdict(to(2), DONE, ran("c")), "executed at a place that is not its recipient"),
-        (verdict(to(0), DONE, ran("c")), "executed at a place that is not its recipient"),
-        (verdict(to(2), DONE, ran(), ran(number=9)), "executed, but never planned"),
+        (verdict(to(2), DONE, execution("c")), "executed at a place that is not its recipient"),
+        (verdict(to(0), DONE, execution("c")), "executed at a place that is not its recipient"),
+        (verdict(to(2), DONE, execution(), execution(number=9)), "executed, but never planned"),
     ],
 )  # fmt: skip
 def test_each_broken_promise_is_a_fault(found: CustodyVerdict, fault: str) -> None:
@@ -102,35 +102,35 @@ def test_each_broken_promise_is_a_fault(found: CustodyVerdict, fault: str) -> No
 
 
 def test_stored_messages_must_be_the_expected_ones() -> None:
-    assert not verdict(to(2, recipient="gone"), DONE, waiting=0).exact
-    assert not verdict(to(2), DONE, ran(), waiting=1).exact
-    assert verdict(to(0, recipient="gone"), DONE, waiting=0).exact
+    assert not verdict(to(2, recipient="absent"), DONE, waiting=0).exact
+    assert not verdict(to(2), DONE, execution(), waiting=1).exact
+    assert verdict(to(0, recipient="absent"), DONE, waiting=0).exact
 
 
 def test_messages_stored_twice_were_sent_twice_at_level_1() -> None:
     key = (A, 1)
     for waiting, exact in ((0, False), (1, True), (2, True), (3, False)):
-        evidence = CustodyEvidence({key: DONE}, [], {}, waiting, frozenset({"gone"}), repeated=1)
-        found = judge([(key, to(1, recipient="gone"))], evidence)
+        evidence = CustodyEvidence({key: DONE}, [], {}, waiting, frozenset({"absent"}), repeated=1)
+        found = judge([(key, to(1, recipient="absent"))], evidence)
         assert found.exact is exact
         assert found.as_json()["waiting_repeated"] == 1
 
 
 def _in_order(
-    *numbers: int, way: Addressing = Addressing.ACCOUNT, level: int = 1
+    *numbers: int, mode: Addressing = Addressing.ACCOUNT, level: int = 1
 ) -> CustodyVerdict:
     keys = [(A, number) for number in (1, 2, 3)]
     evidence = CustodyEvidence(
-        dict.fromkeys(keys, DONE), [ran(number=n) for n in numbers], {}, 0, frozenset()
+        dict.fromkeys(keys, DONE), [execution(number=n) for n in numbers], {}, 0, frozenset()
     )
-    return judge([(key, to(level, way)) for key in keys], evidence)
+    return judge([(key, to(level, mode)) for key in keys], evidence)
 
 
 def test_order_of_one_sender_is_judged_by_first_executions() -> None:
     assert _in_order(1, 2, 3).exact
     assert _in_order(1, 2, 1, 3).exact  # a repetition of the first, at level 1
     assert _in_order(1, 3, 2).faults["out of order"] == [f"{A} n=2 level 1 account b after n=3"]
-    assert _in_order(1, 3, 2, way=Addressing.SESSION).exact  # sessions come and go
+    assert _in_order(1, 3, 2, mode=Addressing.SESSION).exact  # sessions come and go
     assert _in_order(1, 3, 2, level=0).exact
 
 
@@ -143,7 +143,7 @@ def test_number_of_examples_is_bounded_and_all_are_counted() -> None:
     (rows,) = found.faults.values()
     assert len(rows) == 100
     assert len(found.lines()) < 2 * SHOWN
-    assert [len(shown) for shown in found.as_json()["examples"].values()] == [SHOWN]
+    assert [len(rows) for rows in found.as_json()["examples"].values()] == [SHOWN]
 
 
 # The plan.

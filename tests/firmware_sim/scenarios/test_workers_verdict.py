@@ -37,9 +37,9 @@ def verdict(
     more: list[MemberRecord] | None = None,
     **rest: Mapping[str, str] | Mapping[str, int] | Mapping[int, int],
 ) -> WorkersVerdict:
-    """Judge a good run, but for what is given."""
+    """Judge a good run that the arguments change."""
     rows = {**GOOD, **{each.item: each for each in worked}}
-    given: dict[str, Mapping[str, str] | Mapping[str, int] | Mapping[int, int]] = {
+    fields: dict[str, Mapping[str, str] | Mapping[str, int] | Mapping[int, int]] = {
         "left": {},
         "fair": {"worker1": 100, "worker2": 91},
         **rest,
@@ -49,19 +49,19 @@ def verdict(
         worked=list(rows.values()),
         taken=[*(TAKEN if taken is None else taken), *(more or [])],
         dead=DEAD if dead is None else dead,
-        **given,  # type: ignore[arg-type] # each has its own
+        **fields,  # type: ignore[arg-type] # each has its own
     )
     return judge(PLAN, evidence)
 
 
-def did(
+def job(
     item: str = "j1", state: JobState = JobState.DONE, runs: int = 1, commits: int = 1
 ) -> WorkerRecord:
     return WorkerRecord("worker1", item, state, runs, commits)
 
 
-def untaken(level: int) -> list[MemberRecord]:
-    """Give what was taken, without the first item at one level."""
+def taken_but_first(level: int) -> list[MemberRecord]:
+    """Return the records of all taken items except the first one at this level."""
     return [each for each in TAKEN if (each.level, each.item) != (level, SHARED[0])]
 
 
@@ -81,10 +81,10 @@ def test_run_without_faults_is_exact() -> None:
 @pytest.mark.parametrize(
     ("found", "name", "count"),
     [
-        (verdict(did(runs=3)), "again", 2),
-        (verdict(did(runs=2, commits=2), published={"j1": 2}), "repeated", 1),
+        (verdict(job(runs=3)), "again", 2),
+        (verdict(job(runs=2, commits=2), published={"j1": 2}), "repeated", 1),
         (verdict(dead={**DEAD, "j1": DeadItem(5, "lock over")}, published={"j1": 2}), "dead", 2),
-        (verdict(did(commits=0, state=JobState.UNDONE), dead={**DEAD, "j1": DeadItem(6, "")}),
+        (verdict(job(commits=0, state=JobState.UNDONE), dead={**DEAD, "j1": DeadItem(6, "")}),
          "dead", 2),
     ],
 )  # fmt: skip
@@ -98,7 +98,7 @@ def test_allowed_repetitions_of_a_queue_are_counted(
 @pytest.mark.parametrize(
     ("found", "name", "level"),
     [
-        (verdict(taken=untaken(0)), "lost", 0),
+        (verdict(taken=taken_but_first(0)), "lost", 0),
         (verdict(more=[MemberRecord("member1n1", 1, SHARED[0], 1)]), "again", 1),
     ],
 )
@@ -113,22 +113,22 @@ def test_allowed_losses_and_repetitions_of_a_share_are_counted(
 @pytest.mark.parametrize(
     ("found", "fault"),
     [
-        (verdict(did(runs=0, commits=0, state=JobState.UNDONE)), "never worked on"),
-        (verdict(did(commits=0, state=JobState.UNDONE)), "never deleted"),
-        (verdict(did(runs=2, commits=2)), "deleted more often than it was published"),
-        (verdict(did(state=JobState.DELETION_REQUESTED)), "deletion neither confirmed nor refused"),
-        (verdict(did(item="j99")), "worked on, but never planned"),
+        (verdict(job(runs=0, commits=0, state=JobState.UNDONE)), "never worked on"),
+        (verdict(job(commits=0, state=JobState.UNDONE)), "never deleted"),
+        (verdict(job(runs=2, commits=2)), "deleted more often than it was published"),
+        (verdict(job(state=JobState.DELETION_REQUESTED)), "deletion neither confirmed nor refused"),
+        (verdict(job(item="j99")), "worked on, but never planned"),
         (verdict(published={"j1": 0}), "never published"),
         (verdict(published={SHARED[0]: 0}), "never published"),
         (verdict(left={"j1": "locked"}), "left in the queue"),
         (verdict(dead={}), "not dead, although no worker can complete it"),
-        (verdict(did(item="j10")), "done, although no worker can complete it"),
+        (verdict(job(item="j10")), "done, although no worker can complete it"),
         (verdict(dead={**DEAD, "j1": DeadItem(5, "")}), "deleted, but also dead"),
-        (verdict(did(commits=0, state=JobState.UNDONE), dead={**DEAD, "j1": DeadItem(4, "")}),
+        (verdict(job(commits=0, state=JobState.UNDONE), dead={**DEAD, "j1": DeadItem(4, "")}),
          "dead after fewer deliveries than the node allows"),
         (verdict(dead={"j10": DeadItem(5, "", logged=False)}), "dead, but not in the event log"),
-        (verdict(taken=untaken(1)), "not received by any member of the share of level 1"),
-        (verdict(taken=untaken(2)), "not received by any member of the share of level 2"),
+        (verdict(taken=taken_but_first(1)), "not received by any member of the share of level 1"),
+        (verdict(taken=taken_but_first(2)), "not received by any member of the share of level 2"),
         (verdict(more=[MemberRecord("member2n2", 2, SHARED[0], 1)]),
          "received more often than it was published, at level 2"),
         (verdict(more=[MemberRecord("member0n1", 0, SHARED[0], 1)]),
