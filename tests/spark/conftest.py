@@ -62,7 +62,7 @@ def free_caches() -> Iterator[None]:
 
 
 @pytest.fixture
-def lent(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
+def command_in_process(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run commands in this process with the tests' running Spark session."""
 
     @contextlib.contextmanager

@@ -33,9 +33,9 @@ def test_summary_of_an_hour(spark: SparkSession) -> None:
     values = [5.0, 5.0, 6.0, 5.0, 7.0, 7.0, 7.0]
     rows = [read(60 * place, value) for place, value in enumerate(values)]
     rows += [read(3600, 7.0, source=None, unit=None), read(9, None, name="text")]
-    made = DAILY.compute(events(spark, rows))
+    hours = DAILY.compute(events(spark, rows))
     names = [name for name in HOURS.fieldNames() if name != "gateway"]
-    assert sorted(told(made, *names), key=lambda row: row[4]) == [
+    assert sorted(told(hours, *names), key=lambda row: row[4]) == [
         ("a@gw", "t", "C", "t", 0, 7, 42, 5, 7, 6, 0, 360, 5, 2, 60, 7, 3, 240),
         ("", "t", "", "t", 3600, 1, 7, 7, 7, 7, 3600, 3600, 7, 1, 3600, 7, 1, 3600),
     ]
@@ -67,7 +67,7 @@ def hourly(
 
 
 def diurnal(hours: int, *, middle: float = 20, odd: dict[int, float] | None = None) -> list[float]:
-    """A temperature: 6 around the middle in a day, and up to a quarter beside that."""
+    """Return hourly temperatures: a daily cycle of 6 around the middle, with noise of 0.25."""
     return [
         middle + 6 * sin(2 * pi * at_ / 24) + (at_ * 7 % 11 - 5) / 20 + (odd or {}).get(at_, 0)
         for at_ in range(hours)

@@ -50,7 +50,7 @@ def arrival(gateway: str, seconds: float) -> dict[str, Any]:
 
 
 def by_gateway(rows: list[tuple[Any, ...]]) -> dict[str, list[tuple[Any, ...]]]:
-    """Return the lengths of spans, and what follows begin and end, in the order of gateways."""
+    """Return the length of each span, and its columns after begin and end, by gateway."""
     found: dict[str, list[tuple[Any, ...]]] = {}
     for gateway, begin, end, *more in rows:
         found.setdefault(gateway, []).append((end - begin, *more))
@@ -66,9 +66,9 @@ class Life(NamedTuple):
 
 
 def life_of(spark: SparkSession, rows: list[dict[str, Any]]) -> Life:
-    told = events(spark, rows).persist()
-    life = heartbeats.DAILY.compute(told).persist()
-    return Life(life, spans(life, lanes.DAILY.compute(told)).persist())
+    frame = events(spark, rows).persist()
+    life = heartbeats.DAILY.compute(frame).persist()
+    return Life(life, spans(life, lanes.DAILY.compute(frame)).persist())
 
 
 @pytest.fixture(scope="module")
@@ -85,25 +85,25 @@ def lives(spark: SparkSession) -> Life:
         *starts("torn", 0, (2, 60)),
         life_event("torn", 3, "start", 211),
         *starts("torn", 300, epoch=SECOND),
-        # holed: of 1,000 s nothing is known, 3 to 5 did not come; then its clock is set
+        # holed: nothing is known of 1,000 s, since 3 to 5 did not arrive; then its clock is set
         *starts("holed", 0, (2, 60), (6, 1060), (8, 90_000), (9, 90_060)),
         life_event("holed", 7, "heartbeat", 1120, clock=False),
         # brisk: a heartbeat each 10 s, then each 100 s
         *starts("brisk", 0, (2, 25), value=10.0),
         life_event("brisk", 3, "start", 50.5, value=100.0),
         life_event("brisk", 4, "heartbeat", 250.5, value=100.0),
-        # steady: told every 60 s from before midnight until after, in a lane with other events
+        # steady: a heartbeat each 60 s from before midnight until after, in a lane with others
         *starts(
             "steady", 43_000, *((1 + 2 * at, 43_000 + 60 * at) for at in range(1, 10)), value=60.0
         ),
         *(limit("steady", 2 + 2 * at, 43_001 + 60 * at) for at in range(9)),
-        # lost: of what it did last in its first epoch nothing came; then another one begins
+        # lost: the last events of its first epoch did not arrive; then another epoch begins
         *starts("lost", 0),
         *starts("lost", 1000, epoch=SECOND),
         # moved: its clock is set by an hour while it is synchronised
         *starts("moved", 0, (2, 60), (4, 3_720), value=60.0),
         life_event("moved", 3, "clock_stepped", 3_700, value=3_600.0),
-        # fresh: one sign alone
+        # fresh: only one event
         *starts("fresh", 500),
     ]
     return life_of(spark, rows)
@@ -221,20 +221,20 @@ def test_a_range_of_days_does_not_change_states(spark: SparkSession, lives: Life
 
 def test_the_limit_of_silence_and_a_clean_stop(spark: SparkSession) -> None:
     def sealed(gateway: str, count: int, each: float) -> list[dict[str, Any]]:
-        told = {"lane": "system", "epoch": FIRST}
+        lane = {"lane": "system", "epoch": FIRST}
         return [
-            arrival(gateway, 0) | told | {"first_seq": at, "service_seconds": at * each}
+            arrival(gateway, 0) | lane | {"first_seq": at, "service_seconds": at * each}
             for at in range(count)
         ]
 
-    rows = [*sealed("seldom", 6, 1200.0), *sealed("new", 5, 1200.0), *sealed("usual", 6, 60.0)]
+    rows = [*sealed("rarely", 6, 1200.0), *sealed("new", 5, 1200.0), *sealed("usual", 6, 60.0)]
     rows += [arrival("stopped", 30)]
     stopped = [life_event("stopped", 1, "start", 0), life_event("stopped", 2, "stop", 30)]
     report = availability(*life_of(spark, stopped), table(spark, SEGMENTS, rows), at(2000))
     columns = ("gateway", "silent_after_s", "silences", "state", "running_share", "last_seen")
     assert told(report, *columns) == [
         ("new", 750, 1, "silent", None, None),
-        ("seldom", 3000, 0, "unknown", None, None),
+        ("rarely", 3000, 0, "unknown", None, None),
         ("stopped", 750, 1, "stopped", 1, 30),
         ("usual", 750, 1, "silent", None, None),
     ]
@@ -242,9 +242,9 @@ def test_the_limit_of_silence_and_a_clean_stop(spark: SparkSession) -> None:
 
 def test_a_clock_that_was_set_by_years_while_off_makes_no_outage(spark: SparkSession) -> None:
     years = 7_000 * 86_400
-    told_of = (("start", -years), ("heartbeat", 60 - years), ("start", 0), ("heartbeat", 60))
-    rows = [life_event("unset", at, *each, clock=False) for at, each in enumerate(told_of, 1)]
-    rows += [life_event("stored", at, *each) for at, each in enumerate(told_of[:3], 1)]
+    life_events = (("start", -years), ("heartbeat", 60 - years), ("start", 0), ("heartbeat", 60))
+    rows = [life_event("unset", at, *each, clock=False) for at, each in enumerate(life_events, 1)]
+    rows += [life_event("stored", at, *each) for at, each in enumerate(life_events[:3], 1)]
     spans = life_of(spark, rows).spans.orderBy("gateway", "begin")
     assert told(spans, "gateway", "state") == [
         ("stored", "running"),

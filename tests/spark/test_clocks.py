@@ -16,12 +16,12 @@ pytestmark = pytest.mark.spark
 HOURS = 26
 
 
-def signs(gateway: str, *told_of: tuple[float, str, float, bool]) -> list[dict[str, Any]]:
-    """Make system events: when, which, with what value, and whether the clock is synchronised."""
+def life_events(gateway: str, *rows: tuple[float, str, float, bool]) -> list[dict[str, Any]]:
+    """Return system events of rows: time, name, value, and whether the clock is synchronised."""
     lane = {"epoch": "E1", "lane": "system", "kind": "system"}
     return [
         event(gateway, **lane, seq=seq, time=at(when), name=name, value=float(value), clock=clock)
-        for seq, (when, name, value, clock) in enumerate(told_of)
+        for seq, (when, name, value, clock) in enumerate(rows)
     ]
 
 
@@ -29,7 +29,7 @@ def beats(begin: float, count: int, *, clock: bool) -> list[tuple[float, str, fl
     return [(begin + 60 * place, "heartbeat", 60.0, clock) for place in range(count)]
 
 
-def sent(
+def segment_rows(
     gateway: str,
     ppm: float = 0,
     ahead: float = 0,
@@ -38,9 +38,9 @@ def sent(
     batch: float = 1,
     **columns: Any,
 ) -> list[dict[str, Any]]:
-    """Make segments, one every 15 minutes; each second one takes 3 s more.
+    """Return segments, one every 15 minutes; every second one arrives 3 s later.
 
-    The first three quarters arrive every `batch` seconds alone."""
+    The first three quarters arrive only every `batch` seconds."""
     rows = []
     for place in range(4 * hours):
         when = 900.0 * place
@@ -54,32 +54,32 @@ def sent(
 
 
 EVENTS = [
-    *signs("ordinary", *beats(0, 59, clock=False), (3540, "clock_stepped", 9e8, False),
+    *life_events("ordinary", *beats(0, 59, clock=False), (3540, "clock_stepped", 9e8, False),
            (3540 + SETTLE_S, "clock_synchronised", 0, True), *beats(4200, 60, clock=True)),
-    *signs("set", (0, "clock_stepped", -3600.0, True), (1, "heartbeat", 60.0, True),
+    *life_events("set", (0, "clock_stepped", -3600.0, True), (1, "heartbeat", 60.0, True),
            (SETTLE_S + 1, "clock_synchronised", 0, True)),
-    *signs("nervous", *((60 * one, "clock_stepped", 1.5, True) for one in range(3))),
-    *signs("once", (0, "clock_stepped", -1.5, True)),
-    *signs("alone", *beats(43_200 - 1800, 61, clock=False), *beats(50_000, 60, clock=False)),
+    *life_events("nervous", *((60 * one, "clock_stepped", 1.5, True) for one in range(3))),
+    *life_events("once", (0, "clock_stepped", -1.5, True)),
+    *life_events("alone", *beats(43_200 - 1800, 61, clock=False), *beats(50_000, 60, clock=False)),
 ]  # fmt: skip
 
-HELD = [
-    *sent("ordinary"),
-    *sent("quartz", ppm=DRIFT_PPM / 2),
-    *sent("fast", ppm=DRIFT_PPM + 50),
-    *sent("slow", ppm=-DRIFT_PPM - 50, clock=False),
-    *sent("ahead", ahead=AHEAD_S + 2),
-    *sent("behind", ahead=-BEHIND_S),
-    *sent("backlog", batch=7200),
-    *sent("stick", lag=9e5, batch=2e4),
-    *sent("short", ppm=900, hours=2),
-    *sent("fork", ppm=900, fate="fork"),
+SEGMENT_ROWS = [
+    *segment_rows("ordinary"),
+    *segment_rows("quartz", ppm=DRIFT_PPM / 2),
+    *segment_rows("fast", ppm=DRIFT_PPM + 50),
+    *segment_rows("slow", ppm=-DRIFT_PPM - 50, clock=False),
+    *segment_rows("ahead", ahead=AHEAD_S + 2),
+    *segment_rows("behind", ahead=-BEHIND_S),
+    *segment_rows("backlog", batch=7200),
+    *segment_rows("stick", lag=9e5, batch=2e4),
+    *segment_rows("short", ppm=900, hours=2),
+    *segment_rows("fork", ppm=900, fate="fork"),
 ]
 
 
 def test_wrong_clocks_are_found_and_no_others(spark: SparkSession) -> None:
     days = DAILY.compute(events(spark, EVENTS))
-    report = clocks.clocks(days, table(spark, SEGMENTS, HELD))
+    report = clocks.clocks(days, table(spark, SEGMENTS, SEGMENT_ROWS))
     found = {row["gateway"]: row for row in named_rows(report, clocks.TABLE.schema)}
     assert {gateway: row["state"] for gateway, row in found.items()} == {
         "ordinary": "ok",

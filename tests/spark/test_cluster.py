@@ -29,10 +29,10 @@ LIMIT_S = 600
 
 
 @contextmanager
-def daemon(name: str, said: str, environ: dict[str, str], *words: str) -> Iterator[str]:
-    """Run one of Spark's daemons; yield the first line of its log that contains `said`."""
+def daemon(name: str, marker: str, environ: dict[str, str], *args: str) -> Iterator[str]:
+    """Run one of Spark's daemons; yield the first line of its log that contains `marker`."""
     process = subprocess.Popen(
-        [SPARK / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *words],
+        [SPARK / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *args],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -42,8 +42,8 @@ def daemon(name: str, said: str, environ: dict[str, str], *words: str) -> Iterat
     limit.start()
     try:
         assert process.stderr is not None
-        line = next((line for line in process.stderr if said in line), "")
-        assert line, f"{name} never said {said!r}"
+        line = next((line for line in process.stderr if marker in line), "")
+        assert line, f"{name} never logged {marker!r}"
         rest = threading.Thread(target=process.stderr.read)
         rest.start()
         yield line
@@ -73,16 +73,16 @@ def test_an_ingest_on_a_cluster(spark: SparkSession, fleet: FleetFolder, tmp_pat
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "JDK_JAVA_OPTIONS": FAST_JVM,
     }
-    here = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+    address = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
     with ExitStack() as stack:
-        said = stack.enter_context(
-            daemon("master.Master", "Starting Spark master at", environ, *here)
+        log_line = stack.enter_context(
+            daemon("master.Master", "Starting Spark master at", environ, *address)
         )
-        master = said.rpartition(" at ")[2].strip()
+        master = log_line.rpartition(" at ")[2].strip()
         small = ("--cores", "1", "--memory", "600m", "--work-dir")
         for number in range(2):
-            words = (*here, *small, str(tmp_path / f"worker-{number}"), master)
-            stack.enter_context(daemon("worker.Worker", "Successfully registered", environ, *words))
+            args = (*address, *small, str(tmp_path / f"worker-{number}"), master)
+            stack.enter_context(daemon("worker.Worker", "Successfully registered", environ, *args))
         done = subprocess.run(
             [
                 *(SPARK / "bin" / "spark-submit", "--master", master),

@@ -71,7 +71,7 @@ EVENTS = [
     evicted("evicted", 5, epoch="00Z", lane="logs", first="1", last="3"),
     evicted("evicted", 6, "set_aside", epoch=SECOND, lane="logs", first="8", last="8"),
     evicted("evicted", 7, "set_aside"),
-    # 1-2 and 4 are of one day, 3 to 5 of the next: 4 is there twice
+    # 1-2 and 4 are of one day, 3 to 5 of the next: 4 is stored twice
     *events_of("days", "logs", [1, 2, 4]),
     *(row | {"time": at(90_000)} for row in events_of("days", "logs", [3, 4, 5])),
     *events_of("tables", "logs", [1, 2, 4, 4, 5]),
@@ -87,7 +87,7 @@ EVENTS = [
     *events_of("on", "system", [2], kind="system"),
 ]
 
-ARRIVED = [
+SEGMENT_ROWS = [
     segment("complete", "logs", 1, 2),
     segment("complete", "logs", 3, 5, digest("logs", 1, 2)),
     segment("missing", "logs", 11, 20, "x"),
@@ -160,7 +160,7 @@ def report_of(events: DataFrame, segments: DataFrame) -> DataFrame:
 
 
 def test_completeness_of_every_lane(spark: SparkSession) -> None:
-    report = report_of(events(spark, EVENTS), table(spark, SEGMENTS, ARRIVED))
+    report = report_of(events(spark, EVENTS), table(spark, SEGMENTS, SEGMENT_ROWS))
     assert report.schema.simpleString() == TABLE.schema.simpleString()
     key = ("gateway", "epoch", "lane")
     columns = ("first_seq", "last_seq", *COUNTS, *REFUSALS)

@@ -13,17 +13,17 @@ pytestmark = pytest.mark.spark
 
 
 def test_repeated_offers_are_counted_by_source(spark: SparkSession) -> None:
-    told_of = event(lane="system", kind="message", name="repeated", source="pump@gw", value=3.0)
+    repeated = event(lane="system", kind="message", name="repeated", source="pump@gw", value=3.0)
     rows = [
-        told_of,
-        told_of | {"time": at(90_000), "value": 4.0},
-        told_of | {"source": "fan@gw", "value": None},
-        *(told_of | {"source": "liar@gw", "value": value} for value in (1.7e308, 1.7e308, -5.0)),
-        told_of | {"name": "dead"},
-        told_of | {"lane": "logs"},
+        repeated,
+        repeated | {"time": at(90_000), "value": 4.0},
+        repeated | {"source": "fan@gw", "value": None},
+        *(repeated | {"source": "liar@gw", "value": value} for value in (1.7e308, 1.7e308, -5.0)),
+        repeated | {"name": "dead"},
+        repeated | {"lane": "logs"},
     ]
-    again = {"gateway": "gw", "lane": "logs", "fate": "duplicate", "arrived": at(5)}
-    segments = [again, again | {"arrived": at(90_001)}, again | {"fate": "accepted"}]
+    duplicate = {"gateway": "gw", "lane": "logs", "fate": "duplicate", "arrived": at(5)}
+    segments = [duplicate, duplicate | {"arrived": at(90_001)}, duplicate | {"fate": "accepted"}]
     daily = duplicates.DAILY.compute(events(spark, rows)).persist()
     report = duplicates.duplicates(daily, table(spark, SEGMENTS, segments))
     assert checked_rows(report, duplicates.TABLE.schema) == [

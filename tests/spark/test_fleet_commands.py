@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 LIMIT_S = 180
 
 
-def as_a_process(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_in_subprocess(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "sync.cli", *arguments],
         capture_output=True,
@@ -32,11 +32,11 @@ def as_a_process(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture(params=["lent", pytest.param("as a process", marks=pytest.mark.long)])
+@pytest.fixture(params=["in this process", pytest.param("in a subprocess", marks=pytest.mark.long)])
 def command(request: pytest.FixtureRequest) -> Command:
-    if request.param == "lent":
-        return cast("Command", request.getfixturevalue("lent"))
-    return as_a_process
+    if request.param == "in this process":
+        return cast("Command", request.getfixturevalue("command_in_process"))
+    return run_in_subprocess
 
 
 def test_ingest_and_report_commands(fleet: FleetFolder, tmp_path: Path, command: Command) -> None:
@@ -60,16 +60,16 @@ def test_ingest_and_report_commands(fleet: FleetFolder, tmp_path: Path, command:
     out = tmp_path / "out"
     reported = command("report", "--dir", str(fleet.root), "--out", str(out))
     assert (reported.returncode, reported.stderr) == (0, "")
-    shown = dict(line.rsplit(None, 1) for line in reported.stdout.splitlines())
-    assert shown["events"] == "22"
-    assert (shown["unexplained"], shown["duplicates"]) == ("0", "0")
-    assert (shown["logs/log"], shown["bad segments"]) == ("20", "1")
-    assert shown["page"] == str(out / "index.html")
+    summary = dict(line.rsplit(None, 1) for line in reported.stdout.splitlines())
+    assert summary["events"] == "22"
+    assert (summary["unexplained"], summary["duplicates"]) == ("0", "0")
+    assert (summary["logs/log"], summary["bad segments"]) == ("20", "1")
+    assert summary["page"] == str(out / "index.html")
 
-    document, of_ingest = (
+    document, ingest_document = (
         json.loads((folder / "report.json").read_text()) for folder in (out, first)
     )
-    assert document["totals"] == of_ingest["totals"]
+    assert document["totals"] == ingest_document["totals"]
     assert document["totals"]["lanes"] == {"logs": {"log": 20}, "system": {"system": 2}}
     assert document["totals"]["received"] == document["totals"]["expected"] == 22
     [gateway] = document["tables"]["availability"]
@@ -81,9 +81,9 @@ def test_ingest_and_report_commands(fleet: FleetFolder, tmp_path: Path, command:
 
 @pytest.mark.long
 def test_an_ingest_of_nothing_makes_the_report(
-    fleet: FleetFolder, tmp_path: Path, lent: Command
+    fleet: FleetFolder, tmp_path: Path, command_in_process: Command
 ) -> None:
-    done = lent("ingest", "--dir", str(fleet.root), "--report", str(tmp_path / "out"))
+    done = command_in_process("ingest", "--dir", str(fleet.root), "--report", str(tmp_path / "out"))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("ingested 0 segments with 0 events")
     assert json.loads((tmp_path / "out" / "report.json").read_text())["totals"]["received"] == 0
@@ -93,13 +93,13 @@ def test_retain_command(fleet: FleetFolder, command: Command) -> None:
     committer = Committer(fleet.tables)
     committer.commit([{"gateway": "gw", "lane": "logs", "time": datetime.now(UTC)}])
     refused = put(fleet.quarantine / "x.seg", b"spoiled", at=1)
-    words = ("retain", "--events", "1", "--quarantine", "1", "--dir", str(fleet.root))
-    assert command(*words, "--dry-run").stdout == (
+    arguments = ("retain", "--events", "1", "--quarantine", "1", "--dir", str(fleet.root))
+    assert command(*arguments, "--dry-run").stdout == (
         "would delete 0 days of events with 0 rows; 0 archived and 1 quarantined files, 7 bytes; "
         "0 replaced or abandoned files\n"
     )
     assert refused.exists()
-    done = command(*words, "--json")
+    done = command(*arguments, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout) == {
         "days": {},

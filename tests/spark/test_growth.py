@@ -17,7 +17,7 @@ DAY = 86_400
 MB = 1_000_000
 
 
-def sent(gateway: str, *used: float) -> list[dict[str, Any]]:
+def segment_rows(gateway: str, *used: float) -> list[dict[str, Any]]:
     """Return segments, four a day, with these sizes of the folder."""
     row = {"gateway": gateway, "epoch": "E1", "fate": "accepted"}
     return [
@@ -28,42 +28,42 @@ def sent(gateway: str, *used: float) -> list[dict[str, Any]]:
     ]
 
 
-def told_of(gateway: str, when: float, kind: str, name: str, **columns: Any) -> dict[str, Any]:
+def system_row(gateway: str, when: float, kind: str, name: str, **columns: Any) -> dict[str, Any]:
     return event(gateway, lane="system", kind=kind, name=name, time=at(when), **columns)
 
 
 PEAK = [100 * MB] * 5 + [400 * MB] * 3 + [100 * MB] * 8
 
-HELD = [
-    *sent("steady", *[100 * MB] * 16),
-    *sent("peak", *PEAK),
-    *sent("fills", *(DEFAULT_CAP - 100 * MB + place * MB for place in range(16))),
-    *sent("slow", *(100 * MB + place * MB for place in range(16))),
-    *sent("shrinks", *(100 * MB - place * MB for place in range(16))),
-    *sent("told", *(100 * MB + place * MB for place in range(16))),
-    *sent("over", *[DEFAULT_CAP] * 16),
-    *sent("short", 1, 100 * MB, 200 * MB, 300 * MB),
-    *sent("evicts", *[100 * MB] * 16),
-    *sent("evicted", *[100 * MB] * 16),
-    {**sent("evicted", 9)[0], "fate": "fork", "gateway": "fork"},
+SEGMENT_ROWS = [
+    *segment_rows("steady", *[100 * MB] * 16),
+    *segment_rows("peak", *PEAK),
+    *segment_rows("fills", *(DEFAULT_CAP - 100 * MB + place * MB for place in range(16))),
+    *segment_rows("slow", *(100 * MB + place * MB for place in range(16))),
+    *segment_rows("shrinks", *(100 * MB - place * MB for place in range(16))),
+    *segment_rows("reported", *(100 * MB + place * MB for place in range(16))),
+    *segment_rows("over", *[DEFAULT_CAP] * 16),
+    *segment_rows("short", 1, 100 * MB, 200 * MB, 300 * MB),
+    *segment_rows("evicts", *[100 * MB] * 16),
+    *segment_rows("evicted", *[100 * MB] * 16),
+    {**segment_rows("evicted", 9)[0], "fate": "fork", "gateway": "fork"},
 ]
 
 EVENTS = [
-    *(told_of("steady", place * DAY / 2, "system", "heartbeat") for place in range(9)),
-    told_of("told", 0, "system", "wear", tags={"cap": str(DEFAULT_CAP)}),
-    told_of("told", DAY, "system", "wear", tags={"cap": str(150 * MB)}),
-    told_of("told", 2 * DAY, "system", "wear", tags={"cap": "0"}),
-    told_of("evicts", 3 * DAY, "uplink", "evicted", value=500.0),
-    told_of("evicts", 4 * DAY, "uplink", "evicted"),
-    told_of("evicted", 0, "uplink", "evicted", value=7.0),
-    told_of("evicted", DAY + 1, "system", "heartbeat"),
+    *(system_row("steady", place * DAY / 2, "system", "heartbeat") for place in range(9)),
+    system_row("reported", 0, "system", "wear", tags={"cap": str(DEFAULT_CAP)}),
+    system_row("reported", DAY, "system", "wear", tags={"cap": str(150 * MB)}),
+    system_row("reported", 2 * DAY, "system", "wear", tags={"cap": "0"}),
+    system_row("evicts", 3 * DAY, "uplink", "evicted", value=500.0),
+    system_row("evicts", 4 * DAY, "uplink", "evicted"),
+    system_row("evicted", 0, "uplink", "evicted", value=7.0),
+    system_row("evicted", DAY + 1, "system", "heartbeat"),
 ]
 
 
 def test_storage_that_is_full_or_soon_full_is_found(spark: SparkSession) -> None:
     days = DAILY.compute(events(spark, EVENTS))
-    held = table(spark, SEGMENTS, HELD)
-    rows = named_rows(growth.growth(days, held), growth.TABLE.schema)
+    segments = table(spark, SEGMENTS, SEGMENT_ROWS)
+    rows = named_rows(growth.growth(days, segments), growth.TABLE.schema)
     found = {row["gateway"]: row for row in rows}
     assert {gateway: row["state"] for gateway, row in found.items()} == {
         "steady": "ok",
@@ -71,7 +71,7 @@ def test_storage_that_is_full_or_soon_full_is_found(spark: SparkSession) -> None
         "fills": "soon",
         "slow": "ok",
         "shrinks": "ok",
-        "told": "soon",
+        "reported": "soon",
         "over": "full",
         "short": "ok",
         "evicts": "full",
@@ -85,11 +85,11 @@ def test_storage_that_is_full_or_soon_full_is_found(spark: SparkSession) -> None
     assert found["slow"]["days_left"] > SOON_D
     cap = ("disk_used", "cap", "cap_from")
     assert [found["slow"][name] for name in cap] == [115 * MB, DEFAULT_CAP, "default"]
-    assert [found["told"][name] for name in cap] == [115 * MB, 150 * MB, "gateway"]
+    assert [found["reported"][name] for name in cap] == [115 * MB, 150 * MB, "gateway"]
     size = ("days", "shipped_day", "events_day")
     assert [found["steady"][name] for name in size] == [3, 4006, 2]
     assert [found["evicts"][name] for name in ("evicted", "last_evicted")] == [501, 4 * DAY]
-    ours = growth.growth(days, held, 116 * MB).where("gateway in ('slow', 'told')")
+    ours = growth.growth(days, segments, 116 * MB).where("gateway in ('slow', 'reported')")
     assert told(ours, "cap", "cap_from", "state") == [(116 * MB, "operator", "soon")] * 2
 
 

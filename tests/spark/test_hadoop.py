@@ -32,8 +32,8 @@ def hadoop(spark: SparkSession, fleet: FleetFolder) -> FleetStorage:
 def test_every_storage_keeps_the_same_promises(
     spark: SparkSession, fleet: FleetFolder, name: str
 ) -> None:
-    places = hadoop(spark, fleet) if name == "hadoop" else FleetStorage.of(fleet)
-    storage, root = places.tables, fleet.tables
+    stores = hadoop(spark, fleet) if name == "hadoop" else FleetStorage.of(fleet)
+    storage, root = stores.tables, fleet.tables
 
     assert list(storage.files("none")) == []
     storage.create("a/b [1] 100%20 #ü/x.json", b"one")
@@ -76,25 +76,25 @@ def test_every_storage_keeps_the_same_promises(
         storage.relative(f"file:{root}s/a/z.seg")
 
 
-def test_an_ingest_two_crashes_and_a_compaction_through_hadoop(
+def test_ingest_recovers_from_crashes_and_compacts_through_hadoop(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     fleet = fleet_folder(tmp_path / "fleet [a]")
-    places, lane = hadoop(spark, fleet), Lane()
+    stores, lane = hadoop(spark, fleet), Lane()
     put(fleet.landing / "x.seg", b"spoiled" * 9)
     put(fleet.landing / "y.seg", b"")
 
     for step in ("events", "committed"):
         land(fleet, lane.seal(some_events(3)))
         with pytest.raises(Cut, match=step):
-            ingest_waiting(lambda: spark, places, cut_at(step))
+            ingest_waiting(lambda: spark, stores, cut_at(step))
     land(fleet, lane.seal(some_events(3)))
-    counts = ingest_waiting(lambda: spark, places).counts
+    counts = ingest_waiting(lambda: spark, stores).counts
     assert counts == Counts(segments=1, events=3)
     assert waiting(fleet) == set()
     assert len(list(fleet.archive.rglob("*.seg"))) == 3
     assert len(list(fleet.quarantine.rglob("*.seg"))) == 2
-    tables = FleetTables(places.tables)
+    tables = FleetTables(stores.tables)
     done = compact(tables, ("<=", "2026-01-01"))
     assert (done.replaced, done.written) == (6, 2)
     events = read_events(spark, tables.snapshot())
@@ -105,7 +105,7 @@ def test_an_ingest_two_crashes_and_a_compaction_through_hadoop(
 def test_files_that_vanish_are_skipped(spark: SparkSession, tmp_path: Path, storage: str) -> None:
     """One vanishes before Spark looks for the files, another before it reads them."""
     fleet, lane = fleet_folder(tmp_path / "fleet [a]"), Lane()
-    places = hadoop(spark, fleet) if storage == "hadoop" else FleetStorage.of(fleet)
+    stores = hadoop(spark, fleet) if storage == "hadoop" else FleetStorage.of(fleet)
 
     def ingest(count: int) -> IngestResult:
         paths = [land(fleet, lane.seal(some_events(2))) for _ in range(count)]
@@ -118,14 +118,14 @@ def test_files_that_vanish_are_skipped(spark: SparkSession, tmp_path: Path, stor
             if step == "began" and paths:
                 paths.pop().unlink()
 
-        return ingest_waiting(session, places, IngestControl(on_step), here_files=0)
+        return ingest_waiting(session, stores, IngestControl(on_step), here_files=0)
 
     assert ingest(3) == IngestResult(1, Counts(segments=1, events=2))
     assert ingest(2).counts == ingest(1).counts == Counts()
     assert waiting(fleet) == set()
 
 
-def test_what_is_not_there_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_local_uris_are_opened_and_others_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(FleetError, match="nowhere"):
         storage_at(spark, "nowhere://bucket/tables")
     with pytest.raises(FleetError, match="needs Spark"):

@@ -1,4 +1,4 @@
-"""A report over a gateway that ships extreme values: it is made, and correct for all others."""
+"""A gateway that ships extreme values: the report is written, and correct for all others."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ def extreme_events() -> Iterator[Event]:
 
 @pytest.mark.long
 def test_extreme_values_of_one_gateway_do_not_affect_the_report_of_others(
-    spark: SparkSession, fleet: FleetFolder, tmp_path: Path, lent: Command
+    spark: SparkSession, fleet: FleetFolder, tmp_path: Path, command_in_process: Command
 ) -> None:
     land(fleet, Lane().seal(some_events(10)), at=NOON / 1000 + 60)
     for name in ("system", "readings"):
         lane = Lane(LIAR, name)
         land(fleet, lane.seal(list(extreme_events())), at=NOON / 1000 + 60)
         last = Lane(LIAR, name, LATER_EPOCH, MOST - 10)
-        gone = (Dropped(1, MOST, "backlog"), Dropped(2, MOST, "backlog"))
+        dropped = (Dropped(1, MOST, "backlog"), Dropped(2, MOST, "backlog"))
         ends = [Event(1, at, True, "system", name="stop") for at in (-62_135_596_800_000, NOON)]
-        land(fleet, last.seal(ends * 5, gone), at=NOON / 1000 + 61)
+        land(fleet, last.seal(ends * 5, dropped), at=NOON / 1000 + 61)
     ingest(fleet)
 
     out = tmp_path / "out"
     day = datetime.fromtimestamp(NOON / 1000, UTC).date().isoformat()
-    made = lent("report", "--dir", str(fleet.root), "--out", str(out), "--since", day)
-    assert made.returncode == 0
+    done = command_in_process("report", "--dir", str(fleet.root), "--out", str(out), "--since", day)
+    assert done.returncode == 0
     assert spark.conf.get("spark.sql.ansi.enabled") == "true"
     tables = json.loads((out / "report.json").read_text())["tables"]
     [lane_row] = [row for row in tables["completeness"] if row["gateway"] != LIAR]

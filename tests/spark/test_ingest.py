@@ -95,8 +95,8 @@ def test_an_ingest_that_crashes_after_any_step_is_completed_by_the_next(
 
     count = len(STEPS)
     assert numbers(spark, fleet) == list(range(1, 4 * count + 1))
-    fates = [row["fate"] for row in segments(spark, fleet).select("fate").collect()]
-    assert sorted(fates) == ["accepted"] * count + ["duplicate"]
+    outcomes = [row["fate"] for row in segments(spark, fleet).select("fate").collect()]
+    assert sorted(outcomes) == ["accepted"] * count + ["duplicate"]
     assert waiting(fleet) == set()
     assert len(list(fleet.archive.rglob("*.seg"))) == count + 1
     assert local_tables(fleet.tables).unarchived() == 0

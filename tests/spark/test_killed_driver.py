@@ -55,8 +55,8 @@ class End(NamedTuple):
     inside: bool
 
     @property
-    def struck(self) -> bool:
-        """Return whether it was killed at work: by itself at a step, or after its first step."""
+    def was_interrupted(self) -> bool:
+        """Return whether it was killed while it worked: by itself at a step, or after its first."""
         at_work = self.inside or (bool(self.steps) and self.steps[-1] not in IDLE)
         return self.status == -signal.SIGKILL and at_work
 
@@ -70,43 +70,43 @@ class Drivers:
         self._orphans: list[int] = []
         self._suspended: list[int] = []
 
-    def dies_at(self, step: str, number: int) -> End:
-        """Let a driver die at the step that it takes for that time."""
+    def crash_at(self, step: str, number: int) -> End:
+        """Run a driver that kills itself when it takes the step for the `number`th time."""
         process = self._start(step, str(number))
-        with self._killed_at_the_end(process, with_jvm=False):
-            steps = self._read(process, lambda taken: taken.count(step) == number)
+        with self._kill_at_the_end(process, with_jvm=False):
+            steps = self._read(process, lambda printed: printed.count(step) == number)
             return End(process.wait(LIMIT_S), steps, inside=steps.count(step) == number)
 
-    def suspended_at(self, step: str) -> subprocess.Popen[bytes]:
+    def suspend_at(self, step: str) -> subprocess.Popen[bytes]:
         """Start a driver that ignores the lease; return it when it is suspended at the step."""
         process = self._start(step, "1", "SIGSTOP")
         self._suspended.append(process.pid)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         return process
 
-    def resumed(self, process: subprocess.Popen[bytes]) -> End:
+    def resume(self, process: subprocess.Popen[bytes]) -> End:
         """Let a suspended driver go on; return how it ends."""
-        with self._killed_at_the_end(process, with_jvm=True):
+        with self._kill_at_the_end(process, with_jvm=True):
             process.send_signal(signal.SIGCONT)
-            steps = self._read(process, lambda taken: taken[-1:] == ["over"])
+            steps = self._read(process, lambda printed: printed[-1:] == ["over"])
             return End(process.wait(LIMIT_S), steps, inside=False)
 
-    def killed_after(self, steps: int, on_ms: int, *, with_jvm: bool) -> End:
+    def kill_after(self, steps: int, on_ms: int, *, with_jvm: bool) -> End:
         """Kill a driver so many ms after so many steps, alone or with its JVM."""
         process = self._start()
-        with self._killed_at_the_end(process, with_jvm=with_jvm):
-            taken = self._read(process, lambda taken: len(taken) == steps)
+        with self._kill_at_the_end(process, with_jvm=with_jvm):
+            printed = self._read(process, lambda printed: len(printed) == steps)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(on_ms / 1000)
             if with_jvm:
                 _kill_group(process.pid)
             process.kill()
             status = process.wait(LIMIT_S)
-            return End(status, taken + _rest(process), inside=False)
+            return End(status, printed + _rest(process), inside=False)
 
-    def _start(self, *words: str) -> subprocess.Popen[bytes]:
+    def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", _DRIVER, str(self._fleet.root), self.engine, *words],
+            [sys.executable, "-m", _DRIVER, str(self._fleet.root), self.engine, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             bufsize=0,
@@ -119,14 +119,14 @@ class Drivers:
     ) -> list[str]:
         """Read the steps of a driver until they are `enough` or it ends."""
         assert process.stdout is not None
-        taken: list[str] = []
-        while not enough(taken) and (line := process.stdout.readline()):
-            taken.append(line.decode().strip())
+        printed: list[str] = []
+        while not enough(printed) and (line := process.stdout.readline()):
+            printed.append(line.decode().strip())
             self.kill_orphans()
-        return taken
+        return printed
 
     @contextlib.contextmanager
-    def _killed_at_the_end(
+    def _kill_at_the_end(
         self, process: subprocess.Popen[bytes], *, with_jvm: bool
     ) -> Iterator[None]:
         """Kill a driver at the end; its JVM may run on until the next driver starts."""
@@ -163,24 +163,24 @@ def _kill_group(number: int) -> None:
 
 
 def _rest(process: subprocess.Popen[bytes]) -> list[str]:
-    """Give the steps that were told before the end and not read yet; a JVM may hold the pipe."""
+    """Return the steps that were printed and not read yet; a JVM may hold the pipe."""
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), False)
-    told = process.stdout.read() or b""
+    output = process.stdout.read() or b""
     process.stdout.close()
-    return told.decode().split()
+    return output.decode().split()
 
 
 def kill_one(drivers: Drivers, dice: Random, number: int) -> End:
-    """Let one driver die: at each step once from inside, then here and there."""
+    """Let one driver die: in turn from inside, at each step once, and from outside."""
     steps = [*CHOSEN, *(step for step in STEPS if step not in CHOSEN)]
-    inside, of = divmod(number, 2)
-    if of == 0:
+    inside, remainder = divmod(number, 2)
+    if remainder == 0:
         step = steps[inside] if inside < len(steps) else dice.choice(STEPS)
         last = step in ("ended", "filed")
-        return drivers.dies_at(step, 1 if last else dice.randint(1, 2))
+        return drivers.crash_at(step, 1 if last else dice.randint(1, 2))
     on_ms = dice.randrange(ON_MS)
-    return drivers.killed_after(dice.randint(1, BEFORE), on_ms, with_jvm=dice.random() < 0.5)
+    return drivers.kill_after(dice.randint(1, BEFORE), on_ms, with_jvm=dice.random() < 0.5)
 
 
 STEPS_OF_A_BATCH = ("began", "written", "events")
@@ -205,24 +205,24 @@ def test_a_driver_that_was_suspended_while_another_worked_adds_nothing(
     landing = RoughLanding(fleet, Random(seed))
     landing.fill()
     with Drivers(fleet, engine) as drivers:
-        process = drivers.suspended_at(step)
+        process = drivers.suspend_at(step)
         ingest_with(spark, fleet, engine)
-        assert drivers.resumed(process).status in (0, 1)
+        assert drivers.resume(process).status in (0, 1)
     landing.fill(all_of_it=True)
     ingest_with(spark, fleet, engine)
     check(fleet, landing)
 
 
 @pytest.mark.parametrize("engine", ["here", pytest.param("spark", marks=pytest.mark.long)])
-def test_of_two_drivers_at_once_each_event_is_added_once(
+def test_two_concurrent_drivers_add_each_event_once(
     spark: SparkSession, fleet: FleetFolder, seed: int, engine: str
 ) -> None:
     """Both have judged the same ledger and written their files before either commits."""
     landing = RoughLanding(fleet, Random(seed))
     landing.fill()
     with Drivers(fleet, engine) as drivers, ThreadPoolExecutor(2) as pool:
-        suspended = [drivers.suspended_at("written") for _ in range(2)]
-        ends = list(pool.map(drivers.resumed, suspended))
+        suspended = [drivers.suspend_at("written") for _ in range(2)]
+        ends = list(pool.map(drivers.resume, suspended))
         assert {end.status for end in ends} <= {0, 1}
         assert any("committed" in end.steps for end in ends)
     landing.fill(all_of_it=True)
@@ -231,7 +231,7 @@ def test_of_two_drivers_at_once_each_event_is_added_once(
 
 
 @pytest.mark.parametrize("between", [False, True], ids=["anywhere", "between the commits"])
-def test_kills_amid_batches_lose_and_double_nothing(
+def test_kills_during_batches_lose_and_duplicate_no_event(
     spark: SparkSession,
     fleet: FleetFolder,
     scale: Callable[[int, int], int],
@@ -239,21 +239,21 @@ def test_kills_amid_batches_lose_and_double_nothing(
     *,
     between: bool,
 ) -> None:
-    """With small counts, Spark is struck once, between the commits."""
+    """With small counts, a Spark driver is killed once, between the commits."""
     dice = Random(seed)
     landing = RoughLanding(fleet, dice)
     kills, ends = scale(2, 50), Counter[str]()
     engines = ("here",) * 4 + ("spark",) * scale(0, 1)  # a driver with Spark takes a minute
     with Drivers(fleet, "spark") as drivers:
-        while (struck := ends.total()) < kills:
+        while (interrupted := ends.total()) < kills:
             if ends and dice.random() < LOST:
                 lose_all_but_the_tables(fleet)
             landing.fill()
             landing.fill()
-            drivers.engine = dice.choice(engines) if struck or not between else "spark"
-            end = drivers.dies_at("events", 1) if between else kill_one(drivers, dice, struck)
-            assert end.struck or end.status in (0, -signal.SIGKILL), end
-            ends[f"{'at' if end.inside else 'after'} {end.steps[-1]}"] += end.struck
+            drivers.engine = dice.choice(engines) if interrupted or not between else "spark"
+            end = drivers.crash_at("events", 1) if between else kill_one(drivers, dice, interrupted)
+            assert end.was_interrupted or end.status in (0, -signal.SIGKILL), end
+            ends[f"{'at' if end.inside else 'after'} {end.steps[-1]}"] += end.was_interrupted
     assert ends["at events"] == kills or not between
     landing.fill(all_of_it=True)
     ingest_by_spark(spark, fleet)

@@ -19,7 +19,7 @@ def test_lag_separates_synchronised_clocks(spark: SparkSession) -> None:
     ]
 
 
-def test_percentiles_of_lag_occurred_and_are_two_per_cent_too_high_at_most(
+def test_percentiles_of_lag_are_at_most_two_per_cent_too_high(
     spark: SparkSession,
 ) -> None:
     rows = [event(clock=True, arrived=at(0.3 * number)) for number in range(1, 1001)]

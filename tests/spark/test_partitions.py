@@ -62,7 +62,7 @@ def test_small_frames_are_in_one_partition(
         assert (partitions_of(none), numbers(none)) == (1, [1, 2])
         assert empty_frame(spark, SCHEMA).schema == SCHEMA
 
-        # what is larger is left as it lies, and so is a union that gets too large
+        # a larger frame keeps its partitions, and so does a union that gets too large
         monkeypatch.setattr(partitions, "SMALL_BYTES", size)
         assert partitions_of(coalesced(few)) == 1
         assert partitions_of(union(coalesced(few), coalesced(more))) > 1
@@ -90,13 +90,13 @@ def batch(tables: Path) -> Snapshot:
     events: list[dict[str, Any]] = []
     segments: list[dict[str, Any]] = []
     for gateway, day in place:
-        of = {"gateway": gateway, "epoch": "1", "clock": True, "level": "Informational"}
+        base = {"gateway": gateway, "epoch": "1", "clock": True, "level": "Informational"}
         for number in range(1, READINGS + 1):
             seq, when = day * READINGS + number, at(day * 86_400 + number * 3_600)
-            told = of | {"seq": seq, "time": when, "arrived": when + timedelta(seconds=number)}
-            sign = {"lane": "system", "kind": "system", "name": "heartbeat", "value": 60.0}
+            event = base | {"seq": seq, "time": when, "arrived": when + timedelta(seconds=number)}
+            heartbeat = {"lane": "system", "kind": "system", "name": "heartbeat", "value": 60.0}
             reading = {"lane": "readings", "kind": "reading", "topic": "t", "value": float(seq)}
-            events += [told | sign, told | reading]
+            events += [event | heartbeat, event | reading]
         ends = {"first_seq": day * READINGS + 1, "last_seq": (day + 1) * READINGS}
         sealed = {"arrived": at(day * 86_400), "sealed_at": at(day * 86_400), "size": 100}
         head = {"fate": "accepted", "digest": f"{day}", "previous": f"{day - 1}", "dropped": []}
@@ -114,14 +114,14 @@ def stages(spark: SparkSession) -> int:
     return sum(len(job.stageIds) for job in jobs if job is not None)
 
 
-def rows_of(made: StoredSummaries) -> dict[str, list[str]]:
-    return {name: sorted(map(str, made.rows(each).collect())) for name, each in DAILY.items()}
+def rows_of(summaries: StoredSummaries) -> dict[str, list[str]]:
+    return {name: sorted(map(str, summaries.rows(each).collect())) for name, each in DAILY.items()}
 
 
 def test_a_report_of_small_tables_needs_no_shuffle(spark: SparkSession, tmp_path: Path) -> None:
     snapshot = batch(tmp_path)
-    made = summarise(spark, snapshot, list(DAILY.values()))
-    context = ReportContext(made, read_segments(spark, snapshot), START, START.date())
+    summaries = summarise(spark, snapshot, list(DAILY.values()))
+    context = ReportContext(summaries, read_segments(spark, snapshot), START, START.date())
     needed = {}
     with without_repartitioning(spark):
         for each in REPORTS:
@@ -129,7 +129,7 @@ def test_a_report_of_small_tables_needs_no_shuffle(spark: SparkSession, tmp_path
             rows = each.compute(context).collect()
             needed[each.name] = stages(spark) - before
             assert rows or each is refusals.REPORT
-    # two look at a number that is of all rows, for which they need a stage more
+    # two reports use a figure of all rows, which needs one more stage
     two = ("refusals", "anomalies")
     assert needed == {each.name: 2 if each.name in two else 1 for each in REPORTS}
 
@@ -146,6 +146,6 @@ def test_many_events_in_several_partitions_give_the_same_rows(
     monkeypatch.setattr(kept, "PART", 1_000)
     divided = summarise(spark, snapshot, list(DAILY.values()))
     assert rows_of(divided) == whole
-    made = set((tmp_path / FOLDER).rglob("*.parquet")) - before
-    places = [path.parent for path in made]
-    assert len(places) == len(set(places)) == len(before)
+    written = set((tmp_path / FOLDER).rglob("*.parquet")) - before
+    folders = [path.parent for path in written]
+    assert len(folders) == len(set(folders)) == len(before)

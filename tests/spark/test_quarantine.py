@@ -33,5 +33,5 @@ def test_refused_files_are_listed_once_latest_first(spark: SparkSession) -> None
         ("aside/c", 2, 3, "fork"),
         ("landing/b", 1, 3, "magic"),
     ]
-    fates = told(quarantine_report.files_by_fate(segments), "fate", "files")
-    assert fates == [("accepted", 1), ("bad", 1), ("fork", 1)]
+    outcomes = told(quarantine_report.files_by_fate(segments), "fate", "files")
+    assert outcomes == [("accepted", 1), ("bad", 1), ("fork", 1)]

@@ -16,17 +16,17 @@ pytestmark = pytest.mark.spark
 STEP = int(DEPTH_EVENT_S)
 MIDNIGHT = 12 * 3600
 BEFORE = MIDNIGHT - 4 * STEP
-"""Seconds after the tables' START: what begins here goes on beyond a day's end."""
+"""Seconds after the tables' START; a run of events from here on crosses midnight."""
 
 
-def depths(queue: str, *told_of: tuple[float, float, dict[str, Any]]) -> list[dict[str, Any]]:
+def depths(queue: str, *samples: tuple[float, float, dict[str, Any]]) -> list[dict[str, Any]]:
     """Return depth events of a queue: time, number of items, tags."""
     row = event(epoch="E1", lane="system", kind="queue", name="depth", topic=queue)
     return [
         row
         | {"seq": place, "time": at(when), "value": float(value)}
         | {"tags": {key: str(one) for key, one in tags.items()}}
-        for place, (when, value, tags) in enumerate(told_of)
+        for place, (when, value, tags) in enumerate(samples)
     ]
 
 
@@ -34,7 +34,7 @@ def every(start: float, count: int, value: float = 3, **tags: Any) -> list[tuple
     return [(start + STEP * place, value, {"delivered": 0, **tags}) for place in range(count)]
 
 
-def done(kind: str, name: str, value: float | None = None, **columns: Any) -> dict[str, Any]:
+def queue_event(kind: str, name: str, value: float | None = None, **columns: Any) -> dict[str, Any]:
     row = event(lane="system", kind=kind, name=name, value=value, topic="jobs")
     return row | columns
 
@@ -54,23 +54,23 @@ CASES = {
 
 def test_stuck_queues_are_found_and_no_others(spark: SparkSession) -> None:
     other = [
-        done("message", "queue_dead", topic="a"),
-        done("message", "queue_dead", topic="a"),
-        done("message", "share_items_dead", 3.0),
-        done("queue", "purged", 5.0),
-        done("queue", "unlocked", 1.0),
-        done("queue", "requeued", 2.0, time=at(MIDNIGHT)),
-        done("message", "requeued", 9.0),
-        done("queue", "purged", 9.0, lane="logs"),
+        queue_event("message", "queue_dead", topic="a"),
+        queue_event("message", "queue_dead", topic="a"),
+        queue_event("message", "share_items_dead", 3.0),
+        queue_event("queue", "purged", 5.0),
+        queue_event("queue", "unlocked", 1.0),
+        queue_event("queue", "requeued", 2.0, time=at(MIDNIGHT)),
+        queue_event("message", "requeued", 9.0),
+        queue_event("queue", "purged", 9.0, lane="logs"),
     ]
     rows = events(spark, [*itertools.chain(*CASES.values()), *other])
     report = queues.queues(DAILY.compute(rows), DAILY_DONE.compute(rows))
     found = named_rows(report, queues.TABLE.schema)
 
-    def of(*columns: str) -> list[tuple[Any, ...]]:
+    def select(*columns: str) -> list[tuple[Any, ...]]:
         return [tuple(row[name] for name in columns) for row in found]
 
-    assert of("queue", "state", "since", "stuck", "recovered", "longest_stuck_s") == [
+    assert select("queue", "state", "since", "stuck", "recovered", "longest_stuck_s") == [
         ("a", "stuck", BEFORE, 1, 0, 7 * STEP),
         ("b", "ok", None, 0, 0, None),
         ("c", "ok", None, 1, 1, 7 * STEP),
@@ -80,7 +80,7 @@ def test_stuck_queues_are_found_and_no_others(spark: SparkSession) -> None:
         ("g", "idle", None, 0, 0, None),
         ("jobs", "unknown", None, 0, 0, None),
     ]
-    assert of("depth", "depth_max", "ready", "delayed", "dead", "oldest_s", "members")[:7] == [
+    assert select("depth", "depth_max", "ready", "delayed", "dead", "oldest_s", "members")[:7] == [
         (3, 3, 3, None, None, 7, 2),
         (3, 3, None, None, None, None, None),
         (2, 3, None, None, None, None, None),
@@ -89,13 +89,13 @@ def test_stuck_queues_are_found_and_no_others(spark: SparkSession) -> None:
         (3, 3, None, 3, None, None, None),
         (0, 0, None, None, None, None, None),
     ]
-    assert of("delivered", "redelivered", "timeouts") == [
+    assert select("delivered", "redelivered", "timeouts") == [
         *[(0, 0, 0)] * 2,
         (1, 1, 0),
         (0, 0, 14),
         *[(0, 0, 0)] * 4,
     ]
-    assert of("dead_items", "purged", "unlocked", "requeued") == [
+    assert select("dead_items", "purged", "unlocked", "requeued") == [
         (2, 0, 0, 0),
         *[(0, 0, 0, 0)] * 6,
         (3, 5, 1, 2),

@@ -35,7 +35,7 @@ def segment(gateway: str, first: int, last: int, sealed: float, lag: float = 1) 
     return lane | {"first_seq": first, "last_seq": last} | times
 
 
-GATEWAYS = ("gw", "restarted", "set", "hole", "old-hole", "late", "caught-up", "seldom")
+GATEWAYS = ("gw", "restarted", "set", "hole", "old-hole", "late", "caught-up", "rarely")
 
 EVENTS = [
     *(system(gateway, NOW) for gateway in GATEWAYS),
@@ -50,10 +50,10 @@ EVENTS = [
     system("set", NOW - 800, "clock_stepped"),
     system("old-hole", 3000, "start"),
     {**read("late", [900], "late")[0], "seq": 901},
-    *read("behind", range(NOW - 8600, NOW - 7999, 60), "seldom"),
+    *read("behind", range(NOW - 8600, NOW - 7999, 60), "rarely"),
 ]
 
-HELD = [
+SEGMENT_ROWS = [
     segment("hole", 1, 5, 400),
     segment("hole", 7, 9, NOW - 800),
     segment("old-hole", 1, 5, 400),
@@ -63,7 +63,7 @@ HELD = [
     {**segment("caught-up", 1, 5, NOW), "lane": "system"},
     {**segment("caught-up", 9, 9, NOW), "fate": "fork"},
     *(
-        {**segment("seldom", at, at, NOW), "lane": "system", "service_seconds": 3600.0 * at}
+        {**segment("rarely", at, at, NOW), "lane": "system", "service_seconds": 3600.0 * at}
         for at in range(1, 8)
     ),
 ]
@@ -71,29 +71,29 @@ HELD = [
 
 def test_silent_sensors_are_found_and_no_others(spark: SparkSession) -> None:
     rows = events(spark, EVENTS)
-    held = table(spark, SEGMENTS, HELD)
-    report = sensors.sensors(DAILY.compute(rows), DAILY_LIVES.compute(rows), held)
+    segments = table(spark, SEGMENTS, SEGMENT_ROWS)
+    report = sensors.sensors(DAILY.compute(rows), DAILY_LIVES.compute(rows), segments)
     assert report.schema.simpleString() == sensors.TABLE.schema.simpleString()
     names = ("gateway", "sensor", "state", "readings", "interval_s", "limit_s", "silence_s")
     found = {row[:2]: row[2:] for row in told(report, *names)}
-    gone = NOW - 540
+    silence = NOW - 540
 
     def about(number: float, error: float) -> Any:
         return pytest.approx(number, abs=error)
 
     assert found == {
-        ("gw", "hall falls"): ("silent", 10, 60, MIN_SILENCE_S, gone),
-        ("caught-up", "hall falls"): ("silent", 10, 60, MIN_SILENCE_S, gone),
-        ("old-hole", "hall falls"): ("silent", 10, 60, MIN_SILENCE_S, gone),
+        ("gw", "hall falls"): ("silent", 10, 60, MIN_SILENCE_S, silence),
+        ("caught-up", "hall falls"): ("silent", 10, 60, MIN_SILENCE_S, silence),
+        ("old-hole", "hall falls"): ("silent", 10, 60, MIN_SILENCE_S, silence),
         ("gw", "hall new"): ("unknown", 5, None, None, NOW - 240),
-        ("restarted", "hall falls"): ("unknown", 10, 60, MIN_SILENCE_S, gone),
-        ("set", "hall falls"): ("unknown", 10, 60, MIN_SILENCE_S, gone),
-        ("hole", "hall falls"): ("unknown", 10, 60, MIN_SILENCE_S, gone),
+        ("restarted", "hall falls"): ("unknown", 10, 60, MIN_SILENCE_S, silence),
+        ("set", "hall falls"): ("unknown", 10, 60, MIN_SILENCE_S, silence),
+        ("hole", "hall falls"): ("unknown", 10, 60, MIN_SILENCE_S, silence),
         ("gw", "hall beyond"): ("ok", 20, 600, 600 * SILENT_INTERVALS, 600),
         ("gw", "hall jitter"): ("ok", 885, about(61, 20), MIN_SILENCE_S, about(60, 60)),
         ("gw", "hall slow"): ("ok", 7, 10799.9, 10799.9 * SILENT_INTERVALS, 0),
         ("gw", "hall edge"): ("ok", 11, 60, MIN_SILENCE_S, MIN_SILENCE_S),
-        ("seldom", "hall behind"): ("ok", 11, 60, 9000, 8000),
+        ("rarely", "hall behind"): ("ok", 11, 60, 9000, 8000),
         ("late", "hall falls"): ("ok", 10, 60, MIN_SILENCE_S, 360),
         ("late", "hall late"): ("unknown", 1, None, None, 0),
     }

@@ -38,11 +38,11 @@ pytestmark = pytest.mark.spark
 START = 1_772_409_600_000
 """2026-03-02 00:00:00 UTC, in milliseconds."""
 
-AGAIN = 40
-"""Segments that land once more after they were ingested, where there is time for that."""
+REPEATED_SEGMENTS = 40
+"""Segments that land once more after they were ingested, if there is time for that."""
 
 
-class Found(NamedTuple):
+class FleetReport(NamedTuple):
     """The truth about a simulated fleet, and the report that the centre makes of it."""
 
     truth: dict[str, Any]
@@ -50,9 +50,9 @@ class Found(NamedTuple):
     sums: dict[tuple[str, str], tuple[int, str]]
     shipped: dict[str, int]
 
-    def check(self, again: Counter[tuple[str, str, str]] | None = None) -> None:
-        """Hold all figures, and all that is wrong, against the truth."""
-        landed, truth, tables = again or Counter(), self.truth, self.report["tables"]
+    def check(self, repeats: Counter[tuple[str, str, str]] | None = None) -> None:
+        """Compare all figures and all problems with the truth."""
+        landed, truth, tables = repeats or Counter(), self.truth, self.report["tables"]
         fleet_figures.check_totals(truth, self.report, landed.total())
         fleet_figures.check_tables(truth, tables)
         fleet_figures.check_completeness(truth, tables, landed)
@@ -70,7 +70,7 @@ class Found(NamedTuple):
 def settings_of(
     scale: Callable[[int, int], int], seed: int, faults: frozenset[str] | None = None
 ) -> FleetSettings:
-    """Choose a small fleet that seals seldom, or the full one."""
+    """Choose a small fleet that seals rarely, or the full one."""
     settings = FleetSettings(
         gateways=scale(12, 100),
         days=scale(2, 7),
@@ -83,14 +83,14 @@ def settings_of(
     return settings if faults is None else replace(settings, faults=faults)
 
 
-def land(made: Path, fleet: FleetFolder) -> None:
+def land(source: Path, fleet: FleetFolder) -> None:
     """Put all segments into the landing, with their times of arrival."""
     fleet.landing.rmdir()
-    (made / "segments").rename(fleet.landing)
+    (source / "segments").rename(fleet.landing)
 
 
 def land_again(fleet: FleetFolder, count: int) -> Counter[tuple[str, str, str]]:
-    """Put so many segments that are in the tables into the landing once more; count by lane."""
+    """Land `count` segments of the archive once more; return their number by lane."""
     lanes: Counter[tuple[str, str, str]] = Counter()
     for path in sorted(fleet.archive.rglob("*[0-9].seg"))[:count]:
         name = path.relative_to(fleet.archive)
@@ -102,8 +102,8 @@ def land_again(fleet: FleetFolder, count: int) -> Counter[tuple[str, str, str]]:
     return lanes
 
 
-def examine(spark: SparkSession, fleet: FleetFolder, truth: dict[str, Any]) -> Found:
-    """Make the report as of the truth's moment, as programs read it."""
+def examine(spark: SparkSession, fleet: FleetFolder, truth: dict[str, Any]) -> FleetReport:
+    """Return the report as of the truth's moment, as programs read it."""
     snapshot = local_tables(fleet.tables).snapshot()
     kept = summarise(spark, snapshot, summaries_of())
     segments = read_segments(spark, snapshot)
@@ -117,44 +117,44 @@ def examine(spark: SparkSession, fleet: FleetFolder, truth: dict[str, Any]) -> F
     sums = {(row[0], row[1]): (row[2], row[3]) for row in values.collect()}
     sizes = segments.where("fate = 'accepted'").groupBy("gateway").agg(F.sum("size"))
     shipped = {row[0]: row[1] for row in sizes.collect()}
-    return Found(truth, json.loads(report_json(found)), sums, shipped)
+    return FleetReport(truth, json.loads(report_json(found)), sums, shipped)
 
 
 DAMAGED: dict[str, Callable[[dict[str, Any]], None]] = {
     "a problem is missing": lambda report: report["problems"].pop(),
-    "one is told twice": lambda report: report["problems"].append(report["problems"][0]),
-    "one is told elsewhere": lambda report: report["problems"][-1].update(where="gw-000.example"),
+    "one is reported twice": lambda report: report["problems"].append(report["problems"][0]),
+    "one has a wrong place": lambda report: report["problems"][-1].update(where="gw-000.example"),
     "an outage is longer": lambda report: report["tables"]["outages"][0].update(seconds=1.0),
-    "a refusal more": lambda report: report["tables"]["refusals"][0].update(times=1),
-    "a lock less timed out": lambda report: report["tables"]["queues"][0].update(timeouts=-1),
-    "another sensor's last": lambda report: report["tables"]["sensors"][0].update(
+    "a refusal is added": lambda report: report["tables"]["refusals"][0].update(times=1),
+    "a lock timeout is missing": lambda report: report["tables"]["queues"][0].update(timeouts=-1),
+    "a last reading is of another sensor": lambda report: report["tables"]["sensors"][0].update(
         last=report["tables"]["sensors"][-1]["last"]
     ),
-    "a file less": lambda report: report["tables"]["quarantine"].pop(),
-    "later seen": lambda report: report["tables"]["versions"][0].update(
+    "a file is missing": lambda report: report["tables"]["quarantine"].pop(),
+    "a version is seen later": lambda report: report["tables"]["versions"][0].update(
         first_seen=report["tables"]["versions"][0]["last_seen"]
     ),
 }
-"""Faults of a report, each of which the verdict has to see."""
+"""Faults of a report, each of which the checks must detect."""
 
 
-def check_that_it_can_fail(found: Found, again: Counter[tuple[str, str, str]]) -> None:
+def check_detection(found: FleetReport, repeats: Counter[tuple[str, str, str]]) -> None:
     for fault, spoil in DAMAGED.items():
         report = deepcopy(found.report)
         spoil(report)
         try:
-            found._replace(report=report).check(again)
+            found._replace(report=report).check(repeats)
         except AssertionError:
             continue
-        pytest.fail(f"the verdict does not see that {fault}")
+        pytest.fail(f"the checks do not detect that {fault}")
 
 
-def test_all_that_is_planted_is_found_and_nothing_else(
+def test_report_finds_all_planted_faults_and_no_others(
     spark: SparkSession, tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
-    made, fleet = tmp_path / "made", fleet_folder(tmp_path / "fleet")
-    truth = write_fleet(settings_of(scale, seed), made)
-    land(made, fleet)
+    simulated, fleet = tmp_path / "simulated", fleet_folder(tmp_path / "fleet")
+    truth = write_fleet(settings_of(scale, seed), simulated)
+    land(simulated, fleet)
     totals = truth["totals"]
 
     counts = ingest_by_spark(spark, fleet).counts
@@ -163,24 +163,24 @@ def test_all_that_is_planted_is_found_and_nothing_else(
     assert counts.quarantined == totals["forks"] + totals["bad"]
     assert list(fleet.landing.rglob("*.seg")) == []
 
-    again = land_again(fleet, scale(0, AGAIN))
-    if again:
+    repeats = land_again(fleet, scale(0, REPEATED_SEGMENTS))
+    if repeats:
         counts = ingest_by_spark(spark, fleet).counts
-        told = (counts.segments, counts.duplicates, counts.quarantined)
-        assert told == (0, again.total(), 0)
+        ingested = (counts.segments, counts.duplicates, counts.quarantined)
+        assert ingested == (0, repeats.total(), 0)
 
     found = examine(spark, fleet, truth)
-    found.check(again)
-    check_that_it_can_fail(found, again)
+    found.check(repeats)
+    check_detection(found, repeats)
 
 
 @pytest.mark.long
 def test_a_fleet_without_faults_has_no_problem(
     spark: SparkSession, tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
-    made, fleet = tmp_path / "made", fleet_folder(tmp_path / "fleet")
-    truth = write_fleet(settings_of(scale, seed, frozenset()), made)
-    land(made, fleet)
+    simulated, fleet = tmp_path / "simulated", fleet_folder(tmp_path / "fleet")
+    truth = write_fleet(settings_of(scale, seed, frozenset()), simulated)
+    land(simulated, fleet)
     ingest_by_spark(spark, fleet)
     found = examine(spark, fleet, truth)
     found.check()

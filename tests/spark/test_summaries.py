@@ -41,7 +41,7 @@ def batch(tables: Path, *days: int) -> Snapshot:
     return Committer(tables).commit([{"gateway": "gw", "time": at(day * DAY_S)} for day in days])
 
 
-def told(kept: StoredSummaries, since: date | None = None) -> dict[int, int]:
+def events_by_day(kept: StoredSummaries, since: date | None = None) -> dict[int, int]:
     days: dict[int, int] = {}
     for row in kept.rows(EVENTS_A_DAY, since).collect():
         days[row["day"].day] = days.get(row["day"].day, 0) + row["events"]
@@ -58,35 +58,35 @@ def test_only_days_with_new_events_are_computed(
     first = batch(tmp_path, 0, 1, 1)
     assert events_to_summarise(first, BOTH) == 3
     kept = summarise(spark, first, BOTH)
-    assert (kept.days, told(kept)) == ((0, 2, 0), {21: 1, 22: 2})
+    assert (kept.days, events_by_day(kept)) == ((0, 2, 0), {21: 1, 22: 2})
     assert events_to_summarise(first, BOTH) == 0
     assert kept.rows(NONE).collect() == []
-    assert told(kept, date(2025, 11, 22)) == {22: 2}
+    assert events_by_day(kept, date(2025, 11, 22)) == {22: 2}
 
     # the same again; then a late segment touches one of the days, and brings a new one
     again = summarise(spark, first, BOTH)
-    assert (again.days, told(again)) == ((2, 0, 0), {21: 1, 22: 2})
+    assert (again.days, events_by_day(again)) == ((2, 0, 0), {21: 1, 22: 2})
     late = batch(tmp_path, 0, 2)
     assert events_to_summarise(late, BOTH) == 2 + 1
     now = summarise(spark, late, BOTH)
-    assert (now.days, told(now)) == ((1, 2, 0), {21: 2, 22: 2, 23: 1})
+    assert (now.days, events_by_day(now)) == ((1, 2, 0), {21: 2, 22: 2, 23: 1})
 
     # a report that began before reads on; compaction changes nothing; another version of one
     # summary is computed anew
-    assert told(kept) == {21: 1, 22: 2}
+    assert events_by_day(kept) == {21: 1, 22: 2}
     assert compact(local_tables(tmp_path), ("<=", "2025-11-23")).days == 1
     compacted = local_tables(tmp_path).snapshot()
     assert summarise(spark, compacted, BOTH).days == (3, 0, 0)
     newer = replace(EVENTS_A_DAY, version=2)
     assert summarise(spark, compacted, [newer, NONE]).days == (0, 3, 0)
-    assert told(now) == {21: 2, 22: 2, 23: 1}
+    assert events_by_day(now) == {21: 2, 22: 2, 23: 1}
 
-    # a report of the past removes nothing; what was replaced goes once the grace is over
+    # a report of the past removes nothing; replaced summaries go once the grace is over
     held = parquet(tmp_path)
     later = time.time() + GRACE_S + 1
     monkeypatch.setattr("sync.tables.summaries.index.time.time", lambda: later)
     third = batch(tmp_path, 3)
-    assert told(summarise(spark, first, [EVENTS_A_DAY], past=True)) == {21: 1, 22: 2}
+    assert events_by_day(summarise(spark, first, [EVENTS_A_DAY], past=True)) == {21: 1, 22: 2}
     summarise(spark, third, [replace(EVENTS_A_DAY, version=3)], past=True)
     assert held <= parquet(tmp_path)
     summarise(spark, third, [newer, NONE])
@@ -101,21 +101,21 @@ def test_damaged_and_incomplete_summaries_are_computed_again(
     [path] = parquet(tmp_path)
     path.write_bytes(path.read_bytes()[:-1])
     kept = summarise(spark, only, BOTH)
-    assert (kept.days, told(kept)) == ((0, 1, 0), {21: 1})
+    assert (kept.days, events_by_day(kept)) == ((0, 1, 0), {21: 1})
     for found in (tmp_path / FOLDER).rglob("kept.json"):
         found.write_bytes(b"{")
     kept = summarise(spark, only, BOTH)
-    assert (kept.days, told(kept)) == ((0, 1, 0), {21: 1})
+    assert (kept.days, events_by_day(kept)) == ((0, 1, 0), {21: 1})
 
 
 def test_summaries_of_removed_events_are_kept(spark: SparkSession, tmp_path: Path) -> None:
     """The events of the first day are removed, and some that arrive later once more."""
-    places = FleetStorage(LocalStorage(tmp_path), LocalStorage(tmp_path))
+    storage = FleetStorage(LocalStorage(tmp_path), LocalStorage(tmp_path))
     policy, far = RetentionPolicy(events=1), datetime.now(UTC) + timedelta(days=30)
 
     def retire() -> dict[str, int]:
         return retain(
-            places, policy, far, summarise=lambda tables: summarise(spark, tables, BOTH)
+            storage, policy, far, summarise=lambda tables: summarise(spark, tables, BOTH)
         ).days
 
     batch(tmp_path, 0, 1)
@@ -123,16 +123,16 @@ def test_summaries_of_removed_events_are_kept(spark: SparkSession, tmp_path: Pat
     assert retire() == {"2025-11-21": 2, "2025-11-22": 1}
     late = batch(tmp_path, 0)
     kept = summarise(spark, late, BOTH)
-    assert (kept.days, told(kept)) == ((1, 1, 0), {21: 3, 22: 1})
+    assert (kept.days, events_by_day(kept)) == ((1, 1, 0), {21: 3, 22: 1})
     assert retire() == {"2025-11-21": 1}
-    gone = local_tables(tmp_path).snapshot()
-    kept = summarise(spark, gone, BOTH)
-    assert (kept.days, told(kept)) == ((2, 0, 0), {21: 3, 22: 1})
+    reduced = local_tables(tmp_path).snapshot()
+    kept = summarise(spark, reduced, BOTH)
+    assert (kept.days, events_by_day(kept)) == ((2, 0, 0), {21: 3, 22: 1})
     newer = (replace(EVENTS_A_DAY, version=2), NONE)
-    assert summarise(spark, gone, newer).days == (2, 0, 2)
+    assert summarise(spark, reduced, newer).days == (2, 0, 2)
     later = batch(tmp_path, 0)
     kept = summarise(spark, later, BOTH)
-    assert (kept.days, told(kept)) == ((1, 1, 0), {21: 4, 22: 1})
+    assert (kept.days, events_by_day(kept)) == ((1, 1, 0), {21: 4, 22: 1})
 
 
 def test_a_report_of_the_past_leaves_out_later_days_and_later_segments(
@@ -144,7 +144,7 @@ def test_a_report_of_the_past_leaves_out_later_days_and_later_segments(
         for number, second in enumerate((DAY_S - 1, DAY_S, DAY_S + 1))
     ]
     past = ReportContext(kept, table(spark, SEGMENTS, rows), at(DAY_S)).restricted_to_past()
-    assert told(past.summaries) == {21: 1, 22: 2}
+    assert events_by_day(past.summaries) == {21: 1, 22: 2}
     paths = sorted(row["path"] for row in past.segments().collect())
     assert paths == ["archive/0", "archive/1"]
-    assert told(kept) == {21: 1, 22: 2, 23: 1}, "the stored summaries stay complete"
+    assert events_by_day(kept) == {21: 1, 22: 2, 23: 1}, "the stored summaries stay complete"

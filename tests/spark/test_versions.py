@@ -33,7 +33,7 @@ def segment(gateway: str, when: float, software: str) -> dict[str, Any]:
 
 
 def upgraded(gateway: str, old: str, new: str, errors: tuple[int, int]) -> list[dict[str, Any]]:
-    """A gateway that runs `old` for a day and `new` for the next, with so many errors."""
+    """Return events of a gateway that runs `old` for a day, then `new`, with so many errors."""
     return [
         start(gateway, -NOON, old),
         *logged(gateway, -NOON, NOON - 1, errors[0], "Error"),
@@ -58,7 +58,7 @@ EVENTS = [
     *logged("i", 0, 100, 10, "Warning"),
 ]
 
-HELD = [
+SEGMENT_ROWS = [
     segment("a", 1, "1"),
     segment("a", 2, "2"),
     segment("c", 5, "3"),
@@ -72,7 +72,7 @@ def test_a_version_is_worse_if_its_gateways_have_more_errors_than_before(
     spark: SparkSession,
 ) -> None:
     days = DAILY.compute(events(spark, EVENTS))
-    report = versions.versions(days, table(spark, SEGMENTS, HELD))
+    report = versions.versions(days, table(spark, SEGMENTS, SEGMENT_ROWS))
     found = {row["version"]: row for row in named_rows(report, versions.TABLE.schema)}
     judged = ("gateways", "current", "before", "compared", "higher", "worse", "caution")
     assert {version: tuple(row[name] for name in judged) for version, row in found.items()} == {
