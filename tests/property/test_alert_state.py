@@ -49,53 +49,53 @@ READINGS = st.builds(reading_event, sensor=st.sampled_from("xyz"))
 @st.composite
 def histories(draw: st.DrawFn) -> list[Batch]:
     """Segments of two gateways, one with a wrong clock, some delayed."""
-    made: list[Batch] = []
+    batches: list[Batch] = []
     for name in ("gw-001.example", "gw-002.example"):
-        teller = GatewayEvents(name, ahead=draw(st.sampled_from([0, -20 * DAY, 3 * DAY])))
+        gateway = GatewayEvents(name, ahead=draw(st.sampled_from([0, -20 * DAY, 3 * DAY])))
         now = NOON
         for _ in range(draw(st.integers(1, 12))):
             lane, rows = draw(st.sampled_from([("system", SYSTEM), ("readings", READINGS)]))
-            teller.delay = draw(st.sampled_from([2_000, 20 * MINUTE, DAY]))
+            gateway.delay = draw(st.sampled_from([2_000, 20 * MINUTE, DAY]))
             events = []
-            for what in draw(st.lists(rows, min_size=1, max_size=6)):
+            for event in draw(st.lists(rows, min_size=1, max_size=6)):
                 now += draw(st.sampled_from([1_000, 5 * MINUTE, 30 * MINUTE, DAY]))
-                events.append((now, what))
-            made.append(teller.segment(lane, events))
+                events.append((now, event))
+            batches.append(gateway.segment(lane, events))
             if draw(st.booleans()):
-                teller.last[lane] += 3
+                gateway.last[lane] += 3
             if draw(st.integers(0, 9)) == 0:
-                teller.epoch, teller.last = "01JE0000000000000000000000", {}
-    return made
+                gateway.epoch, gateway.last = "01JE0000000000000000000000", {}
+    return batches
 
 
-def taken(batches: list[Batch]) -> FleetState:
-    seen = FleetState()
+def state_of(batches: list[Batch]) -> FleetState:
+    state = FleetState()
     for batch in batches:
-        add_to_state(seen, *batch)
-    return seen
+        add_to_state(state, *batch)
+    return state
 
 
-def plain(seen: FleetState) -> object:
-    return msgspec.to_builtins(seen)
+def plain(state: FleetState) -> object:
+    return msgspec.to_builtins(state)
 
 
-def verdicts(seen: FleetState) -> set[Verdict]:
+def verdicts(state: FleetState) -> set[Verdict]:
     now = NOON + 30 * DAY
-    return {*judge_events(seen, {}), *judge_silence(seen, {}, now, lambda _: False, {})}
+    return {*judge_events(state, {}), *judge_silence(state, {}, now, lambda _: False, {})}
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(histories(), st.randoms(use_true_random=False))
 def test_state_does_not_depend_on_order(batches: list[Batch], dice: random.Random) -> None:
-    seen = taken(batches)
+    state = state_of(batches)
     shuffled = batches.copy()
     dice.shuffle(shuffled)
-    other = taken(shuffled)
-    assert plain(other) == plain(seen)
-    assert verdicts(other) == verdicts(seen)
-    kept = msgspec.json.decode(msgspec.json.encode(seen), type=FleetState)
-    assert plain(kept) == plain(seen)
-    for gateway in seen.gateways.values():
+    other = state_of(shuffled)
+    assert plain(other) == plain(state)
+    assert verdicts(other) == verdicts(state)
+    kept = msgspec.json.decode(msgspec.json.encode(state), type=FleetState)
+    assert plain(kept) == plain(state)
+    for gateway in state.gateways.values():
         assert max(len(gateway.system_segments), len(gateway.reading_segments)) <= MAX_SEGMENTS
         assert len(gateway.days) <= MAX_DAYS
         assert all(len(rows) <= MAX_DEPTHS for rows in gateway.queues.values())
@@ -119,23 +119,23 @@ ROUNDS = st.lists(
 def test_each_incident_is_raised_once_and_recovers_once(
     rounds: list[tuple[int, list[str], bool]],
 ) -> None:
-    stretches, now = IncidentTracker(), NOON
-    told: list[Alert] = []
+    tracker, now = IncidentTracker(), NOON
+    alerts: list[Alert] = []
     for pause, states, again in rounds:
         now += pause
-        given_now: list[Verdict] = []
+        current: list[Verdict] = []
         for key, state in zip(SUBJECTS, states, strict=True):
             if state in ("wrong", "late"):
-                given_now.append(problem(key, now - 500, now, "", late=state == "late"))
+                current.append(problem(key, now - 500, now, "", late=state == "late"))
             elif state == "right":
-                given_now.append(AllClear(key, now, ""))
-        told += stretches.update(given_now, now)
+                current.append(AllClear(key, now, ""))
+        alerts += tracker.update(current, now)
         if again:
-            kept = msgspec.json.encode(stretches.incidents())
-            stretches = IncidentTracker(msgspec.json.decode(kept, type=list[Incident]))
+            kept = msgspec.json.encode(tracker.incidents())
+            tracker = IncidentTracker(msgspec.json.decode(kept, type=list[Incident]))
     for key in SUBJECTS:
-        mine = [message for message in told if message.subject == key.subject]
-        last = ["raised"] * (key in stretches.active())
+        mine = [message for message in alerts if message.subject == key.subject]
+        last = ["raised"] * (key in tracker.active())
         pairs = ["raised", "recovered"] * (len(mine) // 2)
         assert [message.state for message in mine] == pairs + last
         raised = [message.id for message in mine if message.state == "raised"]

@@ -1,4 +1,4 @@
-"""A segment read as Arrow arrays is what `decode` reads, and is refused for the same reason."""
+"""Reading a segment as Arrow arrays gives the same rows and errors as `decode`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SPOILT: tuple[Any, ...] = (
 
 
 def rows_of(data: bytes) -> list[dict[str, Any]]:
-    """The events as Arrow has them, written as `decode` does; values as their bits."""
+    """Return the events of the Arrow arrays as `decode` does, with values as their bits."""
     header, columns = arrow_columns(data)
     found = {name: array.to_pylist() for name, array in columns.items()}
     found["time"] = [micros // 1000 for micros in columns["time"].cast("int64").to_pylist()]
@@ -44,7 +44,7 @@ def exact(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"value": None if value is None else struct.pack("<d", value)}
 
 
-def told(read: Callable[[bytes], Any], data: bytes) -> Any:
+def rows_or_error(read: Callable[[bytes], Any], data: bytes) -> Any:
     """Return the rows, or the reason why there are none."""
     try:
         return read(data)
@@ -58,24 +58,24 @@ def plain(data: bytes) -> list[dict[str, Any]]:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(segments())
-def test_arrow_arrays_hold_the_same_rows(made: tuple[SegmentHeader, list[Event]]) -> None:
-    data = encode(*made)
+def test_arrow_arrays_hold_the_same_rows(content: tuple[SegmentHeader, list[Event]]) -> None:
+    data = encode(*content)
     assert rows_of(data) == plain(data)
 
 
 @settings(max_examples=3 * EXAMPLES, deadline=None)
 @given(segments(), st.randoms(use_true_random=False))
-def test_what_is_spoilt_is_refused_alike(
-    made: tuple[SegmentHeader, list[Event]], chance: random.Random
+def test_both_readers_treat_spoilt_segments_alike(
+    content: tuple[SegmentHeader, list[Event]], chance: random.Random
 ) -> None:
-    data = encode(*made)
+    data = encode(*content)
     length = 8 + struct.unpack_from(">H", data, 6)[0]
     body = cbor2.loads(zlib.decompress(data[length:-32]))
     for _ in range(chance.randrange(1, 3)):
         spoil(body, chance)
     forged = data[:length] + zlib.compress(cbor2.dumps(body))
     forged += sha256(forged).digest()
-    assert told(rows_of, forged) == told(plain, forged)
+    assert rows_or_error(rows_of, forged) == rows_or_error(plain, forged)
 
 
 def spoil(body: dict[str, Any], chance: random.Random) -> None:

@@ -46,7 +46,7 @@ def test_the_average_lies_between_the_old_average_and_the_rate(
 ) -> None:
     found = commit_delay.updated_average(average, rate, seconds)
     low, high = min(average, rate), max(average, rate)
-    slip = 1e-9 * (1 + high)  # what floats lose against the larger of the two
+    slip = 1e-9 * (1 + high)  # rounding errors grow with the larger of the two
     assert low - slip <= found <= high + slip
 
 
@@ -63,22 +63,22 @@ def test_the_average_does_not_depend_on_the_sampling_interval(
 
 @given(st.floats(0.1, 20), st.floats(1, 500))
 def test_delay_and_rate_settle_at_an_equilibrium(load: float, units: float) -> None:
-    """A commit of `units` a second, each of a page, and a page for each unit: what is written with
-    a wait is less, and how much less depends on how much comes."""
+    """Each unit writes a page, and so does each commit: a delay joins commits and reduces what is
+    written, by a factor that depends on the number of units a second."""
     most, budget = 0.05, 10**9
-    full = load * budget / commit_delay.DAY  # bytes a second when nothing waits
+    full = load * budget / commit_delay.DAY  # bytes a second without a delay
 
-    def written(waited: float) -> float:
-        return full * (0.5 + 0.5 / (1 + units * waited))
+    def written(delay: float) -> float:
+        return full * (0.5 + 0.5 / (1 + units * delay))
 
-    average, waits = 0.0, []
+    average, delays = 0.0, []
     for _minute in range(24 * 60):
-        waited = commit_delay.commit_wait(average, budget, most)
-        waits.append(waited)
-        average = commit_delay.updated_average(average, written(waited), 60)
-    last = waits[-60:]
-    assert max(last) - min(last) < most * 0.01, "it does not swing"
+        delay = commit_delay.commit_wait(average, budget, most)
+        delays.append(delay)
+        average = commit_delay.updated_average(average, written(delay), 60)
+    last = delays[-60:]
+    assert max(last) - min(last) < most * 0.01, "it does not oscillate"
     if load <= 1:
-        assert max(waits) == 0
+        assert max(delays) == 0
     if written(most) > commit_delay.FULL_DELAY * budget / commit_delay.DAY:
         assert last[-1] == most

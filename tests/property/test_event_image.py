@@ -28,7 +28,7 @@ from edge.features.eventlog.store.segments import NewSegment
 from tests.helpers.store import WALL, digest_of, new_database
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
-ROOM: Final = 2**40
+MAX_BYTES: Final = 2**40
 
 
 class End(Enum):
@@ -76,7 +76,7 @@ class Row(NamedTuple):
 
 
 class Lane:
-    """What must be stored of a lane."""
+    """The expected contents of a lane."""
 
     def __init__(self) -> None:
         self.last = 0
@@ -128,7 +128,7 @@ ENDS: Final = st.sampled_from([End.COMMIT, End.COMMIT, End.ROLLBACK, End.CRASH])
 
 
 class EventImage(RuleBasedStateMachine):
-    """A gateway's database, the caches of its writer, and what must be stored."""
+    """A gateway's database, the caches of its writer, and the expected rows."""
 
     @initialize()
     def begin(self) -> None:
@@ -153,7 +153,7 @@ class EventImage(RuleBasedStateMachine):
         self.service += 1.0
         return Transaction(None, Now(self.service, WALL, True), self.cache)
 
-    def give_connection(self, tx: Transaction) -> bool:
+    def connect_transaction(self, tx: Transaction) -> bool:
         """Return whether the images were valid; otherwise everything has to run again."""
         self.db.execute("BEGIN IMMEDIATE")
         tx.connect(self.db, tx.now)
@@ -200,7 +200,7 @@ class EventImage(RuleBasedStateMachine):
             else:
                 tx.take_sends()
                 done.append(unit)
-        if not self.give_connection(tx):
+        if not self.connect_transaction(tx):
             tx, waiting, done = Transaction(self.db, tx.now, self.cache), units, []
         for unit in waiting:
             if not unit.fails:
@@ -217,12 +217,12 @@ class EventImage(RuleBasedStateMachine):
 
     def work(self, end: End, unit: Callable[[Transaction, dict[str, Lane]], None]) -> None:
         tx, lanes = self.new_transaction(), copy.deepcopy(self.lanes)
-        self.give_connection(tx)
+        self.connect_transaction(tx)
         unit(tx, lanes)
         self.end(tx, end, lanes)
 
     def seal_some(self, tx: Transaction, lanes: dict[str, Lane], lane: str, count: int) -> bool:
-        draft = segments.draft(tx, lane, count, ROOM)
+        draft = segments.draft(tx, lane, count, MAX_BYTES)
         if draft is None:
             return False
         numbers = [event.seq for event in draft.events]
@@ -286,7 +286,7 @@ class EventImage(RuleBasedStateMachine):
             self.append(tx, self.lanes, append)
 
     @invariant()
-    def the_rows_are_what_was_committed(self) -> None:
+    def the_rows_equal_the_committed_events(self) -> None:
         tx = Transaction(self.db, Now(0.0, 0, True))
         assert events.lane_status(tx) == [self.lanes[lane].status(lane) for lane in sorted(LANES)]
         for lane in LANES:
@@ -294,7 +294,7 @@ class EventImage(RuleBasedStateMachine):
                 (number, *event[:-1], event.tags or {})
                 for number, event, *_ in self.lanes[lane].rows
             ]
-            read = events.read(tx, lane, 0, 1000, ROOM)
+            read = events.read(tx, lane, 0, 1000, MAX_BYTES)
             assert [(row.seq, *row[3:]) for row in read] == expected
 
     @invariant()

@@ -52,7 +52,7 @@ class Answers(list[str]):
 
 
 class Exchange(RuleBasedStateMachine):
-    """A sender, and a receiver that holds at most `room` messages."""
+    """A sender, and a receiver that holds at most `capacity` messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Exchange(RuleBasedStateMachine):
         self.now = 0.0
         self.out: deque[tuple[int, Action]] = deque()
         self.back: deque[tuple[int, Action, Input]] = deque()
-        self.room = 3
+        self.capacity = 3
         self.refused_ever = False
         self.folder = tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
         self.fails: type[BaseException] | None = None
@@ -70,7 +70,7 @@ class Exchange(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        limits = InboxLimits(source_messages=self.room, source_bytes=10**6)
+        limits = InboxLimits(source_messages=self.capacity, source_bytes=10**6)
         path = Path(self.folder.name) / "inbox"
         self.inbox = Inbox.open(path, "valve1@gw.example/fw", limits, SCHEMA)
         options = ReceiveOptions(
@@ -137,9 +137,9 @@ class Exchange(RuleBasedStateMachine):
     @precondition(lambda self: self.back)
     @rule()
     def answer(self) -> None:
-        number, action, given = self.back.popleft()
+        number, action, input_ = self.back.popleft()
         if self.stored[number].state is EXPECTED[action]:  # the plugin knows it by the request's id
-            self.window.apply_input(number, given, self.now)
+            self.window.apply_input(number, input_, self.now)
         self.work()
 
     @rule(seconds=st.floats(0.1, 5))
@@ -156,17 +156,17 @@ class Exchange(RuleBasedStateMachine):
         link, request = Answers(), self.request(number, action)
         self.receiver.serve([(link, request)])
         (reply,) = [reply for reply in Reply if link == [request.answer(reply)]]
-        given = ANSWERS.get(reply)
-        if given is None:
+        input_ = ANSWERS.get(reply)
+        if input_ is None:
             self.refused_ever = True
             assert reply in (Reply.NO_ROOM, Reply.FAULT)
-        self.back.append((number, action, given or Input.WAIT))
+        self.back.append((number, action, input_ or Input.WAIT))
 
     def request(self, number: int, action: Action) -> IncomingStanza:
         step = STEPS[action]
         text = f"<message xmlns='jabber:client' id='{number}'/>" if step is Step.ASSURED else ""
-        where = (f"{number}-{step.value}", SOURCE, "urn:xmpp:qos", str(number))
-        return IncomingStanza(step, *where, text)
+        fields = (f"{number}-{step.value}", SOURCE, "urn:xmpp:qos", str(number))
+        return IncomingStanza(step, *fields, text)
 
     @rule()
     def crash_receiver(self) -> None:
@@ -196,9 +196,9 @@ class Exchange(RuleBasedStateMachine):
         self.receive()
         self.fails = None
 
-    @rule(room=st.integers(0, 3))
-    def resize(self, room: int) -> None:
-        self.room = room
+    @rule(capacity=st.integers(0, 3))
+    def resize(self, capacity: int) -> None:
+        self.capacity = capacity
         self.crash_receiver()
 
     @invariant()
@@ -206,7 +206,7 @@ class Exchange(RuleBasedStateMachine):
         assert len(self.delivered()) == len(set(self.delivered()))
 
     @invariant()
-    def each_message_that_seems_delivered_is_delivered(self) -> None:
+    def each_message_recorded_as_done_is_delivered(self) -> None:
         done = {n for n, m in self.stored.items() if m.state is State.DONE}
         assert done <= set(self.delivered())
         assert all(m.state is State.DONE for m in self.stored.values() if m.state in ENDED)
@@ -224,8 +224,8 @@ class Exchange(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def finish(self) -> None:
-        """Deliver everything, with a link that holds and room for one message."""
-        self.room = 1
+        """Deliver everything, with a stable link and capacity for one message."""
+        self.capacity = 1
         self.crash_receiver()
         if not self.window.online:
             self.connect()

@@ -118,8 +118,8 @@ class Stream:
 def streams(draw: st.DrawFn, *, opened: bool = True) -> Stream:
     """Draw a valid stream and a place in it, where it is open or where a header must follow."""
     how, steps = STEPS[draw(st.sampled_from(sorted(STEPS)))]
-    due = [at for at, step in enumerate(steps) if step == "h"]
-    places = sorted(set(range(len(steps) + 1)) - set(due)) if opened else due
+    headers = [at for at, step in enumerate(steps) if step == "h"]
+    places = sorted(set(range(len(steps) + 1)) - set(headers)) if opened else headers
     return Stream(how, tuple(steps), draw(st.sampled_from(places)))
 
 

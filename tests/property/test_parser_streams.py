@@ -41,10 +41,10 @@ def quote(draw: Draw, value: str) -> str:
 
 def write_text(draw: Draw, text: str) -> str:
     """Write text plainly, as CDATA or as references."""
-    way = draw(st.sampled_from(["plain", "cdata", "numbers"]))
-    if way == "cdata" and "]]>" not in text:
+    form = draw(st.sampled_from(["plain", "cdata", "numbers"]))
+    if form == "cdata" and "]]>" not in text:
         return f"<![CDATA[{text}]]>"
-    if way == "numbers":
+    if form == "numbers":
         return "".join(f"&#{ord(c)};" for c in text)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("]]>", "]]&gt;")
 

@@ -155,9 +155,9 @@ class Publishing(RuleBasedStateMachine):
     @invariant()
     def check_totals(self) -> None:
         query = self.gateway.connection.execute
-        there = query("SELECT count(*), coalesce(sum(bytes), 0) FROM items").fetchone()
-        assert query("SELECT items, bytes FROM items_total").fetchone() == there
-        assert query("SELECT items, bytes FROM nodes").fetchone() == there
+        totals = query("SELECT count(*), coalesce(sum(bytes), 0) FROM items").fetchone()
+        assert query("SELECT items, bytes FROM items_total").fetchone() == totals
+        assert query("SELECT items, bytes FROM nodes").fetchone() == totals
 
 
 TestPublishing = Publishing.TestCase

@@ -1,12 +1,12 @@
 """Senders, a link that breaks, the receiver and crashes of each: delivered exactly once, in order.
 
-The senders are the firmware's own: its rules, its line and its outbox on disk, driven turn by turn
-as its courier does. The receiver is the gateway's own router and store on a file, reached through
-the XML. What is in memory dies with a crash, and what is on its way dies with the link; a crash of
+The senders are the firmware's own: its rules, its send window and its outbox on disk, driven as its
+sender loop does it. The receiver is the gateway's own router and store on a file, reached through
+the XML. A crash loses what is in memory, and a cut link loses what is in transit; a crash of
 the gateway may come before the commit of what it works on, or after it and before the answers.
 
 Devices keep their resource, or have a new one in each session. Then a session whose link is lost
-stays at the gateway, and takes what is on its way, until the gateway notices the loss.
+stays at the gateway, and receives what is in transit, until the gateway notices the loss.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ POLICY: Final = SendPolicy(retry_base=1, retry_cap=4, jitter=0, max_attempts=1_0
 LIMITS: Final = Limits(held_messages_per_source=4, released_keys=8, unsealed_events=6)
 
 
-class Sent(NamedTuple):
-    """A request on its way: the unit of work that it is at the gateway, and its number."""
+class RequestInTransit(NamedTuple):
+    """A request in transit: the number of its message, and its unit of work at the gateway."""
 
     device: str
     number: int
@@ -51,7 +51,7 @@ class Sent(NamedTuple):
 
 
 class Device:
-    """A device: what its process knows, on an outbox that survives it."""
+    """A device: the memory of its process, and an outbox that survives a crash."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
@@ -61,9 +61,9 @@ class Device:
         self._load()
 
     def _load(self) -> None:
-        self.line = SendWindow(POLICY, lambda: 0.0)
+        self.window = SendWindow(POLICY, lambda: 0.0)
         self._stored = {message.number: message.state for message in self.outbox.in_flight()}
-        self.line.restore(self.outbox.in_flight())
+        self.window.restore(self.outbox.in_flight())
         self._admitted = max(self._stored, default=0)
         self.awaited: set[str] = set()
 
@@ -73,7 +73,7 @@ class Device:
         self._load()
 
     def offline(self) -> None:
-        self.line.interrupt()
+        self.window.interrupt()
         self.awaited.clear()
 
     def add(self) -> None:
@@ -83,13 +83,13 @@ class Device:
             assert self.outbox.add(DOMAIN, Level.ASSURED, body).number == number
 
     def work(self, now: float) -> list[Request]:
-        """Do one turn: what is sent is on disk first."""
-        self.line.expire(now)
+        """Do one step of the sender loop; requests are saved before they are sent."""
+        self.window.expire(now)
         with self.outbox.transaction():
-            while self.line.can_admit() and self._admit():
+            while self.window.can_admit() and self._admit():
                 pass
-            requests = [self._request(sent.message, sent.action) for sent in self.line.take(now)]
-            for message in self.line.changes():
+            requests = [self._request(sent.message, sent.action) for sent in self.window.take(now)]
+            for message in self.window.changes():
                 self.outbox.save(self._stored[message.number], message)
                 self._stored[message.number] = message.state
         self.awaited.update(request.id for request in requests)
@@ -97,7 +97,7 @@ class Device:
 
     def _admit(self) -> bool:
         found = self.outbox.queued(self._admitted, 1)
-        if not found or not self.line.admit(found[0]):
+        if not found or not self.window.admit(found[0]):
             return False
         self._admitted = found[0].number
         self._stored[self._admitted] = State.QUEUED
@@ -111,17 +111,17 @@ class Device:
         return Request(Step.ASSURED, f"{msg_id}-a", DOMAIN, msg_id, body)
 
     def answer(self, reply: Reply, now: float) -> None:
-        """Take an answer, if its request still waits for one."""
+        """Apply an answer if its request still waits for one."""
         id_ = reply.attrs["id"]
         if id_ not in self.awaited:
             return
         self.awaited.remove(id_)
-        self.line.apply_input(int(id_.rsplit("-", 2)[1]), meaning(reply), now)
+        self.window.apply_input(int(id_.rsplit("-", 2)[1]), meaning(reply), now)
 
 
 def meaning(reply: Reply) -> Input:
     if reply.error is not None:
-        assert reply.error in REFUSALS, "nothing else is ever due here"
+        assert reply.error in REFUSALS, "no other error is expected here"
         return Input.WAIT
     return Input.DELIVERED if reply.payload is None else Input.RECEIVED
 
@@ -139,9 +139,9 @@ class Exchange(RuleBasedStateMachine):
         self.devices = {name: Device(name, path) for name in DEVICES}
         for name in DEVICES:
             self.gateway.add(name)
-        self.up: deque[Sent] = deque()
+        self.up: deque[RequestInTransit] = deque()
         self.down: dict[str, deque[Reply]] = {name: deque() for name in DEVICES}
-        self.late: list[Sent] = []
+        self.late: list[RequestInTransit] = []
         self.promised: set[tuple[str, int]] = set()
         self.refused = False
         self.sealed: list[StoredEvent] = []
@@ -154,10 +154,10 @@ class Exchange(RuleBasedStateMachine):
         for request in device.work(self.now):
             number = int(request.id.rsplit("-", 2)[1])
             unit = self.gateway.work(device.full, request.text())
-            self.up.append(Sent(name, number, unit))
+            self.up.append(RequestInTransit(name, number, unit))
 
     def cut(self, name: str) -> None:
-        """Lose what is on its way; what the gateway has read already may still be worked on."""
+        """Lose what is in transit; the gateway may still process what it has read already."""
         mine = [sent for sent in self.up if sent.device == name]
         self.up = deque(sent for sent in self.up if sent.device != name)
         self.late += mine
@@ -174,21 +174,21 @@ class Exchange(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(DEVICES))
     def connect(self, name: str) -> None:
-        """Begin a session; an old one of which the device has lost the end is replaced."""
+        """Begin a session; it replaces an existing one."""
         device = self.devices[name]
-        if device.line.online:
+        if device.window.online:
             self.cut(name)
         if self.changing:
             self.sessions += 1
             device.full = f"{device.address}/{self.sessions}"
         self.gateway.bind(device.full)
-        device.line.resume()
+        device.window.resume()
         self.work(name)
 
     @rule(name=st.sampled_from(DEVICES), answers=st.integers(0, 2))
     def lose_the_link(self, name: str, answers: int) -> None:
         for _ in range(min(answers, len(self.down[name]))):
-            self.hear(name)
+            self.receive_answer(name)
         self.cut(name)
 
     @rule(name=st.sampled_from(DEVICES))
@@ -198,7 +198,7 @@ class Exchange(RuleBasedStateMachine):
 
     @precondition(lambda self: any(self.down.values()))
     @rule(name=st.sampled_from(DEVICES))
-    def hear(self, name: str) -> None:
+    def receive_answer(self, name: str) -> None:
         if self.down[name]:
             self.devices[name].answer(self.down[name].popleft(), self.now)
             self.work(name)
@@ -212,17 +212,17 @@ class Exchange(RuleBasedStateMachine):
 
     # What the gateway does.
 
-    def lost(self, name: str) -> list[str]:
-        """Return the sessions of a device that it no longer has, and the gateway still has."""
+    def lost_sessions(self, name: str) -> list[str]:
+        """Return the sessions that a device has lost and the gateway still has."""
         device = self.devices[name]
         mine = [full for full in self.gateway.bound() if full.startswith(f"{name}@")]
-        return [full for full in mine if full != device.full or not device.line.online]
+        return [full for full in mine if full != device.full or not device.window.online]
 
-    @precondition(lambda self: any(self.lost(name) for name in DEVICES))
+    @precondition(lambda self: any(self.lost_sessions(name) for name in DEVICES))
     @rule(name=st.sampled_from(DEVICES), resumable=st.booleans())
     def notice_lost_links(self, name: str, resumable: bool) -> None:
         """End sessions, or let them wait to be resumed, which does not happen."""
-        for full in self.lost(name):
+        for full in self.lost_sessions(name):
             if resumable:
                 self.gateway.detach(full)
             else:
@@ -231,32 +231,32 @@ class Exchange(RuleBasedStateMachine):
     @precondition(lambda self: self.up)
     @rule(count=st.integers(1, 6))
     def commit(self, count: int) -> None:
-        group = self.taken(count)
+        group = self.take(count)
         self.answer(group, self.gateway.commit(lambda tx: [sent.unit(tx) for sent in group]))
 
     @precondition(lambda self: self.up)
     @rule(rounds=st.integers(1, 6), lost=st.booleans())
-    def talk(self, rounds: int, lost: bool) -> None:
-        """Let requests and answers go back and forth; the last answers are on their way, or lost.
+    def exchange(self, rounds: int, lost: bool) -> None:
+        """Exchange requests and answers; the last answers stay in transit, or are lost.
 
-        What the gateway has done then, no device was told.
+        In the last round, no device learns what the gateway has done.
         """
         for round_ in range(rounds):
             if self.up:
                 self.commit(6)
             for name in DEVICES if round_ < rounds - 1 else ():
                 while self.down[name]:
-                    self.hear(name)
+                    self.receive_answer(name)
         for name in DEVICES if lost else ():
             self.connect(name)
 
-    def taken(self, count: int) -> list[Sent]:
+    def take(self, count: int) -> list[RequestInTransit]:
         return [self.up.popleft() for _ in range(min(count, len(self.up)))]
 
-    def answer(self, group: list[Sent], outcomes: list[bytes]) -> None:
+    def answer(self, group: list[RequestInTransit], outcomes: list[bytes]) -> None:
         for sent, outcome in zip(group, outcomes, strict=True):
             reply = read_reply(outcome)
-            assert reply is not None, "its session is there"
+            assert reply is not None, "its session exists"
             self.down[sent.device].append(reply)
             self.refused = self.refused or reply.error is not None
             if meaning(reply) is Input.RECEIVED:
@@ -264,8 +264,8 @@ class Exchange(RuleBasedStateMachine):
 
     @precondition(lambda self: self.late)
     @rule()
-    def work_on_what_came_too_late(self) -> None:
-        """A unit of a session that was replaced, or whose device is gone, waits in the store."""
+    def process_a_late_request(self) -> None:
+        """Process a request whose session was replaced, or whose device has disconnected."""
         sent = self.late.pop(0)
         reply = read_reply(self.gateway.commit(sent.unit))
         if reply is not None and meaning(reply) is Input.RECEIVED:
@@ -274,7 +274,7 @@ class Exchange(RuleBasedStateMachine):
 
     @rule(count=st.integers(0, 6), committed=st.booleans())
     def crash_the_gateway(self, count: int, committed: bool) -> None:
-        group = self.taken(count)
+        group = self.take(count)
         connection = self.gateway.connection
         connection.execute("BEGIN IMMEDIATE")
         tx = database.Transaction(connection, self.gateway.clock())
@@ -291,7 +291,7 @@ class Exchange(RuleBasedStateMachine):
 
     @rule()
     def seal(self) -> None:
-        """Make room in the log."""
+        """Free space in the event log."""
         self.sealed += self.gateway.events()
         for lane in LANES:
             self.gateway.tx(lambda tx, lane=lane: delete_unsealed(tx, lane))  # type: ignore[misc]
@@ -313,7 +313,7 @@ class Exchange(RuleBasedStateMachine):
         return {record.number: record.state for record in outbox.records(*State)}
 
     @invariant()
-    def nothing_is_delivered_twice_and_all_in_order(self) -> None:
+    def messages_are_delivered_once_in_order(self) -> None:
         for name in DEVICES:
             delivered = self.delivered(name)
             assert len(delivered) == len(set(delivered))
@@ -321,7 +321,7 @@ class Exchange(RuleBasedStateMachine):
                 assert delivered == sorted(delivered)
 
     @invariant()
-    def what_is_believed_delivered_is_and_nothing_is_given_up(self) -> None:
+    def messages_in_state_done_are_delivered_and_none_fails(self) -> None:
         for name in DEVICES:
             states = self.states(name)
             done = {number for number, state in states.items() if state is State.DONE}
@@ -329,7 +329,7 @@ class Exchange(RuleBasedStateMachine):
             assert all(state in LIVE or number in done for number, state in states.items())
 
     @invariant()
-    def what_was_acknowledged_is_held_or_delivered(self) -> None:
+    def received_messages_are_held_or_delivered(self) -> None:
         rows = self.gateway.connection.execute("SELECT source, msg_id FROM held").fetchall()
         kept = {(source.partition("@")[0], int(key.rsplit("-", 1)[1])) for source, key in rows}
         kept |= {(name, number) for name in DEVICES for number in self.delivered(name)}
@@ -341,12 +341,12 @@ class Exchange(RuleBasedStateMachine):
         image_equals_rows(Transaction(gateway.connection, gateway.clock(), gateway.cache))
 
     @invariant()
-    def nothing_was_refused_but_for_want_of_room(self) -> None:
+    def only_expected_limits_were_exceeded(self) -> None:
         names = {event.name for event in self.logged() if event.kind == "limit"}
         assert names <= {"unsealed_events", "held_messages_per_source", "msgid_elsewhere"}
 
     def teardown(self) -> None:
-        """With a link that holds and room in the log, everything arrives, once, before long."""
+        """With a stable link and free space in the log, every message arrives once."""
         if not hasattr(self, "gateway"):
             return
         try:
@@ -358,7 +358,7 @@ class Exchange(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def finish(self) -> None:
-        """Let everything arrive, and look at it."""
+        """Deliver everything, and check the results."""
         for name in DEVICES:
             self.connect(name)
             self.notice_lost_links(name, True)
@@ -368,7 +368,7 @@ class Exchange(RuleBasedStateMachine):
                 if self.up:
                     self.commit(6)
                 for name in DEVICES:
-                    self.hear(name)
+                    self.receive_answer(name)
             if not any(device.outbox.live for device in self.devices.values()):
                 break
             self.wait(5.0)

@@ -206,13 +206,13 @@ class QueueMachine(RuleBasedStateMachine):
         if self.policy is Policy.HASH:
             self.check_one_member_per_slot(rows)
         elif self.policy is Policy.LEAST_LOADED:
-            self.check_members_with_room_get_items(rows)
+            self.check_members_with_capacity_get_items(rows)
         self.check_progress(rows)
         self.before = {row.item: row for row in rows}
 
     def check_no_item_lost_or_duplicated(self, rows: list[Row]) -> None:
         assert Counter(row.item for row in rows) == Counter(self.published - self.deleted)
-        of_queue, of_all, really = (
+        of_queue, of_all, actual = (
             self.gateway.connection.execute(sql).fetchone()
             for sql in (
                 "SELECT items, bytes FROM queues",
@@ -220,7 +220,7 @@ class QueueMachine(RuleBasedStateMachine):
                 "SELECT count(*), coalesce(sum(bytes), 0) FROM queue_items",
             )
         )
-        assert really == of_queue == of_all
+        assert actual == of_queue == of_all
         for row in rows:
             assert row.state != "dead" or row.deliveries >= self.max_deliveries
 
@@ -232,8 +232,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     def check_requests_not_exceeded(self, rows: list[Row]) -> None:
         locked = Counter(row.subscription for row in rows if row.state == "locked")
-        asked = self.gateway.connection.execute("SELECT id, requests FROM subscriptions").fetchall()
-        for subscription, requests in asked:
+        pairs = self.gateway.connection.execute("SELECT id, requests FROM subscriptions").fetchall()
+        for subscription, requests in pairs:
             assert locked[subscription] <= requests
         for subscription, count in self.gateway.connection.execute(
             "SELECT subscription, in_flight FROM temp.queue_members"
@@ -262,15 +262,15 @@ class QueueMachine(RuleBasedStateMachine):
                 members.setdefault(slot_of(row.publisher), set()).add(row.subscription)
         assert all(len(found) == 1 for found in members.values())
 
-    def check_members_with_room_get_items(self, rows: list[Row]) -> None:
-        """No item is ready while a member has room, except one that the member gave back while
+    def check_members_with_capacity_get_items(self, rows: list[Row]) -> None:
+        """No item is ready while a member has capacity, except one that the member returned while
         another is connected."""
         connected = self.connected()
-        room = {full for full, has_room in connected if has_room}
+        free = {full for full, has_capacity in connected if has_capacity}
         for row in rows:
-            if row.state == "ready" and room:
-                assert room == {row.holder}, (row.item, room)
-                assert len({full for full, _room in connected}) > 1
+            if row.state == "ready" and free:
+                assert free == {row.holder}, (row.item, free)
+                assert len({full for full, _has_capacity in connected}) > 1
 
     def check_progress(self, rows: list[Row]) -> None:
         """Under any policy, an item is locked if items are ready and a member is connected."""
@@ -278,7 +278,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert "ready" not in found or "locked" in found or not self.connected()
 
     def connected(self) -> list[tuple[str, bool]]:
-        """Return the connected sessions by the specification, and whether they have room."""
+        """Return the connected sessions by the specification, and whether they have capacity."""
         found = self.gateway.connection.execute("""
             SELECT t.full, s.requests > (
                 SELECT count(*) FROM queue_items AS i
@@ -287,7 +287,7 @@ class QueueMachine(RuleBasedStateMachine):
                 OR (t.bare = s.jid AND t.available = 1 AND t.priority >= 0)
             WHERE t.detached = 0
         """).fetchall()
-        return [(full, bool(room)) for full, room in found]
+        return [(full, bool(has_capacity)) for full, has_capacity in found]
 
     # Helpers
 

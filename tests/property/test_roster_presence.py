@@ -37,7 +37,7 @@ contacts = st.sampled_from(BARES)
 
 
 class Client:
-    """A client's view: the presence it sees, and its roster as lines by JID."""
+    """A client's view: the presence it sees, and its roster as text by JID."""
 
     def __init__(self) -> None:
         self.available = False
@@ -62,7 +62,7 @@ class Client:
         if kind == "available":
             self.sees.add(who)
         elif kind == "unavailable":
-            assert who in self.sees, f"{who} is gone, and was not there"
+            assert who in self.sees, f"{who} became unavailable without being available"
             self.sees.discard(who)
 
 
@@ -95,7 +95,7 @@ class Accounts(RuleBasedStateMachine):
         self._update_views()
 
     def _update_views(self) -> None:
-        while self.gateway.sent:  # what is heard may bring the next page
+        while self.gateway.sent:  # a stanza may trigger the next page
             for full, client in self.clients.items():
                 for stanza in self.gateway.elements(full):
                     client.take(stanza)

@@ -35,11 +35,11 @@ class Messages(RuleBasedStateMachine):
         self.gateway = Gateway(new_database(Path(self.folder)), LIMITS)
         provision(self.gateway)
         self.sessions: dict[str, list[Send]] = {}
-        """The sessions of the valve: stanzas on their way to each."""
-        self.taken: list[str] = []
+        """The sessions of the valve: stanzas in flight to each."""
+        self.accepted: list[str] = []
         self.refused: set[str] = set()
         self.arrived: list[str] = []
-        self.maybe: set[str] = set()
+        self.possibly_received: set[str] = set()
 
     def teardown(self) -> None:
         self.gateway.close()
@@ -49,11 +49,11 @@ class Messages(RuleBasedStateMachine):
 
     @rule(type_=st.sampled_from(["normal", "chat"]))
     def send_message(self, type_: str) -> None:
-        body = str(len(self.taken) + len(self.refused))
+        body = str(len(self.accepted) + len(self.refused))
         attrs = f"id='{body}' type='{type_}' to='{VALVE_BARE}'"
         reply = self.gateway.send(PUMP, f"<message {attrs}><body>{body}</body></message>")
         if reply is None:
-            self.taken.append(body)
+            self.accepted.append(body)
         else:
             assert reply.type == "error"
             self.refused.add(body)
@@ -80,21 +80,21 @@ class Messages(RuleBasedStateMachine):
         self._collect()
 
     @precondition(lambda self: self.sessions)
-    @rule(data=st.data(), had=st.integers(0, 3))
-    def end(self, data: st.DataObject, had: int) -> None:
+    @rule(data=st.data(), received=st.integers(0, 3))
+    def end(self, data: st.DataObject, received: int) -> None:
         """End a session whose device has some of the unacknowledged stanzas."""
         resource = data.draw(st.sampled_from(sorted(self.sessions)))
-        under_way = self.sessions.pop(resource)
-        self.maybe |= {_body(send) for send in under_way[:had]}
-        unconfirmed = [send.stanza for send in under_way if send.receipt is None]
+        in_flight = self.sessions.pop(resource)
+        self.possibly_received |= {_body(send) for send in in_flight[:received]}
+        unconfirmed = [send.stanza for send in in_flight if send.receipt is None]
         self.gateway.end(f"{VALVE_BARE}/{resource}", *unconfirmed)
         self._collect()
 
     @rule()
     def crash(self) -> None:
-        """Kill the gateway: stanzas on their way are lost, stored ones stay."""
-        for under_way in self.sessions.values():
-            self.maybe |= {_body(send) for send in under_way if send.receipt is None}
+        """Kill the gateway: stanzas in flight are lost, stored ones stay."""
+        for in_flight in self.sessions.values():
+            self.possibly_received |= {_body(send) for send in in_flight if send.receipt is None}
         self.sessions.clear()
         self.gateway.crash()
         self.gateway.sent.clear()
@@ -103,13 +103,13 @@ class Messages(RuleBasedStateMachine):
     # Bookkeeping
 
     def _collect(self) -> None:
-        for resource, under_way in self.sessions.items():
+        for resource, in_flight in self.sessions.items():
             sends = self.gateway.sends(f"{VALVE_BARE}/{resource}")
-            under_way += [one for one in sends if one.stanza.startswith(b"<message")]
-        for told in self.gateway.elements(PUMP):
-            body = told.get("id", "")
-            assert told.get("type") == "error"
-            self.taken.remove(body)
+            in_flight += [one for one in sends if one.stanza.startswith(b"<message")]
+        for error in self.gateway.elements(PUMP):
+            body = error.get("id", "")
+            assert error.get("type") == "error"
+            self.accepted.remove(body)
             self.refused.add(body)
 
     # Invariants
@@ -120,24 +120,24 @@ class Messages(RuleBasedStateMachine):
         stored = {_text(row[0]) for row in rows}
         # Messages that an ended session returns may exceed the limit by this factor.
         assert len(stored) == len(rows) <= LIMITS.offline_messages * RETURNED_QUOTA_FACTOR
-        under_way = {_body(send) for sends in self.sessions.values() for send in sends}
-        for body in self.taken:
-            assert body in stored | under_way | set(self.arrived) | self.maybe, body
+        in_flight = {_body(send) for sends in self.sessions.values() for send in sends}
+        for body in self.accepted:
+            assert body in stored | in_flight | set(self.arrived) | self.possibly_received, body
 
     @invariant()
-    def nothing_arrives_twice_without_cause(self) -> None:
+    def nothing_is_acknowledged_twice(self) -> None:
         twice = {body for body in self.arrived if self.arrived.count(body) > 1}
         assert not twice
 
     @invariant()
     def nothing_waits_while_a_session_is_available(self) -> None:
         count = self.gateway.count("SELECT count(*) FROM offline")
-        there = self.gateway.count(
+        available = self.gateway.count(
             "SELECT count(*) FROM temp.sessions WHERE bare = ? AND available AND priority >= 0",
             VALVE_BARE,
         )
-        under_way = self.gateway.count("SELECT count(*) FROM temp.under_way")
-        assert not (count and there) or under_way
+        in_flight = self.gateway.count("SELECT count(*) FROM temp.under_way")
+        assert not (count and available) or in_flight
 
 
 def _body(send: Send) -> str:

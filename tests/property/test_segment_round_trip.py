@@ -33,8 +33,8 @@ def bits(value: float | None) -> bytes | None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(segments())
-def test_round_trip(made: tuple[SegmentHeader, list[Event]]) -> None:
-    head, events = made
+def test_round_trip(content: tuple[SegmentHeader, list[Event]]) -> None:
+    head, events = content
     data = encode(head, events)
     segment = decode(data)
     assert segment.header == head
@@ -46,17 +46,17 @@ def test_round_trip(made: tuple[SegmentHeader, list[Event]]) -> None:
 
 @settings(max_examples=EXAMPLES // 5, deadline=None)
 @given(segments())
-def test_independent_decoder_agrees(made: tuple[SegmentHeader, list[Event]]) -> None:
-    head, events = made
-    told, rows = segment_reader.read(encode(head, events))
-    assert (told["first"], told["last"], told["boot"]) == (head.first_seq, head.last_seq, head.boot)
+def test_independent_decoder_agrees(content: tuple[SegmentHeader, list[Event]]) -> None:
+    head, events = content
+    read, rows = segment_reader.read(encode(head, events))
+    assert (read["first"], read["last"], read["boot"]) == (head.first_seq, head.last_seq, head.boot)
     assert [Event(**row) for row in rows] == events
 
 
 @settings(max_examples=EXAMPLES // 5, deadline=None)
 @given(segments())
-def test_columns_equal_the_events(made: tuple[SegmentHeader, list[Event]]) -> None:
-    head, events = made
+def test_columns_equal_the_events(content: tuple[SegmentHeader, list[Event]]) -> None:
+    head, events = content
     read, columns = decode_columns(encode(head, events))
     assert read == head
     assert tuple(columns) == Event._fields
@@ -68,12 +68,12 @@ def test_columns_equal_the_events(made: tuple[SegmentHeader, list[Event]]) -> No
 @settings(max_examples=EXAMPLES // 5, deadline=None)
 @given(segments(), st.randoms(use_true_random=False))
 def test_damaged_segment_is_never_decoded(
-    made: tuple[SegmentHeader, list[Event]], chance: random.Random
+    content: tuple[SegmentHeader, list[Event]], chance: random.Random
 ) -> None:
-    data = bytearray(encode(*made))
+    data = bytearray(encode(*content))
     for _ in range(chance.randrange(1, 4)):
         data[chance.randrange(len(data))] ^= chance.randrange(1, 256)
-    assume(bytes(data) != encode(*made))
+    assume(bytes(data) != encode(*content))
     with pytest.raises(SegmentError):
         decode(bytes(data))
 

@@ -1,8 +1,8 @@
 """Property tests of service seconds across runs, crashes, boots and changes of the wall clock.
 
 A world knows the true time; the gateway sees only its clocks, and stores its state in a real
-database. No row gets older than it is, except for the error of trusted clocks. A row that was
-stored while time was known has its true age whenever time is known again.
+database. No row gets older than its true age, except for the error of trusted clocks. A row that
+was stored while time was known has its true age whenever time is known again.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ errors = st.floats(-ERROR, ERROR)
 wrong = st.sampled_from([-5e7, -3600.0, -1.0, 1.0, 3600.0, 5e7])
 
 
-class Stored(NamedTuple):
-    """A message: when it truly came, and whether time was known then."""
+class StoredMessage(NamedTuple):
+    """A message: the true time when it was stored, and whether time was known then."""
 
     row: int
     at: float
-    sure: bool
+    time_known: bool
 
 
 class Time(RuleBasedStateMachine):
@@ -50,10 +50,10 @@ class Time(RuleBasedStateMachine):
         self.stack = ExitStack()
         self.db = self.stack.enter_context(in_memory())
         self.world = World()
-        self.messages: list[Stored] = []
+        self.messages: list[StoredMessage] = []
         self.reached = 0.0
         self.clock = Clock(0.0, self.world.machine)
-        self.began, self.ran = 0.0, 0.0
+        self.began, self.uptime = 0.0, 0.0
         self.next_save, self.wait = timekeeping.FIRST_SAVE, timekeeping.FIRST_SAVE
         self.settled = 0
 
@@ -70,15 +70,15 @@ class Time(RuleBasedStateMachine):
     def start(self) -> None:
         at, tx = self.world.machine.read(), self.tx
         start = start_run(clock_store.load(tx), meta.last_service_second(tx), at)
-        if self.ran >= timekeeping.FIRST_SAVE:
+        if self.uptime >= timekeeping.FIRST_SAVE:
             counted = start.saved.service - self.began
-            assert counted >= self.ran / 3 - 0.01, "a third counts at least"
+            assert counted >= self.uptime / 3 - 0.01, "at least a third counts"
         self.settled += 1
         self.clock = Clock(start.saved.service, self.world.machine)
         clock_store.save(self.tx, start.saved)
         self.keep()
-        self.began, self.ran = self.clock().service, 0.0
-        self.world.true += 0.001  # nothing else is done in no time
+        self.began, self.uptime = self.clock().service, 0.0
+        self.world.true += 0.001  # a start takes time
         self.next_save, self.wait = timekeeping.FIRST_SAVE, timekeeping.FIRST_SAVE
 
     @property
@@ -98,16 +98,16 @@ class Time(RuleBasedStateMachine):
 
     @rule(seconds=st.one_of(st.floats(0, 10), st.floats(0, 400)))
     def run(self, seconds: float) -> None:
-        """Run on, and save when that is to be done."""
-        end = self.ran + seconds
+        """Continue to run, and save when a save is due."""
+        end = self.uptime + seconds
         while self.next_save <= end:
-            self.world.true += self.next_save - self.ran
-            self.ran = self.next_save
+            self.world.true += self.next_save - self.uptime
+            self.uptime = self.next_save
             self.keep()
             self.wait = min(self.wait * 2, HEARTBEAT)
             self.next_save += self.wait
-        self.world.true += end - self.ran
-        self.ran = end
+        self.world.true += end - self.uptime
+        self.uptime = end
 
     @precondition(lambda self: len(self.messages) < 30)
     @rule()
@@ -116,12 +116,12 @@ class Time(RuleBasedStateMachine):
         custody_store.hold(tx, "a", "a/r", name, "gw", b"x", digest_of(name))
         (row,) = tx.row("SELECT max(id) FROM held")
         saved = clock_store.load(tx)
-        sure = saved.trusted is not None and saved.before is None
-        self.messages.append(Stored(row, self.world.true, sure))
+        time_known = saved.trusted is not None and saved.before is None
+        self.messages.append(StoredMessage(row, self.world.true, time_known))
 
     @rule(seconds=st.floats(0, 3600))
     def restart(self, seconds: float) -> None:
-        """Die, and come again in the same boot."""
+        """Crash, and start again in the same boot."""
         self.world.true += seconds
         self.start()
 
@@ -148,35 +148,35 @@ class Time(RuleBasedStateMachine):
         self.world.error, self.world.synchronised = error, True
 
     @rule()
-    def lose(self) -> None:
+    def lose_synchronisation(self) -> None:
         self.world.synchronised = False
 
     # What must be true.
 
     @invariant()
-    def time_does_not_go_back_behind_what_is_written(self) -> None:
+    def time_does_not_go_back_before_the_last_saved_second(self) -> None:
         assert self.clock().service >= self.reached
         self.reached = meta.last_service_second(self.tx)
         assert self.clock().service >= self.reached
 
     @invariant()
-    def nothing_is_older_than_it_is(self) -> None:
+    def no_message_is_older_than_its_true_age(self) -> None:
         for message in self.messages:
             assert self.age(message) <= self.world.true - message.at + self.tolerance
 
     @rule()
-    def what_came_when_time_was_known_is_as_old_as_it_is_when_it_is_known(self) -> None:
+    def messages_stored_while_time_was_known_have_their_true_age(self) -> None:
         self.settle()
         if self.clock().synchronised:
             for message in self.messages:
-                if message.sure:
+                if message.time_known:
                     assert self.age(message) >= self.world.true - message.at - self.tolerance
 
     @property
     def tolerance(self) -> float:
         return 2 * ERROR * self.settled + 0.01
 
-    def age(self, message: Stored) -> float:
+    def age(self, message: StoredMessage) -> float:
         (since,) = self.tx.row("SELECT since FROM held WHERE id = ?", (message.row,))
         return self.clock().service - float(since)
 

@@ -41,7 +41,7 @@ from tests.helpers.store import DOMAIN, new_database
 
 NAMES: Final = ("ant", "bee", "cat")
 CAPACITY: Final = 3
-WHO: Final = st.sampled_from(NAMES)
+USER: Final = st.sampled_from(NAMES)
 PUBLISHER: Final = f"queen@{DOMAIN}/fw"
 
 
@@ -63,7 +63,7 @@ class Shares(RuleBasedStateMachine):
         self.held: dict[tuple[str, str], str] = {}
         self.bound: dict[str, str] = {}
         self.published: list[str] = []
-        self.had: Counter[str] = Counter()
+        self.received: Counter[str] = Counter()
         for user in NAMES:
             self.connect(user)
             self.join(user)
@@ -88,26 +88,26 @@ class Shares(RuleBasedStateMachine):
             self.published.append(item)
             publish(self.gateway, item, full=PUBLISHER)
             if not self.members:
-                self.had[item] += 1  # there is no shared subscription
+                self.received[item] += 1  # there is no shared subscription
 
-    @rule(user=WHO)
+    @rule(user=USER)
     def connect(self, user: str) -> None:
         if not self.is_connected(user):
             bind_eligible(self.gateway, self.full(user))
 
-    @rule(user=WHO)
+    @rule(user=USER)
     def join(self, user: str) -> None:
         if self.is_connected(user) and user not in self.members:
             join(self.gateway, self.full(user), qos=str(self.qos), queue_requests=str(CAPACITY))
             self.members.add(user)
 
-    @rule(user=WHO)
+    @rule(user=USER)
     def leave(self, user: str) -> None:
         if self.is_connected(user) and user in self.members:
             leave(self.gateway, self.full(user))
             self.members.remove(user)
 
-    @rule(user=WHO, answered=st.integers(0, 2), arrive=st.integers(0, 3))
+    @rule(user=USER, answered=st.integers(0, 2), arrive=st.integers(0, 3))
     def lose_session(self, user: str, answered: int, arrive: int) -> None:
         """End a session; some stanzas in flight still arrive, but no answers come back."""
         if not self.is_connected(user):
@@ -120,20 +120,20 @@ class Shares(RuleBasedStateMachine):
         self.pending[user].clear()
         self.gateway.end(self.full(user))
 
-    @rule(user=WHO, count=st.integers(1, 4), how=st.sampled_from(["", "", "", "cancel", "wait"]))
-    def answer(self, user: str, count: int, how: str) -> None:
+    @rule(user=USER, count=st.integers(1, 4), error=st.sampled_from(["", "", "", "cancel", "wait"]))
+    def answer(self, user: str, count: int, error: str) -> None:
         """Receive stanzas and answer them, with success or with an error of a type."""
         if not self.is_connected(user):
             return
         for _ in range(count):
             self.poll(user)
             if self.pending[user]:
-                answer = self.refuse(user, how) if how else self.receive(user)
+                answer = self.refuse(user, error) if error else self.receive(user)
                 self.gateway.send(self.full(user), answer)
 
-    def refuse(self, user: str, how: str) -> str:
-        condition = "resource-constraint" if how == "wait" else "not-allowed"
-        return error_result(self.pending[user].popleft(), how, condition)
+    def refuse(self, user: str, error: str) -> str:
+        condition = "resource-constraint" if error == "wait" else "not-allowed"
+        return error_result(self.pending[user].popleft(), error, condition)
 
     @rule()
     def crash(self) -> None:
@@ -157,7 +157,7 @@ class Shares(RuleBasedStateMachine):
             if self.qos == 2:
                 self.bind(user, found)
         else:
-            self.had.update(item or "" for item in plain_items(self.gateway, self.full(user)))
+            self.received.update(item or "" for item in plain_items(self.gateway, self.full(user)))
 
     def bind(self, user: str, found: list[DeviceRequest]) -> None:
         """Check that an item offered to a member at QoS 2 is offered to no other."""
@@ -174,9 +174,9 @@ class Shares(RuleBasedStateMachine):
             self.held[key] = item_id(one.message) or ""
             return received_result(one)
         if one.step == "acknowledged":
-            self.had[item_id(one.message) or ""] += 1
+            self.received[item_id(one.message) or ""] += 1
         elif key in self.held:
-            self.had[self.held.pop(key)] += 1
+            self.received[self.held.pop(key)] += 1
         return empty_result(one)
 
     # Invariants
@@ -188,15 +188,15 @@ class Shares(RuleBasedStateMachine):
     @invariant()
     def check_no_duplicates_at_qos_0_and_2(self) -> None:
         if self.qos != 1:
-            assert all(count == 1 for count in self.had.values()), self.had
+            assert all(count == 1 for count in self.received.values()), self.received
 
     @invariant()
-    def check_members_with_room_get_items(self) -> None:
+    def check_members_with_capacity_get_items(self) -> None:
         if self.qos == 0:
             return  # sent items are not locked
         in_flight = self.in_flight()
         sql = "SELECT count(*) FROM queue_items WHERE state = 'ready' AND holder IS NOT ?"
-        for user in self.members:  # an item that it gave back waits for another
+        for user in self.members:  # an item that it returned waits for another
             if self.is_connected(user) and self.gateway.count(sql, self.full(user)):
                 assert in_flight[f"{user}@{DOMAIN}"] == CAPACITY
 
@@ -210,12 +210,12 @@ class Shares(RuleBasedStateMachine):
     @invariant()
     def check_losses_are_counted(self) -> None:
         ends = [e for e in self.gateway.events() if e.name in ("share_ended", "share_lost")]
-        gone = sum(round(event.value or 0) for event in ends)
+        lost = sum(round(event.value or 0) for event in ends)
         dead_letters = self.gateway.count("SELECT count(*) FROM dead")
         kept = {item for item, _state in item_states(self.gateway)}
         in_flight = self.gateway.count("SELECT count(*) FROM temp.under_way WHERE kind = 'share'")
-        known = kept | set(self.had)
-        assert len(self.published) <= len(known) + gone + dead_letters + in_flight + self.crashed()
+        known = kept | set(self.received)
+        assert len(self.published) <= len(known) + lost + dead_letters + in_flight + self.crashed()
 
     def crashed(self) -> int:
         """Return how many items a crash may lose uncounted at QoS 0."""

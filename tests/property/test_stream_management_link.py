@@ -26,12 +26,12 @@ EXAMPLES = 2000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 30
 
 
 class End:
-    """One end, and the elements on their way to it."""
+    """One end, and the elements in transit to it."""
 
     def __init__(self, start: int) -> None:
         self.start = start
         self.management: Management[int] = Management(BOUND, 10_000, start=start)
-        self.link: deque[tuple[str, int]] = deque()  # elements on their way to this end
+        self.link: deque[tuple[str, int]] = deque()  # elements in transit to this end
         self.received: deque[int] = deque()  # received stanzas that are not handled yet
         self.handled: list[int] = []
         self.sent = 0

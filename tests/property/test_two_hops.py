@@ -66,7 +66,7 @@ LIMITS: Final = Limits(
 
 
 class Sender:
-    """A device that hands messages over, one after the other: what it knows, it knows for good."""
+    """A device that sends messages one after the other; its state survives crashes."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -75,12 +75,12 @@ class Sender:
         self.done: set[int] = set()
         self.refused: set[int] = set()
         self.step = "assured"
-        self.waits = ""  # the id of what it waits for an answer to
+        self.waits = ""  # the id of the request that it has no answer to
         self.reported_dead: Counter[str | None] = Counter()  # dead letters reported to it, by msgId
 
     @property
     def current(self) -> int:
-        """The number of the message that it is at, from 0."""
+        """The number of the current message, from 0."""
         return len(self.done) + len(self.refused)
 
     def request(self) -> str | None:
@@ -97,7 +97,7 @@ class Sender:
         return deliver(msg_id, RECEIVER)
 
     def answer(self, stanza: bytes) -> None:
-        """Take an answer; all else is a message that tells of one that went nowhere."""
+        """Process an answer, or a message that reports an undelivered one."""
         if stanza.startswith(b"<message"):
             self.reported_dead[reported(stanza)] += 1
             return
@@ -118,7 +118,7 @@ class Sender:
 
 
 def reported(stanza: bytes) -> str | None:
-    """Return the msgId of the message of which this tells that it died."""
+    """Return the msgId of the undelivered message that this error reports."""
     message = read_element(stanza)
     assert (message.get("type"), message.get("from")) == ("error", RECEIVER)
     assert message.find("{jabber:client}error") is not None
@@ -126,32 +126,32 @@ def reported(stanza: bytes) -> str | None:
 
 
 class Receiver:
-    """A session of the device that is handed messages: what it holds and has done lasts."""
+    """A session of the receiving device; what it holds and has executed survives crashes."""
 
     def __init__(self, full: str) -> None:
         self.full = full
         self.held: dict[str, str] = {}
         self.released: set[str] = set()
-        self.did: list[str] = []
-        self.refuses: Counter[str] = Counter()  # how many of each step it has no room for
+        self.executed: list[str] = []
+        self.refuses: Counter[str] = Counter()  # how many requests of each step it refuses
 
     def take(self, one: DeviceRequest) -> str:
-        """Do what it is asked, and return the answer."""
+        """Process a request, and return the answer."""
         if self.refuses[one.step]:
             self.refuses[one.step] -= 1
             return error_result(one, "wait", "resource-constraint")
         if one.step == "acknowledged":
             assert one.text is not None
-            self.did.append(one.text)
+            self.executed.append(one.text)
             return empty_result(one)
         assert one.msg_id is not None
         if one.step == "assured":
             assert one.text is not None
-            assert one.msg_id not in self.released, "what was received is never offered again"
+            assert one.msg_id not in self.released, "a received message is never offered again"
             self.held[one.msg_id] = one.text
             return received_result(one)
         if one.msg_id in self.held:
-            self.did.append(self.held.pop(one.msg_id))
+            self.executed.append(self.held.pop(one.msg_id))
             self.released.add(one.msg_id)
         if one.msg_id in self.released:
             return empty_result(one)
@@ -181,7 +181,7 @@ class TwoHops(RuleBasedStateMachine):
     # The links.
 
     def work(self) -> None:
-        """Let the senders send, and take what the gateway has sent."""
+        """Let the senders send, and collect what the gateway has sent."""
         for full, sender in self.senders.items():
             if self.gateway.is_bound(full) and (xml := sender.request()) is not None:
                 self.up.append((full, self.gateway.work(full, xml)))
@@ -190,7 +190,7 @@ class TwoHops(RuleBasedStateMachine):
             queue += [one for one in sends if not one.stanza.startswith(b"<presence")]
 
     def cut(self, full: str) -> None:
-        """Lose what is on its way, and what its process had in memory."""
+        """Lose what is in transit, and what its process had in memory."""
         self.up = deque(entry for entry in self.up if entry[0] != full)
         self.down[full].clear()
         self.detached.discard(full)
@@ -199,7 +199,7 @@ class TwoHops(RuleBasedStateMachine):
 
     @rule(full=st.sampled_from([*SESSIONS, *(f"{name}@{DOMAIN}/fw" for name in SENDERS)]))
     def connect(self, full: str) -> None:
-        """Begin a session, after a crash or a loss; one that is there still is replaced."""
+        """Begin a session after a crash or a loss; it replaces an existing one."""
         self.cut(full)
         self.gateway.bind(full)
         if full in self.receivers:
@@ -235,12 +235,12 @@ class TwoHops(RuleBasedStateMachine):
         self.work()
 
     @rule(full=st.sampled_from(SESSIONS), step=st.sampled_from(STEPS), times=st.integers(1, 3))
-    def have_no_room(self, full: str, step: str, times: int) -> None:
+    def refuse_requests(self, full: str, step: str, times: int) -> None:
         self.receivers[full].refuses[step] = times
 
     @rule(full=st.sampled_from(SESSIONS), count=st.integers(1, 4))
-    def hear(self, full: str, count: int) -> None:
-        """Let a receiver take some of what it was sent."""
+    def receive(self, full: str, count: int) -> None:
+        """Let a receiver process some of its requests."""
         for _ in range(count):
             if self.down[full] and full not in self.detached:
                 one = parse_request(self.down[full].popleft().stanza)
@@ -249,12 +249,12 @@ class TwoHops(RuleBasedStateMachine):
 
     # What the gateway does.
 
-    def taken(self, count: int) -> list[tuple[str, Unit]]:
+    def take(self, count: int) -> list[tuple[str, Unit]]:
         return [self.up.popleft() for _ in range(min(count, len(self.up)))]
 
     @rule(count=st.integers(1, 6))
     def commit(self, count: int) -> None:
-        group = self.taken(count)
+        group = self.take(count)
         answers = self.gateway.commit(lambda tx: [unit(tx) for _full, unit in group])
         for (full, _unit), answer in zip(group, answers, strict=True):
             if answer:
@@ -278,32 +278,32 @@ class TwoHops(RuleBasedStateMachine):
             for _ in range(3):  # senders are faster, so that something waits
                 self.commit(6)
             for full in SESSIONS:
-                self.hear(full, 4)
+                self.receive(full, 4)
 
     @rule(
         rounds=st.integers(1, 8),
-        then=st.sampled_from(["goes on", "leaves", "leaves", "comes again", "never comes again"]),
+        then=st.sampled_from(["goes on", "leaves", "leaves", "returns", "never returns"]),
     )
-    def talk(self, rounds: int, then: str) -> None:
-        """Go on for a while; then the sessions that are there go on, or lose their answers."""
+    def exchange(self, rounds: int, then: str) -> None:
+        """Go on for a while; then the sessions go on, or end without their last answers."""
         self.go_on(rounds)
         for full in SESSIONS if then != "goes on" else ():
             self.leave(full)
-            if then == "comes again":
+            if then == "returns":
                 self.connect(full)
-        if then == "never comes again":
+        if then == "never returns":
             self.let_all_expire()
 
     @rule(name=st.sampled_from(SENDERS), levels=LEVELS, step=st.sampled_from([None, *STEPS]))
-    def come_back_to_a_line(self, name: str, levels: list[int], step: str | None) -> None:
-        """Come when several messages wait; for one of them there is no room at first."""
+    def reconnect_to_waiting_messages(self, name: str, levels: list[int], step: str | None) -> None:
+        """Connect when several messages wait; the receiver refuses one of them at first."""
         for full in SESSIONS:
             self.leave(full)
         self.queue(name, levels)
         for _ in range(2 * len(levels)):
             self.commit(6)
         if step is not None:
-            self.have_no_room(SESSIONS[0], step, 1)
+            self.refuse_requests(SESSIONS[0], step, 1)
         self.connect(SESSIONS[0])
         self.go_on(4)
 
@@ -315,7 +315,7 @@ class TwoHops(RuleBasedStateMachine):
 
     @rule(count=st.integers(0, 6), committed=st.booleans())
     def crash_the_gateway(self, count: int, committed: bool) -> None:
-        group = self.taken(count)
+        group = self.take(count)
         connection = self.gateway.connection
         connection.execute("BEGIN IMMEDIATE")
         tx = database.Transaction(connection, self.gateway.clock())
@@ -338,21 +338,21 @@ class TwoHops(RuleBasedStateMachine):
         self.wait(LIMITS.outbox_ttl)
 
     @rule()
-    def requeue_what_is_in_doubt(self) -> None:
-        """As an operator does: the deliver alone is repeated."""
-        for letter in self.letters():
-            if letter.state == dead_letters.IN_DOUBT and letter.session is not None:
-                sender = self.senders[letter.sender]
-                assert letter.msg_id is not None
-                self.requeued.add(f"{sender.name} {letter.msg_id[1:]}")
-                again = partial(dead_letters.requeue, row=letter.row, may_repeat=False)
+    def requeue_messages_in_doubt(self) -> None:
+        """Requeue as an operator does; only the `deliver` is repeated."""
+        for dead_letter in self.stored_dead_letters():
+            if dead_letter.state == dead_letters.IN_DOUBT and dead_letter.session is not None:
+                sender = self.senders[dead_letter.sender]
+                assert dead_letter.msg_id is not None
+                self.requeued.add(f"{sender.name} {dead_letter.msg_id[1:]}")
+                again = partial(dead_letters.requeue, row=dead_letter.row, may_repeat=False)
                 self.gateway.tx(again)
         self.gateway.commit(self.gateway.router.run_external_change)
         self.work()
 
     # What must be true.
 
-    def letters(self) -> list[dead_letters.StoredDeadLetter]:
+    def stored_dead_letters(self) -> list[dead_letters.StoredDeadLetter]:
         return self.gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 1000))
 
     def texts(self, sql: str) -> list[str]:
@@ -360,65 +360,65 @@ class TwoHops(RuleBasedStateMachine):
         return [body.partition(b"<body>")[2].partition(b"<")[0].decode() for body in bodies]
 
     @invariant()
-    def nothing_assured_is_done_twice(self) -> None:
-        did = [text for receiver in self.receivers.values() for text in receiver.did]
+    def no_assured_message_is_executed_twice(self) -> None:
+        executed = [text for receiver in self.receivers.values() for text in receiver.executed]
         for sender in self.senders.values():
             for number, level in enumerate(sender.levels):
-                assert level == 1 or did.count(f"{sender.name} {number}") <= 1
+                assert level == 1 or executed.count(f"{sender.name} {number}") <= 1
 
     @invariant()
-    def nothing_that_was_taken_is_lost(self) -> None:
-        """It is done, or waits, or is dead; of an assured one, what just failed was not done."""
-        did = {text for receiver in self.receivers.values() for text in receiver.did}
+    def no_accepted_message_is_lost(self) -> None:
+        """Each is executed, waits or is dead; an assured one that failed was not executed."""
+        executed = {text for receiver in self.receivers.values() for text in receiver.executed}
         waits = set(self.texts("SELECT body FROM outbox_bodies"))
         failed = set(self.texts("SELECT body FROM dead WHERE state = 'failed'"))
         doubtful = set(self.texts("SELECT body FROM dead WHERE state = 'in doubt'"))
         for sender in self.senders.values():
-            taken = {f"{sender.name} {number}" for number in sender.done}
-            assert taken <= did | waits | failed | doubtful
+            accepted = {f"{sender.name} {number}" for number in sender.done}
+            assert accepted <= executed | waits | failed | doubtful
             once = {f"{sender.name} {n}" for n, level in enumerate(sender.levels) if level == 2}
-            assert not failed & did & once
+            assert not failed & executed & once
             assert not waits & (failed | doubtful) & once
 
     @invariant()
     def order_is_kept_for_each_sender_at_each_session(self) -> None:
         for receiver in self.receivers.values():
             for name in SENDERS:
-                mine = [text for text in receiver.did if text.startswith(f"{name} ")]
+                mine = [text for text in receiver.executed if text.startswith(f"{name} ")]
                 numbers = [int(text.split()[1]) for text in mine if text not in self.requeued]
-                assert all(one <= other for one, other in pairwise(numbers)), receiver.did
+                assert all(one <= other for one, other in pairwise(numbers)), receiver.executed
 
     @invariant()
-    def what_is_dead_is_reported(self) -> None:
-        for letter in self.letters():
-            name = "in_doubt" if letter.state == dead_letters.IN_DOUBT else "dead"
+    def dead_letters_are_logged(self) -> None:
+        for dead_letter in self.stored_dead_letters():
+            name = "in_doubt" if dead_letter.state == dead_letters.IN_DOUBT else "dead"
             reported_dead = self.gateway.events("system", name)
-            assert any(event.source == letter.sender for event in reported_dead)
-            if letter.msg_id is not None:
-                assert any(event.tags.get("msgId") == letter.msg_id for event in reported_dead)
+            assert any(event.source == dead_letter.sender for event in reported_dead)
+            if dead_letter.msg_id is not None:
+                assert any(event.tags.get("msgId") == dead_letter.msg_id for event in reported_dead)
 
     @invariant()
-    def the_sender_of_what_is_dead_is_told(self) -> None:
+    def senders_are_notified_of_dead_letters(self) -> None:
         """A sender knows the end of each message, or is informed at log-in, despite crashes."""
-        died = Counter((letter.sender, letter.msg_id) for letter in self.letters())
-        told = Counter(
+        died = Counter((one.sender, one.msg_id) for one in self.stored_dead_letters())
+        notified = Counter(
             (full, msg_id)
             for full, sender in self.senders.items()
             for msg_id in sender.reported_dead.elements()
         )
         sql = "SELECT name, stanza FROM offline JOIN accounts ON accounts.id = offline.account"
         rows = self.gateway.connection.execute(sql).fetchall()
-        told.update((f"{name}@{DOMAIN}/fw", reported(bytes(stanza))) for name, stanza in rows)
-        assert died <= told, died - told
+        notified.update((f"{name}@{DOMAIN}/fw", reported(bytes(stanza))) for name, stanza in rows)
+        assert died <= notified, died - notified
 
     @invariant()
-    def so_much_is_on_its_way_and_no_more(self) -> None:
+    def messages_in_flight_are_limited(self) -> None:
         sql = "SELECT count(*) FROM outbox WHERE state <> 'queued' AND session = ?"
         for full in SESSIONS if not self.requeued else ():
             assert self.gateway.count(sql, full) <= LIMITS.outbox_window * len(SESSIONS)
 
     def teardown(self) -> None:
-        """With links that hold and room at the device, everything arrives or is dead."""
+        """With stable links and capacity at the device, every message arrives or is dead."""
         if not hasattr(self, "gateway"):
             return
         try:
@@ -428,7 +428,7 @@ class TwoHops(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def finish(self) -> None:
-        """Let everything arrive, and look at it."""
+        """Deliver everything, and check the results."""
         for full in (*SESSIONS, *self.senders):
             self.connect(full)
         left = 1
@@ -441,7 +441,7 @@ class TwoHops(RuleBasedStateMachine):
         assert not left
         assert self.gateway.count("SELECT count(*) FROM temp.under_way") == 0
         assert self.gateway.tx(lambda tx: outbox.usage(tx, "valve", "")[1].total) == Usage()
-        self.nothing_that_was_taken_is_lost()
+        self.no_accepted_message_is_lost()
         assert not any(sender.refused for sender in self.senders.values())
         assert self.gateway.count("SELECT count(*) FROM held") == 0
 

@@ -20,7 +20,7 @@ def test_both_sides_get_their_share(share: float, lengths: list[int]) -> None:
     scheduler = UploadScheduler(share)
     sent = dict.fromkeys(SendOrder, 0)
     for size in lengths:
-        scheduler.sealed()  # the present never ends
+        scheduler.sealed()  # there is always a new segment
         order = scheduler.next()
         scheduler.sent(order, size)
         sent[order] += size
@@ -52,7 +52,7 @@ def test_unused_share_is_not_saved_up(share: float, steps: list[int | str]) -> N
 
 
 @given(backlog=st.lists(sizes, min_size=1, max_size=60), live=st.lists(sizes, max_size=20))
-def test_everything_is_sent_the_backlog_oldest_first(backlog: list[int], live: list[int]) -> None:
+def test_all_are_sent_and_the_backlog_oldest_first(backlog: list[int], live: list[int]) -> None:
     scheduler = UploadScheduler()
     waiting = deque(enumerate(backlog + live))
     for _ in live:
