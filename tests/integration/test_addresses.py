@@ -72,7 +72,7 @@ async def another_session(gateway: InProcess, full_jid: str, before: Session | N
     return found
 
 
-async def test_a_session_that_is_replaced_before_it_is_bound_learns_why(tmp_path: Path) -> None:
+async def test_a_session_replaced_while_it_is_bound_gets_a_conflict(tmp_path: Path) -> None:
     bind = f"<iq type='set' id='b'><bind xmlns='{BIND}'><resource>fw</resource></bind></iq>"
     async with (
         in_process(tmp_path, "one") as gateway,
@@ -99,7 +99,7 @@ async def test_a_session_that_is_replaced_before_it_is_bound_learns_why(tmp_path
         assert (await second.element()).get("type") == "result"
 
 
-async def test_a_detached_session_makes_room(tmp_path: Path) -> None:
+async def test_a_detached_session_is_evicted_at_the_address_limit(tmp_path: Path) -> None:
     async with full(tmp_path) as (gateway, one, _two):
         token = await one.enable()
         one.cut()

@@ -211,7 +211,7 @@ class Player:
         return found[0]
 
 
-def test_the_guides_stanzas(gateway: Gateway, process: Process) -> None:
+def test_the_guides_stanzas_get_the_documented_answers(gateway: Gateway, process: Process) -> None:
     with closing(Player(gateway, process)) as player:
         for one in BLOCKS[1:]:
             if one.sender == "device":
@@ -226,7 +226,7 @@ def test_the_guides_stanzas(gateway: Gateway, process: Process) -> None:
     assert found == [("temp", 21.5), ("rpm", 1450.0), ("litres", 8731.0), ("rssi", -67.0)]
 
 
-def test_a_lost_connection_is_followed_by_the_same_stanzas(
+def test_stanzas_repeated_after_a_lost_connection_are_handled_once(
     gateway: Gateway, process: Process
 ) -> None:
     """The connection is lost before the answers to a level 2 message's two steps are read."""
@@ -250,7 +250,7 @@ def test_a_lost_connection_is_followed_by_the_same_stanzas(
     assert [e["value"] for e in gateway.events("readings") if e["name"] == "again"] == [8731.0]
 
 
-def test_data_ahead_of_the_log_in_end_the_stream(gateway: Gateway, process: Process) -> None:
+def test_stanzas_before_authentication_end_the_stream(gateway: Gateway, process: Process) -> None:
     with closing(Device(gateway, process)) as device:
         device.send(HEADER + block("mechanism='EXTERNAL'") + block("<acknowledged"))
         ends = [found for found in iter(device.element, None) if found.tag == f"{STREAMS}error"]

@@ -79,7 +79,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         ("pump1", "account without password"),
     ],
 )
-async def test_the_operator_reads_why_and_the_peer_does_not(
+async def test_only_the_operator_gets_the_reason_of_a_failed_login(
     running: Running, mechanism: str, user: str, reason: str
 ) -> None:
     address = ADDRESSES[mechanism]
@@ -87,7 +87,7 @@ async def test_the_operator_reads_why_and_the_peer_does_not(
     running.expect(reason, user, mechanism, address)
 
 
-async def test_the_event_names_the_same(running: Running) -> None:
+async def test_the_event_has_the_account_and_the_reason(running: Running) -> None:
     await running.fail("PLAIN", "cam2")
     running.process.wait_told("account=cam2")
     found = running.gateway.events("system")
@@ -97,7 +97,7 @@ async def test_the_event_names_the_same(running: Running) -> None:
     assert event["tags"] == {"account": "cam2", "mechanism": "PLAIN"}
 
 
-async def test_a_request_that_is_no_attempt_is_named_by_its_condition(running: Running) -> None:
+async def test_an_invalid_mechanism_is_logged_without_an_account(running: Running) -> None:
     assert await running.fail("EXTERNAL", "") == "invalid-mechanism"
     running.expect("invalid mechanism", "")
 
@@ -115,7 +115,7 @@ def issue(gateway: Gateway, folder: Path, days_ago: int) -> Path:
     return folder
 
 
-async def test_a_failed_handshake_names_the_certificates_fault(
+async def test_a_failed_handshake_is_logged_with_the_fault_of_the_certificate(
     running: Running, tmp_path: Path
 ) -> None:
     gateway, other = running.gateway, Gateway(tmp_path / "other")
@@ -132,7 +132,7 @@ async def test_a_failed_handshake_names_the_certificates_fault(
         running.expect(reason, "", from_="127.0.0.5")
 
 
-async def test_a_certificate_that_tls_accepts_is_named_with_its_device(
+async def test_a_certificate_refused_after_tls_is_logged_with_its_device(
     running: Running, tmp_path: Path
 ) -> None:
     """The gateway also refuses certificates that are not in its revocation list."""
@@ -151,9 +151,7 @@ async def test_a_certificate_that_tls_accepts_is_named_with_its_device(
         running.expect(fault, "gone")
 
 
-async def test_a_failed_handshake_of_direct_tls_leaves_a_line(
-    running: Running, tmp_path: Path
-) -> None:
+async def test_a_failed_handshake_of_direct_tls_is_logged(running: Running, tmp_path: Path) -> None:
     old = issue(running.gateway, tmp_path / "old", 60)
     context = trusting(running.gateway.ca, old, ("xmpp-client",))
     with suppress(ssl.SSLError, ConnectionError, Closed):
@@ -163,7 +161,7 @@ async def test_a_failed_handshake_of_direct_tls_leaves_a_line(
     running.expect("certificate expired", "")
 
 
-async def test_a_device_that_does_not_trust_the_gateway_leaves_a_line(
+async def test_a_device_that_does_not_trust_the_gateway_is_logged(
     running: Running, tmp_path: Path
 ) -> None:
     """The device sends the TLS alert itself, because asyncio does not."""
@@ -186,7 +184,7 @@ async def test_a_device_that_does_not_trust_the_gateway_leaves_a_line(
 # Many failures.
 
 
-async def test_repeated_failures_are_folded(tmp_path: Path) -> None:
+async def test_repeated_failures_are_logged_together(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway", "cam1", authenticate_delay=0.0)
     with gateway.run() as process:
         for _ in range(5):
@@ -198,7 +196,7 @@ async def test_repeated_failures_are_folded(tmp_path: Path) -> None:
     ]
 
 
-async def test_one_address_writes_few_lines_whatever_names_it_tries(tmp_path: Path) -> None:
+async def test_log_lines_of_one_address_are_limited_for_all_account_names(tmp_path: Path) -> None:
     gateway = Gateway(
         tmp_path / "gateway", "cam1", authenticate_delay=0.0, authenticate_failures=1000
     )

@@ -253,7 +253,7 @@ async def test_silent_server_times_out_and_close_does_not_wait(make: Make) -> No
         writer.transport.abort()
 
 
-async def test_full_outbox_raises_until_there_is_room(certificate: Certificate, make: Make) -> None:
+async def test_full_outbox_raises_until_space_is_free(certificate: Certificate, make: Make) -> None:
     peer = ScriptedPeer(certificate).reserve()
     async with make(port=peer.port, limits=OutboxLimits(messages=2)) as device:
         first = await asyncio.gather(

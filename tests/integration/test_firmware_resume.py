@@ -89,7 +89,7 @@ async def test_plain_messages_wait_for_the_resumption(gateway: Gateway, process:
         assert valve.sessions == 1
 
 
-async def test_a_session_that_is_gone_is_replaced(gateway: Gateway) -> None:
+async def test_a_session_that_cannot_be_resumed_is_replaced(gateway: Gateway) -> None:
     gateway.configure(listen=f"127.0.0.1:{free_port()}", listen_tls="")
     with gateway.run() as process:
         pump = device(gateway, process, "pump1")

@@ -76,7 +76,7 @@ HOSTILE: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_a_faulty_stream_ends_alone(attacked: AttackedGateway, name: str) -> None:
+async def test_a_faulty_stream_ends_no_other_session(attacked: AttackedGateway, name: str) -> None:
     data, expected = HOSTILE[name]
     async with unharmed(attacked), await attacked.log_in("victim") as victim:
         async with await attacked.log_in("evil") as evil:

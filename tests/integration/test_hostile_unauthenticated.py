@@ -140,7 +140,7 @@ async def test_aborted_connections_leave_nothing_in_any_state(attacked: Attacked
                 client.writer.transport.abort()
 
 
-async def test_a_thousand_connections_come_and_go(attacked: AttackedGateway) -> None:
+async def test_a_thousand_aborted_connections_do_no_harm(attacked: AttackedGateway) -> None:
     async with unharmed(attacked):
         for _ in range(1000):
             client = await attacked.connect()

@@ -64,7 +64,7 @@ async def connect(gateway: Gateway, process: Process, direct: bool, name: str = 
 @pytest.mark.parametrize(
     ("direct", "mechanism"), [(False, "SCRAM-SHA-256"), (False, "EXTERNAL"), (True, "PLAIN")]
 )
-async def test_each_way_to_log_in(
+async def test_devices_log_in_over_ipv6(
     gateway: Gateway, process: Process, direct: bool, mechanism: str
 ) -> None:
     external = mechanism == "EXTERNAL"
@@ -78,7 +78,7 @@ async def test_each_way_to_log_in(
         assert await client.deliver(f"m{mechanism}{direct}") == "delivered"
 
 
-async def test_the_firmware_sends(gateway: Gateway, process: Process, tmp_path: Path) -> None:
+async def test_firmware_sends_over_ipv6(gateway: Gateway, process: Process, tmp_path: Path) -> None:
     (host, port), outbox = process.host_port("xmpp"), tmp_path / "outbox"
     async with Device(
         f"pump1@{DOMAIN}/fw", PASSWORD, outbox_path=outbox, ca_file=gateway.ca, host=host, port=port
@@ -88,7 +88,7 @@ async def test_the_firmware_sends(gateway: Gateway, process: Process, tmp_path: 
         assert device.counts()[State.DONE] == 1
 
 
-async def test_both_families_are_listened_on_and_named(tmp_path: Path) -> None:
+async def test_the_gateway_listens_on_both_address_families(tmp_path: Path) -> None:
     gateway = Gateway(
         tmp_path / "gateway", "cam1", require_tls=False, listen=["127.0.0.1:0", "[::1]:0"]
     )
@@ -102,7 +102,7 @@ async def test_both_families_are_listened_on_and_named(tmp_path: Path) -> None:
                 assert await client.authenticate("SCRAM-SHA-256", "cam1", PASSWORD) == "success"
 
 
-async def test_a_component_attaches_and_comes_back(tmp_path: Path) -> None:
+async def test_a_component_connects_and_reconnects(tmp_path: Path) -> None:
     gateway = Gateway(
         tmp_path / "gateway", listen="", listen_tls="", component="[::1]:1",
         component_secret="component.secret",
@@ -124,7 +124,7 @@ async def test_a_component_attaches_and_comes_back(tmp_path: Path) -> None:
             assert process.terminate() == 0
 
 
-async def test_refusals_name_the_site_of_an_address(tmp_path: Path) -> None:
+async def test_refusals_name_the_prefix_of_an_ipv6_address(tmp_path: Path) -> None:
     site = Gateway(tmp_path / "gateway", listen="[::1]:0", listen_tls="", require_tls=False)
     with site.run() as process:
         host, port = process.host_port("xmpp")

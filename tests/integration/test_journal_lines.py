@@ -33,7 +33,7 @@ async def be_refused(process: Process) -> None:
         assert condition(await device.iq("set", WITHOUT_ID)) == "bad-request"
 
 
-async def test_a_warning_is_a_line_at_once_and_once(gateway: Gateway) -> None:
+async def test_a_warning_is_written_once_and_immediately(gateway: Gateway) -> None:
     with run(gateway) as process:
         await be_refused(process)
         process.wait_told("Warning: limit malformed (source=pump1@gw.example, value=1)\n")
@@ -42,7 +42,7 @@ async def test_a_warning_is_a_line_at_once_and_once(gateway: Gateway) -> None:
     assert "malformed" in [event["name"] for event in gateway.events("system")]
 
 
-async def test_the_level_and_the_format_are_options(gateway: Gateway) -> None:
+async def test_options_set_the_log_level_and_the_format(gateway: Gateway) -> None:
     with run(gateway, "--log-level", "informational", "--log-format=json") as process:
         await be_refused(process)
         process.wait_told("malformed")

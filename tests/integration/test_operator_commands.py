@@ -116,7 +116,7 @@ def dead(gateway: Gateway) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done(gateway, "dead", "list", "--json").splitlines()]
 
 
-async def test_items_are_published_and_heard(gateway: Gateway, process: Process) -> None:
+async def test_published_items_reach_a_listener(gateway: Gateway, process: Process) -> None:
     done(gateway, "node", "create", "plant/b", "--set", "publish_model=open")
     words = ("listen", "plant/#", "--count", "4", "--json", "--dir", str(gateway.folder))
     listening = await asyncio.create_subprocess_exec(
@@ -164,9 +164,7 @@ def test_items_of_a_queue_are_taken_once(gateway: Gateway, process: Process) -> 
     done(gateway, "node", "delete", "jobs", "--yes")
 
 
-def test_an_item_comes_back_that_was_taken_and_not_finished(
-    gateway: Gateway, process: Process
-) -> None:
+def test_an_unfinished_item_is_delivered_again(gateway: Gateway, process: Process) -> None:
     done(gateway, "node", "create", "jobs", "--queue", "--set", "queue_lock_timeout=1")
     done(gateway, "send", "--node", "jobs", "again")
     first = control.perform(gateway.folder, TakeItem("jobs")).item

@@ -32,7 +32,7 @@ def told(gateway: InProcess) -> list[tuple[str, str]]:
     return [(event["name"], event["source"]) for event in found if event["kind"] == "limit"]
 
 
-async def test_a_burst_waits_and_all_of_it_is_answered_in_order(tmp_path: Path) -> None:
+async def test_a_burst_is_delayed_and_answered_in_order(tmp_path: Path) -> None:
     async with in_process(tmp_path, "pump", "valve", **STANZAS) as gateway:
         async with await gateway.bound("pump") as pump, await gateway.bound("valve") as valve:
             loop = asyncio.get_running_loop()
@@ -46,7 +46,7 @@ async def test_a_burst_waits_and_all_of_it_is_answered_in_order(tmp_path: Path) 
     assert told(gateway) == [("rate", "pump@gw.example")]
 
 
-async def test_who_waits_is_still_heard_on_what_it_has_got(tmp_path: Path) -> None:
+async def test_acknowledgements_do_not_count_as_stanzas(tmp_path: Path) -> None:
     """Acknowledgements before the next stanza count as bytes only."""
     async with (
         in_process(tmp_path, "pump", stanzas_per_second=1, stanzas_at_once=16) as gateway,
@@ -67,7 +67,7 @@ async def test_who_waits_is_still_heard_on_what_it_has_got(tmp_path: Path) -> No
         await until_paused(gateway, 0)
 
 
-async def test_the_bytes_of_unauthenticated_peers_count_from_the_first(tmp_path: Path) -> None:
+async def test_bytes_before_authentication_are_rate_limited(tmp_path: Path) -> None:
     async with (
         in_process(tmp_path, "pump", "valve", **BYTES) as gateway,
         await Client.connect(gateway.port) as peer,
@@ -84,7 +84,7 @@ async def test_the_bytes_of_unauthenticated_peers_count_from_the_first(tmp_path:
     assert told(gateway) == [("rate", "127.0.0.1")]
 
 
-async def test_large_stanzas_wait_by_their_bytes(tmp_path: Path) -> None:
+async def test_large_stanzas_are_limited_by_their_bytes(tmp_path: Path) -> None:
     async with (
         in_process(tmp_path, "pump", **BYTES) as gateway,
         await gateway.bound("pump") as pump,

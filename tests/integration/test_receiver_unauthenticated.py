@@ -66,7 +66,7 @@ async def ask(streams: Streams, head: str) -> bytes:
     ],
     ids=["address", "pace"],
 )
-async def test_idle_unauthenticated_connections_leave_room_for_gateways(
+async def test_idle_unauthenticated_connections_do_not_block_gateways(
     tmp_path: Path, limits: ReceiverLimits, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_centre(tmp_path / "fleet", limits) as centre:

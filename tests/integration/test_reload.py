@@ -123,7 +123,7 @@ async def test_limits_of_waiting_units_and_of_logins_apply(
             assert await refused.closed() == "resource-constraint"
 
 
-def test_a_fault_changes_nothing(gateway: Gateway, process: Process) -> None:
+def test_an_invalid_option_changes_nothing(gateway: Gateway, process: Process) -> None:
     configure(gateway.folder, "limits", sessions=77, nodes=-1)
     configure(gateway.folder, "log", notify=["olga@other.example"])
     report = reload(gateway, status=1)
@@ -180,7 +180,7 @@ def test_options_that_need_a_restart_are_named(gateway: Gateway, process: Proces
     assert event["tags"] == {"restart": ", ".join(restart)}
 
 
-def test_options_that_fit_only_after_a_restart(gateway: Gateway, process: Process) -> None:
+def test_options_valid_only_after_a_restart_are_refused(gateway: Gateway, process: Process) -> None:
     configure(gateway.folder, "xmpp", listen="", listen_tls="", component="127.0.0.1:1")
     configure(gateway.folder, "xmpp", component_secret="secret")
     configure(gateway.folder, "log", notify=["olga@other.example"])
@@ -201,12 +201,12 @@ def test_sighup_reloads(gateway: Gateway, process: Process) -> None:
     assert allowed(gateway, "sessions") == 77
 
 
-def test_a_gateway_that_is_not_running(stopped: Gateway) -> None:
+def test_reloading_a_stopped_gateway_fails(stopped: Gateway) -> None:
     result = fieldpost(stopped.folder, "reload")
     assert (result.exit_code, "is not running" in result.output) == (1, True)
 
 
-async def test_people_are_notified_and_the_page_keeps_events(
+async def test_users_are_notified_and_the_status_page_starts(
     gateway: Gateway, process: Process
 ) -> None:
     port = free_port()
@@ -240,7 +240,7 @@ def test_the_status_page_starts_moves_and_stops(gateway: Gateway, process: Proce
     assert get(port) == 0
 
 
-def test_a_page_that_cannot_move_stays(gateway: Gateway, process: Process) -> None:
+def test_status_page_that_cannot_move_keeps_its_address(gateway: Gateway, process: Process) -> None:
     port, other = free_port(), free_port()
     listen(gateway, f"127.0.0.1:{port}")
     with socket.create_server(("127.0.0.2", other)):
@@ -296,7 +296,7 @@ async def test_the_uplink_is_replaced(stopped: Gateway, tmp_path: Path) -> None:
     assert list(share.rglob("*.seg"))
 
 
-async def test_certificates_are_read_again(gateway: Gateway, process: Process) -> None:
+async def test_certificates_are_reloaded(gateway: Gateway, process: Process) -> None:
     async def serial() -> object:
         context = ssl.create_default_context(cafile=str(gateway.ca))
         context.check_hostname = False

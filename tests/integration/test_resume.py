@@ -47,7 +47,7 @@ async def pinged(port: int, resource: str) -> tuple[Client, str]:
     return client, token
 
 
-async def test_what_was_handled_is_told_in_its_turn(port: int) -> None:
+async def test_handled_stanzas_are_acknowledged_in_order(port: int) -> None:
     async with await bound(port, "cam1", "turn") as client:
         await client.iq("get", PING)
         await client.enable()
@@ -63,7 +63,7 @@ async def test_what_was_handled_is_told_in_its_turn(port: int) -> None:
         assert answers == [f"p{number}" for number in range(20)]
 
 
-async def test_it_is_asked_for_acknowledgement(port: int) -> None:
+async def test_the_gateway_requests_acknowledgements(port: int) -> None:
     async with await bound(port, "cam1", "asked") as client:
         await client.enable()
         for number in range(8):
@@ -86,7 +86,7 @@ async def test_it_is_asked_for_acknowledgement(port: int) -> None:
         ("<unheard xmlns='urn:xmpp:sm:3'/>", "unsupported-stanza-type"),
     ],
 )
-async def test_what_cannot_be_ends_the_stream(port: int, sent: str, expected: str) -> None:
+async def test_invalid_acknowledgements_end_the_stream(port: int, sent: str, expected: str) -> None:
     async with await bound(port, "cam1", "wrong") as client:
         await client.enable()
         client.send(sent)
@@ -102,7 +102,7 @@ async def test_what_cannot_be_ends_the_stream(port: int, sent: str, expected: st
         "<enable xmlns='urn:xmpp:sm:3' resume='perhaps'/>",
     ],
 )
-async def test_what_has_no_place_is_refused_and_the_stream_goes_on(port: int, sent: str) -> None:
+async def test_unexpected_stream_management_requests_are_refused(port: int, sent: str) -> None:
     async with await bound(port, "cam1", "refused") as client:
         client.send(sent)
         assert (await client.element()).tag == f"{SM}failed"
@@ -121,7 +121,7 @@ async def resumed(port: int, token: str, h: int, user: str = "cam1") -> tuple[Cl
     return client, int(answer.attrib["h"])
 
 
-async def test_a_session_goes_on_after_its_connection_was_cut(port: int) -> None:
+async def test_a_session_is_resumed_after_its_connection_was_cut(port: int) -> None:
     client, token = await pinged(port, "cut")
     client.cut()
     again, handled = await resumed(port, token, 1)
@@ -135,7 +135,7 @@ async def test_a_session_goes_on_after_its_connection_was_cut(port: int) -> None
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_burst_over_a_link_that_is_cut_again_and_again_is_exact(
+async def test_a_burst_over_a_repeatedly_cut_link_is_answered_once_in_order(
     port: int, seed: int, scale: Callable[[int, int], int]
 ) -> None:
     """Each stanza is answered once, in order."""
@@ -175,7 +175,7 @@ async def test_a_burst_over_a_link_that_is_cut_again_and_again_is_exact(
         assert await client.closed() is None
 
 
-async def test_a_resumption_takes_over_a_connection_that_is_still_there(port: int) -> None:
+async def test_a_resumption_replaces_an_open_connection(port: int) -> None:
     async with await bound(port, "cam1", "twice") as old:
         token = await old.enable()
         old.send(ping(0))
@@ -191,7 +191,7 @@ def refused(answer: Element) -> tuple[str, str | None]:
     return answer[0].tag.removeprefix(STANZAS), answer.get("h")
 
 
-async def test_a_session_that_was_ended_tells_what_it_had_handled(port: int) -> None:
+async def test_resuming_an_ended_session_returns_its_count_of_handled_stanzas(port: int) -> None:
     client, token = await pinged(port, "ended")
     client.send("</stream:stream>")
     assert await client.closed() is None
@@ -201,7 +201,7 @@ async def test_a_session_that_was_ended_tells_what_it_had_handled(port: int) -> 
         assert refused(await thief.resume(token, 0)) == ("item-not-found", None)
 
 
-async def test_who_acknowledges_what_was_never_sent_does_not_resume(port: int) -> None:
+async def test_a_resumption_that_acknowledges_unsent_stanzas_is_refused(port: int) -> None:
     client = await bound(port, "cam1", "ahead")
     token = await client.enable()
     client.cut()
@@ -226,7 +226,7 @@ def letter(number: int, to: str) -> str:
     return f"<message type='chat' id='c{number}' to='{to}'><body>{number}</body></message>"
 
 
-async def test_what_others_sent_meanwhile_comes_with_the_resumption(port: int) -> None:
+async def test_messages_for_a_detached_session_arrive_with_the_resumption(port: int) -> None:
     client = await bound(port, "cam1", "away")
     token = await client.enable()
     client.send("<presence/>")
@@ -244,7 +244,7 @@ async def test_what_others_sent_meanwhile_comes_with_the_resumption(port: int) -
         await again.closed()
 
 
-async def test_what_a_session_never_confirmed_goes_back_when_its_time_is_over(
+async def test_unacknowledged_messages_are_rerouted_when_a_session_expires(
     tmp_path: Path,
 ) -> None:
     """A second is the least that can be waited for: resumption is offered in whole seconds."""

@@ -49,7 +49,7 @@ def test_a_second_gateway_in_the_same_folder_is_refused(tmp_path: Path, failure:
         assert "running" in failure(gateway.folder)
 
 
-def test_a_port_that_is_taken_is_named(tmp_path: Path, failure: Failure) -> None:
+def test_a_port_in_use_is_reported(tmp_path: Path, failure: Failure) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         gateway = Gateway(tmp_path / "gateway", listen=f"127.0.0.1:{port}")
@@ -58,11 +58,11 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, failure: Failure) -> None
         assert "; choose another in [xmpp] listen" in found
 
 
-def test_a_missing_folder_says_how_to_make_it(tmp_path: Path, failure: Failure) -> None:
+def test_error_for_a_missing_folder_names_init_command(tmp_path: Path, failure: Failure) -> None:
     assert "fieldpost init" in failure(tmp_path / "nothing")
 
 
-def test_a_wrong_option_is_named(tmp_path: Path, failure: Failure) -> None:
+def test_a_misspelt_option_is_reported(tmp_path: Path, failure: Failure) -> None:
     gateway = Gateway(tmp_path / "gateway")
     path = gateway.folder / "fieldpost.toml"
     path.write_text(path.read_text("utf-8").replace("sessions =", "sesions ="), "utf-8")
@@ -85,7 +85,7 @@ FAULTS: list[tuple[dict[str, object], str, bytes, str]] = [
 
 
 @pytest.mark.parametrize(("options", "name", "content", "told"), FAULTS)
-def test_what_cannot_be_used_is_named(
+def test_an_unusable_option_or_file_is_reported(
     tmp_path: Path,
     options: dict[str, object],
     name: str,
@@ -103,14 +103,14 @@ def test_what_cannot_be_used_is_named(
 
 
 @pytest.mark.parametrize("key", [meta.EPOCH, meta.DECOY])
-def test_a_lost_row_of_meta_is_named(tmp_path: Path, key: str, failure: Failure) -> None:
+def test_a_missing_row_of_meta_is_reported(tmp_path: Path, key: str, failure: Failure) -> None:
     gateway = Gateway(tmp_path / "gateway")
     change(gateway.folder, lambda tx: tx.run("DELETE FROM meta WHERE key = ?", (key,)))
     why = f"the database is damaged: its table `meta` has no row `{key}`"
     assert f"Error: {why}" in failure(gateway.folder)
 
 
-def test_segments_go_into_a_folder_the_closing_event_too(tmp_path: Path) -> None:
+def test_the_uplink_folder_gets_all_events_up_to_the_closing_one(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway")
     gateway.configure(folder=f"file://{tmp_path}/stick")
     (tmp_path / "stick").mkdir()
@@ -123,7 +123,7 @@ def test_segments_go_into_a_folder_the_closing_event_too(tmp_path: Path) -> None
     assert names == ["start", "stop"]
 
 
-def test_an_empty_database_is_told_and_left_alone(tmp_path: Path, failure: Failure) -> None:
+def test_an_empty_database_is_reported_and_not_changed(tmp_path: Path, failure: Failure) -> None:
     gateway = Gateway(tmp_path / "gateway")
     path = gateway.folder / "fieldpost.db"
     path.write_bytes(b"")
@@ -137,7 +137,7 @@ def limited(gateway: Gateway, limit: str, *, ready: bool = True) -> Process:
     return start("sh", "-c", script, command, gateway.folder, ready=ready)
 
 
-def test_all_descriptors_that_there_may_be_are_taken(tmp_path: Path) -> None:
+def test_the_soft_limit_of_descriptors_is_raised_to_the_hard_limit(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway")
     with limited(gateway, "-Sn 100") as process:
         soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
@@ -155,7 +155,7 @@ def test_more_sessions_than_descriptors_are_refused(tmp_path: Path) -> None:
         assert process.terminate() == 0
 
 
-def test_keys_and_data_are_the_owners_alone(tmp_path: Path) -> None:
+def test_only_the_owner_may_read_keys_and_data(tmp_path: Path) -> None:
     old = os.umask(0o022)
     try:
         gateway = Gateway(tmp_path / "gateway")

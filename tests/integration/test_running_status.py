@@ -165,7 +165,7 @@ def figure(text: str, name: str) -> float:
     return float(found[1])
 
 
-async def test_figures_follow_sessions_messages_and_commits(
+async def test_metrics_follow_sessions_messages_and_commits(
     gateway: Gateway, process: Process
 ) -> None:
     before = get(process, "/metrics")

@@ -47,7 +47,7 @@ class Terminal:
                 running.kill()
 
 
-def test_the_commands_of_the_guide(tmp_path: Path) -> None:
+def test_the_commands_of_the_guide_print_the_documented_output(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway", "pump1", "valve1")
     (tmp_path / "password.txt").write_text(f"{PASSWORD}\n")
     (tmp_path / "ca.pem").write_bytes(gateway.ca.read_bytes())

@@ -60,7 +60,7 @@ def settings(peer: ScriptedPeer, state: Path, **more: object) -> CountSettings:
     return CountSettings(**{**values, **more})  # type: ignore[arg-type]
 
 
-async def test_a_fault_at_every_message_and_each_is_delivered_once(
+async def test_each_message_is_delivered_once_with_a_fault_at_each(
     certificate: Certificate, tmp_path: Path, seed: int
 ) -> None:
     custody = Custody()
@@ -76,7 +76,7 @@ async def test_a_fault_at_every_message_and_each_is_delivered_once(
     assert all(re.search(r"/75 delivered, .* [0-3] devices online", line) for line in shown)
 
 
-async def test_patience_ends_it_and_a_second_call_goes_on(
+async def test_a_run_times_out_and_a_second_call_continues_it(
     certificate: Certificate, tmp_path: Path
 ) -> None:
     custody = Custody()
@@ -128,13 +128,13 @@ def test_the_command_prints_its_verdict(gateway: Gateway, command: list[str]) ->
     assert any(line.startswith("seconds: ") for line in lines)
 
 
-def test_without_the_gateways_log_it_tells_what_devices_believe(command: list[str]) -> None:
+def test_no_verdict_is_printed_without_the_gateways_log(command: list[str]) -> None:
     done = CliRunner().invoke(main, [*command, "--devices", "1"])
     assert done.exit_code == 0, done.output
     assert "verdict           none" in done.output
 
 
-def test_a_run_that_does_not_get_through_fails_and_says_why(command: list[str]) -> None:
+def test_an_unfinished_run_fails_and_prints_the_reason(command: list[str]) -> None:
     at = command.index("--port") + 1
     words = [*command[:at], "1", *command[at + 1 :], "--devices", "1", "--patience", "0.3"]
     done = CliRunner().invoke(main, words)
@@ -143,7 +143,7 @@ def test_a_run_that_does_not_get_through_fails_and_says_why(command: list[str]) 
     assert "offline: " in done.output
 
 
-def test_an_outbox_in_use_is_told_in_one_line(command: list[str], tmp_path: Path) -> None:
+def test_an_outbox_in_use_is_reported_in_one_line(command: list[str], tmp_path: Path) -> None:
     run = RunRecord.begin(tmp_path / "run", DOMAIN, ("pump1",), 5)
     path = run.outbox(tmp_path / "run", "pump1")
     with Outbox.open(path, run.jid("pump1"), run.limits):

@@ -36,7 +36,7 @@ async def _open(link: FaultyLink) -> tuple[asyncio.StreamReader, asyncio.StreamW
     return reader, writer
 
 
-async def test_it_carries_what_it_gets_and_large_data_whole(echo: int) -> None:
+async def test_large_data_is_carried_completely(echo: int) -> None:
     asked = 0
 
     def delay() -> float:
@@ -65,7 +65,7 @@ async def test_a_cut_ends_the_connection_and_the_next_one_works(echo: int) -> No
         writer.close()
 
 
-async def test_a_reset_is_seen_as_one(echo: int) -> None:
+async def test_a_reset_is_a_connection_reset_at_the_client(echo: int) -> None:
     async with FaultyLink("127.0.0.1", echo) as link:
         reader, writer = await _open(link)
         link.cut(reset=True)
@@ -104,7 +104,7 @@ async def open_ends() -> AsyncIterator[tuple[int, asyncio.Queue[_Ends]]]:
 
 
 @pytest.mark.parametrize("ended", ["requests", "answers"])
-async def test_one_direction_can_end_while_the_other_goes_on(
+async def test_one_direction_can_end_while_the_other_continues(
     open_ends: tuple[int, asyncio.Queue[_Ends]], ended: str
 ) -> None:
     port, ends = open_ends
@@ -133,7 +133,7 @@ async def test_an_absent_gateway_ends_the_connection() -> None:
         writer.close()
 
 
-async def test_a_stop_leaves_nothing(echo: int) -> None:
+async def test_a_stop_leaves_no_task_and_no_open_port(echo: int) -> None:
     others = asyncio.all_tasks()
     link = FaultyLink("127.0.0.1", echo)
     await link.start()

@@ -47,7 +47,7 @@ def made(certificate: Certificate, peer: ScriptedPeer) -> Publisher:
     )
 
 
-async def test_what_is_answered_is_published_once(certificate: Certificate) -> None:
+async def test_an_answered_item_is_published_once(certificate: Certificate) -> None:
     async with publishing(certificate, "result") as (publisher, peer):
         options = {"pubsub#queue_priority": "3"}
         assert await publisher.publish("jobs", "j1", PAYLOAD, options) == 1
@@ -70,7 +70,7 @@ async def test_what_is_answered_is_published_once(certificate: Certificate) -> N
         (("wait/resource-constraint", "result"), 1),
     ],
 )
-async def test_what_was_not_answered_or_found_no_room_is_published_again(
+async def test_an_unanswered_or_postponed_item_is_published_again(
     certificate: Certificate, answers: tuple[str, ...], tries: int
 ) -> None:
     async with publishing(certificate, *answers) as (publisher, peer):
@@ -80,14 +80,16 @@ async def test_what_was_not_answered_or_found_no_room_is_published_again(
 
 
 @pytest.mark.parametrize("answer", ["auth/forbidden", "cancel/conflict", "cancel/item-not-found"])
-async def test_what_is_refused_is_told(certificate: Certificate, answer: str) -> None:
+async def test_a_refused_item_raises_an_error(certificate: Certificate, answer: str) -> None:
     async with publishing(certificate, answer) as (publisher, peer):
         with pytest.raises(RequestRefused, match=answer.partition("/")[2]):
             await publisher.publish("jobs", "j1", PAYLOAD)
         assert len(peer.seen) == 1
 
 
-async def test_without_a_service_it_waits_and_says_why(certificate: Certificate) -> None:
+async def test_publisher_without_service_waits_and_reports_error(
+    certificate: Certificate,
+) -> None:
     peer = ScriptedPeer(certificate, login=False)
     async with peer.running(), made(certificate, peer) as publisher, asyncio.timeout(10):
         waiting = asyncio.create_task(publisher.service())

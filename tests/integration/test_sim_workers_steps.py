@@ -169,14 +169,14 @@ async def test_a_deletion_is_requested_after_the_work_and_committed_when_confirm
 @pytest.mark.parametrize(
     ("stopped", "who"), [(False, JID), (True, "worker1@gw.example")], indirect=["stopped"]
 )
-async def test_it_subscribes_with_how_much_it_takes(at: At, who: str) -> None:
+async def test_a_worker_subscribes_with_its_request_limit(at: At, who: str) -> None:
     subscribe, options = at.service.all("subscribe")[0].payload
     assert (subscribe.get("node"), subscribe.get("jid")) == (NODE, who)
     fields = {each.get("var"): each[0].text for each in options[0]}
     assert fields["pubsub#queue_requests"] == "3"
 
 
-async def test_what_it_cannot_do_is_given_back(at: At) -> None:
+async def test_an_item_that_cannot_be_done_is_unlocked(at: At) -> None:
     at.work.fails = CannotDo("no")
     at.service.tell(ITEM)
     unlock = await at.service.asked("unlock")
@@ -188,7 +188,7 @@ async def test_what_it_cannot_do_is_given_back(at: At) -> None:
     assert at.state() is None
 
 
-async def test_failed_work_is_logged_and_given_back(
+async def test_failed_work_is_logged_and_its_item_unlocked(
     at: At, caplog: pytest.LogCaptureFixture
 ) -> None:
     at.work.fails = RuntimeError("broken")
@@ -199,7 +199,7 @@ async def test_failed_work_is_logged_and_given_back(
     assert at.worker.jobs.counts()[JobCounter.UNLOCKED] == 0
 
 
-async def test_an_item_whose_time_is_over_is_dropped(at: At) -> None:
+async def test_work_on_an_item_is_dropped_when_its_lock_ends(at: At) -> None:
     await at.begin()
     at.service.tell(UNLOCK)
     await at.until(lambda: at.worker.active_items == 0)
@@ -209,7 +209,7 @@ async def test_an_item_whose_time_is_over_is_dropped(at: At) -> None:
     assert len(at.service.all("retract")) == 1
 
 
-async def test_an_item_that_comes_again_is_begun_anew(at: At) -> None:
+async def test_work_on_a_redelivered_item_starts_again(at: At) -> None:
     at.work.go.clear()
     at.service.tell(ITEM)
     await at.until(lambda: len(at.work.began) == 1)
@@ -221,7 +221,7 @@ async def test_an_item_that_comes_again_is_begun_anew(at: At) -> None:
     assert len(at.service.all("retract")) == len(at.work.committed) == 1
 
 
-async def test_of_more_than_it_asked_for_it_gives_back(at: At) -> None:
+async def test_items_above_the_request_limit_are_unlocked(at: At) -> None:
     at.work.go.clear()
     for number in range(7):  # it asked for three, and may have three of a lost session
         at.service.tell(ITEM.replace("j1", f"j{number}"))
@@ -243,7 +243,7 @@ async def test_of_more_than_it_asked_for_it_gives_back(at: At) -> None:
         ("wait", "resource-constraint", JobState.DELETION_REQUESTED),
     ],
 )
-async def test_what_a_refusal_decides(at: At, kind: str, condition: str, state: JobState) -> None:
+async def test_state_after_refusal(at: At, kind: str, condition: str, state: JobState) -> None:
     at.service.refuse("retract", kind, condition)
     at.service.tell(ITEM)
     await at.service.asked("retract")
@@ -253,7 +253,7 @@ async def test_what_a_refusal_decides(at: At, kind: str, condition: str, state: 
     await at.confirm()  # it had deleted it after all, in a session that was lost
 
 
-async def test_what_was_not_answered_is_asked_again_in_the_next_session(at: At) -> None:
+async def test_an_unanswered_deletion_is_requested_again_in_the_next_session(at: At) -> None:
     at.service.answers["retract"] = lambda _stanza: ""
     at.service.tell(ITEM)
     await at.service.asked("retract")
@@ -264,7 +264,7 @@ async def test_what_was_not_answered_is_asked_again_in_the_next_session(at: At) 
     assert len(at.work.began) == 1
 
 
-async def test_a_crash_forgets_what_is_in_hand_and_keeps_what_was_done(at: At) -> None:
+async def test_a_crash_drops_active_items_and_keeps_finished_ones(at: At) -> None:
     at.service.answers["retract"] = lambda _stanza: ""
     at.service.tell(ITEM)
     await at.service.asked("retract")
@@ -279,7 +279,7 @@ async def test_a_crash_forgets_what_is_in_hand_and_keeps_what_was_done(at: At) -
     assert [job.item for job in at.work.committed] == ["j1"]
 
 
-async def test_work_goes_on_while_the_connection_is_lost(at: At) -> None:
+async def test_work_continues_while_the_connection_is_lost(at: At) -> None:
     await at.begin()
     at.service.peer.drop()
     await at.service.asked("subscribe", 2)
@@ -287,7 +287,7 @@ async def test_work_goes_on_while_the_connection_is_lost(at: At) -> None:
     await at.service.asked("retract")
 
 
-async def test_it_leaves_and_comes_back(at: At) -> None:
+async def test_a_worker_leaves_and_rejoins(at: At) -> None:
     await at.begin()
     await at.worker.leave()
     assert at.worker.active_items == 0
@@ -305,7 +305,7 @@ async def test_it_leaves_and_comes_back(at: At) -> None:
         await at.worker.leave()
 
 
-async def test_a_commit_that_fails_stops_it_and_is_repeated_after_a_restart(at: At) -> None:
+async def test_a_failed_commit_stops_the_worker_and_is_repeated_after_a_restart(at: At) -> None:
     at.service.tell(ITEM)
     await at.service.asked("retract")
     at.work.fails_to_commit = True
@@ -318,7 +318,7 @@ async def test_a_commit_that_fails_stops_it_and_is_repeated_after_a_restart(at: 
     await at.confirm()
 
 
-async def test_a_refused_subscription_is_told_and_tried_again(stopped: At) -> None:
+async def test_a_refused_subscription_is_reported_and_retried(stopped: At) -> None:
     stopped.service.refuse("subscribe", "auth", "forbidden")
     await stopped.worker.start()
     await stopped.service.asked("subscribe", 2)
@@ -327,7 +327,7 @@ async def test_a_refused_subscription_is_told_and_tried_again(stopped: At) -> No
     await asyncio.wait_for(stopped.worker.subscribed(), 10)
 
 
-async def test_what_does_not_run_says_so(stopped: At) -> None:
+async def test_a_stopped_worker_raises_errors(stopped: At) -> None:
     with pytest.raises(DeviceStopped):
         stopped.worker.jobs  # noqa: B018 - it raises
     with pytest.raises(NoAnswer):

@@ -192,7 +192,7 @@ async def test_the_latest_excess_presence_is_delivered(tmp_path: Path) -> None:
         assert seen == [*map(str, range(SHARE)), "99"]
 
 
-async def test_own_answers_have_room_beside_others_stanzas(tmp_path: Path) -> None:
+async def test_stanzas_of_others_leave_space_for_own_answers(tmp_path: Path) -> None:
     """A buffer full of others' stanzas leaves room for the session's own requests."""
     async with in_process(tmp_path, *NAMES, **OPTIONS) as gateway:
         slow = await connect_slow(gateway)

@@ -36,7 +36,7 @@ def process(gateway: Gateway) -> Iterator[Process]:
         assert all(" Warning: limit " in line for line in process.stderr.splitlines())
 
 
-async def test_slixmpp_as_it_comes_causes_no_warning(tmp_path: Path) -> None:
+async def test_slixmpp_with_default_settings_causes_no_warning(tmp_path: Path) -> None:
     """slixmpp tries direct TLS first."""
     gateway = Gateway(tmp_path / "gateway", "pump1")
     with gateway.run() as process:

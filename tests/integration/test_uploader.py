@@ -244,7 +244,9 @@ async def test_large_segment_from_two_uploaders(pki: LoopbackPki, backlog: Sqlit
     assert centre.got[1].body == data
 
 
-async def test_unreachable_centre_tells_no_secret(backlog: SqliteBacklog, pki: LoopbackPki) -> None:
+async def test_unreachable_centre_reveals_no_secret(
+    backlog: SqliteBacklog, pki: LoopbackPki
+) -> None:
     async with running_scripted_centre(pki, backlog.gateway) as centre:
         enrolment = centre.enrolment
     data = encode(header(1, 2), readings(2))
