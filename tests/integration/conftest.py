@@ -46,9 +46,9 @@ async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
 @pytest.fixture
 def backlog() -> Iterator[SqliteBacklog]:
     """Return an empty backlog."""
-    made = SqliteBacklog()
-    yield made
-    made.close()
+    store = SqliteBacklog()
+    yield store
+    store.close()
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def talk(certificate: Certificate, tmp_path: Path) -> Talking:
 
 
 @pytest.fixture
-async def it(talk: Talking) -> AsyncIterator[Talk]:
+async def it(start_talk: Talking) -> AsyncIterator[Talk]:
     """Start a device that receives, with default options, and its server."""
-    async with talk() as started:
-        yield started
+    async with start_talk() as running:
+        yield running

@@ -52,11 +52,11 @@ async def test_sessions_are_limited_per_address(tmp_path: Path) -> None:
             assert (await four.iq("get", PING)).get("type") == "result"
             used = gateway.front.used()
             assert (used["sessions"], used["sessions_per_address"]) == (3, 2)
-        async with await gateway.bound("one") as again:
-            assert await one.closed() == "conflict", "it replaces one of its own"
-            assert (await again.iq("get", PING)).get("type") == "result"
+        async with await gateway.bound("one") as replacement:
+            assert await one.closed() == "conflict", "it replaces a session of its account"
+            assert (await replacement.iq("get", PING)).get("type") == "result"
             assert await refused(three) == "resource-constraint"
-        while await refused(three) is not None:  # one has gone, in its own time
+        while await refused(three) is not None:  # until the replaced session has ended
             pass
     logged = [e for e in gateway.gateway.events("system") if e["kind"] == "limit"]
     assert (logged[0]["name"], logged[0]["source"]) == ("sessions_per_address", HERE)
@@ -106,9 +106,9 @@ async def test_a_detached_session_is_evicted_at_the_address_limit(tmp_path: Path
         await until_waiting(gateway, one)
         async with (
             await gateway.bound("three"),
-            await gateway.known("one", from_=ELSEWHERE) as again,
+            await gateway.known("one", from_=ELSEWHERE) as reconnected,
         ):
-            assert (await again.resume(token, 0)).tag == f"{SM}failed"
+            assert (await reconnected.resume(token, 0)).tag == f"{SM}failed"
 
 
 async def test_a_resumed_session_counts_for_its_new_address(tmp_path: Path) -> None:
@@ -122,12 +122,12 @@ async def test_a_resumed_session_counts_for_its_new_address(tmp_path: Path) -> N
             async with await gateway.bound("three"):
                 moved.cut()
                 await until_waiting(gateway, one)
-                async with await gateway.known("one") as back:
-                    failed = await back.resume(token, 0)
+                async with await gateway.known("one") as from_old_address:
+                    failed = await from_old_address.resume(token, 0)
                     assert failed.tag == f"{SM}failed", "its old address is full"
-                async with await gateway.known("one", from_=ELSEWHERE) as again:
-                    assert (await again.resume(token, 0)).tag == f"{SM}resumed", (
-                        "it went on waiting"
+                async with await gateway.known("one", from_=ELSEWHERE) as from_new_address:
+                    assert (await from_new_address.resume(token, 0)).tag == f"{SM}resumed", (
+                        "it still waits to be resumed"
                     )
         assert (await two.iq("get", PING)).get("type") == "result"
 
@@ -150,4 +150,4 @@ async def test_usage_is_reported_by_the_name_of_its_limit(tmp_path: Path) -> Non
             assert used["unacknowledged_stanzas"] == 1
             two.cut()
         limits = type(gateway.router.context.limits).__struct_fields__
-        assert set(used) - {"paused"} <= set(limits), "each is an option's"
+        assert set(used) - {"paused"} <= set(limits), "each is the name of an option"

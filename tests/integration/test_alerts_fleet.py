@@ -29,7 +29,7 @@ START: Final = 1_772_409_600_000
 
 KINDS: Final = {"queue_stuck", "refusals", "sensor_silent"}
 OFF: Final = {"silent", "outage"}
-"""Faults by which nothing arrives any more, or not for hours."""
+"""Faults after which nothing arrives for hours or ever."""
 
 SETTINGS: Final = FleetSettings(
     gateways=24 if LONG else 4,
@@ -45,26 +45,26 @@ SETTINGS: Final = FleetSettings(
 )
 STEP_MS: Final = 900_000 if LONG else 1_800_000
 AFTER_S: Final = 4 * SETTINGS.seal
-"""Seconds after a link came back, or a fault began, within which all is told of it."""
+"""Seconds after a link came back, or a fault began, within which every alert about it is sent."""
 
 
-def watched(folder: FleetFolder, deliveries: list[Delivery]) -> list[Alert]:
+def collect_alerts(folder: FleetFolder, deliveries: list[Delivery]) -> list[Alert]:
     """Let segments arrive in order of time; ingest and check every `STEP_MS`."""
     now = SETTINGS.start
-    watch = AlertMonitor(
+    monitor = AlertMonitor(
         folder, StateStore(folder.tables), JsonLinesOutput(), clock=lambda: now / 1000
     )
-    told: list[Alert] = []
-    at = 0
+    alerts: list[Alert] = []
+    position = 0
     while now < SETTINGS.end:
         now += STEP_MS
-        while at < len(deliveries) and deliveries[at].arrived <= now:
-            each = deliveries[at]
-            put(folder.landing / each.path, each.data, each.arrived / 1000)
-            at += 1
+        while position < len(deliveries) and deliveries[position].arrived <= now:
+            delivery = deliveries[position]
+            put(folder.landing / delivery.path, delivery.data, delivery.arrived / 1000)
+            position += 1
         ingest(folder)
-        told += watch.check()
-    return told
+        alerts += monitor.check()
+    return alerts
 
 
 @pytest.mark.long
@@ -75,21 +75,21 @@ def test_planted_problems_are_reported_once_and_nothing_else(
     fleet = Fleet(SETTINGS)
     fleet.simulate(deliveries.append)
     deliveries.sort(key=lambda delivery: (delivery.arrived, delivery.path))
-    told = watched(fleet_folder(tmp_path / "fleet"), deliveries)
-    raised = [message for message in told if message.state == "raised"]
+    alerts = collect_alerts(fleet_folder(tmp_path / "fleet"), deliveries)
+    raised = [message for message in alerts if message.state == "raised"]
     found = Counter((each.kind, each.gateway) for each in raised if each.kind in KINDS)
     planted = [(each["kind"], each["gateway"]) for each in fleet.truth()["planted"]]
     assert found == Counter(each for each in planted if each[0] in KINDS)
     assert {each.kind for each in raised} == KINDS | {"silent"}
-    back = {each.id for each in told if each.state == "recovered"}
-    on = {(each.kind, each.gateway) for each in raised if each.id not in back}
+    recovered = {each.id for each in alerts if each.state == "recovered"}
+    on = {(each.kind, each.gateway) for each in raised if each.id not in recovered}
     assert on == {each for each in planted if each[0] in ("silent", "queue_stuck", "sensor_silent")}
     for plan in make_plans(SETTINGS):
-        mine = [each for each in raised if (each.kind, each.gateway) == ("silent", plan.name)]
-        times = [window for fault in OFF if (window := plan.window(fault))]
-        away = sorted([*plan.link_down, *times])
-        assert len(mine) <= len(away)
-        for each in mine:
+        silent = [each for each in raised if (each.kind, each.gateway) == ("silent", plan.name)]
+        windows = [window for fault in OFF if (window := plan.window(fault))]
+        outages = sorted([*plan.link_down, *windows])
+        assert len(silent) <= len(outages)
+        for each in silent:
             since = datetime.fromisoformat(each.since).timestamp() - SETTINGS.start / 1000
-            assert any(begin - AFTER_S <= since <= end for begin, end in away)
-    assert len(capsys.readouterr().out.splitlines()) == len(told)
+            assert any(begin - AFTER_S <= since <= end for begin, end in outages)
+    assert len(capsys.readouterr().out.splitlines()) == len(alerts)

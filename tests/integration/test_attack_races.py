@@ -41,11 +41,11 @@ def chat_message(number: int) -> str:
     )
 
 
-async def send_messages(at: int | Process, last: int) -> list[int]:
-    """Send messages 0 to `last` - 1 to cam1; return the numbers of those that were refused."""
+async def send_messages(at: int | Process, count: int) -> list[int]:
+    """Send messages 0 to `count` - 1 to cam1; return the numbers of those that were refused."""
     refused = []
     async with await bound(at, "writer") as writer:
-        writer.send("".join(chat_message(number) for number in range(last)))
+        writer.send("".join(chat_message(number) for number in range(count)))
         writer.send(f"<iq type='get' id='end' to='gw.example'>{PING}</iq>")
         while (stanza := await writer.element()).get("id") != "end":
             assert stanza.tag == f"{CLIENT}message"
@@ -102,9 +102,9 @@ async def test_bind_races_with_resumption(process: Process, first: str) -> None:
     token = await leave_session(process, 20)
     one, two = await known(process, "cam1"), await known(process, "cam1")
     resume = f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>"
-    orders = [(one, BIND), (two, resume)]
-    for client, order in orders if first == "bind" else reversed(orders):
-        client.send(order)
+    requests = [(one, BIND), (two, resume)]
+    for client, request in requests if first == "bind" else reversed(requests):
+        client.send(request)
     assert await outcome(one) == "bound result"
     assert await outcome(two) in ("resumed", "failed", "conflict")
     one.send("<presence/>")
@@ -120,8 +120,8 @@ async def test_concurrent_resumptions_leave_one_session(process: Process) -> Non
         client.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>")
     results = [await outcome(client) for client in clients]
     assert set(results) <= {"resumed", "failed", "conflict"}
-    there = [client for client in clients if await is_alive(client)]
-    assert len(there) == 1
+    alive = [client for client in clients if await is_alive(client)]
+    assert len(alive) == 1
     for client in clients:
         client.cut()
 
@@ -133,46 +133,46 @@ async def test_revoked_device_neither_resumes_nor_binds(gateway: Gateway, proces
     one.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>")
     two.send(BIND)
     assert await outcome(two) in ("bound error", "not-authorized")
-    if await outcome(one) == "resumed":  # two took its address, or it lived to be told
+    if await outcome(one) == "resumed":  # it was replaced by two, or revoked while running
         assert await one.closed() in ("conflict", "not-authorized")
     for client in (one, two):
         client.cut()
 
 
-async def come(process: Process, chance: random.Random, token: str) -> None:
-    """Log in, bind or resume, and send, until the gateway is gone."""
+async def connect_randomly(process: Process, rng: random.Random, token: str) -> None:
+    """Log in, bind or resume, and send, until the gateway has stopped."""
     with contextlib.suppress(Closed, OSError, TimeoutError, AssertionError):
         client = await Client.connect(port_of(process))
         try:
             await client.element()
-            mechanism = chance.choice(["SCRAM-SHA-1", "SCRAM-SHA-256"])
-            password = chance.choice([PASSWORD, PASSWORD, "wrong"])
+            mechanism = rng.choice(["SCRAM-SHA-1", "SCRAM-SHA-256"])
+            password = rng.choice([PASSWORD, PASSWORD, "wrong"])
             assert await client.authenticate(mechanism, "cam1", password) == "success"
-            if chance.random() < 0.5:
+            if rng.random() < 0.5:
                 await client.resume(token, 1)
             else:
-                await client.bind(f"r{chance.randrange(4)}")
+                await client.bind(f"r{rng.randrange(4)}")
                 await client.enable()
-            for number in range(chance.randrange(20)):
+            for number in range(rng.randrange(20)):
                 client.send(chat_message(number))
             client.send("<presence/>")
             await client.handled()
-            if chance.random() < 0.5:
+            if rng.random() < 0.5:
                 await client.closed()
         finally:
             client.cut()
 
 
 async def test_stop_with_many_clients_is_clean(gateway: Gateway, seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     with gateway.run() as process:
         token = await leave_session(process, 10)
-        crowd = [asyncio.create_task(come(process, chance, token)) for _ in range(40)]
-        for _ in range(chance.randrange(5, 30)):
+        tasks = [asyncio.create_task(connect_randomly(process, rng, token)) for _ in range(40)]
+        for _ in range(rng.randrange(5, 30)):
             async with await Client.connect(port_of(process)) as client:
                 await client.element()
         assert await asyncio.to_thread(process.terminate) == 0
-        await asyncio.gather(*crowd)
+        await asyncio.gather(*tasks)
         assert "Traceback" not in process.stderr, process.stderr
         assert "exception" not in process.stderr, process.stderr
 
@@ -184,14 +184,14 @@ async def test_resumption_continues_a_page_of_stored_messages(process: Process) 
     client.send("<presence/>")
     assert await read_messages(client, 5) == list(range(6))
     client.cut()
-    async with await known(process, "cam1") as again:
-        answer = await again.resume(token, 4)
+    async with await known(process, "cam1") as resumed:
+        answer = await resumed.resume(token, 4)
         assert answer.tag == f"{SM}resumed"
         found: list[int] = []
         while len(found) < 77:
-            stanza = await again.element()
+            stanza = await resumed.element()
             if stanza.tag == f"{SM}r":
-                again.acknowledge(4 + len(found))
+                resumed.acknowledge(4 + len(found))
             elif stanza.tag == f"{CLIENT}message":
                 found.append(int(stanza.attrib["id"]))
         assert found == list(range(3, 80))
@@ -222,10 +222,10 @@ async def test_session_that_acknowledges_nothing_is_ended(tmp_path: Path) -> Non
     times = {"resume_time": 0.5, "stalled_time": 0.5}
     async with in_process(tmp_path, "cam1", "writer", **times) as front:
         assert await send_messages(front.port, 3) == []
-        async with await front.bound("cam1", "mute") as mute:
-            await mute.enable(resume=False)
-            mute.send("<presence/>")
-            assert await mute.closed() == "connection-timeout"
+        async with await front.bound("cam1", "silent") as silent:
+            await silent.enable(resume=False)
+            silent.send("<presence/>")
+            assert await silent.closed() == "connection-timeout"
         async with await front.bound("cam1") as client:
             client.send("<presence/>")
             assert await read_messages(client, 2) == [0, 1, 2]

@@ -12,7 +12,7 @@ from sync.common.enrolment import Enrolment, new_token, write_enrolment
 from tests.helpers.gateway import DOMAIN, Gateway
 
 
-def enrolled(folder: Path, port: int) -> Gateway:
+def enrolled_gateway(folder: Path, port: int) -> Gateway:
     """Create a gateway that ships to a port of this machine."""
     gateway = Gateway(folder, enrolment="enrol.json")
     ca = pki.files(folder).ca.read_text("utf-8")
@@ -21,28 +21,28 @@ def enrolled(folder: Path, port: int) -> Gateway:
     return gateway
 
 
-def stands(gateway: Gateway) -> dict[str, Any]:
+def uplink_status(gateway: Gateway) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(gateway.command("uplink", "status", "--json"))
     return found
 
 
 def test_clean_stop_seals_everything_without_a_reachable_centre(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        gone, mute = (stack.enter_context(socket.socket()) for _ in range(2))
-        for each in (gone, mute):
+        closed, silent = (stack.enter_context(socket.socket()) for _ in range(2))
+        for each in (closed, silent):
             each.bind(("127.0.0.1", 0))
-        mute.listen()  # the kernel takes connections, and nobody ever answers
+        silent.listen()  # the kernel accepts connections, and nothing answers
         gateways = [
-            enrolled(tmp_path / name, each.getsockname()[1])
-            for name, each in (("gone", gone), ("mute", mute))
+            enrolled_gateway(tmp_path / name, each.getsockname()[1])
+            for name, each in (("closed", closed), ("silent", silent))
         ]
         running = [stack.enter_context(gateway.run()) for gateway in gateways]
         for gateway in gateways:
-            assert stands(gateway)["unsealed"]["events"] > 0, "there is something to be sealed"
+            assert uplink_status(gateway)["unsealed"]["events"] > 0, "there are events to be sealed"
         with ThreadPoolExecutor() as pool:
             assert list(pool.map(lambda process: process.terminate(), running)) == [0, 0]
     for gateway in gateways:
-        found = stands(gateway)
+        found = uplink_status(gateway)
         assert found["unsealed"] == {"events": 0, "since": None, "service": None}
         assert all(lane["last"] == lane["sealed"] for lane in found["lanes"])
         assert found["taken"] is None

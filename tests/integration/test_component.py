@@ -40,7 +40,7 @@ def ping(number: int, from_: str = PUMP, to: str = DOMAIN) -> str:
 
 
 def info(number: int) -> str:
-    """Ask for what takes a long answer."""
+    """Return a request that has a long answer."""
     return ping(number).replace(PING, "<query xmlns='http://jabber.org/protocol/disco#info'/>")
 
 
@@ -79,7 +79,7 @@ class Site:
             await self.component.stop(2)
             assert self.faults == []
 
-    async def heard(self) -> str:
+    async def next_warning(self) -> str:
         return await asyncio.wait_for(self.warnings.get(), 15)
 
     async def sessions(self) -> int:
@@ -124,8 +124,8 @@ async def test_stanzas_in_one_read_with_the_handshake_are_answered(site: Site) -
 
 
 async def test_a_stanza_may_declare_the_component_namespace_itself(link: Link) -> None:
-    named = ping(1).replace("<iq ", "<iq xmlns='jabber:component:accept' ")
-    assert (await link.ask(named)).get("type") == "result"
+    request = ping(1).replace("<iq ", "<iq xmlns='jabber:component:accept' ")
+    assert (await link.ask(request)).get("type") == "result"
 
 
 @pytest.mark.parametrize(
@@ -148,11 +148,11 @@ async def test_a_stream_error_of_the_server_is_reported(
             "<text xmlns='urn:ietf:params:xml:ns:xmpp-streams'>its\nwords</text>"
             "</stream:error></stream:stream>"
         )
-        assert f"{warnings} (its words); retrying" in await site.heard()
+        assert f"{warnings} (its words); retrying" in await site.next_warning()
 
 
 @pytest.mark.parametrize(
-    ("said", "warnings"),
+    ("data", "warnings"),
     [
         ("<stream:stream " + "x" * 5000, "the stream header is too long"),
         (f"{HEADER}<handshake/><message><a></message>", "the server sent invalid data"),
@@ -163,46 +163,46 @@ async def test_a_stream_error_of_the_server_is_reported(
     ],
 )
 async def test_the_link_is_retried_after_invalid_data(
-    site: Site, said: str | None, warnings: str
+    site: Site, data: str | None, warnings: str
 ) -> None:
     async with site.starting():
         link = await site.server.link()
         await link.opened()
-        if said is None:
+        if data is None:
             link.leave()
         else:
-            link.say(said)
-        assert warnings in await site.heard()
-        again = await site.server.link()
-        await again.shake()
+            link.say(data)
+        assert warnings in await site.next_warning()
+        second = await site.server.link()
+        await second.shake()
 
 
 async def test_a_silent_server_is_disconnected(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "ATTACH_TIMEOUT", 0.2)
     async with site.starting():
         await (await site.server.link()).opened()
-        assert "did not accept the component within" in await site.heard()
+        assert "did not accept the component within" in await site.next_warning()
         monkeypatch.setattr(link_module, "ATTACH_TIMEOUT", 15.0)
         await (await site.server.link()).shake()
-        assert "attached to" in await site.heard()
+        assert "attached to" in await site.next_warning()
 
 
 @pytest.mark.parametrize(
-    ("host", "error", "told"),
+    ("host", "error", "warning"),
     [
         ("server.example", socket.gaierror(socket.EAI_NONAME, "unknown"), "resolved: unknown"),
         ("a..b", UnicodeError(), "a..b is not a valid host name"),
     ],
 )
 async def test_an_unusable_host_name_is_reported(
-    site: Site, monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
+    site: Site, monkeypatch: pytest.MonkeyPatch, error: Exception, warning: str
 ) -> None:
     async def fail(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", fail)
     async with site.starting():
-        assert told in await site.heard()
+        assert warning in await site.next_warning()
 
 
 async def test_stanzas_with_invalid_addresses_are_counted_and_dropped(
@@ -221,13 +221,13 @@ async def test_stanzas_with_invalid_addresses_are_counted_and_dropped(
 
 
 async def test_answers_come_in_order_from_the_requested_address(link: Link) -> None:
-    bad = f"<iq type='get' id='b' from='{PUMP}' to='{DOMAIN}'/>"
-    link.say(*(ping(n) + bad for n in range(20)), f"<iq type='result' from='{PUMP}' to='x'/>")
+    invalid = f"<iq type='get' id='b' from='{PUMP}' to='{DOMAIN}'/>"
+    link.say(*(ping(n) + invalid for n in range(20)), f"<iq type='result' from='{PUMP}' to='x'/>")
     for number in range(20):
-        answer, refused = await link.element(), await link.element()
+        answer, error = await link.element(), await link.element()
         found = (answer.get("id"), answer.get("to"), answer.get("from"))
         assert found == (f"p{number}", PUMP, DOMAIN)
-        assert (refused.get("id"), refused.get("type")) == ("b", "error")
+        assert (error.get("id"), error.get("type")) == ("b", "error")
 
 
 async def test_reading_pauses_while_too_many_units_wait(
@@ -254,13 +254,13 @@ async def test_a_lost_link_ends_all_sessions_and_is_reconnected(site: Site, link
     await link.ask(ping(1))
     assert await site.sessions() == 1
     link.leave()
-    assert "the server closed the connection; retrying" in await site.heard()
+    assert "the server closed the connection; retrying" in await site.next_warning()
     assert await site.sessions() == 0
-    again = await site.server.link()
-    await again.shake()
-    assert "attached to" in await site.heard()
-    assert (await again.element()).get("type") == "probe"
-    assert (await again.ask(ping(2))).get("id") == "p2"
+    second = await site.server.link()
+    await second.shake()
+    assert "attached to" in await site.next_warning()
+    assert (await second.element()).get("type") == "probe"
+    assert (await second.ask(ping(2))).get("id") == "p2"
 
 
 async def test_remote_users_are_notified_of_events_while_the_link_is_up(
@@ -268,33 +268,33 @@ async def test_remote_users_are_notified_of_events_while_the_link_is_up(
 ) -> None:
     event = NewEvent("system", name="heat", level="Error")
 
-    def note(tx: Transaction) -> None:
+    def log_event(tx: Transaction) -> None:
         events.append(tx, events.SYSTEM, event)
 
     context = site.router.context
     site.store.before_commit = eventlog.notifier(context, Log(notify=["olga@users.example"]))
-    await site.store.run(note)
+    await site.store.run(log_event)
     message = await link.element()
     assert (message.get("to"), message.get("from")) == ("olga@users.example", DOMAIN)
     assert message[1].get("id") == "heat"
     link.leave()
-    await site.heard()
-    await site.store.run(note)
+    await site.next_warning()
+    await site.store.run(log_event)
     assert site.refusals.take()["component_unsent"] >= 1
 
 
 @pytest.mark.parametrize(
-    ("limits", "unsent"),
+    ("limits", "limit"),
     [(Limits(), 1), (replace(Limits(), stalled_time=0.2), link_module.UNSENT_BYTES)],
     ids=["bytes", "time"],
 )
 async def test_a_server_that_does_not_read_is_disconnected(
-    site: Site, link: Link, monkeypatch: pytest.MonkeyPatch, unsent: int
+    site: Site, link: Link, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    monkeypatch.setattr(link_module, "UNSENT_BYTES", unsent)
+    monkeypatch.setattr(link_module, "UNSENT_BYTES", limit)
     link.pause()
     link.say(*(info(number) for number in range(10_000)))
-    assert "the server does not read" in await site.heard()
+    assert "the server does not read" in await site.next_warning()
 
 
 async def test_a_store_error_is_answered_as_temporary(site: Site, link: Link) -> None:

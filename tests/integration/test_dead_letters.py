@@ -21,11 +21,11 @@ PUMP = "pump1@gw.example"
 BODY = b"<message xmlns='jabber:client'><body>open</body></message>"
 
 
-async def do(gateway: Gateway, *words: str) -> str:
+async def run_command(gateway: Gateway, *words: str) -> str:
     return await asyncio.to_thread(gateway.command, *words)
 
 
-async def came(client: Client, tag: str) -> Element:
+async def next_stanza(client: Client, tag: str) -> Element:
     """Return the next stanza of a kind; answer requests of the gateway with an error."""
     async with asyncio.timeout(SOON_S):
         while True:
@@ -48,10 +48,10 @@ async def test_requeued_message_reaches_an_online_device(tmp_path: Path) -> None
             valve.send("<presence/>")
             with changing(gateway.folder) as tx:
                 row = waiting.add_dead_letter(tx, recipient="valve", body=BODY, outbox=None)
-            assert await do(gateway, "dead", "requeue", str(row)) == f"{row} is requeued\n"
-            assert await do(gateway, "dead", "list") == ""
-            await do(gateway, "device", "downgrade", "valve", "on")
-            message = await came(valve, "message")
+            assert await run_command(gateway, "dead", "requeue", str(row)) == f"{row} is requeued\n"
+            assert await run_command(gateway, "dead", "list") == ""
+            await run_command(gateway, "device", "downgrade", "valve", "on")
+            message = await next_stanza(valve, "message")
             assert message.findtext(f"{CLIENT}body") == "open"
             assert message.get("from") == f"{PUMP}/fw"
             assert message.get("to", "").partition("/")[0] == "valve@gw.example"

@@ -17,7 +17,7 @@ PING = "<ping xmlns='urn:xmpp:ping'/>"
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     return Gateway(
         tmp_path_factory.mktemp("gw") / "gateway",
-        "cam1", "cam2", "silent", "gone",
+        "cam1", "cam2", "silent", "absent",
         require_tls=False,
         sessions_per_account=2,
         authenticate_delay=0.0,
@@ -29,7 +29,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
 
 
 async def test_unauthenticated_peers_of_one_address_do_not_block_others(tmp_path: Path) -> None:
-    """The oldest connection of the largest source makes room for another address."""
+    """The oldest connection of the largest source is closed for another address."""
     limits = {"unauthenticated": 4, "unauthenticated_per_address": 4}
     async with in_process(tmp_path, "cam1", **limits) as front:
         port = front.port
@@ -53,12 +53,12 @@ async def test_sessions_of_an_account_are_limited(port: int) -> None:
     async with first, second, third:
         request = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource>three</resource></bind>"
         assert condition(await third.iq("set", request, to=None)) == "resource-constraint"
-        async with await bound(port, "cam1", "two") as again:
-            assert await second.closed() == "conflict", "the same address is no other session"
+        async with await bound(port, "cam1", "two") as replacement:
+            assert await second.closed() == "conflict", "a session of the same JID is replaced"
             first.cut()
             while (answer := await third.iq("set", request, to=None)).get("type") == "error":
                 assert condition(answer) == "resource-constraint"
-            assert (await again.iq("get", PING)).get("type") == "result"
+            assert (await replacement.iq("get", PING)).get("type") == "result"
 
 
 @pytest.mark.parametrize("user", ["cam3", "nobody"])
@@ -76,22 +76,22 @@ async def test_failed_logins_are_limited_for_known_and_unknown_users(
         for attempt in range(4):
             async with await Client.connect(port) as client:
                 await client.element()
-                told = await client.authenticate("SCRAM-SHA-256", user, "wrong")
-                assert told == ("not-authorized" if attempt < 3 else "temporary-auth-failure")
+                outcome = await client.authenticate("SCRAM-SHA-256", user, "wrong")
+                assert outcome == ("not-authorized" if attempt < 3 else "temporary-auth-failure")
         async with await Client.connect(port, from_="127.0.0.2") as client:
             await client.element()
-            told = await client.authenticate("SCRAM-SHA-256", user, PASSWORD)
-            assert told == "temporary-auth-failure", "the account is limited from anywhere"
+            outcome = await client.authenticate("SCRAM-SHA-256", user, PASSWORD)
+            assert outcome == "temporary-auth-failure", "the account is limited from anywhere"
             assert await client.authenticate("SCRAM-SHA-256", "cam1", PASSWORD) == "success"
         async with await bound(port, "cam3", from_="127.0.0.3") as honest:
             assert (await honest.iq("get", PING)).get("type") == "result"
         assert process.terminate() == 0
-    told_of = Counter[tuple[str, str]]()
+    failures = Counter[tuple[str, str]]()
     for event in gateway.events("system"):
         if event["kind"] == "limit":
             assert event["tags"]["account"] == user
-            told_of[event["source"], event["name"]] += event["value"]
-    assert told_of == {
+            failures[event["source"], event["name"]] += event["value"]
+    assert failures == {
         ("127.0.0.1", "authentication"): 3,
         ("127.0.0.1", "authentication_limit"): 1,
         ("127.0.0.2", "authentication_limit"): 1,
@@ -103,14 +103,14 @@ async def test_failed_login_is_answered_after_a_doubling_delay(tmp_path: Path) -
         loop = asyncio.get_running_loop()
         async with await Client.connect(front.port) as client:
             await client.element()
-            for least in (0.2, 0.4):
-                began = loop.time()
-                told = await client.authenticate("SCRAM-SHA-256", "cam1", "wrong")
-                assert told == "not-authorized"
-                assert loop.time() - began >= least - 0.01
-            began = loop.time()
+            for delay in (0.2, 0.4):
+                started = loop.time()
+                outcome = await client.authenticate("SCRAM-SHA-256", "cam1", "wrong")
+                assert outcome == "not-authorized"
+                assert loop.time() - started >= delay - 0.01
+            started = loop.time()
             assert await client.authenticate("PLAIN", "cam1", "x") == "encryption-required"
-            assert loop.time() - began >= 0.2 - 0.01
+            assert loop.time() - started >= 0.2 - 0.01
 
 
 @pytest.mark.parametrize("from_", ["cam2@gw.example/fw", "cam1@gw.example/other", "@", ""])
@@ -118,7 +118,7 @@ async def test_foreign_from_address_is_refused(port: int, from_: str) -> None:
     async with await bound(port, "cam1") as client:
         client.send(f"<iq type='get' id='1' to='gw.example'>{PING}</iq>")
         client.send(f"<iq type='get' id='2' from='{from_}' to='gw.example'>{PING}</iq>")
-        assert (await client.element()).get("id") == "1", "what came before is answered"
+        assert (await client.element()).get("id") == "1", "earlier stanzas are answered"
         assert await client.closed() == "invalid-from"
 
 
@@ -129,7 +129,7 @@ async def test_own_from_address_is_accepted(port: int, from_: str) -> None:
         assert (await client.element()).get("type") == "result"
 
 
-def letters(count: int, size: int, to: str) -> str:
+def chat_messages(count: int, size: int, to: str) -> str:
     return "".join(
         f"<message type='chat' id='c{n}' to='{to}'><body>{'x' * size}</body></message>"
         for n in range(count)
@@ -137,7 +137,7 @@ def letters(count: int, size: int, to: str) -> str:
 
 
 async def received(client: Client, count: int) -> list[str]:
-    """Read so many messages; errors and what else comes are passed over."""
+    """Read this many messages; skip errors and other stanzas."""
     found: list[str] = []
     while len(found) < count:
         element = await client.element()
@@ -146,11 +146,11 @@ async def received(client: Client, count: int) -> list[str]:
     return found
 
 
-async def answered(client: Client) -> list[str]:
+async def messages_before_answer(client: Client) -> list[str]:
     """Ping, and read until the answer; return the ids of the messages before it."""
-    client.send(f"<iq type='get' id='asked' to='gw.example'>{PING}</iq>")
+    client.send(f"<iq type='get' id='end' to='gw.example'>{PING}</iq>")
     found: list[str] = []
-    while (element := await client.element()).get("id") != "asked":
+    while (element := await client.element()).get("id") != "end":
         found += [element.get("id", "")] if element.tag == f"{CLIENT}message" else []
     return found
 
@@ -163,15 +163,15 @@ async def test_peer_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
         deaf.deafen()
         async with await front.bound("cam2") as sender, await front.bound("cam1", "other") as other:
             other.send("<presence/>")
-            await answered(other)
+            await messages_before_answer(other)
             sent = 0
             reader = asyncio.create_task(received(other, 1))
             while not reader.done():
-                sender.send(letters(10, 9000, "cam1@gw.example/deaf"))
+                sender.send(chat_messages(10, 9000, "cam1@gw.example/deaf"))
                 await sender.writer.drain()
-                await answered(sender)
+                await messages_before_answer(sender)
                 sent += 10
-                assert sent < 20_000, "it was kept for ever"
+                assert sent < 20_000, "the session was never ended"
             assert await reader
         deaf.cut()
 
@@ -179,15 +179,15 @@ async def test_peer_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
 async def test_stored_message_is_deleted_after_delivery(port: int) -> None:
     """Without stream management, a sent message is a delivered one."""
     async with await bound(port, "cam2") as sender:
-        sender.send(letters(20, 100, "gone@gw.example"))
+        sender.send(chat_messages(20, 100, "absent@gw.example"))
         await sender.iq("get", PING)
-    async with await bound(port, "gone", "gone") as first:
+    async with await bound(port, "absent", "absent") as first:
         first.send("<presence/>")
         assert await received(first, 20) == [f"c{n}" for n in range(20)]
         assert (await first.iq("get", PING)).get("type") == "result"
-    async with await bound(port, "gone", "gone") as second:
+    async with await bound(port, "absent", "absent") as second:
         second.send("<presence/>")
-        assert await answered(second) == []
+        assert await messages_before_answer(second) == []
 
 
 async def test_password_change_is_in_order_with_stanzas(port: int) -> None:

@@ -1,4 +1,4 @@
-"""The stanzas of docs/how-to/esp32.md, sent to a gateway as they stand, over a socket with TLS.
+"""The stanzas of docs/how-to/esp32.md, sent verbatim to a gateway, over a socket with TLS.
 
 `...` in what the gateway sends stands for any value. Words in capitals in what the device sends are
 filled in from the stanza that it answers, or from what it counts.
@@ -108,26 +108,26 @@ class Device:
     def expect(self, text: str) -> Element:
         found = self.element()
         assert found is not None, f"the stream has ended before {text}"
-        wanted = expected_xml.read(text.replace("...", expected_xml.ANY))
-        assert expected_xml.difference(wanted, found) == ""
+        expected = expected_xml.read(text.replace("...", expected_xml.ANY))
+        assert expected_xml.difference(expected, found) == ""
         return found
 
 
 def proof(challenge: str, first: str) -> str:
     """Return the client's final message of SCRAM-SHA-256 (RFC 5802, section 3)."""
     server_first = base64.b64decode(challenge).decode()
-    given = dict(part.split("=", 1) for part in server_first.split(","))
-    assert given["i"] == "4096"
+    fields = dict(part.split("=", 1) for part in server_first.split(","))
+    assert fields["i"] == "4096"
     bare = base64.b64decode(first).decode().removeprefix("n,,")
     salted = hashlib.pbkdf2_hmac(
-        "sha256", b"secret-of-cam1", base64.b64decode(given["s"]), int(given["i"])
+        "sha256", b"secret-of-cam1", base64.b64decode(fields["s"]), int(fields["i"])
     )
     key = hmac.digest(salted, b"Client Key", "sha256")
-    final = f"c=biws,r={given['r']}"
+    final = f"c=biws,r={fields['r']}"
     signed = f"{bare},{server_first},{final}".encode()
     signature = hmac.digest(hashlib.sha256(key).digest(), signed, "sha256")
-    made = bytes(a ^ b for a, b in zip(key, signature, strict=True))
-    return base64.b64encode(f"{final},p={base64.b64encode(made).decode()}".encode()).decode()
+    raw = bytes(a ^ b for a, b in zip(key, signature, strict=True))
+    return base64.b64encode(f"{final},p={base64.b64encode(raw).decode()}".encode()).decode()
 
 
 class Player:
@@ -189,8 +189,8 @@ class Player:
         if "CLIENT_FINAL" in text:
             first = expected_xml.read(self._sent)[0].text or ""
             values["CLIENT_FINAL"] = proof(found.text or "", first)
-        for word, value in values.items():
-            text = re.sub(rf"\b{word}\b", value, text)
+        for placeholder, value in values.items():
+            text = re.sub(rf"\b{placeholder}\b", value, text)
         return text
 
     def _answer_to_other(self, text: str) -> None:

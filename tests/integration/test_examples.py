@@ -37,8 +37,8 @@ def process(gateway: Gateway) -> Iterator[Process]:
 
 def command(gateway: Gateway, process: Process, name: str, *words: object) -> list[str]:
     port = process.host_port("xmpps" if name == "certificate.py" else "xmpp")[1]
-    place = (sys.executable, EXAMPLES / name, "127.0.0.1", port, gateway.ca)
-    return [*map(str, (*place, *words))]
+    program = (sys.executable, EXAMPLES / name, "127.0.0.1", port, gateway.ca)
+    return [*map(str, (*program, *words))]
 
 
 def run(gateway: Gateway, process: Process, name: str, *words: object) -> str:
@@ -80,7 +80,7 @@ def running(
     """Start an example that does not end by itself, and kill it in the end."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in background it is ignored
     try:
-        started = subprocess.Popen(
+        child = subprocess.Popen(
             command(gateway, process, name, *words),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -88,20 +88,20 @@ def running(
         )
     finally:
         signal.signal(signal.SIGINT, before)
-    with started as popen:
-        limit = threading.Timer(WAIT_S, popen.kill)
+    with child:
+        limit = threading.Timer(WAIT_S, child.kill)
         limit.start()
         try:
-            assert popen.stdin is not None
-            popen.stdin.write(f"{PASSWORD}\n")
-            popen.stdin.flush()
-            yield popen
+            assert child.stdin is not None
+            child.stdin.write(f"{PASSWORD}\n")
+            child.stdin.flush()
+            yield child
         finally:
             limit.cancel()
-            popen.kill()
+            child.kill()
 
 
-def line(popen: subprocess.Popen[str]) -> str:
+def read_line(popen: subprocess.Popen[str]) -> str:
     assert popen.stdout is not None
     return popen.stdout.readline().rstrip("\n")
 
@@ -110,7 +110,7 @@ def test_device(gateway: Gateway, process: Process, tmp_path: Path) -> None:
     with running(gateway, process, "device.py", f"pump2@{DOMAIN}/fw", tmp_path) as device:
         for qos in (0, 1, 2):
             gateway.command("send", "--to", "pump2", "--qos", str(qos), f"at {qos}")
-            assert line(device) == f"{qos} {DOMAIN} at {qos}"
+            assert read_line(device) == f"{qos} {DOMAIN} at {qos}"
     assert readings(gateway, "pump2") == [("litres", 1450.0), ("rpm", 2900.0)]
     source = f"pump2@{DOMAIN}/fw"
     logged = [e["name"] for e in gateway.events("logs") if e["source"] == source]
@@ -120,7 +120,7 @@ def test_device(gateway: Gateway, process: Process, tmp_path: Path) -> None:
 def test_share(gateway: Gateway, process: Process, tmp_path: Path) -> None:
     gateway.command("node", "create", "plant/a")
     with running(gateway, process, "share.py", f"pump1@{DOMAIN}/reader", tmp_path) as share:
-        assert line(share) == "subscribed"
+        assert read_line(share) == "subscribed"
         gateway.command("send", "--node", "plant/a", "text")
         out, _ = share.communicate(timeout=WAIT_S)
         node, _item, publisher = out.split()
@@ -140,18 +140,18 @@ def test_queue_worker_that_dies(gateway: Gateway, process: Process, tmp_path: Pa
     gateway.command("node", "create", queue, "--queue")
     gateway.command("send", "--node", queue, "first")
     with running(gateway, process, name, *one, 3600) as worker:
-        begun, item, *rest = line(worker).split(" ", 2)
-        assert (begun, rest) == ("begun", ["earlier deliveries: 0"])
+        state, item, *rest = read_line(worker).split(" ", 2)
+        assert (state, rest) == ("begun", ["earlier deliveries: 0"])
         worker.kill()
     with running(gateway, process, name, *other, 0) as worker:
-        assert line(worker) == f"begun {item} earlier deliveries: 1"
-        assert line(worker) == f"storing {item}"
+        assert read_line(worker) == f"begun {item} earlier deliveries: 1"
+        assert read_line(worker) == f"storing {item}"
         stop(worker)
     with running(gateway, process, name, *one, 0) as worker:
         gateway.command("send", "--node", queue, "second")
-        begun, second, _ = line(worker).split(" ", 2)
+        state, second, _ = read_line(worker).split(" ", 2)
         assert second != item
-        assert line(worker) == f"storing {second}"
+        assert read_line(worker) == f"storing {second}"
         stop(worker)
     assert [len(results(tmp_path / file)) for file in ("other.db", "one.db")] == [1, 1]
     assert "first" in results(tmp_path / "other.db")[0]

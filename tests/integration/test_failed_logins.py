@@ -23,8 +23,8 @@ ADDRESSES = {"SCRAM-SHA-256": "127.0.0.2", "SCRAM-SHA-1": "127.0.0.3", "PLAIN": 
 """An address for the tests of each mechanism: few failures of one are written at once."""
 
 
-class Running(NamedTuple):
-    """A running gateway; the methods log in from an address and return what the peer is told."""
+class Server(NamedTuple):
+    """A running gateway; the methods log in from an address and return the peer's answer."""
 
     gateway: Gateway
     process: Process
@@ -43,29 +43,29 @@ class Running(NamedTuple):
                 await client.start_tls(self.gateway.ca, certificate=certificate)
                 await client.element()
                 return await client.authenticate("EXTERNAL", "", "")
-        except (ssl.SSLError, ConnectionError, Closed):  # with TLS 1.3, when it reads
+        except (ssl.SSLError, ConnectionError, Closed):  # with TLS 1.3, when the client reads
             return "handshake"
 
     def expect(
         self, reason: str, account: str, mechanism: str = "EXTERNAL", from_: str = "127.0.0.1"
     ) -> None:
         """Wait for the operator's line about a failed login."""
-        who = f"account={account}, " if account else ""
-        source = f"source={from_}, value=1, {who}mechanism={mechanism}"
+        account_field = f"account={account}, " if account else ""
+        source = f"source={from_}, value=1, {account_field}mechanism={mechanism}"
         self.process.wait_told(f"Warning: limit authentication: {reason} ({source})\n")
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A gateway with accounts and certificates, of which some are revoked."""
     folder = tmp_path_factory.mktemp("gw") / "gateway"
     options = {"authenticate_delay": 0.0, "authenticate_failures": 1000}
     gateway = Gateway(folder, "cam1", "stolen", **options)
-    for name in ("pump1", "lost", "gone"):
+    for name in ("pump1", "lost", "removed"):
         devices.add(folder, name, None, trusted=True, certificate=True)
     devices.revoke(folder, "stolen")
     with gateway.run() as process:
-        yield Running(gateway, process)
+        yield Server(gateway, process)
         assert process.terminate() == 0
 
 
@@ -80,14 +80,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     ],
 )
 async def test_only_the_operator_gets_the_reason_of_a_failed_login(
-    running: Running, mechanism: str, user: str, reason: str
+    running: Server, mechanism: str, user: str, reason: str
 ) -> None:
     address = ADDRESSES[mechanism]
     assert await running.fail(mechanism, user, address) == "not-authorized"
     running.expect(reason, user, mechanism, address)
 
 
-async def test_the_event_has_the_account_and_the_reason(running: Running) -> None:
+async def test_the_event_has_the_account_and_the_reason(running: Server) -> None:
     await running.fail("PLAIN", "cam2")
     running.process.wait_told("account=cam2")
     found = running.gateway.events("system")
@@ -97,7 +97,7 @@ async def test_the_event_has_the_account_and_the_reason(running: Running) -> Non
     assert event["tags"] == {"account": "cam2", "mechanism": "PLAIN"}
 
 
-async def test_an_invalid_mechanism_is_logged_without_an_account(running: Running) -> None:
+async def test_an_invalid_mechanism_is_logged_without_an_account(running: Server) -> None:
     assert await running.fail("EXTERNAL", "") == "invalid-mechanism"
     running.expect("invalid mechanism", "")
 
@@ -116,7 +116,7 @@ def issue(gateway: Gateway, folder: Path, days_ago: int) -> Path:
 
 
 async def test_a_failed_handshake_is_logged_with_the_fault_of_the_certificate(
-    running: Running, tmp_path: Path
+    running: Server, tmp_path: Path
 ) -> None:
     gateway, other = running.gateway, Gateway(tmp_path / "other")
     devices.add(other.folder, "pump1", None, trusted=True, certificate=True)
@@ -133,25 +133,25 @@ async def test_a_failed_handshake_is_logged_with_the_fault_of_the_certificate(
 
 
 async def test_a_certificate_refused_after_tls_is_logged_with_its_device(
-    running: Running, tmp_path: Path
+    running: Server, tmp_path: Path
 ) -> None:
     """The gateway also refuses certificates that are not in its revocation list."""
     folder = running.gateway.folder
     unknown = issue(running.gateway, tmp_path / "unknown", 0)
     assert await running.present(unknown) == "not-authorized"
     running.expect("certificate unknown", "")
-    gone = shutil.copytree(certificates.device_folder(folder, "gone"), tmp_path / "gone")
+    removed = shutil.copytree(certificates.device_folder(folder, "removed"), tmp_path / "removed")
     for fault, change in (
         ("certificate revoked", devices.revoke),
         ("account removed", devices.remove),
     ):
-        await asyncio.to_thread(change, folder, "gone")
+        await asyncio.to_thread(change, folder, "removed")
         (folder / "pki" / "crl.pem").unlink(missing_ok=True)
-        assert await running.present(gone) == "not-authorized"
-        running.expect(fault, "gone")
+        assert await running.present(removed) == "not-authorized"
+        running.expect(fault, "removed")
 
 
-async def test_a_failed_handshake_of_direct_tls_is_logged(running: Running, tmp_path: Path) -> None:
+async def test_a_failed_handshake_of_direct_tls_is_logged(running: Server, tmp_path: Path) -> None:
     old = issue(running.gateway, tmp_path / "old", 60)
     context = trusting(running.gateway.ca, old, ("xmpp-client",))
     with suppress(ssl.SSLError, ConnectionError, Closed):
@@ -162,7 +162,7 @@ async def test_a_failed_handshake_of_direct_tls_is_logged(running: Running, tmp_
 
 
 async def test_a_device_that_does_not_trust_the_gateway_is_logged(
-    running: Running, tmp_path: Path
+    running: Server, tmp_path: Path
 ) -> None:
     """The device sends the TLS alert itself, because asyncio does not."""
     other = Gateway(tmp_path / "other")
@@ -188,7 +188,7 @@ async def test_repeated_failures_are_logged_together(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway", "cam1", authenticate_delay=0.0)
     with gateway.run() as process:
         for _ in range(5):
-            await Running(gateway, process).fail("PLAIN", "cam1")
+            await Server(gateway, process).fail("PLAIN", "cam1")
         assert process.terminate() == 0
         lines = process.stderr.splitlines()
     assert [text.partition("value=")[2] for text in lines] == [
@@ -202,7 +202,7 @@ async def test_log_lines_of_one_address_are_limited_for_all_account_names(tmp_pa
     )
     with gateway.run() as process:
         for number in range(40):
-            await Running(gateway, process).fail("PLAIN", f"{number}{'x' * 100}")
+            await Server(gateway, process).fail("PLAIN", f"{number}{'x' * 100}")
         process.wait_told("account=7x")
         assert process.stderr.count("\n") == 8
         assert process.terminate() == 0
