@@ -70,14 +70,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 
 @pytest.fixture
-def talk(certificate: Certificate, tmp_path: Path) -> Talking:
+def start_talk(certificate: Certificate, tmp_path: Path) -> Talking:
     """Return `talking` with a certificate and a folder; slixmpp logs critical errors only."""
     logging.getLogger("slixmpp").setLevel(logging.CRITICAL)
     return partial(talking, certificate, tmp_path)
 
 
 @pytest.fixture
-async def it(start_talk: Talking) -> AsyncIterator[Talk]:
+async def talk(start_talk: Talking) -> AsyncIterator[Talk]:
     """Start a device that receives, with default options, and its server."""
     async with start_talk() as running:
         yield running

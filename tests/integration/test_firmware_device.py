@@ -136,8 +136,8 @@ async def test_state_after_each_error(
     await device.flush(10)
     (record,) = device.records(end)
     assert (record.reason, record.label) == (f"{kind}/{condition}", "mine")
-    repeated = 3 if kind == "wait" else 1
-    assert [name for name, _ in peer.steps()].count(step) == repeated
+    attempts = 3 if kind == "wait" else 1
+    assert [name for name, _ in peer.steps()].count(step) == attempts
 
 
 async def test_silent_connection_is_replaced(peer: ScriptedPeer, make: Make) -> None:
@@ -162,12 +162,12 @@ async def test_device_continues_after_a_lost_connection(
     await device.send("<message/>")
     await device.flush(10)
     assert device.sessions == 2
-    whole = ["assured", "deliver"]
-    twice = whole.index(step)
-    assert [name for name, _ in peer.steps()] == [*whole[: twice + 1], *whole[twice:]]
-    again = [stanza.id for stanza in peer.seen if stanza.step == step]
-    assert len(again) == 2
-    assert len(set(again)) == 1
+    steps = ["assured", "deliver"]
+    index = steps.index(step)
+    assert [name for name, _ in peer.steps()] == [*steps[: index + 1], *steps[index:]]
+    ids = [stanza.id for stanza in peer.seen if stanza.step == step]
+    assert len(ids) == 2
+    assert len(set(ids)) == 1
 
 
 async def test_messages_are_stored_without_a_server(certificate: Certificate, make: Make) -> None:
@@ -204,15 +204,15 @@ async def test_password_is_not_sent_without_tls(peer: ScriptedPeer, make: Make) 
     assert b"auth" not in peer.plain
 
 
-@pytest.mark.parametrize(("step", "told"), [("handshake", "handshake"), ("login", "password")])
+@pytest.mark.parametrize(("step", "error"), [("handshake", "handshake"), ("login", "password")])
 async def test_failed_negotiation_is_retried(
-    peer: ScriptedPeer, make: Make, step: str, told: str
+    peer: ScriptedPeer, make: Make, step: str, error: str
 ) -> None:
     setattr(peer, step, False)
     async with make(reconnect=ReconnectPolicy(base=0.02, cap=0.1, timeout=60)) as device:
         await device.send("<message/>")
         await _until_error(device)
-        assert told in device.last_error
+        assert error in device.last_error
         setattr(peer, step, True)
         await device.flush(10)
 
@@ -220,14 +220,14 @@ async def test_failed_negotiation_is_retried(
 async def test_stream_lost_while_binding_leaves_no_task(
     certificate: Certificate, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    others = asyncio.all_tasks()
+    tasks = asyncio.all_tasks()
     async with ScriptedPeer(certificate, bind=False).running() as peer, make(port=peer.port) as it:
         await _until_error(it)
         peer.bind = True
         await it.send("<message/>")
         await it.flush(10)
     gc.collect()
-    assert asyncio.all_tasks() <= others
+    assert asyncio.all_tasks() <= tasks
     assert "destroyed" not in caplog.text
 
 
@@ -296,7 +296,7 @@ async def test_cancelled_call_is_harmless(device: Device) -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "answer"),
+    ("features", "supported"),
     [
         ("<feature var='urn:xmpp:qos'/>", True),
         ("<feature var='urn:nf:iot:qos:1.0'/>", True),
@@ -306,7 +306,7 @@ async def test_cancelled_call_is_harmless(device: Device) -> None:
         ("silence", False),
     ],
 )
-async def test_support_is_discovered(peer: ScriptedPeer, features: str, answer: bool) -> None:
+async def test_support_is_discovered(peer: ScriptedPeer, features: str, supported: bool) -> None:
     def script(stanza: Stanza) -> str:
         if features == "silence":
             return ""
@@ -316,10 +316,10 @@ async def test_support_is_discovered(peer: ScriptedPeer, features: str, answer: 
         return stanza.result(f"<query xmlns='{query}'>{features}</query>")
 
     peer.script = script
-    place = Endpoint(JID, "secret", "127.0.0.1", peer.port, peer.certificate.ca_file)
-    connection = Connection(place)
+    endpoint = Endpoint(JID, "secret", "127.0.0.1", peer.port, peer.certificate.ca_file)
+    connection = Connection(endpoint)
     await connection.open(10)
-    assert await connection.qos.supported("gw.example", timeout=0.3) is answer
+    assert await connection.qos.supported("gw.example", timeout=0.3) is supported
     await connection.close()
 
 

@@ -33,14 +33,14 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
 
 
 class Site:
-    """A pump that sends, a valve that counts, and where they are."""
+    """A pump that sends, a valve that counts, and their port, CA and folder."""
 
-    def __init__(self, port: int, ca_file: Path, place: Path) -> None:
+    def __init__(self, port: int, ca_file: Path, folder: Path) -> None:
         self.port = port
         self.ca_file = ca_file
-        self._place = place
-        self.shown: list[ReceivedMessage] = []
-        self._came = asyncio.Event()
+        self._folder = folder
+        self.messages: list[ReceivedMessage] = []
+        self._arrived = asyncio.Event()
         self.steps = 0
         self.at_step: Callable[[int], None] = lambda _step: None
 
@@ -50,25 +50,25 @@ class Site:
         self.at_step(self.steps)
         return True
 
-    def show(self, message: ReceivedMessage) -> None:
-        self.shown.append(message)
-        self._came.set()
+    def record(self, message: ReceivedMessage) -> None:
+        self.messages.append(message)
+        self._arrived.set()
 
-    async def until_shown(self, count: int) -> None:
-        """Wait until so many messages were handed over."""
+    async def until_recorded(self, count: int) -> None:
+        """Wait until this many messages are recorded."""
         async with asyncio.timeout(30):
-            while len(self.shown) < count:
-                self._came.clear()
-                await self._came.wait()
+            while len(self.messages) < count:
+                self._arrived.clear()
+                await self._arrived.wait()
 
     def pump(self, observe: Callable[[DeliveryStep, int], None] | None = None) -> Device:
         return self._device(PUMP, self.port, observe=observe)
 
     def valve(self, port: int = 0) -> Device:
         receive = ReceiveOptions(
-            self._place / "inbox",
+            self._folder / "inbox",
             Actuator().run,
-            afterwards=self.show,
+            afterwards=self.record,
             trusts=self.trusts,
             schema=Actuator.SCHEMA,
         )
@@ -78,7 +78,7 @@ class Site:
         return Device(
             jid,
             PASSWORD,
-            outbox_path=self._place / jid.partition("@")[0],
+            outbox_path=self._folder / jid.partition("@")[0],
             ca_file=self.ca_file,
             host="127.0.0.1",
             port=port,
@@ -93,7 +93,7 @@ def site(gateway: Gateway, port: int, tmp_path: Path) -> Site:
     return Site(port, gateway.ca, tmp_path)
 
 
-def some(cases: Iterable[tuple[object, ...]], every: int) -> list[Any]:
+def sample(cases: Iterable[tuple[object, ...]], every: int) -> list[Any]:
     """Return parameters: `make test-long` runs all of them, `make test` one of `every`."""
     return [
         pytest.param(*case, marks=[pytest.mark.long] if number % every else [])
@@ -101,34 +101,34 @@ def some(cases: Iterable[tuple[object, ...]], every: int) -> list[Any]:
     ]
 
 
-def ran(device: Device) -> list[CommandRuns]:
+def command_runs(device: Device) -> list[CommandRuns]:
     return Actuator.ran(device.inbox.database)
 
 
-def documented(part: str, jid: str, site: Site, place: Path, *words: object) -> list[str]:
-    return run_example(part, place, jid, "127.0.0.1", site.port, site.ca_file, *words)
+def documented(part: str, jid: str, site: Site, folder: Path, *words: object) -> list[str]:
+    return run_example(part, folder, jid, "127.0.0.1", site.port, site.ca_file, *words)
 
 
 def test_documented_sender_runs(site: Site, gateway: Gateway, tmp_path: Path) -> None:
-    shown = documented("send_log", PUMP, site, tmp_path, tmp_path / "outbox")
-    assert shown == ["1 done ", "2 done ", "3 done note-7"]
-    mine = [e for e in gateway.events() if e["source"] == PUMP]
-    logged, note = (e for e in mine if e["kind"] == "log")
-    assert (note["name"], note["text"], note["qos"]) == ("Note", "By hand.", 1)
+    output = documented("send_log", PUMP, site, tmp_path, tmp_path / "outbox")
+    assert output == ["1 done ", "2 done ", "3 done note-7"]
+    pump_events = [e for e in gateway.events() if e["source"] == PUMP]
+    logged, second = (e for e in pump_events if e["kind"] == "log")
+    assert (second["name"], second["text"], second["qos"]) == ("Note", "By hand.", 1)
     assert (logged["name"], logged["level"], logged["qos"]) == ("Started", "Notice", 2)
     assert (logged["text"], logged["tags"]["rpm"]) == ("The pump runs.", "1450")
-    read = next(e for e in mine if e["kind"] == "reading")
-    assert (read["name"], read["value"], read["unit"]) == ("temperature", 21.5, "°C")
-    assert read["tags"]["node"] == "boiler1"
+    reading = next(e for e in pump_events if e["kind"] == "reading")
+    assert (reading["name"], reading["value"], reading["unit"]) == ("temperature", 21.5, "°C")
+    assert reading["tags"]["node"] == "boiler1"
     system = list(gateway.events("system"))
     assert system, "the start of the gateway at least"
     assert not [e for e in system if e["kind"] == "limit" or e["name"] == "dead"]
 
 
 def test_documented_receiver_runs(site: Site, tmp_path: Path) -> None:
-    shown = documented("ReceiveOptions(", VALVE, site, tmp_path, tmp_path)
-    assert sorted(shown[:3]) == [f"{qos} {VALVE}" for qos in (0, 1, 2)]
-    assert shown[3:] == ["3 pulses"]
+    output = documented("ReceiveOptions(", VALVE, site, tmp_path, tmp_path)
+    assert sorted(output[:3]) == [f"{qos} {VALVE}" for qos in (0, 1, 2)]
+    assert output[3:] == ["3 pulses"]
 
 
 def test_documented_worker_runs(site: Site, tmp_path: Path) -> None:
@@ -142,12 +142,12 @@ async def test_commands_run_once_in_order_at_each_level(site: Site, level: int) 
         for number in range(30):
             await pump.send(command(f"c{number}", "open"), to=VALVE, qos=level)
         await pump.flush(30)
-        await site.until_shown(30)
-        rows = ran(valve)
+        await site.until_recorded(30)
+        rows = command_runs(valve)
         assert pump.counts()[State.DONE] == (30 if level else 0)
     assert [row.command for row in rows] == [f"c{number}" for number in range(30)]
     assert {(row.times, row.qos, row.sender) for row in rows} == {(1, level, PUMP)}
-    assert [message.number for message in site.shown] == [row.first for row in rows]
+    assert [message.number for message in site.messages] == [row.first for row in rows]
 
 
 async def test_receiving_device_answers_service_discovery(site: Site) -> None:
@@ -171,18 +171,18 @@ MOMENTS = (DeliveryStep.OFFERED, DeliveryStep.RECEIVED, DeliveryStep.RELEASED)
 
 
 @pytest.mark.parametrize(
-    ("moment", "how"),
-    some(product(MOMENTS, ("cut", "reset", "lost", "half-closed", "killed")), every=4),
+    ("moment", "fault"),
+    sample(product(MOMENTS, ("cut", "reset", "lost", "half-closed", "killed")), every=4),
 )
 async def test_receiver_with_faults_runs_each_command_once(
-    site: Site, moment: DeliveryStep, how: str
+    site: Site, moment: DeliveryStep, fault: str
 ) -> None:
     """Nothing is stored for a full JID: a command may fail, but none runs twice."""
-    hit = asyncio.Event()
+    reached = asyncio.Event()
 
-    def observe(at: DeliveryStep, number: int) -> None:
-        if at is moment and number == 3:
-            hit.set()
+    def observe(step: DeliveryStep, number: int) -> None:
+        if step is moment and number == 3:
+            reached.set()
 
     async with (
         FaultyLink("127.0.0.1", site.port) as link,
@@ -193,21 +193,21 @@ async def test_receiver_with_faults_runs_each_command_once(
         for number in range(5):
             await pump.send(command(f"c{number}", "open"), to=VALVE)
         async with asyncio.timeout(30):
-            await hit.wait()
-        if how == "killed":
+            await reached.wait()
+        if fault == "killed":
             await valve.kill()
             await valve.start()
-        elif how == "half-closed":
+        elif fault == "half-closed":
             link.half_close(answers=True)
-        elif how == "lost":
+        elif fault == "lost":
             link.lose(answers=True)
             await pump.send(command("lost", "open"), to=VALVE, qos=0)
             link.cut()
         else:
-            link.cut(reset=how == "reset")
+            link.cut(reset=fault == "reset")
         await online(valve)
         await pump.flush(60)
-        rows = {row.command: row.times for row in ran(valve)}
+        rows = {row.command: row.times for row in command_runs(valve)}
         states = {f"c{each.number - 1}": each.state for each in pump.records()}
     assert set(rows.values()) <= {1}
     for name, state in states.items():
@@ -225,34 +225,34 @@ async def test_message_to_an_account_is_stored_for_its_device(site: Site, level:
         for number in range(12):
             await pump.send(command(f"c{number}", "open"), to=BARE, qos=level)
         await pump.flush(30)  # the gateway answers for it
-        if not level:  # of which no answer tells that they came
+        if not level:  # no answer confirms plain messages
             await pump.send(command("last", "open"), to=f"pump@{DOMAIN}/nobody", qos=1)
             await pump.flush(30)
         async with site.valve() as valve:
-            await site.until_shown(12)
-            rows = ran(valve)
+            await site.until_recorded(12)
+            rows = command_runs(valve)
     assert [row.command for row in rows] == [f"c{number}" for number in range(12)]
     assert {(row.times, row.qos, row.sender) for row in rows} == {(1, level, PUMP)}
-    root = site.shown[0].xml()
+    root = site.messages[0].xml()
     assert (root.findtext("{urn:xmpp:delay}delay") is None) == (level > 0)
 
 
 @pytest.mark.parametrize(
-    ("step", "how"), some(product(range(1, 9), ("cut", "half-closed", "killed")), every=4)
+    ("step", "fault"), sample(product(range(1, 9), ("cut", "half-closed", "killed")), every=4)
 )
 async def test_custody_and_faults_run_each_command_once_in_order(
-    site: Site, step: int, how: str
+    site: Site, step: int, fault: str
 ) -> None:
     """Four commands, each in two steps: the device fails at one of them, with its answer."""
-    hit = asyncio.Event()
+    reached = asyncio.Event()
 
-    def at_step(now: int) -> None:
-        if now != step:
+    def at_step(number: int) -> None:
+        if number != step:
             return
-        hit.set()
-        if how == "half-closed":
+        reached.set()
+        if fault == "half-closed":
             link.half_close(requests=True)
-        elif how == "cut":
+        elif fault == "cut":
             link.cut()
 
     site.at_step = at_step
@@ -265,13 +265,13 @@ async def test_custody_and_faults_run_each_command_once_in_order(
         for number in range(4):
             await pump.send(command(f"c{number}", "open"), to=BARE)
         async with asyncio.timeout(30):
-            await hit.wait()
-        if how == "killed":
+            await reached.wait()
+        if fault == "killed":
             await valve.kill()
             await valve.start()
         await pump.flush(30)
-        while len(ran(valve)) < 4:  # what `afterwards` tells may be lost with a device
-            await site.until_shown(len(site.shown) + 1)
-        rows = ran(valve)
+        while len(command_runs(valve)) < 4:  # a killed device may not call `afterwards`
+            await site.until_recorded(len(site.messages) + 1)
+        rows = command_runs(valve)
         assert pump.counts()[State.DONE] == 4
     assert [(row.command, row.times) for row in rows] == [(f"c{n}", 1) for n in range(4)]

@@ -32,9 +32,9 @@ def process(gateway: Gateway) -> Iterator[Process]:
 def make(gateway: Gateway, process: Process, tmp_path: Path) -> Make:
     def device(name: str, **options: Any) -> Device:
         host, port = process.host_port("xmpps" if options.get("direct_tls") else "xmpp")
-        where: dict[str, Any] = {"host": host, "port": port, "ca_file": gateway.ca}
-        where["outbox_path"] = tmp_path / "outbox"
-        return Device(f"{name}@{DOMAIN}/fw", **{**where, **options})
+        defaults: dict[str, Any] = {"host": host, "port": port, "ca_file": gateway.ca}
+        defaults["outbox_path"] = tmp_path / "outbox"
+        return Device(f"{name}@{DOMAIN}/fw", **{**defaults, **options})
 
     return device
 
@@ -83,16 +83,16 @@ async def failure(device: Device) -> str:
 
 
 async def test_certificate_of_another_device_is_refused(gateway: Gateway, make: Make) -> None:
-    told = await failure(make("pump1", **certificate(gateway)))
-    assert told == "the server refused the certificate or offers no safe mechanism"
+    error = await failure(make("pump1", **certificate(gateway)))
+    assert error == "the server refused the certificate or offers no safe mechanism"
 
 
 async def test_closed_port_is_reported(make: Make) -> None:
     with socket.socket() as bound:  # and does not listen
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
-        told = await failure(make("pump1", password=PASSWORD, port=port))
-        assert told == f"no connection to 127.0.0.1:{port}: Connection refused"
+        error = await failure(make("pump1", password=PASSWORD, port=port))
+        assert error == f"no connection to 127.0.0.1:{port}: Connection refused"
 
 
 @pytest.mark.parametrize("file", ["none.pem", "text.pem"])

@@ -15,19 +15,19 @@ from tests.helpers.talk import JID, MESSAGE, NAMESPACES, QOS, SENDER, Talk, Talk
 
 
 @pytest.mark.parametrize("namespace", NAMESPACES)
-async def test_assured_message_is_held_and_delivered_once(it: Talk, namespace: str) -> None:
+async def test_assured_message_is_held_and_delivered_once(talk: Talk, namespace: str) -> None:
     for _ in range(2):
-        answer = await it.assured(ns=namespace)
+        answer = await talk.assured(ns=namespace)
         (received,) = answer
         assert (answer.get("type"), received.tag) == ("result", f"{{{namespace}}}received")
         assert received.get("msgId") == "1"
-    assert it.application.got == []
+    assert talk.application.got == []
     for _ in range(2):
-        answer = await it.deliver(ns=namespace)
+        answer = await talk.deliver(ns=namespace)
         assert (answer.get("type"), len(answer)) == ("result", 0)
-    (message,) = it.application.got
-    assert it.application.after == [message]
-    assert it.did() == [(1, "m1")]
+    (message,) = talk.application.got
+    assert talk.application.after == [message]
+    assert talk.did() == [(1, "m1")]
     assert (message.number, message.sender, message.qos) == (1, SENDER, 2)
     assert (message.id, message.type) == ("m1", "")
     root = message.xml()
@@ -35,38 +35,40 @@ async def test_assured_message_is_held_and_delivered_once(it: Talk, namespace: s
     assert root[0].text == "go"
 
 
-async def test_embedded_message_may_inherit_the_namespace(it: Talk) -> None:
+async def test_embedded_message_may_inherit_the_namespace(talk: Talk) -> None:
     inner = "<message id='m'><body>go<b/></body><x xmlns='urn:x'/></message>"
-    assert error_of(await it.acknowledged(inner)) == "result"
-    (message,) = it.application.got
+    assert error_of(await talk.acknowledged(inner)) == "result"
+    (message,) = talk.application.got
     tags = [element.tag for element in message.xml().iter()]
     client = "{jabber:client}"
     assert tags == [f"{client}message", f"{client}body", f"{client}b", "{urn:x}x"]
 
 
-async def test_messages_of_each_level_are_delivered(it: Talk) -> None:
-    await it.acknowledged()
-    await it.acknowledged()  # at least once: a repetition is a message again
-    it.peer.say(f"<message from='{SENDER}' to='{JID}' id='p'><body>0</body></message>")
-    await it.assured()
-    await it.deliver()
-    counts = it.device.inbox.counts()
-    assert {reply.get("id") for reply in it.peer.replies} == {"q1", "q2", "q3", "q4"}
-    found = [(message.number, message.qos, message.id) for message in it.application.got]
+async def test_messages_of_each_level_are_delivered(talk: Talk) -> None:
+    await talk.acknowledged()
+    await talk.acknowledged()  # at least once: a repetition is a message again
+    talk.peer.say(f"<message from='{SENDER}' to='{JID}' id='p'><body>0</body></message>")
+    await talk.assured()
+    await talk.deliver()
+    counts = talk.device.inbox.counts()
+    assert {reply.get("id") for reply in talk.peer.replies} == {"q1", "q2", "q3", "q4"}
+    found = [(message.number, message.qos, message.id) for message in talk.application.got]
     assert found == [(1, 1, "m1"), (2, 1, "m1"), (3, 0, "p"), (4, 2, "m1")]
     levels = (InboxCounter.PLAIN, InboxCounter.ACKNOWLEDGED, InboxCounter.ASSURED)
     assert [counts[counter] for counter in levels] == [1, 2, 1]
 
 
-async def test_error_message_is_passed_to_on_returned(it: Talk) -> None:
-    it.peer.say(f"<message from='{SENDER}' to='{JID}' id='p' type='error'><body>x</body></message>")
-    await it.acknowledged(MESSAGE.replace("id=", "type='error' id="))
-    assert it.application.got == it.application.after == []
-    assert it.did() == []
-    assert [(m.qos, m.id) for m in it.application.returned] == [(0, "p"), (1, "m1")]
+async def test_error_message_is_passed_to_on_returned(talk: Talk) -> None:
+    talk.peer.say(
+        f"<message from='{SENDER}' to='{JID}' id='p' type='error'><body>x</body></message>"
+    )
+    await talk.acknowledged(MESSAGE.replace("id=", "type='error' id="))
+    assert talk.application.got == talk.application.after == []
+    assert talk.did() == []
+    assert [(m.qos, m.id) for m in talk.application.returned] == [(0, "p"), (1, "m1")]
 
 
-BAD = [
+MALFORMED = [
     f"<assured xmlns='{QOS}'>{MESSAGE}</assured>",
     f"<assured xmlns='{QOS}' msgId=''>{MESSAGE}</assured>",
     f"<assured xmlns='{QOS}' msgId='{'é' * 129}'>{MESSAGE}</assured>",
@@ -80,54 +82,54 @@ BAD = [
 ]
 
 
-async def test_malformed_request_is_refused(it: Talk) -> None:
-    for bad in BAD:
-        assert error_of(await it.ask(bad)) == "modify/bad-request", bad
+async def test_malformed_request_is_refused(talk: Talk) -> None:
+    for request in MALFORMED:
+        assert error_of(await talk.ask(request)) == "modify/bad-request", request
     other = f"<received xmlns='{QOS}' msgId='1'/>"
-    assert error_of(await it.ask(other)) == "cancel/feature-not-implemented"
+    assert error_of(await talk.ask(other)) == "cancel/feature-not-implemented"
     offer = f"<assured xmlns='{QOS}' msgId='1'>{MESSAGE}</assured>"
-    assert error_of(await it.ask(offer, "get")) == "cancel/feature-not-implemented"
-    assert it.device.inbox.counts()[InboxCounter.REFUSED] == len(BAD)
-    assert it.device.inbox.held() == (0, 0)
-    assert error_of(await it.acknowledged()) == "result"
-    assert it.device.sessions == 1
+    assert error_of(await talk.ask(offer, "get")) == "cancel/feature-not-implemented"
+    assert talk.device.inbox.counts()[InboxCounter.REFUSED] == len(MALFORMED)
+    assert talk.device.inbox.held() == (0, 0)
+    assert error_of(await talk.acknowledged()) == "result"
+    assert talk.device.sessions == 1
 
 
-async def test_unknown_key_is_item_not_found(it: Talk) -> None:
-    assert error_of(await it.deliver()) == "cancel/item-not-found"
-    await it.assured()
+async def test_unknown_key_is_item_not_found(talk: Talk) -> None:
+    assert error_of(await talk.deliver()) == "cancel/item-not-found"
+    await talk.assured()
     other = MESSAGE.replace("go", "stop")
-    assert error_of(await it.assured(message=other)) == "cancel/conflict"
-    assert error_of(await it.deliver()) == "result"
-    assert [message.xml()[0].text for message in it.application.got] == ["go"]
-    await it.assured(message=other)  # the key is free again
-    await it.deliver()
-    assert [message.xml()[0].text for message in it.application.got] == ["go", "stop"]
+    assert error_of(await talk.assured(message=other)) == "cancel/conflict"
+    assert error_of(await talk.deliver()) == "result"
+    assert [message.xml()[0].text for message in talk.application.got] == ["go"]
+    await talk.assured(message=other)  # the key is free again
+    await talk.deliver()
+    assert [message.xml()[0].text for message in talk.application.got] == ["go", "stop"]
 
 
-async def test_untrusted_sender_is_refused(talk: Talking) -> None:
+async def test_untrusted_sender_is_refused(start_talk: Talking) -> None:
     trusted = {SENDER}
-    async with talk(trusts=lambda sender: sender in trusted) as it:
-        assert error_of(await it.assured()) == "result"
+    async with start_talk(trusts=lambda sender: sender in trusted) as talk:
+        assert error_of(await talk.assured()) == "result"
         trusted.clear()
-        for ask in (it.assured, it.deliver, it.acknowledged):
-            assert error_of(await ask()) == "cancel/not-allowed"
-        it.peer.say(f"<message from='{SENDER}' to='{JID}'><body>0</body></message>")
-        await it.deliver()
-        assert it.application.got == []
+        for request in (talk.assured, talk.deliver, talk.acknowledged):
+            assert error_of(await request()) == "cancel/not-allowed"
+        talk.peer.say(f"<message from='{SENDER}' to='{JID}'><body>0</body></message>")
+        await talk.deliver()
+        assert talk.application.got == []
         trusted.add(SENDER)
-        assert error_of(await it.deliver()) == "result"
-        assert len(it.application.got) == 1
+        assert error_of(await talk.deliver()) == "result"
+        assert len(talk.application.got) == 1
 
 
 async def test_sender_is_untrusted_if_the_check_fails(
-    talk: Talking, caplog: pytest.LogCaptureFixture
+    start_talk: Talking, caplog: pytest.LogCaptureFixture
 ) -> None:
     def trusts(_sender: str) -> bool:
         raise RuntimeError("no roster")
 
-    async with talk(trusts=trusts) as it:
-        assert error_of(await it.acknowledged()) == "cancel/not-allowed"
+    async with start_talk(trusts=trusts) as talk:
+        assert error_of(await talk.acknowledged()) == "cancel/not-allowed"
     assert "`trusts` raised an exception" in caplog.text
 
 
@@ -135,72 +137,72 @@ async def test_sender_is_untrusted_if_the_check_fails(
     "error", [RuntimeError("no"), sqlite3.IntegrityError("no")], ids=["its own", "of SQLite"]
 )
 async def test_application_failure_is_rolled_back_and_repeated(
-    it: Talk, caplog: pytest.LogCaptureFixture, error: Exception
+    talk: Talk, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    it.application.fails = error
-    await it.assured()
-    assert error_of(await it.deliver()) == "wait/internal-server-error"
-    assert error_of(await it.acknowledged()) == "wait/internal-server-error"
-    it.peer.say(f"<message from='{SENDER}' to='{JID}' id='p'/>")
-    assert error_of(await it.deliver()) == "wait/internal-server-error"
-    assert (it.did(), it.application.after) == ([], [])
-    assert it.device.inbox.counts()[InboxCounter.FAILED] == 4
-    assert "p" not in {reply.get("id") for reply in it.peer.replies}
-    it.application.fails = None
-    assert error_of(await it.deliver()) == "result"
-    assert it.did() == [(1, "m1")]
+    talk.application.fails = error
+    await talk.assured()
+    assert error_of(await talk.deliver()) == "wait/internal-server-error"
+    assert error_of(await talk.acknowledged()) == "wait/internal-server-error"
+    talk.peer.say(f"<message from='{SENDER}' to='{JID}' id='p'/>")
+    assert error_of(await talk.deliver()) == "wait/internal-server-error"
+    assert (talk.did(), talk.application.after) == ([], [])
+    assert talk.device.inbox.counts()[InboxCounter.FAILED] == 4
+    assert "p" not in {reply.get("id") for reply in talk.peer.replies}
+    talk.application.fails = None
+    assert error_of(await talk.deliver()) == "result"
+    assert talk.did() == [(1, "m1")]
     assert caplog.text.count("`on_message` raised an exception") == 4
 
 
 async def test_failure_after_the_commit_changes_nothing(
-    it: Talk, caplog: pytest.LogCaptureFixture
+    talk: Talk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    it.application.fails_after = True
-    assert error_of(await it.acknowledged()) == "result"
-    assert error_of(await it.acknowledged()) == "result"
-    assert it.did() == [(1, "m1"), (2, "m1")]
+    talk.application.fails_after = True
+    assert error_of(await talk.acknowledged()) == "result"
+    assert error_of(await talk.acknowledged()) == "result"
+    assert talk.did() == [(1, "m1"), (2, "m1")]
     assert caplog.text.count("`afterwards` or `on_returned` raised an exception") == 2
 
 
-async def test_application_that_ends_the_transaction_stops_the_device(it: Talk) -> None:
-    receive = it.device._receive
+async def test_application_that_ends_the_transaction_stops_the_device(talk: Talk) -> None:
+    receive = talk.device._receive
     object.__setattr__(receive, "on_message", lambda _message, db: db.execute("COMMIT"))
-    it.peer.say(f"<message from='{SENDER}' to='{JID}' id='p'/>")
+    talk.peer.say(f"<message from='{SENDER}' to='{JID}' id='p'/>")
     async with asyncio.timeout(5):
-        while it.device.online:
-            await it.device.changed()
+        while talk.device.online:
+            await talk.device.changed()
     with pytest.raises(InboxError, match="ended the transaction"):
-        await it.device.send("<message/>")
+        await talk.device.send("<message/>")
 
 
-async def test_disk_failure_answers_nothing_and_a_restart_continues(it: Talk) -> None:
-    await it.assured("1")
-    it.device.inbox.database.execute("PRAGMA max_page_count=1")
+async def test_disk_failure_answers_nothing_and_a_restart_continues(talk: Talk) -> None:
+    await talk.assured("1")
+    talk.device.inbox.database.execute("PRAGMA max_page_count=1")
     message = MESSAGE.replace("go", "x" * 30_000)
-    it.peer.say(
+    talk.peer.say(
         f"<iq type='set' id='big' from='{SENDER}'>"
         f"<assured xmlns='{QOS}' msgId='2'>{message}</assured></iq>"
     )
     async with asyncio.timeout(5):
-        while it.device.online:
-            await it.device.changed()
+        while talk.device.online:
+            await talk.device.changed()
     with pytest.raises(InboxError, match="full"):
-        await it.device.send("<message/>")
-    assert not [reply for reply in it.peer.replies if reply.get("id") == "big"]
-    await it.restart()
-    assert error_of(await it.deliver("1")) == "result"
-    assert error_of(await it.deliver("2")) == "cancel/item-not-found"
+        await talk.device.send("<message/>")
+    assert not [reply for reply in talk.peer.replies if reply.get("id") == "big"]
+    await talk.restart()
+    assert error_of(await talk.deliver("1")) == "result"
+    assert error_of(await talk.deliver("2")) == "cancel/item-not-found"
 
 
-async def test_failure_to_open_the_inbox_closes_the_outbox(it: Talk, tmp_path: Path) -> None:
+async def test_failure_to_open_the_inbox_closes_the_outbox(talk: Talk, tmp_path: Path) -> None:
     Inbox.open(tmp_path / "other", "other@gw.example/fw").close()
-    await it.device.close()
-    receive = it.device._receive
-    it.device._receive = ReceiveOptions(tmp_path / "other", it.application.act)
+    await talk.device.close()
+    receive = talk.device._receive
+    talk.device._receive = ReceiveOptions(tmp_path / "other", talk.application.act)
     with pytest.raises(InboxError, match="belongs to other"):
-        await it.device.start()
+        await talk.device.start()
     with pytest.raises(DeviceStopped):
-        await it.device.send("<message/>")
-    it.device._receive = receive
-    await it.start()
-    assert error_of(await it.acknowledged()) == "result"
+        await talk.device.send("<message/>")
+    talk.device._receive = receive
+    await talk.start()
+    assert error_of(await talk.acknowledged()) == "result"

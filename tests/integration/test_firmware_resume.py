@@ -38,13 +38,13 @@ def device(gateway: Gateway, process: Process, name: str) -> Device:
 
 async def until_resumed(times: int, *devices: Device) -> None:
     async with asyncio.timeout(SOON_S):
-        for one in devices:
-            while one.resumptions < times:
-                await one.changed()
+        for each in devices:
+            while each.resumptions < times:
+                await each.changed()
 
 
-async def bodies(one: Device, count: int) -> list[str]:
-    received = one.messages()
+async def bodies(receiver: Device, count: int) -> list[str]:
+    received = receiver.messages()
     async with asyncio.timeout(SOON_S):
         return [(await anext(received)).body for _ in range(count)]
 

@@ -28,10 +28,10 @@ def test_enrolling_creates_the_folder_and_prints_the_enrolment(
 ) -> None:
     done = fleet(*ADD)
     assert (done.returncode, done.stderr) == (0, "")
-    made = json.loads(done.stdout)
-    assert (made["version"], made["gateway"], made["url"]) == (1, GATEWAY, URL)
-    assert made["ca"] == (tmp_path / "fleet" / "pki" / "ca.pem").read_text()
-    assert len(made["token"]) == 43
+    enrolment = json.loads(done.stdout)
+    assert (enrolment["version"], enrolment["gateway"], enrolment["url"]) == (1, GATEWAY, URL)
+    assert enrolment["ca"] == (tmp_path / "fleet" / "pki" / "ca.pem").read_text()
+    assert len(enrolment["token"]) == 43
 
 
 def test_enrolling_into_a_file_does_not_print_the_token(fleet: Command, tmp_path: Path) -> None:
@@ -47,9 +47,9 @@ def test_second_enrolment_is_refused_without_renew(fleet: Command, tmp_path: Pat
     out = tmp_path / "gw.json"
     fleet(*ADD, "--out", out)
     before = out.read_bytes()
-    again = fleet(*ADD, "--out", tmp_path / "new.json")
-    told = f"Error: {GATEWAY} is already enrolled; --renew gives it new credentials\n"
-    assert (again.returncode, again.stderr) == (1, told)
+    refused = fleet(*ADD, "--out", tmp_path / "new.json")
+    error = f"Error: {GATEWAY} is already enrolled; --renew gives it new credentials\n"
+    assert (refused.returncode, refused.stderr) == (1, error)
     assert not (tmp_path / "new.json").exists()
     occupied = fleet("gateway", "add", OTHER, "--url", URL, "--out", out)
     assert (occupied.returncode, out.read_bytes()) == (1, before)
@@ -85,12 +85,12 @@ def test_gateways_are_listed_and_revoked(fleet: Command) -> None:
     first, second = fleet("gateway", "list").stdout.splitlines()
     assert first.startswith(f"{GATEWAY}  enrolled 20")
     assert second.startswith(f"{OTHER}  revoked 20")
-    shown = [json.loads(line) for line in fleet("gateway", "list", "--json").stdout.splitlines()]
-    assert [(each["gateway"], each["revoked"] is None) for each in shown] == [
+    gateways = [json.loads(line) for line in fleet("gateway", "list", "--json").stdout.splitlines()]
+    assert [(each["gateway"], each["revoked"] is None) for each in gateways] == [
         (GATEWAY, True),
         (OTHER, False),
     ]
-    assert "token_sha256" not in shown[0]
+    assert "token_sha256" not in gateways[0]
     unknown = fleet("gateway", "revoke", "unknown.example")
     assert (unknown.returncode, unknown.stderr) == (1, "Error: unknown.example is not enrolled\n")
 
@@ -157,11 +157,11 @@ def serving(folder: Path, *words: str | Path) -> Process:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_stops_the_receiver_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     make_fleet(tmp_path / "fleet")
-    with serving(tmp_path) as it:
-        assert it.stdout == "ready https={}:{}\n".format(*it.host_port("https"))
-        os.kill(it.pid, number)
-        assert it.wait() == 0
-        assert it.stderr == ""
+    with serving(tmp_path) as process:
+        assert process.stdout == "ready https={}:{}\n".format(*process.host_port("https"))
+        os.kill(process.pid, number)
+        assert process.wait() == 0
+        assert process.stderr == ""
 
 
 async def test_certificate_of_another_authority_is_used(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ async def test_certificate_of_another_authority_is_used(tmp_path: Path) -> None:
         async with client(address, tokens, foreign / "ca.pem") as connected:
             assert (await connected.put(segment())).status == 201
             full = await connected.put(segment(identity(4, 6)), identity(4, 6))
-            assert full.status == 507, "the landing has its cap"
+            assert full.status == 507, "the landing folder has reached its quota"
             health = "http://{}:{}/health".format(*process.host_port("metrics"))
             async with connected.session.get(health) as answer:
                 assert answer.status == 503
@@ -208,8 +208,8 @@ async def test_enrolment_and_upload_with_commands_only(fleet: Command, tmp_path:
             assert fleet("gateway", "revoke", GATEWAY).returncode == 0
             assert (await connected.put(segment(identity(4, 6)), identity(4, 6))).status == 401
         assert process.terminate() == 0
-        told = [json.loads(line) for line in process.stderr.splitlines()]
-    assert [line["status"] for line in told] == [409, 401]
+        log_lines = [json.loads(line) for line in process.stderr.splitlines()]
+    assert [line["status"] for line in log_lines] == [409, 401]
     assert enrolment.token not in process.stderr
     landed = [path.name for path in (tmp_path / "fleet" / "landing").rglob("*.seg")]
     assert landed == ["1-3.seg"]

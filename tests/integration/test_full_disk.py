@@ -41,14 +41,14 @@ ROSTER: Final = "<query xmlns='jabber:iq:roster'/>"
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "fieldpost-test", str(place)]
+    mount_point = tmp_path / "disk"
+    mount_point.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "fieldpost-test", str(mount_point)]
     mounted = subprocess.run(command, capture_output=True, timeout=30, check=False)
     if mounted.returncode:
         pytest.skip(f"a disk cannot be mounted: {mounted.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", "--lazy", place], timeout=30, check=True)
+    yield mount_point
+    subprocess.run(["umount", "--lazy", mount_point], timeout=30, check=True)
 
 
 @pytest.fixture
@@ -56,14 +56,14 @@ def gateway(disk: Path) -> Gateway:
     return Gateway(disk / "gateway", "writer", "pump", "absent", require_tls=False, **SMALL)
 
 
-class Others:
-    """Files of others on the same disk."""
+class OtherFiles:
+    """Files of other programs on the same disk."""
 
     def __init__(self, disk: Path) -> None:
         self._file = disk / "others"
 
-    def leave(self, left: int) -> None:
-        """Take all but so many bytes."""
+    def fill(self, free: int) -> None:
+        """Fill the disk until this many bytes are free."""
         size = 0
         with self._file.open("wb", buffering=0) as file:
             try:
@@ -71,47 +71,47 @@ class Others:
                     size += file.write(bytes(4096))
             except OSError:
                 pass
-            file.truncate(max(0, size - left))
+            file.truncate(max(0, size - free))
 
-    def go(self) -> None:
+    def remove(self) -> None:
         self._file.unlink()
 
 
 @pytest.fixture
-def others(disk: Path) -> Others:
-    return Others(disk)
+def other_files(disk: Path) -> OtherFiles:
+    return OtherFiles(disk)
 
 
-async def ask(client: Client) -> None:
+async def check_requests(client: Client) -> None:
     for payload, to in ((PING, "gw.example"), (DISCO, "gw.example"), (ROSTER, None)):
         assert (await client.iq("get", payload, to)).get("type") == "result"
 
 
-async def post(client: Client, text: str) -> str | None:
-    """Send a plain message to the device that is away; returns the condition of an error."""
+async def send_message(client: Client, text: str) -> str | None:
+    """Send a plain message to the offline device; return the condition of an error."""
     client.send(f"<message id='m' to='absent@gw.example'><body>{text}</body></message>")
     client.send(f"<iq type='get' id='end' to='gw.example'>{PING}</iq>")
-    found = None
+    error = None
     while (answer := await client.element()).get("id") != "end":
-        found = condition(answer)
-    return found
+        error = condition(answer)
+    return error
 
 
 async def test_stored_messages_are_delivered_from_the_reserve(
-    gateway: Gateway, process: Process, others: Others
+    gateway: Gateway, process: Process, other_files: OtherFiles
 ) -> None:
     async with await bound(process, "writer") as writer:
         for number in range(3):
             assert await writer.assured(f"early{number}", log_message(number)) == "received"
-        assert await post(writer, "early") is None
-        others.leave(2 * MIB)
+        assert await send_message(writer, "early") is None
+        other_files.fill(2 * MIB)
         assert await writer.assured("late", log_message(9)) == "resource-constraint"
         payload = f"<acknowledged xmlns='urn:xmpp:qos'>{log_message(9)}</acknowledged>"
         refused = await writer.iq("set", payload)
         assert condition(refused) == "resource-constraint"
         assert "the limit database_reserve = 1048576 is reached" in "".join(refused.itertext())
-        assert await post(writer, "late") == "resource-constraint"
-        await ask(writer)
+        assert await send_message(writer, "late") == "resource-constraint"
+        await check_requests(writer)
         for number in range(3):
             assert await writer.deliver(f"early{number}") == "delivered"
         async with await bound(process, "absent") as absent:
@@ -119,31 +119,31 @@ async def test_stored_messages_are_delivered_from_the_reserve(
             while (stanza := await absent.element()).tag != f"{CLIENT}message":
                 pass
             assert stanza.findtext(f"{CLIENT}body") == "early"
-            await ask(absent)
+            await check_requests(absent)
         logged = list(gateway.events())
         assert [e["tags"]["n"] for e in logged if e["lane"] == "logs"] == ["0", "1", "2"]
-        rules = {e["name"] for e in logged if e["kind"] == "limit"}
-        assert rules == {"database_reserve"}
-        others.go()
+        limits = {e["name"] for e in logged if e["kind"] == "limit"}
+        assert limits == {"database_reserve"}
+        other_files.remove()
         assert await writer.assured("late", log_message(9)) == "received"
         assert await writer.deliver("late") == "delivered"
 
 
 async def test_a_completely_full_disk_is_reported_and_survived(
-    gateway: Gateway, process: Process, others: Others
+    gateway: Gateway, process: Process, other_files: OtherFiles
 ) -> None:
     async with await bound(process, "writer") as writer:
         assert await writer.assured("early", log_message(1)) == "received"
-        others.leave(0)
+        other_files.fill(0)
         for number in range(30):
             outcome = await writer.assured(f"late{number}", log_message(9))
             assert outcome == "resource-constraint"
-        await ask(writer)
+        await check_requests(writer)
         assert (await writer.deliver("early")) in {"delivered", "resource-constraint"}
         async with await bound(process, "pump") as pump:
-            await ask(pump)
+            await check_requests(pump)
         list(gateway.events())
-        others.go()
+        other_files.remove()
         assert await writer.assured("late", log_message(2)) == "received"
         assert await writer.deliver("late") == "delivered"
         assert await writer.deliver("early") == "delivered", "also when it is repeated"
@@ -152,17 +152,17 @@ async def test_a_completely_full_disk_is_reported_and_survived(
 
 
 async def test_a_disk_that_fills_up_loses_no_answered_message(
-    gateway: Gateway, process: Process, others: Others
+    gateway: Gateway, process: Process, other_files: OtherFiles
 ) -> None:
     async with await bound(process, "writer") as writer:
         answered = []
         for number in range(24):
-            others.leave(max(0, 18 - number) * MIB // 2)
+            other_files.fill(max(0, 18 - number) * MIB // 2)
             if await writer.assured(str(number), log_message(number)) != "received":
                 break
             answered.append(number)
         assert 3 < len(answered) < 24
-        others.go()
+        other_files.remove()
         for number in answered:
             assert await writer.deliver(str(number)) == "delivered"
     assert [int(e["tags"]["n"]) for e in gateway.events("logs")] == answered
@@ -188,7 +188,7 @@ async def test_a_long_read_transaction_stays_within_the_space_limits(tmp_path: P
                 assert await writer.deliver(f"held{number}") == "delivered"
             grow(path, 40 * MIB)
             assert await writer.deliver("unknown") in {"item-not-found", "resource-constraint"}
-            await ask(writer)
+            await check_requests(writer)
             before = on_disk(path)
             assert await exchange(writer, 31) == "resource-constraint"
             assert on_disk(path) == before
@@ -199,7 +199,7 @@ async def test_a_long_read_transaction_stays_within_the_space_limits(tmp_path: P
 
 
 async def exchange(client: Client, number: int) -> str:
-    """Send a large message; returns `delivered`, or the condition of the error."""
+    """Send a large message; return `delivered`, or the condition of the error."""
     name = f"big{number}"
     outcome = await client.assured(name, log_message(number, "E" * 8000))
     return await client.deliver(name) if outcome == "received" else outcome
@@ -219,18 +219,18 @@ def grow(path: Path, size: int) -> None:
 
 
 async def test_a_stop_with_a_full_disk_is_reported_in_one_line(
-    gateway: Gateway, others: Others
+    gateway: Gateway, other_files: OtherFiles
 ) -> None:
     with gateway.run() as process:
         async with await bound(process, "writer") as writer:
             assert await writer.assured("early", log_message(1)) == "received"
-            others.leave(0)
+            other_files.fill(0)
             assert await writer.assured("late", log_message(9)) == "resource-constraint"
             assert process.terminate() == 1
         *_warnings, last = process.stderr.splitlines()
         assert last.startswith("Error: the closing event was not written: the database:")
         assert "Traceback" not in process.stderr
-    others.go()
+    other_files.remove()
     with gateway.run() as process:
         async with await bound(process, "writer") as writer:
             assert await writer.deliver("early") == "delivered"

@@ -53,8 +53,8 @@ async def test_another_accounts_session_cannot_be_resumed(attacked: AttackedGate
             success = await evil.element()
             assert success.find(f"{SM}resumed") is None
             assert success.find(f"{SM}failed") is not None
-        async with await authenticate(attacked, "victim") as again:
-            assert (await again.resume(token, 0)).tag == f"{SM}resumed"
+        async with await authenticate(attacked, "victim") as owner:
+            assert (await owner.resume(token, 0)).tag == f"{SM}resumed"
 
 
 async def test_a_flood_of_requests_for_acknowledgement_is_answered(

@@ -1,6 +1,6 @@
 """Tests of attacks by authenticated devices on a running gateway.
 
-Rate limits are off, because these tests are about what lies behind them.
+Rate limits are off, because they would act before the limits that are tested.
 """
 
 from __future__ import annotations
@@ -135,13 +135,13 @@ async def test_an_honest_device_is_answered_during_a_flood(
             flooding = [
                 asyncio.create_task(flood(client, data, patience=WAIT_S)) for client in evil
             ]
-            slowest, asked = 0.0, 0
-            ends = time.monotonic() + DURING_S
-            while asked < 20 or time.monotonic() < ends:
+            slowest, pings = 0.0, 0
+            deadline = time.monotonic() + DURING_S
+            while pings < 20 or time.monotonic() < deadline:
                 started = time.monotonic()
                 assert (await honest.iq("get", PING)).get("type") == "result"
                 slowest = max(slowest, time.monotonic() - started)
-                asked += 1
+                pings += 1
             assert not any(task.done() for task in flooding), "the flood ended too early"
             assert slowest < PATIENCE_S
         for task in (*flooding, *reading):

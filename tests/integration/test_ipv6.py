@@ -50,14 +50,14 @@ def process(gateway: Gateway) -> Iterator[Process]:
 
 async def connect(gateway: Gateway, process: Process, direct: bool, name: str = "") -> Client:
     """Connect under TLS that is verified, with a device's certificate if one is named."""
-    own = gateway.folder / "devices" / name if name else None
+    certificate = gateway.folder / "devices" / name if name else None
     if direct:
         host, port = process.host_port("xmpps")
-        context = trusting(gateway.ca, own, ("xmpp-client",))
+        context = trusting(gateway.ca, certificate, ("xmpp-client",))
         return await Client.connect_tls(port, context, host=host)
     host, port = process.host_port("xmpp")
     client = await Client.connect(port, host=host)
-    await client.start_tls(gateway.ca, certificate=own)
+    await client.start_tls(gateway.ca, certificate=certificate)
     return client
 
 
@@ -68,11 +68,11 @@ async def test_devices_log_in_over_ipv6(
     gateway: Gateway, process: Process, direct: bool, mechanism: str
 ) -> None:
     external = mechanism == "EXTERNAL"
-    user, word, own = ("", "", "pump2") if external else ("pump1", PASSWORD, "")
-    async with await connect(gateway, process, direct, own) as client:
+    user, password, device = ("", "", "pump2") if external else ("pump1", PASSWORD, "")
+    async with await connect(gateway, process, direct, device) as client:
         assert client.writer.get_extra_info("peername")[0] == HOST
         await client.element()
-        assert await client.authenticate(mechanism, user, word) == "success"
+        assert await client.authenticate(mechanism, user, password) == "success"
         await client.bind("fw")
         assert await client.assured(f"m{mechanism}{direct}", log_message(1)) == "received"
         assert await client.deliver(f"m{mechanism}{direct}") == "delivered"
@@ -93,10 +93,10 @@ async def test_the_gateway_listens_on_both_address_families(tmp_path: Path) -> N
         tmp_path / "gateway", "cam1", require_tls=False, listen=["127.0.0.1:0", "[::1]:0"]
     )
     with gateway.run() as process:
-        (four, port), (six, port6) = process.hosts("xmpp")
-        assert (four, six) == ("127.0.0.1", HOST)
+        (ipv4, port), (ipv6, ipv6_port) = process.hosts("xmpp")
+        assert (ipv4, ipv6) == ("127.0.0.1", HOST)
         assert process.addresses["xmpps"].startswith("127.0.0.1:")
-        for host, number in ((four, port), (six, port6)):
+        for host, number in ((ipv4, port), (ipv6, ipv6_port)):
             async with await Client.connect(number, host=host) as client:
                 await client.element()
                 assert await client.authenticate("SCRAM-SHA-256", "cam1", PASSWORD) == "success"
@@ -125,8 +125,8 @@ async def test_a_component_connects_and_reconnects(tmp_path: Path) -> None:
 
 
 async def test_refusals_name_the_prefix_of_an_ipv6_address(tmp_path: Path) -> None:
-    site = Gateway(tmp_path / "gateway", listen="[::1]:0", listen_tls="", require_tls=False)
-    with site.run() as process:
+    gateway = Gateway(tmp_path / "gateway", listen="[::1]:0", listen_tls="", require_tls=False)
+    with gateway.run() as process:
         host, port = process.host_port("xmpp")
         async with await Client.connect(port, host=host) as client:
             await client.element()
@@ -139,5 +139,5 @@ async def test_refusals_name_the_prefix_of_an_ipv6_address(tmp_path: Path) -> No
             client.send("<!DOCTYPE x>")
             assert await client.closed() == "restricted-xml"
         assert process.terminate() == 0
-    told = {(e["source"], e["name"]) for e in site.events("system") if e["kind"] == "limit"}
-    assert told == {("::/64", "authentication"), ("::/64", "restricted-xml")}
+    refusals = {(e["source"], e["name"]) for e in gateway.events("system") if e["kind"] == "limit"}
+    assert refusals == {("::/64", "authentication"), ("::/64", "restricted-xml")}

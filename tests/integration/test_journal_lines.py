@@ -27,7 +27,7 @@ def run(gateway: Gateway, *options: str) -> Process:
     return start("fieldpost", "run", "--dir", gateway.folder, *options)
 
 
-async def be_refused(process: Process) -> None:
+async def send_malformed(process: Process) -> None:
     """Send a malformed request, which is logged at once."""
     async with await bound(process, "pump1") as device:
         assert condition(await device.iq("set", WITHOUT_ID)) == "bad-request"
@@ -35,7 +35,7 @@ async def be_refused(process: Process) -> None:
 
 async def test_a_warning_is_written_once_and_immediately(gateway: Gateway) -> None:
     with run(gateway) as process:
-        await be_refused(process)
+        await send_malformed(process)
         process.wait_told("Warning: limit malformed (source=pump1@gw.example, value=1)\n")
         assert process.terminate() == 0
         assert process.stderr.count("\n") == 1, process.stderr
@@ -44,7 +44,7 @@ async def test_a_warning_is_written_once_and_immediately(gateway: Gateway) -> No
 
 async def test_options_set_the_log_level_and_the_format(gateway: Gateway) -> None:
     with run(gateway, "--log-level", "informational", "--log-format=json") as process:
-        await be_refused(process)
+        await send_malformed(process)
         process.wait_told("malformed")
         assert process.terminate() == 0
         lines = [json.loads(line) for line in process.stderr.splitlines()]
@@ -59,7 +59,7 @@ async def test_systemd_reads_priorities(gateway: Gateway) -> None:
     script = 'JOURNAL_STREAM=$(stat -Lc %d:%i /dev/fd/2) exec "$0" run --dir "$1"'
     command = Path(sys.executable).with_name("fieldpost")
     with start("sh", "-c", script, command, gateway.folder) as process:
-        await be_refused(process)
+        await send_malformed(process)
         process.wait_told("<4>limit malformed (source=pump1@gw.example, value=1)\n")
         with start("sh", "-c", script, command, gateway.folder, ready=False) as second:
             assert second.wait() == 1
@@ -68,19 +68,19 @@ async def test_systemd_reads_priorities(gateway: Gateway) -> None:
 
 
 def test_the_watchdog_is_fed_while_the_event_loop_runs(gateway: Gateway) -> None:
-    with systemd() as (told, env):
+    with systemd() as (notify_socket, env):
         env["WATCHDOG_USEC"] = "200000"
         with start("fieldpost", "run", "--dir", gateway.folder, env=env) as process:
-            assert [told.recv(100) for _ in range(4)] == [b"READY=1", *[b"WATCHDOG=1"] * 3]
+            assert [notify_socket.recv(100) for _ in range(4)] == [b"READY=1", *[b"WATCHDOG=1"] * 3]
             os.kill(process.pid, signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-            told.setblocking(False)
+            notify_socket.setblocking(False)
             with suppress(BlockingIOError):
-                while told.recv(100) == b"WATCHDOG=1":
+                while notify_socket.recv(100) == b"WATCHDOG=1":
                     pass
-            told.settimeout(30)
+            notify_socket.settimeout(30)
             os.kill(process.pid, signal.SIGCONT)
-            assert told.recv(100) == b"WATCHDOG=1"
+            assert notify_socket.recv(100) == b"WATCHDOG=1"
             os.kill(process.pid, signal.SIGABRT)
             assert process.wait() == -signal.SIGABRT
             assert "(most recent call first)" in process.stderr

@@ -56,10 +56,10 @@ class Commands:
             files = self._gateway.folder / "devices" / name
             secret = ("--certificate", files / "cert.pem", "--key", files / "key.pem")
         port = self._process.host_port("xmpps" if direct else "xmpp")[1]
-        place = ("--host", "127.0.0.1", "--port", port, "--ca", self._gateway.ca)
+        server = ("--host", "127.0.0.1", "--port", port, "--ca", self._gateway.ca)
         jid = name if "@" in name else f"{name}@{DOMAIN}"
         end = ("--direct-tls",) if direct else ()
-        return [*map(str, (command, "--as", jid, *secret, *place, *end, *words))]
+        return [*map(str, (command, "--as", jid, *secret, *server, *end, *words))]
 
     async def run(self, *words: str, text: str = "") -> tuple[int, str, str]:
         """Run a command to its end, in a thread; return its status and output."""
@@ -145,8 +145,8 @@ async def test_the_password_is_the_first_line_of_the_input(
     commands: Commands, gateway: Gateway
 ) -> None:
     words = commands.words("send", "pump1", "--node", "plant/a")
-    place = words.index("--password-file")
-    words[place : place + 2] = ["--password-stdin"]
+    index = words.index("--password-file")
+    words[index : index + 2] = ["--password-stdin"]
     assert await commands.run(*words, text=f"{PASSWORD}\nthe text\n") == (0, "", "")
     error = "Error: the server refused the password or offers no safe mechanism\n"
     assert await commands.run(*words, text="wrong\nthe text\n") == (1, "", error)
@@ -167,13 +167,13 @@ async def test_refusals_are_one_line(commands: Commands) -> None:
     assert (status, "require a queue node" in err, err.count("\n")) == (1, True, 1)
 
 
-@pytest.mark.parametrize(("as_device", "what"), [(False, ("quiet/#",)), (True, ("--take", "jobs"))])
+@pytest.mark.parametrize(("as_device", "args"), [(False, ("quiet/#",)), (True, ("--take", "jobs"))])
 async def test_listening_ends_with_ctrl_c(
-    commands: Commands, gateway: Gateway, as_device: bool, what: tuple[str, ...]
+    commands: Commands, gateway: Gateway, as_device: bool, args: tuple[str, ...]
 ) -> None:
-    words = ["listen", *what, "--dir", str(gateway.folder)]
+    words = ["listen", *args, "--dir", str(gateway.folder)]
     if as_device:
-        words = commands.words("listen", "pump1", *what)
+        words = commands.words("listen", "pump1", *args)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in background it is ignored
     try:
         listening = await commands.begin(*words)

@@ -25,7 +25,7 @@ async def next_notice(client: Client) -> tuple[Element, Element]:
     return message, log
 
 
-async def refused(port: int, gateway: Gateway, times: int) -> None:
+async def send_refused(port: int, gateway: Gateway, times: int) -> None:
     """Let a device be refused that may not use the gateway's services."""
     async with await log_in(port, gateway.ca, "cam1", PASSWORD) as client:
         for number in range(times):
@@ -37,18 +37,18 @@ async def test_users_are_notified_at_once_or_when_they_log_in(tmp_path: Path) ->
     gateway = Gateway(tmp_path / "gateway", "cam1", "olga", notify=[OLGA], refusal_window=0.5)
     with gateway.run() as process:
         port = port_of(process)
-        await refused(port, gateway, 1)
+        await send_refused(port, gateway, 1)
         async with await log_in(port, gateway.ca, "olga", PASSWORD) as olga:
             olga.send("<presence/>")
             first, log = await next_notice(olga)
             assert first.find("{urn:xmpp:delay}delay") is not None
             assert (log.get("id"), log.get("subject")) == ("unreadable", "cam1@gw.example")
-            await refused(port, gateway, 5)
-            told = 0
-            while told < 5:
+            await send_refused(port, gateway, 5)
+            count = 0
+            while count < 5:
                 _, log = await next_notice(olga)
                 assert log.get("id") == "unreadable"
-                told += sum(int(tag.attrib["value"]) for tag in log if tag.get("name") == "count")
+                count += sum(int(tag.attrib["value"]) for tag in log if tag.get("name") == "count")
         assert process.terminate() == 0
     limits = [e for e in gateway.events("system") if e["kind"] == "limit"]
     assert {(e["name"], e["source"]) for e in limits} == {("unreadable", "cam1@gw.example")}

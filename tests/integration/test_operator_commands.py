@@ -39,85 +39,85 @@ def process(gateway: Gateway) -> Iterator[Process]:
         yield process
 
 
-def done(gateway: Gateway, *words: object, text: str | None = None) -> str:
+def output(gateway: Gateway, *words: object, text: str | None = None) -> str:
     result = fieldpost(gateway.folder, *words, text=text)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def refused(gateway: Gateway, *words: object, text: bytes | None = None) -> str:
+def refusal(gateway: Gateway, *words: object, text: bytes | None = None) -> str:
     result = fieldpost(gateway.folder, *words, text=text)
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.output
     return result.stderr
 
 
 def nodes(gateway: Gateway) -> dict[str, dict[str, Any]]:
-    lines = done(gateway, "node", "list", "--json").splitlines()
+    lines = output(gateway, "node", "list", "--json").splitlines()
     return {one["name"]: one for one in map(json.loads, lines)}
 
 
 def test_nodes_are_created_listed_configured_and_deleted(
     gateway: Gateway, process: Process
 ) -> None:
-    assert done(gateway, "node", "create", "plant/a") == "plant/a is created\n"
+    assert output(gateway, "node", "create", "plant/a") == "plant/a is created\n"
     options = ("--queue", "--owner", "pump1", "--set", "queue_lock_timeout=5")
-    done(gateway, "node", "create", "work", *options)
+    output(gateway, "node", "create", "work", *options)
     found = nodes(gateway)
     assert (found["plant/a"]["queue"], found["plant/a"]["owner"]) == (False, DOMAIN)
     assert (found["work"]["queue"], found["work"]["owner"]) == (True, f"pump1@{DOMAIN}")
-    assert "plant/a  node   gw.example" in done(gateway, "node", "list")
-    done(gateway, "node", "configure", "work", "--set", "pubsub#title=Jobs")
-    shown = done(gateway, "node", "configure", "work").splitlines()
-    assert {"title=Jobs", "queueing=1", "queue_lock_timeout=5"} <= set(shown)
+    assert "plant/a  node   gw.example" in output(gateway, "node", "list")
+    output(gateway, "node", "configure", "work", "--set", "pubsub#title=Jobs")
+    settings = output(gateway, "node", "configure", "work").splitlines()
+    assert {"title=Jobs", "queueing=1", "queue_lock_timeout=5"} <= set(settings)
     for name in ("plant/a", "work"):
-        assert done(gateway, "node", "delete", name, "--yes") == f"{name} is deleted\n"
+        assert output(gateway, "node", "delete", name, "--yes") == f"{name} is deleted\n"
     assert nodes(gateway) == {}
 
 
 def test_refusals_are_one_line(gateway: Gateway, process: Process) -> None:
-    done(gateway, "node", "create", "there")
-    assert "exists already" in refused(gateway, "node", "create", "there")
-    assert "there is no such account" in refused(gateway, "send", "--to", "nobody", "text")
-    foreign = refused(gateway, "send", "--to", "a@other.example", "text")
+    output(gateway, "node", "create", "used")
+    assert "exists already" in refusal(gateway, "node", "create", "used")
+    assert "there is no such account" in refusal(gateway, "send", "--to", "nobody", "text")
+    foreign = refusal(gateway, "send", "--to", "a@other.example", "text")
     assert "serves only its own domain" in foreign
     for text in (5000 * "[", 5000 * "9"):
-        assert "not JSON" in refused(gateway, "send", "--node", "there", "--format", "json", text)
-    assert "no queue node" in refused(gateway, "listen", "--take", "there")
+        assert "not JSON" in refusal(gateway, "send", "--node", "used", "--format", "json", text)
+    assert "no queue node" in refusal(gateway, "listen", "--take", "used")
     text = '"' * MAX_REQUEST_BYTES
-    assert "a request has at most" in refused(gateway, "send", "--node", "there", text)
-    for words in (("send", "--node", "there"), ("send", "--to"), ("node", "create")):
-        assert "is not UTF-8" in refused(gateway, *words, "\udcff")
-    assert "is not UTF-8" in refused(gateway, "send", "--node", "there", text=b"\xff")
-    done(gateway, "node", "delete", "there", "--yes")
+    assert "a request has at most" in refusal(gateway, "send", "--node", "used", text)
+    for words in (("send", "--node", "used"), ("send", "--to"), ("node", "create")):
+        assert "is not UTF-8" in refusal(gateway, *words, "\udcff")
+    assert "is not UTF-8" in refusal(gateway, "send", "--node", "used", text=b"\xff")
+    output(gateway, "node", "delete", "used", "--yes")
 
 
 async def test_a_message_that_its_device_refuses_is_a_dead_letter(
     gateway: Gateway, process: Process, tmp_path: Path
 ) -> None:
     """Nobody else is informed, because the operator has no account."""
-    receive = ReceiveOptions(tmp_path / "inbox", nothing, trusts=lambda _sender: False)
+    receive = ReceiveOptions(tmp_path / "inbox", ignore, trusts=lambda _sender: False)
     async with Device(
         f"valve1@{DOMAIN}/fw", PASSWORD, outbox_path=tmp_path / "outbox", ca_file=gateway.ca,
         host="127.0.0.1", port=port_of(process), receive=receive,
     ):  # fmt: skip
-        await asyncio.to_thread(done, gateway, "send", "--to", "valve1", "bad")
+        await asyncio.to_thread(output, gateway, "send", "--to", "valve1", "bad")
         async with asyncio.timeout(SOON_S):
-            while not (letters := await asyncio.to_thread(dead, gateway)):  # noqa: ASYNC110
+            while not (found := await asyncio.to_thread(list_dead_letters, gateway)):  # noqa: ASYNC110
                 await asyncio.sleep(0)
-    (letter,) = letters
-    assert letter["sender"] == DOMAIN
+    (dead_letter,) = found
+    assert dead_letter["sender"] == DOMAIN
 
 
-def nothing(_message: ReceivedMessage, _db: sqlite3.Connection) -> None:
+def ignore(_message: ReceivedMessage, _db: sqlite3.Connection) -> None:
     """Write nothing."""
 
 
-def dead(gateway: Gateway) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in done(gateway, "dead", "list", "--json").splitlines()]
+def list_dead_letters(gateway: Gateway) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output(gateway, "dead", "list", "--json").splitlines()]
 
 
 async def test_published_items_reach_a_listener(gateway: Gateway, process: Process) -> None:
-    done(gateway, "node", "create", "plant/b", "--set", "publish_model=open")
+    output(gateway, "node", "create", "plant/b", "--set", "publish_model=open")
     words = ("listen", "plant/#", "--count", "4", "--json", "--dir", str(gateway.folder))
     listening = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "edge", *words, stdout=PIPE, stderr=PIPE
@@ -126,8 +126,8 @@ async def test_published_items_reach_a_listener(gateway: Gateway, process: Proce
     assert listening.stderr is not None
     async with asyncio.timeout(SOON_S):
         assert await listening.stderr.readline() == b"listening to plant/#\n"
-        done(gateway, "send", "--node", "plant/b", "--format", "json", '{"watts": 7}')
-        done(gateway, "send", "--node", "plant/b", "--lines", "--qos", "0", text="one\ntwo\n")
+        output(gateway, "send", "--node", "plant/b", "--format", "json", '{"watts": 7}')
+        output(gateway, "send", "--node", "plant/b", "--lines", "--qos", "0", text="one\ntwo\n")
         async with await log_in(port_of(process), gateway.ca, "pump1", PASSWORD) as pump:
             item = "<item id='i'><x xmlns='urn:x'/></item>"
             answer = await pump.iq(
@@ -144,52 +144,52 @@ async def test_published_items_reach_a_listener(gateway: Gateway, process: Proce
     assert [second["text"], third["text"]] == ["one", "two"]
     assert (fourth["item"], fourth["publisher"]) == ("i", f"pump1@{DOMAIN}/fw")
     assert fourth["payload"] == "<x xmlns='urn:x'/>"
-    done(gateway, "node", "delete", "plant/b", "--yes")
+    output(gateway, "node", "delete", "plant/b", "--yes")
 
 
 def test_items_of_a_queue_are_taken_once(gateway: Gateway, process: Process) -> None:
-    done(gateway, "node", "create", "jobs", "--queue")
-    done(gateway, "send", "--node", "jobs", "--lines", text="one\ntwo\nthree\n")
-    done(gateway, "send", "--node", "jobs", "--delay", 3600, "later")
-    report = json.loads(done(gateway, "queue", "show", "jobs", "--json"))
+    output(gateway, "node", "create", "jobs", "--queue")
+    output(gateway, "send", "--node", "jobs", "--lines", text="one\ntwo\nthree\n")
+    output(gateway, "send", "--node", "jobs", "--delay", 3600, "later")
+    report = json.loads(output(gateway, "queue", "show", "jobs", "--json"))
     states = [item["state"] for item in report["items_shown"]]
     assert states == ["ready", "ready", "ready", "delayed"]
     assert re.search(r"Z \(in 3\d{3} s\)$", report["items_shown"][-1]["sentence"])
     words = ("listen", "--take", "jobs", "--idle", "0.1")
-    assert done(gateway, *words, "--count", 1) == "jobs  one\n"
-    assert done(gateway, *words) == "jobs  two\njobs  three\n"
+    assert output(gateway, *words, "--count", 1) == "jobs  one\n"
+    assert output(gateway, *words) == "jobs  two\njobs  three\n"
     assert nodes(gateway)["jobs"]["items"] == 1
     taken = [e["tags"]["item"] for e in gateway.events("system") if e["name"] == "taken"]
     assert len(taken) == 3
-    done(gateway, "node", "delete", "jobs", "--yes")
+    output(gateway, "node", "delete", "jobs", "--yes")
 
 
 def test_an_unfinished_item_is_delivered_again(gateway: Gateway, process: Process) -> None:
-    done(gateway, "node", "create", "jobs", "--queue", "--set", "queue_lock_timeout=1")
-    done(gateway, "send", "--node", "jobs", "again")
+    output(gateway, "node", "create", "jobs", "--queue", "--set", "queue_lock_timeout=1")
+    output(gateway, "send", "--node", "jobs", "again")
     first = control.perform(gateway.folder, TakeItem("jobs")).item
     assert first is not None
     assert control.perform(gateway.folder, TakeItem("jobs")).item is None
-    (line,) = done(gateway, "listen", "--take", "jobs", "--json", "--count", 1).splitlines()
+    (line,) = output(gateway, "listen", "--take", "jobs", "--json", "--count", 1).splitlines()
     found = json.loads(line)
     assert (found["item"], found["redeliveries"]) == (first.item, 1)
     with pytest.raises(RequestRefused, match="there is no item"):
         control.perform(gateway.folder, FinishItem("jobs", first.item))
-    done(gateway, "node", "delete", "jobs", "--yes")
+    output(gateway, "node", "delete", "jobs", "--yes")
 
 
 def test_four_commands_may_listen(gateway: Gateway, process: Process) -> None:
     """Other requests are answered; when a listener ends, another may listen."""
-    with ExitStack() as four:
+    with ExitStack() as stack:
         for _ in range(MAX_LISTENERS - 1):
-            four.enter_context(control.listening(gateway.folder, ["#"]))
+            stack.enter_context(control.listening(gateway.folder, ["#"]))
         with control.listening(gateway.folder, ["#"]):
-            assert "4 commands listen already" in refused(gateway, "listen", "#")
+            assert "4 commands listen already" in refusal(gateway, "listen", "#")
             assert nodes(gateway) == {}
         deadline = time.monotonic() + SOON_S
         while True:  # until the gateway knows that one has ended
             try:
-                four.enter_context(control.listening(gateway.folder, ["#"]))
+                stack.enter_context(control.listening(gateway.folder, ["#"]))
                 break
             except RequestRefused:
                 assert time.monotonic() < deadline
@@ -207,13 +207,13 @@ def until_disconnected(items: Iterator[ItemReport]) -> Iterator[ItemReport]:
 
 def test_a_listener_that_does_not_read_is_disconnected(gateway: Gateway, process: Process) -> None:
     """It does not delay publishers, and the end is reported to it."""
-    done(gateway, "node", "create", "plant/c")
+    output(gateway, "node", "create", "plant/c")
     text, count = "x" * 50_000, 150
     with control.listening(gateway.folder, ["plant/c"], SOON_S) as items:
-        done(gateway, "send", "--node", "plant/c", "--lines", text=f"{text}\n" * count)
+        output(gateway, "send", "--node", "plant/c", "--lines", text=f"{text}\n" * count)
         received = list(until_disconnected(items))
     assert sum(len(item.payload) for item in received) < 2 * MAX_UNREAD_BYTES
     with control.listening(gateway.folder, ["plant/c"], SOON_S) as items:
-        done(gateway, "send", "--node", "plant/c", "again")
+        output(gateway, "send", "--node", "plant/c", "again")
         assert "again" in next(items).payload
-    done(gateway, "node", "delete", "plant/c", "--yes")
+    output(gateway, "node", "delete", "plant/c", "--yes")

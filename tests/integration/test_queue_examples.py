@@ -85,38 +85,38 @@ UNLOCK: Final = f"<unlock xmlns='{{}}' node='{NODE}'>\n      <item id='{ITEM}'/>
 UNLOCKED: Final = notification(f"<unlock xmlns='{QUEUEING}' id='{ITEM}'/>")
 
 
-class Party:
+class RawClient:
     """A client on a raw socket."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.full = client.full
-        self._aside: list[Element] = []
+        self._skipped: list[Element] = []
 
     def send(self, xml: str) -> None:
         """Send XML verbatim."""
         self.client.send(xml.strip())
 
-    async def expect(self, shown: str) -> None:
-        """Wait for the next stanza of the kind of `shown`, and compare it with that.
+    async def expect(self, example: str) -> None:
+        """Wait for the next stanza of the kind of `example`, and compare it with that.
 
         An answer and a notification may come in either order.
         """
-        wanted = read(shown)
-        for found in self._aside:
-            if found.tag == wanted.tag:
-                self._aside.remove(found)
+        expected = read(example)
+        for found in self._skipped:
+            if found.tag == expected.tag:
+                self._skipped.remove(found)
                 break
         else:
-            while (found := await self.client.stanza()).tag != wanted.tag:
-                self._aside.append(found)
-        assert not difference(wanted, found), f"{difference(wanted, found)}\n{to_text(found)}"
+            while (found := await self.client.stanza()).tag != expected.tag:
+                self._skipped.append(found)
+        assert not difference(expected, found), f"{difference(expected, found)}\n{to_text(found)}"
 
     async def expect_nothing(self) -> None:
         """Check that no stanzas except presence have arrived."""
         answer = await self.client.iq("get", "<ping xmlns='urn:xmpp:ping'/>")
         assert answer.get("type") == "result"
-        assert not [to_text(found) for found in self._aside if not found.tag.endswith("presence")]
+        assert not [to_text(found) for found in self._skipped if not found.tag.endswith("presence")]
 
     async def expect_result(self, id: str) -> None:
         """Wait for an empty result."""
@@ -148,7 +148,7 @@ class Party:
         await self.expect("<iq id='pub1' type='result'/>")
 
 
-Connect = Callable[[str], Awaitable[Party]]
+Connect = Callable[[str], Awaitable[RawClient]]
 
 
 @pytest.fixture
@@ -156,18 +156,18 @@ async def connect(tmp_path: Path) -> AsyncIterator[Connect]:
     """A function that logs a device in to a gateway and makes it available."""
     async with in_process(tmp_path, *NAMES) as gateway, AsyncExitStack() as stack:
 
-        async def connect(user: str) -> Party:
+        async def connect(user: str) -> RawClient:
             client = await gateway.bound(user, "foo")
-            party = Party(await stack.enter_async_context(client))
-            party.send("<presence/>")
-            await party.expect(f"<presence from='{party.full}'/>")
-            return party
+            raw_client = RawClient(await stack.enter_async_context(client))
+            raw_client.send("<presence/>")
+            await raw_client.expect(f"<presence from='{raw_client.full}'/>")
+            return raw_client
 
         yield connect
 
 
 @pytest.fixture
-async def engine(connect: Connect) -> Party:
+async def engine(connect: Connect) -> RawClient:
     """The owner of the node of the examples."""
     engine = await connect("engine")
     engine.send(request("create1", CREATE))
@@ -176,7 +176,7 @@ async def engine(connect: Connect) -> Party:
 
 
 @pytest.fixture
-async def worker(connect: Connect, engine: Party) -> Party:
+async def worker(connect: Connect, engine: RawClient) -> RawClient:
     """A worker that is subscribed to the node."""
     worker = await connect("workerbee237")
     await worker.subscribe()
@@ -184,7 +184,7 @@ async def worker(connect: Connect, engine: Party) -> Party:
 
 
 @pytest.fixture
-async def holder(worker: Party, engine: Party) -> Party:
+async def holder(worker: RawClient, engine: RawClient) -> RawClient:
     """The worker, which has received the item."""
     await engine.publish()
     await worker.expect(NOTIFIED)
@@ -192,7 +192,7 @@ async def holder(worker: Party, engine: Party) -> Party:
 
 
 @pytest.fixture
-async def other(connect: Connect, holder: Party) -> Party:
+async def other(connect: Connect, holder: RawClient) -> RawClient:
     """A worker that subscribed later."""
     other = await connect("workerbee238")
     await other.subscribe()
@@ -200,7 +200,7 @@ async def other(connect: Connect, holder: Party) -> Party:
 
 
 async def test_an_item_goes_to_one_of_the_subscribers(
-    connect: Connect, engine: Party, worker: Party
+    connect: Connect, engine: RawClient, worker: RawClient
 ) -> None:
     other = await connect("workerbee238")
     await other.subscribe()
@@ -212,7 +212,7 @@ async def test_an_item_goes_to_one_of_the_subscribers(
 
 @pytest.mark.parametrize("type_", ["get", "set"])
 async def test_the_receiver_deletes_an_item_and_is_notified(
-    engine: Party, holder: Party, other: Party, type_: str
+    engine: RawClient, holder: RawClient, other: RawClient, type_: str
 ) -> None:
     holder.send(request("delete1", RETRACT, type_))
     await holder.expect_result("delete1")
@@ -225,7 +225,7 @@ async def test_the_receiver_deletes_an_item_and_is_notified(
     ("type_", "ns"), [("get", QUEUEING), ("set", QUEUEING), ("set", "urn:xmpp:queueing:0")]
 )
 async def test_the_receiver_unlocks_an_item_and_another_gets_it(
-    engine: Party, holder: Party, other: Party, type_: str, ns: str
+    engine: RawClient, holder: RawClient, other: RawClient, type_: str, ns: str
 ) -> None:
     holder.send(request("unlock1", UNLOCK.format(ns), type_))
     await holder.expect_result("unlock1")
@@ -247,30 +247,30 @@ async def test_a_subscription_needs_options_and_is_answered_with_them(connect: C
     await worker.subscribe()
 
 
-async def test_an_item_locked_by_another_is_a_conflict_to_a_subscriber(other: Party) -> None:
+async def test_an_item_locked_by_another_is_a_conflict_to_a_subscriber(other: RawClient) -> None:
     await other.expect_refusals("cancel", "conflict")
 
 
-async def test_a_request_after_the_lock_ended_is_unexpected(holder: Party) -> None:
+async def test_a_request_after_the_lock_ended_is_unexpected(holder: RawClient) -> None:
     holder.send(request("unsub1", f"<unsubscribe node='{NODE}' jid='{WORKER}'/>"))
     await holder.expect("<iq id='unsub1' type='result'/>")
     await holder.expect(UNLOCKED)
     await holder.expect_refusals("wait", "unexpected-request")
 
 
-async def test_a_missing_item_is_not_found(worker: Party) -> None:
+async def test_a_missing_item_is_not_found(worker: RawClient) -> None:
     await worker.expect_refusals("cancel", "item-not-found")
 
 
 async def test_an_unrelated_account_may_not_delete_or_unlock_an_item(
-    connect: Connect, engine: Party
+    connect: Connect, engine: RawClient
 ) -> None:
     await engine.publish()
     await (await connect("unrelated")).expect_refusals("auth", "forbidden")
 
 
 async def test_presence_that_is_unavailable_to_the_service_unlocks_and_unsubscribes(
-    holder: Party, other: Party
+    holder: RawClient, other: RawClient
 ) -> None:
     holder.send(f"<presence type='unavailable' to='{SERVICE}'/>")
     await holder.expect(UNLOCKED)
@@ -280,7 +280,7 @@ async def test_presence_that_is_unavailable_to_the_service_unlocks_and_unsubscri
     assert len((await holder.client.iq("get", listed, to=SERVICE))[0][0]) == 0
 
 
-async def test_the_service_and_the_node_advertise_queueing(worker: Party) -> None:
+async def test_the_service_and_the_node_advertise_queueing(worker: RawClient) -> None:
     for node in ("", f" node='{NODE}'"):
         query = f"<query xmlns='http://jabber.org/protocol/disco#info'{node}/>"
         info = await worker.client.iq("get", query, to=SERVICE)

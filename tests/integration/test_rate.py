@@ -23,11 +23,11 @@ async def answers(client: Client, count: int) -> list[int]:
 
 async def until_paused(gateway: InProcess, connections: int = 1) -> None:
     async with asyncio.timeout(WAIT_S):
-        while gateway.front.used()["paused"] != connections:  # noqa: ASYNC110 - no event tells it
+        while gateway.front.used()["paused"] != connections:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.005)
 
 
-def told(gateway: InProcess) -> list[tuple[str, str]]:
+def limit_events(gateway: InProcess) -> list[tuple[str, str]]:
     found = gateway.gateway.events("system")
     return [(event["name"], event["source"]) for event in found if event["kind"] == "limit"]
 
@@ -36,14 +36,14 @@ async def test_a_burst_is_delayed_and_answered_in_order(tmp_path: Path) -> None:
     async with in_process(tmp_path, "pump", "valve", **STANZAS) as gateway:
         async with await gateway.bound("pump") as pump, await gateway.bound("valve") as valve:
             loop = asyncio.get_running_loop()
-            began = loop.time()
+            started = loop.time()
             pump.send(pings(0, 200))
             await until_paused(gateway)
             assert (await valve.iq("get", PING)).get("type") == "result", "others do not wait"
             assert await answers(pump, 200) == list(range(200))
-            assert loop.time() - began >= (200 - 16) / 200 - 0.1, "it waited"
+            assert loop.time() - started >= (200 - 16) / 200 - 0.1, "the stanzas were delayed"
         await until_paused(gateway, 0)
-    assert told(gateway) == [("rate", "pump@gw.example")]
+    assert limit_events(gateway) == [("rate", "pump@gw.example")]
 
 
 async def test_acknowledgements_do_not_count_as_stanzas(tmp_path: Path) -> None:
@@ -74,14 +74,14 @@ async def test_bytes_before_authentication_are_rate_limited(tmp_path: Path) -> N
     ):
         await peer.element()
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        started = loop.time()
         peer.send(" " * 128 * 1024)
         await until_paused(gateway)
         async with await gateway.bound("valve") as valve:
             assert (await valve.iq("get", PING)).get("type") == "result"
         assert await peer.authenticate("SCRAM-SHA-1", "pump", "correct horse") == "success"
-        assert loop.time() - began >= 0.9, "it waited"
-    assert told(gateway) == [("rate", "127.0.0.1")]
+        assert loop.time() - started >= 0.9, "the stanzas were delayed"
+    assert limit_events(gateway) == [("rate", "127.0.0.1")]
 
 
 async def test_large_stanzas_are_limited_by_their_bytes(tmp_path: Path) -> None:
