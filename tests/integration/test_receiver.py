@@ -214,9 +214,9 @@ async def test_longer_segment_of_a_fork_counts_and_other_names_are_ignored(centr
     folder = (centre.folder.landing / identity_path(identity())).parent
     for stray in ("1-999999.seg", "9-1.seg", "01-30.seg", "10-11.part", "notes"):
         (folder / stray).write_bytes(b"")
-    told = (await ask(centre)).body
+    body = (await ask(centre)).body
     digest = digest_of(segment(identity(1, 9))).hex()
-    assert told == {"lanes": {"logs": {"last": 9, "digest": digest}}}
+    assert body == {"lanes": {"logs": {"last": 9, "digest": digest}}}
 
 
 @pytest.mark.parametrize(
@@ -236,8 +236,8 @@ async def test_truncated_file_is_a_different_segment(centre: Centre, size: int) 
     (centre.folder.landing / f"{identity_path(name)}.seg").write_bytes(segment(name)[:size])
     digest = segment(name)[:size].ljust(32, b"\0").hex()
     assert (await ask(centre)).body == {"lanes": {"logs": {"last": 3, "digest": digest}}}
-    asked = await centre.client.head()
-    assert (asked.status, asked.headers["x-fieldpost-digest"]) == (200, digest)
+    answer = await centre.client.head()
+    assert (answer.status, answer.headers["x-fieldpost-digest"]) == (200, digest)
     assert (await centre.client.put(segment(name), name)).status == 409
 
 

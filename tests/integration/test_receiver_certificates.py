@@ -35,10 +35,10 @@ from tests.helpers.fleet import (
 
 
 @contextlib.asynccontextmanager
-async def showing(centre: Centre, shown: Path) -> AsyncIterator[Client]:
+async def presenting(centre: Centre, certificate: Path) -> AsyncIterator[Client]:
     """Yield a client that presents a certificate."""
     ca = centre.folder.pki / "ca.pem"
-    async with client(centre.client.address, centre.client.tokens, ca, shown) as connected:
+    async with client(centre.client.address, centre.client.tokens, ca, certificate) as connected:
         yield connected
 
 
@@ -49,20 +49,20 @@ async def put(connected: Client, gateway: str = GATEWAY) -> Answer:
 
 
 async def test_certificate_authenticates_without_token(centre: Centre, tmp_path: Path) -> None:
-    async with showing(centre, write_pair(centre.folder, tmp_path / "pair.pem")) as connected:
+    async with presenting(centre, write_pair(centre.folder, tmp_path / "pair.pem")) as connected:
         assert (await put(connected)).status == 201
         assert (await put(connected, OTHER)).status == 403
         for words in (f"Bearer {new_token()}", "Basic Z3c6Z3c=", "Bearer"):
             wrong = await connected.put(segment(), Authorization=words)
-            assert wrong.status == 401, "a token decides where there is one"
-    assert (await put(centre.client)).status == 401, "with neither"
+            assert wrong.status == 401, "a token has precedence"
+    assert (await put(centre.client)).status == 401, "without a certificate and a token"
 
 
 async def test_revoking_and_renewing_invalidate_the_certificate_at_once(
     centre: Centre, tmp_path: Path
 ) -> None:
     gateways = GatewayRegistry(centre.folder)
-    async with showing(centre, write_pair(centre.folder, tmp_path / "pair.pem")) as connected:
+    async with presenting(centre, write_pair(centre.folder, tmp_path / "pair.pem")) as connected:
         assert (await put(connected)).status == 201
         gateways.revoke(GATEWAY, 1)
         assert (await put(connected)).status == 401
@@ -70,11 +70,11 @@ async def test_revoking_and_renewing_invalidate_the_certificate_at_once(
         first = gateways.first_issue(GATEWAY, now_ms)
         gateways.enrol(GATEWAY, "https://h:1", new_token(), now_ms, renew=True)
         assert (await put(connected)).status == 401
-    anew = write_pair(centre.folder, tmp_path / "anew.pem", issued_ms=first)
-    async with showing(centre, anew) as connected:
+    renewed = write_pair(centre.folder, tmp_path / "renewed.pem", issued_ms=first)
+    async with presenting(centre, renewed) as connected:
         assert (await put(connected)).status == 200
-        again = gateways.first_issue(GATEWAY, now_ms)
-        assert again > first, "two renewals in one second are two"
+        second = gateways.first_issue(GATEWAY, now_ms)
+        assert second > first, "two renewals in one second are two"
         gateways.enrol(GATEWAY, "https://h:1", new_token(), now_ms, renew=True)
         assert (await put(connected)).status == 401
 
@@ -83,7 +83,7 @@ async def test_certificate_of_a_gateway_that_is_not_enrolled_answers_401(
     centre: Centre, tmp_path: Path
 ) -> None:
     for name in ("unknown.example", "Not A Gateway", "a" * 250):
-        async with showing(
+        async with presenting(
             centre, write_pair(centre.folder, tmp_path / "pair.pem", name)
         ) as connected:
             assert (await put(connected)).status == 401
@@ -95,9 +95,9 @@ async def test_other_certificates_are_refused(centre: Centre, tmp_path: Path) ->
     server = tmp_path / "server.pem"
     pki = centre.folder.pki
     server.write_bytes((pki / "server.pem").read_bytes() + (pki / "server.key").read_bytes())
-    ended = write_pair(centre.folder, tmp_path / "ended.pem", issued_ms=10**12, days=1)
-    for wrong in (write_pair(foreign, tmp_path / "pair.pem"), server, ended):
-        async with showing(centre, wrong) as connected:
+    expired = write_pair(centre.folder, tmp_path / "expired.pem", issued_ms=10**12, days=1)
+    for wrong in (write_pair(foreign, tmp_path / "pair.pem"), server, expired):
+        async with presenting(centre, wrong) as connected:
             with pytest.raises(aiohttp.ClientError):
                 await put(connected)
     assert centre.files() == []
@@ -113,8 +113,8 @@ def request(key: object, name: str = OTHER) -> bytes:
     )
     edwards = isinstance(key, ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey)
     algorithm = None if edwards else hashes.SHA256()
-    asked = builder.sign(key, algorithm)  # type: ignore[arg-type] # keys of any kind are tried
-    return asked.public_bytes(serialization.Encoding.PEM)
+    csr = builder.sign(key, algorithm)  # type: ignore[arg-type] # keys of any kind are tried
+    return csr.public_bytes(serialization.Encoding.PEM)
 
 
 async def ask(
@@ -128,21 +128,21 @@ async def ask(
 
 async def test_certificate_is_issued_to_requesting_gateway(centre: Centre, tmp_path: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
-    status, made = await ask(centre.client, request(key))
+    status, pem = await ask(centre.client, request(key))
     assert status == 200
-    certificate = x509.load_pem_x509_certificate(made)
+    certificate = x509.load_pem_x509_certificate(pem)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == [GATEWAY], "whatever the request names"
+    assert names.get_values_for_type(x509.DNSName) == [GATEWAY], "not the name in the request"
     record = GatewayRegistry(centre.folder).get(GATEWAY)
     assert record is not None
     assert record.certificate_ends == certificate.not_valid_after_utc.timestamp() * 1_000
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    (tmp_path / "pair.pem").write_bytes(made + private)
-    async with showing(centre, tmp_path / "pair.pem") as connected:
+    (tmp_path / "pair.pem").write_bytes(pem + private)
+    async with presenting(centre, tmp_path / "pair.pem") as connected:
         assert (await put(connected)).status == 201
-        assert (await ask(connected, request(key), token=False))[0] == 200, "by the one before"
+        assert (await ask(connected, request(key), token=False))[0] == 200, "by the previous one"
         assert (await ask(connected, request(key), OTHER, token=False))[0] == 403
 
 

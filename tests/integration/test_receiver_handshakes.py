@@ -20,7 +20,7 @@ from tests.helpers.fleet import Answer, Centre, running_centre, segment
 from tests.helpers.raw_put import to_end
 
 STALLED_BYTES = 64 * 1024
-"""What Python may hold for a stalled handshake: with asyncio's own buffer it is four times that."""
+"""Memory limit for a stalled handshake; asyncio's own buffer would need four times as much."""
 
 
 @contextlib.asynccontextmanager
@@ -34,7 +34,7 @@ async def stalled(centre: Centre, count: int) -> AsyncIterator[list[asyncio.Stre
             writer.transport.abort()
 
 
-async def put_when_there_is_room(centre: Centre) -> Answer:
+async def put_when_possible(centre: Centre) -> Answer:
     async with asyncio.timeout(10):
         while True:
             with contextlib.suppress(aiohttp.ClientOSError):
@@ -46,20 +46,20 @@ async def test_stalled_handshake_counts_as_connection(
 ) -> None:
     async with running_centre(tmp_path / "fleet", ReceiverLimits(connections=2)) as centre:
         async with stalled(centre, 2):
-            async with stalled(centre, 1) as more:
-                assert await to_end(more[0]) == b""
+            async with stalled(centre, 1) as refused:
+                assert await to_end(refused[0]) == b""
             with pytest.raises(aiohttp.ClientOSError):
                 await centre.client.put(segment())
             assert {record.getMessage() for record in caplog.records} == {"refused"}
-        assert (await put_when_there_is_room(centre)).status == 201
+        assert (await put_when_possible(centre)).status == 201
 
 
 async def test_handshake_times_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fieldpost.fleet")
     limits = ReceiverLimits(connections=1, handshake_timeout_s=0.05)
-    async with running_centre(tmp_path / "fleet", limits) as centre, stalled(centre, 1) as held:
-        assert await to_end(held[0]) == b""
-        assert (await put_when_there_is_room(centre)).status == 201
+    async with running_centre(tmp_path / "fleet", limits) as centre, stalled(centre, 1) as first:
+        assert await to_end(first[0]) == b""
+        assert (await put_when_possible(centre)).status == 201
     assert "refused" in [record.getMessage() for record in caplog.records]
 
 
@@ -69,7 +69,7 @@ async def test_invalid_handshake_is_refused(tmp_path: Path) -> None:
         writer.write(b"GET / HTTP/1.1\r\nHost: centre\r\n\r\n")
         assert b"HTTP" not in await to_end(reader)
         writer.transport.abort()
-        assert (await put_when_there_is_room(centre)).status == 201
+        assert (await put_when_possible(centre)).status == 201
 
 
 async def test_stalled_handshakes_use_little_memory(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ async def test_stalled_handshakes_use_little_memory(tmp_path: Path) -> None:
         tracemalloc.start()
         try:
             before, _ = tracemalloc.get_traced_memory()
-            async with stalled(centre, count), stalled(centre, 1) as more:
-                assert await to_end(more[0]) == b"", "all that came before are in their handshake"
+            async with stalled(centre, count), stalled(centre, 1) as refused:
+                assert await to_end(refused[0]) == b"", "all others are in their handshake"
                 after, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -89,10 +89,10 @@ async def test_stalled_handshakes_use_little_memory(tmp_path: Path) -> None:
 async def test_stop_closes_a_stalled_handshake(tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as clients:
         async with running_centre(tmp_path / "fleet", ReceiverLimits(connections=1)) as centre:
-            held = await clients.enter_async_context(stalled(centre, 1))
-            more = await clients.enter_async_context(stalled(centre, 1))
-            assert await to_end(more[0]) == b""
-        assert await to_end(held[0]) == b""
+            first = await clients.enter_async_context(stalled(centre, 1))
+            refused = await clients.enter_async_context(stalled(centre, 1))
+            assert await to_end(refused[0]) == b""
+        assert await to_end(first[0]) == b""
 
 
 async def test_failed_accept_is_logged_and_retried(
@@ -122,8 +122,8 @@ async def test_stop_while_accepting_is_suspended(
     async with contextlib.AsyncExitStack() as clients:
         async with running_centre(tmp_path / "fleet", ReceiverLimits()) as centre:
             monkeypatch.setattr(socket.socket, "accept", failing)
-            held = await clients.enter_async_context(stalled(centre, 1))
+            first = await clients.enter_async_context(stalled(centre, 1))
             async with asyncio.timeout(10):
                 while not caplog.records:
                     await asyncio.to_thread(os.sched_yield)
-        assert await to_end(held[0]) == b""
+        assert await to_end(first[0]) == b""

@@ -40,7 +40,7 @@ class Upload:
 
     seed: int
     acknowledged: dict[Identity, bytes] = field(default_factory=dict)
-    unsure: dict[Identity, bytes] = field(default_factory=dict)
+    pending: dict[Identity, bytes] = field(default_factory=dict)
     sent: int = 0
 
     def __post_init__(self) -> None:
@@ -48,14 +48,14 @@ class Upload:
         self._chains: dict[str, list[bytes]] = {GATEWAY: [bytes(32)], OTHER: [bytes(32)]}
         self._waiting: dict[str, list[tuple[Identity, bytes]]] = {GATEWAY: [], OTHER: []}
 
-    def fresh(self, gateway: str) -> tuple[Identity, bytes]:
+    def new_segment(self, gateway: str) -> tuple[Identity, bytes]:
         """Return a new incompressible segment of 1 to some 300 KiB, in random order of numbers."""
         waiting = self._waiting[gateway]
         while len(waiting) < AHEAD:
             waiting.append(self._next(gateway))
         return waiting.pop(self.random.randrange(AHEAD))
 
-    def rest(self) -> list[tuple[Identity, bytes]]:
+    def unsent_segments(self) -> list[tuple[Identity, bytes]]:
         """Return the segments that were never sent."""
         return [each for waiting in self._waiting.values() for each in waiting]
 
@@ -70,21 +70,21 @@ class Upload:
 
     def next(self, gateway: str) -> tuple[Identity, bytes]:
         """Return what to send: usually an unacknowledged segment, sometimes a landed one."""
-        mine = [name for name in self.unsure if name.gateway == gateway]
+        unacknowledged = [name for name in self.pending if name.gateway == gateway]
         landed = [name for name in self.acknowledged if name.gateway == gateway]
-        if mine and self.random.random() < 0.7:
-            name = self.random.choice(mine)
-            return name, self.unsure[name]
+        if unacknowledged and self.random.random() < 0.7:
+            name = self.random.choice(unacknowledged)
+            return name, self.pending[name]
         if landed and self.random.random() < 0.15:
             name = self.random.choice(landed)
             return name, self.acknowledged[name]
-        return self.fresh(gateway)
+        return self.new_segment(gateway)
 
-    def note(self, name: Identity, data: bytes, status: int) -> None:
+    def record(self, name: Identity, data: bytes, status: int) -> None:
         """Record an acknowledgement."""
         assert status in {200, 201}, (status, name, self.seed)
         self.acknowledged[name] = data
-        self.unsure.pop(name, None)
+        self.pending.pop(name, None)
 
 
 @dataclass
@@ -111,15 +111,15 @@ async def send(victim: KilledReceiver, connected: Client, gateway: str) -> None:
     while victim.process.returncode is None:
         name, data = upload.next(gateway)
         if name not in upload.acknowledged:
-            upload.unsure[name] = data
-        trouble = upload.random.random()
-        if trouble < 0.2:
+            upload.pending[name] = data
+        draw = upload.random.random()
+        if draw < 0.2:
             await send_interrupted(connected, name, data, upload.random.randrange(len(data)))
             continue
         with contextlib.suppress(aiohttp.ClientError, OSError):
             answer = await resume(connected, name, data, victim.pieces)
-            if trouble > 0.35:
-                upload.note(name, data, answer.status)
+            if draw > 0.35:
+                upload.record(name, data, answer.status)
 
 
 def landed(folder: FleetFolder) -> dict[Identity, bytes]:
@@ -130,9 +130,9 @@ def landed(folder: FleetFolder) -> dict[Identity, bytes]:
 def check(upload: Upload, folder: FleetFolder) -> None:
     """Check that everything acknowledged has landed, and that everything landed was sent."""
     found = landed(folder)
-    sent = {**upload.unsure, **upload.acknowledged}
+    sent = {**upload.pending, **upload.acknowledged}
     missing = upload.acknowledged.keys() - found.keys()
-    assert not missing, f"acknowledged and gone: {missing}, seed {upload.seed}"
+    assert not missing, f"acknowledged and missing: {missing}, seed {upload.seed}"
     for name, data in found.items():
         assert read_header(data).identity == name, "a file under a name that is not its own"
         assert data == sent[name], f"{name} is not what was sent, seed {upload.seed}"
@@ -186,11 +186,13 @@ async def test_acknowledged_segments_survive_kills(
                 await asyncio.gather(*senders)
         check(upload, folder)
     async with receiver(folder, tokens) as (process, connected):
-        name, upload.unsure[name] = upload.fresh(GATEWAY)
-        await send_interrupted(connected, name, upload.unsure[name], len(upload.unsure[name]) // 2)
-        for name, data in [*upload.unsure.items(), *upload.rest()]:
+        name, upload.pending[name] = upload.new_segment(GATEWAY)
+        await send_interrupted(
+            connected, name, upload.pending[name], len(upload.pending[name]) // 2
+        )
+        for name, data in [*upload.pending.items(), *upload.unsent_segments()]:
             answer = await resume(connected, name, data)
-            upload.note(name, data, answer.status)
+            upload.record(name, data, answer.status)
         assert process.terminate() == 0
     assert landed(folder) == upload.acknowledged
     if scale(0, 1):

@@ -148,25 +148,25 @@ async def refused_at_stop(connected: Client) -> Answer:
 async def test_stop_waits_for_requests_in_progress(tmp_path: Path) -> None:
     tokens = make_fleet(tmp_path / "fleet")
     folder = FleetFolder(tmp_path / "fleet")
-    told = bind_socket(ListenAddress(HOST, 0))
-    health = "http://{}:{}/health".format(*told.getsockname())
+    metrics = bind_socket(ListenAddress(HOST, 0))
+    health = "http://{}:{}/health".format(*metrics.getsockname())
     running = running_receiver(
-        folder, ListenAddress(HOST, 0), ensure_own_certificate(folder), ReceiverLimits(), told
+        folder, ListenAddress(HOST, 0), ensure_own_certificate(folder), ReceiverLimits(), metrics
     )
     address = await running.__aenter__()
     data = segment()
-    begun, proceed = asyncio.Event(), asyncio.Event()
+    started, proceed = asyncio.Event(), asyncio.Event()
 
     async def body() -> AsyncIterator[bytes]:
         yield data[:-5]
-        begun.set()
+        started.set()
         await proceed.wait()
         yield data[-5:]
 
     async with client(address, tokens, folder.pki / "ca.pem") as connected:
         length = str(len(data))
         put = asyncio.create_task(connected.put(data, None, body(), Content_Length=length))
-        await begun.wait()
+        await started.wait()
         await until_partial_files(Centre(folder, connected), 1)
         other = identity(4, 6)
         assert (await connected.put(segment(other), other)).status == 201, "and stays connected"
@@ -198,13 +198,13 @@ async def test_start_cleans_up_and_reports_damaged_records(
     folder = FleetFolder(tmp_path / "fleet")
     make_fleet(folder.root)
     (folder.gateways / f"{OTHER}.json").write_text("{")
-    left = folder.incoming / "serve" / "0.part"
-    left.parent.mkdir()
-    left.write_bytes(b"half")
+    leftover = folder.incoming / "serve" / "0.part"
+    leftover.parent.mkdir()
+    leftover.write_bytes(b"half")
     async with running_receiver(
         folder, ListenAddress(HOST, 0), ensure_own_certificate(folder), ReceiverLimits()
     ):
-        assert not left.exists()
+        assert not leftover.exists()
     assert [record.getMessage() for record in caplog.records] == ["damaged", "cleaned"]
 
 
@@ -238,4 +238,4 @@ async def test_body_without_disk_space_answers_507_before_it_is_sent(
         assert (answer.status, answer.body["reason"]) == (507, "full")
         assert answer.headers["retry-after"] == "300"
         assert centre.files() == centre.files(landed=False) == []
-        assert (await centre.client.head()).status == 404, "who only asks is told"
+        assert (await centre.client.head()).status == 404, "HEAD is answered"

@@ -145,16 +145,16 @@ async def test_resuming_sender_takes_over_from_its_old_connection(centre: Centre
     await until_partial_files(centre, 0)
     _, second = await open_upload(centre, DATA[:6_000], DATA, length)
     await until_partial_files(centre, 1)
-    there = await offset(centre)
-    assert (await rest(centre, there)).status == 201
+    stored = await offset(centre)
+    assert (await rest(centre, stored)).status == 201
     for writer in (first, second):
         writer.transport.abort()
 
 
 async def test_partial_upload_of_another_receiver_answers_503(centre: Centre) -> None:
     await cut(centre, DATA[:5_000])
-    elsewhere = PartialUploads(centre.folder, ReceiverLimits())
-    with elsewhere.open(GATEWAY, hashlib.sha256(DATA).digest(), 5_000):
+    other_receiver = PartialUploads(centre.folder, ReceiverLimits())
+    with other_receiver.open(GATEWAY, hashlib.sha256(DATA).digest(), 5_000):
         answer = await rest(centre, 5_000)
         assert (answer.status, answer.body["reason"]) == (503, "held")
         assert answer.headers["retry-after"]

@@ -44,12 +44,12 @@ async def two_receivers(root: Path) -> AsyncIterator[tuple[list[Process], list[C
         yield started, clients
 
 
-def on_their_way(root: Path) -> list[str]:
+def temporary_files(root: Path) -> list[str]:
     """Return the temporary files of uploads that cannot be resumed."""
     return [name for name in contents(FleetFolder(root).incoming) if name.startswith("serve/")]
 
 
-async def until_there(centre: Centre, count: int) -> None:
+async def until_uploads(centre: Centre, count: int) -> None:
     """Wait, at most 30 s, until `count` uploads are in progress."""
     async with asyncio.timeout(30):
         while len(contents(centre.folder.incoming)) != count:
@@ -63,14 +63,14 @@ async def test_stopped_receiver_cleans_up_and_killed_one_does_not(tmp_path: Path
         writers = []
         for count, each in enumerate((clients[0], clients[0], clients[1]), start=1):
             writers.append(await start_upload(Centre(folder, each)))
-            await until_there(Centre(folder, clients[0]), count)
-        assert len(on_their_way(folder.root)) == 2
+            await until_uploads(Centre(folder, clients[0]), count)
+        assert len(temporary_files(folder.root)) == 2
         receivers[1].kill9()
         for writer in writers:
             writer.transport.abort()
         await asyncio.gather(*(each.wait_closed() for each in writers), return_exceptions=True)
         assert await asyncio.to_thread(receivers[0].terminate) == 0
-        assert len(on_their_way(folder.root)) == 1
+        assert len(temporary_files(folder.root)) == 1
 
 
 @pytest.mark.parametrize("number", [11])
@@ -78,49 +78,49 @@ async def test_two_receivers_share_one_folder(
     tmp_path: Path, scale: Callable[[int, int], int], number: int
 ) -> None:
     """Each segment is sent to both at once, with a conflicting one; some are interrupted first."""
-    chance = random.Random(number)
-    truth: dict[str, bytes] = {}
+    rng = random.Random(number)
+    expected: dict[str, bytes] = {}
     async with two_receivers(tmp_path / "fleet") as (receivers, clients):
         for first in range(1, scale(12, 200)):
             name = identity(first, first)
-            texts = [chance.randbytes(chance.choice((10, 30_000))).hex() for _ in range(2)]
-            ours, theirs = (segment(name, text) for text in texts)
-            if chance.random() < 0.5:
-                size = chance.randrange(1, len(ours))
-                await send_interrupted(chance.choice(clients), name, ours, size)
-            sent = (resume(each, name, ours) for each in clients)
-            answers = await asyncio.gather(*sent, clients[first % 2].put(theirs, name))
+            texts = [rng.randbytes(rng.choice((10, 30_000))).hex() for _ in range(2)]
+            data, conflicting = (segment(name, text) for text in texts)
+            if rng.random() < 0.5:
+                size = rng.randrange(1, len(data))
+                await send_interrupted(rng.choice(clients), name, data, size)
+            sent = (resume(each, name, data) for each in clients)
+            answers = await asyncio.gather(*sent, clients[first % 2].put(conflicting, name))
             statuses = Counter(answer.status for answer in answers)
             assert statuses[201] <= 1
-            won = theirs if answers[2].status == 201 else ours
-            truth[f"{identity_path(name)}.seg"] = won
+            stored = conflicting if answers[2].status == 201 else data
+            expected[f"{identity_path(name)}.seg"] = stored
         assert [receiver.terminate() for receiver in receivers] == [0, 0]
     folder = FleetFolder(tmp_path / "fleet")
-    assert contents(folder.landing) == truth
-    assert on_their_way(folder.root) == []
+    assert contents(folder.landing) == expected
+    assert temporary_files(folder.root) == []
 
 
 def test_systemd_is_notified_of_ready_and_stopping(tmp_path: Path) -> None:
     make_fleet(tmp_path / "fleet")
     words = ("fieldpost-fleet", "serve", "--dir", tmp_path / "fleet", "--listen", f"{HOST}:0")
-    with systemd() as (told, env), start(*words, ready=False, env=env) as process:
-        assert told.recv(100) == b"READY=1"
+    with systemd() as (notify_socket, env), start(*words, ready=False, env=env) as process:
+        assert notify_socket.recv(100) == b"READY=1"
         process.wait_ready()
         with socket.create_connection(process.host_port("https"), 30):
             assert process.returncode is None
         assert process.terminate() == 0
-        told.setblocking(False)
-        assert told.recv(100) == b"STOPPING=1"
+        notify_socket.setblocking(False)
+        assert notify_socket.recv(100) == b"STOPPING=1"
 
 
 def test_failed_start_does_not_notify_ready(tmp_path: Path) -> None:
     make_fleet(tmp_path / "fleet")
-    with socket.create_server((HOST, 0)) as taken, systemd() as (told, env):
-        at = f"{HOST}:{taken.getsockname()[1]}"
+    with socket.create_server((HOST, 0)) as listener, systemd() as (notify_socket, env):
+        at = f"{HOST}:{listener.getsockname()[1]}"
         words = ("fieldpost-fleet", "serve", "--dir", tmp_path / "fleet", "--listen", at)
         with start(*words, ready=False, env=env) as process:
             assert process.wait() == 1
             assert "cannot listen" in process.stderr
-        told.setblocking(False)
+        notify_socket.setblocking(False)
         with pytest.raises(BlockingIOError):
-            told.recv(100)
+            notify_socket.recv(100)

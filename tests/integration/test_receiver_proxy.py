@@ -56,7 +56,7 @@ class ProxiedReceiver(NamedTuple):
 
 
 @pytest.fixture
-async def behind(tmp_path: Path) -> AsyncIterator[ProxiedReceiver]:
+async def proxied(tmp_path: Path) -> AsyncIterator[ProxiedReceiver]:
     tokens = make_fleet(tmp_path / "fleet")
     folder = FleetFolder(tmp_path / "fleet")
     async with (
@@ -67,19 +67,19 @@ async def behind(tmp_path: Path) -> AsyncIterator[ProxiedReceiver]:
 
 
 async def test_proxied_token_or_certificate_is_used(
-    behind: ProxiedReceiver, tmp_path: Path
+    proxied: ProxiedReceiver, tmp_path: Path
 ) -> None:
-    async with behind.client() as connected:
+    async with proxied.client() as connected:
         assert (await connected.put(segment())).status == 201
         assert (await connected.put(segment(), Authorization="")).status == 401
-    async with behind.client(write_pair(behind.folder, tmp_path / "pair.pem")) as connected:
+    async with proxied.client(write_pair(proxied.folder, tmp_path / "pair.pem")) as connected:
         assert (await connected.head(Authorization=None)).status == 200
         assert (await connected.head(identity(gateway=OTHER), Authorization=None)).status == 403
 
 
-async def test_proxy_connection_stays_open_after_401(behind: ProxiedReceiver) -> None:
+async def test_proxy_connection_stays_open_after_401(proxied: ProxiedReceiver) -> None:
     """It carries other gateways' requests too."""
-    reader, writer = await asyncio.open_connection(*behind.receiver)
+    reader, writer = await asyncio.open_connection(*proxied.receiver)
     for _ in range(3):
         writer.write(b"GET /v1/gateways/a/epochs/b HTTP/1.1\r\nHost: centre\r\n\r\n")
         async with asyncio.timeout(10):
@@ -90,50 +90,50 @@ async def test_proxy_connection_stays_open_after_401(behind: ProxiedReceiver) ->
 
 
 async def test_second_certificate_header_is_ignored(
-    behind: ProxiedReceiver, tmp_path: Path
+    proxied: ProxiedReceiver, tmp_path: Path
 ) -> None:
-    stolen = quote(write_pair(behind.folder, tmp_path / "pair.pem").read_text())
-    async with behind.client() as connected:
+    stolen = quote(write_pair(proxied.folder, tmp_path / "pair.pem").read_text())
+    async with proxied.client() as connected:
         answer = await connected.head(Authorization=None, X_Client_Certificate=stolen)
         assert answer.status == 401
 
 
-async def test_proxied_certificate_is_verified(behind: ProxiedReceiver, tmp_path: Path) -> None:
+async def test_proxied_certificate_is_verified(proxied: ProxiedReceiver, tmp_path: Path) -> None:
     make_fleet(tmp_path / "foreign")
-    foreign = ProxiedReceiver(FleetFolder(tmp_path / "foreign"), *behind[1:])
-    Authority(behind.folder.pki).ensure((GATEWAY,), dt.datetime.now(dt.UTC))  # for a server
+    foreign = ProxiedReceiver(FleetFolder(tmp_path / "foreign"), *proxied[1:])
+    Authority(proxied.folder.pki).ensure((GATEWAY,), dt.datetime.now(dt.UTC))  # for a server
     wrong = [
         write_pair(foreign.folder, tmp_path / "foreign.pem").read_text(),
-        write_pair(behind.folder, tmp_path / "ended.pem", issued_ms=10**12).read_text(),
-        (behind.folder.pki / "server.pem").read_text(),
-        (behind.folder.pki / "ca.pem").read_text(),
+        write_pair(proxied.folder, tmp_path / "ended.pem", issued_ms=10**12).read_text(),
+        (proxied.folder.pki / "server.pem").read_text(),
+        (proxied.folder.pki / "ca.pem").read_text(),
         "-----BEGIN CERTIFICATE-----\nx\n",
         "nonsense",
         "",
     ]
-    good = write_pair(behind.folder, tmp_path / "good.pem").read_text()
-    url = "http://{}:{}/v1/segments/{}".format(*behind.receiver, identity_path(identity()))
+    good = write_pair(proxied.folder, tmp_path / "good.pem").read_text()
+    url = "http://{}:{}/v1/segments/{}".format(*proxied.receiver, identity_path(identity()))
     async with aiohttp.ClientSession() as session:
         statuses = []
         for text in (*wrong, good):
             async with session.head(url, headers={HEADER: quote(text)}) as answer:
                 statuses.append(answer.status)
         for pair in ((good, ""), ("", good), (good, good)):
-            twice = [(HEADER, quote(text)) for text in pair]
-            async with session.head(url, headers=CIMultiDict(twice)) as answer:
-                assert answer.status == 401, "one of two is not the proxy's"
+            headers = [(HEADER, quote(text)) for text in pair]
+            async with session.head(url, headers=CIMultiDict(headers)) as answer:
+                assert answer.status == 401, "the proxy adds only one of two"
     assert statuses == [401] * len(wrong) + [404]
 
 
 async def test_log_names_the_client_of_the_proxy(
-    behind: ProxiedReceiver, caplog: pytest.LogCaptureFixture
+    proxied: ProxiedReceiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "fieldpost.fleet")
-    url = "http://{}:{}/".format(*behind.receiver)
-    lists = ["198.51.100.7, 192.0.2.1", "2001:db8::1", "nonsense", ""]
+    url = "http://{}:{}/".format(*proxied.receiver)
+    values = ["198.51.100.7, 192.0.2.1", "2001:db8::1", "nonsense", ""]
     async with aiohttp.ClientSession() as session:
-        for told in lists:
-            async with session.get(url, headers={"X-Forwarded-For": told}):
+        for forwarded_for in values:
+            async with session.get(url, headers={"X-Forwarded-For": forwarded_for}):
                 pass
     peers = [record.__dict__["facts"]["peer"] for record in caplog.records]
     assert peers == ["192.0.2.1", "2001:db8::1", HOST, HOST]
@@ -163,8 +163,8 @@ async def test_certificate_header_is_ignored_by_default(tmp_path: Path) -> None:
     async with running_receiver(
         folder, ListenAddress(HOST, 0), ReverseProxy(), ReceiverLimits()
     ) as address:
-        behind = ProxiedReceiver(folder, address, address, tokens)
-        good = quote(write_pair(behind.folder, tmp_path / "good.pem").read_text())
+        proxied = ProxiedReceiver(folder, address, address, tokens)
+        good = quote(write_pair(proxied.folder, tmp_path / "good.pem").read_text())
         url = "http://{}:{}/v1/segments/{}".format(*address, identity_path(identity()))
         async with (
             aiohttp.ClientSession() as session,

@@ -31,8 +31,8 @@ async def test_old_tls_versions_are_refused(centre: Centre) -> None:
 async def test_renegotiation_is_refused(centre: Centre) -> None:
     """Otherwise a TLS 1.2 client could request many handshakes on one connection."""
     folder = centre.folder
-    shown = ReloadingCertificate(ensure_own_certificate(folder), folder.pki / "ca.pem").context
-    assert shown.options & ssl.OP_NO_RENEGOTIATION
+    context = ReloadingCertificate(ensure_own_certificate(folder), folder.pki / "ca.pem").context
+    assert context.options & ssl.OP_NO_RENEGOTIATION
 
 
 async def test_replaced_certificate_is_used_without_restart(
@@ -51,19 +51,19 @@ async def test_replaced_certificate_is_used_without_restart(
 
 
 async def test_certificate_is_renewed_while_running(caplog: pytest.LogCaptureFixture) -> None:
-    enough, looks = asyncio.Event(), list[int]()
+    renewed, calls = asyncio.Event(), list[int]()
     loop = asyncio.get_running_loop()
 
     def renew() -> None:
-        looks.append(1)
-        if len(looks) == 2:
+        calls.append(1)
+        if len(calls) == 2:
             raise FleetError("another command is at work")
-        if len(looks) == 4:
-            loop.call_soon_threadsafe(enough.set)
+        if len(calls) == 4:
+            loop.call_soon_threadsafe(renewed.set)
 
     async with asyncio.timeout(10), repeat_in_background(renew, 0.01, "certificate"):
-        assert len(looks) == 1, "it is looked at before anything else"
-        await enough.wait()
+        assert len(calls) == 1, "the first call is made at the start"
+        await renewed.wait()
     assert [record.getMessage() for record in caplog.records] == ["certificate"]
 
 

@@ -43,7 +43,7 @@ async def is_refused(centre: Centre) -> bool:
         return True
 
 
-def known(centre: Centre, gateway: str = GATEWAY) -> str:
+def authenticated_head(centre: Centre, gateway: str = GATEWAY) -> str:
     """Return a request with a gateway's token."""
     path = identity_path(identity(gateway=gateway))
     token = centre.client.tokens[gateway]
@@ -71,24 +71,24 @@ async def test_idle_unauthenticated_connections_do_not_block_gateways(
 ) -> None:
     async with running_centre(tmp_path / "fleet", limits) as centre:
         assert (await centre.client.put(segment())).status == 201
-        async with connected(centre, 2) as ((_, _), known_soon):
+        async with connected(centre, 2) as ((_, _), streams):
             assert await is_refused(centre)
             assert (await centre.client.put(segment())).status == 200, "it is connected"
             if limits.unauthenticated_per_address == 2:
-                assert b" 404 " in await ask(known_soon, known(centre, OTHER))
+                assert b" 404 " in await ask(streams, authenticated_head(centre, OTHER))
                 assert not await is_refused(centre), "it still counts as unauthenticated"
     assert {record.getMessage() for record in caplog.records} == {"refused"}
 
 
-@pytest.mark.parametrize("said", [b"", HEAD.encode()], ids=["none", "lines"])
-async def test_first_request_has_a_time_limit(tmp_path: Path, said: bytes) -> None:
+@pytest.mark.parametrize("data", [b"", HEAD.encode()], ids=["none", "lines"])
+async def test_first_request_has_a_time_limit(tmp_path: Path, data: bytes) -> None:
     limits = ReceiverLimits(first_request_timeout_s=0.3)
     async with running_centre(tmp_path / "fleet", limits) as centre:
         async with connected(centre) as ((reader, writer),):
-            writer.write(said)
+            writer.write(data)
             assert await to_end(reader) == b""
             assert (await centre.client.put(segment())).status == 201
-        assert (await centre.client.put(segment())).status == 200, "for its first one alone"
+        assert (await centre.client.put(segment())).status == 200, "only the first request has it"
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,12 @@ async def test_unauthenticated_connection_closes_after_one_answer(
 
 async def test_authenticated_connection_stays_open(tmp_path: Path) -> None:
     async with running_centre(tmp_path / "fleet") as centre, connected(centre) as (streams,):
-        others = known(centre).replace(f"/{GATEWAY}/", f"/{OTHER}/")
+        foreign_head = authenticated_head(centre).replace(f"/{GATEWAY}/", f"/{OTHER}/")
         for _ in range(2):
-            assert b" 404 " in await ask(streams, known(centre))
-            assert b" 403 " in await ask(streams, others)
+            assert b" 404 " in await ask(streams, authenticated_head(centre))
+            assert b" 403 " in await ask(streams, foreign_head)
         assert b" 401 " in await ask(streams, f"{HEAD}\r\n")
-        assert await to_end(streams[0]) == b"", "until it is known no more"
+        assert await to_end(streams[0]) == b"", "a failed authentication ends it"
 
 
 async def test_slow_upload_is_aborted_and_resumed(tmp_path: Path) -> None:
@@ -145,15 +145,15 @@ async def test_slow_upload_is_aborted_and_resumed(tmp_path: Path) -> None:
         sent = 10
         async with asyncio.timeout(10):
             while not answering.done():
-                await centre.client.head()  # which takes its time
+                await centre.client.head()  # waits for an answer
                 if sent < len(data) - 1 and not writer.is_closing():
                     writer.write(data[sent : sent + 1])
                     sent += 1
         assert b" 408 " in answering.result()
         await close(writer)
         await until_partial_files(centre, 0)
-        there = int((await centre.client.head(data=data)).headers["x-fieldpost-offset"])
-        assert 10 <= there < len(data)
+        stored = int((await centre.client.head(data=data)).headers["x-fieldpost-offset"])
+        assert 10 <= stored < len(data)
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,8 @@ async def test_invalid_http_is_refused_without_stack_trace(
             answer = await to_end(reader)
         assert (await centre.client.put(segment())).status == 201
     assert answer.split(b" ")[1] in {b"400", b"404"}
-    told = {(record.getMessage(), record.levelno) for record in caplog.records}
-    assert told <= {("refused", logging.INFO)}
+    log_entries = {(record.getMessage(), record.levelno) for record in caplog.records}
+    assert log_entries <= {("refused", logging.INFO)}
 
 
 async def test_conflict_is_logged_as_warning_with_the_segment(

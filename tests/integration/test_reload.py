@@ -146,12 +146,12 @@ def test_a_file_that_cannot_be_parsed_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "expected"),
     [("web", "; choose another in [web] listen"), ("uplink", "uplink.enrolment: "),
      ("certificate", "is not the key of"), ("descriptors", "file descriptors")],
 )  # fmt: skip
 def test_a_part_that_cannot_be_prepared_changes_nothing(
-    gateway: Gateway, process: Process, fault: str, told: str
+    gateway: Gateway, process: Process, fault: str, expected: str
 ) -> None:
     files, port = pki.files(gateway.folder), free_port()
     key = files.server_key.read_bytes()
@@ -159,12 +159,12 @@ def test_a_part_that_cannot_be_prepared_changes_nothing(
     configure(gateway.folder, "uplink", enrolment="missing.json" if fault == "uplink" else "")
     if fault == "certificate":
         shutil.copy(files.ca_key, files.server_key)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        used = taken.getsockname()[1] if fault == "web" else port
-        configure(gateway.folder, "web", listen=f"127.0.0.1:{used}")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        web_port = listener.getsockname()[1] if fault == "web" else port
+        configure(gateway.folder, "web", listen=f"127.0.0.1:{web_port}")
         report = reload(gateway, status=1)
     files.server_key.write_bytes(key)
-    assert told in report["faults"][0]
+    assert expected in report["faults"][0]
     assert allowed(gateway, "sessions") == 1000
     assert get(port) == 0
 

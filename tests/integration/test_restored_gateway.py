@@ -11,14 +11,14 @@ from tests.helpers.xmpp import log_in, log_message
 
 async def test_restored_gateway_begins_a_new_epoch(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gw", "pump")
-    place = tmp_path / "gw.backup"
+    backup_folder = tmp_path / "gw.backup"
     with gateway.run() as process:
         async with await log_in(port_of(process), gateway.ca, "pump", PASSWORD) as client:
             assert await client.assured("m1", log_message(1)) == "received"
-            about = backup.write(gateway.folder, place)
+            manifest = backup.write(gateway.folder, backup_folder)
             assert await client.deliver("m1") == "delivered"
     before = list(gateway.events())
-    backup.restore(place, tmp_path / "restored")
+    backup.restore(backup_folder, tmp_path / "restored")
     devices.add(tmp_path / "restored", "valve", PASSWORD, trusted=True)
     gateway.folder = tmp_path / "restored"
     with gateway.run() as process:
@@ -28,19 +28,19 @@ async def test_restored_gateway_begins_a_new_epoch(tmp_path: Path) -> None:
             )
         process.terminate()
     after = list(gateway.events())
-    assert {event["epoch"] for event in before} == {about.epoch}
-    old = [event for event in after if event["epoch"] == about.epoch]
+    assert {event["epoch"] for event in before} == {manifest.epoch}
+    old = [event for event in after if event["epoch"] == manifest.epoch]
     assert [event["seq"] for event in old if event["lane"] == "system"] == [1]
-    new = [event for event in after if event["epoch"] != about.epoch]
+    new = [event for event in after if event["epoch"] != manifest.epoch]
     assert {event["epoch"] for event in new} == {max(event["epoch"] for event in after)}
     system = [event for event in new if event["lane"] == "system"]
-    told = [event["name"] for event in system if event["kind"] != "session"]
-    assert told == ["epoch", "start", "stop"]
+    names = [event["name"] for event in system if event["kind"] != "session"]
+    assert names == ["epoch", "start", "stop"]
     assert [event["seq"] for event in system] == list(range(1, len(system) + 1))
-    assert system[0]["tags"] == {"reason": "restored", "before": about.epoch}
+    assert system[0]["tags"] == {"reason": "restored", "before": manifest.epoch}
     assert [event["seq"] for event in new if event["lane"] == "logs"] == [1]
     with gateway.run() as process:
         port_of(process)
         process.terminate()
-    again = [event["name"] for event in gateway.events("system")]
-    assert again.count("epoch") == 1, "the mark of the copy is gone"
+    names = [event["name"] for event in gateway.events("system")]
+    assert names.count("epoch") == 1, "the mark of the copy is removed"

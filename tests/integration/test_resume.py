@@ -33,12 +33,12 @@ def offer(number: int) -> str:
 
 
 async def ids(client: Client, count: int) -> list[str]:
-    """Read so many answers."""
+    """Read this many answers; return their ids."""
     return [(await client.stanza()).get("id", "") for _ in range(count)]
 
 
-async def pinged(port: int, resource: str) -> tuple[Client, str]:
-    """Begin a resumable session that was answered three pings; return it, and its id."""
+async def start_session(port: int, resource: str) -> tuple[Client, str]:
+    """Begin a resumable session, send three pings and read the answers; return it and its id."""
     client = await bound(port, "cam1", resource)
     token = await client.enable()
     for number in range(3):
@@ -48,10 +48,10 @@ async def pinged(port: int, resource: str) -> tuple[Client, str]:
 
 
 async def test_handled_stanzas_are_acknowledged_in_order(port: int) -> None:
-    async with await bound(port, "cam1", "turn") as client:
+    async with await bound(port, "cam1", "order") as client:
         await client.iq("get", PING)
         await client.enable()
-        assert await client.handled() == 0, "what came before does not count"
+        assert await client.handled() == 0, "earlier stanzas do not count"
         for number in range(20):
             client.send(offer(number) if number % 2 else ping(number))
             client.send("<message to='gw.example' type='error'/>")
@@ -64,7 +64,7 @@ async def test_handled_stanzas_are_acknowledged_in_order(port: int) -> None:
 
 
 async def test_the_gateway_requests_acknowledgements(port: int) -> None:
-    async with await bound(port, "cam1", "asked") as client:
+    async with await bound(port, "cam1", "requested") as client:
         await client.enable()
         for number in range(8):
             client.send(ping(number))
@@ -74,7 +74,7 @@ async def test_the_gateway_requests_acknowledgements(port: int) -> None:
         client.acknowledge(8)
         client.send(ping(8))
         assert (await client.element()).get("id") == "p8"
-        assert (await client.element()).tag == f"{SM}r", "the end of a burst is asked for too"
+        assert (await client.element()).tag == f"{SM}r", "the end of a burst has a request, too"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ async def test_the_gateway_requests_acknowledgements(port: int) -> None:
         ("<a xmlns='urn:xmpp:sm:3' h='7'/>", "undefined-condition"),
         ("<a xmlns='urn:xmpp:sm:3' h='-1'/>", "bad-format"),
         ("<a xmlns='urn:xmpp:sm:3'/>", "bad-format"),
-        ("<unheard xmlns='urn:xmpp:sm:3'/>", "unsupported-stanza-type"),
+        ("<unknown xmlns='urn:xmpp:sm:3'/>", "unsupported-stanza-type"),
     ],
 )
 async def test_invalid_acknowledgements_end_the_stream(port: int, sent: str, expected: str) -> None:
@@ -122,16 +122,16 @@ async def resumed(port: int, token: str, h: int, user: str = "cam1") -> tuple[Cl
 
 
 async def test_a_session_is_resumed_after_its_connection_was_cut(port: int) -> None:
-    client, token = await pinged(port, "cut")
+    client, token = await start_session(port, "cut")
     client.cut()
-    again, handled = await resumed(port, token, 1)
-    async with again:
+    second, handled = await resumed(port, token, 1)
+    async with second:
         assert handled == 3
-        assert await ids(again, 2) == ["p1", "p2"], "what was not acknowledged comes again"
-        again.acknowledge(3)
-        again.send(ping(3))
-        assert await ids(again, 1) == ["p3"]
-        assert await again.handled() == 4
+        assert await ids(second, 2) == ["p1", "p2"], "unacknowledged stanzas are repeated"
+        second.acknowledge(3)
+        second.send(ping(3))
+        assert await ids(second, 1) == ["p3"]
+        assert await second.handled() == 4
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -139,7 +139,7 @@ async def test_a_burst_over_a_repeatedly_cut_link_is_answered_once_in_order(
     port: int, seed: int, scale: Callable[[int, int], int]
 ) -> None:
     """Each stanza is answered once, in order."""
-    chance, total = random.Random(seed), scale(60, 600)
+    rng, total = random.Random(seed), scale(60, 600)
     client = await bound(port, "cam2", "burst")
     token = await client.enable()
     waiting = [offer(number) for number in range(total)]
@@ -147,19 +147,19 @@ async def test_a_burst_over_a_repeatedly_cut_link_is_answered_once_in_order(
     confirmed = 0
     answers: list[str] = []
     while len(answers) < total:
-        for _ in range(chance.randint(1, 12)):
+        for _ in range(rng.randint(1, 12)):
             if waiting:
                 unconfirmed.append(waiting.pop(0))
                 client.send(unconfirmed[-1])
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             client.send(f"<r xmlns='{SM[1:-1]}'/>")
-        for _ in range(chance.randint(0, 10)):
+        for _ in range(rng.randint(0, 10)):
             if len(answers) + len(waiting) == total:
                 break
             answers.append((await client.stanza()).get("id", ""))
-            if chance.random() < 0.3:
+            if rng.random() < 0.3:
                 client.acknowledge(len(answers))
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             await client.writer.drain()
         client.cut()
         client, handled = await resumed(port, token, len(answers), "cam2")
@@ -187,33 +187,33 @@ async def test_a_resumption_replaces_an_open_connection(port: int) -> None:
             assert (await new.iq("get", PING)).get("type") == "result"
 
 
-def refused(answer: Element) -> tuple[str, str | None]:
+def failure(answer: Element) -> tuple[str, str | None]:
     return answer[0].tag.removeprefix(STANZAS), answer.get("h")
 
 
 async def test_resuming_an_ended_session_returns_its_count_of_handled_stanzas(port: int) -> None:
-    client, token = await pinged(port, "ended")
+    client, token = await start_session(port, "ended")
     client.send("</stream:stream>")
     assert await client.closed() is None
-    async with await known(port, "cam1") as again:
-        assert refused(await again.resume(token, 0)) == ("item-not-found", "3")
-    async with await known(port, "cam2") as thief:
-        assert refused(await thief.resume(token, 0)) == ("item-not-found", None)
+    async with await known(port, "cam1") as owner:
+        assert failure(await owner.resume(token, 0)) == ("item-not-found", "3")
+    async with await known(port, "cam2") as other:
+        assert failure(await other.resume(token, 0)) == ("item-not-found", None)
 
 
 async def test_a_resumption_that_acknowledges_unsent_stanzas_is_refused(port: int) -> None:
     client = await bound(port, "cam1", "ahead")
     token = await client.enable()
     client.cut()
-    async with await known(port, "cam1") as again:
-        again.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='5'/>")
-        assert await again.closed() == "undefined-condition"
-    async with await known(port, "cam1") as again:
-        assert refused(await again.resume(token, 0)) == ("item-not-found", "0")
+    async with await known(port, "cam1") as second:
+        second.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='5'/>")
+        assert await second.closed() == "undefined-condition"
+    async with await known(port, "cam1") as second:
+        assert failure(await second.resume(token, 0)) == ("item-not-found", "0")
 
 
 async def messages(client: Client, count: int) -> list[str]:
-    """Read so many messages; what else comes is passed over."""
+    """Read this many messages; skip other stanzas."""
     found: list[str] = []
     while len(found) < count:
         stanza = await client.element()
@@ -222,7 +222,7 @@ async def messages(client: Client, count: int) -> list[str]:
     return found
 
 
-def letter(number: int, to: str) -> str:
+def chat_message(number: int, to: str) -> str:
     return f"<message type='chat' id='c{number}' to='{to}'><body>{number}</body></message>"
 
 
@@ -234,20 +234,20 @@ async def test_messages_for_a_detached_session_arrive_with_the_resumption(port: 
     client.cut()
     async with await bound(port, "cam2", "sender") as sender:
         for number in range(5):
-            sender.send(letter(number, "cam1@gw.example/away"))
+            sender.send(chat_message(number, "cam1@gw.example/away"))
         await sender.iq("get", PING)
-    again, handled = await resumed(port, token, 1)
-    async with again:
+    second, handled = await resumed(port, token, 1)
+    async with second:
         assert handled == 1
-        assert await messages(again, 5) == [f"c{number}" for number in range(5)]
-        again.send("</stream:stream>")
-        await again.closed()
+        assert await messages(second, 5) == [f"c{number}" for number in range(5)]
+        second.send("</stream:stream>")
+        await second.closed()
 
 
 async def test_unacknowledged_messages_are_rerouted_when_a_session_expires(
     tmp_path: Path,
 ) -> None:
-    """A second is the least that can be waited for: resumption is offered in whole seconds."""
+    """The test waits for a second, because resumption is offered in whole seconds."""
     async with in_process(tmp_path, "cam1", "cam2", resume_time=1.0) as front:
         client = await front.bound("cam1")
         token = await client.enable()
@@ -256,10 +256,10 @@ async def test_unacknowledged_messages_are_rerouted_when_a_session_expires(
         client.cut()
         async with await front.bound("cam2") as sender:
             for number in range(3):
-                sender.send(letter(number, "cam1@gw.example/fw"))
+                sender.send(chat_message(number, "cam1@gw.example/fw"))
             await sender.iq("get", PING)
             async with await front.bound("cam1", "other") as other:
                 other.send("<presence/>")
                 assert await messages(other, 3) == ["c0", "c1", "c2"]
-        async with await front.known("cam1") as again:
-            assert refused(await again.resume(token, 1)) == ("item-not-found", "1")
+        async with await front.known("cam1") as second:
+            assert failure(await second.resume(token, 1)) == ("item-not-found", "1")

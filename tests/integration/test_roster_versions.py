@@ -29,9 +29,9 @@ async def request(client: Client, version: str | None = None) -> Element | None:
     return answer.find(QUERY)
 
 
-async def put(client: Client, contact: str, attrs: str = "") -> str:
+async def change_contact(client: Client, contact: str, attributes: str = "") -> str:
     """Change a contact of a roster that was requested; return the version that is pushed."""
-    item = f"<item jid='{contact}@{DOMAIN}'{attrs}/>"
+    item = f"<item jid='{contact}@{DOMAIN}'{attributes}/>"
     client.send(f"<iq type='set' id='s'><query xmlns='jabber:iq:roster'>{item}</query></iq>")
     answer, push = await client.element(), await client.element()
     assert answer.get("type") == "result"
@@ -55,7 +55,7 @@ async def test_roster_is_sent_only_if_it_has_changed(gateway: Gateway) -> None:
     with gateway.run() as process:
         async with await bound(process, "panel") as client:
             assert contacts(await request(client, "")) == []
-            version = await put(client, "pump1")
+            version = await change_contact(client, "pump1")
             assert await request(client, version) is None
             full = await request(client, "")
             assert contacts(full) == [f"pump1@{DOMAIN}"]
@@ -65,13 +65,13 @@ async def test_roster_is_sent_only_if_it_has_changed(gateway: Gateway) -> None:
     with gateway.run() as process:
         async with await bound(process, "panel") as client, await bound(process, "pump1") as pump:
             assert await request(client, version) is None, "a restart has changed the version"
-            pushed = await put(client, "pump2", " name='P'")
+            pushed = await change_contact(client, "pump2", " name='P'")
             pump.send(f"<presence type='subscribe' to='{PANEL}'/>")
             await pump.iq("get", "<ping xmlns='urn:xmpp:ping'/>")  # a request changes no roster
             assert await request(client, pushed) is None
             both = [f"pump1@{DOMAIN}", f"pump2@{DOMAIN}"]
             assert contacts(await request(client, version)) == both
-            removed = await put(client, "pump2", " subscription='remove'")
+            removed = await change_contact(client, "pump2", " subscription='remove'")
             assert len({version, pushed, removed}) == 3
             assert await request(client, removed) is None
             gateway.command("device", "remove", "pump1", "--yes")
@@ -86,7 +86,7 @@ async def test_a_contact_that_another_process_removes_is_pushed(gateway: Gateway
     with gateway.run() as process:
         async with await bound(process, "panel") as client:
             await request(client)
-            await put(client, "pump1")
+            await change_contact(client, "pump1")
             gateway.command("device", "remove", "pump1", "--yes")
             gateway.command("device", "add", "pump1")
             query = (await client.element()).find(QUERY)
@@ -107,7 +107,7 @@ async def test_versions_are_advertised_and_slixmpp_uses_them(gateway: Gateway) -
             assert (await client.element()).find(FEATURE) is not None
         async with await bound(process, "panel") as other:
             await request(other)
-            await put(other, "pump1")
+            await change_contact(other, "pump1")
         at, pubsub = ("127.0.0.1", port_of(process)), f"pubsub.{DOMAIN}"
         async with peer(f"{PANEL}/fw", PASSWORD, gateway.ca, at, pubsub) as session:
             roster = session.client.client_roster

@@ -26,7 +26,7 @@ Failure: TypeAlias = Callable[[Path], str]
 
 @pytest.fixture
 def failure(capfd: pytest.CaptureFixture[str]) -> Failure:
-    """Return a function that runs a gateway that cannot start, and returns the line that says why.
+    """Return a function that runs a gateway that cannot start, and returns its error message.
 
     It runs in this process, because a process takes longer to start than to fail.
     """
@@ -50,12 +50,12 @@ def test_a_second_gateway_in_the_same_folder_is_refused(tmp_path: Path, failure:
 
 
 def test_a_port_in_use_is_reported(tmp_path: Path, failure: Failure) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         gateway = Gateway(tmp_path / "gateway", listen=f"127.0.0.1:{port}")
-        found = failure(gateway.folder)
-        assert f"port {port} is already in use (pid {os.getpid()}, " in found
-        assert "; choose another in [xmpp] listen" in found
+        error = failure(gateway.folder)
+        assert f"port {port} is already in use (pid {os.getpid()}, " in error
+        assert "; choose another in [xmpp] listen" in error
 
 
 def test_error_for_a_missing_folder_names_init_command(tmp_path: Path, failure: Failure) -> None:
@@ -84,30 +84,30 @@ FAULTS: list[tuple[dict[str, object], str, bytes, str]] = [
 """Options, a file and its content, and what the error names."""
 
 
-@pytest.mark.parametrize(("options", "name", "content", "told"), FAULTS)
+@pytest.mark.parametrize(("options", "name", "content", "expected"), FAULTS)
 def test_an_unusable_option_or_file_is_reported(
     tmp_path: Path,
     options: dict[str, object],
     name: str,
     content: bytes,
-    told: str,
+    expected: str,
     failure: Failure,
 ) -> None:
     gateway = Gateway(tmp_path / "gateway")
     gateway.configure(**options)
     if name:
         (gateway.folder / name).write_bytes(content)
-    found = failure(gateway.folder)
-    assert told in found
-    assert "Errno" not in found
+    error = failure(gateway.folder)
+    assert expected in error
+    assert "Errno" not in error
 
 
 @pytest.mark.parametrize("key", [meta.EPOCH, meta.DECOY])
 def test_a_missing_row_of_meta_is_reported(tmp_path: Path, key: str, failure: Failure) -> None:
     gateway = Gateway(tmp_path / "gateway")
     change(gateway.folder, lambda tx: tx.run("DELETE FROM meta WHERE key = ?", (key,)))
-    why = f"the database is damaged: its table `meta` has no row `{key}`"
-    assert f"Error: {why}" in failure(gateway.folder)
+    error = f"the database is damaged: its table `meta` has no row `{key}`"
+    assert f"Error: {error}" in failure(gateway.folder)
 
 
 def test_the_uplink_folder_gets_all_events_up_to_the_closing_one(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ SECONDS = 20
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Gateway:
-    made = Gateway(tmp_path / "gateway", "pump1", "valve")
-    configure(made.folder, "web", listen="127.0.0.1:0")
-    return made
+    gateway = Gateway(tmp_path / "gateway", "pump1", "valve")
+    configure(gateway.folder, "web", listen="127.0.0.1:0")
+    return gateway
 
 
 def command(gateway: Gateway, *words: str) -> dict[str, Any]:
@@ -83,18 +83,18 @@ def test_status_shows_the_limits_in_force(gateway: Gateway, process: Process) ->
 
 
 def test_status_after_a_kill_and_a_restart(gateway: Gateway) -> None:
-    place = gateway.folder / control.SOCKET
+    control_socket = gateway.folder / control.SOCKET
     with gateway.run() as process:
-        assert place.stat().st_mode & 0o777 == 0o600
+        assert control_socket.stat().st_mode & 0o777 == 0o600
         process.kill9()
-    assert place.is_socket()
+    assert control_socket.is_socket()
     found = command(gateway, "status")
     assert (found["state"], found["trouble"]) == ("not running", None)
     assert found["limits"]["sessions"] == {"allowed": 1000, "unit": "sessions", "used": None}
-    with gateway.run() as again:
+    with gateway.run() as process:
         assert command(gateway, "status")["state"] == "running"
-        assert again.terminate() == 0
-    assert not place.exists()
+        assert process.terminate() == 0
+    assert not control_socket.exists()
     assert command(gateway, "status")["state"] == "not running"
 
 
@@ -134,8 +134,8 @@ async def test_sessions_and_waiting_messages_are_listed(gateway: Gateway, proces
         }  # fmt: skip
         waiting = (found["held"], found["outbox"], found["offline"])
         assert (found["state"], waiting) == ("online", (1, 0, 0))
-        shown = command(gateway, "device", "show", "valve")
-        assert shown["sessions"][0]["resource"] == "tool"
+        device = command(gateway, "device", "show", "valve")
+        assert device["sessions"][0]["resource"] == "tool"
         text = gateway.command("device", "show", "pump1")
         assert text.startswith("pump1@gw.example: online\n")
         assert "1 message from it awaiting its `deliver`" in text
@@ -159,7 +159,7 @@ def get(process: Process, path: str) -> str:
         return text
 
 
-def figure(text: str, name: str) -> float:
+def metric(text: str, name: str) -> float:
     found = re.search(rf"^fieldpost_{re.escape(name)} (\S+)$", text, re.MULTILINE)
     assert found is not None
     return float(found[1])
@@ -169,14 +169,14 @@ async def test_metrics_follow_sessions_messages_and_commits(
     gateway: Gateway, process: Process
 ) -> None:
     before = get(process, "/metrics")
-    assert figure(before, "listener_up") == 1
+    assert metric(before, "listener_up") == 1
     async with await log_in(port_of(process), gateway.ca, "pump1", PASSWORD) as pump:
         await pump.assured("m1", log_message(1))
         assert json.loads(get(process, "/health"))["status"] == "ok"
         after = get(process, "/metrics")
-    assert figure(after, 'limit_used{limit="sessions"}') == 1
+    assert metric(after, 'limit_used{limit="sessions"}') == 1
     for name in ("stanzas_total", "commits_total", "database_written_bytes_total"):
-        assert figure(after, name) > figure(before, name)
+        assert metric(after, name) > metric(before, name)
     page = get(process, "/")
     assert "<td>pump1" in page or '<th scope="row">pump1' in page
     assert "devices can connect" in page

@@ -20,7 +20,7 @@ from tests.helpers.xmpp import Client, Closed, trusting
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 PORTS = ("xmpp", "xmpps")
-WAYS = ("starttls", *PORTS)
+TRANSPORTS = ("starttls", *PORTS)
 """STARTTLS, and direct TLS on each port."""
 
 
@@ -44,15 +44,15 @@ def own(gateway: Gateway, name: str) -> Path:
 
 
 async def connect(
-    gateway: Gateway, process: Process, certificate: Path | None, way: str = "xmpps"
+    gateway: Gateway, process: Process, certificate: Path | None, transport: str = "xmpps"
 ) -> Client:
     """Connect under TLS; the features come as an element."""
-    if way == "starttls":
+    if transport == "starttls":
         client = await Client.connect(port_of(process))
         await client.start_tls(gateway.ca, certificate=certificate)
         return client
     context = trusting(gateway.ca, certificate, ("xmpp-client",))
-    return await Client.connect_tls(process.host_port(way)[1], context)
+    return await Client.connect_tls(process.host_port(transport)[1], context)
 
 
 async def refused(opening: Coroutine[None, None, Client]) -> bool:
@@ -75,23 +75,23 @@ async def offers(client: Client) -> set[str]:
     return {name for each in features for name in (each.tag.partition("}")[2], each.text or "")}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("authzid", ["", "pump1@gw.example"])
 async def test_certificate_logs_the_device_in(
-    gateway: Gateway, process: Process, way: str, authzid: str
+    gateway: Gateway, process: Process, transport: str, authzid: str
 ) -> None:
-    async with await connect(gateway, process, own(gateway, "pump1"), way) as client:
+    async with await connect(gateway, process, own(gateway, "pump1"), transport) as client:
         assert "EXTERNAL" in await offers(client)
         assert await client.authenticate("EXTERNAL", authzid, "") == "success"
         assert await client.bind("fw") == "pump1@gw.example/fw"
         assert (await client.iq("get", PING)).get("type") == "result"
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_external_is_offered_only_with_a_certificate(
-    gateway: Gateway, process: Process, way: str
+    gateway: Gateway, process: Process, transport: str
 ) -> None:
-    async with await connect(gateway, process, None, way) as client:
+    async with await connect(gateway, process, None, transport) as client:
         assert not {"EXTERNAL", "starttls"} & await offers(client)
         assert await client.authenticate("EXTERNAL", "", "") == "invalid-mechanism"
         assert await client.authenticate("SCRAM-SHA-256", "cam1", PASSWORD) == "success"

@@ -21,8 +21,8 @@ class Terminal:
     def __init__(self, folder: Path, gateway: Gateway, port: int) -> None:
         self._folder = folder
         self._port = port
-        beside = Path(sys.executable).parent
-        path = f"{beside}:{os.environ['PATH']}"
+        programs = Path(sys.executable).parent
+        path = f"{programs}:{os.environ['PATH']}"
         self._environment = {**os.environ, "FIELDPOST_DIR": str(gateway.folder), "PATH": path}
 
     def type(self, command: str) -> str:
@@ -51,7 +51,7 @@ def test_the_commands_of_the_guide_print_the_documented_output(tmp_path: Path) -
     gateway = Gateway(tmp_path / "gateway", "pump1", "valve1")
     (tmp_path / "password.txt").write_text(f"{PASSWORD}\n")
     (tmp_path / "ca.pem").write_bytes(gateway.ca.read_bytes())
-    node, queue, nodes, configure, hear, *sends = COMMANDS[:-7]
+    node, queue, nodes, configure, listen_command, *sends = COMMANDS[:-7]
     later, first, fill, take, rest, as_pump, as_valve = COMMANDS[-7:]
     with gateway.run() as process, ExitStack() as stack:
         terminal = Terminal(tmp_path, gateway, port_of(process))
@@ -59,7 +59,7 @@ def test_the_commands_of_the_guide_print_the_documented_output(tmp_path: Path) -
             terminal.type(command)
         assert re.findall(r"^\S+ +(?:node|queue) ", terminal.type(nodes), re.MULTILINE)
         terminal.type(configure)
-        listening = stack.enter_context(terminal.start(hear))
+        listening = stack.enter_context(terminal.start(listen_command))
         assert listening.stderr is not None
         assert listening.stderr.readline() == "listening to plant/#\n"
         for send in sends:

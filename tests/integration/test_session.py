@@ -43,10 +43,10 @@ async def test_the_server_certificate_is_for_the_domain(gateway: Gateway, port: 
 
 async def test_answers_keep_the_order_of_the_stanzas(gateway: Gateway, port: int) -> None:
     async with await log_in(port, gateway.ca, "cam1", PASSWORD, "order") as client:
-        wanted = []
+        ids = []
         for number in range(300):
             kind = number % 3
-            wanted.append(f"n{number}")
+            ids.append(f"n{number}")
             if kind == 0:
                 payload = f"<assured xmlns='urn:xmpp:qos' msgId='{number}'/>"
                 client.send(f"<iq type='set' id='n{number}' to='gw.example'>{payload}</iq>")
@@ -54,7 +54,7 @@ async def test_answers_keep_the_order_of_the_stanzas(gateway: Gateway, port: int
                 client.send(f"<iq type='get' id='n{number}' to='gw.example'>{PING}</iq>")
             else:
                 client.send(f"<iq type='get' id='n{number}'><unknown xmlns='x'/></iq>")
-        assert [(await client.element()).get("id") for _ in wanted] == wanted
+        assert [(await client.element()).get("id") for _ in ids] == ids
 
 
 async def test_unauthenticated_connections_do_not_count_as_sessions(tmp_path: Path) -> None:
@@ -65,11 +65,11 @@ async def test_unauthenticated_connections_do_not_count_as_sessions(tmp_path: Pa
         await unauthenticated.element()
         async with await front.bound("cam1") as client:
             assert (await client.iq("get", PING)).get("type") == "result"
-            async with await front.known("cam1") as late:
-                bind = f"<bind xmlns='{BIND}'><resource>late</resource></bind>"
-                answer = await late.iq("set", bind, to=None)
+            async with await front.known("cam1") as second:
+                bind = f"<bind xmlns='{BIND}'><resource>second</resource></bind>"
+                answer = await second.iq("set", bind, to=None)
                 assert condition(answer) == "resource-constraint"
-                await late.bind("fw")  # a session of the same address is replaced
+                await second.bind("fw")  # a session of the same address is replaced
                 assert await client.closed() == "conflict"
 
 
@@ -111,8 +111,8 @@ async def test_an_idle_tls_session_uses_little_memory(tmp_path: Path) -> None:
             await connect(0, 10)
             before = psutil.Process(process.pid).memory_info().rss
             await connect(10, 160)
-            grown = psutil.Process(process.pid).memory_info().rss - before
-            assert grown / 150 < 46 * 1024
+            growth = psutil.Process(process.pid).memory_info().rss - before
+            assert growth / 150 < 46 * 1024
 
 
 async def start_handshake(port: int) -> Client:
@@ -135,10 +135,10 @@ async def test_stalled_handshakes_do_not_block_others(tmp_path: Path) -> None:
             assert (await client.iq("get", PING)).get("type") == "result"
         for client in stalled:
             assert await client.closed() is None
-        again = [await start_handshake(port) for _ in range(7)]
+        more = [await start_handshake(port) for _ in range(7)]
         async with await log_in(port, gateway.ca, "cam1", PASSWORD) as client:
             assert (await client.iq("get", PING)).get("type") == "result"
-        for client in (*stalled, *again):
+        for client in (*stalled, *more):
             client.writer.transport.abort()
         assert process.terminate() == 0
 
@@ -162,19 +162,19 @@ async def test_refusals_of_unauthenticated_peers_are_logged(tmp_path: Path) -> N
     assert counts == {"connections": 1.0, "authentication": 1.0, "restricted-xml": 1.0}
 
 
-def has_expat(place: InProcess) -> bool:
-    (connection,) = place.front._registry._connections
+def has_expat(gateway: InProcess) -> bool:
+    (connection,) = gateway.front._registry._connections
     assert isinstance(connection, Connection)
     return connection._parser._expat is not parser._NO_EXPAT
 
 
 async def test_an_idle_session_has_no_expat(tmp_path: Path) -> None:
-    async with in_process(tmp_path, "cam1") as place, await place.bound("cam1") as client:
-        assert not has_expat(place)
+    async with in_process(tmp_path, "cam1") as gateway, await gateway.bound("cam1") as client:
+        assert not has_expat(gateway)
         for _ in range(2):
             assert (await client.iq("get", PING)).get("type") == "result"
-            assert has_expat(place)
-            place.front._registry.release_idle()
-            assert has_expat(place)
-            place.front._registry.release_idle()
-            assert not has_expat(place)
+            assert has_expat(gateway)
+            gateway.front._registry.release_idle()
+            assert has_expat(gateway)
+            gateway.front._registry.release_idle()
+            assert not has_expat(gateway)
