@@ -40,7 +40,7 @@ class Upload:
 
     seed: int
     acknowledged: dict[Identity, bytes] = field(default_factory=dict)
-    pending: dict[Identity, bytes] = field(default_factory=dict)
+    unsure: dict[Identity, bytes] = field(default_factory=dict)
     sent: int = 0
 
     def __post_init__(self) -> None:
@@ -70,11 +70,11 @@ class Upload:
 
     def next(self, gateway: str) -> tuple[Identity, bytes]:
         """Return what to send: usually an unacknowledged segment, sometimes a landed one."""
-        unacknowledged = [name for name in self.pending if name.gateway == gateway]
+        unacknowledged = [name for name in self.unsure if name.gateway == gateway]
         landed = [name for name in self.acknowledged if name.gateway == gateway]
         if unacknowledged and self.random.random() < 0.7:
             name = self.random.choice(unacknowledged)
-            return name, self.pending[name]
+            return name, self.unsure[name]
         if landed and self.random.random() < 0.15:
             name = self.random.choice(landed)
             return name, self.acknowledged[name]
@@ -84,7 +84,7 @@ class Upload:
         """Record an acknowledgement."""
         assert status in {200, 201}, (status, name, self.seed)
         self.acknowledged[name] = data
-        self.pending.pop(name, None)
+        self.unsure.pop(name, None)
 
 
 @dataclass
@@ -111,7 +111,7 @@ async def send(victim: KilledReceiver, connected: Client, gateway: str) -> None:
     while victim.process.returncode is None:
         name, data = upload.next(gateway)
         if name not in upload.acknowledged:
-            upload.pending[name] = data
+            upload.unsure[name] = data
         draw = upload.random.random()
         if draw < 0.2:
             await send_interrupted(connected, name, data, upload.random.randrange(len(data)))
@@ -130,7 +130,7 @@ def landed(folder: FleetFolder) -> dict[Identity, bytes]:
 def check(upload: Upload, folder: FleetFolder) -> None:
     """Check that everything acknowledged has landed, and that everything landed was sent."""
     found = landed(folder)
-    sent = {**upload.pending, **upload.acknowledged}
+    sent = {**upload.unsure, **upload.acknowledged}
     missing = upload.acknowledged.keys() - found.keys()
     assert not missing, f"acknowledged and missing: {missing}, seed {upload.seed}"
     for name, data in found.items():
@@ -186,11 +186,9 @@ async def test_acknowledged_segments_survive_kills(
                 await asyncio.gather(*senders)
         check(upload, folder)
     async with receiver(folder, tokens) as (process, connected):
-        name, upload.pending[name] = upload.new_segment(GATEWAY)
-        await send_interrupted(
-            connected, name, upload.pending[name], len(upload.pending[name]) // 2
-        )
-        for name, data in [*upload.pending.items(), *upload.unsent_segments()]:
+        name, upload.unsure[name] = upload.new_segment(GATEWAY)
+        await send_interrupted(connected, name, upload.unsure[name], len(upload.unsure[name]) // 2)
+        for name, data in [*upload.unsure.items(), *upload.unsent_segments()]:
             answer = await resume(connected, name, data)
             upload.record(name, data, answer.status)
         assert process.terminate() == 0

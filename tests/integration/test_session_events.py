@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.helpers.gateway import Gateway, bound, known, port_of
 from tests.helpers.xmpp import SM
 
-NAMES = ("closer", "loser", "resumer", "twice", "wrong", "sleeper", "asker", "crowd", "stays")
+NAMES = ("closer", "loser", "resumer", "twice", "wrong", "sleeper", "sender", "excess", "stays")
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 
 
@@ -40,14 +40,14 @@ async def test_sessions_are_logged_with_the_reason_of_their_end(tmp_path: Path) 
         ("resumer", "ended", "closed"): 1,
         ("sleeper", "began", ""): 1,
         ("sleeper", "ended", "not-resumed"): 1,
-        ("asker", "began", ""): 1,
-        ("asker", "ended", "closed"): 1,
+        ("sender", "began", ""): 1,
+        ("sender", "ended", "closed"): 1,
         ("twice", "began", ""): 2,
         ("twice", "ended", "replaced"): 1,
         ("twice", "ended", "closed"): 1,
-        ("crowd", "began", ""): 3,
-        ("crowd", "ended", "evicted"): 1,
-        ("crowd", "ended", "closed"): 2,
+        ("excess", "began", ""): 3,
+        ("excess", "ended", "evicted"): 1,
+        ("excess", "ended", "closed"): 2,
         ("stays", "began", ""): 1,
     }
 
@@ -84,11 +84,11 @@ async def let_expire(port: int) -> None:
     client = await bound(port, "sleeper")
     await client.enable(max_=1)
     client.cut()
-    async with await bound(port, "asker") as asker:
-        answer = await asker.iq("get", PING, "sleeper@gw.example/fw")
+    async with await bound(port, "sender") as sender:
+        answer = await sender.iq("get", PING, "sleeper@gw.example/fw")
         assert answer.get("type") == "error"
-        asker.send("</stream:stream>")
-        assert await asker.closed() is None
+        sender.send("</stream:stream>")
+        assert await sender.closed() is None
 
 
 async def replace(port: int) -> None:
@@ -101,10 +101,10 @@ async def replace(port: int) -> None:
 
 async def evict(port: int) -> None:
     """Bind a session above the account's limit, while one waits to be resumed."""
-    waiting = await bound(port, "crowd", "a")
+    waiting = await bound(port, "excess", "a")
     await waiting.enable()
     waiting.cut()
-    async with await bound(port, "crowd", "b") as one, await bound(port, "crowd", "c") as other:
+    async with await bound(port, "excess", "b") as one, await bound(port, "excess", "c") as other:
         for client in (one, other):
             client.send("</stream:stream>")
             assert await client.closed() is None

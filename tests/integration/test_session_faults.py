@@ -145,21 +145,21 @@ async def test_a_session_survives_the_loss_of_its_second_connection(tmp_path: Pa
 
 async def test_a_waiting_session_is_evicted_at_the_limit_of_all_sessions(tmp_path: Path) -> None:
     async with in_process(tmp_path, "cam1", "cam2", sessions=2, unauthenticated=2) as front:
-        cut, there = await front.bound("cam1"), await front.bound("cam2", "one")
+        cut, other = await front.bound("cam1"), await front.bound("cam2", "one")
         token = await cut.enable()
         cut.cut()
         new = await front.known("cam2")
-        async with there, new:
+        async with other, new:
             await new.bind("two")
-            async with await front.known("cam1") as again:
-                assert (await again.resume(token, 0)).tag == f"{SM}failed"
+            async with await front.known("cam1") as returning:
+                assert (await returning.resume(token, 0)).tag == f"{SM}failed"
                 request = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>"
-                answer = await again.iq("set", request, to=None)
+                answer = await returning.iq("set", request, to=None)
                 assert condition(answer) == "resource-constraint"
 
 
 def use_free_pages(tx: Transaction) -> None:
-    """Give the free pages of the database back, so that it has no room for more."""
+    """Give the free pages of the database back, so that it has no space for more."""
     while tx.row("PRAGMA freelist_count") != (0,):
         tx.rows("PRAGMA incremental_vacuum(1)")
 
@@ -237,12 +237,12 @@ async def test_a_client_that_renegotiates_before_its_certificate_is_read_is_disc
 ) -> None:
     """OpenSSL names no certificate while the next handshake has begun."""
 
-    def begun_again(transport: asyncio.BaseTransport) -> bytes | None:
+    def fail(transport: asyncio.BaseTransport) -> bytes | None:
         raise ValueError("handshake not done yet")
 
     async with in_process(tmp_path, "cam1") as front:
         with monkeypatch.context() as patch:
-            patch.setattr(tls, "fingerprint", begun_again)
+            patch.setattr(tls, "fingerprint", fail)
             async with await Client.connect(front.port) as client:
                 await client.start_tls(front.gateway.ca)
                 with pytest.raises((Closed, ConnectionError)):

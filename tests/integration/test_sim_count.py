@@ -64,16 +64,16 @@ async def test_each_message_is_delivered_once_with_a_fault_at_each(
     certificate: Certificate, tmp_path: Path, seed: int
 ) -> None:
     custody = Custody()
-    shown: list[str] = []
+    lines: list[str] = []
     run = RunRecord.begin(tmp_path, DOMAIN, NAMES, 25)
     async with ScriptedPeer(certificate, custody).running() as peer:
-        ran = await count(run, settings(peer, tmp_path, faults=1.0, seed=seed), shown.append)
+        result = await count(run, settings(peer, tmp_path, faults=1.0, seed=seed), lines.append)
     found = judge(run.planned, run.believed(tmp_path), custody.delivered)
     assert found.exact, found.lines()
-    assert len(ran.faults) >= len(Fault) - 1
-    assert ran.faults.total() > 60
-    assert not ran.errors
-    assert all(re.search(r"/75 delivered, .* [0-3] devices online", line) for line in shown)
+    assert len(result.faults) >= len(Fault) - 1
+    assert result.faults.total() > 60
+    assert not result.errors
+    assert all(re.search(r"/75 delivered, .* [0-3] devices online", line) for line in lines)
 
 
 async def test_a_run_times_out_and_a_second_call_continues_it(
@@ -82,10 +82,10 @@ async def test_a_run_times_out_and_a_second_call_continues_it(
     custody = Custody()
     run = RunRecord.begin(tmp_path, DOMAIN, NAMES, 3)
     peer = ScriptedPeer(certificate, custody).reserve()
-    ran = await count(run, settings(peer, tmp_path, seconds=0.1, patience=2.0))
+    result = await count(run, settings(peer, tmp_path, seconds=0.1, patience=2.0))
     found = judge(run.planned, run.believed(tmp_path), custody.delivered)
     assert (found.sent, found.pending, found.logged) == (9, 9, 0)
-    assert ran.errors.total() == 3
+    assert result.errors.total() == 3
     async with peer.running():
         await count(run, settings(peer, tmp_path))
     assert judge(run.planned, run.believed(tmp_path), custody.delivered).exact
@@ -155,20 +155,20 @@ def test_an_outbox_in_use_is_reported_in_one_line(command: list[str], tmp_path: 
 
 
 def test_progress_is_shown_on_a_terminal(command: list[str]) -> None:
-    ours, theirs = os.openpty()
+    terminal, stderr = os.openpty()
     program = str(Path(sys.executable).with_name("fieldpost-sim"))
     try:
         done = subprocess.run(
             [program, *command, "--devices", "1", "--json"],
             stdout=subprocess.PIPE,
-            stderr=theirs,
+            stderr=stderr,
             timeout=60,
             check=False,
         )
-        shown = os.read(ours, 10_000).decode()
+        output = os.read(terminal, 10_000).decode()
     finally:
-        os.close(ours)
-        os.close(theirs)
-    assert done.returncode == 0, shown
-    assert "/5 delivered" in shown
+        os.close(terminal)
+        os.close(stderr)
+    assert done.returncode == 0, output
+    assert "/5 delivered" in output
     assert json.loads(done.stdout)["delivered"] == 5

@@ -7,7 +7,7 @@ import pytest
 
 from firmware_sim.scenarios.link import FaultyLink
 
-_Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+_Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @pytest.fixture
@@ -37,11 +37,11 @@ async def _open(link: FaultyLink) -> tuple[asyncio.StreamReader, asyncio.StreamW
 
 
 async def test_large_data_is_carried_completely(echo: int) -> None:
-    asked = 0
+    delays = 0
 
     def delay() -> float:
-        nonlocal asked
-        asked += 1
+        nonlocal delays
+        delays += 1
         return 0.001
 
     async with FaultyLink("127.0.0.1", echo, delay) as link:
@@ -51,7 +51,7 @@ async def test_large_data_is_carried_completely(echo: int) -> None:
         async with asyncio.timeout(10):
             assert await reader.readexactly(len(data)) == data
         writer.close()
-    assert asked > 2
+    assert delays > 2
 
 
 async def test_a_cut_ends_the_connection_and_the_next_one_works(echo: int) -> None:
@@ -80,49 +80,49 @@ async def test_one_direction_can_be_lost(echo: int, lost: str) -> None:
     async with FaultyLink("127.0.0.1", echo) as link:
         reader, writer = await _open(link)
         link.lose(requests=lost == "requests", answers=lost == "answers")
-        writer.write(b"anybody?")
+        writer.write(b"hello")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await reader.read(1)
-        _, other = await _open(link)  # a later connection is whole
+        _, other = await _open(link)  # a later connection is not affected
         link.cut()
         writer.close()
         other.close()
 
 
 @pytest.fixture
-async def open_ends() -> AsyncIterator[tuple[int, asyncio.Queue[_Ends]]]:
-    """Return the port of a silent server, and the ends of its connections."""
-    ends: asyncio.Queue[_Ends] = asyncio.Queue()
+async def silent_server() -> AsyncIterator[tuple[int, asyncio.Queue[_Streams]]]:
+    """Return the port of a silent server, and the streams of its connections."""
+    connections: asyncio.Queue[_Streams] = asyncio.Queue()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await ends.put((reader, writer))
+        await connections.put((reader, writer))
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    yield server.sockets[0].getsockname()[1], ends
+    yield server.sockets[0].getsockname()[1], connections
     server.close()
 
 
 @pytest.mark.parametrize("ended", ["requests", "answers"])
 async def test_one_direction_can_end_while_the_other_continues(
-    open_ends: tuple[int, asyncio.Queue[_Ends]], ended: str
+    silent_server: tuple[int, asyncio.Queue[_Streams]], ended: str
 ) -> None:
-    port, ends = open_ends
+    port, connections = silent_server
     async with FaultyLink("127.0.0.1", port) as link, asyncio.timeout(5):
-        near = await asyncio.open_connection("127.0.0.1", link.port)
-        far = await ends.get()
-        near[1].write(b"hello")
-        assert await far[0].readexactly(5) == b"hello"
+        client = await asyncio.open_connection("127.0.0.1", link.port)
+        server = await connections.get()
+        client[1].write(b"hello")
+        assert await server[0].readexactly(5) == b"hello"
         link.half_close(requests=ended == "requests", answers=ended == "answers")
-        deaf, speaking = (far, near) if ended == "requests" else (near, far)
-        assert await deaf[0].read() == b""
-        speaking[1].write(b"lost")
-        deaf[1].write(b"heard")
-        assert await speaking[0].readexactly(5) == b"heard"
-        link.half_close(requests=True, answers=True)  # what has ended ends no more
-        assert await speaking[0].read() == b""
-        near[1].transport.abort()
-        far[1].transport.abort()
+        closed, other = (server, client) if ended == "requests" else (client, server)
+        assert await closed[0].read() == b""
+        other[1].write(b"lost")
+        closed[1].write(b"heard")
+        assert await other[0].readexactly(5) == b"heard"
+        link.half_close(requests=True, answers=True)  # a closed direction is not closed again
+        assert await other[0].read() == b""
+        client[1].transport.abort()
+        server[1].transport.abort()
 
 
 async def test_an_absent_gateway_ends_the_connection() -> None:
@@ -134,7 +134,7 @@ async def test_an_absent_gateway_ends_the_connection() -> None:
 
 
 async def test_a_stop_leaves_no_task_and_no_open_port(echo: int) -> None:
-    others = asyncio.all_tasks()
+    tasks = asyncio.all_tasks()
     link = FaultyLink("127.0.0.1", echo)
     await link.start()
     _, writer = await _open(link)
@@ -142,4 +142,4 @@ async def test_a_stop_leaves_no_task_and_no_open_port(echo: int) -> None:
     writer.close()
     with pytest.raises(ConnectionError):
         await asyncio.open_connection("127.0.0.1", link.port)
-    assert {task for task in asyncio.all_tasks() - others if "link" in repr(task)} == set()
+    assert {task for task in asyncio.all_tasks() - tasks if "link" in repr(task)} == set()

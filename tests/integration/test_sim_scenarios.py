@@ -22,8 +22,8 @@ def test_attack_leaves_memory_bounded_and_every_refusal_is_logged(
 ) -> None:
     words = ["--devices", scale(3, 10), "--quiet", scale(0, 20), "--attacked", scale(3, 40)]
     words += ["--no-judge-times", "--state", tmp_path / "run"]
-    status, found, said = simulate("attack", *words)
-    assert status == 0, json.dumps(found, indent=1) + said
+    status, found, stderr = simulate("attack", *words)
+    assert status == 0, json.dumps(found, indent=1) + stderr
     assert found["faults"] == []
     assert found["honest"]["exact"] is True
     assert [row["name"] for row in found["attacks"]] == [attack.name for attack in ALL]
@@ -37,8 +37,8 @@ def test_custody_delivers_each_message_as_its_level_promises(
     devices, messages, kills = scale(6, 100), scale(60, 20_000), scale(1, 10)
     words = ["--devices", devices, "--messages", messages, "--kills", kills]
     words += ["--seconds", scale(2, 180), "--faults", 0.2 if messages < 1_000 else 0.05]
-    status, found, said = simulate("custody", *words, "--seed", seed, "--state", tmp_path / "run")
-    assert status == 0, json.dumps(found, indent=1) + said
+    status, found, stderr = simulate("custody", *words, "--seed", seed, "--state", tmp_path / "run")
+    assert status == 0, json.dumps(found, indent=1) + stderr
     assert (found["exact"], found["kills"]) == (True, kills)
     levels = found["levels"]
     assert sum(levels["planned"]) == messages
@@ -52,13 +52,13 @@ def test_workers_do_and_delete_each_item_once(
     workers, items, kills = scale(3, 20), scale(40, 5_000), scale(1, 3)
     words = ["--workers", workers, "--items", items, "--kills", kills, "--members", scale(2, 3)]
     words += ["--seconds", scale(1, 60), "--faults", 0.2 if items < 1_000 else 0.05]
-    status, found, said = simulate("workers", *words, "--seed", seed, "--state", tmp_path / "run")
-    assert status == 0, json.dumps(found, indent=1) + said
+    status, found, stderr = simulate("workers", *words, "--seed", seed, "--state", tmp_path / "run")
+    assert status == 0, json.dumps(found, indent=1) + stderr
     assert (found["exact"], found["kills"]) == (True, kills)
     queue = found["queue"]
     assert queue["planned"] == queue["published"] == items
     assert queue["deleted"] + queue["dead"] >= items
-    assert queue["dead"] >= 1, "one that no worker can do is planned"
+    assert queue["dead"] >= 1, "one planned item cannot be done"
     assert found["fairness"]["least"] * workers * 1.2 >= items / 2
     shares = found["shares"]
     assert shares["taken"][1:] == shares["planned"][1:]
@@ -79,8 +79,8 @@ def test_exceeded_memory_ceiling_fails_the_run(tmp_path: Path) -> None:
     "words", ["custody --devices 2 --messages 4", "workers --workers 1 --items 4 --members 0"]
 )
 def test_unfinished_work_fails_the_run(tmp_path: Path, words: str) -> None:
-    none = "--kills 0 --faults 0 --seconds 0 --patience 0 --state"
-    status, found, _ = simulate(*words.split(), *none.split(), tmp_path / "run")
+    options = "--kills 0 --faults 0 --seconds 0 --patience 0 --state"
+    status, found, _ = simulate(*words.split(), *options.split(), tmp_path / "run")
     assert (status, found["exact"]) == (1, False)
     assert found["faults"]
 

@@ -1,4 +1,4 @@
-"""A publisher by iq, against a scripted service over real TLS: what it repeats, and what not."""
+"""A publisher by iq, against a scripted service over real TLS: repetitions and refusals."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ PAYLOAD = ET.Element("{urn:x}job", {"n": "1"})
 async def publishing(
     certificate: Certificate, *answers: str
 ) -> AsyncIterator[tuple[Publisher, ScriptedPeer]]:
-    """Run a service that answers each publication as it is told to; "" cuts."""
-    left = list(answers)
+    """Run a service that answers each publication with the next answer; "" disconnects."""
+    remaining = list(answers)
 
     def answer(stanza: Stanza) -> str:
-        kind, _, condition = left.pop(0).partition("/")
+        kind, _, condition = remaining.pop(0).partition("/")
         if not kind:
             peer.drop()
             return ""
         return stanza.error(kind, condition) if condition else stanza.result()
 
     peer = ScriptedPeer(certificate, script=answer)
-    async with peer.running(), made(certificate, peer) as publisher, asyncio.timeout(10):
+    async with peer.running(), new_publisher(certificate, peer) as publisher, asyncio.timeout(10):
         yield publisher, peer
 
 
-def made(certificate: Certificate, peer: ScriptedPeer) -> Publisher:
+def new_publisher(certificate: Certificate, peer: ScriptedPeer) -> Publisher:
     return Publisher(
         "p1@gw.example/p",
         "secret",
@@ -91,10 +91,10 @@ async def test_publisher_without_service_waits_and_reports_error(
     certificate: Certificate,
 ) -> None:
     peer = ScriptedPeer(certificate, login=False)
-    async with peer.running(), made(certificate, peer) as publisher, asyncio.timeout(10):
-        waiting = asyncio.create_task(publisher.service())
-        while not publisher.last_error:  # noqa: ASYNC110 - nothing tells of it
+    async with peer.running(), new_publisher(certificate, peer) as publisher, asyncio.timeout(10):
+        service = asyncio.create_task(publisher.service())
+        while not publisher.last_error:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0)
         assert "password" in publisher.last_error
-        assert not waiting.done()
-        waiting.cancel()
+        assert not service.done()
+        service.cancel()

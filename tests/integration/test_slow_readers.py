@@ -1,6 +1,6 @@
 """Tests of senders to a device that reads or acknowledges slowly.
 
-The tests do not depend on timing: the device reads and acknowledges when the test says so.
+The tests do not depend on timing: the device reads and acknowledges only when the test requests it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tests.helpers.xmpp import CLIENT, SM, WAIT_S, Client, condition
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 NAMES = ("slow", "flood", "meter", "valve")
 BARE = "slow@gw.example"
-ROOM = 64
+LIMIT = 64
 """`unacknowledged_stanzas` in these tests; a sender's share is a quarter of it."""
-SHARE = ROOM // 4
-OPTIONS = {"unacknowledged_stanzas": ROOM, **UNPACED}
+SHARE = LIMIT // 4
+OPTIONS = {"unacknowledged_stanzas": LIMIT, **UNPACED}
 
 
 def chat_message(name: str, number: int, to: str, size: int = 1) -> str:
@@ -42,17 +42,17 @@ async def connect_slow(gateway: InProcess, managed: bool = True) -> Client:
 
 
 async def returned_ids(client: Client) -> list[str]:
-    """Send two pings, and return the ids of the stanzas that come back before their answers.
+    """Send two pings, and return the ids of the stanzas that are returned before their answers.
 
-    Excess stanzas are on their way back by the first answer, and have arrived by the second.
+    Excess stanzas are being returned at the first answer, and have arrived at the second.
     """
-    back = []
+    returned = []
     for _ in range(2):
-        client.send(f"<iq type='get' id='asked' to='gw.example'>{PING}</iq>")
-        while (stanza := await client.stanza()).get("id") != "asked":
+        client.send(f"<iq type='get' id='end' to='gw.example'>{PING}</iq>")
+        while (stanza := await client.stanza()).get("id") != "end":
             assert stanza.get("type") == "error"
-            back.append(stanza.get("id", ""))
-    return back
+            returned.append(stanza.get("id", ""))
+    return returned
 
 
 async def read_messages(client: Client, count: int) -> list[str]:
@@ -91,9 +91,9 @@ async def test_a_flood_does_not_end_the_session_or_block_others(tmp_path: Path) 
         await gateway.bound("meter") as meter,
     ):
         flood.send("".join(chat_message("flood", n, slow.full) for n in range(500)))
-        back = [await flood.stanza() for _ in range(500 - SHARE)]
-        assert {condition(stanza) for stanza in back} == {"resource-constraint"}
-        assert numbers_of("flood", [stanza.get("id", "") for stanza in back]) == list(
+        returned = [await flood.stanza() for _ in range(500 - SHARE)]
+        assert {condition(stanza) for stanza in returned} == {"resource-constraint"}
+        assert numbers_of("flood", [stanza.get("id", "") for stanza in returned]) == list(
             range(SHARE, 500)
         )
         meter.send("".join(chat_message("meter", n, BARE) for n in range(SHARE)))
@@ -140,14 +140,14 @@ async def test_the_order_is_kept_if_the_session_ends(tmp_path: Path, end: str) -
             if end == "cut":
                 slow.cut()
                 await until_stored(gateway, 70)
-            async with await connect_slow(gateway) as again:
-                assert numbers_of("meter", await read_messages(again, 70)) == list(range(70))
+            async with await connect_slow(gateway) as second:
+                assert numbers_of("meter", await read_messages(second, 70)) == list(range(70))
             assert await returned_ids(meter) == []
         slow.cut()
 
 
 async def test_nothing_overtakes_returning_messages(tmp_path: Path) -> None:
-    """Room that becomes free before the messages are stored is for later ones."""
+    """Space that becomes free before the messages are stored is for later ones."""
     async with (
         in_process(tmp_path, *NAMES, **OPTIONS) as gateway,
         await connect_slow(gateway) as slow,
@@ -177,32 +177,32 @@ async def test_the_latest_excess_presence_is_delivered(tmp_path: Path) -> None:
         await connect_slow(gateway) as slow,
         await gateway.bound("meter") as meter,
     ):
-        show = f"<presence to='{slow.full}'><status>{{}}</status></presence>"
-        meter.send("".join(show.format(n) for n in range(100)))
+        presence = f"<presence to='{slow.full}'><status>{{}}</status></presence>"
+        meter.send("".join(presence.format(n) for n in range(100)))
         assert await returned_ids(meter) == []
-        seen: list[str] = []
-        while not seen or seen[-1] != "99":
+        statuses: list[str] = []
+        while not statuses or statuses[-1] != "99":
             stanza = await slow.element()
             if stanza.tag == f"{SM}r":
                 slow.acknowledge(slow.stanzas)
             elif stanza.tag == f"{CLIENT}presence":
-                seen.append(stanza.findtext(f"{CLIENT}status") or "")
-            if len(seen) == SHARE:
+                statuses.append(stanza.findtext(f"{CLIENT}status") or "")
+            if len(statuses) == SHARE:
                 slow.acknowledge(slow.stanzas)
-        assert seen == [*map(str, range(SHARE)), "99"]
+        assert statuses == [*map(str, range(SHARE)), "99"]
 
 
 async def test_stanzas_of_others_leave_space_for_own_answers(tmp_path: Path) -> None:
-    """A buffer full of others' stanzas leaves room for the session's own requests."""
+    """A buffer full of others' stanzas leaves space for the session's own requests."""
     async with in_process(tmp_path, *NAMES, **OPTIONS) as gateway:
         slow = await connect_slow(gateway)
         for name in NAMES[1:]:
             async with await gateway.bound(name) as sender:
-                sender.send("".join(chat_message(name, n, slow.full) for n in range(ROOM)))
+                sender.send("".join(chat_message(name, n, slow.full) for n in range(LIMIT)))
                 await returned_ids(sender)
-        slow.send(f"<iq type='get' id='own' to='gw.example'>{PING}</iq>" * (ROOM - 2))
+        slow.send(f"<iq type='get' id='own' to='gw.example'>{PING}</iq>" * (LIMIT - 2))
         own: Counter[str | None] = Counter()
-        while own["own"] < ROOM - 2:
+        while own["own"] < LIMIT - 2:
             own[(await slow.stanza()).get("id")] += 1
         session = gateway.session(slow.full)
         assert session is not None
@@ -216,15 +216,15 @@ async def test_a_flood_does_not_end_a_session_without_stream_management(tmp_path
         slow = await connect_slow(gateway, managed=False)
         slow.deafen()
         async with await gateway.bound("flood") as flood, await gateway.bound("meter") as meter:
-            sent, back = 0, 0
-            while not (back and gateway.front.used()["send_buffer"]):
+            sent, returned = 0, 0
+            while not (returned and gateway.front.used()["send_buffer"]):
                 flood.send(chat_message("flood", 0, slow.full, 9000) * 10)
-                sent, back = sent + 10, back + len(await returned_ids(flood))
+                sent, returned = sent + 10, returned + len(await returned_ids(flood))
             meter.send(chat_message("meter", 0, slow.full, 9000))
             assert await returned_ids(meter) == [], "each sender has its own share"
             slow.reader._transport.resume_reading()  # type: ignore[attr-defined]
-            found = await read_messages(slow, sent - back + 1)
-            assert len(numbers_of("flood", found)) == sent - back
+            found = await read_messages(slow, sent - returned + 1)
+            assert len(numbers_of("flood", found)) == sent - returned
             assert numbers_of("meter", found) == [0]
         slow.cut()
 
@@ -241,9 +241,9 @@ async def test_the_limit_of_all_sessions_ends_none_of_them(tmp_path: Path) -> No
         async with await gateway.bound("flood") as flood:
             for client in slow:
                 flood.send(chat_message("flood", 0, client.full, 4000) * 20)
-            back = await returned_ids(flood)
+            returned = await returned_ids(flood)
             assert 0 < gateway.front.used()["unacknowledged_total_bytes"] <= total
-            assert len(back) > 100
+            assert len(returned) > 100
             assert gateway.front.used()["sessions"] == 13
         for client in slow:
             client.cut()

@@ -26,28 +26,28 @@ async def _ask(client: Client, content: str) -> None:
 
 
 async def test_a_subscriber_is_answered_before_it_gets_items(tmp_path: Path) -> None:
-    async with in_process(tmp_path, "bee", "boss") as front:
-        boss, bee = await front.bound("boss"), await front.bound("bee")
-        await _ask(boss, element("create", node="news"))
+    async with in_process(tmp_path, "bee", "owner") as front:
+        owner, bee = await front.bound("owner"), await front.bound("bee")
+        await _ask(owner, element("create", node="news"))
         for content in (CREATE, ITEM, ITEM.replace("work", "news")):
-            await _ask(boss, content)
+            await _ask(owner, content)
         for node in ("work", "news"):
-            more = options(queue_requests="1") if node == "work" else ""
-            bee.send(request_xml(element("subscribe", node=node, jid=BEE) + more))
+            extra = options(queue_requests="1") if node == "work" else ""
+            bee.send(request_xml(element("subscribe", node=node, jid=BEE) + extra))
             assert (await bee.element()).get("type") == "result"
             assert (await bee.element()).find(f".//*[@node='{node}']/*[@id='a']") is not None
-        await boss.close()
+        await owner.close()
         await bee.close()
 
 
 async def test_subscriptions_and_locks_survive_the_shutdown_of_the_gateway(tmp_path: Path) -> None:
-    async with in_process(tmp_path, "bee", "boss") as front:
-        boss, bee = await front.bound("boss"), await front.bound("bee")
-        await _ask(boss, CREATE)
+    async with in_process(tmp_path, "bee", "owner") as front:
+        owner, bee = await front.bound("owner"), await front.bound("bee")
+        await _ask(owner, CREATE)
         await _ask(bee, element("subscribe", node="work", jid=BEE) + options(queue_requests="2"))
-        await _ask(boss, ITEM)
+        await _ask(owner, ITEM)
         await front.front.stop(10.0)
-        assert await bee.closed() == await boss.closed() == "system-shutdown"
+        assert await bee.closed() == await owner.closed() == "system-shutdown"
         path = front.gateway.folder / database.FILE_NAME
     with closing(database.connect_reader(path)) as db:
         assert db.execute("SELECT jid FROM subscriptions").fetchall() == [(BEE,)]

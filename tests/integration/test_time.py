@@ -24,7 +24,7 @@ from tests.helpers.xmpp import log_message
 DAY = 86_400.0
 PATIENCE = 20.0
 SPEED = 30
-"""How many seconds of the gateway's pass in one of ours."""
+"""Seconds of the gateway's clock per real second."""
 
 
 @pytest.fixture
@@ -63,16 +63,16 @@ def system(gateway: Gateway, name: str) -> list[dict[str, Any]]:
     return [event for event in gateway.events("system") if event["name"] == name]
 
 
-async def until(true: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not true():  # noqa: ASYNC110 - another process writes it
+        while not condition():  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.05)
 
 
 async def test_a_message_expires_in_a_gateway_with_short_runs(
     gateway: Gateway, tmp_path: Path
 ) -> None:
-    """Each run lasts for less than a second of ours, in a boot of its own, on a wrong clock."""
+    """Each run lasts for less than a real second, in a boot of its own, on a wrong clock."""
     clock, boots = tmp_path / "clock", 0
     while boots < 20:
         boots += 1

@@ -1,4 +1,4 @@
-"""Hellos of TLS on the port for STARTTLS; `test_sasl_external` tests log-ins there."""
+"""TLS client hellos on the port for STARTTLS; `test_sasl_external` tests log-ins there."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_slixmpp_with_default_settings_causes_no_warning(tmp_path: Path) -
             assert session.client.enable_direct_tls
             assert session.client.transport.get_extra_info("ssl_object") is not None
             await session.quiet()
-        assert process.terminate() == 0  # what was refused is logged before the end
+        assert process.terminate() == 0  # refusals are logged before the end
     assert [event for event in gateway.events() if event["level"] in ("Warning", "Error")] == []
 
 

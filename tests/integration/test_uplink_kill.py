@@ -35,11 +35,11 @@ async def start(*words: object) -> Process:
 async def killed_after(process: Process, steps: int) -> int:
     """Kill the process after `steps` steps; return the last durable number that it printed."""
     assert process.stdout is not None
-    told = b"".join([await process.stdout.readline() for _ in range(steps)])
+    output = b"".join([await process.stdout.readline() for _ in range(steps)])
     process.kill()
-    told += await process.stdout.read()
+    output += await process.stdout.read()
     await process.wait()
-    logged = [line.split()[1] for line in told.split(b"\n")[:-1] if line.startswith(b"logged")]
+    logged = [line.split()[1] for line in output.split(b"\n")[:-1] if line.startswith(b"logged")]
     return int(logged[-1]) if logged else 0
 
 
@@ -60,14 +60,14 @@ def check(centre: Centre, logged: int) -> None:
 def check_tables(folder: FleetFolder) -> None:
     """Check that the tables have each event once, unchanged, and the uplink's own events."""
     landed = [decode(path.read_bytes()) for path in sorted(folder.landing.rglob("*.seg"))]
-    told = Counter(
+    expected = Counter(
         (segment.header.lane, event.seq, event.kind, event.name)
         for segment in landed
         for event in segment.events
     )
     events, segments = ingested(folder)
     columns = ("lane", "seq", "kind", "name")
-    assert Counter(tuple(row[name] for name in columns) for row in events) == told
+    assert Counter(tuple(row[name] for name in columns) for row in events) == expected
     texts = {row["seq"]: row["text"] for row in events if row["lane"] == "readings"}
     assert texts == {seq: event_text(seq) for seq in range(1, len(texts) + 1)}
     assert Counter(row["fate"] for row in segments) == {"accepted": len(landed)}
@@ -77,7 +77,7 @@ def check_tables(folder: FleetFolder) -> None:
 async def test_kills_lose_and_duplicate_nothing(
     tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
-    chance, logged = random.Random(seed), 0
+    rng, logged = random.Random(seed), 0
     database, enrolment = new_database(tmp_path), tmp_path / "gw.json"
     async with running_centre(tmp_path / "fleet") as centre, asyncio.timeout(900):
         ca = (centre.folder.pki / "ca.pem").read_text()
@@ -85,7 +85,7 @@ async def test_kills_lose_and_duplicate_nothing(
         write_enrolment(enrolment, Enrolment(GATEWAY, centre.client.url(""), token, ca))
         for number in range(scale(2, 50)):
             process = await start(database, enrolment, seed + number)
-            logged = max(logged, await killed_after(process, chance.randrange(STEPS)))
+            logged = max(logged, await killed_after(process, rng.randrange(STEPS)))
         process = await start(database, enrolment, seed, "finish")
         assert process.stdout is not None
         await process.stdout.read()

@@ -32,8 +32,8 @@ NAME = "centre.example"
 
 
 def heads(last: int, digest: bytes | str, lane: str = "readings") -> Script:
-    told = digest if isinstance(digest, str) else digest.hex()
-    return says(200, {"lanes": {lane: {"last": last, "digest": told}}})
+    text = digest if isinstance(digest, str) else digest.hex()
+    return says(200, {"lanes": {lane: {"last": last, "digest": text}}})
 
 
 async def test_epoch_is_compared_once_at_first(
@@ -48,7 +48,7 @@ async def test_epoch_is_compared_once_at_first(
 
 
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("head", "reason"),
     [
         (heads(9, "11" * 32), "centre-ahead"),
         (heads(1, "11" * 32, "logs"), "centre-ahead"),
@@ -56,9 +56,9 @@ async def test_epoch_is_compared_once_at_first(
     ],
 )
 async def test_centre_ahead_or_different_begins_a_new_epoch(
-    uploading: Uploading, told: Script, reason: str
+    uploading: Uploading, head: Script, reason: str
 ) -> None:
-    async with uploading(heads=[told]) as shipping:
+    async with uploading(heads=[head]) as shipping:
         await shipping.backlog.until([(1, "acknowledged")])
         assert (await shipping.time.nap()).seconds == IDLE
         assert shipping.backlog.reasons_begun == [reason]
@@ -97,13 +97,13 @@ async def test_conflict_is_set_aside_and_the_epoch_compared_again(
     first = await seal_segment(backlog)
     digest = first.digest if last == 5 else bytes(32)
     conflict = says(409, {"reason": "conflict", "error": "other bytes"})
-    asked = [says(200, {"lanes": {}}), heads(last, digest)]
-    async with uploading(conflict, conflict, heads=asked) as shipping:
+    answers = [says(200, {"lanes": {}}), heads(last, digest)]
+    async with uploading(conflict, conflict, heads=answers) as shipping:
         assert (await shipping.time.nap()).seconds == IDLE
         assert [state for _, state in backlog.states()] == ["aside", "aside"]
         assert backlog.reasons_begun == begun
         assert shipping.notices.names() == ["conflict", *begun, "conflict"]
-        # Where a new epoch began, what is left of the one before says nothing new.
+        # After a new epoch, a conflict of the previous one causes no further query.
         assert len(shipping.centre.asked_heads) == (2 if begun else 3)
         assert len(shipping.centre.got) == 2
 
@@ -155,8 +155,8 @@ async def test_new_segments_interleave_with_the_backlog(uploading: Uploading) ->
         await shipping.time.nap()
         names = [got.path.removeprefix("/v1/segments/") for got in shipping.centre.got[1:]]
         firsts = [parse_identity(name).first_seq for name in names]
-        assert firsts[:2] == [26, 1]  # what is there when the centre is met again
-        assert 31 in firsts[3:5]  # sealed when the third was on its way
+        assert firsts[:2] == [26, 1]  # first the newest, then the oldest
+        assert 31 in firsts[3:5]  # sealed during the third upload
         assert [first for first in firsts if first <= 11] == [1, 6, 11]
         assert sorted(firsts) == [1, 6, 11, 16, 21, 26, 31]
 
@@ -183,11 +183,11 @@ async def test_proxy_sees_neither_token_nor_segment(
         monkeypatch.setenv("https_proxy", f"http://{user}{proxy.url}")
         enrolment = by_name(centre)
         assert isinstance(await offer(HttpsTransport(enrolment), backlog), Acknowledgement)
-        (asked,) = proxy.asked
+        (request,) = proxy.asked
         host = enrolment.url.removeprefix("https://")
-        assert asked.startswith(f"CONNECT {host} HTTP/1.1\r\n")
-        assert ("Proxy-Authorization: Basic Z3c6c0BjcmV0" in asked) is bool(user)  # gw:s@cret
-        assert enrolment.token not in asked
+        assert request.startswith(f"CONNECT {host} HTTP/1.1\r\n")
+        assert ("Proxy-Authorization: Basic Z3c6c0BjcmV0" in request) is bool(user)  # gw:s@cret
+        assert enrolment.token not in request
         assert "Proxy-Authorization" not in centre.got[0].headers
 
         assert isinstance(await offer(HttpsTransport(centre.enrolment), backlog), Acknowledgement)
@@ -220,8 +220,8 @@ def certified(pki: LoopbackPki, enrolment: Enrolment) -> tuple[Enrolment, int]:
     now = dt.datetime.now(dt.UTC)
     day = dt.timedelta(days=1)
     certificate = pki.sign(request, now - day, now + day)
-    made = replace(enrolment, token="", certificate=certificate.decode(), key=key)
-    return made, serial(certificate)
+    certified_enrolment = replace(enrolment, token="", certificate=certificate.decode(), key=key)
+    return certified_enrolment, serial(certificate)
 
 
 def serial(certificate: bytes) -> int:
@@ -243,13 +243,13 @@ async def test_renewed_certificate_is_used_with_the_next_connection(
 
         centre.scripts.append(sign)
         key, request = make_request(enrolment.gateway)
-        made = await transport.certify(request)
-        assert isinstance(made, bytes)
-        transport.use(replace(enrolment, certificate=made.decode(), key=key))
+        cert = await transport.certify(request)
+        assert isinstance(cert, bytes)
+        transport.use(replace(enrolment, certificate=cert.decode(), key=key))
         assert isinstance(await transport.put(waiting), Acknowledgement)
         await transport.close()
 
-        assert [int(got.serial or "", 16) for got in centre.got] == [number, number, serial(made)]
+        assert [int(got.serial or "", 16) for got in centre.got] == [number, number, serial(cert)]
         assert len({got.connection for got in centre.got}) == 2
         assert all("Authorization" not in got.headers for got in centre.got)
         assert centre.got[1].path == f"/v1/gateways/{backlog.gateway}/certificate"
@@ -260,21 +260,21 @@ async def test_certify_outcomes(pki: LoopbackPki, backlog: SqliteBacklog) -> Non
     answers = [says(404), says(503, {}, Retry_After="5"), says(200, {"lanes": 1})]
     async with running_scripted_centre(pki, backlog.gateway, *answers) as centre:
         transport = HttpsTransport(centre.enrolment)
-        told = [await transport.certify(b"request") for _ in answers]
+        outcomes = [await transport.certify(b"request") for _ in answers]
         await transport.close()
-    assert [type(answer).__name__ for answer in told] == ["Rejection", "TemporaryFailure", "bytes"]
-    again = await transport.certify(b"request")  # nobody there any more
+    assert [type(each).__name__ for each in outcomes] == ["Rejection", "TemporaryFailure", "bytes"]
+    outcome = await transport.certify(b"request")  # the server has stopped
     await transport.close()
-    assert isinstance(again, TemporaryFailure)
+    assert isinstance(outcome, TemporaryFailure)
 
 
 async def test_uploader_waits_for_the_folder(backlog: SqliteBacklog, tmp_path: Path) -> None:
-    stick, time_, notices = tmp_path / "stick", ManualTime(), Notices(backlog)
+    folder, time_, notices = tmp_path / "stick", ManualTime(), Notices(backlog)
     sealed = [await seal_segment(backlog) for _ in range(2)]
     uploader = Uploader(
         backlog.gateway,
         backlog,
-        FolderTransport(stick),
+        FolderTransport(folder),
         send_notice=notices.tell,
         chance=lambda: 0.5,
         wakeup=Wakeup(time_.sleep),
@@ -282,11 +282,11 @@ async def test_uploader_waits_for_the_folder(backlog: SqliteBacklog, tmp_path: P
     async with in_background(uploader.run()):
         nap = await time_.nap()
         assert (nap.seconds, notices.names()) == (1.0, ["unreachable"])
-        stick.mkdir()
-        (stick / MARKER).touch()
+        folder.mkdir()
+        (folder / MARKER).touch()
         nap.end()
         assert (await time_.nap()).seconds == IDLE
     assert notices.names() == ["unreachable", "shipping"]
     for segment in sealed:
-        path = stick / f"{identity_path(segment.identity)}.seg"
+        path = folder / f"{identity_path(segment.identity)}.seg"
         assert path.read_bytes() == segment.data

@@ -89,7 +89,7 @@ async def test_real_receiver_answers_map_to_outcomes(centre: Centre) -> None:
     assert outcome.reason == "name"
 
 
-def there(fleet: Centre) -> int:
+def partial_bytes(fleet: Centre) -> int:
     """Return the bytes of partial uploads."""
     begun = (fleet.folder.root / name for name in fleet.files(landed=False))
     return sum(path.stat().st_size for path in begun)
@@ -104,7 +104,7 @@ async def test_interrupted_upload_is_resumed_at_the_receivers_offset(tmp_path: P
         pieces.append(seconds)
         if len(pieces) == 4:
             async with asyncio.timeout(10):
-                while there(fleet) < 40_000:  # noqa: ASYNC110 - it is in a file
+                while partial_bytes(fleet) < 40_000:  # noqa: ASYNC110 - it is in a file
                     await asyncio.sleep(0)
             raise ConnectionResetError
 
@@ -114,7 +114,7 @@ async def test_interrupted_upload_is_resumed_at_the_receivers_offset(tmp_path: P
         assert isinstance(await transport.put(waiting), TemporaryFailure)
         assert await transport.put(waiting) == Acknowledgement(data[-32:], True)
         await transport.close()
-        assert len(pieces) - 4 <= (len(data) - 40_000) / 16_384 + 1  # and not the whole again
+        assert len(pieces) - 4 <= (len(data) - 40_000) / 16_384 + 1  # not the complete body again
         assert [(fleet.folder.root / name).read_bytes() for name in fleet.files()] == [data]
         assert fleet.files(landed=False) == []
 
@@ -133,31 +133,31 @@ async def test_certificate_replaces_the_token_and_is_renewed(
     centre: Centre, backlog: SqliteBacklog, tmp_path: Path
 ) -> None:
     """A certificate with 65 days left is renewed by the receiver and accepted."""
-    begin = int(time.time()) - 300 * 86_400
-    made, key = issue_with_key(Authority(centre.folder.pki), GATEWAY, begin * 1_000, 365)
-    first = replace(enrolment(centre), token="", certificate=made.pem.decode(), key=key.decode())
+    issued = int(time.time()) - 300 * 86_400
+    cert, key = issue_with_key(Authority(centre.folder.pki), GATEWAY, issued * 1_000, 365)
+    first = replace(enrolment(centre), token="", certificate=cert.pem.decode(), key=key.decode())
     path, sleeps = tmp_path / "gw.json", ManualTime()
     write_enrolment(path, first)
-    told = Notices(backlog)
+    notices = Notices(backlog)
     transport = HttpsTransport(first)
     data, more = segment(), segment(identity(4, 6))
     assert await transport.put(WaitingSegment(identity(), data[-32:], data)) == Acknowledgement(
         data[-32:], True
     )
     renewal = CertificateRenewal(
-        path, first, transport, send_notice=told.tell, now=time.time, sleep=sleeps.sleep
+        path, first, transport, send_notice=notices.tell, now=time.time, sleep=sleeps.sleep
     )
     async with in_background(renewal.run()):
         await sleeps.nap()
-    assert told.names() == ["certificate-renewed"]
+    assert notices.names() == ["certificate-renewed"]
     renewed = read_enrolment(path)
-    assert validity_of(renewed.certificate).begins > begin + 299 * 86_400
+    assert validity_of(renewed.certificate).begins > issued + 299 * 86_400
     outcome = await transport.put(WaitingSegment(identity(4, 6), more[-32:], more))
     assert outcome == Acknowledgement(more[-32:], True)
     await transport.close()
     other = replace(renewed, gateway=OTHER)
     transport = HttpsTransport(other)
     name = identity(gateway=OTHER)
-    theirs = segment(name)
-    assert isinstance(await transport.put(WaitingSegment(name, theirs[-32:], theirs)), AccessDenial)
+    second = segment(name)
+    assert isinstance(await transport.put(WaitingSegment(name, second[-32:], second)), AccessDenial)
     await transport.close()

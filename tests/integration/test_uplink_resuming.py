@@ -38,41 +38,41 @@ async def put(
     return outcomes, centre
 
 
-def asked(centre: Centre) -> list[tuple[str, str | None]]:
+def calls(centre: Centre) -> list[tuple[str, str | None]]:
     """Return the method of each request and the offset of its body."""
     ranges = [(got.method, got.headers.get("Content-Range", "")) for got in centre.got]
     return [(method, text.partition("-")[0].removeprefix("bytes ")) for method, text in ranges]
 
 
-@pytest.mark.parametrize("there", [1, 20_000, 65_536, -1])
+@pytest.mark.parametrize("stored", [1, 20_000, 65_536, -1])
 async def test_interrupted_body_is_resumed(
-    uploading: Uploading, backlog: SqliteBacklog, there: int
+    uploading: Uploading, backlog: SqliteBacklog, stored: int
 ) -> None:
     data = (await seal_segment(backlog, padding=LARGE)).data
-    there %= len(data)
-    async with uploading(accept, DisconnectAfter(there), segments=0) as shipping:
+    stored %= len(data)
+    async with uploading(accept, DisconnectAfter(stored), segments=0) as shipping:
         await shipping.naps(1)
         await backlog.until(DONE)
-        resumed = [("HEAD", ""), ("PUT", ""), ("HEAD", ""), ("PUT", str(there))]
-        assert asked(shipping.centre) == resumed
+        resumed = [("HEAD", ""), ("PUT", ""), ("HEAD", ""), ("PUT", str(stored))]
+        assert calls(shipping.centre) == resumed
         last = shipping.centre.got[-1]
-        assert last.headers["Content-Range"] == f"bytes {there}-{len(data) - 1}/{len(data)}"
-        assert last.headers["Content-Length"] == str(len(data) - there)
+        assert last.headers["Content-Range"] == f"bytes {stored}-{len(data) - 1}/{len(data)}"
+        assert last.headers["Content-Length"] == str(len(data) - stored)
         assert last.body == data
         assert len({got.headers["X-Fieldpost-SHA256"] for got in shipping.centre.got}) == 1
         assert shipping.notices.names() == ["unreachable", "shipping"]
 
 
-@pytest.mark.parametrize("there", [0, None])
+@pytest.mark.parametrize("stored", [0, None])
 async def test_body_without_or_with_complete_partial_is_sent_whole(
-    uploading: Uploading, backlog: SqliteBacklog, there: int | None
+    uploading: Uploading, backlog: SqliteBacklog, stored: int | None
 ) -> None:
     data = (await seal_segment(backlog, padding=LARGE)).data
-    first = DisconnectAfter(len(data) if there is None else there)
+    first = DisconnectAfter(len(data) if stored is None else stored)
     async with uploading(accept, first, segments=0) as shipping:
         await shipping.naps(1)
         await backlog.until(DONE)
-        assert asked(shipping.centre)[2:] == [("HEAD", ""), ("PUT", "")]
+        assert calls(shipping.centre)[2:] == [("HEAD", ""), ("PUT", "")]
         assert shipping.centre.got[-1].body == data
 
 
@@ -80,11 +80,11 @@ async def test_lost_acknowledgement_of_a_large_body_costs_a_head_request(
     uploading: Uploading, backlog: SqliteBacklog
 ) -> None:
     segment = await seal_segment(backlog, padding=LARGE)
-    there = answers(200, {}, X_Fieldpost_Digest=segment.digest.hex())
-    async with uploading(accept, accept_and_disconnect, there, segments=0) as shipping:
+    stored = answers(200, {}, X_Fieldpost_Digest=segment.digest.hex())
+    async with uploading(accept, accept_and_disconnect, stored, segments=0) as shipping:
         await shipping.naps(1)
         await backlog.until(DONE)
-        assert [method for method, _ in asked(shipping.centre)] == ["HEAD", "PUT", "HEAD"]
+        assert [method for method, _ in calls(shipping.centre)] == ["HEAD", "PUT", "HEAD"]
 
 
 async def test_changed_offset_is_followed_and_contradictions_end_in_a_whole_body(
@@ -94,12 +94,12 @@ async def test_changed_offset_is_followed_and_contradictions_end_in_a_whole_body
         return answers(status, {"reason": "range", "error": "no"}, X_Fieldpost_Offset=offset)
 
     outcomes, centre = await put(pki, backlog, at(404, "70000"), at(416, "100"), accept)
-    assert [start for _, start in asked(centre)] == ["", "70000", "100"]
-    riddle = [at(404, "70000"), at(416, "1"), at(416, "2"), at(416, "3")]
+    assert [start for _, start in calls(centre)] == ["", "70000", "100"]
+    contradictory = [at(404, "70000"), at(416, "1"), at(416, "2"), at(416, "3")]
     other = SqliteBacklog()
-    outcomes, centre = await put(pki, other, *riddle)
+    outcomes, centre = await put(pki, other, *contradictory)
     other.close()
-    assert [start for _, start in asked(centre)] == ["", "70000", "1", "2", ""]
+    assert [start for _, start in calls(centre)] == ["", "70000", "1", "2", ""]
     assert isinstance(outcomes[0], Acknowledgement)
     assert outcomes[0].new
 
@@ -108,9 +108,9 @@ async def test_changed_offset_is_followed_and_contradictions_end_in_a_whole_body
 async def test_invalid_offset_is_zero(
     pki: LoopbackPki, backlog: SqliteBacklog, offset: str
 ) -> None:
-    told = {"X_Fieldpost_Offset": offset} if offset.isascii() else {}
-    _, centre = await put(pki, backlog, answers(404, {}, **told))
-    assert asked(centre) == [("HEAD", ""), ("PUT", "")]
+    headers = {"X_Fieldpost_Offset": offset} if offset.isascii() else {}
+    _, centre = await put(pki, backlog, answers(404, {}, **headers))
+    assert calls(centre) == [("HEAD", ""), ("PUT", "")]
 
 
 async def test_head_outcomes(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
@@ -128,20 +128,20 @@ async def test_head_outcomes(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     assert outcomes[0] == TemporaryFailure("503: no reason given", 9.0)
     assert isinstance(outcomes[1], AccessDenial)
     assert [type(outcome) for outcome in outcomes[2:]] == [TemporaryFailure, type(outcomes[3])]
-    assert [method for method, _ in asked(centre)] == ["HEAD", "HEAD", "HEAD", "PUT", "HEAD", "PUT"]
+    assert [method for method, _ in calls(centre)] == ["HEAD", "HEAD", "HEAD", "PUT", "HEAD", "PUT"]
 
 
 async def test_small_body_is_resent_without_head_request(uploading: Uploading) -> None:
     async with uploading(DisconnectAfter(10), DisconnectAfter(20)) as shipping:
         await shipping.naps(1)
         await shipping.backlog.until(DONE)
-        assert {method for method, _ in asked(shipping.centre)} == {"PUT"}
+        assert {method for method, _ in calls(shipping.centre)} == {"PUT"}
         assert shipping.centre.got[-1].body == shipping.backlog.data()[0]
 
 
-@pytest.mark.parametrize("there", [0, 50_000])
-async def test_early_refusal_is_read(pki: LoopbackPki, backlog: SqliteBacklog, there: int) -> None:
-    busy = DisconnectAfter(there, answers(503, {"error": "busy"}, Retry_After="7"))
+@pytest.mark.parametrize("stored", [0, 50_000])
+async def test_early_refusal_is_read(pki: LoopbackPki, backlog: SqliteBacklog, stored: int) -> None:
+    busy = DisconnectAfter(stored, answers(503, {"error": "busy"}, Retry_After="7"))
     (outcome,), _ = await put(pki, backlog, accept, busy)
     assert isinstance(outcome, TemporaryFailure)
     assert outcome.after in (7.0, None)  # None: the cut is seen first, and the wait is our own

@@ -72,8 +72,8 @@ async def test_wrong_digest_is_no_acknowledgement(uploading: Uploading, digest: 
         assert shipping.backlog.states() == [(1, WAITING)]
         nap.end()
         await shipping.backlog.until([(1, DONE)])
-        told = "wrong-digest" if digest == "00" * 32 else "unreachable"
-        assert shipping.notices.names() == [told, "shipping"]
+        notice = "wrong-digest" if digest == "00" * 32 else "unreachable"
+        assert shipping.notices.names() == [notice, "shipping"]
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ async def test_unreachable_centre_reveals_no_secret(
     outcome = await transport.put(WaitingSegment(header(1, 2).identity, data[-32:], data))
     await transport.close()
     assert isinstance(outcome, TemporaryFailure)
-    for told in (repr(outcome), repr(transport), str(transport), repr(enrolment)):
-        assert enrolment.token not in told
+    for text in (repr(outcome), repr(transport), str(transport), repr(enrolment)):
+        assert enrolment.token not in text
 
 
 def test_invalid_certificate_is_refused() -> None:
