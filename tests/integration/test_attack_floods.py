@@ -152,7 +152,7 @@ async def test_oversized_contact_is_refused(attacked: AttackedGateway) -> None:
         assert (await evil.element()).get("type") == "error"
 
 
-@pytest.mark.parametrize("reads", [True, False], ids=["reading", "deaf"])
+@pytest.mark.parametrize("reads", [True, False], ids=["reading", "not reading"])
 @pytest.mark.parametrize("name", smoke(FLOODS, "messages to a device that never reads"))
 async def test_others_are_served_and_memory_is_bounded(
     attacked: AttackedGateway,

@@ -159,21 +159,21 @@ async def test_peer_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
     """Its other messages are returned; without stream management, sent means received."""
     options = {"stalled_time": 0.5, "send_buffer": 4096, **UNPACED}
     async with in_process(tmp_path, "cam1", "cam2", **options) as front:
-        deaf = await front.bound("cam1", "deaf")
-        deaf.deafen()
+        stalled = await front.bound("cam1", "stalled")
+        stalled.deafen()
         async with await front.bound("cam2") as sender, await front.bound("cam1", "other") as other:
             other.send("<presence/>")
             await messages_before_answer(other)
             sent = 0
             reader = asyncio.create_task(received(other, 1))
             while not reader.done():
-                sender.send(chat_messages(10, 9000, "cam1@gw.example/deaf"))
+                sender.send(chat_messages(10, 9000, "cam1@gw.example/stalled"))
                 await sender.writer.drain()
                 await messages_before_answer(sender)
                 sent += 10
                 assert sent < 20_000, "the session was never ended"
             assert await reader
-        deaf.cut()
+        stalled.cut()
 
 
 async def test_stored_message_is_deleted_after_delivery(port: int) -> None:

@@ -1,7 +1,7 @@
 """The stanzas of docs/how-to/esp32.md, sent verbatim to a gateway, over a socket with TLS.
 
-`...` in what the gateway sends stands for any value. Words in capitals in what the device sends are
-filled in from the stanza that it answers, or from what it counts.
+`...` in the gateway's stanzas stands for any value. Words in capitals in the device's stanzas are
+filled in from the stanza that it answers, or from its counters.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Player:
         return None
 
     def receive(self, text: str) -> None:
-        """Read what the gateway sends; what is sent to the device is sent by the operator."""
+        """Read a stanza of the gateway; let the operator send the messages to the device."""
         if "disco#info" in text:
             self._gateway.command("send", "--to", "pump1", "--qos", "2", "open")
         elif ">report<" in text:

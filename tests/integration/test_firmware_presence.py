@@ -102,7 +102,7 @@ async def test_plain_message_is_refused_while_the_write_buffer_is_full(start_tal
 
         async def flood() -> None:
             nonlocal sent
-            while sent < 2000:  # what the kernel buffers is large
+            while sent < 2000:  # the kernel's buffers are large
                 await talk.device.send(body, qos=0)
                 sent += 1
 

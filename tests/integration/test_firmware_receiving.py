@@ -46,7 +46,7 @@ async def test_embedded_message_may_inherit_the_namespace(talk: Talk) -> None:
 
 async def test_messages_of_each_level_are_delivered(talk: Talk) -> None:
     await talk.acknowledged()
-    await talk.acknowledged()  # at least once: a repetition is a message again
+    await talk.acknowledged()  # at least once: a repetition is a new message
     talk.peer.say(f"<message from='{SENDER}' to='{JID}' id='p'><body>0</body></message>")
     await talk.assured()
     await talk.deliver()

@@ -154,14 +154,14 @@ async def test_an_honest_device_is_answered_during_a_flood(
 async def test_a_device_that_does_not_read_its_answers_is_disconnected(
     attacked: AttackedGateway,
 ) -> None:
-    async with unharmed(attacked, BULK_GROWTH_KIB), await attacked.log_in("evil") as deaf:
-        deaf.reader._transport.pause_reading()  # type: ignore[attr-defined]
+    async with unharmed(attacked, BULK_GROWTH_KIB), await attacked.log_in("evil") as client:
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
         requests = f"<iq type='get' id='{'i' * 4000}' to='gw.example'>{PING}</iq>".encode() * 16
-        assert await flood(deaf, requests, 256 * MIB, STALLED_S * 8) < 64 * MIB, (
+        assert await flood(client, requests, 256 * MIB, STALLED_S * 8) < 64 * MIB, (
             "the gateway did not stop reading"
         )
-        deaf.reader._transport.resume_reading()  # type: ignore[attr-defined]
-        await until_closed(deaf)
+        client.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        await until_closed(client)
 
 
 async def test_a_device_may_return_after_an_abort(attacked: AttackedGateway) -> None:

@@ -1,6 +1,6 @@
 """Tests of attacks on TLS at a running gateway: downgrades, injection, stripping and garbage.
 
-openssl's own client is used for what Python's TLS cannot do.
+openssl's own client is used for attacks that Python's TLS cannot do.
 """
 
 from __future__ import annotations

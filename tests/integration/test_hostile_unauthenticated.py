@@ -37,7 +37,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedGatew
 
 
 def send_raw(port: int, data: bytes) -> bytes:
-    """Send data in place of a stream; return what is received until the connection is closed.
+    """Send data in place of a stream; return the data received until the connection is closed.
 
     A plain socket still receives if not everything could be sent; asyncio drops that.
     """

@@ -65,7 +65,7 @@ PING = "<ping xmlns='urn:xmpp:ping'/>"
         ("unacknowledged_total_bytes", {"unacknowledged_total_bytes": 131_072}),
     ],
 )
-async def test_a_session_ended_for_unacknowledged_stanzas_is_notified(
+async def test_refusal_names_the_account_of_unacknowledged_stanzas(
     tmp_path: Path, rule: str, options: dict[str, int]
 ) -> None:
     """It asks for more than may be unacknowledged, and acknowledges nothing."""

@@ -69,7 +69,7 @@ class Upload:
         return name, data
 
     def next(self, gateway: str) -> tuple[Identity, bytes]:
-        """Return what to send: usually an unacknowledged segment, sometimes a landed one."""
+        """Return the next upload: usually an unacknowledged segment, sometimes a landed one."""
         unacknowledged = [name for name in self.unsure if name.gateway == gateway]
         landed = [name for name in self.acknowledged if name.gateway == gateway]
         if unacknowledged and self.random.random() < 0.7:

@@ -62,7 +62,7 @@ async def test_certificate_is_renewed_while_running(caplog: pytest.LogCaptureFix
             loop.call_soon_threadsafe(renewed.set)
 
     async with asyncio.timeout(10), repeat_in_background(renew, 0.01, "certificate"):
-        assert len(calls) == 1, "the first call is made at the start"
+        assert len(calls) == 1, "the first call comes before the start"
         await renewed.wait()
     assert [record.getMessage() for record in caplog.records] == ["certificate"]
 

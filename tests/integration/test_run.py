@@ -81,7 +81,7 @@ FAULTS: list[tuple[dict[str, object], str, bytes, str]] = [
     ({}, "pki/server.key", NONSENSE, "certificate"),
     ({}, "fieldpost.db", NONSENSE * 1000, "database"),
 ]
-"""Options, a file and its content, and what the error names."""
+"""Options, a file and its content, and a part of the error."""
 
 
 @pytest.mark.parametrize(("options", "name", "content", "expected"), FAULTS)
@@ -195,7 +195,7 @@ IMPORTED_LINE: Final = re.compile(r"import time:[ \d]+\|[ \d]+\|\s*([\w.]+)")
 
 
 async def test_an_idle_gateway_imports_only_what_is_configured(tmp_path: Path) -> None:
-    """A device logs in by TLS, so that what the first session needs counts as well."""
+    """A device logs in by TLS, so that the imports of the first session count as well."""
     gateway = Gateway(tmp_path / "gateway", "cam1")
     with start(
         *("fieldpost", "run", "--dir", gateway.folder), env={"PYTHONPROFILEIMPORTTIME": "1"}

@@ -1,6 +1,6 @@
 """Log-in by certificate (RFC 4422, appendix A; XEP-0178), by STARTTLS and direct TLS.
 
-Direct TLS is served on the port for STARTTLS too, where the first byte tells it from a stream.
+The port for STARTTLS serves direct TLS, too: the first byte distinguishes it from a stream.
 """
 
 from __future__ import annotations
@@ -117,24 +117,24 @@ async def test_certificate_of_the_gateway_fails_the_handshake(
 async def test_revoked_certificate_ends_the_session(
     gateway: Gateway, process: Process, tmp_path: Path
 ) -> None:
-    kept = shutil.copytree(own(gateway, "pump2"), tmp_path / "kept")
-    async with await connect(gateway, process, kept) as client:
+    copied_folder = shutil.copytree(own(gateway, "pump2"), tmp_path / "kept")
+    async with await connect(gateway, process, copied_folder) as client:
         await client.element()
         assert await client.authenticate("EXTERNAL", "", "") == "success"
         await client.bind("fw")
         await asyncio.to_thread(devices.revoke, gateway.folder, "pump2")
         assert await client.closed() == "not-authorized"
-    assert await refused(connect(gateway, process, kept))
+    assert await refused(connect(gateway, process, copied_folder))
 
 
 async def test_unknown_certificate_is_refused_like_a_wrong_password(
     gateway: Gateway, process: Process, tmp_path: Path
 ) -> None:
     """The gateway does not depend on the revocation list."""
-    kept = shutil.copytree(own(gateway, "pump3"), tmp_path / "kept")
+    copied_folder = shutil.copytree(own(gateway, "pump3"), tmp_path / "kept")
     await asyncio.to_thread(devices.remove, gateway.folder, "pump3")
     (gateway.folder / "pki" / "crl.pem").unlink()
-    async with await connect(gateway, process, kept) as client:
+    async with await connect(gateway, process, copied_folder) as client:
         assert "EXTERNAL" in await offers(client)
         assert await client.authenticate("EXTERNAL", "", "") == "not-authorized"
 
@@ -182,22 +182,22 @@ async def test_certificate_works_with_sasl2_and_resumption(
         "<initial-response>=</initial-response>"
         "<user-agent id='d4565fa7-4d72-4749-b3d3-740edbf87770'/>{}</authenticate>"
     )
-    wanted = "<bind xmlns='urn:xmpp:bind:0'><tag>fw</tag><enable xmlns='urn:xmpp:sm:3' resume='1'/>"
+    bind = "<bind xmlns='urn:xmpp:bind:0'><tag>fw</tag><enable xmlns='urn:xmpp:sm:3' resume='1'/>"
     resources = []
-    token, again = "", ""
+    token, resume = "", ""
     for _ in range(2):
         client = await connect(gateway, process, own(gateway, "pump1"))
         await client.element()
-        client.send(request.format(again + wanted + "</bind>"))
+        client.send(request.format(resume + bind + "</bind>"))
         success = await client.element()
         resources.append(success.findtext("{urn:xmpp:sasl:2}authorization-identifier"))
         enabled = success.find(".//{urn:xmpp:sm:3}enabled")
         found = success.find(".//{urn:xmpp:sm:3}resumed")
-        assert (enabled is None) == bool(again)
-        assert (found is None) != bool(again)
+        assert (enabled is None) == bool(resume)
+        assert (found is None) != bool(resume)
         if enabled is not None:
             token = enabled.attrib["id"]
-            again = f"<resume xmlns='urn:xmpp:sm:3' previd='{token}' h='0'/>"
+            resume = f"<resume xmlns='urn:xmpp:sm:3' previd='{token}' h='0'/>"
             client.cut()
         else:
             async with client:

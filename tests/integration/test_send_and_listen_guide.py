@@ -26,7 +26,7 @@ class Terminal:
         self._environment = {**os.environ, "FIELDPOST_DIR": str(gateway.folder), "PATH": path}
 
     def type(self, command: str) -> str:
-        """Run a command to its end and return what it prints."""
+        """Run a command to its end and return its output."""
         with self.start(command) as running:
             out, err = running.communicate(timeout=WAIT_S)
         assert running.returncode == 0, f"{command}\n{err}"

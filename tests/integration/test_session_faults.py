@@ -186,8 +186,8 @@ async def test_senders_of_undelivered_stanzas_get_errors_on_a_full_disk(
             assert [answer.get("id") for answer in errors] == ["c1", "c2"]
             assert {condition(answer) for answer in errors} == {"resource-constraint"}
             assert front.refusals.take()["returned"] == 2
-            async with await front.bound("cam1") as again:
-                assert (await again.iq("get", PING)).get("type") == "result"
+            async with await front.bound("cam1") as second:
+                assert (await second.iq("get", PING)).get("type") == "result"
 
 
 async def test_a_session_is_replaced_while_the_disk_is_full(tmp_path: Path) -> None:
@@ -199,13 +199,13 @@ async def test_a_session_is_replaced_while_the_disk_is_full(tmp_path: Path) -> N
         assert await next_message(client) == "c1"
         await front.store.run(use_free_pages)
         await front.store.run(lambda tx: tx.row("PRAGMA max_page_count = 1"))
-        async with await front.bound("cam1") as again:
+        async with await front.bound("cam1") as second:
             assert await client.closed() == "conflict"
             sender.send(chat_message(2, client.full))
-            assert await next_message(again) == "c2"
+            assert await next_message(second) == "c2"
             await front.store.run(lambda tx: tx.row("PRAGMA max_page_count = 100000"))
-            again.send("<presence/>")
-            assert await next_message(again) == "c1"
+            second.send("<presence/>")
+            assert await next_message(second) == "c1"
 
 
 async def test_changes_of_another_process_are_handled_although_the_store_was_busy(

@@ -125,9 +125,9 @@ async def test_durable_member_that_returns_gets_its_part(tmp_path: Path, qos: in
         for number in range(4):
             await publish(engine, f"away{number}")
             assert await take(bee) == f"away{number}"
-        async with present(gateway.port, "ant") as (again,):
+        async with present(gateway.port, "ant") as (returned,):
             taken = []
-            for number, worker in enumerate([again, bee, again, bee]):
+            for number, worker in enumerate([returned, bee, returned, bee]):
                 await publish(engine, f"back{number}")
                 taken.append(await take(worker))
             assert taken == [f"back{number}" for number in range(4)]
