@@ -30,11 +30,11 @@ def add_queue(gateway: Gateway) -> Gateway:
 def command(
     gateway: Gateway, node: str, content: str = "", *, sender: str = OLGA, **attrs: str
 ) -> Reply:
-    written = "".join(f" {name}={quoteattr(value)}" for name, value in attrs.items())
+    attributes = "".join(f" {name}={quoteattr(value)}" for name, value in attrs.items())
     reply = gateway.send(
         sender,
-        f"<iq type='set' id='c' to='{SERVICE}'><command xmlns='{COMMANDS}' node='{node}'{written}>"
-        f"{content}</command></iq>",
+        f"<iq type='set' id='c' to='{SERVICE}'><command xmlns='{COMMANDS}' node='{node}'"
+        f"{attributes}>{content}</command></iq>",
     )
     assert reply is not None
     assert (reply.attrs["id"], reply.attrs["from"]) == ("c", SERVICE)
@@ -48,19 +48,19 @@ def payload(reply: Reply) -> Element:
 
 
 def begin(gateway: Gateway, node: str, sender: str = OLGA) -> str:
-    """Start a command, which answers with its form; return its session id."""
+    """Start a command that answers with a form; return its session id."""
     found = payload(command(gateway, node, sender=sender, action="execute"))
     assert found.get("status") == "executing"
     return found.attrib["sessionid"]
 
 
 def form(**fields: str | list[str]) -> str:
-    written = []
-    for var, given in fields.items():
-        values = [given] if isinstance(given, str) else given
+    elements = []
+    for var, entry in fields.items():
+        values = [entry] if isinstance(entry, str) else entry
         content = "".join(f"<value>{value}</value>" for value in values)
-        written.append(f"<field var='{var}'>{content}</field>")
-    return f"<x xmlns='{DATA_FORMS}' type='submit'>{''.join(written)}</x>"
+        elements.append(f"<field var='{var}'>{content}</field>")
+    return f"<x xmlns='{DATA_FORMS}' type='submit'>{''.join(elements)}</x>"
 
 
 def note(reply: Reply) -> tuple[str | None, str | None]:

@@ -24,7 +24,7 @@ USUAL_MS = 2_000
 class GatewayEvents:
     """A gateway whose events are added to the state, one segment of a lane for each batch.
 
-    `delay` (ms) is how long a segment takes to the centre, `ahead` (ms) what its clock is ahead.
+    `delay` (ms) is the time from sealing to arrival, `ahead` (ms) the error of its clock.
     """
 
     gateway: str = GATEWAY
@@ -37,14 +37,14 @@ class GatewayEvents:
         self, lane: str, events: Iterable[tuple[int, dict[str, Any]]]
     ) -> tuple[Segment, list[Event]]:
         """Make a segment of events, given by their true times and further fields."""
-        told = []
+        event_list = []
         rows = list(events)
         first = self.last.get(lane, 0) + 1
         arrived = rows[-1][0] + self.delay
-        for seq, (at, what) in enumerate(rows, first):
-            plain = dict.fromkeys(("source", "topic", "name", "value"))
-            row = {**plain, "kind": "reading", "tags": {}, **what}
-            told.append(
+        for seq, (at, fields) in enumerate(rows, first):
+            unset = dict.fromkeys(("source", "topic", "name", "value"))
+            row = {**unset, "kind": "reading", "tags": {}, **fields}
+            event_list.append(
                 Event(
                     gateway=self.gateway,
                     epoch=self.epoch,
@@ -57,16 +57,16 @@ class GatewayEvents:
             )
         self.last[lane] = last = first + len(rows) - 1
         sealed = rows[-1][0] + self.ahead
-        return Segment(self.epoch, first, last, sealed, rows[-1][0] / 1000, arrived), told
+        return Segment(self.epoch, first, last, sealed, rows[-1][0] / 1000, arrived), event_list
 
 
 def add_to_state(state: FleetState, segment: Segment, events: list[Event]) -> None:
     """Add a segment and its events to the state, as a batch of the tables does."""
-    known = add_arrival(state, events[0].gateway, segment.arrived)
-    assert known is not None
-    add_segment(known, events[0].lane, segment)
+    gateway = add_arrival(state, events[0].gateway, segment.arrived)
+    assert gateway is not None
+    add_segment(gateway, events[0].lane, segment)
     for event in events:
-        add_event(known, event)
+        add_event(gateway, event)
 
 
 def heartbeat_event() -> dict[str, Any]:

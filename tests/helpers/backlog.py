@@ -32,7 +32,7 @@ CREATE TABLE segments (
 
 
 class SqliteBacklog:
-    """Events and segments as rows. `full` makes every call raise `BacklogUnavailable`."""
+    """Events and segments as rows. If `full` is set, every call raises `BacklogUnavailable`."""
 
     def __init__(self, gateway: str = header().gateway) -> None:
         self.gateway = gateway

@@ -1,6 +1,6 @@
 """Other people's XMPP clients as programs that tests command: one line in, one line out.
 
-A program is told `HOST PORT JID CAFILE starttls|direct MECHANISM [WORD...]` as arguments
+A program gets `HOST PORT JID CAFILE starttls|direct MECHANISM [WORD...]` as arguments
 and the password in $CLIENT_PASSWORD; it verifies the certificate for the JID's domain. It reads:
 
     ping | info | items | roster          ask the gateway
@@ -11,19 +11,19 @@ and the password in $CLIENT_PASSWORD; it verifies the certificate for the JID's 
     deliver MSGID                         ask for its delivery
     quit                                  close the stream, and end
 
-and the program on xmpp.js, of queues at the publish-subscribe service, also
+and the program on xmpp.js, for queues at the publish-subscribe service, also
 
     create NODE                           make a node that is a queue
-    work NODE REQUESTS                    subscribe, to so many items at a time
+    work NODE REQUESTS                    subscribe, with this many items at a time
     publish NODE ITEM TEXT
-    retract NODE ITEM                     delete an item that it has
-    unlock NODE ITEM                      give it back
+    retract NODE ITEM                     delete a locked item
+    unlock NODE ITEM                      return a locked item to the queue
 
-and says what it sees, each line by a word that comes first: `online JID MECHANISM`, `managed
-resumable|not-resumable`, `cut`, `resumed JID`, `pong`, `features ...`, `items ...`, `roster
-JID:SUBSCRIPTION ...`, `sent TO` (the library has the message), `message FROM TEXT`, `presence FROM
-TYPE`, `answered VERB MSGID [ELEMENT]`, `done VERB NODE`, `item ITEM TEXT`, `retracted ITEM`,
-`unlocked ITEM`, `refused VERB CONDITION`, `failed WHY`. Nothing here waits without a bound.
+and writes a line for each thing that it receives; a keyword comes first: `online JID MECHANISM`,
+`managed resumable|not-resumable`, `cut`, `resumed JID`, `pong`, `features ...`, `items ...`,
+`roster JID:SUBSCRIPTION ...`, `sent TO` (the library has the message), `message FROM TEXT`,
+`presence FROM TYPE`, `answered VERB MSGID [ELEMENT]`, `done VERB NODE`, `item ITEM TEXT`,
+`retracted ITEM`, `unlocked ITEM`, `refused VERB CONDITION`, `failed WHY`. Every wait is bounded.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from typing import IO, NamedTuple, Self
 import pytest
 
 WAIT_S = 30.0
-"""Seconds for one line, and for an end: generous for two busy cores, and bounded."""
+"""Seconds to wait for one line, or for the end of a program; enough for two busy cores."""
 
 KEPT_LINES = 2_000
 """Lines of standard error kept."""
@@ -58,7 +58,7 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 
 
 class Login(NamedTuple):
-    """Where a program connects, and as whom."""
+    """The address to which a program connects, and its credentials."""
 
     host: str
     port: int
@@ -68,7 +68,7 @@ class Login(NamedTuple):
     mechanism: str = "SCRAM-SHA-256"
     password: str = ""
     extra: tuple[str | Path, ...] = ()
-    """A certificate and its key, for EXTERNAL; what else a program can be told."""
+    """A certificate and its key for EXTERNAL, or other arguments of a program."""
 
     @property
     def bare(self) -> str:
@@ -76,7 +76,7 @@ class Login(NamedTuple):
 
 
 class Client:
-    """A running program. Use it as a context manager: it always ends it."""
+    """A running program. Use it as a context manager, which always ends the program."""
 
     def __init__(self, program: Sequence[str | Path], login: Login) -> None:
         words = (login.host, login.port, login.jid, login.ca, login.transport, login.mechanism)
@@ -91,8 +91,8 @@ class Client:
             env={**os.environ, **environment},
         )
         self._lines: queue.Queue[str | None] = queue.Queue()
-        self._aside: list[str] = []
-        self._said: list[str] = []
+        self._unread: list[str] = []
+        self._output: list[str] = []
         self.errors: deque[str] = deque(maxlen=KEPT_LINES)
         self._readers = [
             threading.Thread(target=self._read, args=(self._popen.stdout,), daemon=True),
@@ -106,7 +106,7 @@ class Client:
 
     def __exit__(self, *_exception: object) -> None:
         self._popen.kill()
-        self._gone()
+        self._wait_ended()
 
     def tell(self, *words: str) -> None:
         assert self._popen.stdin is not None
@@ -114,38 +114,38 @@ class Client:
         self._popen.stdin.flush()
 
     def expect(self, *words: str) -> str:
-        """Wait for a line that begins with these words; returns the rest of it.
+        """Wait for a line that begins with these words; return the rest of it.
 
-        Lines that came before and begin otherwise stay for later calls, in their order.
+        Other lines that were written before it are kept for later calls, in their order.
         """
-        for line in self._aside:
+        for line in self._unread:
             if _begins(line, words):
-                self._aside.remove(line)
+                self._unread.remove(line)
                 return _rest(line, words)
         deadline = time.monotonic() + WAIT_S
         while True:
             line = self._next(words, deadline)
             if _begins(line, words):
                 return _rest(line, words)
-            self._aside.append(line)
+            self._unread.append(line)
 
     def ask(self, *words: str, answer: str) -> str:
         self.tell(*words)
         return self.expect(answer)
 
     def unread(self, word: str) -> list[str]:
-        """The lines that came so far, were not waited for, and begin with this word."""
-        return [line for line in self._aside if _begins(line, (word,))]
+        """Return the lines so far that begin with this word and that no `expect` returned."""
+        return [line for line in self._unread if _begins(line, (word,))]
 
     def quit(self) -> int:
-        """Let it close its stream; returns its exit status, and keeps what it said at last."""
+        """Let the program close its stream and end; return its exit status, keep its last lines."""
         self.tell("quit")
         return self.ended()
 
     def ended(self) -> int:
-        status = self._gone()
+        status = self._wait_ended()
         while (line := self._lines.get(timeout=WAIT_S)) is not None:
-            self._aside.append(line)
+            self._unread.append(line)
         self._lines.put(None)
         return status
 
@@ -155,11 +155,11 @@ class Client:
         except queue.Empty:
             line = None
         if line is None:
-            said = "\n".join([*self._said[-SHOWN_LINES:], *list(self.errors)[-SHOWN_LINES:]])
-            pytest.fail(f"{self._argv} never said {' '.join(words)!r}:\n{said}")
+            output = "\n".join([*self._output[-SHOWN_LINES:], *list(self.errors)[-SHOWN_LINES:]])
+            pytest.fail(f"{self._argv} never wrote {' '.join(words)!r}:\n{output}")
         return line
 
-    def _gone(self) -> int:
+    def _wait_ended(self) -> int:
         status = self._popen.wait(WAIT_S)
         for reader in self._readers:
             reader.join(WAIT_S)
@@ -170,7 +170,7 @@ class Client:
 
     def _read(self, pipe: IO[str]) -> None:
         for line in pipe:
-            self._said.append(line.rstrip("\n"))
+            self._output.append(line.rstrip("\n"))
             self._lines.put(line.rstrip("\n"))
         self._lines.put(None)
 
@@ -187,12 +187,12 @@ def _rest(line: str, words: tuple[str, ...]) -> str:
 
 
 def slixmpp() -> list[str | Path]:
-    """The program on slixmpp, under the Python that runs the tests."""
+    """Return the command of the program on slixmpp, with the Python that runs the tests."""
     return [sys.executable, PROGRAMS / "slixmpp_client.py"]
 
 
 def aioxmpp() -> list[str | Path]:
-    """The program on aioxmpp, under Debian's Python; skips where Debian's package is not there."""
+    """Return the command of the program on aioxmpp; skip if Debian's package is missing."""
     found = (
         Path(SYSTEM_PYTHON).exists()
         and not subprocess.run(
@@ -208,7 +208,7 @@ def aioxmpp() -> list[str | Path]:
 
 
 def strophe(folder: Path) -> list[str | Path]:
-    """The program on libstrophe, compiled into a folder; skips where a tool is missing."""
+    """Compile the program on libstrophe into a folder; skip if a tool is missing."""
     flags = strophe_flags()
     program = folder / "strophe_client"
     strict = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror"]
@@ -219,7 +219,7 @@ def strophe(folder: Path) -> list[str | Path]:
 
 
 def strophe_flags() -> list[str]:
-    """The compiler's flags for libstrophe; skips where a tool is missing."""
+    """Return the compiler's flags for libstrophe; skip if a tool is missing."""
     missing = [tool for tool in ("gcc", "pkg-config") if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"no {' and no '.join(missing)} (make interop-packages)")
@@ -231,13 +231,13 @@ def strophe_flags() -> list[str]:
 
 
 def xmppjs() -> list[str | Path]:
-    """The program on xmpp.js, under Node.js; skips where one of them is not there."""
+    """Return the command of the program on xmpp.js; skip if it or Node.js is missing."""
     node, packages = node_with_xmppjs()
     return [node, packages.parent / "client.js"]
 
 
 def node_with_xmppjs() -> tuple[str, Path]:
-    """Node.js, and the folder of its packages; skips where it or xmpp.js is not there."""
+    """Return Node.js and the folder of its packages; skip if it or xmpp.js is missing."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("no Node.js (make interop-packages)")

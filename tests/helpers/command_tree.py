@@ -1,4 +1,4 @@
-"""The commands of a program on click, by their words."""
+"""The commands of a click program, by the words of their names."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def command_tree(command: click.Command, *words: str) -> dict[tuple[str, ...], c
 
 
 def leaves(command: click.Command) -> dict[tuple[str, ...], click.Command]:
-    """Return the commands that are no groups."""
+    """Return the commands that are not groups."""
     tree = command_tree(command)
     return {words: each for words, each in tree.items() if not isinstance(each, click.Group)}

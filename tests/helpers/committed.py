@@ -1,4 +1,4 @@
-"""Commit rows to the tables without segments, for tests of what reads and maintains the tables."""
+"""Commit rows to the tables without segments, for tests of readers and of maintenance."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Row = dict[str, Any]
 
 
 class Cut(Exception):
-    """The crash that a test causes."""
+    """A crash that a test causes."""
 
 
 def cut() -> None:
-    """Crash."""
+    """Raise `Cut`."""
     raise Cut
 
 
@@ -38,23 +38,23 @@ class Committer:
         return local_tables(self.root)
 
     def begin(self, events: Sequence[Row], segments: Sequence[Row] = ()) -> tuple[Snapshot, Batch]:
-        """Write the files of a batch, as a driver does that has judged the ledger."""
+        """Write the files of a batch, as a driver does after it has read the ledger."""
         tables = self.tables
         tables.recover()
         snapshot = tables.snapshot()
         days: dict[str, list[Row]] = {}
         for row in events:
             time: datetime = row["time"]
-            whole = dict.fromkeys(arrow_schemas.EVENTS.names) | row
-            days.setdefault(time.date().isoformat(), []).append(whole)
+            complete = dict.fromkeys(arrow_schemas.EVENTS.names) | row
+            days.setdefault(time.date().isoformat(), []).append(complete)
         parts = [
             PartFile(day, len(rows), to_parquet(pa.Table.from_pylist(rows, arrow_schemas.EVENTS)))
             for day, rows in days.items()
         ]
-        nothing = dict.fromkeys(arrow_schemas.SEGMENTS.names) | {"batch": snapshot.batch + 1}
+        unset = dict.fromkeys(arrow_schemas.SEGMENTS.names) | {"batch": snapshot.batch + 1}
         batch = Batch(
             create_event_files(tables.storage, parts),
-            create_segments_file(tables.storage, [nothing | row for row in segments]),
+            create_segments_file(tables.storage, [unset | row for row in segments]),
             Counts(len(segments), len(events)),
         )
         return snapshot, batch

@@ -1,8 +1,8 @@
-"""A TCP proxy on loopback that can be told to lose its connections, for tests of what comes after.
+"""A TCP proxy on loopback that breaks its connections on request, for tests of recovery.
 
-It forwards bytes and does not look at them, so TLS goes through it from end to end. It runs in a
-thread of its own and is told from any other, so it serves tests with and without a loop. `cut`
-resets both ends at once; `freeze` is a cable that is pulled: nothing arrives, nothing is closed.
+It forwards bytes without parsing them, so TLS goes through it from end to end. It runs in its own
+thread and is called from any other, so it serves tests with and without an event loop. `cut` resets
+both ends at once; `freeze` acts like a pulled cable: nothing arrives, and nothing is closed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 
-ORDER_S = 10.0
-"""Seconds for the proxy's loop to do what it is told."""
+CALL_S = 10.0
+"""Seconds for the proxy's loop to run a call."""
 
 CHUNK = 65536
 """Bytes forwarded at once."""
 
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-"""SO_LINGER with no time: closing sends RST, as a peer does that has lost its state."""
+"""SO_LINGER with no time: closing sends RST, as a peer that lost its state does."""
 
 
 class Cutter:
@@ -44,21 +44,21 @@ class Cutter:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._order(self._listen())
+        self._run(self._listen())
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        self._order(self._close())
+        self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(ORDER_S)
+        self._thread.join(CALL_S)
         self._loop.close()
 
     def cut(self, hold: bool = False) -> int:
         """Reset every connection and return how many there were.
 
-        With `hold`, connections made from now on are accepted but get no further until `release`.
+        With `hold`, later connections are accepted, but nothing is forwarded until `release`.
         """
-        return self._order(self._cut(hold))
+        return self._run(self._cut(hold))
 
     def release(self) -> None:
         self._call(self._open.set)
@@ -66,29 +66,29 @@ class Cutter:
     def freeze(self) -> None:
         """Forward nothing until `thaw`, and close nothing: both ends believe in the connection.
 
-        What a `cut` finds withheld is lost, as what is on its way when a link breaks.
+        A `cut` discards the withheld bytes, as a broken link loses bytes in transit.
         """
         self._withheld.clear()
         self._call(self._flows.clear)
 
     def wait_withheld(self) -> None:
         """Wait until one end has sent something since `freeze`."""
-        if not self._withheld.wait(ORDER_S):
-            message = f"nothing was sent in {ORDER_S} s"
+        if not self._withheld.wait(CALL_S):
+            message = f"nothing was sent in {CALL_S} s"
             raise AssertionError(message)
 
     def thaw(self) -> None:
-        """Forward again, what has waited too."""
+        """Forward again, beginning with the withheld bytes."""
         self._call(self._flows.set)
 
-    def _order(self, what: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(ORDER_S)
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(CALL_S)
 
-    def _call(self, what: Callable[[], None]) -> None:
+    def _call(self, function: Callable[[], None]) -> None:
         async def call() -> None:
-            what()
+            function()
 
-        self._order(call())
+        self._run(call())
 
     async def _listen(self) -> None:
         self._open.set()
@@ -121,7 +121,7 @@ class Cutter:
             await self._open.wait()
             await self._forward(reader, writer)
         except (OSError, asyncio.CancelledError):
-            pass  # the connection is over: that is what this proxy is for
+            pass  # the connection was cut, or an end closed it
         finally:
             self._tasks.discard(task)
             await self._end(writer)
@@ -136,11 +136,11 @@ class Cutter:
         far_reader, far_writer = await asyncio.open_connection(*self._target)
         self._writers.add(far_writer)
         try:
-            async with asyncio.TaskGroup() as both:
-                both.create_task(self._copy(reader, far_writer))
-                both.create_task(self._copy(far_reader, writer))
+            async with asyncio.TaskGroup() as copies:
+                copies.create_task(self._copy(reader, far_writer))
+                copies.create_task(self._copy(far_reader, writer))
         except* OSError:
-            pass  # one end has gone: the other learns it by the close
+            pass  # one end has closed the connection; closing it tells the other
         finally:
             await self._end(far_writer)
 

@@ -18,25 +18,25 @@ def read(xml: str) -> Element:
     return ElementTree.fromstring(f"<s xmlns='jabber:client'>{xml}</s>")[0]  # noqa: S314
 
 
-def difference(expected: Element, got: Element) -> str:
-    """Return what is expected and missing; an empty string if nothing is."""
-    if expected.tag != got.tag:
-        return f"{got.tag} in place of {expected.tag}"
+def difference(expected: Element, actual: Element) -> str:
+    """Describe the first difference; return an empty string if there is none."""
+    if expected.tag != actual.tag:
+        return f"{actual.tag} in place of {expected.tag}"
     for name, value in expected.items():
-        if name not in got.keys() or value not in (ANY, got.get(name)):  # noqa: SIM118
-            return f"{got.tag} has {name}={got.get(name)!r}, not {value!r}"
-    wanted, text = (expected.text or "").strip(), (got.text or "").strip()
-    if wanted not in ("", ANY, text):
-        return f"{got.tag} has the text {text!r}, not {wanted!r}"
-    left = list(got)
+        if name not in actual.keys() or value not in (ANY, actual.get(name)):  # noqa: SIM118
+            return f"{actual.tag} has {name}={actual.get(name)!r}, not {value!r}"
+    expected_text, text = (expected.text or "").strip(), (actual.text or "").strip()
+    if expected_text not in ("", ANY, text):
+        return f"{actual.tag} has the text {text!r}, not {expected_text!r}"
+    remaining = list(actual)
     for child in expected:
-        why = f"{got.tag} has no {child.tag}"
-        while left:
-            why = difference(child, left.pop(0)) or ""
-            if not why:
+        reason = f"{actual.tag} has no {child.tag}"
+        while remaining:
+            reason = difference(child, remaining.pop(0)) or ""
+            if not reason:
                 break
-        if why:
-            return f"in {got.tag}: {why}"
+        if reason:
+            return f"in {actual.tag}: {reason}"
     return ""
 
 

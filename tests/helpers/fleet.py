@@ -45,9 +45,9 @@ def segment(
 
     `previous` is the digest of the one before it in its lane.
     """
-    called = name or identity()
+    segment_id = name or identity()
     header = SegmentHeader(
-        *called,
+        *segment_id,
         previous=previous,
         boot="boot-1",
         sealed_at=1_700_000_000_000,
@@ -58,7 +58,7 @@ def segment(
         config_hash=bytes(32),
         disk_used=4_096,
     )
-    numbers = range(called.first_seq, called.last_seq + 1)
+    numbers = range(segment_id.first_seq, segment_id.last_seq + 1)
     events = [Event(seq, 1_700_000_000_000 + seq, True, "log", text=text) for seq in numbers]
     return encode(header, events)
 
@@ -92,8 +92,8 @@ def write_pair(
 ) -> Path:
     """Write a certificate of a gateway, issued now unless given, and its key to one file."""
     issued = time.time_ns() // 10**9 * 1_000 if issued_ms is None else issued_ms
-    made, key = issue_with_key(Authority(folder.pki), gateway, issued, days)
-    out.write_bytes(made.pem + key)
+    certificate, key = issue_with_key(Authority(folder.pki), gateway, issued, days)
+    out.write_bytes(certificate.pem + key)
     return out
 
 
@@ -135,12 +135,12 @@ class Client:
     async def _send(
         self, method: str, name: Identity | None, body: object, changes: dict[str, str | None]
     ) -> Answer:
-        called = name or identity()
-        headers = {"Authorization": f"Bearer {self.tokens.get(called.gateway)}", **changes}
-        given = {
+        segment_id = name or identity()
+        headers = {"Authorization": f"Bearer {self.tokens.get(segment_id.gateway)}", **changes}
+        present = {
             key.replace("_", "-"): value for key, value in headers.items() if value is not None
         }
-        return await self.send(method, f"/v1/segments/{identity_path(called)}", given, body)
+        return await self.send(method, f"/v1/segments/{identity_path(segment_id)}", present, body)
 
     async def send(
         self, method: str, path: str, headers: dict[str, str], data: object = None
@@ -148,8 +148,8 @@ class Client:
         sent = self.session.request(method, self.url(path), data=data, headers=headers)
         async with sent as response:
             body = await response.json() if response.content_type == "application/json" else {}
-            heads = {key.lower(): value for key, value in response.headers.items()}
-            return Answer(response.status, heads, body or {})
+            response_headers = {key.lower(): value for key, value in response.headers.items()}
+            return Answer(response.status, response_headers, body or {})
 
 
 @contextlib.asynccontextmanager
@@ -180,10 +180,10 @@ class Centre:
 
     def files(self, *, landed: bool = True) -> list[str]:
         """Return the files of the landing, or those that are not landing, enrolment or keys."""
-        here = self.folder
-        roots = [here.landing] if landed else [here.aside, here.archive, here.incoming]
+        folder = self.folder
+        roots = [folder.landing] if landed else [folder.aside, folder.archive, folder.incoming]
         found = (path for root in roots for path in root.rglob("*") if path.is_file())
-        names = (path.relative_to(here.root).as_posix() for path in found)
+        names = (path.relative_to(folder.root).as_posix() for path in found)
         return sorted(name for name in names if not name.endswith(".lock"))
 
 

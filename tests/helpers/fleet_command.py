@@ -10,15 +10,15 @@ from click.testing import CliRunner
 from sync.cli.main import cli
 
 Command = Callable[..., CompletedProcess[str]]
-"""A function that runs `fieldpost-fleet` with the words that it is given."""
+"""A function that runs `fieldpost-fleet` with these arguments."""
 
 
 def fleet_command(
     *words: object, environ: Mapping[str, str] | None = None
 ) -> CompletedProcess[str]:
-    """Run `fieldpost-fleet WORDS`; `environ` is laid over the environment."""
+    """Run `fieldpost-fleet WORDS`; `environ` is added to the environment."""
     arguments = [str(word) for word in words]
-    done = CliRunner().invoke(
+    result = CliRunner().invoke(
         cli, arguments, prog_name="fieldpost-fleet", env=environ, catch_exceptions=False
     )
-    return CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
+    return CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr)

@@ -1,8 +1,8 @@
-"""Holds the figures of a report against the truth about a simulated fleet: all of them, exactly.
+"""Compare all figures of a report with the truth about a simulated fleet.
 
-`report` is what report.json holds, `truth` what truth.json does. Each function gives what the truth
-says and what the report does of one table, in one shape, keyed by what its rows are of. Lags alone
-are compared with the tolerance that the report declares.
+`report` is the content of report.json, `truth` that of truth.json. Each function compares one table
+exactly: the expected rows and the reported ones, both by key. Only percentiles of lag are compared
+with a tolerance, which the report declares.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMPLETENESS = {name: name for name in (*_SAME, "chain_breaks")} | {
     "last_seq": "last",
     "repeated_segments": "repeated",
 }
-"""The report's columns, and the words of the truth."""
+"""The report's columns and their names in the truth."""
 
 
 def plain(value: Any) -> Any:
@@ -41,7 +41,7 @@ def of(row: Mapping[str, Any], names: Iterable[str]) -> Json:
 
 
 def keyed(rows: Iterable[Mapping[str, Any]], key: Iterable[str], names: Iterable[str]) -> Rows:
-    """Put the rows of a table by their key; no two have the same."""
+    """Return the rows of a table by their keys, which must be unique."""
     listed = list(rows)
     chosen = {tuple(plain(row[each]) for each in key): of(row, names) for row in listed}
     assert len(chosen) == len(listed), f"two rows have the same {tuple(key)}"
@@ -49,19 +49,20 @@ def keyed(rows: Iterable[Mapping[str, Any]], key: Iterable[str], names: Iterable
 
 
 def by_gateway(truth: Json, name: str) -> Iterator[Json]:
-    """Give the rows that the truth has of each gateway under a name, with the gateway."""
+    """Yield the rows that the truth has under a name for each gateway, with the gateway."""
     for gateway in truth["gateways"]:
         found = gateway[name]
         for row in found if isinstance(found, list) else [found]:
             yield {"gateway": gateway["gateway"], **row}
 
 
-def same(true: Rows, told: Rows, what: str) -> None:
-    """Require that both are the same, and say of what they differ."""
-    assert told.keys() == true.keys(), (what, told.keys() ^ true.keys())
-    for key, row in true.items():
-        wrong = {name: (row[name], told[key][name]) for name in row if told[key][name] != row[name]}
-        assert not wrong, f"{what} {key}: the truth and the report: {wrong}"
+def same(expected: Rows, reported: Rows, table: str) -> None:
+    """Require the same rows, and name the differences."""
+    assert reported.keys() == expected.keys(), (table, reported.keys() ^ expected.keys())
+    for key, row in expected.items():
+        pairs = {name: (row[name], reported[key][name]) for name in row}
+        wrong = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+        assert not wrong, f"{table} {key}: the truth and the report: {wrong}"
 
 
 PLAIN_TABLES = {
@@ -72,78 +73,80 @@ PLAIN_TABLES = {
     "queues": ("queues", ("gateway", "queue")),
     "notices": ("notices", ("gateway", "kind", "name")),
 }
-"""What the truth has of a gateway under a name, the report's table, and what its rows are of."""
+"""Names in the truth, each with the report's table and the columns of its key."""
 
 
 def check_tables(truth: Json, tables: Json) -> None:
-    """Compare the tables whose rows the truth has in the same words."""
+    """Compare the tables whose columns have the same names in the truth."""
     for name, (table, key) in PLAIN_TABLES.items():
-        true = list(by_gateway(truth, name))
-        columns = tuple(true[0]) if true else ()
-        same(keyed(true, key, columns), keyed(tables[table], key, columns), table)
+        expected = list(by_gateway(truth, name))
+        columns = tuple(expected[0]) if expected else ()
+        same(keyed(expected, key, columns), keyed(tables[table], key, columns), table)
 
 
-def check_completeness(truth: Json, tables: Json, again: Counter[tuple[str, str, str]]) -> None:
-    """Compare what came of each lane; `again` are segments of a lane that landed once more."""
-    true = {
+def check_completeness(truth: Json, tables: Json, copies: Counter[tuple[str, str, str]]) -> None:
+    """Compare the completeness of lanes; `copies` counts their segments that landed twice."""
+    expected = {
         (row["gateway"], row["epoch"], row["lane"]): {
             column: plain(row[word]) for column, word in COMPLETENESS.items()
         }
         for row in by_gateway(truth, "lanes")
     }
-    for lane, number in again.items():
-        true[lane]["repeated_segments"] += number
+    for lane, number in copies.items():
+        expected[lane]["repeated_segments"] += number
     key = ("gateway", "epoch", "lane")
-    told = keyed(tables["completeness"], key, [*COMPLETENESS, "duplicates"])
-    same({lane: row | {"duplicates": 0} for lane, row in true.items()}, told, "completeness")
+    reported = keyed(tables["completeness"], key, [*COMPLETENESS, "duplicates"])
+    same(
+        {lane: row | {"duplicates": 0} for lane, row in expected.items()}, reported, "completeness"
+    )
 
 
-def check_duplicates(truth: Json, tables: Json, again: Counter[tuple[str, str, str]]) -> None:
-    """Compare offers and segments that were repeated."""
+def check_duplicates(truth: Json, tables: Json, copies: Counter[tuple[str, str, str]]) -> None:
+    """Compare repeated offers and repeated segments."""
     names = ("times", "since", "until")
     offers = {
         (row["gateway"], "offers", row["source"]): of(row, names)
         for row in by_gateway(truth, "repeats")
     }
-    told = keyed(tables["duplicates"], ("gateway", "what", "source"), names)
-    same(offers, {key: row for key, row in told.items() if key[1] == "offers"}, "duplicates")
+    reported = keyed(tables["duplicates"], ("gateway", "what", "source"), names)
+    same(offers, {key: row for key, row in reported.items() if key[1] == "offers"}, "duplicates")
     segments: Counter[tuple[str, str]] = Counter()
     arrived: dict[tuple[str, str], list[datetime]] = {}
     for row in by_gateway(truth, "lanes"):
         lane = row["gateway"], row["lane"]
         segments[lane] += row["repeated"]
         arrived.setdefault(lane, []).extend(map(datetime.fromisoformat, row["again"]))
-    for (gateway, _, name), number in again.items():
+    for (gateway, _, name), number in copies.items():
         segments[gateway, name] += number
-    found = {(key[0], key[2]): row for key, row in told.items() if key[1] == "segments"}
+    found = {(key[0], key[2]): row for key, row in reported.items() if key[1] == "segments"}
     assert {lane: row["times"] for lane, row in found.items()} == dict(+segments)
     for lane, times in arrived.items():
-        if times and not any((each[0], each[2]) == lane for each in again):
+        if times and not any((each[0], each[2]) == lane for each in copies):
             assert (found[lane]["since"], found[lane]["until"]) == (min(times), max(times)), lane
 
 
 def check_refusals(truth: Json, tables: Json) -> None:
     """Compare refusals by source and rule: each source of a simulated fleet has one gateway."""
     names = ("times", "since", "until")
-    true = {
+    expected = {
         (row["source"], row["rule"]): of(row, names) | {"gateways": 1, "which": row["gateway"]}
         for row in by_gateway(truth, "refusals")
     }
     key = ("source", "rule")
-    same(true, keyed(tables["refusals"], key, [*names, "gateways", "which"]), "refusals")
+    same(expected, keyed(tables["refusals"], key, [*names, "gateways", "which"]), "refusals")
 
 
 def check_sensors(truth: Json, tables: Json, sums: dict[tuple[str, str], tuple[int, str]]) -> None:
     """Compare each sensor's readings, its last one, and their sum (`sums` of the events)."""
-    true = {
+    expected = {
         (row["gateway"], row["source"].split("/")[0], row["name"]): of(row, ("readings", "last"))
         for row in by_gateway(truth, "sensors")
     }
-    told = {
+    reported = {
         (row["gateway"], row["source"], row["sensor"].split()[-1]): of(row, ("readings", "last"))
         for row in tables["sensors"]
     }
-    same(true, told, "sensors")
+    same(expected, reported, "sensors")
     assert sums == {
         (row["source"], row["name"]): (row["readings"], row["sum"])
         for row in by_gateway(truth, "sensors")
@@ -151,29 +154,29 @@ def check_sensors(truth: Json, tables: Json, sums: dict[tuple[str, str], tuple[i
 
 
 def check_lag(truth: Json, tables: Json) -> None:
-    """Compare how late events were: counts and the greatest exactly, percentiles as declared."""
-    told = {(row["gateway"], row["clock"]): row for row in tables["lag"]}
-    true = {(row["gateway"], row["clock"]): row for row in by_gateway(truth, "lag")}
-    assert told.keys() == true.keys()
-    for of_key, row in true.items():
-        assert told[of_key]["events"] == row["events"], of_key
-        assert round(told[of_key]["max_s"] * 1000) == row["max_ms"], of_key
+    """Compare the lag of events: counts and maxima exactly, percentiles with the tolerance."""
+    reported = {(row["gateway"], row["clock"]): row for row in tables["lag"]}
+    expected = {(row["gateway"], row["clock"]): row for row in by_gateway(truth, "lag")}
+    assert reported.keys() == expected.keys()
+    for key, row in expected.items():
+        assert reported[key]["events"] == row["events"], key
+        assert round(reported[key]["max_s"] * 1000) == row["max_ms"], key
         for share in ("p50", "p95", "p99"):
-            exact, given = row[f"{share}_ms"], round(told[of_key][f"{share}_s"] * 1000)
-            assert exact <= given <= exact + LAG * abs(exact) + 1, (of_key, share, exact, given)
+            exact, estimate = row[f"{share}_ms"], round(reported[key][f"{share}_s"] * 1000)
+            assert exact <= estimate <= exact + LAG * abs(exact) + 1, (key, share, exact, estimate)
 
 
 def check_growth(truth: Json, tables: Json, shipped: dict[str, int]) -> None:
-    """Compare what gateways ship and keep; `shipped` are the bytes of all accepted segments."""
-    true = list(by_gateway(truth, "growth"))
-    columns = [name for name in true[0] if name != "shipped"]
-    given, told = (keyed(rows, ("gateway",), columns) for rows in (true, tables["growth"]))
-    same(given, told, "growth")
-    assert shipped == {row["gateway"]: row["shipped"] for row in true}
+    """Compare shipped and stored bytes; `shipped` are the bytes of all accepted segments."""
+    rows = list(by_gateway(truth, "growth"))
+    columns = [name for name in rows[0] if name != "shipped"]
+    expected, reported = (keyed(each, ("gateway",), columns) for each in (rows, tables["growth"]))
+    same(expected, reported, "growth")
+    assert shipped == {row["gateway"]: row["shipped"] for row in rows}
 
 
 def check_versions(truth: Json, tables: Json) -> None:
-    """Compare who ran which version, when it was seen, and its errors; which of them is worse."""
+    """Compare each version's gateways, times and errors, and which versions are worse."""
     key = ("version",)
     names = [*truth["versions"][0]]
     same(keyed(truth["versions"], key, names), keyed(tables["versions"], key, names), "versions")
@@ -182,24 +185,24 @@ def check_versions(truth: Json, tables: Json) -> None:
 
 
 def check_quarantine(truth: Json, tables: Json) -> None:
-    """Compare the files that were not taken: where each lay, when it came, its size, its fate."""
-    true = {
+    """Compare the refused files: their paths, arrival times and sizes, and which are forks."""
+    expected = {
         (f"landing/{row['path']}",): of(row, ("arrived", "size")) | {"fork": row["fate"] == "fork"}
         for row in by_gateway(truth, "refused")
     }
-    told = {
+    reported = {
         (row["path"],): of(row, ("arrived", "size")) | {"fork": row["reason"] == "fork"}
         for row in tables["quarantine"]
     }
-    same(true, told, "quarantine")
+    same(expected, reported, "quarantine")
 
 
 def check_totals(truth: Json, report: Json, landed_again: int) -> None:
-    true, told = truth["totals"], report["totals"]
+    expected, reported = truth["totals"], report["totals"]
     names = ("gateways", "segments", "events", "lanes", "expected", "received", "missing")
     for name in (*names, "declared", "unexplained", "forks", "chain_breaks"):
-        assert told[name] == true[name], name
-    assert told["duplicates"] == 0
-    assert told["repeated_segments"] == true["repeated"] + landed_again
-    assert told["bad_segments"] == true["bad"]
-    assert told["outages"] == sum(len(gateway["outages"]) for gateway in truth["gateways"])
+        assert reported[name] == expected[name], name
+    assert reported["duplicates"] == 0
+    assert reported["repeated_segments"] == expected["repeated"] + landed_again
+    assert reported["bad_segments"] == expected["bad"]
+    assert reported["outages"] == sum(len(gateway["outages"]) for gateway in truth["gateways"])

@@ -2,7 +2,7 @@
 
 `report` is report.json, `truth` is truth.json. The report must have each simulated fault once, in
 its place, and no other problem. Times in the report must be right by the gateway's clock, within
-`SLACK`.
+`TOLERANCES`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sync.reports.shared.formats import plain as written
+from sync.reports.shared.formats import plain as format_value
 
 Json = dict[str, Any]
 
@@ -40,7 +40,7 @@ class Span(NamedTuple):
     end: datetime | None = None
 
 
-class Slack(NamedTuple):
+class Tolerance(NamedTuple):
     """Seconds by which a stated begin and end may be off."""
 
     begin: float = 0.0
@@ -55,7 +55,7 @@ class Case(NamedTuple):
     tables: Json
 
     def rows(self, table: str, **of: Any) -> list[Json]:
-        """Return the rows of a table with these values, of the gateway."""
+        """Return the rows of a table that have these values and are of the gateway."""
         chosen = {"gateway": self.entry["gateway"], **of}
         return [
             row
@@ -76,11 +76,11 @@ class Case(NamedTuple):
         return sensors * jitter * 86_400 / float(self.truth["readings"])
 
     @property
-    def unheard(self) -> float:
+    def lost_seconds(self) -> float:
         """Seconds in which readings of the gateway were lost."""
         shares = {"gap": 0.05, "evictions": 0.15}
-        of = (each for each in self.truth["planted"] if each["gateway"] == self.entry["gateway"])
-        return self.length * sum(shares.get(each["fault"], 0.0) for each in of)
+        rows = (row for row in self.truth["planted"] if row["gateway"] == self.entry["gateway"])
+        return self.length * sum(shares.get(row["fault"], 0.0) for row in rows)
 
     @property
     def length(self) -> float:
@@ -93,8 +93,8 @@ class Case(NamedTuple):
         return float(self.truth["seal"]) + float(self.truth["heartbeat"])
 
 
-def _moment(told: str | None) -> datetime | None:
-    return None if told is None else _time(told)
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else _time(text)
 
 
 def _span(row: Json, begin: str | None = None, end: str | None = None) -> Span:
@@ -123,8 +123,8 @@ def _step(case: Case) -> Span:
 def _drift(case: Case) -> Span:
     """Check the drift, within a tenth; it lasts all the time."""
     row = case.row("clocks", state="drifting")
-    told = row["gain_ppm"] if row["drift_ppm"] is None else row["drift_ppm"]
-    assert abs(told - case.entry["size"]) <= case.entry["size"] / 10, case.entry
+    drift_ppm = row["gain_ppm"] if row["drift_ppm"] is None else row["drift_ppm"]
+    assert abs(drift_ppm - case.entry["size"]) <= case.entry["size"] / 10, case.entry
     return Span()
 
 
@@ -143,9 +143,9 @@ def _refused(case: Case, *, fork: bool) -> Span:
 def _evicted(case: Case) -> Span:
     """Check the time of the last eviction, which is reported when most of the window is over."""
     case.row("completeness", **case.entry["place"])
-    told = _time(case.row("growth")["last_evicted"])
-    assert _time(case.entry["clock_from"]) < told <= _time(case.entry["clock_to"]), case.entry
-    return Span(end=told)
+    evicted = _time(case.row("growth")["last_evicted"])
+    assert _time(case.entry["clock_from"]) < evicted <= _time(case.entry["clock_to"]), case.entry
+    return Span(end=evicted)
 
 
 def _queue_stuck(case: Case) -> Span:
@@ -207,11 +207,11 @@ def _torn(case: Case) -> Span:
 def _counted(table: str, **of: int) -> Callable[[Case], Span]:
     """Check a count; the report does not state when."""
 
-    def told(case: Case) -> Span:
+    def check(case: Case) -> Span:
         case.row(table, **of, **case.entry["place"])
         return Span()
 
-    return told
+    return check
 
 
 CHECKS: dict[str, Callable[[Case], Span]] = {
@@ -242,24 +242,24 @@ CHECKS: dict[str, Callable[[Case], Span]] = {
 }
 """The function that checks each kind of problem, and returns when it was by the report."""
 
-SLACK: dict[str, Callable[[Case], Slack]] = {
-    "outage": lambda case: Slack(case.truth["heartbeat"], case.truth["heartbeat"]),
-    "silent": lambda case: Slack(case.sealing),
-    "torn": lambda case: Slack(case.sealing),
-    "declared": lambda case: Slack(end=0.05 * case.length),
-    "fork": lambda case: Slack(3 * HOUR + case.sealing, 3 * HOUR + case.sealing),
-    "bad_segment": lambda case: Slack(2 * case.sealing),
-    "clock_step": lambda _: Slack(1.0, 1.0),
-    "clock_unsynchronised": lambda _: Slack(end=1.0),
-    "queue_stuck": lambda case: Slack(1.0, case.sealing + 600),
-    "queue_dead": lambda _: Slack(HOUR, 2 * HOUR),
-    "sensor_silent": lambda case: Slack(2 * case.interval),
-    "sensor_flat": lambda case: Slack(
-        2 * case.interval + case.unheard, case.sealing + 2 * case.interval
+TOLERANCES: dict[str, Callable[[Case], Tolerance]] = {
+    "outage": lambda case: Tolerance(case.truth["heartbeat"], case.truth["heartbeat"]),
+    "silent": lambda case: Tolerance(case.sealing),
+    "torn": lambda case: Tolerance(case.sealing),
+    "declared": lambda case: Tolerance(end=0.05 * case.length),
+    "fork": lambda case: Tolerance(3 * HOUR + case.sealing, 3 * HOUR + case.sealing),
+    "bad_segment": lambda case: Tolerance(2 * case.sealing),
+    "clock_step": lambda _: Tolerance(1.0, 1.0),
+    "clock_unsynchronised": lambda _: Tolerance(end=1.0),
+    "queue_stuck": lambda case: Tolerance(1.0, case.sealing + 600),
+    "queue_dead": lambda _: Tolerance(HOUR, 2 * HOUR),
+    "sensor_silent": lambda case: Tolerance(2 * case.interval),
+    "sensor_flat": lambda case: Tolerance(
+        2 * case.interval + case.lost_seconds, case.sealing + 2 * case.interval
     ),
-    "refusals": lambda _: Slack(HOUR, 2 * HOUR),
-    "repeats": lambda _: Slack(HOUR, 2 * HOUR),
-    "version_errors": lambda case: Slack(0.07 * case.length, 2 * case.sealing),
+    "refusals": lambda _: Tolerance(HOUR, 2 * HOUR),
+    "repeats": lambda _: Tolerance(HOUR, 2 * HOUR),
+    "version_errors": lambda case: Tolerance(0.07 * case.length, 2 * case.sealing),
 }
 """How far a stated time may be off: events come with heartbeats; what was not sealed does not
 arrive; segments of a copy come an hour later, and its logs are few; refusals of a device are
@@ -269,16 +269,16 @@ reported hourly; a version is rolled out over hours; lost readings leave gaps.""
 def where(entry: Json) -> tuple[str, str, str]:
     """Return kind, gateway and place of the problem that the report must have."""
     place = WHERE.get(entry["kind"], "{gateway}")
-    named = {name: written(value) for name, value in entry["place"].items()}
+    named = {name: format_value(value) for name, value in entry["place"].items()}
     return entry["kind"], entry["gateway"], place.format(gateway=entry["gateway"], **named)
 
 
 def check_problems(truth: Json, report: Json) -> None:
     """Require that the report has all simulated faults, in their places, and nothing else."""
-    told = [(each["kind"], each["gateway"], each["where"]) for each in report["problems"]]
+    reported = [(each["kind"], each["gateway"], each["where"]) for each in report["problems"]]
     planted = {where(entry) for entry in truth["planted"] if entry["kind"]}
-    assert set(told) == planted, set(told) ^ planted
-    assert len(told) == len(planted), told
+    assert set(reported) == planted, set(reported) ^ planted
+    assert len(reported) == len(planted), reported
 
 
 def check_times(truth: Json, report: Json) -> None:
@@ -293,17 +293,17 @@ def check_times(truth: Json, report: Json) -> None:
             continue
         case = Case(entry, truth, report["tables"])
         span = CHECKS[entry["kind"]](case)
-        slack = SLACK[entry["kind"]](case) if entry["kind"] in SLACK else Slack()
+        tolerance = TOLERANCES[entry["kind"]](case) if entry["kind"] in TOLERANCES else Tolerance()
         set_once = entry["kind"] == "queue_stuck" and entry["gateway"] in clocks
-        if span.begin is not None and not set_once:  # then it is told from the step on
-            _near(entry, "from", span.begin, slack.begin)
+        if span.begin is not None and not set_once:  # then the report begins at the step
+            _near(entry, "from", span.begin, tolerance.begin)
         if span.end is not None:
-            _near(entry, "to", span.end, slack.end)
+            _near(entry, "to", span.end, tolerance.end)
 
 
-def _near(entry: Json, which: str, told: datetime, slack: float) -> None:
+def _near(entry: Json, which: str, reported: datetime, tolerance: float) -> None:
     """Compare a time with the simulated one: by the gateway's clock or by the centre's."""
     by_centre = entry["kind"] in ("silent", "fork", "bad_segment", "version_errors")
     planted = _time(entry[which if by_centre else f"clock_{which}"])
-    off = abs((told - planted).total_seconds())
-    assert off <= slack, f"{entry['kind']} of {entry['gateway']}: told {told}, planted {planted}"
+    off = abs((reported - planted).total_seconds())
+    assert off <= tolerance, f"{entry['kind']} of {entry['gateway']}: {reported}, not {planted}"

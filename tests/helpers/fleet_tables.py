@@ -39,7 +39,7 @@ class Lane:
     def seal(
         self, events: Sequence[Event], dropped: tuple[Dropped, ...] = ()
     ) -> tuple[Identity, bytes]:
-        """Seal the events, renumbered from where the lane is, and go on after them."""
+        """Seal the events, renumbered from the lane's next number, and advance the lane."""
         first = self.next_seq
         numbered = [event._replace(seq=first + at) for at, event in enumerate(events)]
         last = first + len(numbered) - 1
@@ -66,7 +66,7 @@ class Lane:
         return Identity(self.gateway, self.epoch, self.lane, first, last), data
 
     def skip(self, count: int) -> None:
-        """Leave out `count` numbers, as a gateway does that dropped a range."""
+        """Skip `count` numbers, as a gateway does after it dropped a range."""
         self.next_seq += count
 
 
@@ -93,7 +93,7 @@ def some_events(count: int, *, start: int = NOON, step_ms: int = 1000) -> list[E
 def as_version(
     data: bytes, version: tuple[int, int], header: dict[str, Any], body: dict[str, Any]
 ) -> bytes:
-    """Write a segment anew as another version would, with more in its header and its body."""
+    """Rewrite a segment in another version, with further fields in its header and its body."""
     prefix = struct.Struct(">4sBBH")
     magic, _, _, length = prefix.unpack_from(data)
     head = cbor2.loads(data[prefix.size : prefix.size + length]) | header
@@ -117,12 +117,12 @@ def land(folder: FleetFolder, sealed: tuple[Identity, bytes], at: float | None =
 
 
 def waiting(folder: FleetFolder) -> set[str]:
-    """Name the segments that wait to be read, by their paths below the fleet folder."""
+    """Return the segments that wait for the ingest, by their paths below the fleet folder."""
     return set(archive.waiting_files(LocalStorage(folder.root)))
 
 
 def put(path: Path, data: bytes, at: float | None = None) -> Path:
-    """Write a file with all the folders above it."""
+    """Write a file and create the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     if at is not None:

@@ -58,13 +58,13 @@ class Gateway:
     def command(self, *words: str) -> str:
         """Run `fieldpost WORDS` on this folder and return its output; fail if it fails.
 
-        In this process, for it is asked often: a process takes longer to start than to answer.
+        It runs in this process, because starting one takes longer than the command.
         """
-        done = CliRunner().invoke(
+        result = CliRunner().invoke(
             main, [*words, "--dir", str(self.folder)], prog_name="fieldpost", catch_exceptions=False
         )
-        assert done.exit_code == 0, done.output
-        return done.stdout
+        assert result.exit_code == 0, result.output
+        return result.stdout
 
     def events(self, lane: str | None = None) -> Iterator[dict[str, Any]]:
         """Return the event log as printed by `fieldpost events`."""

@@ -1,4 +1,4 @@
-"""The programs of docs/how-to/integrate-firmware.md, run as a reader of it runs them."""
+"""The programs of docs/how-to/integrate-firmware.md, run as its readers run them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def run_example(part: str, folder: Path, *words: object) -> list[str]:
     """Run the first program that contains a text, with these arguments; return its output."""
     programs = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
     (folder / "example.py").write_text(next(p for p in programs if part in p), "utf-8")
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, str(folder / "example.py"), *map(str, words)],
         input=f"{PASSWORD}\n",
         capture_output=True,
@@ -25,5 +25,5 @@ def run_example(part: str, folder: Path, *words: object) -> list[str]:
         timeout=WAIT_S,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()

@@ -24,8 +24,8 @@ ELSEWHERE: Final = "127.0.0.2"
 """Addresses of the attacker and of the honest device, both of this machine."""
 
 GROWTH_KIB: Final = 8 * 1024
-"""Resident memory that an attack may cost permanently: what the allocator keeps of some
-connections, far less than any attack sends."""
+"""Resident memory that an attack may cost permanently: memory of some connections that the
+allocator keeps, far less than any attack sends."""
 
 
 class AttackedGateway:

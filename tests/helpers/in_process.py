@@ -38,7 +38,7 @@ class InProcess(NamedTuple):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the database as another process would."""
+        """Lock the database as another process does."""
         other = sqlite3.connect(self.gateway.folder / database.FILE_NAME, isolation_level=None)
         try:
             other.execute("BEGIN IMMEDIATE")

@@ -1,7 +1,7 @@
-"""An ingest in a process of its own that reports each step and can kill or suspend itself at one.
+"""An ingest in its own process that reports each step and can kill or suspend itself at one.
 
 Usage: killed_driver.py FOLDER spark|here [STEP NUMBER [SIGNAL]]. It ingests with Spark or in its
-own process, and sends itself SIGNAL, by default SIGKILL, when STEP is taken for the NUMBERth time.
+own process, and sends itself SIGNAL, by default SIGKILL, at STEP for the NUMBERth time.
 With `SIGSTOP` it ignores the lease, as another host would.
 """
 
@@ -32,32 +32,32 @@ SETTINGS = {
 }
 
 
-def say(word: str) -> None:
-    sys.stdout.write(f"{word}\n")
+def report(step: str) -> None:
+    sys.stdout.write(f"{step}\n")
     sys.stdout.flush()
 
 
 def main() -> None:
     fleet = FleetFolder(Path(sys.argv[1]))
-    dies_at, left = (sys.argv[3], int(sys.argv[4])) if sys.argv[3:] else ("", 0)
+    crash_step, remaining = (sys.argv[3], int(sys.argv[4])) if sys.argv[3:] else ("", 0)
     number = signal.Signals[sys.argv[5]] if sys.argv[5:] else signal.SIGKILL
     if number == signal.SIGSTOP:
         setattr(LocalStorage, "lease", lambda *_: contextlib.nullcontext())  # noqa: B010
 
-    def step(taken: str) -> None:
-        nonlocal left
-        say(taken)
-        left -= taken == dies_at
-        if taken == dies_at and left == 0:
+    def on_step(step: str) -> None:
+        nonlocal remaining
+        report(step)
+        remaining -= step == crash_step
+        if step == crash_step and remaining == 0:
             os.kill(os.getpid(), number)
 
-    most = HERE_FILES if sys.argv[2] == "here" else 0
+    here_files = HERE_FILES if sys.argv[2] == "here" else 0
     with spark_on_demand(
         lambda: spark_session("dies", extra=SETTINGS, options=FAST_JVM)
     ) as session:
-        places, control = FleetStorage.of(fleet), IngestControl(step)
-        ingest_waiting(session, places, control, batch_files=BATCH_FILES, here_files=most)
-    say("over")
+        places, control = FleetStorage.of(fleet), IngestControl(on_step)
+        ingest_waiting(session, places, control, batch_files=BATCH_FILES, here_files=here_files)
+    report("over")
 
 
 if __name__ == "__main__":

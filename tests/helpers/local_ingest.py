@@ -28,12 +28,12 @@ def no_spark() -> SparkSession:
 
 
 def cut_at(step: str, number: int = 1) -> IngestControl:
-    """Let an ingest crash at a step, when it takes that for the given time."""
-    left = [number]
+    """Let an ingest crash when it reaches a step for the `number`th time."""
+    remaining = [number]
 
-    def on_step(taken: str) -> None:
-        left[0] -= taken == step
-        if taken == step and left[0] == 0:
+    def on_step(name: str) -> None:
+        remaining[0] -= name == step
+        if name == step and remaining[0] == 0:
             raise Cut(step)
 
     return IngestControl(on_step)
@@ -73,12 +73,12 @@ def check(fleet: FleetFolder, landing: RoughLanding) -> None:
         for row in events
     )
     assert found == landing.rows()
-    fates: dict[str, Counter[str]] = {fate: Counter() for fate in ("accepted", "duplicate", "bad")}
+    sums: dict[str, Counter[str]] = {fate: Counter() for fate in ("accepted", "duplicate", "bad")}
     for row in segments:
-        fates[row["fate"]][row["digest"] or row["sha256"]] += 1
-    assert fates["accepted"] == landing.digests()
-    assert set(fates["bad"]) == landing.cut
-    assert set(fates["duplicate"]) <= set(fates["accepted"])
+        sums[row["fate"]][row["digest"] or row["sha256"]] += 1
+    assert sums["accepted"] == landing.digests()
+    assert set(sums["bad"]) == landing.cut
+    assert set(sums["duplicate"]) <= set(sums["accepted"])
     assert waiting(fleet) == set()
     assert local_tables(fleet.tables).unarchived() == 0
     kept = {path.read_bytes()[-32:].hex() for path in fleet.archive.rglob("*.seg")}

@@ -66,12 +66,12 @@ async def running_uploader(
         await seal_segment(backlog)
     async with running_scripted_centre(pki, backlog.gateway, *scripts) as centre:
         centre.heads.extend(heads)
-        used = replace(enrolment or centre.enrolment, url=centre.enrolment.url)
-        transport = HttpsTransport(used, limits)
-        made = RunningUploader(backlog, centre, transport)
+        local_enrolment = replace(enrolment or centre.enrolment, url=centre.enrolment.url)
+        transport = HttpsTransport(local_enrolment, limits)
+        running = RunningUploader(backlog, centre, transport)
         try:
-            async with in_background(made.uploader.run()):
-                yield made
+            async with in_background(running.uploader.run()):
+                yield running
         finally:
             await transport.close()
 
@@ -87,7 +87,7 @@ async def seal_segment(backlog: SqliteBacklog, count: int = 5, padding: int = 0)
     backlog.write("readings", events)
     draft = await backlog.draft("readings", count, 10**9)
     assert draft is not None
-    named = header(first, first + count - 1, previous=draft.previous, epoch=draft.epoch)
-    data = encode(named, events)
+    segment_header = header(first, first + count - 1, previous=draft.previous, epoch=draft.epoch)
+    data = encode(segment_header, events)
     assert await backlog.seal(draft, data, data[-32:])
-    return WaitingSegment(named.identity, data[-32:], data)
+    return WaitingSegment(segment_header.identity, data[-32:], data)

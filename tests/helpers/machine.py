@@ -1,8 +1,8 @@
 """A machine whose clocks a test sets, in the test's own process or in a gateway's.
 
-`World` knows the true time and the state of a machine: its boots, the error of its wall clock, and
-whether that is synchronised. `python -m tests.helpers.machine DIR FILE SPEED` runs the gateway of
-`DIR` on the clocks that `FILE` has, as `show` writes them; its uptime runs `SPEED` times as fast.
+`World` has the true time and the state of a machine: its boots, the error of its wall clock, and
+whether that is synchronised. `python -m tests.helpers.machine DIR FILE SPEED` runs the gateway
+of `DIR` with the clock readings in `FILE`, written by `show`; uptime runs `SPEED` times as fast.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EPOCH: Final = 1_760_000_000.0
 """The true time at which a world begins, in seconds since 1970 UTC."""
 
 CHECK_S: Final = 0.2
-"""Seconds between two checks of the wall clock by a gateway on these clocks."""
+"""Seconds between two checks of the wall clock by a gateway with these clocks."""
 
 
 class World:
@@ -63,7 +63,7 @@ class World:
 
 
 class Shown(NamedTuple):
-    """The clock readings for a gateway in another process, until the next ones.
+    """The clock readings for a gateway in another process, valid until the next ones.
 
     `uptime` in seconds at its start; `wall` in seconds before or after the real wall clock.
     """
@@ -74,21 +74,21 @@ class Shown(NamedTuple):
     synchronised: bool
 
 
-def show(path: Path, shown: Shown) -> None:
+def show(path: Path, readings: Shown) -> None:
     """Write the clock readings for a gateway atomically."""
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(shown), "utf-8")
-    new.replace(path)
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(readings), "utf-8")
+    temporary.replace(path)
 
 
 def run(folder: Path, path: Path, speed: int = 1) -> Process:
-    """Start a gateway on the clocks of `path`; use it as a context manager."""
+    """Start a gateway with the clocks of `path`; use it as a context manager."""
     from tests.helpers.processes import start
 
     return start("python", "-m", "tests.helpers.machine", folder, path, str(speed))
 
 
-def _shown(path: Path, speed: float) -> MachineClocks:
+def _file_clocks(path: Path, speed: float) -> MachineClocks:
     def now() -> Shown:
         return Shown(*json.loads(path.read_text("utf-8")))
 
@@ -107,7 +107,7 @@ def _shown(path: Path, speed: float) -> MachineClocks:
 
 
 def _main(folder: Path, path: Path, speed: float) -> None:
-    app = App(folder, load.load(folder), Journal(), _shown(path, speed))
+    app = App(folder, load.load(folder), Journal(), _file_clocks(path, speed))
     with patch.object(timekeeping, "CHECK_INTERVAL", CHECK_S):
         asyncio.run(app.serve(partial(print, flush=True)))
 

@@ -1,6 +1,6 @@
-"""Time that a test ends: whoever sleeps is seen, and sleeps until the test says so.
+"""Sleeps that a test ends: the test waits for each sleep of the tested code and ends it.
 
-`in_background` runs what sleeps.
+`in_background` runs the tested code.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ class Nap:
 
 
 class ManualTime:
-    """Give `sleep` to the code under test and take its naps one by one."""
+    """Replaces the `sleep` of the tested code; the test takes the sleeps one by one."""
 
     def __init__(self) -> None:
         self.naps: asyncio.Queue[Nap] = asyncio.Queue()
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep until the test ends the nap."""
+        """Sleep until the test ends this sleep."""
         nap = Nap(seconds)
         self.naps.put_nowait(nap)
         await nap.over.wait()
 
     async def nap(self) -> Nap:
-        """Wait until somebody sleeps."""
+        """Wait for the next sleep."""
         async with asyncio.timeout(10):
             return await self.naps.get()
 

@@ -1,4 +1,4 @@
-"""Stream negotiation with its parser, without sockets, and the bytes that a client sends."""
+"""Stream negotiation with its parser and without sockets, and the bytes that a client sends."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _BODIES = "SELECT id, body FROM outbox_bodies ORDER BY id"
 def images_equal_rows(tx: Transaction) -> None:
     """Assert that the images of a transaction equal their rows.
 
-    The images are kept, and their unwritten changes are written.
+    The images are kept; their pending changes are written.
     """
     tx.write()
     fresh = Transaction(tx._connection, tx.now)

@@ -11,7 +11,7 @@ from sync.reports.shared.findings import Findings
 
 VOID = {"img", "link", "meta", "br", "hr", "input", "wbr"}
 RUN = {"script", "link", "img", "iframe", "object", "embed", "base", "form"}
-"""Elements that fetch, run or lead elsewhere: none has a place in a report."""
+"""Elements that run code, fetch resources or submit data; a report must not have any."""
 
 
 class Page(HTMLParser):
@@ -36,27 +36,27 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
         assert tag not in RUN
-        told = {name: value or "" for name, value in attrs}
-        assert not any(name.startswith("on") for name in told)
-        assert not {"src", "srcset", "action"} & set(told)
-        if "id" in told:
-            self.ids[told["id"]] += 1
-        self.named |= set(told.get("aria-labelledby", "").split())
-        if "href" in told:
+        attributes = {name: value or "" for name, value in attrs}
+        assert not any(name.startswith("on") for name in attributes)
+        assert not {"src", "srcset", "action"} & set(attributes)
+        if "id" in attributes:
+            self.ids[attributes["id"]] += 1
+        self.named |= set(attributes.get("aria-labelledby", "").split())
+        if "href" in attributes:
             assert tag == "a"
-            self.links.append(told["href"])
-        assert told.get("xlink:href", "#").startswith("#")
-        self._element(tag, told)
+            self.links.append(attributes["href"])
+        assert attributes.get("xlink:href", "#").startswith("#")
+        self._element(tag, attributes)
 
-    def _element(self, tag: str, told: dict[str, str]) -> None:
+    def _element(self, tag: str, attributes: dict[str, str]) -> None:
         if re.fullmatch(r"h[1-6]", tag):
             self.headings.append(int(tag[1]))
         if tag in {"header", "nav", "main", "footer"}:
             self.landmarks[tag] += 1
         if tag == "th":
-            assert told["scope"] in {"row", "col"}
+            assert attributes["scope"] in {"row", "col"}
         if tag == "svg":
-            assert told["role"] == "img"
+            assert attributes["role"] == "img"
         self.tables += tag == "table"
         self.captions += tag == "caption"
         self.drawings += tag == "svg"
@@ -76,7 +76,7 @@ def checked_gateway_pages(found: Findings) -> list[str]:
 
 
 def checked(text: str) -> str:
-    """Return the page if it is valid and usable without seeing it."""
+    """Return the page if it is valid and usable with a screen reader."""
     page = Page(text)
     assert set(page.ids.values()) <= {1}
     assert page.named <= set(page.ids)

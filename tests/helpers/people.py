@@ -17,7 +17,7 @@ CLIENT: Final = "{jabber:client}"
 DELAY: Final = "{urn:xmpp:delay}delay"
 
 APPEAR: Final = "UPDATE temp.sessions SET available = 1, priority = ? WHERE full = ?"
-_KNOW: Final = """
+_ADD_CONTACT: Final = """
 INSERT INTO roster (account, jid, listed, subscription, ask, approved)
 SELECT id, ?, 1, ?, 0, 0 FROM accounts WHERE name = ?
 """
@@ -40,11 +40,11 @@ def make_available(gateway: Gateway, full: str, priority: int = 0) -> None:
 
 def add_contact(gateway: Gateway, owner: str, contact: str, subscription: str = "none") -> None:
     """Add a contact (bare JID) to the roster of a device, by name."""
-    gateway.tx(lambda tx: tx.run(_KNOW, (contact, subscription, owner)))
+    gateway.tx(lambda tx: tx.run(_ADD_CONTACT, (contact, subscription, owner)))
 
 
 def received(gateway: Gateway, full: str) -> list[Element]:
-    """Return what a session was sent except answers and presence; it has acknowledged it."""
+    """Return the stanzas sent to a session except answers and presence; acknowledge them."""
     return [stanza for stanza in gateway.elements(full) if stanza.tag != f"{CLIENT}presence"]
 
 

@@ -18,7 +18,7 @@ from sync.receiver.pki import Authority
 class LoopbackPki(NamedTuple):
     """A certificate authority's PEM text, a server's context for 127.0.0.1 under it, and its key.
 
-    The server asks for a client's certificate, and does without.
+    The server requests a client's certificate but does not require one.
     """
 
     ca: str
@@ -26,20 +26,20 @@ class LoopbackPki(NamedTuple):
     key: ec.EllipticCurvePrivateKey
 
     def sign(self, request: bytes, begins: dt.datetime, ends: dt.datetime) -> bytes:
-        """Return the certificate (PEM) that a request (PEM) asks for."""
-        asked, ca = (
+        """Return a certificate (PEM) for a certificate request (PEM)."""
+        csr, ca = (
             x509.load_pem_x509_csr(request),
             x509.load_pem_x509_certificate(self.ca.encode()),
         )
-        names = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        public = asked.public_key()
+        names = csr.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        public = csr.public_key()
         assert isinstance(public, ec.EllipticCurvePublicKey)
-        made = (
-            certificates.begin(asked.subject, ca.subject, public, begins, ends)
-            .add_extension(names, critical=not list(asked.subject))
+        builder = (
+            certificates.begin(csr.subject, ca.subject, public, begins, ends)
+            .add_extension(names, critical=not list(csr.subject))
             .add_extension(certificates.issued_by(ca), critical=False)
         )
-        return certificates.pem(certificates.sign(made, self.key))
+        return certificates.pem(certificates.sign(builder, self.key))
 
 
 def make_pki(folder: Path, *names: str) -> LoopbackPki:

@@ -1,8 +1,8 @@
-"""What a disk shows after a power cut: of what was written since the last sync, any part.
+"""The possible contents of a disk after a power cut: any part of the writes since the last sync.
 
-`write_log.c` records what a process does to some files. A `Disk` plays that back, and `cut` writes
-down what might be found at that moment: all that was synced; of later writes any sectors, in any
-mixture; of files that came or went since the folder was synced, any.
+`write_log.c` records the calls of a process for some files. A `Disk` replays them, and `cut` writes
+files as they might be found at that moment: with all synced data, any sectors of later writes, and
+any of the files created or deleted since the folder was synced.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def compiler() -> str | None:
 
 
 def recording(folder: Path, files: Path) -> tuple[Path, dict[str, str]]:
-    """Compile the recorder; returns where it writes, and the environment in which it does.
+    """Compile the recorder; return the path of its log, and the environment for a process.
 
-    Recorded is what happens to the files whose path begins with `files`.
+    It records the calls for the files whose path begins with `files`.
     """
     library, log = folder / "write_log.so", folder / "write.log"
     name = compiler()
@@ -45,7 +45,7 @@ def recording(folder: Path, files: Path) -> tuple[Path, dict[str, str]]:
 
 
 class Record(NamedTuple):
-    """What was done, and where in the log the record of it ends."""
+    """A recorded call, and the offset in the log at which its record ends."""
 
     what: str
     inode: int
@@ -55,7 +55,7 @@ class Record(NamedTuple):
 
 
 def records(log: bytes) -> Iterator[Record]:
-    """Read a log; a last record that is not whole is left out."""
+    """Read a log; omit an incomplete last record."""
     at = 0
     while at + _HEADER.size <= len(log):
         what, inode, offset, size = _HEADER.unpack_from(log, at)
@@ -67,59 +67,59 @@ def records(log: bytes) -> Iterator[Record]:
 
 
 class Disk:
-    """Files as they are for sure, by their inodes, and what was done to them since.
+    """Synced files by their inodes, and the recorded calls since their last sync.
 
-    `forgets` names files whose syncs are not waited for: those of a gateway that would not.
+    `forgets` is the name of a file whose syncs have no effect, as if the gateway did not sync it.
     """
 
     def __init__(self, files: Mapping[int, Path], forgets: str = "") -> None:
         self._forgets = forgets
-        self._sure = {inode: bytearray(file.read_bytes()) for inode, file in files.items()}
-        self._since: dict[int, list[Record]] = {inode: [] for inode in files}
+        self._synced = {inode: bytearray(file.read_bytes()) for inode, file in files.items()}
+        self._unsynced: dict[int, list[Record]] = {inode: [] for inode in files}
         self._name_of = {inode: file.name for inode, file in files.items()}
         self._names = {name: inode for inode, name in self._name_of.items()}
-        self._names_since: list[Record] = []
+        self._unsynced_names: list[Record] = []
 
     def play(self, record: Record) -> None:
         if record.what == "C":
-            self._sure[record.inode] = bytearray()
-            self._since[record.inode] = []
+            self._synced[record.inode] = bytearray()
+            self._unsynced[record.inode] = []
             self._name_of[record.inode] = record.data.decode()
-            self._names_since.append(record)
+            self._unsynced_names.append(record)
         elif record.what == "U":
-            self._names_since.append(record)
+            self._unsynced_names.append(record)
         elif record.what == "D":
-            for change in self._names_since:
+            for change in self._unsynced_names:
                 _rename(self._names, change)
-            self._names_since.clear()
+            self._unsynced_names.clear()
         elif record.what == "S":
             self._sync(record.inode)
-        elif record.what == "F":  # the system forgets what it could not write
-            self._since.get(record.inode, []).clear()
+        elif record.what == "F":  # after a failed sync, the system discards the writes
+            self._unsynced.get(record.inode, []).clear()
         else:
-            self._since[record.inode].append(record)
+            self._unsynced[record.inode].append(record)
 
     def _sync(self, inode: int) -> None:
         if self._name_of[inode] == self._forgets:
             return
-        for change in self._since[inode]:
-            _change(self._sure[inode], change.offset, change)
-        self._since[inode].clear()
+        for change in self._unsynced[inode]:
+            _change(self._synced[inode], change.offset, change)
+        self._unsynced[inode].clear()
 
     def cut(self, folder: Path, chance: random.Random) -> None:
-        """Write what might be found after a cut at this moment into an empty folder."""
+        """Write files as they might be found after a cut at this moment into an empty folder."""
         odds = chance.choice((0.0, 0.1, 0.5, 0.9, 1.0))
         names = dict(self._names)
-        for change in self._names_since:
+        for change in self._unsynced_names:
             if chance.random() < odds:
                 _rename(names, change)
         for name, inode in names.items():
-            found = bytearray(self._sure[inode])
-            for change in self._since[inode]:
+            content = bytearray(self._synced[inode])
+            for change in self._unsynced[inode]:
                 for piece in _sectors(change):
                     if chance.random() < odds:
-                        _change(found, piece.offset, piece)
-            (folder / name).write_bytes(found)
+                        _change(content, piece.offset, piece)
+            (folder / name).write_bytes(content)
 
 
 def _rename(names: dict[str, int], change: Record) -> None:
@@ -138,7 +138,7 @@ def _change(file: bytearray, offset: int, change: Record) -> None:
 
 
 def _sectors(change: Record) -> Iterator[Record]:
-    """Part a write at the borders of sectors; a truncation is one."""
+    """Split a write at the boundaries of sectors; a truncation is one part."""
     if change.what == "T":
         yield change
     at, end = change.offset, change.offset + len(change.data)

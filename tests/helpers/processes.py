@@ -1,6 +1,6 @@
 """Real processes of the project's commands, started for a test and never left behind.
 
-A process says `ready name=HOST:PORT ...` on its standard output. Nothing waits without a bound.
+A process writes `ready name=HOST:PORT ...` to its standard output. Every wait has a timeout.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import IO, Self
 
 READY_S = 30.0
-"""Seconds to the `ready` line: generous for two busy cores, and bounded."""
+"""Seconds to wait for the `ready` line; enough for two busy cores."""
 
 STOP_S = 30.0
-"""Seconds to a clean stop after SIGTERM."""
+"""Seconds to wait for a clean stop after SIGTERM."""
 
 KEPT_LINES = 2_000
 """Lines kept of each output: enough to see why a test failed."""
@@ -37,10 +37,10 @@ class Process:
         self.argv = argv
         self._closed = False
         self.addresses: dict[str, str] = {}
-        """Where it is reached, by name: the first address of each."""
-        self._named: list[tuple[str, str]] = []
+        """The first address of each name in the `ready` line."""
+        self._all_addresses: list[tuple[str, str]] = []
         self._ready = threading.Event()
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._out: deque[str] = deque(maxlen=KEPT_LINES)
         self._err: deque[str] = deque(maxlen=KEPT_LINES)
         assert popen.stdout is not None
@@ -58,17 +58,17 @@ class Process:
 
     @property
     def returncode(self) -> int | None:
-        """Its exit status, None while it runs, negative for a signal."""
+        """The exit status: None while the process runs, negative for a signal."""
         return self._popen.poll()
 
     @property
     def stdout(self) -> str:
-        """What it has written to its standard output so far, its last 2,000 lines."""
+        """The last 2,000 lines of its standard output so far."""
         return "".join(self._out)
 
     @property
     def stderr(self) -> str:
-        """What it has written to its standard error so far, its last 2,000 lines."""
+        """The last 2,000 lines of its standard error so far."""
         return "".join(self._err)
 
     def host_port(self, name: str) -> tuple[str, int]:
@@ -77,49 +77,49 @@ class Process:
 
     def hosts(self, name: str) -> list[tuple[str, int]]:
         """All addresses that the `ready` line gave under `name`."""
-        return [_host_port(address) for given, address in self._named if given == name]
+        return [_host_port(address) for key, address in self._all_addresses if key == name]
 
     def wait_ready(self, seconds: float = READY_S) -> None:
-        """Wait for the `ready` line; fail with the process's output when it does not come."""
+        """Wait for the `ready` line; fail with the process's output if it does not come."""
         self._ready.wait(seconds)
         if not self.addresses:
             self.close()
-            message = f"{self.argv} never said ready: {self.returncode}\n{self.stdout}{self.stderr}"
+            message = f"{self.argv} is not ready: {self.returncode}\n{self.stdout}{self.stderr}"
             raise AssertionError(message)
 
     def wait_told(self, words: str, seconds: float = READY_S) -> None:
-        """Wait until it has written some words to its standard error; fail when it does not."""
-        with self._news:
-            if not self._news.wait_for(lambda: words in self.stderr, seconds):
-                raise AssertionError(f"{self.argv} never told {words!r}:\n{self.stderr}")
+        """Wait until it has written some words to its standard error; fail if it does not."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: words in self.stderr, seconds):
+                raise AssertionError(f"{self.argv} never wrote {words!r}:\n{self.stderr}")
 
     def kill9(self) -> None:
-        """Kill it as a power cut would, and wait until it is gone."""
+        """Kill it without warning, as a power cut does, and wait until it has ended."""
         self._signal(signal.SIGKILL)
-        self._gone(STOP_S)
+        self._wait_ended(STOP_S)
 
     def terminate(self, seconds: float = STOP_S) -> int:
-        """Ask it to stop, wait, and return its exit status; fail when it does not stop."""
+        """Ask it to stop, wait, and return its exit status; fail if it does not stop."""
         self._signal(signal.SIGTERM)
         return self.wait(seconds)
 
     def wait(self, seconds: float = STOP_S) -> int:
-        """Wait for its own end and return its exit status; fail when it does not end."""
+        """Wait until it ends by itself, and return its exit status; fail if it does not end."""
         try:
-            return self._gone(seconds)
+            return self._wait_ended(seconds)
         except subprocess.TimeoutExpired:
             self.close()
             message = f"{self.argv} did not stop in {seconds} s\n{self.stdout}{self.stderr}"
             raise AssertionError(message) from None
 
     def close(self) -> None:
-        """Kill it and all that it started, if they still run. Harmless when called again."""
+        """Kill it and its child processes, if they still run. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, signal.SIGKILL)
-        self._gone(STOP_S)
+        self._wait_ended(STOP_S)
 
     def __enter__(self) -> Self:
         return self
@@ -131,7 +131,7 @@ class Process:
         if self._popen.poll() is None:
             self._popen.send_signal(number)
 
-    def _gone(self, seconds: float) -> int:
+    def _wait_ended(self, seconds: float) -> int:
         status = self._popen.wait(seconds)
         for reader in self._readers:
             reader.join(STOP_S)
@@ -142,13 +142,13 @@ class Process:
 
     def _read(self, pipe: IO[str], kept: deque[str]) -> None:
         for line in pipe:
-            with self._news:
+            with self._changed:
                 kept.append(line)
-                self._news.notify_all()
+                self._changed.notify_all()
             if kept is self._out and line.startswith("ready") and not self.addresses:
                 words = (word.partition("=") for word in line.split()[1:])
-                self._named = [(name, address) for name, _, address in words]
-                self.addresses = dict(reversed(self._named))
+                self._all_addresses = [(name, address) for name, _, address in words]
+                self.addresses = dict(reversed(self._all_addresses))
                 self._ready.set()
         self._ready.set()
 
@@ -183,7 +183,7 @@ def start(*argv: str | Path, ready: bool = True, env: dict[str, str] | None = No
 
 
 def free_port() -> int:
-    """Find a port that nobody is given by chance while the gateway is down."""
+    """Find a port outside the ephemeral range, which stays free while the gateway is down."""
     ports = random.sample(range(20_000, 30_000), 100)
     for port in ports:
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -196,7 +196,7 @@ def free_port() -> int:
 def systemd() -> Iterator[tuple[socket.socket, dict[str, str]]]:
     """Listen as systemd does; return the socket and its environment variable."""
     name = secrets.token_hex(16)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-        told.bind(f"\0{name}")
-        told.settimeout(30)
-        yield told, {"NOTIFY_SOCKET": f"@{name}"}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(f"\0{name}")
+        receiver.settimeout(30)
+        yield receiver, {"NOTIFY_SOCKET": f"@{name}"}

@@ -62,7 +62,7 @@ Component "{pubsub}" "pubsub"
 """
 
 
-class Visitor(Client):
+class ProsodyClient(Client):
     def open(self, domain: str = HOST, **_more: str) -> None:
         """Open a stream to the server instead of the gateway."""
         super().open(HOST)
@@ -98,7 +98,7 @@ class Prosody:
         self._popen: subprocess.Popen[str] | None = None
         self._lines: list[str] = []
         self._reader: threading.Thread | None = None
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
 
     @property
     def log(self) -> str:
@@ -124,12 +124,12 @@ class Prosody:
 
     def wait_for(self, words: str) -> None:
         """Wait until the log since the last start contains a text."""
-        with self._news:
-            found = self._news.wait_for(lambda: words in self.log or self._ended(), START_S)
+        with self._changed:
+            found = self._changed.wait_for(lambda: words in self.log or self._ended(), START_S)
         if not found or words not in self.log:
             log = self.log
             self.stop()
-            raise AssertionError(f"Prosody never said {words!r}:\n{log}")
+            raise AssertionError(f"Prosody never logged {words!r}:\n{log}")
 
     def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
         """Stop the server, at once by default; a second call does nothing."""
@@ -150,8 +150,8 @@ class Prosody:
     def __exit__(self, *_exception: object) -> None:
         self.stop()
 
-    async def log_in(self, user: str, resource: str = "fw") -> Visitor:
-        client = await Visitor.connect(self.c2s)
+    async def log_in(self, user: str, resource: str = "fw") -> ProsodyClient:
+        client = await ProsodyClient.connect(self.c2s)
         await client.start_tls(self.ca, HOST)
         await client.element()
         assert await client.authenticate("SCRAM-SHA-1", user, PASSWORD) == "success"
@@ -164,11 +164,11 @@ class Prosody:
     def _read(self, popen: subprocess.Popen[str]) -> None:
         assert popen.stdout is not None
         for line in popen.stdout:
-            with self._news:
+            with self._changed:
                 self._lines.append(line)
-                self._news.notify_all()
-        with self._news:
-            self._news.notify_all()
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
 
 
 def attached(folder: Path, prosody: Prosody, *users: str, **options: object) -> Gateway:

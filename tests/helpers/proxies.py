@@ -1,4 +1,4 @@
-"""Proxies on loopback: one that knows CONNECT alone, and one that ends TLS before a receiver."""
+"""Proxies on loopback: one that only supports CONNECT, and one that ends TLS before a receiver."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ async def _serving(
     serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
     context: ssl.SSLContext | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
-    """Listen on a free port; the connections are gone at the end."""
+    """Listen on a free port; close the connections at the end."""
     tasks: set[asyncio.Task[None]] = set()
 
-    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         tasks.add(task)
         await serve(reader, writer)
 
-    server = await asyncio.start_server(one, "127.0.0.1", 0, ssl=context)
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=context)
     try:
         host, port = server.sockets[0].getsockname()[:2]
         yield host, port
@@ -48,9 +48,9 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @dataclass
 class ConnectProxy:
-    """A proxy that knows CONNECT alone, and takes every name for this machine.
+    """A proxy that only supports CONNECT, and resolves every name to this machine.
 
-    `asked` has the head of each request, `answer` is the status that it gives.
+    `asked` has the head of each request, `answer` is the status line of the answers.
     """
 
     answer: str = "200 Connection established"
@@ -65,8 +65,8 @@ class ConnectProxy:
         await writer.drain()
         if self.answer.startswith("200"):
             port = int(head.split()[1].rpartition(":")[2])
-            there, back = await asyncio.open_connection("127.0.0.1", port)
-            await asyncio.gather(_copy(reader, back), _copy(there, writer))
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
         writer.close()
 
 
@@ -82,7 +82,7 @@ async def proxying() -> AsyncIterator[ConnectProxy]:
 async def tls_proxy(pki: Path, behind: tuple[str, int]) -> AsyncIterator[tuple[str, int]]:
     """End TLS with the certificate in `pki`, as nginx does, and forward one request to `behind`.
 
-    It adds X-Forwarded-For, and sets the header of the client's certificate whatever was sent.
+    It adds X-Forwarded-For, and replaces the header of the client's certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pki / "server.pem", pki / "server.key")
@@ -94,7 +94,7 @@ async def tls_proxy(pki: Path, behind: tuple[str, int]) -> AsyncIterator[tuple[s
         up = None
         try:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-                inner.write(_rewritten(await reader.readuntil(b"\r\n\r\n"), writer))
+                inner.write(_rewrite_head(await reader.readuntil(b"\r\n\r\n"), writer))
                 up = asyncio.create_task(_copy(reader, inner))
                 await _copy(inner_reader, writer)
                 await writer.wait_closed()
@@ -109,11 +109,11 @@ async def tls_proxy(pki: Path, behind: tuple[str, int]) -> AsyncIterator[tuple[s
         yield address
 
 
-def _rewritten(head: bytes, writer: asyncio.StreamWriter) -> bytes:
-    """The head of a request, with the proxy's own headers; the connection ends after it."""
+def _rewrite_head(head: bytes, writer: asyncio.StreamWriter) -> bytes:
+    """Return the head of a request with the proxy's own headers and `Connection: close`."""
     lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
-    ours = (HEADER.lower(), "connection")
-    kept = [line for line in lines if line.partition(":")[0].lower() not in ours]
+    replaced = (HEADER.lower(), "connection")
+    kept = [line for line in lines if line.partition(":")[0].lower() not in replaced]
     der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     if der is not None:
         kept.append(f"{HEADER}: {quote(ssl.DER_cert_to_PEM_cert(der))}")

@@ -40,9 +40,9 @@ FormValues = Mapping[str, str | list[str]]
 
 def element(name: str, content: str = "", **attrs: str | None) -> str:
     """Return an element; attributes that are `None` are omitted."""
-    given = {key: value for key, value in attrs.items() if value is not None}
-    written = "".join(f" {key}={quoteattr(value)}" for key, value in given.items())
-    return f"<{name}{written}>{content}</{name}>"
+    present = {key: value for key, value in attrs.items() if value is not None}
+    attributes = "".join(f" {key}={quoteattr(value)}" for key, value in present.items())
+    return f"<{name}{attributes}>{content}</{name}>"
 
 
 def form(form_type: str, values: FormValues) -> str:
@@ -161,7 +161,7 @@ def retrieve(
     rsm: str = "",
     max_items: str | None = None,
 ) -> Reply:
-    """Retrieve items; `content` has the items of some ItemIDs, `rsm` is that of a result set."""
+    """Retrieve items; `content` selects items by their ItemIDs, `rsm` selects a page."""
     following = element("set", rsm, xmlns=_RSM) if rsm else ""
     items = element("items", content, node=node, max_items=max_items)
     return send_request(gateway, full, items + following, "get")

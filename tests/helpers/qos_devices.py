@@ -1,6 +1,4 @@
-"""Devices that a test gateway delivers messages to: their sessions, the requests they get,
-answers.
-"""
+"""Devices to which a test gateway delivers messages: their sessions, requests and answers."""
 
 from __future__ import annotations
 
@@ -62,8 +60,8 @@ def make_eligible(gateway: Gateway, full: str, qos: str | None = QOS, priority: 
         sessions.set_qos(tx, generation, qos)
         sender = sessions.sender(tx, generation)
         assert sender is not None
-        for turn in gateway.router.context.hooks.on_available:
-            turn(gateway.router.context, tx, sender)
+        for hook in gateway.router.context.hooks.on_available:
+            hook(gateway.router.context, tx, sender)
 
     gateway.tx(unit)
 
@@ -79,8 +77,8 @@ def parse_request(stanza: bytes) -> DeviceRequest:
     namespace, _, step = iq[0].tag[1:].partition("}")
     message = iq[0][0] if len(iq[0]) else None
     text = None if message is None else message.findtext(f"{CLIENT}body")
-    where = iq.attrib["id"], iq.attrib["from"], iq.attrib["to"]
-    return DeviceRequest(*where, step, namespace, iq[0].get("msgId"), text, message)
+    addresses = iq.attrib["id"], iq.attrib["from"], iq.attrib["to"]
+    return DeviceRequest(*addresses, step, namespace, iq[0].get("msgId"), text, message)
 
 
 def take_requests(gateway: Gateway, full: str) -> list[DeviceRequest]:

@@ -23,9 +23,9 @@ FIRST: Final = f"{WORKER}/a"
 def node(
     tx: Transaction, name: str = "work", policy: str = "least-loaded", *, queueing: bool = True
 ) -> Queue:
-    made = nodes.add(tx, name, OWNER, NodeConfig(queueing=queueing))
-    affiliations.put(tx, made.id, OWNER, Affiliation.OWNER)
-    return queues.add_for_node(tx, made.id, policy)
+    new_node = nodes.add(tx, name, OWNER, NodeConfig(queueing=queueing))
+    affiliations.put(tx, new_node.id, OWNER, Affiliation.OWNER)
+    return queues.add_for_node(tx, new_node.id, policy)
 
 
 def share(tx: Transaction, policy: str = "least-loaded") -> Queue:

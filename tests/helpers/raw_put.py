@@ -91,5 +91,5 @@ async def until_partial_files(centre: Centre, count: int) -> None:
 async def close(*writers: asyncio.StreamWriter) -> None:
     for writer in writers:
         writer.close()
-        with contextlib.suppress(ssl.SSLError):  # of an answer that came and nobody read
+        with contextlib.suppress(ssl.SSLError):  # because of an unread answer
             await writer.wait_closed()

@@ -42,25 +42,25 @@ async def resume(
 ) -> Answer:
     """Query the offset and send the rest, until there is a final answer, at most for 30 s.
 
-    All is sent if nothing, or everything, is stored. `sending` gives the pieces of what is sent.
-    Raises OSError or ClientError when the connection breaks.
+    All bytes are sent if none, or all, are stored. `sending` splits bytes into pieces.
+    Raises OSError or ClientError if the connection breaks.
     """
     async with asyncio.timeout(30):
         while True:
             answer = await connected.head(name, data)
             if answer.status == 200:
                 return answer
-            there = int(answer.headers["x-fieldpost-offset"])
-            start = there if there < len(data) else 0
+            offset = int(answer.headers["x-fieldpost-offset"])
+            start = offset if offset < len(data) else 0
             headers = {"Content_Length": str(len(data) - start)}
             if start:
                 headers["Content_Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-            sent = await connected.put(data, name, _body(sending(data[start:])), **headers)
-            if sent.status in FINAL:
-                return sent
-            assert sent.status in {416, 503}, sent
+            upload = await connected.put(data, name, _body(sending(data[start:])), **headers)
+            if upload.status in FINAL:
+                return upload
+            assert upload.status in {416, 503}, upload
 
 
-async def _body(given: Iterable[bytes]) -> AsyncIterator[bytes]:
-    for piece in given:
+async def _body(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for piece in parts:
         yield piece

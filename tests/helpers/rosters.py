@@ -86,9 +86,9 @@ def send_presence(gateway: Gateway, full: str, kind: str, to: str) -> None:
 
 def subscribe_mutually(gateway: Gateway, one: str, other: str) -> None:
     """Subscribe two sessions' accounts to each other; discard what they receive."""
-    for asking, asked in ((one, other), (other, one)):
-        send_presence(gateway, asking, "subscribe", bare(asked))
-        send_presence(gateway, asked, "subscribed", bare(asking))
+    for subscriber, contact in ((one, other), (other, one)):
+        send_presence(gateway, subscriber, "subscribe", bare(contact))
+        send_presence(gateway, contact, "subscribed", bare(subscriber))
     assert state_of(gateway, one, other) is state_of(gateway, other, one) is SubscriptionState.BOTH
     discard_sent(gateway)
 

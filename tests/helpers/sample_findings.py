@@ -1,6 +1,6 @@
 """The findings of an invented fleet, always the same, for tests and screenshots.
 
-Most gateways have no problems; the first ones have one of each kind that is `wrong`.
+Most gateways have no problems; the first ones have one problem of each kind of weight `wrong`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def sample(gateways: int = 12) -> Findings:
 
 
 def _gateway(name: str, at: int, chance: random.Random) -> dict[str, list[Row]]:
-    made = {
+    rows = {
         "availability": [rows_of.availability(name, at)],
         "outages": rows_of.outages(name, at),
         "duplicates": rows_of.duplicates(name, at),
@@ -63,7 +63,7 @@ def _gateway(name: str, at: int, chance: random.Random) -> dict[str, list[Row]]:
         "queue_depths": rows_of.depths(name, at, chance),
         "clock_offsets": rows_of.offsets(name, at, chance),
     }
-    return made | _sensors(name, at, chance)
+    return rows | _sensors(name, at, chance)
 
 
 def _sensors(name: str, at: int, chance: random.Random) -> dict[str, list[Row]]:
@@ -72,8 +72,8 @@ def _sensors(name: str, at: int, chance: random.Random) -> dict[str, list[Row]]:
         place = {"gateway": name, "source": f"{device}@{name}", "sensor": sensor}
         silent = at == OUT and number == 3
         flat, odd = at == FLAT and number == 0, at == FLAT and number == 2
-        rows["sensors"].append(place | _heard(silent=silent))
-        rows["anomalies"].append(place | _judged(unit, usual, swing, flat=flat, odd=odd))
+        rows["sensors"].append(place | _silence(silent=silent))
+        rows["anomalies"].append(place | _anomaly(unit, usual, swing, flat=flat, odd=odd))
         for hours in range(24 * DAYS, 20 if silent else 0, -3):
             wave = (hours % 24 - 12) / 12
             mean = usual if flat and hours < 40 else usual + swing * (wave + chance.random() / 3)
@@ -86,20 +86,20 @@ def _sensors(name: str, at: int, chance: random.Random) -> dict[str, list[Row]]:
     return rows
 
 
-def _heard(*, silent: bool) -> Row:
+def _silence(*, silent: bool) -> Row:
     last, silence_s = (ago(20), 72_000.0) if silent else (ago(0.01), 9.0)
     row = {"state": "silent" if silent else "ok", "last": last, "silence_s": silence_s}
     usual = {"readings": 60_480, "interval_s": 10.0, "limit_s": 900.0, "told_until": ago(0.01)}
     return row | usual
 
 
-def _judged(unit: str, usual: float, swing: float, *, flat: bool, odd: bool) -> Row:
-    line = (ago(40), ago(0.01), 14_400, usual) if flat else (None,) * 4
+def _anomaly(unit: str, usual: float, swing: float, *, flat: bool, odd: bool) -> Row:
+    flat_values = (ago(40), ago(0.01), 14_400, usual) if flat else (None,) * 4
     names = ("flat_since", "flat_until", "flat_readings", "flat_value")
     return (
         {"unit": unit, "state": "flat" if flat else "anomalous" if odd else "ok"}
         | {"constant": False, "hours": 24 * DAYS, "anomalous_hours": 1 if odd else 0}
-        | dict(zip(names, line, strict=True))
+        | dict(zip(names, flat_values, strict=True))
         | {"worst_at": ago(30), "worst_value": usual + (6 if odd else 1) * swing, "usual": usual}
         | {"z": 14.2 if odd else 1.1, "basis": "history"}
     )

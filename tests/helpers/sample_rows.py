@@ -21,7 +21,7 @@ SILENT, OUT, GAP, FORK, STUCK, FULL, CLOCK, FLAT = range(8)
 
 
 def ago(hours: float) -> datetime:
-    """Return the time so many hours before the report."""
+    """Return the time a number of hours before the report."""
     return NOW - timedelta(hours=hours)
 
 
@@ -43,19 +43,19 @@ def availability(name: str, at: int) -> Row:
 
 
 def outages(name: str, at: int) -> list[Row]:
-    told = ((40, 36, "restarted"), (100, 92, "went_on")) if at == OUT else ()
+    periods = ((40, 36, "restarted"), (100, 92, "went_on")) if at == OUT else ()
     return [
         {"gateway": name, "begin": ago(begin), "end": ago(end), "ended": ended}
         | {"seconds": (begin - end) * 3600.0}
-        for begin, end, ended in told
+        for begin, end, ended in periods
     ]
 
 
 def duplicates(name: str, at: int) -> list[Row]:
     segments = {"what": "segments", "source": "readings", "times": 3}
     offers = {"what": "offers", "source": f"pump1@{name}", "times": 260}
-    told = (offers, segments) if at == OUT else ()
-    return [{"gateway": name, "since": ago(90), "until": ago(36)} | each for each in told]
+    rows = (offers, segments) if at == OUT else ()
+    return [{"gateway": name, "since": ago(90), "until": ago(36)} | each for each in rows]
 
 
 def completeness(name: str, at: int, chance: random.Random) -> list[Row]:
@@ -90,17 +90,17 @@ def delivery(name: str, at: int, chance: random.Random) -> list[Row]:
 def lag(name: str, at: int, chance: random.Random) -> list[Row]:
     p50 = 150.0 + chance.randrange(20)
     late = 12 if at == OUT else 1
-    told = {"p50_s": p50, "p95_s": p50 * 2, "p99_s": p50 * 2 * late, "max_s": p50 * 3 * late}
-    return [{"gateway": name, "clock": True, "events": 430_000} | told]
+    figures = {"p50_s": p50, "p95_s": p50 * 2, "p99_s": p50 * 2 * late, "max_s": p50 * 3 * late}
+    return [{"gateway": name, "clock": True, "events": 430_000} | figures]
 
 
 def notices(name: str, at: int) -> list[Row]:
     if at != STUCK:
         return []
-    told = {"gateway": name, "since": ago(60), "until": ago(3)}
+    row = {"gateway": name, "since": ago(60), "until": ago(3)}
     return [
-        told | {"kind": "limit", "name": "rate", "times": 1_240},
-        told | {"kind": "message", "name": "dead", "times": 3},
+        row | {"kind": "limit", "name": "rate", "times": 1_240},
+        row | {"kind": "message", "name": "dead", "times": 3},
     ]
 
 

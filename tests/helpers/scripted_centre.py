@@ -44,27 +44,27 @@ class Centre:
     begun: dict[str, bytes] = field(default_factory=dict)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Note the request and do what the next script says.
+        """Record the request and answer it with the next script.
 
-        Who asks how far the centre is gets the next answer of `heads`; at last, that nothing is
-        there. `begun` has the beginnings of bodies that were cut, by their SHA-256.
+        A request for the high watermarks is answered by the next script of `heads`, and after the
+        last one with no lanes. `begun` has the beginnings of interrupted bodies by their SHA-256.
         """
         if request.method == "GET":
             self.asked_heads.append(request.path)
-            told = self.heads.popleft() if self.heads else answers(200, {"lanes": {}})
-            return await told(self, request)
+            head_script = self.heads.popleft() if self.heads else answers(200, {"lanes": {}})
+            return await head_script(self, request)
         script = self.scripts.popleft() if self.scripts else accept
         body = await self._read(request, script)
         peer = request.get_extra_info("peername")
-        shown = request.get_extra_info("peercert") or {}
-        serial, headers = shown.get("serialNumber"), dict(request.headers)
-        got = ReceivedRequest(request.method, request.path, headers, body, peer, serial)
-        self.got.append(got)
+        certificate = request.get_extra_info("peercert") or {}
+        serial, headers = certificate.get("serialNumber"), dict(request.headers)
+        received = ReceivedRequest(request.method, request.path, headers, body, peer, serial)
+        self.got.append(received)
         self.came.set()
         return await script(self, request)
 
     async def _read(self, request: web.Request, script: Script) -> bytes:
-        """Read the body, or what a `Partly` wants of it, behind the beginning that is there."""
+        """Read the body, or a part for `DisconnectAfter`, after the beginning that is stored."""
         body_sum = request.headers.get("X-Fieldpost-SHA256", "")
         body = self.begun.get(body_sum, b"") if "Content-Range" in request.headers else b""
         most = script.size if isinstance(script, DisconnectAfter) else 2**30
@@ -105,7 +105,7 @@ async def disconnect(_centre: Centre, request: web.Request) -> web.StreamRespons
 
 @dataclass(frozen=True)
 class DisconnectAfter:
-    """Run a script after a number of bytes of a body, which are kept."""
+    """Run a script after a number of bytes of a body, which are stored."""
 
     size: int
     then: Script = disconnect

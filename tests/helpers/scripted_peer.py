@@ -1,7 +1,7 @@
-"""A scripted XMPP server for tests of the device: it answers what the test tells it to, no more.
+"""A scripted XMPP server for tests of the device: it sends only the answers that a test specifies.
 
-It speaks just enough for slixmpp to bind over STARTTLS with SASL PLAIN, on a real socket, with a
-certificate of its own. It is no gateway: it keeps nothing and checks nothing.
+It implements what slixmpp needs to bind over STARTTLS with SASL PLAIN, on a real socket, with its
+own certificate. It stores nothing and checks nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Certificate:
 
 
 class Stanza:
-    """An iq that the device sent: its id, the step it is of, its msgId, and the answers to it."""
+    """An iq from the device: its id, its step, its msgId, and the possible answers."""
 
     def __init__(self, element: ET.Element, full_jid: str) -> None:
         self.id = element.get("id", "")
@@ -71,13 +71,13 @@ class Stanza:
 
 
 def accept(stanza: Stanza) -> str:
-    """Answer as a receiver that takes everything."""
+    """Answer as a receiver that accepts everything."""
     return stanza.received() if stanza.step == "assured" else stanza.result()
 
 
 @dataclass
 class ScriptedPeer:
-    """The server. `script` gives the answer to each iq of quality of service; empty is silence."""
+    """The server. `script` returns the answer to each iq with QoS; an empty one is not sent."""
 
     certificate: Certificate
     script: Callable[[Stanza], str] = accept
@@ -111,7 +111,7 @@ class ScriptedPeer:
                 await asyncio.wait_for(self._changed.wait(), 5)
 
     def reserve(self) -> Self:
-        """Take a port without listening on it: who dials is refused until `running`."""
+        """Bind a port without listening; connections are refused until `running`."""
         self._bound = self._bind()
         return self
 
@@ -130,13 +130,13 @@ class ScriptedPeer:
             writer.write(text.encode())
 
     def steps(self) -> list[tuple[str, str]]:
-        """List the steps that came, each with the last part of its msgId."""
+        """Return the received steps, each with the last part of its msgId."""
         return [(stanza.step, stanza.msg_id.rpartition("-")[2]) for stanza in self.seen]
 
-    async def until(self, true: Callable[[], bool], seconds: float = 10.0) -> None:
-        """Wait until something holds, looking whenever a stanza came."""
+    async def until(self, is_true: Callable[[], bool], seconds: float = 10.0) -> None:
+        """Wait until a condition is true; check it after each stanza."""
         async with asyncio.timeout(seconds):
-            while not true():
+            while not is_true():
                 self._changed.clear()
                 await self._changed.wait()
 
@@ -148,14 +148,14 @@ class ScriptedPeer:
             self._changed.set()
             await self._converse(f"{user}@{DOMAIN}", reader, writer)
         except (ConnectionError, EOFError, ET.ParseError, ssl.SSLError):
-            pass  # the device, or the test, ended it
+            pass  # the device or the test closed the connection
         finally:
             self._writers.discard(writer)
             writer.transport.abort()
             self._changed.set()
 
     async def _negotiate(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
-        await _header(reader)
+        await _read_header(reader)
         features = _STARTTLS if self.tls else _UNSAFE
         writer.write(f"{_HEADER}<stream:features>{features}</stream:features>".encode())
         self.plain = await reader.readuntil(b">")
@@ -168,7 +168,7 @@ class ScriptedPeer:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             raise EOFError
         await writer.start_tls(self.certificate.context)
-        await _header(reader)
+        await _read_header(reader)
         writer.write(f"{_HEADER}<stream:features>{_PLAIN}</stream:features>".encode())
         auth = ET.fromstring(await reader.readuntil(b"</auth>"))  # noqa: S314 - from our own device
         _, user, _ = base64.b64decode(auth.text or "").decode().split("\0")
@@ -177,7 +177,7 @@ class ScriptedPeer:
             await writer.drain()
             raise EOFError
         writer.write(f"<success xmlns='{_SASL}'/>".encode())
-        await _header(reader)
+        await _read_header(reader)
         writer.write(f"{_HEADER}<stream:features>{_BIND}</stream:features>".encode())
         return user
 
@@ -218,7 +218,7 @@ class ScriptedPeer:
         return self.script(stanza)
 
 
-async def _header(reader: asyncio.StreamReader) -> None:
+async def _read_header(reader: asyncio.StreamReader) -> None:
     data = b""
     while b"<stream:stream" not in data:
         data += await reader.readuntil(b">")

@@ -1,4 +1,4 @@
-"""A scripted server for one component: it says what a test has it say, well or not."""
+"""A scripted server for a component: it sends what a test specifies, valid or not."""
 
 from __future__ import annotations
 
@@ -22,56 +22,56 @@ ID = "a>b"
 
 
 class Link:
-    """One connection of the component, on the server's side."""
+    """A connection of the component, on the server's side."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._parser: Any = ElementTree.XMLPullParser(("start", "end"))
         self._depth = 0
-        self._found: list[Element] = []
+        self._elements: list[Element] = []
 
     def say(self, *pieces: str | bytes) -> None:
         for piece in pieces:
             self._writer.write(piece.encode() if isinstance(piece, str) else piece)
 
     def leave(self) -> None:
-        """Close the connection without a word."""
+        """Close the connection without closing the stream."""
         self._writer.close()
 
     def pause(self) -> None:
         self._writer.transport.pause_reading()  # type: ignore[attr-defined]
 
     async def opened(self) -> str:
-        """Wait for the stream's header, and return it."""
+        """Wait for the stream header and return it."""
         async with asyncio.timeout(WAIT_S):
             return (await self._reader.readuntil(b">")).decode()
 
     async def element(self) -> Element:
         async with asyncio.timeout(WAIT_S):
-            while not self._found:
+            while not self._elements:
                 data = await self._reader.read(65_536)
                 if not data:
-                    raise ConnectionError("the component has gone")
+                    raise ConnectionError("the component has closed the connection")
                 self._parser.feed(data)
                 self._collect()
-            return self._found.pop(0)
+            return self._elements.pop(0)
 
     def _collect(self) -> None:
         for event, element in self._parser.read_events():
             self._depth += 1 if event == "start" else -1
             if event == "end" and self._depth == 1:
-                self._found.append(element)
+                self._elements.append(element)
 
     async def shake(self, then: str = "") -> None:
-        """Open the stream, check the handshake, accept it, and say something in the same breath."""
+        """Open the stream, check and accept the handshake, and send `then` in the same write."""
         header = await self.opened()
         assert re.search("to=['\"]gw.example['\"]", header)
         self._parser.feed("<s xmlns='jabber:component:accept' xmlns:stream='s'>")
         self._collect()
         self.say(HEADER)
-        shown = await self.element()
-        assert shown.text == hashlib.sha1(f"{ID}{SECRET}".encode()).hexdigest()  # noqa: S324
+        handshake = await self.element()
+        assert handshake.text == hashlib.sha1(f"{ID}{SECRET}".encode()).hexdigest()  # noqa: S324
         self.say("<handshake/>" + then)
 
     async def ask(self, stanza: str) -> Element:
@@ -80,7 +80,7 @@ class Link:
 
 
 class Server:
-    """Where components connect."""
+    """A server to which components connect."""
 
     def __init__(self) -> None:
         self.links: asyncio.Queue[Link] = asyncio.Queue()
@@ -99,14 +99,14 @@ async def serving(host: str = "127.0.0.1") -> AsyncIterator[Server]:
         writers.append(writer)
         await server.links.put(Link(reader, writer))
 
-    listening = await asyncio.start_server(connected, host, 0, limit=2**22)
-    server.port = listening.sockets[0].getsockname()[1]
+    listener = await asyncio.start_server(connected, host, 0, limit=2**22)
+    server.port = listener.sockets[0].getsockname()[1]
     try:
         yield server
     finally:
-        listening.close()
+        listener.close()
         for writer in writers:
             writer.transport.abort()
             with suppress(OSError):
                 await writer.wait_closed()
-        await listening.wait_closed()
+        await listener.wait_closed()

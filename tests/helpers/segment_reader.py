@@ -37,7 +37,7 @@ def read(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def array(tag: cbor2.CBORTag) -> list[Any]:
-    """A typed array of RFC 8746."""
+    """Return the numbers of a typed array (RFC 8746)."""
     return [number for (number,) in struct.iter_unpack("<" + CODES[tag.tag], tag.value)]
 
 
@@ -45,24 +45,24 @@ def bits(bitmap: bytes, count: int) -> list[bool]:
     return [bool(bitmap[place // 8] >> (7 - place % 8) & 1) for place in range(count)]
 
 
-def spread(column: dict[str, Any], count: int, values: list[Any]) -> list[Any]:
-    """The values in their rows."""
+def values_by_row(column: dict[str, Any], count: int, values: list[Any]) -> list[Any]:
+    """Return a value or None for each row."""
     if "present" not in column:
         return values
-    left = list(values)
-    return [left.pop(0) if there else None for there in bits(column["present"], count)]
+    remaining = list(values)
+    return [remaining.pop(0) if present else None for present in bits(column["present"], count)]
 
 
 def rows_with_value(column: dict[str, Any], count: int) -> int:
-    """How many rows have a value."""
+    """Return how many rows have a value."""
     return sum(bits(column["present"], count)) if "present" in column else count
 
 
 def times(column: dict[str, Any]) -> list[int]:
-    made = [column["start"]]
+    moments = [column["start"]]
     for step in array(column["steps"]):
-        made.append(made[-1] + step)
-    return made
+        moments.append(moments[-1] + step)
+    return moments
 
 
 def texts(column: dict[str, Any], count: int) -> list[str | None]:
@@ -81,17 +81,17 @@ def texts(column: dict[str, Any], count: int) -> list[str | None]:
         values = [entries[place] for place in array(column["index"])]
     else:
         values = entries * rows_with_value(column, count) if len(entries) == 1 else entries
-    return spread(column, count, values)
+    return values_by_row(column, count, values)
 
 
 def numbers(column: dict[str, Any], count: int) -> list[Any]:
-    """A column of integers, of decimals or of floats."""
+    """Return the values of a column of integers, decimals or floats."""
     if "floats" in column:
-        return spread(column, count, array(column["floats"]))
+        return values_by_row(column, count, array(column["floats"]))
     values = array(column["ints"])
     if "decimals" in column:
         values = [value / 10 ** column["decimals"] for value in values]
-    return spread(column, count, values)
+    return values_by_row(column, count, values)
 
 
 def tags(column: dict[str, Any] | None, count: int) -> list[dict[str, str]]:

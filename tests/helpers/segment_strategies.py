@@ -48,9 +48,9 @@ row = st.fixed_dictionaries(
 def segments(draw: st.DrawFn) -> tuple[SegmentHeader, list[Event]]:
     rows: list[dict[str, Any]] = draw(st.lists(row, min_size=1, max_size=40))
     first = draw(st.one_of(st.integers(1, 100), st.just(2**63 - len(rows))))
-    events = [Event(seq=first + place, **made) for place, made in enumerate(rows)]
+    events = [Event(seq=first + place, **columns) for place, columns in enumerate(rows)]
     dropped = draw(st.lists(st.integers(1, 2**63 - 1), max_size=3))
-    made = header(
+    segment_header = header(
         first,
         first + len(rows) - 1,
         lane=draw(st.sampled_from(LANES)),
@@ -65,4 +65,4 @@ def segments(draw: st.DrawFn) -> tuple[SegmentHeader, list[Event]]:
         disk_used=draw(st.integers(0, 2**63 - 1)),
         dropped=tuple(Dropped(seq, seq, "backlog-full") for seq in dropped),
     )
-    return made, events
+    return segment_header, events

@@ -15,7 +15,7 @@ START = 1_790_000_000_000
 
 def header(first: int = 1, last: int = 1, **changes: Any) -> SegmentHeader:
     """Return a valid header for the events `first` to `last`."""
-    made = SegmentHeader(
+    base = SegmentHeader(
         gateway="gw7.site.example",
         epoch=EPOCH,
         lane="readings",
@@ -31,7 +31,7 @@ def header(first: int = 1, last: int = 1, **changes: Any) -> SegmentHeader:
         config_hash=bytes(range(32)),
         disk_used=12_345_678,
     )
-    return replace(made, **changes)
+    return replace(base, **changes)
 
 
 def readings(count: int, seed: int = 1) -> list[Event]:

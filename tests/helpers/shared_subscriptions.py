@@ -58,12 +58,12 @@ def plain_items(gateway: Gateway, full: str) -> list[str | None]:
 
 def answer_all(gateway: Gateway, full: str) -> list[str | None]:
     """Answer all offers to a session until no more come, and return the ItemIDs."""
-    taken = []
+    item_ids = []
     while found := take_requests(gateway, full):
         for one in found:
             answer(gateway, full, one)
-        taken += [item_id(one.message) for one in found if one.step != "deliver"]
-    return taken
+        item_ids += [item_id(one.message) for one in found if one.step != "deliver"]
+    return item_ids
 
 
 def answer(gateway: Gateway, full: str, one: DeviceRequest) -> None:

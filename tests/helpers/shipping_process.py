@@ -24,8 +24,8 @@ from sync.uplink.wakeup import Wakeup
 from tests.helpers.backlog import FixedState
 from tests.helpers.store import DOMAIN, opened
 
-PACED = HttpsLimits(bandwidth=65_536)
-"""A bandwidth limit, so that each piece of a body is a step; the clock stands still."""
+LIMITS = HttpsLimits(bandwidth=65_536)
+"""A bandwidth limit, so that each piece of a body is a step; the clock does not advance."""
 
 
 def event_text(seq: int) -> str:
@@ -61,7 +61,7 @@ async def run_uplink(store: Store, enrolment: Path, chance: random.Random, finis
     settings = load.parse(annotated_file.render(DOMAIN).encode())
     backlog = StoreBacklog(store, settings, FixedState())
     read = read_enrolment(enrolment)
-    transport = HttpsTransport(read, PACED, clock=lambda: 0.0, sleep=short_pause)
+    transport = HttpsTransport(read, LIMITS, clock=lambda: 0.0, sleep=short_pause)
     wakeup = Wakeup(lambda seconds: asyncio.sleep(min(seconds, 0.02)))
     uploader = Uploader(DOMAIN, backlog, transport, send_notice=backlog.log_notice, wakeup=wakeup)
     sealer = Sealer(

@@ -22,29 +22,29 @@ from firmware_sim.scenarios import gateway_command
 RUN_S: Final = 1200
 """Seconds for the longest run in its full size, on two busy cores."""
 
-_ONE: Final = threading.Lock()  # `CliRunner` replaces the standard streams
+_LOCK: Final = threading.Lock()  # `CliRunner` replaces the standard streams
 
 
 def simulate(*words: object) -> tuple[int, dict[str, Any], str]:
     """Run a scenario; return its exit status, its verdict, and its standard error."""
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", __name__, "run", *(str(word) for word in words), "--json"],
         capture_output=True,
         text=True,
         timeout=RUN_S,
         check=False,
     )
-    assert done.returncode in (0, 1), done.stderr
-    assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout), done.stderr
+    assert result.returncode in (0, 1), result.stderr
+    assert result.stdout, result.stderr
+    return result.returncode, json.loads(result.stdout), result.stderr
 
 
 def _call(*words: str | Path, stdin: str = "") -> str:
-    with _ONE:
-        done = CliRunner().invoke(fieldpost, [str(word) for word in words], input=stdin)
-    if done.exit_code != 0:
-        raise GatewayCommandFailed(done.output)
-    return done.stdout
+    with _LOCK:
+        result = CliRunner().invoke(fieldpost, [str(word) for word in words], input=stdin)
+    if result.exit_code != 0:
+        raise GatewayCommandFailed(result.output)
+    return result.stdout
 
 
 if __name__ == "__main__":

@@ -33,11 +33,11 @@ class Site:
 
     def __init__(self) -> None:
         self._process: Process | None = None
-        self._before: Counter[str] = Counter()
+        self._skipped: Counter[str] = Counter()
 
     def forget_events(self) -> None:
-        """Leave out the events so far from those that `events` returns."""
-        self._before = Counter(event["lane"] for event in self.gateway.events())
+        """Exclude the events so far from those that `events` returns."""
+        self._skipped = Counter(event["lane"] for event in self.gateway.events())
 
     def start(self) -> None:
         self._process = self.gateway.run()
@@ -72,7 +72,7 @@ class Site:
         source = f"{user}@{self.domain}"
         return [
             event
-            for event in islice(self.gateway.events(lane), self._before[lane], None)
+            for event in islice(self.gateway.events(lane), self._skipped[lane], None)
             if not user or (event["source"] or "").partition("/")[0] == source
         ]
 
@@ -94,7 +94,7 @@ class Embedded(Site):
 
 
 class Behind(Site):
-    """The gateway is a component of a server, which has the users."""
+    """The gateway is a component of a server that has the users."""
 
     def __init__(self, folder: Path, server: Prosody) -> None:
         super().__init__()

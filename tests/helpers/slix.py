@@ -1,6 +1,6 @@
 """slixmpp's own client with its own plugins of publish-subscribe, unchanged, in a test's loop.
 
-It adds what a test needs to wait, and nothing to the protocol. Nothing waits without a bound.
+It adds only functions with which tests wait. Every wait has a timeout.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from slixmpp import ClientXMPP
 from slixmpp.exceptions import IqError
 
 WAIT_S: Final = 15.0
-"""Seconds for any one answer: generous for two busy cores, and bounded."""
+"""Seconds to wait for one answer; enough for two busy cores."""
 
 PLUGINS: Final = ("xep_0004", "xep_0030", "xep_0050", "xep_0059", "xep_0060", "xep_0199")
-NEWS: Final = (
+EVENTS: Final = (
     "pubsub_publish", "pubsub_retract", "pubsub_purge", "pubsub_delete", "pubsub_config",
     "pubsub_subscription",
 )  # fmt: skip
 
 
 class Peer:
-    """A session of slixmpp, and what its plugin of publish-subscribe has told."""
+    """A session of slixmpp, and the events of its publish-subscribe plugin."""
 
     def __init__(self, jid: str, password: str, ca: Path, service: str) -> None:
         context = ssl.create_default_context(cafile=str(ca))
@@ -37,12 +37,12 @@ class Peer:
             self.client.register_plugin(plugin)
         self.pubsub: Any = self.client.plugin["xep_0060"]
         self.service = service
-        self._news: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
-        for name in NEWS:
-            self.client.add_event_handler(name, self._hear(name))
+        self._events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+        for name in EVENTS:
+            self.client.add_event_handler(name, self._recorder(name))
 
-    def _hear(self, name: str) -> Any:
-        return lambda message: self._news.put_nowait((name, message))
+    def _recorder(self, name: str) -> Any:
+        return lambda message: self._events.put_nowait((name, message))
 
     @property
     def full(self) -> str:
@@ -53,26 +53,26 @@ class Peer:
         return str(self.client.boundjid.bare)
 
     async def news(self, name: str) -> Any:
-        """Wait for the next news, which has to be of this kind; returns the event."""
+        """Wait for the next event, which must be of this kind; return its payload."""
         async with asyncio.timeout(WAIT_S):
-            kind, message = await self._news.get()
+            kind, message = await self._events.get()
         assert kind == name, str(message)
         return message["pubsub_event"]
 
     async def quiet(self) -> None:
-        """No news has come that was not asked for."""
+        """Assert that no further event has been received."""
         await self.client.plugin["xep_0199"].send_ping(self.client.boundjid.domain, timeout=WAIT_S)
-        assert self._news.empty(), [str(self._news.get_nowait()) for _ in range(self._news.qsize())]
+        assert self._events.empty(), self._events
 
     def form(self, **fields: str | list[str]) -> Any:
-        """Make a form that is submitted, of fields of publish-subscribe (without their prefix)."""
+        """Make a submitted form with publish-subscribe fields (names without their prefix)."""
         form = self.client.plugin["xep_0004"].make_form(ftype="submit")
         for name, value in fields.items():
             form.add_field(var=f"pubsub#{name}", value=value)
         return form
 
     async def start(self, host: str, port: int) -> None:
-        """Connect, log in, and be there."""
+        """Connect, log in, and send initial presence."""
         started = asyncio.Event()
         self.client.add_event_handler("session_start", lambda _: started.set())
         self.client.connect(host, port)
@@ -81,33 +81,33 @@ class Peer:
         self.client.send_presence()
 
     async def stop(self) -> None:
-        """End the session, and all that slixmpp runs for it."""
-        over = self.client.disconnected
+        """End the session and all tasks that slixmpp runs for it."""
+        disconnected = self.client.disconnected
         self.client.disconnect(wait=2.0)
-        await asyncio.wait({over}, timeout=WAIT_S)
+        await asyncio.wait({disconnected}, timeout=WAIT_S)
         if self.client.transport is not None:
             self.client.transport.abort()
         for name in list(self.client.scheduled_events):
             self.client.cancel_schedule(name)
-        sending = getattr(self.client, "_run_out_filters", None)
-        if sending is not None:
-            sending.cancel()
+        filter_task = getattr(self.client, "_run_out_filters", None)
+        if filter_task is not None:
+            filter_task.cancel()
 
 
 @asynccontextmanager
 async def peer(
     jid: str, password: str, ca: Path, address: tuple[str, int], service: str
 ) -> AsyncIterator[Peer]:
-    made = Peer(jid, password, ca, service)
+    session = Peer(jid, password, ca, service)
     try:
-        await made.start(*address)
-        yield made
+        await session.start(*address)
+        yield session
     finally:
-        await made.stop()
+        await session.stop()
 
 
 async def refused(request: Awaitable[Any]) -> tuple[str, str]:
-    """Await a request that has to be refused; returns the error's type and condition."""
+    """Await a request that must be refused; return the error's type and condition."""
     try:
         answer = await request
     except IqError as error:

@@ -14,7 +14,7 @@ START = datetime(2025, 11, 21, 12, tzinfo=UTC)
 
 
 def at(seconds: float) -> datetime:
-    """Return the time so many seconds after `START`."""
+    """Return the time a number of seconds after `START`."""
     return START + timedelta(seconds=seconds)
 
 

@@ -64,13 +64,13 @@ def new_database(folder: Path) -> Path:
     """Create the database of a new gateway, as `fieldpost init` does."""
     path = folder / database.FILE_NAME
     path.touch(mode=0o600, exist_ok=False)
-    path.write_bytes(_made())
+    path.write_bytes(_new_database_file())
     return path
 
 
 @cache
-def _made() -> bytes:
-    """Return the file of a new database, cached because creating one takes time."""
+def _new_database_file() -> bytes:
+    """Return the content of a new database file, cached because creating one takes time."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / database.FILE_NAME
         database.create(path)
@@ -161,12 +161,12 @@ def read_reply(answer: bytes) -> Reply | None:
     error = root.find("{jabber:client}error")
     payloads = [child for child in root if child is not error]
     assert len(payloads) <= 1
-    found, text = None, ""
+    error_name, text = None, ""
     if error is not None:
         condition = error[0].tag.removeprefix(f"{{{STANZAS}}}")
-        found = (error.get("type", ""), condition)
+        error_name = (error.get("type", ""), condition)
         text = error.findtext(f"{{{STANZAS}}}text", "")
-    return Reply(dict(root.attrib), payloads[0] if payloads else None, found, text)
+    return Reply(dict(root.attrib), payloads[0] if payloads else None, error_name, text)
 
 
 def read_element(stanza: bytes) -> Element:
@@ -308,24 +308,24 @@ class Gateway:
         return reply
 
     def received(self, full: str) -> list[Reply]:
-        """Return what a session was sent, beside answers, since the last call."""
+        """Return the stanzas sent to a session, except answers, since the last call."""
         replies = [read_reply(send.stanza) for send in self.sends(full)]
         return [reply for reply in replies if reply is not None]
 
     def sends(self, full: str) -> list[Send]:
         """Return the stanzas that a session was sent since the last call, with receipts."""
         generation = self._bound[full]
-        mine = [send for send in self.sent if send.generation == generation]
+        sends = [send for send in self.sent if send.generation == generation]
         self.sent = [send for send in self.sent if send.generation != generation]
-        return mine
+        return sends
 
     def elements(self, full: str) -> list[Element]:
-        """Return the same as trees, and acknowledge them."""
-        mine = self.sends(full)
-        receipts = [send.receipt for send in mine if send.receipt is not None]
+        """Return the stanzas of `sends` as trees, and acknowledge them."""
+        sends = self.sends(full)
+        receipts = [send.receipt for send in sends if send.receipt is not None]
         if receipts:
             self.acknowledge(full, *receipts)
-        return [read_element(send.stanza) for send in mine]
+        return [read_element(send.stanza) for send in sends]
 
     def detach(self, full: str) -> None:
         generation = self.generation(full)
@@ -388,9 +388,9 @@ def digest_of(name: str) -> bytes:
 
 
 def log(text: str, **attrs: str) -> str:
-    written = "".join(f" {key}='{value}'" for key, value in attrs.items())
+    attributes = "".join(f" {key}='{value}'" for key, value in attrs.items())
     return (
-        f"<message xmlns='jabber:client'><log xmlns='urn:xmpp:eventlog'{written}>"
+        f"<message xmlns='jabber:client'><log xmlns='urn:xmpp:eventlog'{attributes}>"
         f"<message>{text}</message></log></message>"
     )
 

@@ -22,7 +22,7 @@ Rows = list[dict[str, Any]]
 
 def ingested(fleet: FleetFolder) -> tuple[Rows, Rows]:
     """Ingest all waiting files with the command, and return the tables' rows."""
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "sync.cli", "ingest", "--dir", str(fleet.root)],
         capture_output=True,
         text=True,
@@ -30,16 +30,16 @@ def ingested(fleet: FleetFolder) -> tuple[Rows, Rows]:
         check=False,
         env=os.environ | {"JDK_JAVA_OPTIONS": FAST_JVM},
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     return stored_rows(fleet)
 
 
 def stored_rows(fleet: FleetFolder) -> tuple[Rows, Rows]:
     """Return the rows of `events` and of `segments`, each in a fixed order."""
-    live = local_tables(fleet.tables).snapshot()
+    snapshot = local_tables(fleet.tables).snapshot()
     parts = (
-        (live.event_files, arrow_schemas.EVENTS, ("gateway", "epoch", "lane", "seq")),
-        (live.segment_files, arrow_schemas.SEGMENTS, ("path", "sha256", "fate")),
+        (snapshot.event_files, arrow_schemas.EVENTS, ("gateway", "epoch", "lane", "seq")),
+        (snapshot.segment_files, arrow_schemas.SEGMENTS, ("path", "sha256", "fate")),
     )
     events, segments = (
         sorted(

@@ -1,4 +1,4 @@
-"""A device that receives, the scripted server that it is connected to, and what that may say."""
+"""A device that receives messages, and the scripted server to which it is connected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SCHEMA: Final = "CREATE TABLE did (number INTEGER, id TEXT) STRICT"
 
 
 class Application:
-    """Does what it is told by writing it down, and fails when it is told to."""
+    """Handles messages by recording them, and fails if a test requires it."""
 
     def __init__(self) -> None:
         self.got: list[ReceivedMessage] = []
@@ -50,14 +50,14 @@ class Application:
 
 
 class Talk:
-    """A device, its server, and what the server may say to it."""
+    """A device and its server, with requests that the server can send to it."""
 
     def __init__(self, peer: ScriptedPeer, application: Application, make: Callable[..., Device]):
         self.peer = peer
         self.application = application
         self._make = make
         self.device = make()
-        self._asked = 0
+        self._requests = 0
 
     async def start(self) -> None:
         before = self.peer.sessions
@@ -72,8 +72,8 @@ class Talk:
 
     async def ask(self, content: str, type_: str = "set", sender: str = SENDER) -> ET.Element:
         """Send an iq to the device, and return its answer."""
-        self._asked += 1
-        id_ = f"q{self._asked}"
+        self._requests += 1
+        id_ = f"q{self._requests}"
         head = f"type='{type_}' id='{id_}' from='{sender}' to='{JID}'"
         self.peer.say(f"<iq {head}>{content}</iq>")
 
@@ -100,7 +100,7 @@ class Talk:
 
 
 Talking = Callable[..., AbstractAsyncContextManager[Talk]]
-"""Starts a server and a device, with `options` of `talking`."""
+"""`talking` with a certificate and a folder."""
 
 
 @asynccontextmanager
@@ -132,12 +132,12 @@ async def talking(
         )
 
     async with ScriptedPeer(certificate).running() as peer:
-        found = Talk(peer, application, make)
-        await found.start()
+        talk = Talk(peer, application, make)
+        await talk.start()
         try:
-            yield found
+            yield talk
         finally:
-            await found.device.close()
+            await talk.device.close()
 
 
 async def online(*devices: Device) -> None:
@@ -149,7 +149,7 @@ async def online(*devices: Device) -> None:
 
 
 def error_of(answer: ET.Element) -> str:
-    """Name the type and condition of an error, or say that it is none."""
+    """Return the type and condition of an error, or the type of another answer."""
     if answer.get("type") != "error":
         return str(answer.get("type"))
     error = answer[0]

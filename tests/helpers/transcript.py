@@ -1,20 +1,20 @@
-"""Transcripts: what devices send and receive, as text that reads as the protocol.
+"""Transcripts: the stanzas that devices send and receive, as text.
 
     # Anything after a hash, to the end of the line, at its beginning.
     device pump1                    a device is provisioned
     device apart without trust
-    pump1/fw sends:                 a session begins with the first thing that it sends or receives
+    pump1/fw sends:                 a session begins when it first sends or receives
         <presence/>
-    pump1/fw receives:              in order, and all of it: what is left over fails the transcript
+    pump1/fw receives:              in order; stanzas that are not listed fail the transcript
         <presence .../>
     pump1/fw receives nothing
     pump1/fw leaves
     after 60 seconds
-    the gateway is killed           every session is over, unannounced
+    the gateway is killed           every session ends without a notice
 
 XML is compared as XML: neither the order of attributes nor white space between elements counts.
 `{any}` stands for any value of an attribute or any text. It runs on `store.Gateway`: real handlers,
-real SQLite, no sockets. A session confirms what it receives.
+real SQLite, no sockets. A session acknowledges what it receives.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.helpers.store import DOMAIN, Gateway, read_element
 ANY: Final = "{any}"
 
 _STEP: Final = re.compile(
-    r"(?P<who>[^\s/]+/\S+) (?P<what>sends:|receives:|receives nothing|leaves)"
+    r"(?P<session>[^\s/]+/\S+) (?P<action>sends:|receives:|receives nothing|leaves)"
     r"|device (?P<name>\S+)(?P<apart> without trust)?"
     r"|after (?P<seconds>[0-9]+) seconds"
     r"|(?P<killed>the gateway is killed)"
@@ -48,7 +48,7 @@ class Step(NamedTuple):
 
 
 class Mismatch(AssertionError):
-    """A transcript does not tell what happens."""
+    """The gateway behaves differently from a transcript."""
 
 
 def read(text: str) -> Iterator[Step]:
@@ -69,7 +69,7 @@ def read(text: str) -> Iterator[Step]:
 
 
 class Stage:
-    """Plays transcripts on a gateway."""
+    """Runs transcripts on a gateway."""
 
     def __init__(self, database: Path) -> None:
         self._gateway = Gateway(database)
@@ -79,17 +79,17 @@ class Stage:
         self._gateway.close()
 
     def play(self, text: str) -> None:
-        """Play a transcript; raises `Mismatch` where something else happens than it tells."""
+        """Run a transcript; raise `Mismatch` at the first difference."""
         for step in read(text):
             try:
-                self._take(step)
+                self._run_step(step)
             except Mismatch as mismatch:
                 raise Mismatch(f"line {step.line}: {step.text}\n{mismatch}") from None
-        for who, left in self._inbox.items():
-            if left:
-                raise Mismatch(f"at the end, {who} has also received {_shown(left[0])}")
+        for full, inbox in self._inbox.items():
+            if inbox:
+                raise Mismatch(f"at the end, {full} has also received {_to_text(inbox[0])}")
 
-    def _take(self, step: Step) -> None:
+    def _run_step(self, step: Step) -> None:
         match = _STEP.fullmatch(step.text)
         if match is None:
             raise Mismatch("this is no step of a transcript")
@@ -102,28 +102,28 @@ class Stage:
             self._gateway.crash()
             self._inbox.clear()
         else:
-            self._act(match["who"], match["what"], step.xml)
+            self._run_action(match["session"], match["action"], step.xml)
 
-    def _act(self, who: str, what: str, xml: str) -> None:
-        local, _, resource = who.partition("/")
+    def _run_action(self, session: str, action: str, xml: str) -> None:
+        local, _, resource = session.partition("/")
         full = f"{local}@{DOMAIN}/{resource}"
         if not self._gateway.is_bound(full):
             self._gateway.bind(full)
-        if what == "sends:":
+        if action == "sends:":
             answer = self._gateway.tx(self._gateway.work(full, xml))
-            self._hand_over()
+            self._collect_sent()
             if answer:
                 self._inbox[full].append(read_element(answer))
-        elif what == "leaves":
+        elif action == "leaves":
             self._gateway.end(full)
-            self._hand_over()
-        elif what == "receives:":
+            self._collect_sent()
+        elif action == "receives:":
             self._expect(full, xml)
         elif self._inbox[full]:
-            raise Mismatch(f"it has received {_shown(self._inbox[full][0])}")
+            raise Mismatch(f"it has received {_to_text(self._inbox[full][0])}")
 
-    def _hand_over(self) -> None:
-        """Give sessions what they were sent; confirming that may bring them more."""
+    def _collect_sent(self) -> None:
+        """Move sent stanzas to the inboxes; acknowledging them may cause more to be sent."""
         gateway = self._gateway
         while any(gateway.is_generation_bound(send.generation) for send in gateway.sent):
             for full in gateway.bound():
@@ -133,28 +133,28 @@ class Stage:
     def _expect(self, full: str, xml: str) -> None:
         if not self._inbox[full]:
             raise Mismatch("it has received nothing")
-        got = self._inbox[full].popleft()
-        if difference := _difference(read_element(xml.encode()), got):
-            raise Mismatch(f"{difference}\nit has received {_shown(got)}")
+        actual = self._inbox[full].popleft()
+        if difference := _difference(read_element(xml.encode()), actual):
+            raise Mismatch(f"{difference}\nit has received {_to_text(actual)}")
 
 
-def _difference(expected: Element, got: Element) -> str:
-    """Tell how an element differs from what is expected; nothing if it does not."""
-    if expected.tag != got.tag:
-        return f"{got.tag} in place of {expected.tag}"
-    if sorted(expected.keys()) != sorted(got.keys()):
-        return f"{got.tag} has the attributes {sorted(got.keys())}"
+def _difference(expected: Element, actual: Element) -> str:
+    """Describe the first difference; return an empty string if there is none."""
+    if expected.tag != actual.tag:
+        return f"{actual.tag} in place of {expected.tag}"
+    if sorted(expected.keys()) != sorted(actual.keys()):
+        return f"{actual.tag} has the attributes {sorted(actual.keys())}"
     for name, value in expected.items():
-        if value not in (ANY, got.get(name)):
-            return f"{got.tag} has {name}={got.get(name)!r}"
-    wanted, text = (expected.text or "").strip(), (got.text or "").strip()
-    if wanted not in (ANY, text):
-        return f"{got.tag} has the text {text!r}"
-    if len(expected) != len(got):
-        return f"{got.tag} has {len(got)} children"
-    differences = (_difference(*pair) for pair in zip(expected, got, strict=True))
+        if value not in (ANY, actual.get(name)):
+            return f"{actual.tag} has {name}={actual.get(name)!r}"
+    expected_text, text = (expected.text or "").strip(), (actual.text or "").strip()
+    if expected_text not in (ANY, text):
+        return f"{actual.tag} has the text {text!r}"
+    if len(expected) != len(actual):
+        return f"{actual.tag} has {len(actual)} children"
+    differences = (_difference(*pair) for pair in zip(expected, actual, strict=True))
     return next((found for found in differences if found), "")
 
 
-def _shown(element: Element) -> str:
+def _to_text(element: Element) -> str:
     return ElementTree.tostring(element, "unicode")

@@ -26,7 +26,7 @@ _STORE: Final = """
 INSERT INTO offline (account, stanza, sender, bytes, since, source)
 SELECT id, x'00', ?, ?, 0.0, ? FROM accounts WHERE name = ?
 """
-_BURY: Final = """
+_DEAD_LETTER: Final = """
 INSERT INTO dead (
     sender, msg_id, destination, qos, body, bytes, reason, time, state, recipient, outbox, session
 ) VALUES (?, ?, ?, 2, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
@@ -74,7 +74,7 @@ def add_dead_letter(
     """Add a dead letter of pump1; return its number."""
     destination = "gw.example" if recipient is None else f"{recipient}@gw.example"
     row = tx.row(
-        _BURY,
+        _DEAD_LETTER,
         (
             *("pump1@gw.example/fw", msg_id, destination, body, len(body), "no answer"),
             *(tx.now.wall, state, recipient, outbox, session),

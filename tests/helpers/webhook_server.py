@@ -32,7 +32,7 @@ class WebhookServer:
     url: str = ""
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def hear(self, request: web.Request) -> web.Response:
+    async def receive(self, request: web.Request) -> web.Response:
         """Record an alert and answer."""
         self.heard.append(json.loads(await request.read()))
         self.tokens.append(request.headers.get("Authorization", ""))
@@ -56,8 +56,8 @@ class WebhookServer:
     async def listening(self) -> AsyncIterator[None]:
         """Listen at `url` in the block."""
         app = web.Application()
-        app.router.add_post("/hook", self.hear)
-        app.router.add_route("*", "/elsewhere", self.hear)
+        app.router.add_post("/hook", self.receive)
+        app.router.add_route("*", "/elsewhere", self.receive)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
         try:

@@ -11,7 +11,7 @@ BUILD_S = 120
 
 
 def build(folder: Path) -> Path:
-    """Build the wheel into `folder`, which has none yet, and return its path."""
+    """Build the wheel into `folder`, which must not contain one, and return its path."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
     offline = ["--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*pip, *offline, "-w", folder, ROOT], check=True, timeout=BUILD_S)

@@ -153,7 +153,7 @@ def _payload(sender: str, number: int) -> str:
     return f"<p xmlns='urn:example:p' sender='{sender}' number='{number}'>{PADDING}</p>"
 
 
-def _published(body: bytes, step: str) -> Request:
+def _published_request(body: bytes, step: str) -> Request:
     """Return the message whose payload is in an item or a notification."""
     root = read_element(body)
     payload = next(root.iter("{urn:example:p}p"))
@@ -169,7 +169,7 @@ ALL: Final = frozenset(request for sender in SENDERS for request in requests(sen
 
 
 class Figures(NamedTuple):
-    """Counts of refusals for lack of room, and of groups during whose COMMIT another one ran."""
+    """Counts of refusals because the disk was full, and of groups that ran during a COMMIT."""
 
     refused: int
     behind: int
@@ -193,7 +193,7 @@ class Exchange:
         self._lifecycle = SessionLifecycle(self.router.context)
         self._note = note
         self._interfere = interfere
-        self._once = {request for request in done if request.step in {NOTIFIED, TAKEN}}
+        self._noted = {request for request in done if request.step in {NOTIFIED, TAKEN}}
         self._left = {sender: self._to_send(sender, done) for sender in SENDERS}
         self._ready: list[Callable[[], None]] = []
         self._answered = 0
@@ -204,11 +204,11 @@ class Exchange:
 
     def _to_send(self, sender: str, done: Collection[Request]) -> Iterator[Request]:
         """Yield the last answered request of a sender, if it may be repeated, then the others."""
-        row = requests(sender)
-        first = next((at for at, request in enumerate(row) if request not in done), len(row))
-        if first and row[first - 1].is_last:
-            yield row[first - 1]
-        yield from row[first:]
+        steps = requests(sender)
+        first = next((at for at, step in enumerate(steps) if step not in done), len(steps))
+        if first and steps[first - 1].is_last:
+            yield steps[first - 1]
+        yield from steps[first:]
 
     def _bind(self, tx: Transaction) -> None:
         for generation, account in enumerate(SESSIONS):
@@ -256,7 +256,7 @@ class Exchange:
             submitted.wait(WAIT_S)
 
     def _on_changed(self) -> None:
-        """Submit what the gateway does after another process's change, and check images before."""
+        """Check images, and submit the gateway's work after another process's change."""
 
         def unit(tx: Transaction) -> None:
             check_images(self.router, tx)
@@ -324,7 +324,7 @@ class Exchange:
         self,
         account: str,
         xml: str,
-        answered: Callable[[], None],
+        on_answered: Callable[[], None],
         child: str | None = None,
         *,
         heavy: bool = False,
@@ -341,7 +341,7 @@ class Exchange:
                 self._answered += 1
                 if self._answered % SEAL_EACH == 0:
                     self._seal.set()
-                answered()
+                on_answered()
 
         def submit() -> None:
             self._store.submit(self._work(account, xml), answer, heavy=heavy)
@@ -372,14 +372,14 @@ class Exchange:
             del self._left[sender]
             return
 
-        def answered() -> None:
+        def on_answered() -> None:
             self._note(request)
             self._continue(sender)
 
         child = f"{{{QOS}}}received" if request.step == OFFER else None
         heavy = request.number == 3 and sender in {"a0", "b0"}
         xml = request.xml()
-        self._ready.append(lambda: self._submit(sender, xml, answered, child, heavy=heavy))
+        self._ready.append(lambda: self._submit(sender, xml, on_answered, child, heavy=heavy))
 
     # The workers and the subscriber
 
@@ -395,26 +395,26 @@ class Exchange:
             item = message.find(f"{{{EVENT}}}event/{{{EVENT}}}items/{{{EVENT}}}item")
             if item is None:
                 continue
-            message_of = _published(send.stanza, NOTIFIED)
+            request = _published_request(send.stanza, NOTIFIED)
             if account == SUBSCRIBER:
-                self._note_once(message_of)
+                self._note_once(request)
             else:
-                again = message.find("{urn:x-fieldpost:queue}redelivered") is not None
-                self._take(account, item.attrib["id"], message_of, again=again)
+                redelivered = message.find("{urn:x-fieldpost:queue}redelivered") is not None
+                self._take(account, item.attrib["id"], request, redelivered=redelivered)
 
     def _note_once(self, request: Request) -> None:
-        if request in self._once and self._interfere is None:
+        if request in self._noted and self._interfere is None:
             self._fail(AssertionError(f"{request}: again"))
-        self._once.add(request)
+        self._noted.add(request)
         self._note(request)
 
-    def _take(self, worker: str, id: str, item: Request, *, again: bool) -> None:
+    def _take(self, worker: str, id: str, item: Request, *, redelivered: bool) -> None:
         """Delete an item, but unlock some items, or let their locks time out, the first time."""
         taken = item._replace(step=TAKEN)
-        if taken in self._once and self._interfere is None:
+        if taken in self._noted and self._interfere is None:
             self._fail(AssertionError(f"{taken}: again"))
         content = pubsub.item(id)
-        if item.number == 6 and not again:
+        if item.number == 6 and not redelivered:
             if item.sender.startswith("a"):
                 unlock = pubsub.element("unlock", content, node=WORK, xmlns=QUEUEING)
                 xml = pubsub.request_xml(unlock)
@@ -499,7 +499,7 @@ def _lanes(tx: Transaction) -> list[tuple[object, ...]]:
     return [tuple(getattr(lane, name) for name in names) for lane in events._lanes(tx).values()]
 
 
-class _Found(NamedTuple):
+class _Copies(NamedTuple):
     """The copies of each message by place; its key is the full JID and the msgId.
 
     `notified` are the notifications that wait for the subscriber without a session.
@@ -520,7 +520,7 @@ _BODIES: Final = (
 )
 
 
-def _find(connection: sqlite3.Connection, log: Iterable[LoggedEvent]) -> _Found:
+def _find_copies(connection: sqlite3.Connection, log: Iterable[LoggedEvent]) -> _Copies:
     held, outbox = (
         Counter[tuple[str, str]](connection.execute(sql).fetchall())
         for sql in (
@@ -530,19 +530,19 @@ def _find(connection: sqlite3.Connection, log: Iterable[LoggedEvent]) -> _Found:
     )
     logged = Counter((str(e.event.source), e.event.tags["n"]) for e in log if e.lane == "logs")
     bodies = (
-        Counter(_published(body, OFFER).key for (body,) in connection.execute(sql))
+        Counter(_published_request(body, OFFER).key for (body,) in connection.execute(sql))
         for sql in _BODIES
     )
-    return _Found(held, outbox, logged, *bodies)
+    return _Copies(held, outbox, logged, *bodies)
 
 
-def check(path: Path, done: Iterable[Request]) -> _Found:
+def check(path: Path, done: Iterable[Request]) -> _Copies:
     """Check that each answered request has its effect, once, and that lanes have no gaps."""
     done = set(done)
     with closing(database.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         log = list(read_log(path.parent))
-        found = _find(connection, log)
+        found = _find_copies(connection, log)
         held, outbox, logged, stored, notified, queued = found
         assert notified == stored, "one notification for each published item"
         delivered = outbox + logged + stored + queued
@@ -640,15 +640,15 @@ class FaultyProcess:
         self.slow = slow
         self._template = folder / "template"
         self._template.mkdir()
-        made = Gateway(new_database(self._template))
+        gateway = Gateway(new_database(self._template))
         for name in (*SESSIONS, "absent"):
-            made.add(name)
+            gateway.add(name)
         absent, subscriber = f"{ABSENT}/fw", f"{SUBSCRIBER}@{DOMAIN}/fw"
-        pubsub.create(made, subscriber, NEWS, publish_model="open")
-        pubsub.create(made, subscriber, WORK, publish_model="open", queueing="1")
-        pubsub.subscribe(made, subscriber, NEWS)
-        pubsub.subscribe(made, absent, NEWS, qos="2")
-        made.close()
+        pubsub.create(gateway, subscriber, NEWS, publish_model="open")
+        pubsub.create(gateway, subscriber, WORK, publish_model="open", queueing="1")
+        pubsub.subscribe(gateway, subscriber, NEWS)
+        pubsub.subscribe(gateway, absent, NEWS, qos="2")
+        gateway.close()
         self.path = folder / "run" / database.FILE_NAME
         self.path.parent.mkdir()
         self._answers = folder / "answers"
@@ -682,8 +682,8 @@ class FaultyProcess:
         self._answers.write_bytes(b"")
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        order = json.dumps([str(self.path), str(self._answers), fault, self.slow])
-        self._process.stdin.write(f"{order}\n")
+        command = json.dumps([str(self.path), str(self._answers), fault, self.slow])
+        self._process.stdin.write(f"{command}\n")
         self._process.stdin.flush()
         status = int(self._process.stdout.readline())
         lines = [json.loads(line) for line in self._answers.read_text().split("\n")[:-1]]

@@ -1,7 +1,7 @@
 """A raw XMPP client for tests: it writes bytes and reads elements.
 
 It shares no code with the broker: SCRAM is computed here from RFC 5802, TLS is verified against the
-gateway's CA. It never waits without a bound.
+gateway's CA. Every wait has a timeout.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 WAIT_S = 15.0
-"""Seconds for any one answer: generous for two busy cores, and bounded."""
+"""Seconds to wait for one answer; enough for two busy cores."""
 
 STREAMS = "{http://etherx.jabber.org/streams}"
 SASL = "{urn:ietf:params:xml:ns:xmpp-sasl}"
@@ -47,9 +47,9 @@ class Client:
         self.writer = writer
         self.full = ""
         self.domain = "gw.example"
-        """To which streams are opened; `open` changes it."""
+        """The domain to which streams are opened; `open` changes it."""
         self.stanzas = 0
-        """Stanzas that were read since stream management was turned on (XEP-0198)."""
+        """Stanzas that were read since stream management was enabled (XEP-0198)."""
         self._parser = _stream_parser()
         self._depth = 0
         self._ids = 0
@@ -101,7 +101,7 @@ class Client:
         )
 
     async def element(self) -> Element:
-        """Read the next first-level element; raises `Closed`."""
+        """Read the next first-level element; raise `Closed` at the end."""
         async with asyncio.timeout(WAIT_S):
             while True:
                 if (found := self._complete()) is not None:
@@ -132,7 +132,7 @@ class Client:
         return found
 
     async def closed(self) -> str | None:
-        """Read until the server closes, and close; returns the condition of its stream error."""
+        """Read until the server closes, and close; return the condition of its stream error."""
         try:
             while True:
                 await self.element()
@@ -142,11 +142,11 @@ class Client:
             await self.close()
 
     def cut(self) -> None:
-        """Lose the connection: no more is sent, and no end of the stream."""
+        """Abort the connection without sending pending data or closing the stream."""
         self.writer.transport.abort()
 
     def deafen(self) -> None:
-        """Read nothing any more."""
+        """Stop reading."""
         self.reader._transport.pause_reading()  # type: ignore[attr-defined]
 
     async def start_tls(
@@ -164,7 +164,7 @@ class Client:
         self.open(domain)
 
     async def authenticate(self, mechanism: str, user: str, password: str) -> str:
-        """Log in; returns `success`, or the condition of the failure."""
+        """Log in; return `success`, or the condition of the failure."""
         if mechanism == "EXTERNAL":
             answer = await self._sasl("auth", user.encode(), mechanism)
         elif mechanism == "PLAIN":
@@ -184,11 +184,11 @@ class Client:
         if challenge.tag != f"{SASL}challenge":
             return challenge
         first = base64.b64decode(challenge.text or "").decode()
-        given = dict(part.split("=", 1) for part in first.split(","))
-        salt = base64.b64decode(given["s"])
-        salted = hashlib.pbkdf2_hmac(hash_, password.encode(), salt, int(given["i"]))
+        attributes = dict(part.split("=", 1) for part in first.split(","))
+        salt = base64.b64decode(attributes["s"])
+        salted = hashlib.pbkdf2_hmac(hash_, password.encode(), salt, int(attributes["i"]))
         key = hmac.digest(salted, b"Client Key", hash_)
-        final = f"c=biws,r={given['r']}"
+        final = f"c=biws,r={attributes['r']}"
         signed = f"{bare},{first},{final}".encode()
         signature = hmac.digest(hashlib.new(hash_, key).digest(), signed, hash_)
         proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True)))
@@ -199,9 +199,9 @@ class Client:
         return answer
 
     async def _sasl(self, name: str, message: bytes, mechanism: str | None = None) -> Element:
-        chosen = f" mechanism='{mechanism}'" if mechanism else ""
+        attribute = f" mechanism='{mechanism}'" if mechanism else ""
         text = base64.b64encode(message).decode() or "="
-        self.send(f"<{name} xmlns='{SASL[1:-1]}'{chosen}>{text}</{name}>")
+        self.send(f"<{name} xmlns='{SASL[1:-1]}'{attribute}>{text}</{name}>")
         return await self.element()
 
     async def bind(self, resource: str) -> str:
@@ -213,7 +213,7 @@ class Client:
         return self.full
 
     async def enable(self, resume: bool = True, max_: int | None = None) -> str:
-        """Turn stream management on; returns the id to resume by, or "" (XEP-0198)."""
+        """Enable stream management (XEP-0198); return the id for resumption, or ""."""
         attrs = " resume='true'" * resume + (f" max='{max_}'" if max_ is not None else "")
         self.send(f"<enable xmlns='{SM[1:-1]}'{attrs}/>")
         answer = await self.element()
@@ -226,7 +226,7 @@ class Client:
         return await self.element()
 
     async def handled(self) -> int:
-        """Ask how many stanzas have been handled; what comes before the answer is passed over."""
+        """Return how many stanzas the server has handled; skip elements before its answer."""
         self.send(f"<r xmlns='{SM[1:-1]}'/>")
         while (answer := await self.element()).tag != f"{SM}a":
             pass
@@ -236,7 +236,7 @@ class Client:
         self.send(f"<a xmlns='{SM[1:-1]}' h='{h}'/>")
 
     async def stanza(self) -> Element:
-        """Read the next stanza; what belongs to stream management is passed over."""
+        """Read the next stanza; skip elements of stream management."""
         while (found := await self.element()).tag.startswith(SM):
             pass
         return found
@@ -244,14 +244,14 @@ class Client:
     async def iq(self, type_: str, payload: str, to: str | None = "gw.example") -> Element:
         """Send an iq and read its answer, which must be the next element."""
         self._ids += 1
-        addressed = f" to='{to}'" if to else ""
-        self.send(f"<iq type='{type_}' id='q{self._ids}'{addressed}>{payload}</iq>")
+        to_attribute = f" to='{to}'" if to else ""
+        self.send(f"<iq type='{type_}' id='q{self._ids}'{to_attribute}>{payload}</iq>")
         answer = await self.element()
         assert answer.get("id") == f"q{self._ids}"
         return answer
 
     async def assured(self, msg_id: str, message: str) -> str:
-        """Offer a message; returns `received`, or the condition of the error."""
+        """Offer a message; return `received`, or the condition of the error."""
         offer = f"<assured xmlns='urn:xmpp:qos' msgId='{msg_id}'>{message}</assured>"
         answer = await self.iq("set", offer)
         if answer.get("type") == "error":
@@ -261,7 +261,7 @@ class Client:
         return "received"
 
     async def deliver(self, msg_id: str) -> str:
-        """Ask for delivery; returns `delivered`, or the condition of the error."""
+        """Ask for delivery; return `delivered`, or the condition of the error."""
         answer = await self.iq("set", f"<deliver xmlns='urn:xmpp:qos' msgId='{msg_id}'/>")
         return condition(answer) if answer.get("type") == "error" else "delivered"
 
@@ -273,7 +273,7 @@ def _stream_parser() -> Any:
 def trusting(
     ca: Path, certificate: Path | None = None, alpn: tuple[str, ...] = ()
 ) -> ssl.SSLContext:
-    """Make a context that trusts one CA alone, with a certificate of the client's own if given."""
+    """Make a context that trusts only one CA, with the client's own certificate if there is one."""
     context = ssl.create_default_context(cafile=str(ca))
     if certificate is not None:
         context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
