@@ -79,7 +79,7 @@ def port_of(process: Process) -> int:
 
 
 async def known(at: int | Process, user: str, password: str = PASSWORD, from_: str = "") -> Client:
-    """Connect to a port or process and log in without TLS, `from_` an address if one is given."""
+    """Connect to a port or process and log in without TLS, from address `from_` if it is set."""
     client = await Client.connect(at if isinstance(at, int) else port_of(at), from_=from_)
     await client.element()
     assert await client.authenticate("SCRAM-SHA-256", user, password) == "success"

@@ -118,13 +118,13 @@ async def until_closed(client: Client, seconds: float = WAIT_S) -> bytes:
     return received
 
 
-async def trickle(client: Client, data: bytes, pace: float) -> bytes:
-    """Send a byte every `pace` seconds until all are sent or the gateway closes; return what was
-    read meanwhile."""
+async def trickle(client: Client, data: bytes, interval: float) -> bytes:
+    """Send a byte every `interval` seconds until all are sent or the gateway closes; return the
+    received bytes."""
     received = b""
     for byte in data:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pace):
+            async with asyncio.timeout(interval):
                 try:
                     client.send(bytes([byte]))
                     data_read = await client.reader.read(65536)

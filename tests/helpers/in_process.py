@@ -48,7 +48,7 @@ class InProcess(NamedTuple):
             other.close()
 
     async def known(self, user: str, from_: str = "") -> Client:
-        """Connect, `from_` an address if one is given, and log in, without TLS."""
+        """Connect, from the address `from_` if it is set, and log in without TLS."""
         return await known(self.port, user, from_=from_)
 
     async def bound(self, user: str, resource: str = "fw", from_: str = "") -> Client:

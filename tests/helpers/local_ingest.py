@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SparkAskedFor(Exception):
-    """Raised in place of starting Spark."""
+    """Raised instead of starting Spark."""
 
 
 def no_spark() -> SparkSession:

@@ -64,24 +64,24 @@ class RehearsingGateway(Gateway):
     """A gateway that first runs each unit in memory and undoes it; that must change nothing."""
 
     def commit(self, unit: Callable[[Transaction], T]) -> T:
-        """Run a unit in its own transaction after a rehearsal, and compare images and rows."""
-        outcome = super().commit(self.rehearsed(unit))
+        """Run a unit in its own transaction after a dry run, and compare images and rows."""
+        outcome = super().commit(self.with_dry_run(unit))
         if not self.connection.in_transaction:
             images_equal_rows(Transaction(self.connection, self.clock(), self.cache))
         return outcome
 
-    def rehearsed(self, unit: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
+    def with_dry_run(self, unit: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
 
-        def rehearse(tx: Transaction) -> T:
+        def run(tx: Transaction) -> T:
             before = deepcopy(_contents(self.cache))
-            rehearsal = Transaction(None, tx.now, self.cache)
+            dry_run = Transaction(None, tx.now, self.cache)
             with suppress(NeedsDatabase):
-                unit(rehearsal)
-            rehearsal.undo()
+                unit(dry_run)
+            dry_run.undo()
             assert _contents(self.cache) == before
             return unit(tx)
 
-        return rehearse
+        return run
 
 
 def _contents(cache: dict[str, Any]) -> list[object]:

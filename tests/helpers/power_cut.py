@@ -69,11 +69,11 @@ def records(log: bytes) -> Iterator[Record]:
 class Disk:
     """Synced files by their inodes, and the recorded calls since their last sync.
 
-    `forgets` is the name of a file whose syncs have no effect, as if the gateway did not sync it.
+    `unsynced_file` is the name of a file whose syncs have no effect, as if they were not done.
     """
 
-    def __init__(self, files: Mapping[int, Path], forgets: str = "") -> None:
-        self._forgets = forgets
+    def __init__(self, files: Mapping[int, Path], unsynced_file: str = "") -> None:
+        self._unsynced_file = unsynced_file
         self._synced = {inode: bytearray(file.read_bytes()) for inode, file in files.items()}
         self._unsynced: dict[int, list[Record]] = {inode: [] for inode in files}
         self._name_of = {inode: file.name for inode, file in files.items()}
@@ -100,7 +100,7 @@ class Disk:
             self._unsynced[record.inode].append(record)
 
     def _sync(self, inode: int) -> None:
-        if self._name_of[inode] == self._forgets:
+        if self._name_of[inode] == self._unsynced_file:
             return
         for change in self._unsynced[inode]:
             _change(self._synced[inode], change.offset, change)

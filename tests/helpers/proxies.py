@@ -79,8 +79,8 @@ async def proxying() -> AsyncIterator[ConnectProxy]:
 
 
 @contextlib.asynccontextmanager
-async def tls_proxy(pki: Path, behind: tuple[str, int]) -> AsyncIterator[tuple[str, int]]:
-    """End TLS with the certificate in `pki`, as nginx does, and forward one request to `behind`.
+async def tls_proxy(pki: Path, upstream: tuple[str, int]) -> AsyncIterator[tuple[str, int]]:
+    """End TLS with the certificate in `pki`, as nginx does, and forward one request to `upstream`.
 
     It adds X-Forwarded-For, and replaces the header of the client's certificate.
     """
@@ -90,7 +90,7 @@ async def tls_proxy(pki: Path, behind: tuple[str, int]) -> AsyncIterator[tuple[s
     context.verify_mode = ssl.CERT_OPTIONAL
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inner_reader, inner = await asyncio.open_connection(*behind)
+        inner_reader, inner = await asyncio.open_connection(*upstream)
         up = None
         try:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):

@@ -71,17 +71,17 @@ class RehearsingGateway(Gateway):
     """A gateway that first runs each unit in memory and undoes it; that must change nothing."""
 
     def commit(self, unit: Callable[[Transaction], T]) -> T:
-        """Run a unit in its own transaction after a rehearsal, and compare caches and rows."""
+        """Run a unit in its own transaction after a dry run, and compare caches and rows."""
 
-        def rehearse(tx: Transaction) -> T:
-            rehearsal = Transaction(None, tx.now, self.cache)
+        def run(tx: Transaction) -> T:
+            dry_run = Transaction(None, tx.now, self.cache)
             with suppress(NeedsDatabase):
-                unit(rehearsal)
-            rehearsal.undo()
+                unit(dry_run)
+            dry_run.undo()
             self._check()
             return unit(tx)
 
-        outcome = super().commit(rehearse)
+        outcome = super().commit(run)
         self._check()
         return outcome
 

@@ -91,16 +91,16 @@ class ScriptedPeer:
     port: int = 0
     sessions: int = 0
     plain: bytes = b""
-    _bound: socket.socket | None = None
+    _reserved: socket.socket | None = None
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
         """Listen on a free port of loopback until the block ends."""
         self._writers: set[asyncio.StreamWriter] = set()
         self._changed = asyncio.Event()
-        bound = self._bound or self._bind()
-        self._bound = None
-        server = await asyncio.start_server(self._serve, sock=bound)
+        sock = self._reserved or self._bind()
+        self._reserved = None
+        server = await asyncio.start_server(self._serve, sock=sock)
         try:
             yield self
         finally:
@@ -112,14 +112,14 @@ class ScriptedPeer:
 
     def reserve(self) -> Self:
         """Bind a port without listening; connections are refused until `running`."""
-        self._bound = self._bind()
+        self._reserved = self._bind()
         return self
 
     def _bind(self) -> socket.socket:
-        bound = socket.socket()
-        bound.bind(("127.0.0.1", 0))
-        self.port = bound.getsockname()[1]
-        return bound
+        sock = socket.socket()
+        sock.bind(("127.0.0.1", 0))
+        self.port = sock.getsockname()[1]
+        return sock
 
     def drop(self) -> None:
         for writer in self._writers:
@@ -210,8 +210,8 @@ class ScriptedPeer:
             if not self.bind:
                 self.drop()
                 return ""
-            bound = f"<bind xmlns='{_BIND_NS}'><jid>{full_jid}</jid></bind>"
-            return f"<iq type='result' id='{element.get('id')}'>{bound}</iq>"
+            content = f"<bind xmlns='{_BIND_NS}'><jid>{full_jid}</jid></bind>"
+            return f"<iq type='result' id='{element.get('id')}'>{content}</iq>"
         stanza = Stanza(element, full_jid)
         self.seen.append(stanza)
         self._changed.set()

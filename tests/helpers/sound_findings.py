@@ -28,7 +28,7 @@ DELIVERY = {"gateway": "gw.example", "qos": 2, "events": 20_000} | LATENCY
 
 
 def findings(as_of: datetime = NOON, **tables: Rows) -> Findings:
-    """Return findings with these tables alone."""
+    """Return findings with only these tables."""
     return Findings(as_of, tables)
 
 

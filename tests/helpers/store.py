@@ -246,7 +246,7 @@ class Gateway:
         return outcome
 
     def commit_in_memory(self, unit: Callable[[Transaction], T]) -> T:
-        """Run a unit of work without statements, as behind a commit, and commit its changes.
+        """Run a unit of work without statements, as during another commit, and commit its changes.
 
         Raises `NeedsDatabase` if it needs a statement.
         """

@@ -122,7 +122,7 @@ class Request(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """Whether no other request follows for this message."""
+        """Return whether no other request follows for this message."""
         return self.step == DELIVER or self.number % 3 == 2
 
     @property
@@ -311,7 +311,7 @@ class Exchange:
 
     @property
     def is_group_behind(self) -> bool:
-        """Whether units of the next group have run in memory."""
+        """Return whether units of the next group have run in memory."""
         behind = self._store._behind
         return behind is not None and bool(behind.units)
 

@@ -96,7 +96,7 @@ static void put(const void *data, size_t size)
     while (size > 0) {
         ssize_t done = real_write(log_file, data, size);
         if (done <= 0)
-            abort(); /* a record that is missing would make the test lie */
+            abort(); /* a missing record would invalidate the test */
         data = (const char *)data + done;
         size -= done;
     }

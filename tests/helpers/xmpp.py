@@ -59,7 +59,7 @@ class Client:
     async def connect(
         cls, port: int, domain: str = "gw.example", host: str = "127.0.0.1", from_: str = ""
     ) -> Self:
-        """Connect (`from_` an address, if given) and open a stream; features come as an element."""
+        """Connect, from the address `from_` if it is set, and open a stream."""
         local = (from_, 0) if from_ else None
         client = cls(*await asyncio.open_connection(host, port, local_addr=local))
         client.open(domain)
@@ -69,7 +69,7 @@ class Client:
     async def connect_tls(
         cls, port: int, context: ssl.SSLContext, domain: str = "gw.example", host: str = "127.0.0.1"
     ) -> Self:
-        """Connect by direct TLS and open a stream; features come as an element."""
+        """Connect by direct TLS and open a stream."""
         streams = await asyncio.open_connection(host, port, ssl=context, server_hostname=domain)
         client = cls(*streams)
         client.open(domain)
@@ -91,7 +91,7 @@ class Client:
         self.writer.write(data.encode() if isinstance(data, str) else data)
 
     def open(self, domain: str = "") -> None:
-        """Open a stream, to the same domain if none is given; read what comes as a new one."""
+        """Open a stream, to the same domain by default, and start to parse a new stream."""
         self.domain = domain or self.domain
         self._parser = _stream_parser()
         self._depth = 0
