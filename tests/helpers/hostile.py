@@ -19,8 +19,8 @@ from tests.helpers.xmpp import WAIT_S, Client
 
 HEADER: Final = stream_header(DOMAIN)
 HONEST: Final = "honest"
-HERE: Final = "127.0.0.1"
-ELSEWHERE: Final = "127.0.0.2"
+ATTACKER_IP: Final = "127.0.0.1"
+DEVICE_IP: Final = "127.0.0.2"
 """Addresses of the attacker and of the honest device, both of this machine."""
 
 GROWTH_KIB: Final = 8 * 1024
@@ -39,30 +39,30 @@ class AttackedGateway:
     def resident(self) -> int:
         return int(psutil.Process(self.process.pid).memory_info().rss) // 1024
 
-    async def connect(self, address: str = HERE) -> Client:
+    async def connect(self, address: str = ATTACKER_IP) -> Client:
         local = (address, 0)
-        return Client(*await asyncio.open_connection(HERE, self.port, local_addr=local))
+        return Client(*await asyncio.open_connection(ATTACKER_IP, self.port, local_addr=local))
 
-    async def open_stream(self, address: str = HERE) -> Client:
+    async def open_stream(self, address: str = ATTACKER_IP) -> Client:
         """Connect, open a stream, and read its features."""
         client = await Client.connect(self.port, from_=address)
         await client.element()
         return client
 
-    async def open_tls_stream(self, address: str = HERE) -> Client:
+    async def open_tls_stream(self, address: str = ATTACKER_IP) -> Client:
         """Connect, start TLS, open a stream, and read its features."""
         client = await Client.connect(self.port, from_=address)
         await client.start_tls(self.gateway.ca)
         await client.element()
         return client
 
-    async def log_in(self, name: str, resource: str = "fw", address: str = HERE) -> Client:
+    async def log_in(self, name: str, resource: str = "fw", address: str = ATTACKER_IP) -> Client:
         client = await self.open_tls_stream(address)
         assert await client.authenticate("SCRAM-SHA-256", name, PASSWORD) == "success"
         await client.bind(resource)
         return client
 
-    async def assert_serves(self, address: str = ELSEWHERE) -> None:
+    async def assert_serves(self, address: str = DEVICE_IP) -> None:
         """Assert that an honest device can log in and is answered.
 
         Its resource is not ASCII, so that its normalisation is imported before an attack.
