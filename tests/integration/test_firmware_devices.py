@@ -136,7 +136,7 @@ def test_documented_worker_runs(site: Site, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-async def test_commands_run_once_in_order_at_each_level(site: Site, level: int) -> None:
+async def test_commands_run_in_order_at_each_level(site: Site, level: int) -> None:
     async with site.pump() as pump, site.valve() as valve:
         await online(pump, valve)
         for number in range(30):
@@ -146,8 +146,11 @@ async def test_commands_run_once_in_order_at_each_level(site: Site, level: int) 
         rows = command_runs(valve)
         assert pump.counts()[State.DONE] == (30 if level else 0)
     assert [row.command for row in rows] == [f"c{number}" for number in range(30)]
-    assert {(row.times, row.qos, row.sender) for row in rows} == {(1, level, PUMP)}
-    assert [message.number for message in site.messages] == [row.first for row in rows]
+    assert {(row.qos, row.sender) for row in rows} == {(level, PUMP)}
+    first, numbers = [row.first for row in rows], [message.number for message in site.messages]
+    assert [number for number in numbers if number in first] == first
+    # At level 1 a message is sent again if its answer is late.
+    assert level == 1 or (numbers == first and {row.times for row in rows} == {1})
 
 
 async def test_receiving_device_answers_service_discovery(site: Site) -> None:
