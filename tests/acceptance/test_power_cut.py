@@ -26,7 +26,7 @@ from edge.features.custody.store import was_released
 from edge.ops import events
 from sync.segment import SegmentError
 from tests.helpers import power_cut
-from tests.helpers.gateway import Gateway, bound, port_of
+from tests.helpers.gateway import Gateway, bind_session, port_of
 from tests.helpers.power_cut import Disk
 from tests.helpers.processes import start
 from tests.helpers.store import Clock, read_element
@@ -92,7 +92,7 @@ class Witness:
     async def send(self, port: int, name: str, run: int) -> None:
         """Send at both levels to the gateway, and leave some in custody."""
         full = f"{name}@gw.example/fw"
-        async with await bound(port, name) as client:
+        async with await bind_session(port, name) as client:
             for number in range(EACH):
                 key = f"{run}-{number}"
                 if number % 5 == 4:
@@ -108,7 +108,7 @@ class Witness:
 
     async def store(self, port: int, run: int) -> None:
         """Send plain messages to an offline device; a handled stanza is stored."""
-        async with await bound(port, "talker") as client:
+        async with await bind_session(port, "talker") as client:
             await client.enable()
             for number in range(EACH):
                 key = f"{run}-{number}"
@@ -120,7 +120,7 @@ class Witness:
 
     async def relay(self, port: int, run: int) -> None:
         """Send assured messages to an offline device and to an online one."""
-        async with await bound(port, "sender") as client:
+        async with await bind_session(port, "sender") as client:
             for number in range(2 * EACH):
                 key, to = f"{run}-{number}", (ABSENT, RECIPIENT)[number % 2]
                 text = f"<thread>{key}</thread><body>{PADDING}</body>"
@@ -135,7 +135,7 @@ class Witness:
 
     async def receive(self, port: int) -> None:
         """Receive the relayed messages until the gateway ends."""
-        async with await bound(port, "recipient") as client:
+        async with await bind_session(port, "recipient") as client:
             client.send("<presence/>")
             while True:
                 iq = await client.element()
@@ -274,7 +274,7 @@ def cuts(
     done = list(power_cut.records(recorded.log.read_bytes()))
     moments = set(chance.sample(range(len(done)), count))
     for number, record in enumerate(done):
-        disk.play(record)
+        disk.replay(record)
         if number in moments:
             after = folder / str(number)
             after.mkdir()
@@ -298,12 +298,12 @@ def test_a_power_cut_loses_nothing_acknowledged_and_repeats_nothing(
 def test_the_recorded_run_has_checkpoints_and_restarted_wals(recorded: RecordedRun) -> None:
     """Otherwise the cuts would miss these moments."""
     done = list(power_cut.records(recorded.log.read_bytes()))
-    checkpoints = [record for record in done if record.what == "C" and record.data.decode() == WAL]
+    checkpoints = [record for record in done if record.kind == "C" and record.data.decode() == WAL]
     assert len(checkpoints) > 1
-    assert any(record.what == "U" for record in done)
-    assert sum(record.what == "S" and record.inode == recorded.inode for record in done) > 2
+    assert any(record.kind == "U" for record in done)
+    assert sum(record.kind == "S" and record.inode == recorded.inode for record in done) > 2
     wals = {record.inode for record in checkpoints}
-    headers = [r.data for r in done if r.what == "W" and r.inode in wals and r.offset == 0]
+    headers = [r.data for r in done if r.kind == "W" and r.inode in wals and r.offset == 0]
     assert any(int.from_bytes(header[12:16]) for header in headers), "how often it was reset"
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.helpers import prosody
 from tests.helpers.gateway import DOMAIN, PASSWORD
 from tests.helpers.prosody import Prosody
-from tests.helpers.sites import TRUSTED, UNTRUSTED, Behind, Embedded, Site
+from tests.helpers.sites import TRUSTED, UNTRUSTED, ComponentSite, ServerSite, Site
 from tests.helpers.xmpp import Client, condition, log_message
 
 INFO = "<query xmlns='http://jabber.org/protocol/disco#info'/>"
@@ -49,9 +49,9 @@ def running(
 ) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     new_site: Site = (
-        Embedded(folder)
+        ServerSite(folder)
         if request.param == "embedded"
-        else Behind(folder, request.getfixturevalue("server"))
+        else ComponentSite(folder, request.getfixturevalue("server"))
     )
     new_site.start()
     try:
@@ -63,7 +63,7 @@ def running(
 @pytest.fixture
 def site(running: Site) -> Site:
     """Return a running site that shows only the events from now on."""
-    running.forget_events()
+    running.skip_earlier_events()
     return running
 
 

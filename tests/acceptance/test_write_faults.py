@@ -25,7 +25,7 @@ from edge.features.custody import store as custody
 from edge.features.queues.service import admin
 from edge.features.queues.store import overview
 from tests.helpers import power_cut
-from tests.helpers.gateway import Gateway, bound
+from tests.helpers.gateway import Gateway, bind_session
 from tests.helpers.processes import Process, start
 from tests.helpers.write_faults import (
     ALL,
@@ -242,7 +242,7 @@ def failing(gateway: Gateway, folder: Path, fault: str, kinds: str, length: int)
     log, env = power_cut.recording(folder, gateway.folder / database.FILE_NAME)
     with start("fieldpost", "run", "--dir", gateway.folder, env=env):
         records = power_cut.records(log.read_bytes())
-        first = LATER + sum(record.what in kinds for record in records)
+        first = LATER + sum(record.kind in kinds for record in records)
     return {**env, "WRITE_FAULT": f"{fault} {first} {first + length - 1}"}
 
 
@@ -286,7 +286,7 @@ def all_requests() -> deque[tuple[int, bool]]:
 
 async def send(process: Process, requests: deque[tuple[int, bool]]) -> str | None:
     """Send requests until an error, and return its condition; remove those that are answered."""
-    async with await bound(process, "pump") as client:
+    async with await bind_session(process, "pump") as client:
         while requests:
             number, delivers = requests[0]
             if delivers:

@@ -12,7 +12,7 @@ from sync.pages.files import write_report
 from sync.pages.page import fleet_page
 from tests.browser.chromium import DESKTOP, PAPER_PX, PHONE, Browser, Scheme, chromium, missing
 from tests.helpers.sample_findings import sample
-from tests.helpers.sound_findings import GATEWAY, LANE, whole
+from tests.helpers.sound_findings import GATEWAY, LANE, sound_findings
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is a browser")
 
@@ -142,7 +142,7 @@ def test_plots_and_tables_are_accessible_to_screen_readers(
 def test_many_gateways_and_long_names_fit_a_phone(browser: Browser, tmp_path: Path) -> None:
     names = [f"gw-{at:03d}.{'far-away.' * (at % 5)}example" for at in range(100)]
     names[3] = "g" * 63 + ".example"
-    found = whole(
+    found = sound_findings(
         availability=[GATEWAY | {"gateway": name, "state": "silent"} for name in names],
         completeness=[LANE | {"gateway": name, "unexplained": 9} for name in names[:40]],
         stretches=[],

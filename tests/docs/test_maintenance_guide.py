@@ -12,7 +12,15 @@ import pytest
 
 from sync.common.fleet_folder import FleetFolder
 from tests.helpers.fleet_command import fleet_command
-from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events, waiting
+from tests.helpers.fleet_tables import (
+    NOON,
+    Lane,
+    fleet_folder,
+    land,
+    put,
+    some_events,
+    waiting_segments,
+)
 from tests.helpers.stored_rows import stored_rows
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "maintain-the-tables.md"
@@ -78,7 +86,7 @@ def test_the_tables_are_rebuilt_from_the_archive(fleet: FleetFolder) -> None:
     [recipe] = recipes("Rebuild the tables from the archive")
     run(recipe, fleet)
     assert rows(fleet) == before
-    assert waiting(fleet) == set()
+    assert waiting_segments(fleet) == set()
     assert sorted(fleet.archive.rglob("*.seg")) == archive
 
 
@@ -114,4 +122,4 @@ def test_lost_tables_are_restored_from_a_backup_and_the_archive(
     events, segments = rows(fleet)
     assert events == before
     assert [row["gateway"] for row in segments if row["fate"] == "accepted"].count(new[0].gateway)
-    assert waiting(fleet) == set()
+    assert waiting_segments(fleet) == set()

@@ -19,7 +19,7 @@ from edge.engine.flash_meter import WriteMeter
 from edge.engine.group_commit import Store
 from edge.engine.service_time import SavedTime, Start, TimeOffSource, TrustedMoment, start_run
 from edge.server.refusal_counters import RefusalCounters
-from tests.helpers.machine import EPOCH, World
+from tests.helpers.machine import EPOCH, SimulatedMachine
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.store import BOUNDS, new_database, unsealed_events
 
@@ -30,18 +30,18 @@ def path(tmp_path: Path) -> Path:
 
 
 class Gateway:
-    """A gateway's store and clock, on the machine of a `World`, with manual time for tasks."""
+    """A gateway's store and clock, on a `SimulatedMachine`, with manual time for tasks."""
 
-    def __init__(self, path: Path, world: World, store: Store, clock: Clock) -> None:
-        self.path, self.world, self.store, self.clock = path, world, store, clock
+    def __init__(self, path: Path, machine: SimulatedMachine, store: Store, clock: Clock) -> None:
+        self.path, self.machine, self.store, self.clock = path, machine, store, clock
         self.time = ManualTime()
 
     async def pass_time(self, seconds: float) -> float:
         """End the task's next sleep so many seconds later; return its requested duration."""
-        nap = await self.time.nap()
-        self.world.true += seconds
-        nap.end()
-        return nap.seconds
+        sleep = await self.time.next_sleep()
+        self.machine.true_time += seconds
+        sleep.end()
+        return sleep.seconds
 
     def saved(self) -> SavedTime:
         with transaction(self.path, self.clock) as tx:
@@ -71,17 +71,17 @@ def transaction(path: Path, clock: Clock) -> Iterator[Transaction]:
 
 
 @asynccontextmanager
-async def running_gateway(path: Path, world: World) -> AsyncIterator[Gateway]:
-    clock = Clock(0.0, world.machine)
+async def running_gateway(path: Path, machine: SimulatedMachine) -> AsyncIterator[Gateway]:
+    clock = Clock(0.0, machine.clocks)
     store = await Store.open(path, clock, BOUNDS)
     try:
-        yield Gateway(path, world, store, clock)
+        yield Gateway(path, machine, store, clock)
     finally:
         await store.close()
 
 
 async def test_time_is_saved_often_at_first_and_then_by_heartbeats(path: Path) -> None:
-    async with running_gateway(path, World()) as gw:
+    async with running_gateway(path, SimulatedMachine()) as gw:
         task = asyncio.create_task(
             timekeeping.save_often_at_start(gw.store, gw.clock.run, 60.0, gw.time.sleep)
         )
@@ -96,8 +96,8 @@ async def test_time_is_saved_often_at_first_and_then_by_heartbeats(path: Path) -
 
 
 async def test_heartbeats_save_the_time_and_the_stop_is_clean(path: Path) -> None:
-    async with running_gateway(path, World(synchronised=True)) as gw:
-        gw.world.true = 60.0
+    async with running_gateway(path, SimulatedMachine(synchronised=True)) as gw:
+        gw.machine.true_time = 60.0
         meter = WriteMeter(gw.store, Flash())
         sources = background_tasks.HeartbeatSources(
             gw.store, RefusalCounters(), gw.clock.run, Limits(), meter
@@ -110,8 +110,8 @@ async def test_heartbeats_save_the_time_and_the_stop_is_clean(path: Path) -> Non
 
 
 async def test_only_changes_of_the_wall_clock_are_logged(path: Path) -> None:
-    world = World()
-    async with running_gateway(path, world) as gw:
+    machine = SimulatedMachine()
+    async with running_gateway(path, machine) as gw:
         work = timekeeping.watch_wall_clock(gw.store, gw.clock, gw.clock(), gw.time.sleep)
         task = asyncio.create_task(work)
         assert await gw.pass_time(5.0) == timekeeping.CHECK_INTERVAL
@@ -119,9 +119,9 @@ async def test_only_changes_of_the_wall_clock_are_logged(path: Path) -> None:
             *((0.3, False), (-0.3, False), (0.6, False)),
             *((86_400.6, True), (86_400.6, True), (86_397.6, False)),
         ):
-            world.error, world.synchronised = error, synchronised
+            machine.error, machine.synchronised = error, synchronised
             await gw.pass_time(5.0)
-        await gw.time.nap()
+        await gw.time.next_sleep()
         task.cancel()
         assert gw.events() == [
             ("clock_stepped", 0.6, "s", "Notice", 0),
@@ -134,62 +134,62 @@ async def test_only_changes_of_the_wall_clock_are_logged(path: Path) -> None:
 
 
 async def test_a_change_that_could_not_be_logged_is_logged_later(path: Path) -> None:
-    world = World()
-    async with running_gateway(path, world) as gw:
+    machine = SimulatedMachine()
+    async with running_gateway(path, machine) as gw:
         work = timekeeping.watch_wall_clock(gw.store, gw.clock, gw.clock(), gw.time.sleep)
         task = asyncio.create_task(work)
         with gw.refuse_rows("event_batches"):
-            world.error = 7.0
+            machine.error = 7.0
             await gw.pass_time(5.0)
             await gw.pass_time(5.0)
-            nap = await gw.time.nap()
-        nap.end()
-        await gw.time.nap()
+            sleep = await gw.time.next_sleep()
+        sleep.end()
+        await gw.time.next_sleep()
         task.cancel()
         assert [row[:2] for row in gw.events()] == [("clock_stepped", 7.0)]
 
 
 async def test_early_saves_continue_after_a_store_error(path: Path) -> None:
-    async with running_gateway(path, World()) as gw:
+    async with running_gateway(path, SimulatedMachine()) as gw:
         with gw.refuse_rows("meta"):
             work = timekeeping.save_often_at_start(gw.store, gw.clock.run, 3.0, gw.time.sleep)
             task = asyncio.create_task(work)
             await gw.pass_time(5.0)
-            nap = await gw.time.nap()
-        nap.end()
+            sleep = await gw.time.next_sleep()
+        sleep.end()
         async with asyncio.timeout(10):
             await task
         assert gw.saved().service == 5.0
 
 
 def test_a_start_continues_the_saved_time(path: Path) -> None:
-    world = World(synchronised=True)
-    start = timekeeping.resume_time(path, world.machine.read())
+    machine = SimulatedMachine(synchronised=True)
+    start = timekeeping.resume_time(path, machine.clocks.read())
     assert start.known is TimeOffSource.NOTHING
     with transaction(path, Clock(0.0)) as tx:
         clock_store.save(tx, start.saved)
-    world.true = 8.5
-    start = timekeeping.resume_time(path, world.machine.read())
+    machine.true_time = 8.5
+    start = timekeeping.resume_time(path, machine.clocks.read())
     assert (start.saved.service, start.off, start.known) == (8.5, 8.5, TimeOffSource.UPTIME)
 
 
 async def test_a_time_off_is_counted_at_the_first_trusted_moment(path: Path) -> None:
-    world = World()
-    async with running_gateway(path, world) as gw:
+    machine = SimulatedMachine()
+    async with running_gateway(path, machine) as gw:
         before = SavedTime(0.0, "boot-0", 0.0, TrustedMoment(0.0, round(EPOCH * 1000)))
         with transaction(path, gw.clock) as tx:
-            clock_store.save(tx, start_run(before, 0.0, world.machine.read()).saved)
+            clock_store.save(tx, start_run(before, 0.0, machine.clocks.read()).saved)
         work = timekeeping.settle_time_off(gw.store, gw.clock, (), gw.time.sleep)
         task = asyncio.create_task(work)
         assert await gw.pass_time(5.0) == timekeeping.CHECK_INTERVAL
         assert gw.events() == []
         with gw.refuse_rows("event_batches"):
-            world.synchronised, world.error = True, 3600.0
+            machine.synchronised, machine.error = True, 3600.0
             await gw.pass_time(5.0)
-            nap = await gw.time.nap()
-            assert nap.seconds == timekeeping.RETRY_INTERVAL
+            sleep = await gw.time.next_sleep()
+            assert sleep.seconds == timekeeping.RETRY_INTERVAL
             assert gw.saved().before == 0.0
-        nap.end()
+        sleep.end()
         async with asyncio.timeout(10):
             await task
         assert gw.events() == [("time_off", 3600.0, "s", "Informational", 1)]
@@ -197,7 +197,7 @@ async def test_a_time_off_is_counted_at_the_first_trusted_moment(path: Path) -> 
 
 
 async def test_the_time_off_task_runs_only_if_a_time_off_is_unknown(path: Path) -> None:
-    async with running_gateway(path, World()) as gw:
+    async with running_gateway(path, SimulatedMachine()) as gw:
         for state, names in (
             (SavedTime(), ["first saves", "clock"]),
             (SavedTime(before=1.0), ["first saves", "clock", "time off"]),

@@ -40,7 +40,7 @@ class SqliteBacklog:
         self.dropped: tuple[Dropped, ...] = ()
         self.urgent: dict[str, float] = {}
         self.current = EPOCH
-        self.reasons_begun: list[str] = []
+        self.epoch_reasons: list[str] = []
         self._changed = asyncio.Event()
         self._rows = sqlite3.connect(":memory:", isolation_level=None)
         self._rows.executescript(SCHEMA)
@@ -77,7 +77,7 @@ class SqliteBacklog:
         count: int = self._rows.execute("SELECT count(*) FROM events").fetchone()[0]
         return count
 
-    async def until(self, states: list[tuple[int, str]]) -> None:
+    async def wait_for_states(self, states: list[tuple[int, str]]) -> None:
         """Wait until the segments are in these states."""
         async with asyncio.timeout(10):
             while self.states() != states:
@@ -166,8 +166,8 @@ class SqliteBacklog:
                 data = encode(build_header(self.gateway, draft, state), draft.events)
                 await self.seal(draft, data, digest_of(data))
         self._rows.execute("UPDATE chain SET previous = zeroblob(32), sealed = 0")
-        self.reasons_begun.append(reason)
-        self.current = f"{EPOCH[:-1]}{len(self.reasons_begun)}"
+        self.epoch_reasons.append(reason)
+        self.current = f"{EPOCH[:-1]}{len(self.epoch_reasons)}"
         return self.current
 
     async def acknowledge(self, digest: bytes) -> None:
@@ -210,7 +210,7 @@ class Notices:
         self.backlog = backlog
         self.all: list[Notice] = []
 
-    async def tell(self, notice: Notice) -> None:
+    async def record(self, notice: Notice) -> None:
         await self.backlog.lanes()
         self.all.append(notice)
 

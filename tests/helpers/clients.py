@@ -108,7 +108,7 @@ class Client:
         self._popen.kill()
         self._wait_ended()
 
-    def tell(self, *words: str) -> None:
+    def send_line(self, *words: str) -> None:
         assert self._popen.stdin is not None
         self._popen.stdin.write(" ".join(words) + "\n")
         self._popen.stdin.flush()
@@ -130,7 +130,7 @@ class Client:
             self._unread.append(line)
 
     def ask(self, *words: str, answer: str) -> str:
-        self.tell(*words)
+        self.send_line(*words)
         return self.expect(answer)
 
     def unread(self, word: str) -> list[str]:
@@ -139,10 +139,10 @@ class Client:
 
     def quit(self) -> int:
         """Let the program close its stream and end; return its exit status, keep its last lines."""
-        self.tell("quit")
-        return self.ended()
+        self.send_line("quit")
+        return self.wait_ended()
 
-    def ended(self) -> int:
+    def wait_ended(self) -> int:
         status = self._wait_ended()
         while (line := self._lines.get(timeout=WAIT_S)) is not None:
             self._unread.append(line)

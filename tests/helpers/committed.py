@@ -18,13 +18,13 @@ from sync.tables.part_files import PartFile, to_parquet
 Row = dict[str, Any]
 
 
-class Cut(Exception):
+class SimulatedCrash(Exception):
     """A crash that a test causes."""
 
 
-def cut() -> None:
-    """Raise `Cut`."""
-    raise Cut
+def raise_crash() -> None:
+    """Raise `SimulatedCrash`."""
+    raise SimulatedCrash
 
 
 @dataclass

@@ -47,7 +47,7 @@ class Row(NamedTuple):
     tags: tuple[tuple[str, str], ...]
 
 
-class RoughLanding:
+class FaultyLanding:
     """Seals segments of some lanes and lands them; `sealed` has all of them, with their bytes."""
 
     def __init__(self, fleet: FleetFolder, chance: Random) -> None:
@@ -58,7 +58,7 @@ class RoughLanding:
         self._pending: list[tuple[Identity, bytes]] = []
         self._copies = 0
         self.sealed: list[tuple[Identity, bytes]] = []
-        self.cut: set[str] = set()
+        self.truncated_sums: set[str] = set()
 
     def fill(self, *, all_of_it: bool = False) -> None:
         """Seal a segment of each lane, and land most of the pending segments, in any order."""
@@ -79,7 +79,7 @@ class RoughLanding:
         if self._chance.random() < CUT:
             part = data[: self._chance.randrange(1, len(data))]
             self._put(self._sibling(path, "cut"), part)
-            self.cut.add(sha256(part).hexdigest())
+            self.truncated_sums.add(sha256(part).hexdigest())
         self._put(path, data)
         if self._chance.random() < OTHER_NAME:
             self._put(self._sibling(path, "again"), data)
@@ -126,7 +126,7 @@ def row_of(gateway: str, epoch: str, lane: str, event: Event) -> Row:
     return Row(gateway, epoch, lane, event.seq, event.time, *fields, tags)
 
 
-def lose_all_but_the_tables(fleet: FleetFolder) -> None:
+def remove_all_but_tables(fleet: FleetFolder) -> None:
     """Remove everything in the tables' folder except the two tables and their journal."""
     for path in fleet.tables.iterdir():
         if path.is_file() and path.name != JOURNAL:

@@ -116,7 +116,7 @@ def land(folder: FleetFolder, sealed: tuple[Identity, bytes], at: float | None =
     return put(folder.landing / segment_path(identity), data, at)
 
 
-def waiting(folder: FleetFolder) -> set[str]:
+def waiting_segments(folder: FleetFolder) -> set[str]:
     """Return the segments that wait for the ingest, by their paths below the fleet folder."""
     return set(archive.waiting_files(LocalStorage(folder.root)))
 

@@ -17,7 +17,7 @@ from tests.helpers.xmpp import Client
 DOMAIN = "gw.example"
 PASSWORD = "correct horse"
 
-UNPACED: Final = {
+NO_RATE_LIMITS: Final = {
     "stanzas_per_second": 1_000_000,
     "stanzas_at_once": 1_000_000,
     "bytes_per_second": 1 << 30,
@@ -78,7 +78,7 @@ def port_of(process: Process) -> int:
     return process.host_port("xmpp")[1]
 
 
-async def known(at: int | Process, user: str, password: str = PASSWORD, from_: str = "") -> Client:
+async def log_in(at: int | Process, user: str, password: str = PASSWORD, from_: str = "") -> Client:
     """Connect to a port or process and log in without TLS, from address `from_` if it is set."""
     client = await Client.connect(at if isinstance(at, int) else port_of(at), from_=from_)
     await client.element()
@@ -86,8 +86,10 @@ async def known(at: int | Process, user: str, password: str = PASSWORD, from_: s
     return client
 
 
-async def bound(at: int | Process, user: str, resource: str = "fw", from_: str = "") -> Client:
+async def bind_session(
+    at: int | Process, user: str, resource: str = "fw", from_: str = ""
+) -> Client:
     """Connect to a port or process, log in without TLS, and bind."""
-    client = await known(at, user, from_=from_)
+    client = await log_in(at, user, from_=from_)
     await client.bind(resource)
     return client

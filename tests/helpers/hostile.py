@@ -72,7 +72,9 @@ class AttackedGateway:
 
 
 @contextlib.asynccontextmanager
-async def unharmed(attacked: AttackedGateway, growth: int = GROWTH_KIB) -> AsyncIterator[None]:
+async def assert_unharmed(
+    attacked: AttackedGateway, growth: int = GROWTH_KIB
+) -> AsyncIterator[None]:
     """Run an attack, and assert that the gateway runs, serves and has not grown."""
     await attacked.assert_serves()
     before = attacked.resident()
@@ -108,7 +110,7 @@ async def discard(client: Client) -> None:
             pass
 
 
-async def until_closed(client: Client, seconds: float = WAIT_S) -> bytes:
+async def read_until_closed(client: Client, seconds: float = WAIT_S) -> bytes:
     """Read until the gateway closes the connection; return what was read."""
     received = b""
     async with asyncio.timeout(seconds):

@@ -20,20 +20,20 @@ from edge.engine.router import Router
 from edge.server.listener import Listener
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.session import Session
-from tests.helpers.gateway import Gateway, bound, known
+from tests.helpers.gateway import Gateway, bind_session, log_in
 from tests.helpers.xmpp import Client
 
 
-class InProcess(NamedTuple):
+class InProcessGateway(NamedTuple):
     gateway: Gateway
     store: Store
     router: Router
     refusals: RefusalCounters
     port: int
-    front: Listener
+    listener: Listener
 
     def session(self, full: str) -> Session | None:
-        sessions = self.front._registry.sessions()
+        sessions = self.listener._registry.sessions()
         return next((session for session in sessions if session.full == full), None)
 
     @contextmanager
@@ -47,16 +47,18 @@ class InProcess(NamedTuple):
         finally:
             other.close()
 
-    async def known(self, user: str, from_: str = "") -> Client:
+    async def log_in(self, user: str, from_: str = "") -> Client:
         """Connect, from the address `from_` if it is set, and log in without TLS."""
-        return await known(self.port, user, from_=from_)
+        return await log_in(self.port, user, from_=from_)
 
-    async def bound(self, user: str, resource: str = "fw", from_: str = "") -> Client:
-        return await bound(self.port, user, resource, from_)
+    async def bind_session(self, user: str, resource: str = "fw", from_: str = "") -> Client:
+        return await bind_session(self.port, user, resource, from_)
 
 
 @asynccontextmanager
-async def in_process(folder: Path, *names: str, **options: object) -> AsyncIterator[InProcess]:
+async def in_process(
+    folder: Path, *names: str, **options: object
+) -> AsyncIterator[InProcessGateway]:
     """Open the listener of a gateway with these devices."""
     gateway = Gateway(folder / "gateway", *names, require_tls=False, **options)
     settings = load.load(gateway.folder)
@@ -71,7 +73,7 @@ async def in_process(folder: Path, *names: str, **options: object) -> AsyncItera
     places = await front.start()
     try:
         port = dict(reversed(places))["xmpp"].port
-        yield InProcess(gateway, store, router, refusals, port, front)
+        yield InProcessGateway(gateway, store, router, refusals, port, front)
     finally:
         await front.stop(5.0)
         await store.close()

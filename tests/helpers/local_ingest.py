@@ -10,31 +10,31 @@ from sync.ingest.ingest import HERE_FILES, IngestControl, IngestResult, ingest_w
 from sync.tables.delta import local_tables
 from sync.tables.locations import FleetStorage
 from sync.tables.spark_session import BATCH_FILES
-from tests.helpers.committed import Cut
-from tests.helpers.faulty_landing import RoughLanding, Row
-from tests.helpers.fleet_tables import waiting
+from tests.helpers.committed import SimulatedCrash
+from tests.helpers.faulty_landing import FaultyLanding, Row
+from tests.helpers.fleet_tables import waiting_segments
 from tests.helpers.stored_rows import stored_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class SparkAskedFor(Exception):
+class SparkStartAttempt(Exception):
     """Raised instead of starting Spark."""
 
 
 def no_spark() -> SparkSession:
-    raise SparkAskedFor
+    raise SparkStartAttempt
 
 
-def cut_at(step: str, number: int = 1) -> IngestControl:
+def crash_at(step: str, number: int = 1) -> IngestControl:
     """Let an ingest crash when it reaches a step for the `number`th time."""
     remaining = [number]
 
     def on_step(name: str) -> None:
         remaining[0] -= name == step
         if name == step and remaining[0] == 0:
-            raise Cut(step)
+            raise SimulatedCrash(step)
 
     return IngestControl(on_step)
 
@@ -61,7 +61,7 @@ def ingest_by_spark(
     return ingest_waiting(lambda: spark, places, control, batch_files=batch_files, here_files=0)
 
 
-def check(fleet: FleetFolder, landing: RoughLanding) -> None:
+def check(fleet: FleetFolder, landing: FaultyLanding) -> None:
     """Compare the tables with the truth: each event once, and nothing else."""
     events, segments = stored_rows(fleet)
     found = Counter(
@@ -77,9 +77,9 @@ def check(fleet: FleetFolder, landing: RoughLanding) -> None:
     for row in segments:
         sums[row["fate"]][row["digest"] or row["sha256"]] += 1
     assert sums["accepted"] == landing.digests()
-    assert set(sums["bad"]) == landing.cut
+    assert set(sums["bad"]) == landing.truncated_sums
     assert set(sums["duplicate"]) <= set(sums["accepted"])
-    assert waiting(fleet) == set()
+    assert waiting_segments(fleet) == set()
     assert local_tables(fleet.tables).unarchived() == 0
     kept = {path.read_bytes()[-32:].hex() for path in fleet.archive.rglob("*.seg")}
     assert kept == set(landing.digests())

@@ -32,18 +32,18 @@ class RunningUploader:
             backlog.gateway,
             backlog,
             transport,
-            send_notice=self.notices.tell,
+            send_notice=self.notices.record,
             chance=lambda: 0.5,
             wakeup=Wakeup(self.time.sleep),
             clock=lambda: self.seconds,
         )
 
-    async def naps(self, count: int) -> list[float]:
+    async def end_sleeps(self, count: int) -> list[float]:
         seconds = []
         for _ in range(count):
-            nap = await self.time.nap()
-            seconds.append(nap.seconds)
-            nap.end()
+            sleep = await self.time.next_sleep()
+            seconds.append(sleep.seconds)
+            sleep.end()
         return seconds
 
 
@@ -65,7 +65,7 @@ async def running_uploader(
     for _ in range(segments):
         await seal_segment(backlog)
     async with running_scripted_centre(pki, backlog.gateway, *scripts) as centre:
-        centre.heads.extend(heads)
+        centre.watermark_scripts.extend(heads)
         local_enrolment = replace(enrolment or centre.enrolment, url=centre.enrolment.url)
         transport = HttpsTransport(local_enrolment, limits)
         running = RunningUploader(backlog, centre, transport)

@@ -1,8 +1,9 @@
 """A machine whose clocks a test sets, in the test's own process or in a gateway's.
 
-`World` has the true time and the state of a machine: its boots, the error of its wall clock, and
-whether that is synchronised. `python -m tests.helpers.machine DIR FILE SPEED` runs the gateway
-of `DIR` with the clock readings in `FILE`, written by `show`; uptime runs `SPEED` times as fast.
+`SimulatedMachine` has the true time and the state of a machine: its boots, the error of its wall
+clock, and whether that is synchronised. `python -m tests.helpers.machine DIR FILE SPEED` runs the
+gateway of `DIR` with the clock readings in `FILE`, written by `write_readings`; uptime runs `SPEED`
+times as fast.
 """
 
 from __future__ import annotations
@@ -24,45 +25,45 @@ from edge.journal import Journal
 from tests.helpers.processes import Process
 
 EPOCH: Final = 1_760_000_000.0
-"""The true time at which a world begins, in seconds since 1970 UTC."""
+"""The true time at which the machine begins, in seconds since 1970 UTC."""
 
 CHECK_S: Final = 0.2
 """Seconds between two checks of the wall clock by a gateway with these clocks."""
 
 
-class World:
+class SimulatedMachine:
     """The true time, and a machine."""
 
     def __init__(self, *, synchronised: bool = False) -> None:
-        self.true = 0.0
+        self.true_time = 0.0
         self.booted = -100.0
         self.boots = 1
         self.error = 0.0
         self.synchronised = synchronised
-        self.asked = 0
+        self.synchronised_calls = 0
 
     def reboot(self, *, synchronised: bool = False, error: float = 0.0) -> None:
         """Boot again, with a wall clock that is wrong by `error` seconds."""
         self.boots += 1
-        self.booted = self.true - 5.0
+        self.booted = self.true_time - 5.0
         self.synchronised = synchronised
         self.error = error
 
     @property
-    def machine(self) -> MachineClocks:
+    def clocks(self) -> MachineClocks:
         return MachineClocks(
-            uptime=lambda: self.true - self.booted,
-            wall=lambda: round((EPOCH + self.true + self.error) * 1000),
+            uptime=lambda: self.true_time - self.booted,
+            wall=lambda: round((EPOCH + self.true_time + self.error) * 1000),
             synchronised=self._synchronised,
             boot=lambda: f"boot-{self.boots}",
         )
 
     def _synchronised(self) -> bool:
-        self.asked += 1
+        self.synchronised_calls += 1
         return self.synchronised
 
 
-class Shown(NamedTuple):
+class ClockReadings(NamedTuple):
     """The clock readings for a gateway in another process, valid until the next ones.
 
     `uptime` in seconds at its start; `wall` in seconds before or after the real wall clock.
@@ -74,7 +75,7 @@ class Shown(NamedTuple):
     synchronised: bool
 
 
-def show(path: Path, readings: Shown) -> None:
+def write_readings(path: Path, readings: ClockReadings) -> None:
     """Write the clock readings for a gateway atomically."""
     temporary = path.with_suffix(".new")
     temporary.write_text(json.dumps(readings), "utf-8")
@@ -89,8 +90,8 @@ def run(folder: Path, path: Path, speed: int = 1) -> Process:
 
 
 def _file_clocks(path: Path, speed: float) -> MachineClocks:
-    def now() -> Shown:
-        return Shown(*json.loads(path.read_text("utf-8")))
+    def now() -> ClockReadings:
+        return ClockReadings(*json.loads(path.read_text("utf-8")))
 
     began, first = time.monotonic(), now()
 

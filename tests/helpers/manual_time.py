@@ -13,7 +13,7 @@ from typing import Any
 
 
 @dataclass
-class Nap:
+class Sleep:
     seconds: float
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -25,18 +25,18 @@ class ManualTime:
     """Replaces the `sleep` of the tested code; the test takes the sleeps one by one."""
 
     def __init__(self) -> None:
-        self.naps: asyncio.Queue[Nap] = asyncio.Queue()
+        self.sleeps: asyncio.Queue[Sleep] = asyncio.Queue()
 
     async def sleep(self, seconds: float) -> None:
         """Sleep until the test ends this sleep."""
-        nap = Nap(seconds)
-        self.naps.put_nowait(nap)
-        await nap.over.wait()
+        sleep = Sleep(seconds)
+        self.sleeps.put_nowait(sleep)
+        await sleep.over.wait()
 
-    async def nap(self) -> Nap:
+    async def next_sleep(self) -> Sleep:
         """Wait for the next sleep."""
         async with asyncio.timeout(10):
-            return await self.naps.get()
+            return await self.sleeps.get()
 
 
 @contextlib.asynccontextmanager

@@ -191,7 +191,7 @@ def failure(stream: ServerStream, actions: list[Action]) -> str:
     return name
 
 
-def offered(features: bytes) -> tuple[list[str], list[str]]:
+def offered_mechanisms(features: bytes) -> tuple[list[str], list[str]]:
     """Return the offered mechanisms, for SASL and for SASL2."""
     old, _, new = features.partition(b"<authentication ")
     first, second = (re.findall(rb"<mechanism>([^<]*)<", part) for part in (old, new))

@@ -60,7 +60,7 @@ def content(found: image.OutboxImage) -> dict[str, Any]:
     }
 
 
-class RehearsingGateway(Gateway):
+class DryRunGateway(Gateway):
     """A gateway that first runs each unit in memory and undoes it; that must change nothing."""
 
     def commit(self, unit: Callable[[Transaction], T]) -> T:

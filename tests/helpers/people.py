@@ -16,7 +16,7 @@ UNTRUSTED: Final = "apart@gw.example/fw"
 CLIENT: Final = "{jabber:client}"
 DELAY: Final = "{urn:xmpp:delay}delay"
 
-APPEAR: Final = "UPDATE temp.sessions SET available = 1, priority = ? WHERE full = ?"
+SET_AVAILABLE: Final = "UPDATE temp.sessions SET available = 1, priority = ? WHERE full = ?"
 _ADD_CONTACT: Final = """
 INSERT INTO roster (account, jid, listed, subscription, ask, approved)
 SELECT id, ?, 1, ?, 0, 0 FROM accounts WHERE name = ?
@@ -35,7 +35,7 @@ def provision(gateway: Gateway) -> None:
 def make_available(gateway: Gateway, full: str, priority: int = 0) -> None:
     """Bind a session and mark it available without broadcasting its presence."""
     gateway.bind(full)
-    gateway.tx(lambda tx: tx.run(APPEAR, (priority, full)))
+    gateway.tx(lambda tx: tx.run(SET_AVAILABLE, (priority, full)))
 
 
 def add_contact(gateway: Gateway, owner: str, contact: str, subscription: str = "none") -> None:

@@ -47,7 +47,7 @@ def recording(folder: Path, files: Path) -> tuple[Path, dict[str, str]]:
 class Record(NamedTuple):
     """A recorded call, and the offset in the log at which its record ends."""
 
-    what: str
+    kind: str
     inode: int
     offset: int
     data: bytes
@@ -80,21 +80,21 @@ class Disk:
         self._names = {name: inode for inode, name in self._name_of.items()}
         self._unsynced_names: list[Record] = []
 
-    def play(self, record: Record) -> None:
-        if record.what == "C":
+    def replay(self, record: Record) -> None:
+        if record.kind == "C":
             self._synced[record.inode] = bytearray()
             self._unsynced[record.inode] = []
             self._name_of[record.inode] = record.data.decode()
             self._unsynced_names.append(record)
-        elif record.what == "U":
+        elif record.kind == "U":
             self._unsynced_names.append(record)
-        elif record.what == "D":
+        elif record.kind == "D":
             for change in self._unsynced_names:
                 _rename(self._names, change)
             self._unsynced_names.clear()
-        elif record.what == "S":
+        elif record.kind == "S":
             self._sync(record.inode)
-        elif record.what == "F":  # after a failed sync, the system discards the writes
+        elif record.kind == "F":  # after a failed sync, the system discards the writes
             self._unsynced.get(record.inode, []).clear()
         else:
             self._unsynced[record.inode].append(record)
@@ -123,14 +123,14 @@ class Disk:
 
 
 def _rename(names: dict[str, int], change: Record) -> None:
-    if change.what == "C":
+    if change.kind == "C":
         names[change.data.decode()] = change.inode
     else:
         names.pop(change.data.decode(), None)
 
 
 def _change(file: bytearray, offset: int, change: Record) -> None:
-    if change.what == "T":
+    if change.kind == "T":
         del file[offset:]
     if len(file) < offset:
         file.extend(bytes(offset - len(file)))
@@ -139,7 +139,7 @@ def _change(file: bytearray, offset: int, change: Record) -> None:
 
 def _sectors(change: Record) -> Iterator[Record]:
     """Split a write at the boundaries of sectors; a truncation is one part."""
-    if change.what == "T":
+    if change.kind == "T":
         yield change
     at, end = change.offset, change.offset + len(change.data)
     while at < end:

@@ -87,7 +87,7 @@ class Process:
             message = f"{self.argv} is not ready: {self.returncode}\n{self.stdout}{self.stderr}"
             raise AssertionError(message)
 
-    def wait_told(self, words: str, seconds: float = READY_S) -> None:
+    def wait_for_stderr(self, words: str, seconds: float = READY_S) -> None:
         """Wait until it has written some words to its standard error; fail if it does not."""
         with self._changed:
             if not self._changed.wait_for(lambda: words in self.stderr, seconds):

@@ -171,7 +171,7 @@ class Prosody:
             self._changed.notify_all()
 
 
-def attached(folder: Path, prosody: Prosody, *users: str, **options: object) -> Gateway:
+def component_gateway(folder: Path, prosody: Prosody, *users: str, **options: object) -> Gateway:
     """Create a gateway that is a component of the server and trusts some users."""
     gateway = Gateway(
         folder,

@@ -55,12 +55,12 @@ class ConnectProxy:
 
     answer: str = "200 Connection established"
     url: str = ""
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Read one request; copy bytes both ways if the answer is 200."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("ascii")
-        self.asked.append(head)
+        self.requests.append(head)
         writer.write(f"HTTP/1.1 {self.answer}\r\n\r\n".encode())
         await writer.drain()
         if self.answer.startswith("200"):

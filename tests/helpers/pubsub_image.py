@@ -67,7 +67,7 @@ def _members(image: queue_members._Queue) -> dict[tuple[int, int], tuple[Any, ..
     }
 
 
-class RehearsingGateway(Gateway):
+class DryRunGateway(Gateway):
     """A gateway that first runs each unit in memory and undoes it; that must change nothing."""
 
     def commit(self, unit: Callable[[Transaction], T]) -> T:

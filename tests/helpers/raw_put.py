@@ -58,7 +58,7 @@ async def start_upload(centre: Centre, gateway: str = GATEWAY) -> asyncio.Stream
     return writer
 
 
-async def to_end(reader: asyncio.StreamReader) -> bytes:
+async def read_to_end(reader: asyncio.StreamReader) -> bytes:
     """Return everything received until the connection is closed, at most 10 s."""
     async with asyncio.timeout(10):
         with contextlib.suppress(ConnectionError):
@@ -81,7 +81,7 @@ def partial_file_count(centre: Centre) -> int:
     return count
 
 
-async def until_partial_files(centre: Centre, count: int) -> None:
+async def wait_for_partial_files(centre: Centre, count: int) -> None:
     """Wait, at most 10 s, until `count` files of uploads are open."""
     async with asyncio.timeout(10):
         while partial_file_count(centre) != count:

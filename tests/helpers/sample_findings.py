@@ -11,7 +11,7 @@ from typing import Final
 
 from sync.reports.shared.findings import Findings
 from tests.helpers import sample_rows as rows_of
-from tests.helpers.sample_rows import DAYS, FLAT, NOW, OUT, Row, ago
+from tests.helpers.sample_rows import DAYS, FLAT, NOW, OUTAGE, Row, ago
 
 _DEVICES: Final = (
     ("pump1", "pumps/1 temperature", "°C", 41.0, 3.0),
@@ -70,7 +70,7 @@ def _sensors(name: str, at: int, chance: random.Random) -> dict[str, list[Row]]:
     rows: dict[str, list[Row]] = {"sensors": [], "anomalies": [], "sensor_series": []}
     for number, (device, sensor, unit, usual, swing) in enumerate(_DEVICES):
         place = {"gateway": name, "source": f"{device}@{name}", "sensor": sensor}
-        silent = at == OUT and number == 3
+        silent = at == OUTAGE and number == 3
         flat, odd = at == FLAT and number == 0, at == FLAT and number == 2
         rows["sensors"].append(place | _silence(silent=silent))
         rows["anomalies"].append(place | _anomaly(unit, usual, swing, flat=flat, odd=odd))

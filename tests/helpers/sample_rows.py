@@ -16,7 +16,7 @@ _MIB: Final = 2**20
 
 Row = dict[str, Any]
 
-SILENT, OUT, GAP, FORK, STUCK, FULL, CLOCK, FLAT = range(8)
+SILENT, OUTAGE, GAP, FORK, STUCK, FULL, CLOCK, FLAT = range(8)
 """Problems of the first gateways, one each; the others have none."""
 
 
@@ -26,7 +26,7 @@ def ago(hours: float) -> datetime:
 
 
 def availability(name: str, at: int) -> Row:
-    silent, out = at == SILENT, at == OUT
+    silent, out = at == SILENT, at == OUTAGE
     running, outage = (DAYS * 86_400.0, 0.0) if not out else (561_600.0, 43_200.0)
     times = {"running_s": running, "stopped_s": 0.0, "outage_s": outage, "unknown_s": 0.0}
     return (
@@ -43,7 +43,7 @@ def availability(name: str, at: int) -> Row:
 
 
 def outages(name: str, at: int) -> list[Row]:
-    periods = ((40, 36, "restarted"), (100, 92, "went_on")) if at == OUT else ()
+    periods = ((40, 36, "restarted"), (100, 92, "went_on")) if at == OUTAGE else ()
     return [
         {"gateway": name, "begin": ago(begin), "end": ago(end), "ended": ended}
         | {"seconds": (begin - end) * 3600.0}
@@ -54,7 +54,7 @@ def outages(name: str, at: int) -> list[Row]:
 def duplicates(name: str, at: int) -> list[Row]:
     segments = {"what": "segments", "source": "readings", "times": 3}
     offers = {"what": "offers", "source": f"pump1@{name}", "times": 260}
-    rows = (offers, segments) if at == OUT else ()
+    rows = (offers, segments) if at == OUTAGE else ()
     return [{"gateway": name, "since": ago(90), "until": ago(36)} | each for each in rows]
 
 
@@ -69,7 +69,7 @@ def completeness(name: str, at: int, chance: random.Random) -> list[Row]:
             | {"since": ago(9.5 if at == SILENT else 0.02)}
             | {"first_seq": 1, "last_seq": last, "expected": last, "received": last - missing}
             | {"missing": missing, "declared": declared, "unexplained": missing - declared}
-            | {"duplicates": 0, "chain_breaks": 0, "repeated_segments": 3 if at == OUT else 0}
+            | {"duplicates": 0, "chain_breaks": 0, "repeated_segments": 3 if at == OUTAGE else 0}
             | {"forks": 1 if (at, lane) == (FORK, "readings") else 0}
         )
     return rows
@@ -89,7 +89,7 @@ def delivery(name: str, at: int, chance: random.Random) -> list[Row]:
 
 def lag(name: str, at: int, chance: random.Random) -> list[Row]:
     p50 = 150.0 + chance.randrange(20)
-    late = 12 if at == OUT else 1
+    late = 12 if at == OUTAGE else 1
     figures = {"p50_s": p50, "p95_s": p50 * 2, "p99_s": p50 * 2 * late, "max_s": p50 * 3 * late}
     return [{"gateway": name, "clock": True, "events": 430_000} | figures]
 
@@ -129,7 +129,7 @@ def trends(name: str, at: int, chance: random.Random) -> Row:
     figures: Row = {"events": 215_000, "segments": 1_000, "outages": 0, "running_s": seconds}
     figures |= zero | {"judged_s": seconds}
     before = figures | {"events": 205_000 + chance.randrange(10_000), "segments": 990}
-    if at == OUT:
+    if at == OUTAGE:
         figures |= {"outages": 2, "running_s": seconds - 43_200}
     if at == GAP:
         figures |= {"missing": 400, "unexplained": 400}
@@ -181,7 +181,7 @@ def growth(name: str, at: int, chance: random.Random) -> Row:
 
 def stretches(name: str, at: int) -> list[Row]:
     cuts = [(24 * DAYS, "running")]
-    if at == OUT:
+    if at == OUTAGE:
         cuts += [(100, "outage"), (92, "running"), (40, "outage"), (36, "running")]
     if at == GAP:
         cuts += [(70, "unknown"), (66, "running")]

@@ -36,12 +36,12 @@ class Centre:
 
     enrolment: Enrolment
     scripts: deque[Script] = field(default_factory=deque)
-    got: list[ReceivedRequest] = field(default_factory=list)
-    held: set[str] = field(default_factory=set)
-    came: asyncio.Event = field(default_factory=asyncio.Event)
-    heads: deque[Script] = field(default_factory=deque)
-    asked_heads: list[str] = field(default_factory=list)
-    begun: dict[str, bytes] = field(default_factory=dict)
+    requests: list[ReceivedRequest] = field(default_factory=list)
+    stored_paths: set[str] = field(default_factory=set)
+    new_request: asyncio.Event = field(default_factory=asyncio.Event)
+    watermark_scripts: deque[Script] = field(default_factory=deque)
+    watermark_requests: list[str] = field(default_factory=list)
+    partial_bodies: dict[str, bytes] = field(default_factory=dict)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Record the request and answer it with the next script.
@@ -50,8 +50,12 @@ class Centre:
         last one with no lanes. `begun` has the beginnings of interrupted bodies by their SHA-256.
         """
         if request.method == "GET":
-            self.asked_heads.append(request.path)
-            head_script = self.heads.popleft() if self.heads else answers(200, {"lanes": {}})
+            self.watermark_requests.append(request.path)
+            head_script = (
+                self.watermark_scripts.popleft()
+                if self.watermark_scripts
+                else answers(200, {"lanes": {}})
+            )
             return await head_script(self, request)
         script = self.scripts.popleft() if self.scripts else accept
         body = await self._read(request, script)
@@ -59,36 +63,36 @@ class Centre:
         certificate = request.get_extra_info("peercert") or {}
         serial, headers = certificate.get("serialNumber"), dict(request.headers)
         received = ReceivedRequest(request.method, request.path, headers, body, peer, serial)
-        self.got.append(received)
-        self.came.set()
+        self.requests.append(received)
+        self.new_request.set()
         return await script(self, request)
 
     async def _read(self, request: web.Request, script: Script) -> bytes:
         """Read the body, or a part for `DisconnectAfter`, after the beginning that is stored."""
         body_sum = request.headers.get("X-Fieldpost-SHA256", "")
-        body = self.begun.get(body_sum, b"") if "Content-Range" in request.headers else b""
+        body = self.partial_bodies.get(body_sum, b"") if "Content-Range" in request.headers else b""
         most = script.size if isinstance(script, DisconnectAfter) else 2**30
         while len(body) < most and (piece := await request.content.read(most - len(body))):
             body += piece
         if isinstance(script, DisconnectAfter):
-            self.begun[body_sum] = body
+            self.partial_bodies[body_sum] = body
         return body
 
-    async def asked(self, times: int) -> None:
+    async def wait_for_requests(self, times: int) -> None:
         async with asyncio.timeout(10):
-            while len(self.got) < times:
-                self.came.clear()
-                await self.came.wait()
+            while len(self.requests) < times:
+                self.new_request.clear()
+                await self.new_request.wait()
 
 
 async def accept(centre: Centre, request: web.Request) -> web.StreamResponse:
     """Answer 201 with the digest, 200 for a duplicate; answer HEAD with the offset."""
     if request.method == "HEAD":
-        begun = centre.begun.get(request.headers["X-Fieldpost-SHA256"], b"")
+        begun = centre.partial_bodies.get(request.headers["X-Fieldpost-SHA256"], b"")
         return web.Response(status=404, headers={"X-Fieldpost-Offset": str(len(begun))})
-    status = 200 if request.path in centre.held else 201
-    centre.held.add(request.path)
-    return web.json_response({"digest": digest_of(centre.got[-1].body).hex()}, status=status)
+    status = 200 if request.path in centre.stored_paths else 201
+    centre.stored_paths.add(request.path)
+    return web.json_response({"digest": digest_of(centre.requests[-1].body).hex()}, status=status)
 
 
 async def accept_and_disconnect(centre: Centre, request: web.Request) -> web.StreamResponse:
@@ -114,7 +118,7 @@ class DisconnectAfter:
         return await self.then(centre, request)
 
 
-async def garbage(_centre: Centre, request: web.Request) -> web.StreamResponse:
+async def invalid_answer(_centre: Centre, request: web.Request) -> web.StreamResponse:
     """Answer something that is not HTTP."""
     if request.transport is not None:
         request.transport.write(b"\0\0\0 what? \r\n\r\n")

@@ -85,7 +85,7 @@ class ScriptedPeer:
     tls: bool = True
     bind: bool = True
     handshake: bool = True
-    seen: list[Stanza] = field(default_factory=list)
+    requests: list[Stanza] = field(default_factory=list)
     replies: list[ET.Element] = field(default_factory=list)
     others: list[ET.Element] = field(default_factory=list)
     port: int = 0
@@ -125,15 +125,15 @@ class ScriptedPeer:
         for writer in self._writers:
             writer.transport.abort()
 
-    def say(self, text: str) -> None:
+    def send_xml(self, text: str) -> None:
         for writer in self._writers:
             writer.write(text.encode())
 
     def steps(self) -> list[tuple[str, str]]:
         """Return the received steps, each with the last part of its msgId."""
-        return [(stanza.step, stanza.msg_id.rpartition("-")[2]) for stanza in self.seen]
+        return [(stanza.step, stanza.msg_id.rpartition("-")[2]) for stanza in self.requests]
 
-    async def until(self, is_true: Callable[[], bool], seconds: float = 10.0) -> None:
+    async def wait_until(self, is_true: Callable[[], bool], seconds: float = 10.0) -> None:
         """Wait until a condition is true; check it after each stanza."""
         async with asyncio.timeout(seconds):
             while not is_true():
@@ -213,7 +213,7 @@ class ScriptedPeer:
             content = f"<bind xmlns='{_BIND_NS}'><jid>{full_jid}</jid></bind>"
             return f"<iq type='result' id='{element.get('id')}'>{content}</iq>"
         stanza = Stanza(element, full_jid)
-        self.seen.append(stanza)
+        self.requests.append(stanza)
         self._changed.set()
         return self.script(stanza)
 

@@ -31,18 +31,18 @@ class Link:
         self._depth = 0
         self._elements: list[Element] = []
 
-    def say(self, *pieces: str | bytes) -> None:
+    def send(self, *pieces: str | bytes) -> None:
         for piece in pieces:
             self._writer.write(piece.encode() if isinstance(piece, str) else piece)
 
-    def leave(self) -> None:
+    def close_connection(self) -> None:
         """Close the connection without closing the stream."""
         self._writer.close()
 
-    def pause(self) -> None:
+    def pause_reading(self) -> None:
         self._writer.transport.pause_reading()  # type: ignore[attr-defined]
 
-    async def opened(self) -> str:
+    async def read_stream_header(self) -> str:
         """Wait for the stream header and return it."""
         async with asyncio.timeout(WAIT_S):
             return (await self._reader.readuntil(b">")).decode()
@@ -63,19 +63,19 @@ class Link:
             if event == "end" and self._depth == 1:
                 self._elements.append(element)
 
-    async def shake(self, then: str = "") -> None:
+    async def accept_handshake(self, then: str = "") -> None:
         """Open the stream, check and accept the handshake, and send `then` in the same write."""
-        header = await self.opened()
+        header = await self.read_stream_header()
         assert re.search("to=['\"]gw.example['\"]", header)
         self._parser.feed("<s xmlns='jabber:component:accept' xmlns:stream='s'>")
         self._collect()
-        self.say(HEADER)
+        self.send(HEADER)
         handshake = await self.element()
         assert handshake.text == hashlib.sha1(f"{ID}{SECRET}".encode()).hexdigest()  # noqa: S324
-        self.say("<handshake/>" + then)
+        self.send("<handshake/>" + then)
 
     async def ask(self, stanza: str) -> Element:
-        self.say(stanza)
+        self.send(stanza)
         return await self.element()
 
 

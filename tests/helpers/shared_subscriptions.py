@@ -45,7 +45,7 @@ def item_id(message: Element | None) -> str | None:
     return None if found is None else found.get("id")
 
 
-def offered(gateway: Gateway, full: str) -> list[str | None]:
+def offered_items(gateway: Gateway, full: str) -> list[str | None]:
     """Return the ItemIDs of the items offered to a session with QoS since the last call."""
     return [item_id(one.message) for one in take_requests(gateway, full)]
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from edge.ops import devices
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
-from tests.helpers.prosody import HOST, Prosody, attached
+from tests.helpers.prosody import HOST, Prosody, component_gateway
 from tests.helpers.xmpp import Client, log_in
 
 TRUSTED: Final = ("pump1", "pump2", "pump3", "pump4")
@@ -35,7 +35,7 @@ class Site:
         self._process: Process | None = None
         self._skipped: Counter[str] = Counter()
 
-    def forget_events(self) -> None:
+    def skip_earlier_events(self) -> None:
         """Exclude the events so far from those that `events` returns."""
         self._skipped = Counter(event["lane"] for event in self.gateway.events())
 
@@ -83,7 +83,7 @@ class Site:
         return [program, "run", "count", *words, "--gateway-dir", str(self.gateway.folder)]
 
 
-class Embedded(Site):
+class ServerSite(Site):
     """The gateway is the server."""
 
     def __init__(self, folder: Path) -> None:
@@ -93,14 +93,14 @@ class Embedded(Site):
         devices.add(self.gateway.folder, UNTRUSTED, PASSWORD, trusted=False)
 
 
-class Behind(Site):
+class ComponentSite(Site):
     """The gateway is a component of a server that has the users."""
 
     def __init__(self, folder: Path, server: Prosody) -> None:
         super().__init__()
         self.domain = HOST
         self.server = server
-        self.gateway = attached(folder / "gateway", server, *TRUSTED, **SMALL)
+        self.gateway = component_gateway(folder / "gateway", server, *TRUSTED, **SMALL)
 
     @property
     def port(self) -> int:

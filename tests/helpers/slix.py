@@ -52,14 +52,14 @@ class Peer:
     def bare(self) -> str:
         return str(self.client.boundjid.bare)
 
-    async def news(self, name: str) -> Any:
+    async def next_event(self, name: str) -> Any:
         """Wait for the next event, which must be of this kind; return its payload."""
         async with asyncio.timeout(WAIT_S):
             kind, message = await self._events.get()
         assert kind == name, str(message)
         return message["pubsub_event"]
 
-    async def quiet(self) -> None:
+    async def assert_no_event(self) -> None:
         """Assert that no further event has been received."""
         await self.client.plugin["xep_0199"].send_ping(self.client.boundjid.domain, timeout=WAIT_S)
         assert self._events.empty(), self._events

@@ -40,16 +40,16 @@ def events(spark: SparkSession, rows: Sequence[dict[str, Any]]) -> DataFrame:
     return table(spark, EVENTS, rows).withColumn("day", F.to_date("time"))
 
 
-def told(report: DataFrame, *names: str) -> list[tuple[Any, ...]]:
+def report_rows(report: DataFrame, *names: str) -> list[tuple[Any, ...]]:
     """Collect columns in the report's order; times as seconds after `START`."""
     rows = report.select(*names).toArrow().to_pylist()
     return [tuple(_plain(row[name]) for name in names) for row in rows]
 
 
 def checked_rows(report: DataFrame, schema: StructType) -> list[tuple[Any, ...]]:
-    """Collect all columns as `told` does; they must be those of `schema`."""
+    """Collect all columns as `report_rows` does; they must be those of `schema`."""
     assert report.schema.simpleString() == schema.simpleString()
-    return told(report, *schema.fieldNames())
+    return report_rows(report, *schema.fieldNames())
 
 
 def named_rows(report: DataFrame, schema: StructType) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ def findings(as_of: datetime = NOON, **tables: Rows) -> Findings:
     return Findings(as_of, tables)
 
 
-def whole(**changes: Rows) -> Findings:
+def sound_findings(**changes: Rows) -> Findings:
     """Return the findings of a fleet without problems, except for the tables in `changes`."""
     place = {"gateway": "gw.example", "begin": int(BEGIN)}
     tables: dict[str, Rows] = {

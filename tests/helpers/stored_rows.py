@@ -20,7 +20,7 @@ INGEST_S = 400
 Rows = list[dict[str, Any]]
 
 
-def ingested(fleet: FleetFolder) -> tuple[Rows, Rows]:
+def ingest_by_command(fleet: FleetFolder) -> tuple[Rows, Rows]:
     """Ingest all waiting files with the command, and return the tables' rows."""
     result = subprocess.run(
         [sys.executable, "-m", "sync.cli", "ingest", "--dir", str(fleet.root)],

@@ -31,7 +31,7 @@ class Application:
     """Handles messages by recording them, and fails if a test requires it."""
 
     def __init__(self) -> None:
-        self.got: list[ReceivedMessage] = []
+        self.handled: list[ReceivedMessage] = []
         self.after: list[ReceivedMessage] = []
         self.returned: list[ReceivedMessage] = []
         self.fails: Exception | None = None
@@ -41,7 +41,7 @@ class Application:
         db.execute("INSERT INTO did VALUES (?, ?)", (message.number, message.id))
         if self.fails is not None:
             raise self.fails
-        self.got.append(message)
+        self.handled.append(message)
 
     def afterwards(self, message: ReceivedMessage) -> None:
         self.after.append(message)
@@ -62,8 +62,8 @@ class Talk:
     async def start(self) -> None:
         before = self.peer.sessions
         await self.device.start()
-        await online(self.device)
-        await self.peer.until(lambda: self.peer.sessions > before)
+        await wait_online(self.device)
+        await self.peer.wait_until(lambda: self.peer.sessions > before)
 
     async def restart(self) -> None:
         await self.device.kill()
@@ -75,12 +75,12 @@ class Talk:
         self._requests += 1
         id_ = f"q{self._requests}"
         head = f"type='{type_}' id='{id_}' from='{sender}' to='{JID}'"
-        self.peer.say(f"<iq {head}>{content}</iq>")
+        self.peer.send_xml(f"<iq {head}>{content}</iq>")
 
         def answers() -> list[ET.Element]:
             return [reply for reply in self.peer.replies if reply.get("id") == id_]
 
-        await self.peer.until(lambda: bool(answers()))
+        await self.peer.wait_until(lambda: bool(answers()))
         (answer,) = answers()
         assert answer.get("to") == sender
         return answer
@@ -94,17 +94,17 @@ class Talk:
     async def acknowledged(self, message: str = MESSAGE, ns: str = QOS) -> ET.Element:
         return await self.ask(f"<acknowledged xmlns='{ns}'>{message}</acknowledged>")
 
-    def did(self) -> list[tuple[int, str]]:
+    def recorded_actions(self) -> list[tuple[int, str]]:
         rows = self.device.inbox.database.execute("SELECT number, id FROM did").fetchall()
         return [(int(number), str(id_)) for number, id_ in rows]
 
 
-Talking = Callable[..., AbstractAsyncContextManager[Talk]]
-"""`talking` with a certificate and a folder."""
+TalkFactory = Callable[..., AbstractAsyncContextManager[Talk]]
+"""`open_talk` with a certificate and a folder."""
 
 
 @asynccontextmanager
-async def talking(
+async def open_talk(
     certificate: Certificate, folder: Path, device: dict[str, Any] | None = None, **options: Any
 ) -> AsyncIterator[Talk]:
     """Start a server and a device, with these arguments of `Device` and `ReceiveOptions`."""
@@ -140,7 +140,7 @@ async def talking(
             await talk.device.close()
 
 
-async def online(*devices: Device) -> None:
+async def wait_online(*devices: Device) -> None:
     """Wait until devices have sessions."""
     async with asyncio.timeout(30):
         for device in devices:

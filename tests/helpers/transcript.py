@@ -68,7 +68,7 @@ def read(text: str) -> Iterator[Step]:
         yield step
 
 
-class Stage:
+class TranscriptRunner:
     """Runs transcripts on a gateway."""
 
     def __init__(self, database: Path) -> None:
@@ -78,7 +78,7 @@ class Stage:
     def close(self) -> None:
         self._gateway.close()
 
-    def play(self, text: str) -> None:
+    def run(self, text: str) -> None:
         """Run a transcript; raise `Mismatch` at the first difference."""
         for step in read(text):
             try:

@@ -45,7 +45,7 @@ def release(tx: Transaction, source: str, msg_id: str) -> None:
     tx.run(_RELEASED, (source, msg_id))
 
 
-def remember(tx: Transaction, source: str, latest: int, page: int) -> None:
+def add_released_keys(tx: Transaction, source: str, latest: int, page: int) -> None:
     """Write released keys of `source` (bare JID): `latest` new ones and `page` earlier ones."""
     tx.run(_KEYS, (source, bytes(KEY_BYTES * latest)))
     tx.run(_PAGE, (source, bytes(KEY_BYTES * page)))

@@ -27,18 +27,18 @@ class WebhookServer:
     answers: deque[int] = field(default_factory=deque)
     headers: dict[str, str] = field(default_factory=dict)
     victim: int = 0
-    heard: list[dict[str, Any]] = field(default_factory=list)
+    received_alerts: list[dict[str, Any]] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     url: str = ""
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    alert_received: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def receive(self, request: web.Request) -> web.Response:
         """Record an alert and answer."""
-        self.heard.append(json.loads(await request.read()))
+        self.received_alerts.append(json.loads(await request.read()))
         self.tokens.append(request.headers.get("Authorization", ""))
         if self.victim:
             os.kill(self.victim, signal.SIGKILL)
-        self.news.set()
+        self.alert_received.set()
         status = self.answers.popleft() if self.answers else 204
         if not status:
             assert request.transport is not None
@@ -48,9 +48,9 @@ class WebhookServer:
     async def wait(self, number: int) -> None:
         """Wait until this number of alerts was received."""
         async with asyncio.timeout(WAIT_S):
-            while len(self.heard) < number:
-                self.news.clear()
-                await self.news.wait()
+            while len(self.received_alerts) < number:
+                self.alert_received.clear()
+                await self.alert_received.wait()
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:

@@ -626,7 +626,7 @@ class Run(NamedTuple):
 
     def count(self, kinds: str) -> int:
         """Return the number of calls of some kinds, which are values of `power_cut.Record.what`."""
-        return sum(record.what in kinds for record in self.records)
+        return sum(record.kind in kinds for record in self.records)
 
 
 class FaultyProcess:
@@ -691,7 +691,7 @@ class FaultyProcess:
         figures = Figures(*lines[-1]) if status == 0 else Figures(0, 0)
         records = list(power_cut.records(self._log.read_bytes()))
         for record in records:
-            disk.play(record)
+            disk.replay(record)
         return Run(status, done, figures, records, disk)
 
 

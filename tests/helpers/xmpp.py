@@ -145,7 +145,7 @@ class Client:
         """Abort the connection without sending pending data or closing the stream."""
         self.writer.transport.abort()
 
-    def deafen(self) -> None:
+    def pause_reading(self) -> None:
         """Stop reading."""
         self.reader._transport.pause_reading()  # type: ignore[attr-defined]
 
@@ -160,7 +160,7 @@ class Client:
         self.send(f"<starttls xmlns='{TLS[1:-1]}'/>")
         proceed = await self.element()
         assert proceed.tag == f"{TLS}proceed"
-        await self.writer.start_tls(trusting(ca, certificate), server_hostname=domain)
+        await self.writer.start_tls(trusted_ca_context(ca, certificate), server_hostname=domain)
         self.open(domain)
 
     async def authenticate(self, mechanism: str, user: str, password: str) -> str:
@@ -270,7 +270,7 @@ def _stream_parser() -> Any:
     return ElementTree.XMLPullParser(("start", "end"))
 
 
-def trusting(
+def trusted_ca_context(
     ca: Path, certificate: Path | None = None, alpn: tuple[str, ...] = ()
 ) -> ssl.SSLContext:
     """Make a context that trusts only one CA, with the client's own certificate if there is one."""

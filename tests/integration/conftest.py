@@ -16,7 +16,7 @@ from tests.helpers.lossy_network import Uploading, running_uploader
 from tests.helpers.pki import LoopbackPki, make_pki
 from tests.helpers.processes import Process
 from tests.helpers.scripted_peer import Certificate
-from tests.helpers.talk import Talk, Talking, talking
+from tests.helpers.talk import Talk, TalkFactory, open_talk
 
 
 @pytest.fixture(scope="module")
@@ -70,14 +70,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 
 @pytest.fixture
-def start_talk(certificate: Certificate, tmp_path: Path) -> Talking:
-    """Return `talking` with a certificate and a folder; slixmpp logs critical errors only."""
+def start_talk(certificate: Certificate, tmp_path: Path) -> TalkFactory:
+    """Return `open_talk` with a certificate and a folder; slixmpp logs critical errors only."""
     logging.getLogger("slixmpp").setLevel(logging.CRITICAL)
-    return partial(talking, certificate, tmp_path)
+    return partial(open_talk, certificate, tmp_path)
 
 
 @pytest.fixture
-async def talk(start_talk: Talking) -> AsyncIterator[Talk]:
+async def talk(start_talk: TalkFactory) -> AsyncIterator[Talk]:
     """Start a device that receives, with default options, and its server."""
     async with start_talk() as running:
         yield running

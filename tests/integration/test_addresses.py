@@ -9,7 +9,7 @@ from pathlib import Path
 from edge.engine import sessions
 from edge.engine.database import Transaction
 from edge.server.session import Session
-from tests.helpers.in_process import InProcess, in_process
+from tests.helpers.in_process import InProcessGateway, in_process
 from tests.helpers.xmpp import BIND, SM, WAIT_S, Client, condition
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -25,17 +25,17 @@ async def refused(client: Client, resource: str = "fw") -> str | None:
 
 
 @asynccontextmanager
-async def full(folder: Path) -> AsyncIterator[tuple[InProcess, Client, Client]]:
+async def full(folder: Path) -> AsyncIterator[tuple[InProcessGateway, Client, Client]]:
     """Open a gateway on which one address has two sessions."""
     async with (
         in_process(folder, *NAMES, sessions_per_address=2, sessions_per_account=2) as gateway,
-        await gateway.bound("one") as one,
-        await gateway.bound("two") as two,
+        await gateway.bind_session("one") as one,
+        await gateway.bind_session("two") as two,
     ):
         yield gateway, one, two
 
 
-async def until_waiting(gateway: InProcess, client: Client) -> None:
+async def until_waiting(gateway: InProcessGateway, client: Client) -> None:
     """Wait until a session that lost its connection waits for it."""
     async with asyncio.timeout(WAIT_S):
         while True:
@@ -46,13 +46,13 @@ async def until_waiting(gateway: InProcess, client: Client) -> None:
 
 
 async def test_sessions_are_limited_per_address(tmp_path: Path) -> None:
-    async with full(tmp_path) as (gateway, one, _two), await gateway.known("three") as three:
+    async with full(tmp_path) as (gateway, one, _two), await gateway.log_in("three") as three:
         assert await refused(three) == "resource-constraint"
-        async with await gateway.bound("four", from_=ELSEWHERE) as four:
+        async with await gateway.bind_session("four", from_=ELSEWHERE) as four:
             assert (await four.iq("get", PING)).get("type") == "result"
-            used = gateway.front.used()
+            used = gateway.listener.used()
             assert (used["sessions"], used["sessions_per_address"]) == (3, 2)
-        async with await gateway.bound("one") as replacement:
+        async with await gateway.bind_session("one") as replacement:
             assert await one.closed() == "conflict", "it replaces a session of its account"
             assert (await replacement.iq("get", PING)).get("type") == "result"
             assert await refused(three) == "resource-constraint"
@@ -63,7 +63,9 @@ async def test_sessions_are_limited_per_address(tmp_path: Path) -> None:
     assert logged[0]["tags"] == {"limit": "2"}
 
 
-async def another_session(gateway: InProcess, full_jid: str, before: Session | None) -> Session:
+async def another_session(
+    gateway: InProcessGateway, full_jid: str, before: Session | None
+) -> Session:
     """Wait until the full JID has another session than `before`, and return it."""
     async with asyncio.timeout(WAIT_S):
         while (found := gateway.session(full_jid)) in (before, None):  # noqa: ASYNC110 - no event
@@ -76,8 +78,8 @@ async def test_a_session_replaced_while_it_is_bound_gets_a_conflict(tmp_path: Pa
     bind = f"<iq type='set' id='b'><bind xmlns='{BIND}'><resource>fw</resource></bind></iq>"
     async with (
         in_process(tmp_path, "one") as gateway,
-        await gateway.known("one") as first,
-        await gateway.known("one") as second,
+        await gateway.log_in("one") as first,
+        await gateway.log_in("one") as second,
     ):
         full_jid = f"one@{first.domain}/fw"
         running, go_on = asyncio.Event(), threading.Event()
@@ -105,8 +107,8 @@ async def test_a_detached_session_is_evicted_at_the_address_limit(tmp_path: Path
         one.cut()
         await until_waiting(gateway, one)
         async with (
-            await gateway.bound("three"),
-            await gateway.known("one", from_=ELSEWHERE) as reconnected,
+            await gateway.bind_session("three"),
+            await gateway.log_in("one", from_=ELSEWHERE) as reconnected,
         ):
             assert (await reconnected.resume(token, 0)).tag == f"{SM}failed"
 
@@ -116,16 +118,16 @@ async def test_a_resumed_session_counts_for_its_new_address(tmp_path: Path) -> N
         token = await one.enable()
         one.cut()
         await until_waiting(gateway, one)
-        async with await gateway.known("one", from_=ELSEWHERE) as moved:
+        async with await gateway.log_in("one", from_=ELSEWHERE) as moved:
             assert (await moved.resume(token, 0)).tag == f"{SM}resumed"
-            assert gateway.front.used()["sessions_per_address"] == 1
-            async with await gateway.bound("three"):
+            assert gateway.listener.used()["sessions_per_address"] == 1
+            async with await gateway.bind_session("three"):
                 moved.cut()
                 await until_waiting(gateway, one)
-                async with await gateway.known("one") as from_old_address:
+                async with await gateway.log_in("one") as from_old_address:
                     failed = await from_old_address.resume(token, 0)
                     assert failed.tag == f"{SM}failed", "its old address is full"
-                async with await gateway.known("one", from_=ELSEWHERE) as from_new_address:
+                async with await gateway.log_in("one", from_=ELSEWHERE) as from_new_address:
                     assert (await from_new_address.resume(token, 0)).tag == f"{SM}resumed", (
                         "it still waits to be resumed"
                     )
@@ -134,16 +136,16 @@ async def test_a_resumed_session_counts_for_its_new_address(tmp_path: Path) -> N
 
 async def test_usage_is_reported_by_the_name_of_its_limit(tmp_path: Path) -> None:
     async with in_process(tmp_path, *NAMES) as gateway:
-        assert set(gateway.front.used().values()) == {0}
+        assert set(gateway.listener.used().values()) == {0}
         async with (
-            await gateway.bound("one") as one,
-            await gateway.known("two") as two,
+            await gateway.bind_session("one") as one,
+            await gateway.log_in("two") as two,
             await Client.connect(gateway.port, from_=ELSEWHERE) as unauthenticated,
         ):
             await unauthenticated.element()
             await one.enable()
             assert (await one.iq("get", PING)).get("type") == "result"
-            used = gateway.front.used()
+            used = gateway.listener.used()
             assert used["sessions"] == used["sessions_per_account"] == 1
             assert (used["unauthenticated"], used["unauthenticated_per_address"]) == (2, 1)
             assert used["unacknowledged_bytes"] == used["unacknowledged_total_bytes"] > 0

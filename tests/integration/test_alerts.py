@@ -52,7 +52,7 @@ async def kill_and_restart(folder: FleetFolder, server: WebhookServer, two: Lane
         await server.wait(3)
         assert await asyncio.to_thread(process.terminate) == 0
         assert process.stderr == ""
-    first, repeated, recovered = server.heard
+    first, repeated, recovered = server.received_alerts
     assert first == repeated
     assert (first["state"], first["kind"], first["gateway"]) == ("raised", "silent", TWO)
     assert (recovered["state"], recovered["id"]) == ("recovered", first["id"])

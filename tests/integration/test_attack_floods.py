@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from firmware_sim.attackers.stanzas import message, ping, presence, roster_change
-from tests.helpers.gateway import PASSWORD, Gateway, bound
-from tests.helpers.hostile import HONEST, AttackedGateway, discard, flood, smoke, unharmed
+from tests.helpers.gateway import PASSWORD, Gateway, bind_session
+from tests.helpers.hostile import HONEST, AttackedGateway, assert_unharmed, discard, flood, smoke
 from tests.helpers.xmpp import Client, condition
 
 GROWTH_KIB = 32 * 1024
@@ -90,7 +90,7 @@ def is_refusal_logged(attacked: AttackedGateway, rule: str) -> bool:
 
 async def fill_roster(attacked: AttackedGateway) -> None:
     """Fill the roster of the attacker with the largest accepted contacts."""
-    async with await bound(attacked.port, "evil", "fat") as evil:
+    async with await bind_session(attacked.port, "evil", "fat") as evil:
         reading = asyncio.create_task(discard(evil))
         for number in range(200):
             evil.send(roster_change(number, f"{number}{'a' * 500}@gw.example"))
@@ -104,18 +104,20 @@ async def flooding(
     attacked: AttackedGateway, first: str, data: str, *, reads: bool
 ) -> AsyncIterator[None]:
     async with contextlib.AsyncExitStack() as stack:
-        silent = await stack.enter_async_context(await bound(attacked.port, "victim", "silent"))
+        silent = await stack.enter_async_context(
+            await bind_session(attacked.port, "victim", "silent")
+        )
         silent.send(AVAILABLE)
         await silent.element()
-        silent.deafen()
+        silent.pause_reading()
         evil = [
-            await stack.enter_async_context(await bound(attacked.port, "evil", f"r{n}"))
+            await stack.enter_async_context(await bind_session(attacked.port, "evil", f"r{n}"))
             for n in range(SESSIONS)
         ]
         for client in evil:
             client.send(first)
             if not reads:
-                client.deafen()
+                client.pause_reading()
         tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(flood(client, data.encode())) for client in evil
         ]
@@ -163,7 +165,7 @@ async def test_others_are_served_and_memory_is_bounded(
     if name == "rosters":
         await fill_roster(attacked)
     first, data = FLOODS[name]
-    async with unharmed(attacked, GROWTH_KIB):
+    async with assert_unharmed(attacked, GROWTH_KIB):
         before, peak, slowest, slowest_login = attacked.resident(), 0, 0.0, 0.0
         honest = await attacked.log_in(HONEST, "during", "127.0.0.2")
         async with honest, flooding(attacked, first, data, reads=reads):
@@ -195,7 +197,7 @@ async def test_unauthenticated_floods_block_nobody_and_memory_is_bounded(
     attacked: AttackedGateway, name: str
 ) -> None:
     """Peers without an account connect endlessly and send as many bytes as they can."""
-    async with unharmed(attacked, GROWTH_KIB):
+    async with assert_unharmed(attacked, GROWTH_KIB):
         before, peak = attacked.resident(), 0
         honest = await attacked.log_in(HONEST, "during", "127.0.0.2")
         tasks = [

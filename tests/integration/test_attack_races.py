@@ -15,7 +15,7 @@ import pytest
 
 from edge.ops import devices
 from firmware_sim.attackers.stanzas import PING
-from tests.helpers.gateway import PASSWORD, Gateway, bound, known, port_of
+from tests.helpers.gateway import PASSWORD, Gateway, bind_session, log_in, port_of
 from tests.helpers.in_process import in_process
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import CLIENT, SM, Client, Closed, condition
@@ -44,7 +44,7 @@ def chat_message(number: int) -> str:
 async def send_messages(at: int | Process, count: int) -> list[int]:
     """Send messages 0 to `count` - 1 to cam1; return the numbers of those that were refused."""
     refused = []
-    async with await bound(at, "writer") as writer:
+    async with await bind_session(at, "writer") as writer:
         writer.send("".join(chat_message(number) for number in range(count)))
         writer.send(f"<iq type='get' id='end' to='gw.example'>{PING}</iq>")
         while (stanza := await writer.element()).get("id") != "end":
@@ -66,7 +66,7 @@ async def read_messages(client: Client, last: int) -> list[int]:
 
 async def leave_session(process: Process, count: int) -> str:
     """Leave a disconnected session with unacknowledged messages; return its id for resumption."""
-    client = await bound(process, "cam1")
+    client = await bind_session(process, "cam1")
     token = await client.enable()
     client.send("<presence/>")
     assert await client.handled() == 1
@@ -100,7 +100,7 @@ async def is_alive(client: Client) -> bool:
 async def test_bind_races_with_resumption(process: Process, first: str) -> None:
     """One of the two sessions remains, and receives every message."""
     token = await leave_session(process, 20)
-    one, two = await known(process, "cam1"), await known(process, "cam1")
+    one, two = await log_in(process, "cam1"), await log_in(process, "cam1")
     resume = f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>"
     requests = [(one, BIND), (two, resume)]
     for client, request in requests if first == "bind" else reversed(requests):
@@ -115,7 +115,7 @@ async def test_bind_races_with_resumption(process: Process, first: str) -> None:
 
 async def test_concurrent_resumptions_leave_one_session(process: Process) -> None:
     token = await leave_session(process, 5)
-    clients = [await known(process, "cam1") for _ in range(8)]
+    clients = [await log_in(process, "cam1") for _ in range(8)]
     for client in clients:
         client.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>")
     results = [await outcome(client) for client in clients]
@@ -128,7 +128,7 @@ async def test_concurrent_resumptions_leave_one_session(process: Process) -> Non
 
 async def test_revoked_device_neither_resumes_nor_binds(gateway: Gateway, process: Process) -> None:
     token = await leave_session(process, 3)
-    one, two = await known(process, "cam1"), await known(process, "cam1")
+    one, two = await log_in(process, "cam1"), await log_in(process, "cam1")
     await asyncio.to_thread(devices.revoke, gateway.folder, "cam1")
     one.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>")
     two.send(BIND)
@@ -179,12 +179,12 @@ async def test_stop_with_many_clients_is_clean(gateway: Gateway, seed: int) -> N
 
 async def test_resumption_continues_a_page_of_stored_messages(process: Process) -> None:
     await send_messages(process, 80)
-    client = await bound(process, "cam1")
+    client = await bind_session(process, "cam1")
     token = await client.enable()
     client.send("<presence/>")
     assert await read_messages(client, 5) == list(range(6))
     client.cut()
-    async with await known(process, "cam1") as resumed:
+    async with await log_in(process, "cam1") as resumed:
         answer = await resumed.resume(token, 4)
         assert answer.tag == f"{SM}resumed"
         found: list[int] = []
@@ -201,7 +201,7 @@ async def test_burst_arrives_completely_while_the_receiver_is_replaced(process: 
     writing = asyncio.create_task(send_messages(process, 90))
     clients = []
     for _ in range(6):
-        clients.append(await bound(process, "cam1"))
+        clients.append(await bind_session(process, "cam1"))
         await clients[-1].enable()
         clients[-1].send("<presence/>")
     client = clients[-1]
@@ -222,10 +222,10 @@ async def test_session_that_acknowledges_nothing_is_ended(tmp_path: Path) -> Non
     times = {"resume_time": 0.5, "stalled_time": 0.5}
     async with in_process(tmp_path, "cam1", "writer", **times) as front:
         assert await send_messages(front.port, 3) == []
-        async with await front.bound("cam1", "silent") as silent:
+        async with await front.bind_session("cam1", "silent") as silent:
             await silent.enable(resume=False)
             silent.send("<presence/>")
             assert await silent.closed() == "connection-timeout"
-        async with await front.bound("cam1") as client:
+        async with await front.bind_session("cam1") as client:
             client.send("<presence/>")
             assert await read_messages(client, 2) == [0, 1, 2]

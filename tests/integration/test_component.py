@@ -108,7 +108,7 @@ async def link(site: Site) -> AsyncIterator[Link]:
     """Start the component, accept it, and read the probe that it sends."""
     async with site.starting() as task:
         link = await site.server.link()
-        await link.shake()
+        await link.accept_handshake()
         assert await task == [("component", load.Address("127.0.0.1", site.server.port))]
         assert (await link.element()).get("type") == "probe"
         yield link
@@ -117,7 +117,7 @@ async def link(site: Site) -> AsyncIterator[Link]:
 async def test_stanzas_in_one_read_with_the_handshake_are_answered(site: Site) -> None:
     async with site.starting() as task:
         link = await site.server.link()
-        await link.shake(ping(1))
+        await link.accept_handshake(ping(1))
         await task
         found = {(await link.element()).get("id"), (await link.element()).get("type")}
         assert found & {"p1", "probe"}
@@ -142,8 +142,8 @@ async def test_a_stream_error_of_the_server_is_reported(
 ) -> None:
     async with site.starting():
         link = await site.server.link()
-        await link.opened()
-        link.say(
+        await link.read_stream_header()
+        link.send(
             f"{HEADER}<stream:error><{condition} xmlns='urn:ietf:params:xml:ns:xmpp-streams'/>"
             "<text xmlns='urn:ietf:params:xml:ns:xmpp-streams'>its\nwords</text>"
             "</stream:error></stream:stream>"
@@ -167,23 +167,23 @@ async def test_the_link_is_retried_after_invalid_data(
 ) -> None:
     async with site.starting():
         link = await site.server.link()
-        await link.opened()
+        await link.read_stream_header()
         if data is None:
-            link.leave()
+            link.close_connection()
         else:
-            link.say(data)
+            link.send(data)
         assert warnings in await site.next_warning()
         second = await site.server.link()
-        await second.shake()
+        await second.accept_handshake()
 
 
 async def test_a_silent_server_is_disconnected(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "ATTACH_TIMEOUT", 0.2)
     async with site.starting():
-        await (await site.server.link()).opened()
+        await (await site.server.link()).read_stream_header()
         assert "did not accept the component within" in await site.next_warning()
         monkeypatch.setattr(link_module, "ATTACH_TIMEOUT", 15.0)
-        await (await site.server.link()).shake()
+        await (await site.server.link()).accept_handshake()
         assert "attached to" in await site.next_warning()
 
 
@@ -208,7 +208,7 @@ async def test_an_unusable_host_name_is_reported(
 async def test_stanzas_with_invalid_addresses_are_counted_and_dropped(
     site: Site, link: Link
 ) -> None:
-    link.say(
+    link.send(
         f"<message to='{DOMAIN}'/>",
         f"<message from='{PUMP}'/>",
         f"<message from='@' to='{DOMAIN}'/>",
@@ -222,7 +222,7 @@ async def test_stanzas_with_invalid_addresses_are_counted_and_dropped(
 
 async def test_answers_come_in_order_from_the_requested_address(link: Link) -> None:
     invalid = f"<iq type='get' id='b' from='{PUMP}' to='{DOMAIN}'/>"
-    link.say(*(ping(n) + invalid for n in range(20)), f"<iq type='result' from='{PUMP}' to='x'/>")
+    link.send(*(ping(n) + invalid for n in range(20)), f"<iq type='result' from='{PUMP}' to='x'/>")
     for number in range(20):
         answer, error = await link.element(), await link.element()
         found = (answer.get("id"), answer.get("to"), answer.get("from"))
@@ -234,7 +234,7 @@ async def test_reading_pauses_while_too_many_units_wait(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatcher, "IN_FLIGHT", 2)
-    link.say(*(ping(number) for number in range(500)))
+    link.send(*(ping(number) for number in range(500)))
     found = [(await link.element()).get("id") for _ in range(500)]
     assert found == [f"p{number}" for number in range(500)]
 
@@ -253,11 +253,11 @@ async def test_remote_sessions_are_limited(site: Site, link: Link) -> None:
 async def test_a_lost_link_ends_all_sessions_and_is_reconnected(site: Site, link: Link) -> None:
     await link.ask(ping(1))
     assert await site.sessions() == 1
-    link.leave()
+    link.close_connection()
     assert "the server closed the connection; retrying" in await site.next_warning()
     assert await site.sessions() == 0
     second = await site.server.link()
-    await second.shake()
+    await second.accept_handshake()
     assert "attached to" in await site.next_warning()
     assert (await second.element()).get("type") == "probe"
     assert (await second.ask(ping(2))).get("id") == "p2"
@@ -277,7 +277,7 @@ async def test_remote_users_are_notified_of_events_while_the_link_is_up(
     message = await link.element()
     assert (message.get("to"), message.get("from")) == ("olga@users.example", DOMAIN)
     assert message[1].get("id") == "heat"
-    link.leave()
+    link.close_connection()
     await site.next_warning()
     await site.store.run(log_event)
     assert site.refusals.take()["component_unsent"] >= 1
@@ -292,8 +292,8 @@ async def test_a_server_that_does_not_read_is_disconnected(
     site: Site, link: Link, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setattr(link_module, "UNSENT_BYTES", limit)
-    link.pause()
-    link.say(*(info(number) for number in range(10_000)))
+    link.pause_reading()
+    link.send(*(info(number) for number in range(10_000)))
     assert "the server does not read" in await site.next_warning()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.gateway import PASSWORD, UNPACED, Gateway, bound, known, port_of
+from tests.helpers.gateway import NO_RATE_LIMITS, PASSWORD, Gateway, bind_session, log_in, port_of
 from tests.helpers.in_process import in_process
 from tests.helpers.xmpp import CLIENT, Client, condition
 
@@ -38,7 +38,7 @@ async def test_unauthenticated_peers_of_one_address_do_not_block_others(tmp_path
             await client.element()
         async with await Client.connect(port) as refused:
             assert await refused.closed() == "resource-constraint"
-        async with await bound(port, "cam1", from_="127.0.0.2") as honest:
+        async with await bind_session(port, "cam1", from_="127.0.0.2") as honest:
             assert (await honest.iq("get", PING)).get("type") == "result"
         assert await idle[0].closed() == "resource-constraint"
         for client in idle:
@@ -46,14 +46,14 @@ async def test_unauthenticated_peers_of_one_address_do_not_block_others(tmp_path
 
 
 async def test_sessions_of_an_account_are_limited(port: int) -> None:
-    first = await bound(port, "cam1", "one")
+    first = await bind_session(port, "cam1", "one")
     await first.enable()
-    second = await bound(port, "cam1", "two")
-    third = await known(port, "cam1")
+    second = await bind_session(port, "cam1", "two")
+    third = await log_in(port, "cam1")
     async with first, second, third:
         request = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource>three</resource></bind>"
         assert condition(await third.iq("set", request, to=None)) == "resource-constraint"
-        async with await bound(port, "cam1", "two") as replacement:
+        async with await bind_session(port, "cam1", "two") as replacement:
             assert await second.closed() == "conflict", "a session of the same JID is replaced"
             first.cut()
             while (answer := await third.iq("set", request, to=None)).get("type") == "error":
@@ -71,7 +71,7 @@ async def test_failed_logins_are_limited_for_known_and_unknown_users(
     )  # fmt: skip
     with gateway.run() as process:
         port = port_of(process)
-        async with await bound(port, "cam3", from_="127.0.0.3"):
+        async with await bind_session(port, "cam3", from_="127.0.0.3"):
             pass
         for attempt in range(4):
             async with await Client.connect(port) as client:
@@ -83,7 +83,7 @@ async def test_failed_logins_are_limited_for_known_and_unknown_users(
             outcome = await client.authenticate("SCRAM-SHA-256", user, PASSWORD)
             assert outcome == "temporary-auth-failure", "the account is limited from anywhere"
             assert await client.authenticate("SCRAM-SHA-256", "cam1", PASSWORD) == "success"
-        async with await bound(port, "cam3", from_="127.0.0.3") as honest:
+        async with await bind_session(port, "cam3", from_="127.0.0.3") as honest:
             assert (await honest.iq("get", PING)).get("type") == "result"
         assert process.terminate() == 0
     failures = Counter[tuple[str, str]]()
@@ -115,7 +115,7 @@ async def test_failed_login_is_answered_after_a_doubling_delay(tmp_path: Path) -
 
 @pytest.mark.parametrize("from_", ["cam2@gw.example/fw", "cam1@gw.example/other", "@", ""])
 async def test_foreign_from_address_is_refused(port: int, from_: str) -> None:
-    async with await bound(port, "cam1") as client:
+    async with await bind_session(port, "cam1") as client:
         client.send(f"<iq type='get' id='1' to='gw.example'>{PING}</iq>")
         client.send(f"<iq type='get' id='2' from='{from_}' to='gw.example'>{PING}</iq>")
         assert (await client.element()).get("id") == "1", "earlier stanzas are answered"
@@ -124,7 +124,7 @@ async def test_foreign_from_address_is_refused(port: int, from_: str) -> None:
 
 @pytest.mark.parametrize("from_", ["cam1@gw.example/fw", "CAM1@gw.example", "cam1@GW.example/fw"])
 async def test_own_from_address_is_accepted(port: int, from_: str) -> None:
-    async with await bound(port, "cam1") as client:
+    async with await bind_session(port, "cam1") as client:
         client.send(f"<iq type='get' id='1' from='{from_}' to='gw.example'>{PING}</iq>")
         assert (await client.element()).get("type") == "result"
 
@@ -157,11 +157,14 @@ async def messages_before_answer(client: Client) -> list[str]:
 
 async def test_peer_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
     """Its other messages are returned; without stream management, sent means received."""
-    options = {"stalled_time": 0.5, "send_buffer": 4096, **UNPACED}
+    options = {"stalled_time": 0.5, "send_buffer": 4096, **NO_RATE_LIMITS}
     async with in_process(tmp_path, "cam1", "cam2", **options) as front:
-        stalled = await front.bound("cam1", "stalled")
-        stalled.deafen()
-        async with await front.bound("cam2") as sender, await front.bound("cam1", "other") as other:
+        stalled = await front.bind_session("cam1", "stalled")
+        stalled.pause_reading()
+        async with (
+            await front.bind_session("cam2") as sender,
+            await front.bind_session("cam1", "other") as other,
+        ):
             other.send("<presence/>")
             await messages_before_answer(other)
             sent = 0
@@ -178,20 +181,20 @@ async def test_peer_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
 
 async def test_stored_message_is_deleted_after_delivery(port: int) -> None:
     """Without stream management, a sent message is a delivered one."""
-    async with await bound(port, "cam2") as sender:
+    async with await bind_session(port, "cam2") as sender:
         sender.send(chat_messages(20, 100, "absent@gw.example"))
         await sender.iq("get", PING)
-    async with await bound(port, "absent", "absent") as first:
+    async with await bind_session(port, "absent", "absent") as first:
         first.send("<presence/>")
         assert await received(first, 20) == [f"c{n}" for n in range(20)]
         assert (await first.iq("get", PING)).get("type") == "result"
-    async with await bound(port, "absent", "absent") as second:
+    async with await bind_session(port, "absent", "absent") as second:
         second.send("<presence/>")
         assert await messages_before_answer(second) == []
 
 
 async def test_password_change_is_in_order_with_stanzas(port: int) -> None:
-    async with await bound(port, "cam2", "password") as client:
+    async with await bind_session(port, "cam2", "password") as client:
         change = (
             "<iq type='set' id='change'><query xmlns='jabber:iq:register'>"
             "<username>cam2</username><password>another horse</password></query></iq>"

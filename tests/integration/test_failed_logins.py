@@ -16,7 +16,7 @@ import pytest
 from edge.ops import certificates, current_time, devices, pki
 from tests.helpers.gateway import Gateway, port_of
 from tests.helpers.processes import Process
-from tests.helpers.xmpp import Client, Closed, trusting
+from tests.helpers.xmpp import Client, Closed, trusted_ca_context
 
 DAY_MS = 24 * 3600 * 1000
 ADDRESSES = {"SCRAM-SHA-256": "127.0.0.2", "SCRAM-SHA-1": "127.0.0.3", "PLAIN": "127.0.0.4"}
@@ -52,7 +52,7 @@ class Server(NamedTuple):
         """Wait for the operator's line about a failed login."""
         account_field = f"account={account}, " if account else ""
         source = f"source={from_}, value=1, {account_field}mechanism={mechanism}"
-        self.process.wait_told(f"Warning: limit authentication: {reason} ({source})\n")
+        self.process.wait_for_stderr(f"Warning: limit authentication: {reason} ({source})\n")
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ async def test_only_the_operator_gets_the_reason_of_a_failed_login(
 
 async def test_the_event_has_the_account_and_the_reason(running: Server) -> None:
     await running.fail("PLAIN", "cam2")
-    running.process.wait_told("account=cam2")
+    running.process.wait_for_stderr("account=cam2")
     found = running.gateway.events("system")
     (event,) = [e for e in found if e["tags"].get("account") == "cam2"]
     assert (event["kind"], event["name"], event["level"]) == ("limit", "authentication", "Warning")
@@ -153,7 +153,7 @@ async def test_a_certificate_refused_after_tls_is_logged_with_its_device(
 
 async def test_a_failed_handshake_of_direct_tls_is_logged(running: Server, tmp_path: Path) -> None:
     old = issue(running.gateway, tmp_path / "old", 60)
-    context = trusting(running.gateway.ca, old, ("xmpp-client",))
+    context = trusted_ca_context(running.gateway.ca, old, ("xmpp-client",))
     with suppress(ssl.SSLError, ConnectionError, Closed):
         port = running.process.host_port("xmpps")[1]
         async with await Client.connect_tls(port, context) as client:
@@ -172,10 +172,10 @@ async def test_a_device_that_does_not_trust_the_gateway_is_logged(
             socket.create_connection(running.process.host_port("xmpps"), 30) as plain,
             pytest.raises(ssl.SSLCertVerificationError),
         ):
-            trusting(other.ca).wrap_socket(plain, server_hostname="gw.example")
+            trusted_ca_context(other.ca).wrap_socket(plain, server_hostname="gw.example")
 
     await asyncio.to_thread(connect)
-    running.process.wait_told(
+    running.process.wait_for_stderr(
         "limit tls: the peer refuses the gateway's certificate: unknown ca"
         " (source=127.0.0.1, value=1)"
     )
@@ -203,7 +203,7 @@ async def test_log_lines_of_one_address_are_limited_for_all_account_names(tmp_pa
     with gateway.run() as process:
         for number in range(40):
             await Server(gateway, process).fail("PLAIN", f"{number}{'x' * 100}")
-        process.wait_told("account=7x")
+        process.wait_for_stderr("account=7x")
         assert process.stderr.count("\n") == 8
         assert process.terminate() == 0
         assert process.stderr.count("\n") <= 33

@@ -18,7 +18,7 @@ from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import State
 from firmware_sim.errors import DeviceStopped, MessageRefused, OutboxError, OutboxFull
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza, accept
-from tests.helpers.talk import MESSAGE, QOS, error_of, online
+from tests.helpers.talk import MESSAGE, QOS, error_of, wait_online
 
 JID, OTHER = "pump1@gw.example/fw", "valve1@gw.example/fw"
 POLICY = SendPolicy(retry_base=0.2, retry_cap=1.0, jitter=0, max_attempts=3)
@@ -62,9 +62,9 @@ async def test_assured_message_is_offered_and_released(peer: ScriptedPeer, make:
         (record,) = device.delivered()
         assert device.counts()[State.DONE] == 1
     assert peer.steps() == [("assured", "1"), ("deliver", "1")]
-    assert peer.seen[0].namespace == "urn:xmpp:qos"
-    assert peer.seen[0].id != peer.seen[1].id
-    (message,) = peer.seen[0].payload
+    assert peer.requests[0].namespace == "urn:xmpp:qos"
+    assert peer.requests[0].id != peer.requests[1].id
+    (message,) = peer.requests[0].payload
     assert message.tag == "{jabber:client}message"
     assert message[0].get("id") == "Entered"
     assert message[0][0].text == "One <more> & 'he' \"left\""
@@ -76,7 +76,7 @@ async def test_acknowledged_message_takes_one_step(peer: ScriptedPeer, device: D
     await device.send_reading("temperature", 21.5, unit="K", qos=1, to="pump2@gw.example")
     await device.flush(10)
     assert peer.steps() == [("acknowledged", "")]
-    field = peer.seen[0].payload[0][0][0][0][0]
+    field = peer.requests[0].payload[0][0][0][0][0]
     found = (field.get("name"), field.get("value"), field.get("unit"))
     assert found == ("temperature", "21.5", "K")
 
@@ -100,9 +100,9 @@ async def test_answer_with_another_msg_id_or_sender_is_ignored(
     def script(stanza: Stanza) -> str:
         if stanza.step != "assured":
             return stanza.result()
-        if len(peer.seen) == 1:
+        if len(peer.requests) == 1:
             return stanza.result("<received xmlns='urn:xmpp:qos' msgId='other'/>")
-        if len(peer.seen) == 2:
+        if len(peer.requests) == 2:
             return stanza.received().replace("from='gw.example'", "from='evil@gw.example'")
         return stanza.received()
 
@@ -110,7 +110,7 @@ async def test_answer_with_another_msg_id_or_sender_is_ignored(
     await device.send("<message/>")
     await device.flush(10)
     assert peer.steps() == [("assured", "1")] * 3 + [("deliver", "1")]
-    assert len({stanza.id for stanza in peer.seen[:3]}) == 1
+    assert len({stanza.id for stanza in peer.requests[:3]}) == 1
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ async def test_device_continues_after_a_lost_connection(
     steps = ["assured", "deliver"]
     index = steps.index(step)
     assert [name for name, _ in peer.steps()] == [*steps[: index + 1], *steps[index:]]
-    ids = [stanza.id for stanza in peer.seen if stanza.step == step]
+    ids = [stanza.id for stanza in peer.requests if stanza.step == step]
     assert len(ids) == 2
     assert len(set(ids)) == 1
 
@@ -345,8 +345,8 @@ async def test_sending_device_sends_no_presence(peer: ScriptedPeer, device: Devi
     await device.flush(10)
     assert peer.others == []
     offer = f"<acknowledged xmlns='{QOS}'>{MESSAGE}</acknowledged>"
-    peer.say(f"<iq type='set' id='q' from='{OTHER}' to='{JID}'>{offer}</iq>")
-    await peer.until(lambda: bool(peer.replies))
+    peer.send_xml(f"<iq type='set' id='q' from='{OTHER}' to='{JID}'>{offer}</iq>")
+    await peer.wait_until(lambda: bool(peer.replies))
     assert error_of(peer.replies[0]) == "cancel/feature-not-implemented"
     with pytest.raises(DeviceStopped, match="has no inbox"):
         _ = device.inbox
@@ -371,10 +371,10 @@ async def test_unread_messages_stop_the_reading(
 
     receive = ReceiveOptions(tmp_path / "inbox", afterwards=delivered)
     async with make(receive=receive) as device, asyncio.timeout(30):
-        await online(device)
+        await wait_online(device)
         text = "x" * 8192
         for number in range(count):
-            peer.say(f"<message from='{OTHER}' id='{number}'><body>{text}</body></message>")
+            peer.send_xml(f"<message from='{OTHER}' id='{number}'><body>{text}</body></message>")
         await full.wait()
         for _ in range(count):  # enough to read all of them
             await asyncio.sleep(0)

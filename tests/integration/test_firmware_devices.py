@@ -18,9 +18,9 @@ from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import State
 from firmware_sim.scenarios.actuator import Actuator, CommandRuns, command
 from firmware_sim.scenarios.link import FaultyLink
-from tests.helpers.gateway import DOMAIN, PASSWORD, UNPACED, Gateway
+from tests.helpers.gateway import DOMAIN, NO_RATE_LIMITS, PASSWORD, Gateway
 from tests.helpers.guide_examples import run_example
-from tests.helpers.talk import online
+from tests.helpers.talk import wait_online
 
 POLICY = SendPolicy(retry_base=0.3, retry_cap=1.0)
 RECONNECT = ReconnectPolicy(base=0.05, cap=0.2, stable=0.1)
@@ -29,7 +29,7 @@ PUMP, VALVE = f"pump@{DOMAIN}/fw", f"valve@{DOMAIN}/fw"
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
-    return Gateway(tmp_path_factory.mktemp("gateway") / "gw", "pump", "valve", **UNPACED)
+    return Gateway(tmp_path_factory.mktemp("gateway") / "gw", "pump", "valve", **NO_RATE_LIMITS)
 
 
 class Site:
@@ -138,7 +138,7 @@ def test_documented_worker_runs(site: Site, tmp_path: Path) -> None:
 @pytest.mark.parametrize("level", [0, 1, 2])
 async def test_commands_run_in_order_at_each_level(site: Site, level: int) -> None:
     async with site.pump() as pump, site.valve() as valve:
-        await online(pump, valve)
+        await wait_online(pump, valve)
         for number in range(30):
             await pump.send(command(f"c{number}", "open"), to=VALVE, qos=level)
         await pump.flush(30)
@@ -155,7 +155,7 @@ async def test_commands_run_in_order_at_each_level(site: Site, level: int) -> No
 
 async def test_receiving_device_answers_service_discovery(site: Site) -> None:
     async with site.valve() as valve:
-        await online(valve)
+        await wait_online(valve)
         connection = Connection(Endpoint(PUMP, PASSWORD, "127.0.0.1", site.port, site.ca_file))
         await connection.open(30)
         assert await connection.qos.supported(VALVE, timeout=30)
@@ -192,7 +192,7 @@ async def test_receiver_with_faults_runs_each_command_once(
         site.pump(observe) as pump,
         site.valve(link.port) as valve,
     ):
-        await online(pump, valve)
+        await wait_online(pump, valve)
         for number in range(5):
             await pump.send(command(f"c{number}", "open"), to=VALVE)
         async with asyncio.timeout(30):
@@ -208,7 +208,7 @@ async def test_receiver_with_faults_runs_each_command_once(
             link.cut()
         else:
             link.cut(reset=fault == "reset")
-        await online(valve)
+        await wait_online(valve)
         await pump.flush(60)
         rows = {row.command: row.times for row in command_runs(valve)}
         states = {f"c{each.number - 1}": each.state for each in pump.records()}
@@ -224,7 +224,7 @@ BARE = f"valve@{DOMAIN}"
 @pytest.mark.parametrize("level", [0, 1, 2])
 async def test_message_to_an_account_is_stored_for_its_device(site: Site, level: int) -> None:
     async with site.pump() as pump:
-        await online(pump)
+        await wait_online(pump)
         for number in range(12):
             await pump.send(command(f"c{number}", "open"), to=BARE, qos=level)
         await pump.flush(30)  # the gateway answers for it
@@ -264,7 +264,7 @@ async def test_custody_and_faults_run_each_command_once_in_order(
         site.pump() as pump,
         site.valve(link.port) as valve,
     ):
-        await online(pump, valve)
+        await wait_online(pump, valve)
         for number in range(4):
             await pump.send(command(f"c{number}", "open"), to=BARE)
         async with asyncio.timeout(30):

@@ -10,12 +10,12 @@ import pytest
 
 from firmware_sim.device.limits import InboxLimits, OutboxLimits, SendPolicy
 from firmware_sim.errors import DeviceStopped, MessageRefused, NotSent
-from tests.helpers.talk import JID, MESSAGE, NAMESPACES, QOS, SENDER, Talk, Talking, error_of
+from tests.helpers.talk import JID, MESSAGE, NAMESPACES, QOS, SENDER, Talk, TalkFactory, error_of
 
 
-async def test_presence_announces_the_capabilities(start_talk: Talking) -> None:
+async def test_presence_announces_the_capabilities(start_talk: TalkFactory) -> None:
     async with start_talk(priority=5) as talk:
-        await talk.peer.until(lambda: bool(talk.peer.others))
+        await talk.peer.wait_until(lambda: bool(talk.peer.others))
         (presence,) = talk.peer.others
         priority, caps = presence
         assert (presence.get("type"), priority.text) == (None, "5")
@@ -35,7 +35,7 @@ async def test_presence_announces_the_capabilities(start_talk: Talking) -> None:
 
 
 async def test_presence_subscription_is_left_to_the_operator(talk: Talk) -> None:
-    talk.peer.say(f"<presence type='subscribe' from='{SENDER}' to='{JID}'/>")
+    talk.peer.send_xml(f"<presence type='subscribe' from='{SENDER}' to='{JID}'/>")
     await talk.acknowledged()
     assert [other.get("type") for other in talk.peer.others] == [None]
 
@@ -46,38 +46,40 @@ async def test_device_pauses_and_resumes_reading(talk: Talk) -> None:
     request = asyncio.create_task(talk.acknowledged())
     sending = asyncio.create_task(talk.device.send("<message/>", qos=0))
     await sending  # it can still send
-    await talk.peer.until(lambda: len(talk.peer.others) == 2)
+    await talk.peer.wait_until(lambda: len(talk.peer.others) == 2)
     await asyncio.wait({request}, timeout=0.2)
-    assert len(talk.application.got) == 1
+    assert len(talk.application.handled) == 1
     talk.device.cut()  # a new session reads no more than the old one did
     request.cancel()
-    await talk.peer.until(lambda: talk.peer.sessions == 2 and len(talk.peer.others) == 3)
+    await talk.peer.wait_until(lambda: talk.peer.sessions == 2 and len(talk.peer.others) == 3)
     request = asyncio.create_task(talk.acknowledged())
     await asyncio.wait({request}, timeout=0.2)
-    assert len(talk.application.got) == 1
+    assert len(talk.application.handled) == 1
     talk.device.resume_reading()
     assert error_of(await request) == "result"
-    assert len(talk.application.got) == 2
+    assert len(talk.application.handled) == 2
     await talk.device.close()
     talk.device.pause_reading()  # without a session nothing happens
     talk.device.resume_reading()
 
 
-async def test_answers_are_dropped_while_the_write_buffer_is_full(start_talk: Talking) -> None:
+async def test_answers_are_dropped_while_the_write_buffer_is_full(start_talk: TalkFactory) -> None:
     async with start_talk(limits=InboxLimits(unsent_bytes=-1)) as talk:
         head = f"type='set' id='q' from='{SENDER}' to='{JID}'"
-        talk.peer.say(f"<iq {head}><acknowledged xmlns='{QOS}'>{MESSAGE}</acknowledged></iq>")
-        talk.peer.say(f"<iq type='get' id='p' from='{SENDER}'><ping xmlns='urn:xmpp:ping'/></iq>")
-        await talk.peer.until(lambda: bool(talk.peer.replies))
+        talk.peer.send_xml(f"<iq {head}><acknowledged xmlns='{QOS}'>{MESSAGE}</acknowledged></iq>")
+        talk.peer.send_xml(
+            f"<iq type='get' id='p' from='{SENDER}'><ping xmlns='urn:xmpp:ping'/></iq>"
+        )
+        await talk.peer.wait_until(lambda: bool(talk.peer.replies))
         assert [reply.get("id") for reply in talk.peer.replies] == ["p"]
-        assert talk.did() == [(1, "m1")]
+        assert talk.recorded_actions() == [(1, "m1")]
 
 
-async def test_plain_message_is_sent_once_or_not_at_all(start_talk: Talking) -> None:
+async def test_plain_message_is_sent_once_or_not_at_all(start_talk: TalkFactory) -> None:
     async with start_talk({"limits": OutboxLimits(message_bytes=300)}) as talk:
         assert await talk.device.send("<message id='a'><body>&lt;</body></message>", qos=0) == 0
         assert await talk.device.send_log("E", "", qos=0, to="x@gw.example/'\"&") == 0
-        await talk.peer.until(lambda: len(talk.peer.others) == 3)
+        await talk.peer.wait_until(lambda: len(talk.peer.others) == 3)
         _, first, second = talk.peer.others
         found = (first.tag, first.get("to"), first.get("id"))
         assert found == ("{jabber:client}message", "gw.example", "a")
@@ -93,7 +95,9 @@ async def test_plain_message_is_sent_once_or_not_at_all(start_talk: Talking) -> 
         await talk.device.send("<message/>", qos=0)
 
 
-async def test_plain_message_is_refused_while_the_write_buffer_is_full(start_talk: Talking) -> None:
+async def test_plain_message_is_refused_while_the_write_buffer_is_full(
+    start_talk: TalkFactory,
+) -> None:
     async with start_talk({"policy": SendPolicy(unsent_bytes=100_000)}) as talk:
         for writer in talk.peer._writers:
             writer.transport.pause_reading()  # type: ignore[attr-defined]

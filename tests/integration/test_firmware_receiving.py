@@ -11,7 +11,7 @@ import pytest
 from firmware_sim.device.inbox import Inbox, InboxCounter
 from firmware_sim.device.receive_options import ReceiveOptions
 from firmware_sim.errors import DeviceStopped, InboxError
-from tests.helpers.talk import JID, MESSAGE, NAMESPACES, QOS, SENDER, Talk, Talking, error_of
+from tests.helpers.talk import JID, MESSAGE, NAMESPACES, QOS, SENDER, Talk, TalkFactory, error_of
 
 
 @pytest.mark.parametrize("namespace", NAMESPACES)
@@ -21,13 +21,13 @@ async def test_assured_message_is_held_and_delivered_once(talk: Talk, namespace:
         (received,) = answer
         assert (answer.get("type"), received.tag) == ("result", f"{{{namespace}}}received")
         assert received.get("msgId") == "1"
-    assert talk.application.got == []
+    assert talk.application.handled == []
     for _ in range(2):
         answer = await talk.deliver(ns=namespace)
         assert (answer.get("type"), len(answer)) == ("result", 0)
-    (message,) = talk.application.got
+    (message,) = talk.application.handled
     assert talk.application.after == [message]
-    assert talk.did() == [(1, "m1")]
+    assert talk.recorded_actions() == [(1, "m1")]
     assert (message.number, message.sender, message.qos) == (1, SENDER, 2)
     assert (message.id, message.type) == ("m1", "")
     root = message.xml()
@@ -38,7 +38,7 @@ async def test_assured_message_is_held_and_delivered_once(talk: Talk, namespace:
 async def test_embedded_message_may_inherit_the_namespace(talk: Talk) -> None:
     inner = "<message id='m'><body>go<b/></body><x xmlns='urn:x'/></message>"
     assert error_of(await talk.acknowledged(inner)) == "result"
-    (message,) = talk.application.got
+    (message,) = talk.application.handled
     tags = [element.tag for element in message.xml().iter()]
     client = "{jabber:client}"
     assert tags == [f"{client}message", f"{client}body", f"{client}b", "{urn:x}x"]
@@ -47,24 +47,24 @@ async def test_embedded_message_may_inherit_the_namespace(talk: Talk) -> None:
 async def test_messages_of_each_level_are_delivered(talk: Talk) -> None:
     await talk.acknowledged()
     await talk.acknowledged()  # at least once: a repetition is a new message
-    talk.peer.say(f"<message from='{SENDER}' to='{JID}' id='p'><body>0</body></message>")
+    talk.peer.send_xml(f"<message from='{SENDER}' to='{JID}' id='p'><body>0</body></message>")
     await talk.assured()
     await talk.deliver()
     counts = talk.device.inbox.counts()
     assert {reply.get("id") for reply in talk.peer.replies} == {"q1", "q2", "q3", "q4"}
-    found = [(message.number, message.qos, message.id) for message in talk.application.got]
+    found = [(message.number, message.qos, message.id) for message in talk.application.handled]
     assert found == [(1, 1, "m1"), (2, 1, "m1"), (3, 0, "p"), (4, 2, "m1")]
     levels = (InboxCounter.PLAIN, InboxCounter.ACKNOWLEDGED, InboxCounter.ASSURED)
     assert [counts[counter] for counter in levels] == [1, 2, 1]
 
 
 async def test_error_message_is_passed_to_on_returned(talk: Talk) -> None:
-    talk.peer.say(
+    talk.peer.send_xml(
         f"<message from='{SENDER}' to='{JID}' id='p' type='error'><body>x</body></message>"
     )
     await talk.acknowledged(MESSAGE.replace("id=", "type='error' id="))
-    assert talk.application.got == talk.application.after == []
-    assert talk.did() == []
+    assert talk.application.handled == talk.application.after == []
+    assert talk.recorded_actions() == []
     assert [(m.qos, m.id) for m in talk.application.returned] == [(0, "p"), (1, "m1")]
 
 
@@ -101,29 +101,29 @@ async def test_unknown_key_is_item_not_found(talk: Talk) -> None:
     other = MESSAGE.replace("go", "stop")
     assert error_of(await talk.assured(message=other)) == "cancel/conflict"
     assert error_of(await talk.deliver()) == "result"
-    assert [message.xml()[0].text for message in talk.application.got] == ["go"]
+    assert [message.xml()[0].text for message in talk.application.handled] == ["go"]
     await talk.assured(message=other)  # the key is free again
     await talk.deliver()
-    assert [message.xml()[0].text for message in talk.application.got] == ["go", "stop"]
+    assert [message.xml()[0].text for message in talk.application.handled] == ["go", "stop"]
 
 
-async def test_untrusted_sender_is_refused(start_talk: Talking) -> None:
+async def test_untrusted_sender_is_refused(start_talk: TalkFactory) -> None:
     trusted = {SENDER}
     async with start_talk(trusts=lambda sender: sender in trusted) as talk:
         assert error_of(await talk.assured()) == "result"
         trusted.clear()
         for request in (talk.assured, talk.deliver, talk.acknowledged):
             assert error_of(await request()) == "cancel/not-allowed"
-        talk.peer.say(f"<message from='{SENDER}' to='{JID}'><body>0</body></message>")
+        talk.peer.send_xml(f"<message from='{SENDER}' to='{JID}'><body>0</body></message>")
         await talk.deliver()
-        assert talk.application.got == []
+        assert talk.application.handled == []
         trusted.add(SENDER)
         assert error_of(await talk.deliver()) == "result"
-        assert len(talk.application.got) == 1
+        assert len(talk.application.handled) == 1
 
 
 async def test_sender_is_untrusted_if_the_check_fails(
-    start_talk: Talking, caplog: pytest.LogCaptureFixture
+    start_talk: TalkFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     def trusts(_sender: str) -> bool:
         raise RuntimeError("no roster")
@@ -143,14 +143,14 @@ async def test_application_failure_is_rolled_back_and_repeated(
     await talk.assured()
     assert error_of(await talk.deliver()) == "wait/internal-server-error"
     assert error_of(await talk.acknowledged()) == "wait/internal-server-error"
-    talk.peer.say(f"<message from='{SENDER}' to='{JID}' id='p'/>")
+    talk.peer.send_xml(f"<message from='{SENDER}' to='{JID}' id='p'/>")
     assert error_of(await talk.deliver()) == "wait/internal-server-error"
-    assert (talk.did(), talk.application.after) == ([], [])
+    assert (talk.recorded_actions(), talk.application.after) == ([], [])
     assert talk.device.inbox.counts()[InboxCounter.FAILED] == 4
     assert "p" not in {reply.get("id") for reply in talk.peer.replies}
     talk.application.fails = None
     assert error_of(await talk.deliver()) == "result"
-    assert talk.did() == [(1, "m1")]
+    assert talk.recorded_actions() == [(1, "m1")]
     assert caplog.text.count("`on_message` raised an exception") == 4
 
 
@@ -160,14 +160,14 @@ async def test_failure_after_the_commit_changes_nothing(
     talk.application.fails_after = True
     assert error_of(await talk.acknowledged()) == "result"
     assert error_of(await talk.acknowledged()) == "result"
-    assert talk.did() == [(1, "m1"), (2, "m1")]
+    assert talk.recorded_actions() == [(1, "m1"), (2, "m1")]
     assert caplog.text.count("`afterwards` or `on_returned` raised an exception") == 2
 
 
 async def test_application_that_ends_the_transaction_stops_the_device(talk: Talk) -> None:
     receive = talk.device._receive
     object.__setattr__(receive, "on_message", lambda _message, db: db.execute("COMMIT"))
-    talk.peer.say(f"<message from='{SENDER}' to='{JID}' id='p'/>")
+    talk.peer.send_xml(f"<message from='{SENDER}' to='{JID}' id='p'/>")
     async with asyncio.timeout(5):
         while talk.device.online:
             await talk.device.changed()
@@ -179,7 +179,7 @@ async def test_disk_failure_answers_nothing_and_a_restart_continues(talk: Talk) 
     await talk.assured("1")
     talk.device.inbox.database.execute("PRAGMA max_page_count=1")
     message = MESSAGE.replace("go", "x" * 30_000)
-    talk.peer.say(
+    talk.peer.send_xml(
         f"<iq type='set' id='big' from='{SENDER}'>"
         f"<assured xmlns='{QOS}' msgId='2'>{message}</assured></iq>"
     )

@@ -10,7 +10,7 @@ import pytest
 from firmware_sim.device import Device, ReceiveOptions, ReconnectPolicy
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process, free_port
-from tests.helpers.talk import online
+from tests.helpers.talk import wait_online
 
 RECONNECT = ReconnectPolicy(base=0.05, cap=0.2, stable=0.1)
 SOON_S = 30.0
@@ -60,7 +60,7 @@ async def test_nothing_is_repeated_or_lost_in_a_resumed_session(
         device(gateway, process, "pump1") as pump,
         device(gateway, process, "valve1") as valve,
     ):
-        await online(pump, valve)
+        await wait_online(pump, valve)
         for cut in range(4):
             for number in range(10):
                 await pump.send(message(f"{cut}-{number}"), to=f"valve1@{DOMAIN}", qos=1)
@@ -80,7 +80,7 @@ async def test_plain_messages_wait_for_the_resumption(gateway: Gateway, process:
         device(gateway, process, "pump1") as pump,
         device(gateway, process, "valve1") as valve,
     ):
-        await online(pump, valve)
+        await wait_online(pump, valve)
         for number in range(20):
             if number % 5 == 4:
                 valve.cut()
@@ -94,7 +94,7 @@ async def test_a_session_that_cannot_be_resumed_is_replaced(gateway: Gateway) ->
     with gateway.run() as process:
         pump = device(gateway, process, "pump1")
         await pump.start()
-        await online(pump)
+        await wait_online(pump)
     with gateway.run():
         try:
             await pump.send_log("Entered", "again")

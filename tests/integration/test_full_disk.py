@@ -18,7 +18,7 @@ import pytest
 from edge.engine import database
 from tests.helpers.fleet_command import fleet_command
 from tests.helpers.fleet_tables import fleet_folder
-from tests.helpers.gateway import Gateway, bound
+from tests.helpers.gateway import Gateway, bind_session
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import CLIENT, Client, condition, log_message
 
@@ -100,7 +100,7 @@ async def send_message(client: Client, text: str) -> str | None:
 async def test_stored_messages_are_delivered_from_the_reserve(
     gateway: Gateway, process: Process, other_files: OtherFiles
 ) -> None:
-    async with await bound(process, "writer") as writer:
+    async with await bind_session(process, "writer") as writer:
         for number in range(3):
             assert await writer.assured(f"early{number}", log_message(number)) == "received"
         assert await send_message(writer, "early") is None
@@ -114,7 +114,7 @@ async def test_stored_messages_are_delivered_from_the_reserve(
         await check_requests(writer)
         for number in range(3):
             assert await writer.deliver(f"early{number}") == "delivered"
-        async with await bound(process, "absent") as absent:
+        async with await bind_session(process, "absent") as absent:
             absent.send("<presence/>")
             while (stanza := await absent.element()).tag != f"{CLIENT}message":
                 pass
@@ -132,7 +132,7 @@ async def test_stored_messages_are_delivered_from_the_reserve(
 async def test_a_completely_full_disk_is_reported_and_survived(
     gateway: Gateway, process: Process, other_files: OtherFiles
 ) -> None:
-    async with await bound(process, "writer") as writer:
+    async with await bind_session(process, "writer") as writer:
         assert await writer.assured("early", log_message(1)) == "received"
         other_files.fill(0)
         for number in range(30):
@@ -140,7 +140,7 @@ async def test_a_completely_full_disk_is_reported_and_survived(
             assert outcome == "resource-constraint"
         await check_requests(writer)
         assert (await writer.deliver("early")) in {"delivered", "resource-constraint"}
-        async with await bound(process, "pump") as pump:
+        async with await bind_session(process, "pump") as pump:
             await check_requests(pump)
         list(gateway.events())
         other_files.remove()
@@ -154,7 +154,7 @@ async def test_a_completely_full_disk_is_reported_and_survived(
 async def test_a_disk_that_fills_up_loses_no_answered_message(
     gateway: Gateway, process: Process, other_files: OtherFiles
 ) -> None:
-    async with await bound(process, "writer") as writer:
+    async with await bind_session(process, "writer") as writer:
         answered = []
         for number in range(24):
             other_files.fill(max(0, 18 - number) * MIB // 2)
@@ -175,7 +175,7 @@ async def test_a_long_read_transaction_stays_within_the_space_limits(tmp_path: P
     gateway = Gateway(tmp_path / "gateway", "writer", require_tls=False, **bounds)
     path = gateway.folder / database.FILE_NAME
     with gateway.run() as process, closing(sqlite3.connect(path, isolation_level=None)) as other:
-        async with await bound(process, "writer") as writer:
+        async with await bind_session(process, "writer") as writer:
             for number in range(20):
                 assert await writer.assured(f"held{number}", log_message(number)) == "received"
             other.execute("BEGIN")
@@ -222,7 +222,7 @@ async def test_a_stop_with_a_full_disk_is_reported_in_one_line(
     gateway: Gateway, other_files: OtherFiles
 ) -> None:
     with gateway.run() as process:
-        async with await bound(process, "writer") as writer:
+        async with await bind_session(process, "writer") as writer:
             assert await writer.assured("early", log_message(1)) == "received"
             other_files.fill(0)
             assert await writer.assured("late", log_message(9)) == "resource-constraint"
@@ -232,7 +232,7 @@ async def test_a_stop_with_a_full_disk_is_reported_in_one_line(
         assert "Traceback" not in process.stderr
     other_files.remove()
     with gateway.run() as process:
-        async with await bound(process, "writer") as writer:
+        async with await bind_session(process, "writer") as writer:
             assert await writer.deliver("early") == "delivered"
         assert process.terminate() == 0
 

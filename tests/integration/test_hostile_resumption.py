@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.helpers.gateway import PASSWORD, Gateway
-from tests.helpers.hostile import HONEST, AttackedGateway, unharmed
+from tests.helpers.hostile import HONEST, AttackedGateway, assert_unharmed
 from tests.helpers.xmpp import SM, Client
 
 STANZAS = 16
@@ -34,7 +34,7 @@ async def authenticate(attacked: AttackedGateway, name: str) -> Client:
 
 
 async def test_another_accounts_session_cannot_be_resumed(attacked: AttackedGateway) -> None:
-    async with unharmed(attacked):
+    async with assert_unharmed(attacked):
         victim = await attacked.log_in("victim")
         token = await victim.enable()
         victim.writer.transport.abort()
@@ -60,7 +60,7 @@ async def test_another_accounts_session_cannot_be_resumed(attacked: AttackedGate
 async def test_a_flood_of_requests_for_acknowledgement_is_answered(
     attacked: AttackedGateway,
 ) -> None:
-    async with unharmed(attacked):
+    async with assert_unharmed(attacked):
         evil = await attacked.log_in("evil")
         await evil.enable()
         for _ in range(20):

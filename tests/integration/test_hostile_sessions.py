@@ -13,15 +13,15 @@ from collections.abc import Iterator
 import pytest
 
 from firmware_sim.attackers.stanzas import PING, assured, message, ping
-from tests.helpers.gateway import UNPACED, Gateway
+from tests.helpers.gateway import NO_RATE_LIMITS, Gateway
 from tests.helpers.hostile import (
     HONEST,
     AttackedGateway,
+    assert_unharmed,
     discard,
     flood,
+    read_until_closed,
     smoke,
-    unharmed,
-    until_closed,
 )
 from tests.helpers.xmpp import WAIT_S, condition
 
@@ -57,7 +57,7 @@ def run_gateway(
         HONEST, "evil", "victim", "deaf",
         sessions_per_account=4,
         **options,
-        **UNPACED,
+        **NO_RATE_LIMITS,
     )  # fmt: skip
     with gateway.run() as process:
         yield AttackedGateway(gateway, process)
@@ -78,7 +78,7 @@ HOSTILE: dict[str, tuple[str | bytes, str]] = {
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_faulty_stream_ends_no_other_session(attacked: AttackedGateway, name: str) -> None:
     data, expected = HOSTILE[name]
-    async with unharmed(attacked), await attacked.log_in("victim") as victim:
+    async with assert_unharmed(attacked), await attacked.log_in("victim") as victim:
         async with await attacked.log_in("evil") as evil:
             evil.send(data)
             assert await evil.closed() == expected
@@ -97,7 +97,7 @@ ODD = {
 
 @pytest.mark.parametrize("name", ODD)
 async def test_odd_requests_get_stanza_errors(attacked: AttackedGateway, name: str) -> None:
-    async with unharmed(attacked), await attacked.log_in("evil") as evil:
+    async with assert_unharmed(attacked), await attacked.log_in("evil") as evil:
         evil.send(ODD[name])
         answer = await evil.element()
         assert (answer.get("type"), answer.get("id")) == ("error", "o")
@@ -125,7 +125,7 @@ async def test_an_honest_device_is_answered_during_a_flood(
     patient_gateway: AttackedGateway, name: str
 ) -> None:
     attacked, data = patient_gateway, FLOODS[name].encode()
-    async with unharmed(attacked, BULK_GROWTH_KIB), contextlib.AsyncExitStack() as stack:
+    async with assert_unharmed(attacked, BULK_GROWTH_KIB), contextlib.AsyncExitStack() as stack:
         evil = [
             await stack.enter_async_context(await attacked.log_in("evil", f"r{n}"))
             for n in range(3)
@@ -154,18 +154,18 @@ async def test_an_honest_device_is_answered_during_a_flood(
 async def test_a_device_that_does_not_read_its_answers_is_disconnected(
     attacked: AttackedGateway,
 ) -> None:
-    async with unharmed(attacked, BULK_GROWTH_KIB), await attacked.log_in("evil") as client:
+    async with assert_unharmed(attacked, BULK_GROWTH_KIB), await attacked.log_in("evil") as client:
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
         requests = f"<iq type='get' id='{'i' * 4000}' to='gw.example'>{PING}</iq>".encode() * 16
         assert await flood(client, requests, 256 * MIB, STALLED_S * 8) < 64 * MIB, (
             "the gateway did not stop reading"
         )
         client.reader._transport.resume_reading()  # type: ignore[attr-defined]
-        await until_closed(client)
+        await read_until_closed(client)
 
 
 async def test_a_device_may_return_after_an_abort(attacked: AttackedGateway) -> None:
-    async with unharmed(attacked):
+    async with assert_unharmed(attacked):
         for _ in range(20):
             client = await attacked.log_in("evil")
             client.send(f"<iq type='get' id='1' to='gw.example'>{PING}</iq><message to='evil@gw")

@@ -17,7 +17,13 @@ import pytest
 
 from firmware_sim.attackers.stanzas import PING, STARTTLS
 from tests.helpers.gateway import PASSWORD, Gateway
-from tests.helpers.hostile import HEADER, HONEST, AttackedGateway, unharmed, until_closed
+from tests.helpers.hostile import (
+    HEADER,
+    HONEST,
+    AttackedGateway,
+    assert_unharmed,
+    read_until_closed,
+)
 from tests.helpers.xmpp import WAIT_S, Client
 
 ALERT, HANDSHAKE = 0x15, 0x16
@@ -62,7 +68,7 @@ async def test_old_versions_are_refused(attacked: AttackedGateway, version: str)
         warnings.simplefilter("ignore", DeprecationWarning)  # the old versions are tested
         context.minimum_version = ssl.TLSVersion.TLSv1
         context.maximum_version = ssl.TLSVersion[version]
-    async with unharmed(attacked), await request_tls(attacked) as client:
+    async with assert_unharmed(attacked), await request_tls(attacked) as client:
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await client.writer.start_tls(context)
 
@@ -72,7 +78,7 @@ async def test_weak_ciphers_are_refused(attacked: AttackedGateway, ciphers: str)
     context = insecure_context()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(f"{ciphers}:@SECLEVEL=0")
-    async with unharmed(attacked), await request_tls(attacked) as client:
+    async with assert_unharmed(attacked), await request_tls(attacked) as client:
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await client.writer.start_tls(context)
 
@@ -83,7 +89,7 @@ async def test_negotiated_ciphers_are_strong_and_uncompressed(
 ) -> None:
     context = insecure_context()
     context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
-    async with unharmed(attacked), await request_tls(attacked) as client:
+    async with assert_unharmed(attacked), await request_tls(attacked) as client:
         await client.writer.start_tls(context)
         tls: ssl.SSLObject = client.writer.get_extra_info("ssl_object")
         name, _protocol, bits = tls.cipher() or ("", "", 0)
@@ -112,9 +118,9 @@ async def test_negotiated_ciphers_are_strong_and_uncompressed(
 async def test_an_invalid_handshake_ends_the_connection(
     attacked: AttackedGateway, garbage: bytes
 ) -> None:
-    async with unharmed(attacked), await request_tls(attacked) as client:
+    async with assert_unharmed(attacked), await request_tls(attacked) as client:
         client.send(garbage)
-        received = await until_closed(client)
+        received = await read_until_closed(client)
         assert b"<" not in received
         assert not received or received[0] == ALERT, "anything but an alert"
 
@@ -123,9 +129,9 @@ async def test_an_invalid_handshake_ends_the_connection(
 async def test_plain_text_after_proceed_is_not_answered(
     attacked: AttackedGateway, clear: str
 ) -> None:
-    async with unharmed(attacked), await request_tls(attacked) as client:
+    async with assert_unharmed(attacked), await request_tls(attacked) as client:
         client.send(clear)
-        received = await until_closed(client)
+        received = await read_until_closed(client)
         assert not received or received[0] == ALERT
 
 
@@ -133,16 +139,16 @@ async def test_plain_text_after_proceed_is_not_answered(
     "ahead", [AUTH, BIND, HEADER, HEADER + AUTH, f"<iq type='get' id='1'>{PING}</iq>", "<iq", " <"]
 )
 async def test_data_injected_before_tls_is_refused(attacked: AttackedGateway, ahead: str) -> None:
-    async with unharmed(attacked), await attacked.open_stream() as client:
+    async with assert_unharmed(attacked), await attacked.open_stream() as client:
         client.send(STARTTLS + ahead)
-        received = await until_closed(client)
+        received = await read_until_closed(client)
         assert b"<proceed" not in received
         assert b"<policy-violation " in received
 
 
 async def test_stripping_starttls_allows_no_login(attacked: AttackedGateway) -> None:
     """Without TLS, every mechanism is refused."""
-    async with unharmed(attacked):
+    async with assert_unharmed(attacked):
         for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-1", "EXTERNAL", "ANONYMOUS"):
             async with await attacked.connect() as client:
                 client.open()
@@ -162,7 +168,7 @@ async def test_stripping_starttls_allows_no_login(attacked: AttackedGateway) -> 
 
 
 async def test_a_forged_record_ends_the_stream(attacked: AttackedGateway) -> None:
-    async with unharmed(attacked):
+    async with assert_unharmed(attacked):
         client = await attacked.log_in(HONEST, "tampered")
         plain = client.writer.get_extra_info("socket")
         loop = asyncio.get_running_loop()
@@ -179,7 +185,7 @@ async def test_a_forged_record_ends_the_stream(attacked: AttackedGateway) -> Non
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl's command")
 async def test_renegotiation_is_refused(attacked: AttackedGateway) -> None:
     """`R` makes openssl's client request renegotiation, which TLS 1.2 has."""
-    async with unharmed(attacked):
+    async with assert_unharmed(attacked):
         process = await asyncio.create_subprocess_exec(
             "openssl", "s_client", "-starttls", "xmpp", "-xmpphost", "gw.example", "-tls1_2",
             "-connect", f"127.0.0.1:{attacked.port}", "-CAfile", str(attacked.gateway.ca),

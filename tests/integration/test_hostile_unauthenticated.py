@@ -11,7 +11,14 @@ import pytest
 
 from firmware_sim.attackers.stanzas import STARTTLS
 from tests.helpers.gateway import Gateway
-from tests.helpers.hostile import HEADER, HONEST, AttackedGateway, trickle, unharmed, until_closed
+from tests.helpers.hostile import (
+    HEADER,
+    HONEST,
+    AttackedGateway,
+    assert_unharmed,
+    read_until_closed,
+    trickle,
+)
 from tests.helpers.xmpp import WAIT_S
 
 AUTHENTICATE_S = 1.5
@@ -75,7 +82,7 @@ INVALID_STREAMS = {
 @pytest.mark.parametrize("name", INVALID_STREAMS)
 async def test_invalid_streams_are_refused_at_once(attacked: AttackedGateway, name: str) -> None:
     data, condition = INVALID_STREAMS[name]
-    async with unharmed(attacked):
+    async with assert_unharmed(attacked):
         started = time.monotonic()
         received = await asyncio.to_thread(send_raw, attacked.port, data)
         assert time.monotonic() - started < AUTHENTICATE_S, "it timed out instead"
@@ -84,7 +91,7 @@ async def test_invalid_streams_are_refused_at_once(attacked: AttackedGateway, na
 
 
 async def test_endless_white_space_is_ignored_until_the_timeout(attacked: AttackedGateway) -> None:
-    async with unharmed(attacked), await attacked.connect() as client:
+    async with assert_unharmed(attacked), await attacked.connect() as client:
         with contextlib.suppress(ConnectionError):
             async with asyncio.timeout(AUTHENTICATE_S + MARGIN_S):
                 while not client.reader.at_eof():
@@ -103,7 +110,7 @@ async def test_endless_white_space_is_ignored_until_the_timeout(attacked: Attack
 async def test_slow_senders_are_disconnected_in_time(
     attacked: AttackedGateway, data: bytes
 ) -> None:
-    async with unharmed(attacked), await attacked.connect() as client:
+    async with assert_unharmed(attacked), await attacked.connect() as client:
         if data.startswith(b"\x16"):
             client.open()
             await client.element()
@@ -111,21 +118,21 @@ async def test_slow_senders_are_disconnected_in_time(
             await client.element()
         started = time.monotonic()
         await trickle(client, data, 0.05)
-        await until_closed(client)
+        await read_until_closed(client)
         elapsed = time.monotonic() - started
         assert AUTHENTICATE_S / 2 < elapsed < AUTHENTICATE_S + MARGIN_S
 
 
 async def test_slow_senders_under_tls_are_disconnected_in_time(attacked: AttackedGateway) -> None:
-    async with unharmed(attacked), await attacked.open_tls_stream() as client:
+    async with assert_unharmed(attacked), await attacked.open_tls_stream() as client:
         started = time.monotonic()
         received = await trickle(client, b"<auth xmlns='" + b"x" * 1000, 0.05)
-        assert b"connection-timeout" in received + await until_closed(client)
+        assert b"connection-timeout" in received + await read_until_closed(client)
         assert time.monotonic() - started < AUTHENTICATE_S + MARGIN_S
 
 
 async def test_aborted_connections_leave_nothing_in_any_state(attacked: AttackedGateway) -> None:
-    async with unharmed(attacked):
+    async with assert_unharmed(attacked):
         for _ in range(5):
             clients = [
                 await attacked.connect(),
@@ -141,7 +148,7 @@ async def test_aborted_connections_leave_nothing_in_any_state(attacked: Attacked
 
 
 async def test_a_thousand_aborted_connections_do_no_harm(attacked: AttackedGateway) -> None:
-    async with unharmed(attacked):
+    async with assert_unharmed(attacked):
         for _ in range(1000):
             client = await attacked.connect()
             client.writer.transport.abort()

@@ -13,7 +13,7 @@ from firmware_sim.device.sender_rules import State
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
 from tests.helpers.processes import Process, start
 from tests.helpers.scripted_server import SECRET, serving
-from tests.helpers.xmpp import Client, log_message, trusting
+from tests.helpers.xmpp import Client, log_message, trusted_ca_context
 
 HOST = "::1"
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -53,7 +53,7 @@ async def connect(gateway: Gateway, process: Process, direct: bool, name: str = 
     certificate = gateway.folder / "devices" / name if name else None
     if direct:
         host, port = process.host_port("xmpps")
-        context = trusting(gateway.ca, certificate, ("xmpp-client",))
+        context = trusted_ca_context(gateway.ca, certificate, ("xmpp-client",))
         return await Client.connect_tls(port, context, host=host)
     host, port = process.host_port("xmpp")
     client = await Client.connect(port, host=host)
@@ -116,9 +116,9 @@ async def test_a_component_connects_and_reconnects(tmp_path: Path) -> None:
         with start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
             for _ in range(2):
                 link = await server.link()
-                await link.shake()
+                await link.accept_handshake()
                 assert (await link.ask(ping)).get("type") == "result"
-                link.leave()
+                link.close_connection()
             await asyncio.to_thread(process.wait_ready)
             assert process.host_port("component") == (HOST, server.port)
             assert process.terminate() == 0
@@ -131,7 +131,7 @@ async def test_refusals_name_the_prefix_of_an_ipv6_address(tmp_path: Path) -> No
         async with await Client.connect(port, host=host) as client:
             await client.element()
             assert await client.authenticate("SCRAM-SHA-256", "cam1", "wrong") == "not-authorized"
-        process.wait_told(
+        process.wait_for_stderr(
             "unknown account (source=::/64, value=1,"
             " account=cam1, address=::1, mechanism=SCRAM-SHA-256)"
         )

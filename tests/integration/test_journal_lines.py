@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.gateway import Gateway, bound
+from tests.helpers.gateway import Gateway, bind_session
 from tests.helpers.processes import Process, start, systemd
 from tests.helpers.xmpp import condition
 
@@ -29,14 +29,14 @@ def run(gateway: Gateway, *options: str) -> Process:
 
 async def send_malformed(process: Process) -> None:
     """Send a malformed request, which is logged at once."""
-    async with await bound(process, "pump1") as device:
+    async with await bind_session(process, "pump1") as device:
         assert condition(await device.iq("set", WITHOUT_ID)) == "bad-request"
 
 
 async def test_a_warning_is_written_once_and_immediately(gateway: Gateway) -> None:
     with run(gateway) as process:
         await send_malformed(process)
-        process.wait_told("Warning: limit malformed (source=pump1@gw.example, value=1)\n")
+        process.wait_for_stderr("Warning: limit malformed (source=pump1@gw.example, value=1)\n")
         assert process.terminate() == 0
         assert process.stderr.count("\n") == 1, process.stderr
     assert "malformed" in [event["name"] for event in gateway.events("system")]
@@ -45,7 +45,7 @@ async def test_a_warning_is_written_once_and_immediately(gateway: Gateway) -> No
 async def test_options_set_the_log_level_and_the_format(gateway: Gateway) -> None:
     with run(gateway, "--log-level", "informational", "--log-format=json") as process:
         await send_malformed(process)
-        process.wait_told("malformed")
+        process.wait_for_stderr("malformed")
         assert process.terminate() == 0
         lines = [json.loads(line) for line in process.stderr.splitlines()]
     found = [(line["level"], line["kind"], line["name"]) for line in lines]
@@ -60,7 +60,7 @@ async def test_systemd_reads_priorities(gateway: Gateway) -> None:
     command = Path(sys.executable).with_name("fieldpost")
     with start("sh", "-c", script, command, gateway.folder) as process:
         await send_malformed(process)
-        process.wait_told("<4>limit malformed (source=pump1@gw.example, value=1)\n")
+        process.wait_for_stderr("<4>limit malformed (source=pump1@gw.example, value=1)\n")
         with start("sh", "-c", script, command, gateway.folder, ready=False) as second:
             assert second.wait() == 1
             assert second.stderr.startswith("<3>a gateway is already running in ")

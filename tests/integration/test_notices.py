@@ -9,7 +9,7 @@ import pytest
 
 from edge.server.refusal_counters import Refusal
 from edge.xmpp.namespaces import EVENTLOG
-from tests.helpers.gateway import PASSWORD, UNPACED, Gateway, port_of
+from tests.helpers.gateway import NO_RATE_LIMITS, PASSWORD, Gateway, port_of
 from tests.helpers.in_process import in_process
 from tests.helpers.xmpp import CLIENT, Client, condition, log_in
 
@@ -69,8 +69,8 @@ async def test_refusal_names_the_account_of_unacknowledged_stanzas(
     tmp_path: Path, rule: str, options: dict[str, int]
 ) -> None:
     """It asks for more than may be unacknowledged, and acknowledges nothing."""
-    async with in_process(tmp_path, "cam1", **UNPACED, **options) as front:
-        async with await front.bound("cam1") as cam1:
+    async with in_process(tmp_path, "cam1", **NO_RATE_LIMITS, **options) as front:
+        async with await front.bind_session("cam1") as cam1:
             await cam1.enable()
             cam1.send(f"<iq type='get' id='{'i' * 1000}' to='gw.example'>{PING}</iq>" * 200)
             assert await cam1.closed() == "resource-constraint"

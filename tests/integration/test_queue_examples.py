@@ -157,7 +157,7 @@ async def connect(tmp_path: Path) -> AsyncIterator[Connect]:
     async with in_process(tmp_path, *NAMES) as gateway, AsyncExitStack() as stack:
 
         async def connect(user: str) -> RawClient:
-            client = await gateway.bound(user, "foo")
+            client = await gateway.bind_session(user, "foo")
             raw_client = RawClient(await stack.enter_async_context(client))
             raw_client.send("<presence/>")
             await raw_client.expect(f"<presence from='{raw_client.full}'/>")

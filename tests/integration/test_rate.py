@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.helpers.in_process import InProcess, in_process
+from tests.helpers.in_process import InProcessGateway, in_process
 from tests.helpers.xmpp import SM, WAIT_S, Client
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -21,20 +21,23 @@ async def answers(client: Client, count: int) -> list[int]:
     return [int((await client.stanza()).get("id", "")) for _ in range(count)]
 
 
-async def until_paused(gateway: InProcess, connections: int = 1) -> None:
+async def until_paused(gateway: InProcessGateway, connections: int = 1) -> None:
     async with asyncio.timeout(WAIT_S):
-        while gateway.front.used()["paused"] != connections:  # noqa: ASYNC110 - no event
+        while gateway.listener.used()["paused"] != connections:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.005)
 
 
-def limit_events(gateway: InProcess) -> list[tuple[str, str]]:
+def limit_events(gateway: InProcessGateway) -> list[tuple[str, str]]:
     found = gateway.gateway.events("system")
     return [(event["name"], event["source"]) for event in found if event["kind"] == "limit"]
 
 
 async def test_a_burst_is_delayed_and_answered_in_order(tmp_path: Path) -> None:
     async with in_process(tmp_path, "pump", "valve", **STANZAS) as gateway:
-        async with await gateway.bound("pump") as pump, await gateway.bound("valve") as valve:
+        async with (
+            await gateway.bind_session("pump") as pump,
+            await gateway.bind_session("valve") as valve,
+        ):
             loop = asyncio.get_running_loop()
             started = loop.time()
             pump.send(pings(0, 200))
@@ -50,7 +53,7 @@ async def test_acknowledgements_do_not_count_as_stanzas(tmp_path: Path) -> None:
     """Acknowledgements before the next stanza count as bytes only."""
     async with (
         in_process(tmp_path, "pump", stanzas_per_second=1, stanzas_at_once=16) as gateway,
-        await gateway.bound("pump") as pump,
+        await gateway.bind_session("pump") as pump,
     ):
         await pump.enable()
         pump.send(pings(0, 17))
@@ -77,7 +80,7 @@ async def test_bytes_before_authentication_are_rate_limited(tmp_path: Path) -> N
         started = loop.time()
         peer.send(" " * 128 * 1024)
         await until_paused(gateway)
-        async with await gateway.bound("valve") as valve:
+        async with await gateway.bind_session("valve") as valve:
             assert (await valve.iq("get", PING)).get("type") == "result"
         assert await peer.authenticate("SCRAM-SHA-1", "pump", "correct horse") == "success"
         assert loop.time() - started >= 0.9, "the stanzas were delayed"
@@ -87,7 +90,7 @@ async def test_bytes_before_authentication_are_rate_limited(tmp_path: Path) -> N
 async def test_large_stanzas_are_limited_by_their_bytes(tmp_path: Path) -> None:
     async with (
         in_process(tmp_path, "pump", **BYTES) as gateway,
-        await gateway.bound("pump") as pump,
+        await gateway.bind_session("pump") as pump,
     ):
         ping = f"<iq type='get' id='0' to='gw.example'>{PING}<x>{'x' * 20_000}</x></iq>"
         pump.send(ping * 6)

@@ -17,7 +17,7 @@ import pytest
 
 from sync.receiver.limits import ReceiverLimits
 from tests.helpers.fleet import Answer, Centre, running_centre, segment
-from tests.helpers.raw_put import to_end
+from tests.helpers.raw_put import read_to_end
 
 STALLED_BYTES = 64 * 1024
 """Memory limit for a stalled handshake; asyncio's own buffer would need four times as much."""
@@ -47,7 +47,7 @@ async def test_stalled_handshake_counts_as_connection(
     async with running_centre(tmp_path / "fleet", ReceiverLimits(connections=2)) as centre:
         async with stalled(centre, 2):
             async with stalled(centre, 1) as refused:
-                assert await to_end(refused[0]) == b""
+                assert await read_to_end(refused[0]) == b""
             with pytest.raises(aiohttp.ClientOSError):
                 await centre.client.put(segment())
             assert {record.getMessage() for record in caplog.records} == {"refused"}
@@ -58,7 +58,7 @@ async def test_handshake_times_out(tmp_path: Path, caplog: pytest.LogCaptureFixt
     caplog.set_level(logging.INFO, "fieldpost.fleet")
     limits = ReceiverLimits(connections=1, handshake_timeout_s=0.05)
     async with running_centre(tmp_path / "fleet", limits) as centre, stalled(centre, 1) as first:
-        assert await to_end(first[0]) == b""
+        assert await read_to_end(first[0]) == b""
         assert (await put_when_possible(centre)).status == 201
     assert "refused" in [record.getMessage() for record in caplog.records]
 
@@ -67,7 +67,7 @@ async def test_invalid_handshake_is_refused(tmp_path: Path) -> None:
     async with running_centre(tmp_path / "fleet", ReceiverLimits(connections=1)) as centre:
         reader, writer = await asyncio.open_connection(*centre.client.address)
         writer.write(b"GET / HTTP/1.1\r\nHost: centre\r\n\r\n")
-        assert b"HTTP" not in await to_end(reader)
+        assert b"HTTP" not in await read_to_end(reader)
         writer.transport.abort()
         assert (await put_when_possible(centre)).status == 201
 
@@ -79,7 +79,7 @@ async def test_stalled_handshakes_use_little_memory(tmp_path: Path) -> None:
         try:
             before, _ = tracemalloc.get_traced_memory()
             async with stalled(centre, count), stalled(centre, 1) as refused:
-                assert await to_end(refused[0]) == b"", "all others are in their handshake"
+                assert await read_to_end(refused[0]) == b"", "all others are in their handshake"
                 after, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -91,8 +91,8 @@ async def test_stop_closes_a_stalled_handshake(tmp_path: Path) -> None:
         async with running_centre(tmp_path / "fleet", ReceiverLimits(connections=1)) as centre:
             first = await clients.enter_async_context(stalled(centre, 1))
             refused = await clients.enter_async_context(stalled(centre, 1))
-            assert await to_end(refused[0]) == b""
-        assert await to_end(first[0]) == b""
+            assert await read_to_end(refused[0]) == b""
+        assert await read_to_end(first[0]) == b""
 
 
 async def test_failed_accept_is_logged_and_retried(
@@ -126,4 +126,4 @@ async def test_stop_while_accepting_is_suspended(
             async with asyncio.timeout(10):
                 while not caplog.records:
                     await asyncio.to_thread(os.sched_yield)
-        assert await to_end(first[0]) == b""
+        assert await read_to_end(first[0]) == b""

@@ -28,7 +28,7 @@ from tests.helpers.fleet import (
 )
 from tests.helpers.processes import Process, start
 from tests.helpers.resuming import pieces, resume, send_interrupted
-from tests.helpers.stored_rows import ingested
+from tests.helpers.stored_rows import ingest_by_command
 
 SENDERS = 2
 AHEAD = 8
@@ -141,7 +141,7 @@ def check(upload: Upload, folder: FleetFolder) -> None:
 
 def check_tables(upload: Upload, folder: FleetFolder) -> None:
     """Check that the tables have each acknowledged event once, and nothing else."""
-    events, segments = ingested(folder)
+    events, segments = ingest_by_command(folder)
     sent = Counter(
         (*name[:3], event.seq, event.text)
         for name, data in upload.acknowledged.items()

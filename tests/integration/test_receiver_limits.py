@@ -35,7 +35,7 @@ from tests.helpers.raw_put import (
     put_head,
     raw_request,
     start_upload,
-    until_partial_files,
+    wait_for_partial_files,
 )
 
 
@@ -90,26 +90,26 @@ async def test_concurrent_uploads_of_one_gateway_are_limited(tmp_path: Path) -> 
     limits = ReceiverLimits(uploads_per_gateway=2)
     async with running_centre(tmp_path / "fleet", limits) as centre:
         writers = [await start_upload(centre) for _ in range(2)]
-        await until_partial_files(centre, 2)
+        await wait_for_partial_files(centre, 2)
         answer = await centre.client.put(segment())
         assert (answer.status, answer.body["reason"]) == (429, "busy")
         assert answer.headers["retry-after"] == "5"
         name = identity(gateway=OTHER)
         assert (await centre.client.put(segment(name), name)).status == 201
         await close(*writers)
-        await until_partial_files(centre, 0)
+        await wait_for_partial_files(centre, 0)
         assert (await centre.client.put(segment())).status == 201
 
 
 async def test_concurrent_uploads_of_all_gateways_are_limited(tmp_path: Path) -> None:
     async with running_centre(tmp_path / "fleet", ReceiverLimits(uploads=1)) as centre:
         writer = await start_upload(centre, OTHER)
-        await until_partial_files(centre, 1)
+        await wait_for_partial_files(centre, 1)
         answer = await centre.client.put(segment())
         assert (answer.status, answer.body["reason"]) == (503, "busy")
         assert answer.headers["retry-after"] == "5"
         await close(writer)
-        await until_partial_files(centre, 0)
+        await wait_for_partial_files(centre, 0)
         assert (await centre.client.put(segment())).status == 201
 
 
@@ -167,7 +167,7 @@ async def test_stop_waits_for_requests_in_progress(tmp_path: Path) -> None:
         length = str(len(data))
         put = asyncio.create_task(connected.put(data, None, body(), Content_Length=length))
         await started.wait()
-        await until_partial_files(Centre(folder, connected), 1)
+        await wait_for_partial_files(Centre(folder, connected), 1)
         other = identity(4, 6)
         assert (await connected.put(segment(other), other)).status == 201, "and stays connected"
         stopping = asyncio.create_task(running.__aexit__(None, None, None))
@@ -185,7 +185,7 @@ async def test_upload_longer_than_the_drain_timeout_is_aborted(tmp_path: Path) -
     limits = ReceiverLimits(drain_timeout_s=0.05, close_timeout_s=0.05)
     async with running_centre(tmp_path / "fleet", limits) as centre:
         writer = await start_upload(centre)
-        await until_partial_files(centre, 1)
+        await wait_for_partial_files(centre, 1)
     assert centre.files() == []
     assert set(centre.files(landed=False)) <= {partial_path(b"")}
     writer.transport.abort()

@@ -20,7 +20,7 @@ from tests.helpers.raw_put import (
     partial_path,
     put_head,
     raw_request,
-    until_partial_files,
+    wait_for_partial_files,
 )
 
 DATA = segment(text=random.Random(1).randbytes(20_000).hex())
@@ -49,7 +49,7 @@ async def cut(centre: Centre, data: bytes, length: int = TOTAL, start: int = 0) 
         while not (part.exists() and part.stat().st_size == start + len(data)):
             await centre.client.head()
     await close(writer)
-    await until_partial_files(centre, 0)
+    await wait_for_partial_files(centre, 0)
 
 
 async def rest(centre: Centre, start: int) -> Answer:
@@ -140,11 +140,11 @@ async def test_resuming_sender_takes_over_from_its_old_connection(centre: Centre
     """As on a mobile link, where the receiver does not notice that a connection is dead."""
     length = f"Content-Length: {TOTAL}"
     _, first = await open_upload(centre, DATA[:5_000], DATA, length)
-    await until_partial_files(centre, 1)
+    await wait_for_partial_files(centre, 1)
     assert 0 <= await offset(centre) <= 5_000
-    await until_partial_files(centre, 0)
+    await wait_for_partial_files(centre, 0)
     _, second = await open_upload(centre, DATA[:6_000], DATA, length)
-    await until_partial_files(centre, 1)
+    await wait_for_partial_files(centre, 1)
     stored = await offset(centre)
     assert (await rest(centre, stored)).status == 201
     for writer in (first, second):

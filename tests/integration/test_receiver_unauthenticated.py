@@ -14,7 +14,7 @@ import pytest
 from sync.receiver.limits import ReceiverLimits
 from sync.segment import identity_path
 from tests.helpers.fleet import GATEWAY, OTHER, Centre, Streams, identity, running_centre, segment
-from tests.helpers.raw_put import close, open_upload, to_end, until_partial_files
+from tests.helpers.raw_put import close, open_upload, read_to_end, wait_for_partial_files
 
 HEAD = f"HEAD /v1/segments/{identity_path(identity())} HTTP/1.1\r\nHost: centre\r\n"
 
@@ -33,7 +33,7 @@ async def is_refused(centre: Centre) -> bool:
     """Return whether another connection is closed without data."""
     try:
         async with connected(centre) as ((reader, _),):
-            reading = asyncio.ensure_future(to_end(reader))
+            reading = asyncio.ensure_future(read_to_end(reader))
             await centre.client.head()
             if reading.done():
                 return True
@@ -86,7 +86,7 @@ async def test_first_request_has_a_time_limit(tmp_path: Path, data: bytes) -> No
     async with running_centre(tmp_path / "fleet", limits) as centre:
         async with connected(centre) as ((reader, writer),):
             writer.write(data)
-            assert await to_end(reader) == b""
+            assert await read_to_end(reader) == b""
             assert (await centre.client.put(segment())).status == 201
         assert (await centre.client.put(segment())).status == 200, "only the first request has it"
 
@@ -111,7 +111,7 @@ async def test_unauthenticated_connection_closes_after_one_answer(
         connected(centre) as ((reader, writer),),
     ):
         writer.write(head.encode() * 100)
-        answer = await to_end(reader)
+        answer = await read_to_end(reader)
     assert answer.split(b" ")[1] == status
     assert reason in answer
     assert answer.count(b"HTTP/1.1 ") == 1
@@ -126,7 +126,7 @@ async def test_authenticated_connection_stays_open(tmp_path: Path) -> None:
             assert b" 404 " in await ask(streams, authenticated_head(centre))
             assert b" 403 " in await ask(streams, foreign_head)
         assert b" 401 " in await ask(streams, f"{HEAD}\r\n")
-        assert await to_end(streams[0]) == b"", "a failed authentication ends it"
+        assert await read_to_end(streams[0]) == b"", "a failed authentication ends it"
 
 
 async def test_slow_upload_is_aborted_and_resumed(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ async def test_slow_upload_is_aborted_and_resumed(tmp_path: Path) -> None:
     async with running_centre(tmp_path / "fleet", limits) as centre:
         length = f"Content-Length: {len(data)}"
         reader, writer = await open_upload(centre, data[:10], data, length)
-        answering = asyncio.ensure_future(to_end(reader))
+        answering = asyncio.ensure_future(read_to_end(reader))
         sent = 10
         async with asyncio.timeout(10):
             while not answering.done():
@@ -151,7 +151,7 @@ async def test_slow_upload_is_aborted_and_resumed(tmp_path: Path) -> None:
                     sent += 1
         assert b" 408 " in answering.result()
         await close(writer)
-        await until_partial_files(centre, 0)
+        await wait_for_partial_files(centre, 0)
         stored = int((await centre.client.head(data=data)).headers["x-fieldpost-offset"])
         assert 10 <= stored < len(data)
 
@@ -183,7 +183,7 @@ async def test_invalid_http_is_refused_without_stack_trace(
     async with running_centre(tmp_path / "fleet") as centre:
         async with connected(centre) as ((reader, writer),):
             writer.write(head)
-            answer = await to_end(reader)
+            answer = await read_to_end(reader)
         assert (await centre.client.put(segment())).status == 201
     assert answer.split(b" ")[1] in {b"400", b"404"}
     log_entries = {(record.getMessage(), record.levelno) for record in caplog.records}

@@ -193,11 +193,11 @@ def test_sighup_reloads(gateway: Gateway, process: Process) -> None:
     configure(gateway.folder, "limits", sessions=77)
     configure(gateway.folder, "xmpp", listen="127.0.0.1:1")
     os.kill(process.pid, signal.SIGHUP)
-    process.wait_told("reloaded, but a restart is needed to change xmpp.listen")
+    process.wait_for_stderr("reloaded, but a restart is needed to change xmpp.listen")
     assert allowed(gateway, "sessions") == 77
     configure(gateway.folder, "limits", sessions=-1)
     os.kill(process.pid, signal.SIGHUP)
-    process.wait_told("the configuration was not reloaded: limits.sessions: it is -1")
+    process.wait_for_stderr("the configuration was not reloaded: limits.sessions: it is -1")
     assert allowed(gateway, "sessions") == 77
 
 
@@ -284,15 +284,15 @@ async def test_the_uplink_is_replaced(stopped: Gateway, tmp_path: Path) -> None:
         enrolment.chmod(0o600)
         configure(stopped.folder, "uplink", enrolment="enrolment.json", segment_age=1.0)
         with stopped.run() as process:
-            await centre.asked(1)
+            await centre.wait_for_requests(1)
             configure(stopped.folder, "uplink", enrolment="", folder=str(share))
             report = await asyncio.to_thread(reload, stopped)
             assert report["changed"] == ["uplink.enrolment", "uplink.folder"]
             async with await pump(stopped, process):
                 pass
-            before = len(centre.got)
+            before = len(centre.requests)
             assert await asyncio.to_thread(process.terminate) == 0
-        assert len(centre.got) == before
+        assert len(centre.requests) == before
     assert list(share.rglob("*.seg"))
 
 
@@ -330,7 +330,7 @@ async def test_a_component_reloads(tmp_path: Path) -> None:
         configure(gateway.folder, "xmpp", component=f"127.0.0.1:{server.port}")
         configure(gateway.folder, "xmpp", component_secret="component.secret")
         with start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
-            await (await server.link()).shake()
+            await (await server.link()).accept_handshake()
             await asyncio.to_thread(process.wait_ready)
             text = await asyncio.to_thread(gateway.command, "status", "--json")
             limits = json.loads(text)["limits"]

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from tests.helpers.gateway import Gateway, bound, known
+from tests.helpers.gateway import Gateway, bind_session, log_in
 from tests.helpers.in_process import in_process
 from tests.helpers.xmpp import CLIENT, SM, STANZAS, Client
 
@@ -39,7 +39,7 @@ async def ids(client: Client, count: int) -> list[str]:
 
 async def start_session(port: int, resource: str) -> tuple[Client, str]:
     """Begin a resumable session, send three pings and read the answers; return it and its id."""
-    client = await bound(port, "cam1", resource)
+    client = await bind_session(port, "cam1", resource)
     token = await client.enable()
     for number in range(3):
         client.send(ping(number))
@@ -48,7 +48,7 @@ async def start_session(port: int, resource: str) -> tuple[Client, str]:
 
 
 async def test_handled_stanzas_are_acknowledged_in_order(port: int) -> None:
-    async with await bound(port, "cam1", "order") as client:
+    async with await bind_session(port, "cam1", "order") as client:
         await client.iq("get", PING)
         await client.enable()
         assert await client.handled() == 0, "earlier stanzas do not count"
@@ -64,7 +64,7 @@ async def test_handled_stanzas_are_acknowledged_in_order(port: int) -> None:
 
 
 async def test_the_gateway_requests_acknowledgements(port: int) -> None:
-    async with await bound(port, "cam1", "requested") as client:
+    async with await bind_session(port, "cam1", "requested") as client:
         await client.enable()
         for number in range(8):
             client.send(ping(number))
@@ -87,7 +87,7 @@ async def test_the_gateway_requests_acknowledgements(port: int) -> None:
     ],
 )
 async def test_invalid_acknowledgements_end_the_stream(port: int, sent: str, expected: str) -> None:
-    async with await bound(port, "cam1", "wrong") as client:
+    async with await bind_session(port, "cam1", "wrong") as client:
         await client.enable()
         client.send(sent)
         assert await client.closed() == expected
@@ -103,7 +103,7 @@ async def test_invalid_acknowledgements_end_the_stream(port: int, sent: str, exp
     ],
 )
 async def test_unexpected_stream_management_requests_are_refused(port: int, sent: str) -> None:
-    async with await bound(port, "cam1", "refused") as client:
+    async with await bind_session(port, "cam1", "refused") as client:
         client.send(sent)
         assert (await client.element()).tag == f"{SM}failed"
         await client.enable()
@@ -114,7 +114,7 @@ async def test_unexpected_stream_management_requests_are_refused(port: int, sent
 
 async def resumed(port: int, token: str, h: int, user: str = "cam1") -> tuple[Client, int]:
     """Resume; return the new connection, and the number of handled stanzas."""
-    client = await known(port, user)
+    client = await log_in(port, user)
     answer = await client.resume(token, h)
     assert answer.tag == f"{SM}resumed"
     assert answer.get("previd") == token
@@ -140,7 +140,7 @@ async def test_a_burst_over_a_repeatedly_cut_link_is_answered_once_in_order(
 ) -> None:
     """Each stanza is answered once, in order."""
     rng, total = random.Random(seed), scale(60, 600)
-    client = await bound(port, "cam2", "burst")
+    client = await bind_session(port, "cam2", "burst")
     token = await client.enable()
     waiting = [offer(number) for number in range(total)]
     unconfirmed: list[str] = []
@@ -176,7 +176,7 @@ async def test_a_burst_over_a_repeatedly_cut_link_is_answered_once_in_order(
 
 
 async def test_a_resumption_replaces_an_open_connection(port: int) -> None:
-    async with await bound(port, "cam1", "twice") as old:
+    async with await bind_session(port, "cam1", "twice") as old:
         token = await old.enable()
         old.send(ping(0))
         assert await ids(old, 1) == ["p0"]
@@ -195,20 +195,20 @@ async def test_resuming_an_ended_session_returns_its_count_of_handled_stanzas(po
     client, token = await start_session(port, "ended")
     client.send("</stream:stream>")
     assert await client.closed() is None
-    async with await known(port, "cam1") as owner:
+    async with await log_in(port, "cam1") as owner:
         assert failure(await owner.resume(token, 0)) == ("item-not-found", "3")
-    async with await known(port, "cam2") as other:
+    async with await log_in(port, "cam2") as other:
         assert failure(await other.resume(token, 0)) == ("item-not-found", None)
 
 
 async def test_a_resumption_that_acknowledges_unsent_stanzas_is_refused(port: int) -> None:
-    client = await bound(port, "cam1", "ahead")
+    client = await bind_session(port, "cam1", "ahead")
     token = await client.enable()
     client.cut()
-    async with await known(port, "cam1") as second:
+    async with await log_in(port, "cam1") as second:
         second.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='5'/>")
         assert await second.closed() == "undefined-condition"
-    async with await known(port, "cam1") as second:
+    async with await log_in(port, "cam1") as second:
         assert failure(await second.resume(token, 0)) == ("item-not-found", "0")
 
 
@@ -227,12 +227,12 @@ def chat_message(number: int, to: str) -> str:
 
 
 async def test_messages_for_a_detached_session_arrive_with_the_resumption(port: int) -> None:
-    client = await bound(port, "cam1", "away")
+    client = await bind_session(port, "cam1", "away")
     token = await client.enable()
     client.send("<presence/>")
     assert await client.handled() == 1
     client.cut()
-    async with await bound(port, "cam2", "sender") as sender:
+    async with await bind_session(port, "cam2", "sender") as sender:
         for number in range(5):
             sender.send(chat_message(number, "cam1@gw.example/away"))
         await sender.iq("get", PING)
@@ -249,17 +249,17 @@ async def test_unacknowledged_messages_are_rerouted_when_a_session_expires(
 ) -> None:
     """The test waits for a second, because resumption is offered in whole seconds."""
     async with in_process(tmp_path, "cam1", "cam2", resume_time=1.0) as front:
-        client = await front.bound("cam1")
+        client = await front.bind_session("cam1")
         token = await client.enable()
         client.send("<presence/>")
         assert await client.handled() == 1
         client.cut()
-        async with await front.bound("cam2") as sender:
+        async with await front.bind_session("cam2") as sender:
             for number in range(3):
                 sender.send(chat_message(number, "cam1@gw.example/fw"))
             await sender.iq("get", PING)
-            async with await front.bound("cam1", "other") as other:
+            async with await front.bind_session("cam1", "other") as other:
                 other.send("<presence/>")
                 assert await messages(other, 3) == ["c0", "c1", "c2"]
-        async with await front.known("cam1") as second:
+        async with await front.log_in("cam1") as second:
             assert failure(await second.resume(token, 1)) == ("item-not-found", "1")

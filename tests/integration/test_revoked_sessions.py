@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edge.ops import devices
-from tests.helpers.gateway import Gateway, known
+from tests.helpers.gateway import Gateway, log_in
 from tests.helpers.xmpp import BIND, condition
 
 
@@ -46,7 +46,7 @@ async def test_sessions_end_although_the_device_is_restored(gateway: Gateway, po
     async with AsyncExitStack() as stack:
         clients = []
         for change in ALL:
-            client = await stack.enter_async_context(await known(port, f"{change.__name__}0"))
+            client = await stack.enter_async_context(await log_in(port, f"{change.__name__}0"))
             await client.bind("fw")
             clients.append(client)
         for change in ALL:
@@ -59,9 +59,9 @@ async def test_login_before_revocation_cannot_bind(
     gateway: Gateway, port: int, change: Callable[[Path, str], None]
 ) -> None:
     name = f"{change.__name__}1"
-    async with await known(port, name) as client:
+    async with await log_in(port, name) as client:
         await asyncio.to_thread(change, gateway.folder, name)
         answer = await client.iq("set", f"<bind xmlns='{BIND}'/>", to=None)
         assert (answer.get("type"), condition(answer)) == ("error", "not-allowed")
-    async with await known(port, name, "another password") as client:
+    async with await log_in(port, name, "another password") as client:
         assert await client.bind("fw") == f"{name}@gw.example/fw"

@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, bound, port_of
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, bind_session, port_of
 from tests.helpers.slix import peer
 from tests.helpers.xmpp import Client
 
@@ -53,7 +53,7 @@ def version_of(query: Element | None) -> str:
 
 async def test_roster_is_sent_only_if_it_has_changed(gateway: Gateway) -> None:
     with gateway.run() as process:
-        async with await bound(process, "panel") as client:
+        async with await bind_session(process, "panel") as client:
             assert contacts(await request(client, "")) == []
             version = await change_contact(client, "pump1")
             assert await request(client, version) is None
@@ -63,7 +63,10 @@ async def test_roster_is_sent_only_if_it_has_changed(gateway: Gateway) -> None:
             assert version_of(await request(client)) == version
         assert process.terminate() == 0
     with gateway.run() as process:
-        async with await bound(process, "panel") as client, await bound(process, "pump1") as pump:
+        async with (
+            await bind_session(process, "panel") as client,
+            await bind_session(process, "pump1") as pump,
+        ):
             assert await request(client, version) is None, "a restart has changed the version"
             pushed = await change_contact(client, "pump2", " name='P'")
             pump.send(f"<presence type='subscribe' to='{PANEL}'/>")
@@ -84,7 +87,7 @@ async def test_roster_is_sent_only_if_it_has_changed(gateway: Gateway) -> None:
 async def test_a_contact_that_another_process_removes_is_pushed(gateway: Gateway) -> None:
     """Otherwise, a client would keep it in the roster of the next version that it is sent."""
     with gateway.run() as process:
-        async with await bound(process, "panel") as client:
+        async with await bind_session(process, "panel") as client:
             await request(client)
             await change_contact(client, "pump1")
             gateway.command("device", "remove", "pump1", "--yes")
@@ -105,7 +108,7 @@ async def test_versions_are_advertised_and_slixmpp_uses_them(gateway: Gateway) -
             await client._scram("SCRAM-SHA-256", "panel", PASSWORD)
             client.open()
             assert (await client.element()).find(FEATURE) is not None
-        async with await bound(process, "panel") as other:
+        async with await bind_session(process, "panel") as other:
             await request(other)
             await change_contact(other, "pump1")
         at, pubsub = ("127.0.0.1", port_of(process)), f"pubsub.{DOMAIN}"

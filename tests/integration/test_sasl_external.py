@@ -16,7 +16,7 @@ import pytest
 from edge.ops import devices, pki
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
-from tests.helpers.xmpp import Client, Closed, trusting
+from tests.helpers.xmpp import Client, Closed, trusted_ca_context
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 PORTS = ("xmpp", "xmpps")
@@ -51,7 +51,7 @@ async def connect(
         client = await Client.connect(port_of(process))
         await client.start_tls(gateway.ca, certificate=certificate)
         return client
-    context = trusting(gateway.ca, certificate, ("xmpp-client",))
+    context = trusted_ca_context(gateway.ca, certificate, ("xmpp-client",))
     return await Client.connect_tls(process.host_port(transport)[1], context)
 
 
@@ -145,11 +145,13 @@ async def test_other_alpn_protocol_is_refused(
 ) -> None:
     port = process.host_port(name)[1]
     for alpn, expected in (((), None), (("xmpp-client",), "xmpp-client")):
-        async with await Client.connect_tls(port, trusting(gateway.ca, alpn=alpn)) as client:
+        async with await Client.connect_tls(
+            port, trusted_ca_context(gateway.ca, alpn=alpn)
+        ) as client:
             tls = client.writer.get_extra_info("ssl_object")
             assert tls.selected_alpn_protocol() == expected
             await client.element()
-    other = trusting(gateway.ca, alpn=("h2", "http/1.1"))
+    other = trusted_ca_context(gateway.ca, alpn=("h2", "http/1.1"))
     assert await refused(Client.connect_tls(port, other))
 
 

@@ -11,7 +11,7 @@ import pytest
 from edge.server.connection import Connection
 from edge.xmpp import parser
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
-from tests.helpers.in_process import InProcess, in_process
+from tests.helpers.in_process import InProcessGateway, in_process
 from tests.helpers.xmpp import BIND, Client, condition, log_in
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -63,9 +63,9 @@ async def test_unauthenticated_connections_do_not_count_as_sessions(tmp_path: Pa
         await Client.connect(front.port) as unauthenticated,
     ):
         await unauthenticated.element()
-        async with await front.bound("cam1") as client:
+        async with await front.bind_session("cam1") as client:
             assert (await client.iq("get", PING)).get("type") == "result"
-            async with await front.known("cam1") as second:
+            async with await front.log_in("cam1") as second:
                 bind = f"<bind xmlns='{BIND}'><resource>second</resource></bind>"
                 answer = await second.iq("set", bind, to=None)
                 assert condition(answer) == "resource-constraint"
@@ -162,19 +162,22 @@ async def test_refusals_of_unauthenticated_peers_are_logged(tmp_path: Path) -> N
     assert counts == {"connections": 1.0, "authentication": 1.0, "restricted-xml": 1.0}
 
 
-def has_expat(gateway: InProcess) -> bool:
-    (connection,) = gateway.front._registry._connections
+def has_expat(gateway: InProcessGateway) -> bool:
+    (connection,) = gateway.listener._registry._connections
     assert isinstance(connection, Connection)
     return connection._parser._expat is not parser._NO_EXPAT
 
 
 async def test_an_idle_session_has_no_expat(tmp_path: Path) -> None:
-    async with in_process(tmp_path, "cam1") as gateway, await gateway.bound("cam1") as client:
+    async with (
+        in_process(tmp_path, "cam1") as gateway,
+        await gateway.bind_session("cam1") as client,
+    ):
         assert not has_expat(gateway)
         for _ in range(2):
             assert (await client.iq("get", PING)).get("type") == "result"
             assert has_expat(gateway)
-            gateway.front._registry.release_idle()
+            gateway.listener._registry.release_idle()
             assert has_expat(gateway)
-            gateway.front._registry.release_idle()
+            gateway.listener._registry.release_idle()
             assert not has_expat(gateway)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from tests.helpers.gateway import Gateway, bound, known, port_of
+from tests.helpers.gateway import Gateway, bind_session, log_in, port_of
 from tests.helpers.xmpp import SM
 
 NAMES = ("closer", "loser", "resumer", "twice", "wrong", "sleeper", "sender", "excess", "stays")
@@ -20,7 +20,7 @@ async def test_sessions_are_logged_with_the_reason_of_their_end(tmp_path: Path) 
         await let_expire(port)
         await replace(port)
         await evict(port)
-        async with await bound(port, "stays"):
+        async with await bind_session(port, "stays"):
             assert process.terminate() == 0
     found = [event for event in gateway.events("system") if event["kind"] == "session"]
     counted: Counter[tuple[str, str, str]] = Counter()
@@ -55,12 +55,12 @@ async def test_sessions_are_logged_with_the_reason_of_their_end(tmp_path: Path) 
 async def end_streams(port: int) -> None:
     """End streams by their closing tag, by a lost connection, and by a fault."""
     for _ in range(2):
-        async with await bound(port, "closer") as client:
+        async with await bind_session(port, "closer") as client:
             client.send("</stream:stream>")
             assert await client.closed() is None
-    async with await bound(port, "loser") as client:
+    async with await bind_session(port, "loser") as client:
         client.cut()
-    async with await bound(port, "wrong") as client:
+    async with await bind_session(port, "wrong") as client:
         await client.enable()
         client.send("<a xmlns='urn:xmpp:sm:3' h='7'/>")
         assert await client.closed() == "undefined-condition"
@@ -68,11 +68,11 @@ async def end_streams(port: int) -> None:
 
 async def resume_twice(port: int) -> None:
     """Resume a session twice, and close it."""
-    client = await bound(port, "resumer")
+    client = await bind_session(port, "resumer")
     token = await client.enable()
     for _ in range(2):
         client.cut()
-        client = await known(port, "resumer")
+        client = await log_in(port, "resumer")
         assert (await client.resume(token, 0)).tag == f"{SM}resumed"
     async with client:
         client.send("</stream:stream>")
@@ -81,10 +81,10 @@ async def resume_twice(port: int) -> None:
 
 async def let_expire(port: int) -> None:
     """Let the time to resume a session expire; a request to it is then answered with an error."""
-    client = await bound(port, "sleeper")
+    client = await bind_session(port, "sleeper")
     await client.enable(max_=1)
     client.cut()
-    async with await bound(port, "sender") as sender:
+    async with await bind_session(port, "sender") as sender:
         answer = await sender.iq("get", PING, "sleeper@gw.example/fw")
         assert answer.get("type") == "error"
         sender.send("</stream:stream>")
@@ -93,7 +93,10 @@ async def let_expire(port: int) -> None:
 
 async def replace(port: int) -> None:
     """Bind a full JID again."""
-    async with await bound(port, "twice") as first, await bound(port, "twice") as second:
+    async with (
+        await bind_session(port, "twice") as first,
+        await bind_session(port, "twice") as second,
+    ):
         assert await first.closed() == "conflict"
         second.send("</stream:stream>")
         assert await second.closed() is None
@@ -101,10 +104,13 @@ async def replace(port: int) -> None:
 
 async def evict(port: int) -> None:
     """Bind a session above the account's limit, while one waits to be resumed."""
-    waiting = await bound(port, "excess", "a")
+    waiting = await bind_session(port, "excess", "a")
     await waiting.enable()
     waiting.cut()
-    async with await bound(port, "excess", "b") as one, await bound(port, "excess", "c") as other:
+    async with (
+        await bind_session(port, "excess", "b") as one,
+        await bind_session(port, "excess", "c") as other,
+    ):
         for client in (one, other):
             client.send("</stream:stream>")
             assert await client.closed() is None

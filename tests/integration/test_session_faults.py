@@ -36,8 +36,8 @@ async def test_store_errors_are_answered_and_counted(
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
     async with in_process(tmp_path, "cam1", authenticate_delay=0.0) as front:
-        waiting = await front.known("cam1")
-        client = await front.bound("cam1", "other")
+        waiting = await front.log_in("cam1")
+        client = await front.bind_session("cam1", "other")
         async with waiting, client, await Client.connect(front.port) as other:
             await other.element()
             await client.enable()
@@ -63,8 +63,11 @@ async def test_a_session_is_removed_when_the_store_recovers(
     monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
     monkeypatch.setattr(session_teardown, "RETRY_INTERVAL", SHORT)
     async with in_process(tmp_path, "cam1", "cam2") as front:
-        leaving, other = await front.bound("cam1", "leaving"), await front.bound("cam1", "other")
-        async with leaving, other, await front.bound("cam2") as sender:
+        leaving, other = (
+            await front.bind_session("cam1", "leaving"),
+            await front.bind_session("cam1", "other"),
+        )
+        async with leaving, other, await front.bind_session("cam2") as sender:
             other.send("<presence/>")
             await leaving.enable()
             sender.send(chat_message(1, "cam1@gw.example/leaving"))
@@ -84,7 +87,7 @@ async def test_undelivered_stanzas_are_counted_if_they_cannot_be_stored(
     monkeypatch.setattr(session_teardown, "RETRY_INTERVAL", SHORT)
     monkeypatch.setattr(session_teardown, "RETRIES", 1)
     async with in_process(tmp_path, "cam1", "cam2") as front:
-        leaving, sender = await front.bound("cam1"), await front.bound("cam2")
+        leaving, sender = await front.bind_session("cam1"), await front.bind_session("cam2")
         async with leaving, sender:
             await leaving.enable()
             sender.send(chat_message(1, "cam1@gw.example/fw"))
@@ -102,8 +105,8 @@ async def test_resumption_waits_for_stanzas_in_flight_and_the_last_request_wins(
     tmp_path: Path,
 ) -> None:
     async with in_process(tmp_path, "cam1") as front:
-        old = await front.bound("cam1")
-        first, second = await front.known("cam1"), await front.known("cam1")
+        old = await front.bind_session("cam1")
+        first, second = await front.log_in("cam1"), await front.log_in("cam1")
         token = await old.enable()
         async with old, first, second:
             with front.locked():
@@ -129,7 +132,7 @@ async def test_resumption_waits_for_stanzas_in_flight_and_the_last_request_wins(
 
 async def test_a_session_survives_the_loss_of_its_second_connection(tmp_path: Path) -> None:
     async with in_process(tmp_path, "cam1") as front:
-        old, lost, last = [await front.known("cam1") for _ in range(3)]
+        old, lost, last = [await front.log_in("cam1") for _ in range(3)]
         await old.bind("fw")
         token = await old.enable()
         async with old, lost, last:
@@ -145,13 +148,13 @@ async def test_a_session_survives_the_loss_of_its_second_connection(tmp_path: Pa
 
 async def test_a_waiting_session_is_evicted_at_the_limit_of_all_sessions(tmp_path: Path) -> None:
     async with in_process(tmp_path, "cam1", "cam2", sessions=2, unauthenticated=2) as front:
-        cut, other = await front.bound("cam1"), await front.bound("cam2", "one")
+        cut, other = await front.bind_session("cam1"), await front.bind_session("cam2", "one")
         token = await cut.enable()
         cut.cut()
-        new = await front.known("cam2")
+        new = await front.log_in("cam2")
         async with other, new:
             await new.bind("two")
-            async with await front.known("cam1") as returning:
+            async with await front.log_in("cam1") as returning:
                 assert (await returning.resume(token, 0)).tag == f"{SM}failed"
                 request = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>"
                 answer = await returning.iq("set", request, to=None)
@@ -170,7 +173,7 @@ async def test_senders_of_undelivered_stanzas_get_errors_on_a_full_disk(
     monkeypatch.setattr(session_teardown, "RETRY_INTERVAL", SHORT)
     monkeypatch.setattr(session_teardown, "RETRIES", 1)
     async with in_process(tmp_path, "cam1", "cam2") as front:
-        leaving, sender = await front.bound("cam1"), await front.bound("cam2")
+        leaving, sender = await front.bind_session("cam1"), await front.bind_session("cam2")
         async with leaving, sender:
             await leaving.enable()
             sender.send(chat_message(1, leaving.full))
@@ -186,20 +189,23 @@ async def test_senders_of_undelivered_stanzas_get_errors_on_a_full_disk(
             assert [answer.get("id") for answer in errors] == ["c1", "c2"]
             assert {condition(answer) for answer in errors} == {"resource-constraint"}
             assert front.refusals.take()["returned"] == 2
-            async with await front.bound("cam1") as second:
+            async with await front.bind_session("cam1") as second:
                 assert (await second.iq("get", PING)).get("type") == "result"
 
 
 async def test_a_session_is_replaced_while_the_disk_is_full(tmp_path: Path) -> None:
-    async with in_process(tmp_path, "cam1", "cam2") as front, await front.bound("cam2") as sender:
-        client = await front.bound("cam1")
+    async with (
+        in_process(tmp_path, "cam1", "cam2") as front,
+        await front.bind_session("cam2") as sender,
+    ):
+        client = await front.bind_session("cam1")
         await client.enable()
         client.send("<presence/>")
         sender.send(chat_message(1, "cam1@gw.example"))
         assert await next_message(client) == "c1"
         await front.store.run(use_free_pages)
         await front.store.run(lambda tx: tx.row("PRAGMA max_page_count = 1"))
-        async with await front.bound("cam1") as second:
+        async with await front.bind_session("cam1") as second:
             assert await client.closed() == "conflict"
             sender.send(chat_message(2, client.full))
             assert await next_message(second) == "c2"
@@ -213,7 +219,7 @@ async def test_changes_of_another_process_are_handled_although_the_store_was_bus
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
     monkeypatch.setattr(listener, "RETRY_INTERVAL", SHORT)
-    async with in_process(tmp_path, "cam1") as front, await front.bound("cam1") as client:
+    async with in_process(tmp_path, "cam1") as front, await front.bind_session("cam1") as client:
         await front.store.run(lambda _tx: None)
         handled = asyncio.Event()
         loop = asyncio.get_running_loop()

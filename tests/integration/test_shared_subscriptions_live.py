@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from tests.helpers.gateway import bound
+from tests.helpers.gateway import bind_session
 from tests.helpers.in_process import in_process
 from tests.helpers.pubsub import SERVICE, element, options
 from tests.helpers.shared_subscriptions import NODE, SHARE, item_id
@@ -87,7 +87,7 @@ async def present(port: int, *users: str) -> AsyncIterator[list[Worker]]:
     async with AsyncExitStack() as stack:
         found = []
         for user in users:
-            client = await stack.enter_async_context(await bound(port, user))
+            client = await stack.enter_async_context(await bind_session(port, user))
             found.append(Worker(client))
             await found[-1].appear()
         yield found

@@ -51,7 +51,7 @@ async def test_an_answered_item_is_published_once(certificate: Certificate) -> N
     async with publishing(certificate, "result") as (publisher, peer):
         options = {"pubsub#queue_priority": "3"}
         assert await publisher.publish("jobs", "j1", PAYLOAD, options) == 1
-    (stanza,) = peer.seen
+    (stanza,) = peer.requests
     publish, form = stanza.payload
     assert publish.get("node") == "jobs"
     assert publish[0].get("id") == "j1"
@@ -75,8 +75,8 @@ async def test_an_unanswered_or_postponed_item_is_published_again(
 ) -> None:
     async with publishing(certificate, *answers) as (publisher, peer):
         assert await publisher.publish("jobs", "j1", PAYLOAD) == tries
-        assert len(peer.seen) == len(answers)
-        assert {stanza.payload[0][0].get("id") for stanza in peer.seen} == {"j1"}
+        assert len(peer.requests) == len(answers)
+        assert {stanza.payload[0][0].get("id") for stanza in peer.requests} == {"j1"}
 
 
 @pytest.mark.parametrize("answer", ["auth/forbidden", "cancel/conflict", "cancel/item-not-found"])
@@ -84,7 +84,7 @@ async def test_a_refused_item_raises_an_error(certificate: Certificate, answer: 
     async with publishing(certificate, answer) as (publisher, peer):
         with pytest.raises(RequestRefused, match=answer.partition("/")[2]):
             await publisher.publish("jobs", "j1", PAYLOAD)
-        assert len(peer.seen) == 1
+        assert len(peer.requests) == 1
 
 
 async def test_publisher_without_service_waits_and_reports_error(

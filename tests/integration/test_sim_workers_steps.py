@@ -40,15 +40,15 @@ class Service:
 
     def notify(self, content: str, node: str = NODE) -> None:
         event = f"<event xmlns='{EVENT}'><items node='{node}'>{content}</items></event>"
-        self.peer.say(f"<message from='pubsub.gw.example' to='{JID}'>{event}</message>")
+        self.peer.send_xml(f"<message from='pubsub.gw.example' to='{JID}'>{event}</message>")
 
     async def request(self, name: str, number: int = 1) -> Stanza:
         """Wait for the request of that number, and return it."""
-        await self.peer.until(lambda: len(self.requests(name)) >= number)
+        await self.peer.wait_until(lambda: len(self.requests(name)) >= number)
         return self.requests(name)[number - 1]
 
     def requests(self, name: str) -> list[Stanza]:
-        return [stanza for stanza in self.peer.seen if request_name(stanza) == name]
+        return [stanza for stanza in self.peer.requests if request_name(stanza) == name]
 
     def refuse(self, name: str, kind: str, condition: str) -> None:
         self.answers[name] = lambda stanza: stanza.error(kind, condition)
@@ -295,7 +295,7 @@ async def test_a_worker_leaves_and_rejoins(case: Case) -> None:
     await case.worker.rejoin()
     await case.service.request("subscribe", 2)
     case.worker.hide()
-    await case.service.peer.until(
+    await case.service.peer.wait_until(
         lambda: any(each.get("type") == "unavailable" for each in case.service.peer.others)
     )
     await case.worker.rejoin()

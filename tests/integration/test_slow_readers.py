@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from edge.errors import StoreBusy
-from tests.helpers.gateway import UNPACED
-from tests.helpers.in_process import InProcess, in_process
+from tests.helpers.gateway import NO_RATE_LIMITS
+from tests.helpers.in_process import InProcessGateway, in_process
 from tests.helpers.xmpp import CLIENT, SM, WAIT_S, Client, condition
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -22,7 +22,7 @@ BARE = "slow@gw.example"
 LIMIT = 64
 """`unacknowledged_stanzas` in these tests; a sender's share is a quarter of it."""
 SHARE = LIMIT // 4
-OPTIONS = {"unacknowledged_stanzas": LIMIT, **UNPACED}
+OPTIONS = {"unacknowledged_stanzas": LIMIT, **NO_RATE_LIMITS}
 
 
 def chat_message(name: str, number: int, to: str, size: int = 1) -> str:
@@ -31,9 +31,9 @@ def chat_message(name: str, number: int, to: str, size: int = 1) -> str:
     )
 
 
-async def connect_slow(gateway: InProcess, managed: bool = True) -> Client:
+async def connect_slow(gateway: InProcessGateway, managed: bool = True) -> Client:
     """Bind the slow device's session, and read its own presence."""
-    slow = await gateway.bound("slow")
+    slow = await gateway.bind_session("slow")
     if managed:
         await slow.enable()
     slow.send("<presence/>")
@@ -73,7 +73,7 @@ def numbers_of(name: str, found: list[str]) -> list[int]:
     return [int(id_.partition("-")[2]) for id_ in found if id_.startswith(f"{name}-")]
 
 
-async def until_stored(gateway: InProcess, count: int) -> None:
+async def until_stored(gateway: InProcessGateway, count: int) -> None:
     """Wait until `count` messages are stored."""
     async with asyncio.timeout(WAIT_S):
         while True:
@@ -87,8 +87,8 @@ async def test_a_flood_does_not_end_the_session_or_block_others(tmp_path: Path) 
     async with (
         in_process(tmp_path, *NAMES, **OPTIONS) as gateway,
         await connect_slow(gateway) as slow,
-        await gateway.bound("flood") as flood,
-        await gateway.bound("meter") as meter,
+        await gateway.bind_session("flood") as flood,
+        await gateway.bind_session("meter") as meter,
     ):
         flood.send("".join(chat_message("flood", n, slow.full) for n in range(500)))
         returned = [await flood.stanza() for _ in range(500 - SHARE)]
@@ -113,8 +113,8 @@ async def test_excess_messages_are_stored_and_delivered_in_order(tmp_path: Path)
     async with (
         in_process(tmp_path, *NAMES, **OPTIONS) as gateway,
         await connect_slow(gateway) as slow,
-        await gateway.bound("meter") as meter,
-        await gateway.bound("valve") as valve,
+        await gateway.bind_session("meter") as meter,
+        await gateway.bind_session("valve") as valve,
     ):
         meter.send("".join(chat_message("meter", n, BARE) for n in range(70)))
         await until_stored(gateway, 70 - SHARE)
@@ -134,7 +134,7 @@ async def test_the_order_is_kept_if_the_session_ends(tmp_path: Path, end: str) -
     """The next session gets the buffered messages before the stored ones."""
     async with in_process(tmp_path, *NAMES, resume_time=0.0, **OPTIONS) as gateway:
         slow = await connect_slow(gateway)
-        async with await gateway.bound("meter") as meter:
+        async with await gateway.bind_session("meter") as meter:
             meter.send("".join(chat_message("meter", n, BARE) for n in range(70)))
             await until_stored(gateway, 70 - SHARE)
             if end == "cut":
@@ -175,7 +175,7 @@ async def test_the_latest_excess_presence_is_delivered(tmp_path: Path) -> None:
     async with (
         in_process(tmp_path, *NAMES, **OPTIONS) as gateway,
         await connect_slow(gateway) as slow,
-        await gateway.bound("meter") as meter,
+        await gateway.bind_session("meter") as meter,
     ):
         presence = f"<presence to='{slow.full}'><status>{{}}</status></presence>"
         meter.send("".join(presence.format(n) for n in range(100)))
@@ -197,7 +197,7 @@ async def test_stanzas_of_others_leave_space_for_own_answers(tmp_path: Path) -> 
     async with in_process(tmp_path, *NAMES, **OPTIONS) as gateway:
         slow = await connect_slow(gateway)
         for name in NAMES[1:]:
-            async with await gateway.bound(name) as sender:
+            async with await gateway.bind_session(name) as sender:
                 sender.send("".join(chat_message(name, n, slow.full) for n in range(LIMIT)))
                 await returned_ids(sender)
         slow.send(f"<iq type='get' id='own' to='gw.example'>{PING}</iq>" * (LIMIT - 2))
@@ -212,12 +212,15 @@ async def test_stanzas_of_others_leave_space_for_own_answers(tmp_path: Path) -> 
 
 
 async def test_a_flood_does_not_end_a_session_without_stream_management(tmp_path: Path) -> None:
-    async with in_process(tmp_path, *NAMES, send_buffer=4096, **UNPACED) as gateway:
+    async with in_process(tmp_path, *NAMES, send_buffer=4096, **NO_RATE_LIMITS) as gateway:
         slow = await connect_slow(gateway, managed=False)
-        slow.deafen()
-        async with await gateway.bound("flood") as flood, await gateway.bound("meter") as meter:
+        slow.pause_reading()
+        async with (
+            await gateway.bind_session("flood") as flood,
+            await gateway.bind_session("meter") as meter,
+        ):
             sent, returned = 0, 0
-            while not (returned and gateway.front.used()["send_buffer"]):
+            while not (returned and gateway.listener.used()["send_buffer"]):
                 flood.send(chat_message("flood", 0, slow.full, 9000) * 10)
                 sent, returned = sent + 10, returned + len(await returned_ids(flood))
             meter.send(chat_message("meter", 0, slow.full, 9000))
@@ -232,19 +235,19 @@ async def test_a_flood_does_not_end_a_session_without_stream_management(tmp_path
 async def test_the_limit_of_all_sessions_ends_none_of_them(tmp_path: Path) -> None:
     """One sender floods many sessions that acknowledge nothing."""
     total = 128 * 1024
-    options = {**UNPACED, "unacknowledged_total_bytes": total, "sessions_per_account": 20}
+    options = {**NO_RATE_LIMITS, "unacknowledged_total_bytes": total, "sessions_per_account": 20}
     async with in_process(tmp_path, *NAMES, **options) as gateway:
         slow = []
         for number in range(12):
-            slow.append(await gateway.bound("slow", f"r{number}"))
+            slow.append(await gateway.bind_session("slow", f"r{number}"))
             await slow[-1].enable()
-        async with await gateway.bound("flood") as flood:
+        async with await gateway.bind_session("flood") as flood:
             for client in slow:
                 flood.send(chat_message("flood", 0, client.full, 4000) * 20)
             returned = await returned_ids(flood)
-            assert 0 < gateway.front.used()["unacknowledged_total_bytes"] <= total
+            assert 0 < gateway.listener.used()["unacknowledged_total_bytes"] <= total
             assert len(returned) > 100
-            assert gateway.front.used()["sessions"] == 13
+            assert gateway.listener.used()["sessions"] == 13
         for client in slow:
             client.cut()
 
@@ -253,7 +256,7 @@ async def test_excess_messages_are_refused_if_the_disk_is_full(tmp_path: Path) -
     async with (
         in_process(tmp_path, *NAMES, **OPTIONS) as gateway,
         await connect_slow(gateway) as slow,
-        await gateway.bound("meter") as meter,
+        await gateway.bind_session("meter") as meter,
     ):
         meter.send("".join(chat_message("meter", n, BARE) for n in range(SHARE)))
         assert await returned_ids(meter) == []
@@ -274,7 +277,7 @@ async def test_excess_messages_are_counted_if_the_store_is_busy(tmp_path: Path) 
     async with (
         in_process(tmp_path, *NAMES, **OPTIONS) as gateway,
         await connect_slow(gateway) as slow,
-        await gateway.bound("meter") as meter,
+        await gateway.bind_session("meter") as meter,
     ):
         meter.send("".join(chat_message("meter", n, BARE) for n in range(SHARE)))
         assert await returned_ids(meter) == []

@@ -27,7 +27,7 @@ async def _ask(client: Client, content: str) -> None:
 
 async def test_a_subscriber_is_answered_before_it_gets_items(tmp_path: Path) -> None:
     async with in_process(tmp_path, "bee", "owner") as front:
-        owner, bee = await front.bound("owner"), await front.bound("bee")
+        owner, bee = await front.bind_session("owner"), await front.bind_session("bee")
         await _ask(owner, element("create", node="news"))
         for content in (CREATE, ITEM, ITEM.replace("work", "news")):
             await _ask(owner, content)
@@ -42,11 +42,11 @@ async def test_a_subscriber_is_answered_before_it_gets_items(tmp_path: Path) -> 
 
 async def test_subscriptions_and_locks_survive_the_shutdown_of_the_gateway(tmp_path: Path) -> None:
     async with in_process(tmp_path, "bee", "owner") as front:
-        owner, bee = await front.bound("owner"), await front.bound("bee")
+        owner, bee = await front.bind_session("owner"), await front.bind_session("bee")
         await _ask(owner, CREATE)
         await _ask(bee, element("subscribe", node="work", jid=BEE) + options(queue_requests="2"))
         await _ask(owner, ITEM)
-        await front.front.stop(10.0)
+        await front.listener.stop(10.0)
         assert await bee.closed() == await owner.closed() == "system-shutdown"
         path = front.gateway.folder / database.FILE_NAME
     with closing(database.connect_reader(path)) as db:

@@ -15,8 +15,8 @@ import pytest
 
 from edge.engine import database
 from edge.engine.events import SYSTEM
-from tests.helpers.gateway import Gateway, bound
-from tests.helpers.machine import Shown, run, show
+from tests.helpers.gateway import Gateway, bind_session
+from tests.helpers.machine import ClockReadings, run, write_readings
 from tests.helpers.processes import Process
 from tests.helpers.store import unsealed_events
 from tests.helpers.xmpp import log_message
@@ -35,7 +35,7 @@ def gateway(tmp_path: Path) -> Gateway:
 
 async def hold(process: Process, msg_id: str) -> None:
     """Offer an assured message, and never ask for its delivery."""
-    async with await bound(process, "pump1") as client:
+    async with await bind_session(process, "pump1") as client:
         assert await client.assured(msg_id, log_message(1)) == "received"
 
 
@@ -76,7 +76,9 @@ async def test_a_message_expires_in_a_gateway_with_short_runs(
     clock, boots = tmp_path / "clock", 0
     while boots < 20:
         boots += 1
-        show(clock, Shown(f"boot-{boots}", 5.0, -50 * 365 * DAY, synchronised=False))
+        write_readings(
+            clock, ClockReadings(f"boot-{boots}", 5.0, -50 * 365 * DAY, synchronised=False)
+        )
         with run(gateway.folder, clock, SPEED) as process:
             if boots == 1:
                 await hold(process, "m1")
@@ -93,13 +95,13 @@ async def test_setting_the_clock_expires_nothing_and_is_logged(
     gateway: Gateway, tmp_path: Path
 ) -> None:
     clock = tmp_path / "clock"
-    show(clock, Shown("boot-1", 5.0, 0.0, synchronised=True))
+    write_readings(clock, ClockReadings("boot-1", 5.0, 0.0, synchronised=True))
     with run(gateway.folder, clock) as process:
         await hold(process, "m1")
-        show(clock, Shown("boot-1", 5.0, 30 * DAY, synchronised=False))
+        write_readings(clock, ClockReadings("boot-1", 5.0, 30 * DAY, synchronised=False))
         await until(lambda: "clock_lost" in unsealed(gateway))
         process.kill9()
-    show(clock, Shown("boot-1", 15.0, -30 * DAY, synchronised=True))
+    write_readings(clock, ClockReadings("boot-1", 15.0, -30 * DAY, synchronised=True))
     with run(gateway.folder, clock) as process:
         assert held(gateway) == ["m1"]
         assert process.terminate() == 0
@@ -116,20 +118,20 @@ async def test_a_day_without_power_is_counted_when_it_becomes_known(
 ) -> None:
     """Messages stored before the clock was corrected are not aged by the correction."""
     clock = tmp_path / "clock"
-    show(clock, Shown("boot-1", 5.0, 0.0, synchronised=True))
+    write_readings(clock, ClockReadings("boot-1", 5.0, 0.0, synchronised=True))
     with run(gateway.folder, clock) as process:
         await hold(process, "old")
         assert process.terminate() == 0
-    show(clock, Shown("boot-2", 5.0, -365 * DAY, synchronised=False))
+    write_readings(clock, ClockReadings("boot-2", 5.0, -365 * DAY, synchronised=False))
     with run(gateway.folder, clock) as process:
         await hold(process, "new")
         assert held(gateway) == ["old", "new"]
-        show(clock, Shown("boot-2", 5.0, DAY, synchronised=True))
+        write_readings(clock, ClockReadings("boot-2", 5.0, DAY, synchronised=True))
         await until(lambda: held(gateway) == ["new"])
         assert process.terminate() == 0
     (off,) = system(gateway, "time_off")
     assert off["value"] == pytest.approx(DAY, abs=5.0)
-    show(clock, Shown("boot-3", 5.0, 2 * DAY, synchronised=True))
+    write_readings(clock, ClockReadings("boot-3", 5.0, 2 * DAY, synchronised=True))
     with run(gateway.folder, clock) as process:
         await until(lambda: not held(gateway))
         assert process.terminate() == 0

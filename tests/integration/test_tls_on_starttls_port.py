@@ -13,10 +13,10 @@ import pytest
 
 from edge.server.tls_client_hello import HELLO_BYTES
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
-from tests.helpers.hostile import trickle, until_closed
+from tests.helpers.hostile import read_until_closed, trickle
 from tests.helpers.processes import Process
 from tests.helpers.slix import peer
-from tests.helpers.xmpp import Client, trusting
+from tests.helpers.xmpp import Client, trusted_ca_context
 
 AUTHENTICATE_S = 2.0
 MARGIN_S = 15.0
@@ -45,7 +45,7 @@ async def test_slixmpp_with_default_settings_causes_no_warning(tmp_path: Path) -
         async with peer(jid, PASSWORD, gateway.ca, address, service) as session:
             assert session.client.enable_direct_tls
             assert session.client.transport.get_extra_info("ssl_object") is not None
-            await session.quiet()
+            await session.assert_no_event()
         assert process.terminate() == 0  # refusals are logged before the end
     assert [event for event in gateway.events() if event["level"] in ("Warning", "Error")] == []
 
@@ -53,7 +53,7 @@ async def test_slixmpp_with_default_settings_causes_no_warning(tmp_path: Path) -
 async def test_hello_may_come_in_pieces(gateway: Gateway, process: Process) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(process))
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    tls = trusting(gateway.ca).wrap_bio(incoming, outgoing, server_hostname=DOMAIN)
+    tls = trusted_ca_context(gateway.ca).wrap_bio(incoming, outgoing, server_hostname=DOMAIN)
     with contextlib.suppress(ssl.SSLWantReadError):
         tls.do_handshake()
     for byte in outgoing.read():
@@ -82,7 +82,7 @@ async def test_invalid_hello_is_refused_at_once(process: Process, data: bytes) -
     async with Client(reader, writer) as client:
         client.send(data)
         started = time.monotonic()
-        assert b"<" not in await until_closed(client)
+        assert b"<" not in await read_until_closed(client)
         assert time.monotonic() - started < AUTHENTICATE_S, "it timed out instead"
 
 
@@ -99,6 +99,6 @@ async def test_slow_hello_is_disconnected_in_time(process: Process, port: str, d
     reader, writer = await asyncio.open_connection(*process.host_port(port))
     async with Client(reader, writer) as client:
         started = time.monotonic()
-        received = await trickle(client, data, 0.05) + await until_closed(client)
+        received = await trickle(client, data, 0.05) + await read_until_closed(client)
         assert AUTHENTICATE_S / 2 < time.monotonic() - started < AUTHENTICATE_S + MARGIN_S
         assert (b"<connection-timeout " in received) is not data.startswith(b"\x16")

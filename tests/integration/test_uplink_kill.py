@@ -16,7 +16,7 @@ from sync.segment import decode
 from tests.helpers.fleet import GATEWAY, Centre, running_centre
 from tests.helpers.shipping_process import event_text
 from tests.helpers.store import DOMAIN, EPOCH, new_database
-from tests.helpers.stored_rows import ingested
+from tests.helpers.stored_rows import ingest_by_command
 
 assert GATEWAY == DOMAIN
 
@@ -65,7 +65,7 @@ def check_tables(folder: FleetFolder) -> None:
         for segment in landed
         for event in segment.events
     )
-    events, segments = ingested(folder)
+    events, segments = ingest_by_command(folder)
     columns = ("lane", "seq", "kind", "name")
     assert Counter(tuple(row[name] for name in columns) for row in events) == expected
     texts = {row["seq"]: row["text"] for row in events if row["lane"] == "readings"}

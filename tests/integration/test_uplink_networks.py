@@ -41,10 +41,12 @@ async def test_epoch_is_compared_once_at_first(
 ) -> None:
     first = await seal_segment(backlog)
     async with uploading(heads=[heads(5, first.digest)]) as shipping:
-        await backlog.until([(1, "acknowledged"), (6, "acknowledged")])
-        assert (await shipping.time.nap()).seconds == IDLE
-        assert shipping.centre.asked_heads == [f"/v1/gateways/{backlog.gateway}/epochs/{EPOCH}"]
-        assert (backlog.reasons_begun, shipping.notices.all) == ([], [])
+        await backlog.wait_for_states([(1, "acknowledged"), (6, "acknowledged")])
+        assert (await shipping.time.next_sleep()).seconds == IDLE
+        assert shipping.centre.watermark_requests == [
+            f"/v1/gateways/{backlog.gateway}/epochs/{EPOCH}"
+        ]
+        assert (backlog.epoch_reasons, shipping.notices.all) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -59,18 +61,18 @@ async def test_centre_ahead_or_different_begins_a_new_epoch(
     uploading: Uploading, head: Script, reason: str
 ) -> None:
     async with uploading(heads=[head]) as shipping:
-        await shipping.backlog.until([(1, "acknowledged")])
-        assert (await shipping.time.nap()).seconds == IDLE
-        assert shipping.backlog.reasons_begun == [reason]
+        await shipping.backlog.wait_for_states([(1, "acknowledged")])
+        assert (await shipping.time.next_sleep()).seconds == IDLE
+        assert shipping.backlog.epoch_reasons == [reason]
         assert shipping.notices.names() == [reason]
-        assert len(shipping.centre.asked_heads) == 1
+        assert len(shipping.centre.watermark_requests) == 1
 
 
 @pytest.mark.parametrize("status", [404, 405])
 async def test_centre_without_epoch_query_gets_segments(uploading: Uploading, status: int) -> None:
     async with uploading(heads=[says(status)]) as shipping:
-        await shipping.backlog.until([(1, "acknowledged")])
-        assert (shipping.backlog.reasons_begun, shipping.notices.all) == ([], [])
+        await shipping.backlog.wait_for_states([(1, "acknowledged")])
+        assert (shipping.backlog.epoch_reasons, shipping.notices.all) == ([], [])
 
 
 async def test_nothing_is_sent_before_the_epoch_is_compared(uploading: Uploading) -> None:
@@ -82,9 +84,9 @@ async def test_nothing_is_sent_before_the_epoch_is_compared(uploading: Uploading
         says(401, {"error": "who?"}),
     ]
     async with uploading(heads=bad) as shipping:
-        assert await shipping.naps(4) == [1.0, 2.0, 7 + 4, 8.0]
-        assert (await shipping.time.nap()).seconds == 450.0
-        assert shipping.centre.got == []
+        assert await shipping.end_sleeps(4) == [1.0, 2.0, 7 + 4, 8.0]
+        assert (await shipping.time.next_sleep()).seconds == 450.0
+        assert shipping.centre.requests == []
         assert shipping.notices.names() == ["unreachable", "denied"]
 
 
@@ -99,29 +101,29 @@ async def test_conflict_is_set_aside_and_the_epoch_compared_again(
     conflict = says(409, {"reason": "conflict", "error": "other bytes"})
     answers = [says(200, {"lanes": {}}), heads(last, digest)]
     async with uploading(conflict, conflict, heads=answers) as shipping:
-        assert (await shipping.time.nap()).seconds == IDLE
+        assert (await shipping.time.next_sleep()).seconds == IDLE
         assert [state for _, state in backlog.states()] == ["aside", "aside"]
-        assert backlog.reasons_begun == begun
+        assert backlog.epoch_reasons == begun
         assert shipping.notices.names() == ["conflict", *begun, "conflict"]
         # After a new epoch, a conflict of the previous one causes no further query.
-        assert len(shipping.centre.asked_heads) == (2 if begun else 3)
-        assert len(shipping.centre.got) == 2
+        assert len(shipping.centre.watermark_requests) == (2 if begun else 3)
+        assert len(shipping.centre.requests) == 2
 
 
 async def test_new_epochs_are_limited_to_one_an_hour(uploading: Uploading) -> None:
     conflict = says(409, {"reason": "conflict", "error": "other bytes"})
     ahead = heads(10_000, bytes(32))
     async with uploading(*[conflict] * 3, segments=0, heads=[ahead] * 4) as shipping:
-        await shipping.time.nap()
-        assert shipping.backlog.reasons_begun == ["centre-ahead"]
+        await shipping.time.next_sleep()
+        assert shipping.backlog.epoch_reasons == ["centre-ahead"]
         for hours, begun in ((0.0, 1), (0.99, 1), (1.0, 2)):
             shipping.seconds = hours * MIN_EPOCH_INTERVAL_S
             await seal_segment(shipping.backlog)
             shipping.uploader.wake()
-            await shipping.time.nap()
+            await shipping.time.next_sleep()
             assert shipping.backlog.states()[-1][1] == "aside"
-            assert shipping.backlog.reasons_begun == ["centre-ahead"] * begun
-        assert len(shipping.centre.asked_heads) == 4
+            assert shipping.backlog.epoch_reasons == ["centre-ahead"] * begun
+        assert len(shipping.centre.watermark_requests) == 4
 
 
 async def test_begin_epoch_is_retried(uploading: Uploading) -> None:
@@ -130,17 +132,17 @@ async def test_begin_epoch_is_retried(uploading: Uploading) -> None:
         return await heads(9, bytes(32))(centre, request)
 
     async with uploading(heads=[ahead, heads(9, bytes(32))]) as shipping:
-        nap = await shipping.time.nap()
-        assert (nap.seconds, shipping.backlog.reasons_begun) == (1.0, [])
+        sleep = await shipping.time.next_sleep()
+        assert (sleep.seconds, shipping.backlog.epoch_reasons) == (1.0, [])
         shipping.backlog.full = False
-        nap.end()
-        await shipping.backlog.until([(1, "acknowledged")])
-        assert shipping.backlog.reasons_begun == ["centre-ahead"]
+        sleep.end()
+        await shipping.backlog.wait_for_states([(1, "acknowledged")])
+        assert shipping.backlog.epoch_reasons == ["centre-ahead"]
 
 
 async def test_new_segments_interleave_with_the_backlog(uploading: Uploading) -> None:
     async with uploading(segments=0) as shipping:
-        assert (await shipping.time.nap()).seconds == IDLE
+        assert (await shipping.time.next_sleep()).seconds == IDLE
         for _ in range(6):
             await seal_segment(shipping.backlog)
 
@@ -151,9 +153,9 @@ async def test_new_segments_interleave_with_the_backlog(uploading: Uploading) ->
 
         shipping.centre.scripts.extend([says(500), accept, accept, seal_another])
         shipping.uploader.wake()
-        await shipping.naps(1)
-        await shipping.time.nap()
-        names = [got.path.removeprefix("/v1/segments/") for got in shipping.centre.got[1:]]
+        await shipping.end_sleeps(1)
+        await shipping.time.next_sleep()
+        names = [got.path.removeprefix("/v1/segments/") for got in shipping.centre.requests[1:]]
         firsts = [parse_identity(name).first_seq for name in names]
         assert firsts[:2] == [26, 1]  # first the newest, then the oldest
         assert 31 in firsts[3:5]  # sealed during the third upload
@@ -183,15 +185,15 @@ async def test_proxy_sees_neither_token_nor_segment(
         monkeypatch.setenv("https_proxy", f"http://{user}{proxy.url}")
         enrolment = by_name(centre)
         assert isinstance(await offer(HttpsTransport(enrolment), backlog), Acknowledgement)
-        (request,) = proxy.asked
+        (request,) = proxy.requests
         host = enrolment.url.removeprefix("https://")
         assert request.startswith(f"CONNECT {host} HTTP/1.1\r\n")
         assert ("Proxy-Authorization: Basic Z3c6c0BjcmV0" in request) is bool(user)  # gw:s@cret
         assert enrolment.token not in request
-        assert "Proxy-Authorization" not in centre.got[0].headers
+        assert "Proxy-Authorization" not in centre.requests[0].headers
 
         assert isinstance(await offer(HttpsTransport(centre.enrolment), backlog), Acknowledgement)
-        assert len(proxy.asked) == 1  # this machine's own address is reached directly
+        assert len(proxy.requests) == 1  # this machine's own address is reached directly
 
 
 @pytest.mark.parametrize("answer", ["407 Who are you?", "502 No such centre"])
@@ -206,7 +208,7 @@ async def test_refusing_proxy_is_a_temporary_failure(
         assert isinstance(outcome, TemporaryFailure)
         assert answer[:3] in outcome.text
         assert "secret" not in outcome.text
-        assert centre.got == []
+        assert centre.requests == []
         monkeypatch.setenv("https_proxy", f"https://gw:secret@{proxy.url}")
         outcome = await offer(HttpsTransport(by_name(centre)), backlog)
         assert isinstance(outcome, TemporaryFailure)
@@ -239,7 +241,7 @@ async def test_renewed_certificate_is_used_with_the_next_connection(
 
         async def sign(centre: Centre, _request: web.Request) -> web.StreamResponse:
             now = dt.datetime.now(dt.UTC)
-            return web.Response(body=pki.sign(centre.got[-1].body, now, now + dt.timedelta(1)))
+            return web.Response(body=pki.sign(centre.requests[-1].body, now, now + dt.timedelta(1)))
 
         centre.scripts.append(sign)
         key, request = make_request(enrolment.gateway)
@@ -249,11 +251,15 @@ async def test_renewed_certificate_is_used_with_the_next_connection(
         assert isinstance(await transport.put(waiting), Acknowledgement)
         await transport.close()
 
-        assert [int(got.serial or "", 16) for got in centre.got] == [number, number, serial(cert)]
-        assert len({got.connection for got in centre.got}) == 2
-        assert all("Authorization" not in got.headers for got in centre.got)
-        assert centre.got[1].path == f"/v1/gateways/{backlog.gateway}/certificate"
-        assert centre.got[1].method == "POST"
+        assert [int(got.serial or "", 16) for got in centre.requests] == [
+            number,
+            number,
+            serial(cert),
+        ]
+        assert len({got.connection for got in centre.requests}) == 2
+        assert all("Authorization" not in got.headers for got in centre.requests)
+        assert centre.requests[1].path == f"/v1/gateways/{backlog.gateway}/certificate"
+        assert centre.requests[1].method == "POST"
 
 
 async def test_certify_outcomes(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
@@ -275,17 +281,17 @@ async def test_uploader_waits_for_the_folder(backlog: SqliteBacklog, tmp_path: P
         backlog.gateway,
         backlog,
         FolderTransport(folder),
-        send_notice=notices.tell,
+        send_notice=notices.record,
         chance=lambda: 0.5,
         wakeup=Wakeup(time_.sleep),
     )
     async with in_background(uploader.run()):
-        nap = await time_.nap()
-        assert (nap.seconds, notices.names()) == (1.0, ["unreachable"])
+        sleep = await time_.next_sleep()
+        assert (sleep.seconds, notices.names()) == (1.0, ["unreachable"])
         folder.mkdir()
         (folder / MARKER).touch()
-        nap.end()
-        assert (await time_.nap()).seconds == IDLE
+        sleep.end()
+        assert (await time_.next_sleep()).seconds == IDLE
     assert notices.names() == ["unreachable", "shipping"]
     for segment in sealed:
         path = folder / f"{identity_path(segment.identity)}.seg"

@@ -56,7 +56,7 @@ async def test_sealed_segments_land_and_are_confirmed(
     notices = Notices(backlog)
     wakeup = Wakeup(ManualTime().sleep)
     transport = HttpsTransport(enrolment(centre))
-    uploader = Uploader(GATEWAY, backlog, transport, send_notice=notices.tell, wakeup=wakeup)
+    uploader = Uploader(GATEWAY, backlog, transport, send_notice=notices.record, wakeup=wakeup)
     sealer = Sealer(
         GATEWAY,
         backlog,
@@ -64,11 +64,11 @@ async def test_sealed_segments_land_and_are_confirmed(
         BatchLimits(events=10),
         clock=lambda: 0.0,
         on_sealed=uploader.wake,
-        send_notice=notices.tell,
+        send_notice=notices.record,
     )
     assert await sealer.flush() == 4
     async with in_background(uploader.run()):
-        await backlog.until([(first, "acknowledged") for first in (1, 11, 21, 1)])
+        await backlog.wait_for_states([(first, "acknowledged") for first in (1, 11, 21, 1)])
     await transport.close()
     found = [(centre.folder.root / name).read_bytes() for name in centre.files()]
     assert sorted(found) == sorted(backlog.data())
@@ -145,10 +145,10 @@ async def test_certificate_replaces_the_token_and_is_renewed(
         data[-32:], True
     )
     renewal = CertificateRenewal(
-        path, first, transport, send_notice=notices.tell, now=time.time, sleep=sleeps.sleep
+        path, first, transport, send_notice=notices.record, now=time.time, sleep=sleeps.sleep
     )
     async with in_background(renewal.run()):
-        await sleeps.nap()
+        await sleeps.next_sleep()
     assert notices.names() == ["certificate-renewed"]
     renewed = read_enrolment(path)
     assert validity_of(renewed.certificate).begins > issued + 299 * 86_400

@@ -40,7 +40,7 @@ async def put(
 
 def calls(centre: Centre) -> list[tuple[str, str | None]]:
     """Return the method of each request and the offset of its body."""
-    ranges = [(got.method, got.headers.get("Content-Range", "")) for got in centre.got]
+    ranges = [(got.method, got.headers.get("Content-Range", "")) for got in centre.requests]
     return [(method, text.partition("-")[0].removeprefix("bytes ")) for method, text in ranges]
 
 
@@ -51,15 +51,15 @@ async def test_interrupted_body_is_resumed(
     data = (await seal_segment(backlog, padding=LARGE)).data
     stored %= len(data)
     async with uploading(accept, DisconnectAfter(stored), segments=0) as shipping:
-        await shipping.naps(1)
-        await backlog.until(DONE)
+        await shipping.end_sleeps(1)
+        await backlog.wait_for_states(DONE)
         resumed = [("HEAD", ""), ("PUT", ""), ("HEAD", ""), ("PUT", str(stored))]
         assert calls(shipping.centre) == resumed
-        last = shipping.centre.got[-1]
+        last = shipping.centre.requests[-1]
         assert last.headers["Content-Range"] == f"bytes {stored}-{len(data) - 1}/{len(data)}"
         assert last.headers["Content-Length"] == str(len(data) - stored)
         assert last.body == data
-        assert len({got.headers["X-Fieldpost-SHA256"] for got in shipping.centre.got}) == 1
+        assert len({got.headers["X-Fieldpost-SHA256"] for got in shipping.centre.requests}) == 1
         assert shipping.notices.names() == ["unreachable", "shipping"]
 
 
@@ -70,10 +70,10 @@ async def test_body_without_or_with_complete_partial_is_sent_whole(
     data = (await seal_segment(backlog, padding=LARGE)).data
     first = DisconnectAfter(len(data) if stored is None else stored)
     async with uploading(accept, first, segments=0) as shipping:
-        await shipping.naps(1)
-        await backlog.until(DONE)
+        await shipping.end_sleeps(1)
+        await backlog.wait_for_states(DONE)
         assert calls(shipping.centre)[2:] == [("HEAD", ""), ("PUT", "")]
-        assert shipping.centre.got[-1].body == data
+        assert shipping.centre.requests[-1].body == data
 
 
 async def test_lost_acknowledgement_of_a_large_body_costs_a_head_request(
@@ -82,8 +82,8 @@ async def test_lost_acknowledgement_of_a_large_body_costs_a_head_request(
     segment = await seal_segment(backlog, padding=LARGE)
     stored = answers(200, {}, X_Fieldpost_Digest=segment.digest.hex())
     async with uploading(accept, accept_and_disconnect, stored, segments=0) as shipping:
-        await shipping.naps(1)
-        await backlog.until(DONE)
+        await shipping.end_sleeps(1)
+        await backlog.wait_for_states(DONE)
         assert [method for method, _ in calls(shipping.centre)] == ["HEAD", "PUT", "HEAD"]
 
 
@@ -133,10 +133,10 @@ async def test_head_outcomes(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
 
 async def test_small_body_is_resent_without_head_request(uploading: Uploading) -> None:
     async with uploading(DisconnectAfter(10), DisconnectAfter(20)) as shipping:
-        await shipping.naps(1)
-        await shipping.backlog.until(DONE)
+        await shipping.end_sleeps(1)
+        await shipping.backlog.wait_for_states(DONE)
         assert {method for method, _ in calls(shipping.centre)} == {"PUT"}
-        assert shipping.centre.got[-1].body == shipping.backlog.data()[0]
+        assert shipping.centre.requests[-1].body == shipping.backlog.data()[0]
 
 
 @pytest.mark.parametrize("stored", [0, 50_000])
@@ -150,5 +150,5 @@ async def test_early_refusal_is_read(pki: LoopbackPki, backlog: SqliteBacklog, s
 async def test_cancelling_in_a_body_is_prompt(uploading: Uploading, backlog: SqliteBacklog) -> None:
     await seal_segment(backlog, padding=LARGE)
     async with uploading(accept, DisconnectAfter(10, no_answer), segments=0) as shipping:
-        await shipping.centre.asked(2)
+        await shipping.centre.wait_for_requests(2)
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -25,7 +25,7 @@ from tests.helpers.scripted_centre import (
     accept_and_disconnect,
     answers,
     endless_answer,
-    garbage,
+    invalid_answer,
     no_answer,
     running_scripted_centre,
 )
@@ -41,14 +41,18 @@ WAITING, DONE, ASIDE = "waiting", "acknowledged", "aside"
 
 async def test_segments_alternate_over_one_connection(uploading: Uploading) -> None:
     async with uploading(segments=3) as shipping:
-        assert (await shipping.time.nap()).seconds == IDLE
+        assert (await shipping.time.next_sleep()).seconds == IDLE
         assert shipping.backlog.states() == [(1, DONE), (6, DONE), (11, DONE)]
         names = [identity_path(header(first, first + 4).identity) for first in (11, 1, 6)]
-        assert [got.path for got in shipping.centre.got] == [f"/v1/segments/{n}" for n in names]
-        assert {got.method for got in shipping.centre.got} == {"PUT"}
-        assert sorted(got.body for got in shipping.centre.got) == sorted(shipping.backlog.data())
-        assert len({got.connection for got in shipping.centre.got}) == 1
-        for got in shipping.centre.got:
+        assert [got.path for got in shipping.centre.requests] == [
+            f"/v1/segments/{n}" for n in names
+        ]
+        assert {got.method for got in shipping.centre.requests} == {"PUT"}
+        assert sorted(got.body for got in shipping.centre.requests) == sorted(
+            shipping.backlog.data()
+        )
+        assert len({got.connection for got in shipping.centre.requests}) == 1
+        for got in shipping.centre.requests:
             assert got.headers["Authorization"] == f"Bearer {shipping.centre.enrolment.token}"
             assert got.headers["X-Fieldpost-SHA256"] == sha256(got.body).hexdigest()
             assert got.headers["Content-Length"] == str(len(got.body))
@@ -59,19 +63,19 @@ async def test_segments_alternate_over_one_connection(uploading: Uploading) -> N
 async def test_lost_answer_is_repeated_as_duplicate(uploading: Uploading) -> None:
     # The client itself tries a PUT once more, at once, when its connection was cut: hence two.
     async with uploading(accept_and_disconnect, accept_and_disconnect) as shipping:
-        await shipping.naps(1)
-        await shipping.backlog.until([(1, DONE)])
-        assert [got.body for got in shipping.centre.got] == shipping.backlog.data() * 3
+        await shipping.end_sleeps(1)
+        await shipping.backlog.wait_for_states([(1, DONE)])
+        assert [got.body for got in shipping.centre.requests] == shipping.backlog.data() * 3
         assert shipping.notices.names() == ["unreachable", "shipping"]
 
 
 @pytest.mark.parametrize("digest", ["00" * 32, "", "zz", None, 7, "AA" * 32])
 async def test_wrong_digest_is_no_acknowledgement(uploading: Uploading, digest: Any) -> None:
     async with uploading(answers(201, {"digest": digest}), accept) as shipping:
-        nap = await shipping.time.nap()
+        sleep = await shipping.time.next_sleep()
         assert shipping.backlog.states() == [(1, WAITING)]
-        nap.end()
-        await shipping.backlog.until([(1, DONE)])
+        sleep.end()
+        await shipping.backlog.wait_for_states([(1, DONE)])
         notice = "wrong-digest" if digest == "00" * 32 else "unreachable"
         assert shipping.notices.names() == [notice, "shipping"]
 
@@ -85,7 +89,7 @@ async def test_rejected_segment_is_set_aside(
 ) -> None:
     refusal = answers(status, {"error": "no\nway", "reason": reason})
     async with uploading(refusal, accept, segments=2) as shipping:
-        assert (await shipping.time.nap()).seconds == IDLE
+        assert (await shipping.time.next_sleep()).seconds == IDLE
         assert shipping.backlog.states() == [(1, DONE), (6, ASIDE)]
         assert shipping.backlog.reasons() == [None, reason]
         assert shipping.notices.names() == [name]
@@ -101,8 +105,8 @@ async def test_retry_after_is_honoured_within_limits(uploading: Uploading) -> No
         answers(503, None, Retry_After="soon"),
     ]
     async with uploading(*busy) as shipping:
-        assert await shipping.naps(4) == [7 + 1, 900, 60 + 4, 8]
-        await shipping.backlog.until([(1, DONE)])
+        assert await shipping.end_sleeps(4) == [7 + 1, 900, 60 + 4, 8]
+        await shipping.backlog.wait_for_states([(1, DONE)])
         assert shipping.notices.names() == ["unreachable", "shipping"]
 
 
@@ -112,8 +116,8 @@ DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
 async def test_bad_network_causes_one_notice(uploading: Uploading) -> None:
     limits = HttpsLimits(total=0.3, rate=1e9)
     bad = [
-        garbage,
-        garbage,
+        invalid_answer,
+        invalid_answer,
         no_answer,
         endless_answer,
         answers(500),
@@ -122,21 +126,21 @@ async def test_bad_network_causes_one_notice(uploading: Uploading) -> None:
     async with uploading(*bad, limits=limits) as shipping:
         delays = []
         while shipping.backlog.states() == [(1, WAITING)]:
-            nap = await shipping.time.nap()
-            delays.append(nap.seconds)
-            nap.end()
+            sleep = await shipping.time.next_sleep()
+            delays.append(sleep.seconds)
+            sleep.end()
             await asyncio.sleep(0)
         assert delays[:4] == [1.0, 2.0, 4.0, 8.0]
         assert shipping.notices.names() == ["unreachable", "shipping"]
-        assert all(got.path.startswith("/v1/") for got in shipping.centre.got)
+        assert all(got.path.startswith("/v1/") for got in shipping.centre.requests)
         assert shipping.notices.all[0].text.isprintable()
         assert shipping.centre.enrolment.token not in shipping.notices.all[0].text
 
 
 async def test_success_resets_the_backoff(uploading: Uploading) -> None:
     async with uploading(answers(500), answers(500), accept, answers(500), segments=2) as shipping:
-        assert await shipping.naps(3) == [1.0, 2.0, 1.0]
-        await shipping.backlog.until([(1, DONE), (6, DONE)])
+        assert await shipping.end_sleeps(3) == [1.0, 2.0, 1.0]
+        await shipping.backlog.wait_for_states([(1, DONE), (6, DONE)])
         assert shipping.notices.names() == ["unreachable", "shipping"] * 2
 
 
@@ -146,9 +150,9 @@ async def test_server_of_another_authority_gets_nothing(
     other = make_pki(tmp_path)
     enrolment = Enrolment(backlog.gateway, "https://centre", new_token(), other.ca)
     async with uploading(enrolment=enrolment) as shipping:
-        assert await shipping.naps(2) == [1.0, 2.0]
-        await shipping.time.nap()
-        assert shipping.centre.got == []
+        assert await shipping.end_sleeps(2) == [1.0, 2.0]
+        await shipping.time.next_sleep()
+        assert shipping.centre.requests == []
         assert shipping.notices.names() == ["unreachable"]
         assert "ertificate" in shipping.notices.all[0].text
         assert backlog.states() == [(1, WAITING)]
@@ -158,37 +162,37 @@ async def test_server_of_another_authority_gets_nothing(
 async def test_denied_token_keeps_segments_and_backs_off(uploading: Uploading, status: int) -> None:
     denied = answers(status, {"error": "not enrolled", "reason": "token"})
     async with uploading(denied, denied, denied, accept) as shipping:
-        assert await shipping.naps(3) == [30.0, 60.0, 120.0]
-        await shipping.backlog.until([(1, DONE)])
+        assert await shipping.end_sleeps(3) == [30.0, 60.0, 120.0]
+        await shipping.backlog.wait_for_states([(1, DONE)])
         assert shipping.notices.names() == ["denied", "shipping"]
         assert "not enrolled" in shipping.notices.all[0].text
 
 
 async def test_wakeup_does_not_shorten_a_backoff(uploading: Uploading) -> None:
     async with uploading(answers(500)) as shipping:
-        nap = await shipping.time.nap()
+        sleep = await shipping.time.next_sleep()
         for _ in range(3):
             shipping.uploader.wake()
             await asyncio.sleep(0)
-        assert len(shipping.centre.got) == 1
-        nap.end()
-        await shipping.backlog.until([(1, DONE)])
+        assert len(shipping.centre.requests) == 1
+        sleep.end()
+        await shipping.backlog.wait_for_states([(1, DONE)])
 
 
 async def test_unavailable_store_is_retried(uploading: Uploading, backlog: SqliteBacklog) -> None:
     async with uploading(no_answer) as shipping:
-        await shipping.centre.asked(1)
+        await shipping.centre.wait_for_requests(1)
     backlog.full = True
     async with uploading(segments=0) as shipping:
-        nap = await shipping.time.nap()
-        assert (nap.seconds, shipping.notices.names()) == (1.0, [])
-        assert shipping.centre.got == []
-        nap.end()
-        nap = await shipping.time.nap()
-        assert nap.seconds == 2.0
+        sleep = await shipping.time.next_sleep()
+        assert (sleep.seconds, shipping.notices.names()) == (1.0, [])
+        assert shipping.centre.requests == []
+        sleep.end()
+        sleep = await shipping.time.next_sleep()
+        assert sleep.seconds == 2.0
         backlog.full = False
-        nap.end()
-        await shipping.time.nap()
+        sleep.end()
+        await shipping.time.next_sleep()
         assert backlog.states() == [(1, DONE)]
         assert shipping.notices.names() == ["store-unavailable", "shipping"]
 
@@ -199,12 +203,12 @@ async def test_store_that_fills_up_during_an_upload_recovers(uploading: Uploadin
         return await accept(centre, request)
 
     async with uploading(land_and_fill) as shipping:
-        nap = await shipping.time.nap()
+        sleep = await shipping.time.next_sleep()
         shipping.backlog.full = False
-        nap.end()
-        await shipping.time.nap()
+        sleep.end()
+        await shipping.time.next_sleep()
         assert shipping.backlog.states() == [(1, DONE)]
-        assert [got.body for got in shipping.centre.got] == shipping.backlog.data() * 2
+        assert [got.body for got in shipping.centre.requests] == shipping.backlog.data() * 2
         assert shipping.notices.names() == ["store-unavailable", "shipping"]
 
 
@@ -213,9 +217,9 @@ async def test_cancelling_is_prompt(uploading: Uploading, state: str) -> None:
     scripts: dict[str, Script] = {"idle": accept, "backoff": answers(500), "request": no_answer}
     async with uploading(scripts[state]) as shipping:
         if state == "request":
-            await shipping.centre.asked(1)
+            await shipping.centre.wait_for_requests(1)
         else:
-            await shipping.time.nap()
+            await shipping.time.next_sleep()
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
@@ -240,8 +244,8 @@ async def test_large_segment_from_two_uploaders(pki: LoopbackPki, backlog: Sqlit
         Acknowledgement(digest, False),
         Acknowledgement(digest, False),
     ]
-    assert [got.method for got in centre.got] == ["HEAD", "PUT", "PUT", "PUT"]
-    assert centre.got[1].body == data
+    assert [got.method for got in centre.requests] == ["HEAD", "PUT", "PUT", "PUT"]
+    assert centre.requests[1].body == data
 
 
 async def test_unreachable_centre_reveals_no_secret(

@@ -69,17 +69,17 @@ def test_client_logs_in_discovers_pings_and_logs_events(site: Site, setup: Clien
         login = login._replace(extra=("sasl1",))
     with site.start(setup.program, login) as client:
         assert client.expect("online") == f"{login.jid} {setup.mechanism}"
-        client.tell("ping")
+        client.send_line("ping")
         client.expect("pong")
         assert set(client.ask("info", answer="features").split()) >= FEATURES
         client.ask("items", answer="items")
         for _ in range(2):
-            client.tell("assured", "m1", "Entered", TEXT)
+            client.send_line("assured", "m1", "Entered", TEXT)
             assert client.expect("answered", "assured", "m1") == "received"
         for _ in range(2):
-            client.tell("deliver", "m1")
+            client.send_line("deliver", "m1")
             assert client.expect("answered", "deliver", "m1") == ""
-        client.tell("log", "Left", TEXT)
+        client.send_line("log", "Left", TEXT)
         client.ask("ping", answer="pong")
         assert client.quit() == 0
         assert client.unread("failed") == []
@@ -95,7 +95,7 @@ def test_wrong_password_is_refused(site: Site, program: str, mechanism: str) -> 
     login = site.login("guessed", mechanism)._replace(password="not this one")
     with site.start(program, login) as client:
         assert "auth" in client.expect("failed").lower()
-        client.ended()
+        client.wait_ended()
         assert client.unread("online") == []
 
 
@@ -113,7 +113,7 @@ def test_gateway_of_another_ca_or_name_is_refused(
         login = login._replace(jid="cautious@other.example/fw")
     with site.start(program, login) as client:
         client.expect("failed")
-        client.ended()
+        client.wait_ended()
         assert client.unread("online") == []
 
 
@@ -124,8 +124,8 @@ def test_revoked_certificate_is_refused(site: Site, program: str, transport: str
         client.expect("online")
         devices.revoke(site.gateway.folder, login.jid.partition("@")[0])
         client.expect("failed")
-        client.ended()
+        client.wait_ended()
     with site.start(program, login) as client:
         client.expect("failed")
-        client.ended()
+        client.wait_ended()
         assert client.unread("online") == []

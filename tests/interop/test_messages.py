@@ -25,7 +25,7 @@ def test_each_client_reaches_each_other(site: Site) -> None:
         for program, client in running.items():
             jids[program] = client.expect("online").split()[0]
         for sender, receiver in permutations(running, 2):
-            running[sender].tell("message", jids[receiver], f"{TEXT} from {sender}")
+            running[sender].send_line("message", jids[receiver], f"{TEXT} from {sender}")
             text = running[receiver].expect("message", jids[sender])
             assert text == f"{TEXT} from {sender}"
         for client in running.values():
@@ -48,11 +48,11 @@ def test_a_subscription_delivers_presence_and_is_in_both_rosters(
         assert watcher.ask("roster", answer="roster") == ""
         watched.ask("roster", answer="roster")
         for client, jid in ((watcher, watcher_jid), (watched, watched_jid)):
-            client.tell("presence")
+            client.send_line("presence")
             client.expect("presence", jid, "available")
-        watcher.tell("presence", watched_at.bare, "subscribe")
+        watcher.send_line("presence", watched_at.bare, "subscribe")
         watched.expect("presence", watcher_at.bare, "subscribe")
-        watched.tell("presence", watcher_at.bare, "subscribed")
+        watched.send_line("presence", watcher_at.bare, "subscribed")
         watcher.expect("presence", watched_at.bare, "subscribed")
         watcher.expect("presence", watched_jid, "available")
         assert watcher.ask("roster", answer="roster") == f"{watched_at.bare}:to"
@@ -75,11 +75,11 @@ def test_a_message_waits_for_its_offline_recipient(
     site: Site, sender: Client, program: str, mechanism: str
 ) -> None:
     login = site.login(f"away-{program}", mechanism)
-    sender.tell("message", login.bare, TEXT)
+    sender.send_line("message", login.bare, TEXT)
     sender.ask("ping", answer="pong")
     with site.start(program, login) as away:
         away.expect("online")
-        away.tell("presence")
+        away.send_line("presence")
         assert away.expect("message", site.login("mail", "SCRAM-SHA-256").jid) == TEXT
         assert away.quit() == 0
         assert away.unread("message") == []

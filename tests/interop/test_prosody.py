@@ -13,7 +13,7 @@ import pytest
 from edge.ops import devices
 from tests.helpers.gateway import DOMAIN, Gateway
 from tests.helpers.processes import Process, start
-from tests.helpers.prosody import HOST, PROGRAM, Prosody, attached
+from tests.helpers.prosody import HOST, PROGRAM, Prosody, component_gateway
 from tests.helpers.xmpp import condition, log_message
 
 USERS = ("pump1", "pump2", "other")
@@ -35,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prosody]:
 
 @pytest.fixture(scope="module")
 def gateway(server: Prosody, tmp_path_factory: pytest.TempPathFactory) -> Gateway:
-    return attached(tmp_path_factory.mktemp("gateway") / "gw", server, "pump1", "pump2")
+    return component_gateway(tmp_path_factory.mktemp("gateway") / "gw", server, "pump1", "pump2")
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ async def test_a_flood_does_not_block_other_users(server: Prosody, running: Proc
 def server_and_gateway(folder: Path) -> tuple[Prosody, Gateway]:
     """Create a server and a gateway for one test."""
     server = Prosody(folder / "prosody", DOMAIN, "pump1")
-    return server, attached(folder / "gateway", server, "pump1")
+    return server, component_gateway(folder / "gateway", server, "pump1")
 
 
 def test_wrong_secret_is_reported_and_can_be_corrected(tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_wrong_secret_is_reported_and_can_be_corrected(tmp_path: Path) -> None:
     secret.write_text("another")
     secret.chmod(0o644)
     with server, start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
-        process.wait_told("can be read by others")
-        process.wait_told("the server refused the secret")
+        process.wait_for_stderr("can be read by others")
+        process.wait_for_stderr("the server refused the secret")
         secret.write_text(right)
         process.wait_ready()
         assert process.terminate() == 0
@@ -147,7 +147,7 @@ def test_failed_attachment_is_reported_and_can_be_stopped(tmp_path: Path) -> Non
     gateway.configure(domain="other.example")
     error = "the server has no component of this name"
     with server, start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
-        process.wait_told(error)
+        process.wait_for_stderr(error)
         assert process.terminate() == 0
         assert process.stdout == ""
     assert any(error in (event["text"] or "") for event in gateway.events("system"))
@@ -157,7 +157,9 @@ def test_waiting_for_the_server_is_reported_to_systemd(tmp_path: Path) -> None:
     server, gateway = server_and_gateway(tmp_path)
     gateway.configure(heartbeat=1)
     with start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
-        process.wait_told(f"127.0.0.1:{server.component} cannot be reached: Connection refused")
+        process.wait_for_stderr(
+            f"127.0.0.1:{server.component} cannot be reached: Connection refused"
+        )
         deadline = time.monotonic() + BEAT_S
         while not any(event["name"] == "heartbeat" for event in gateway.events("system")):
             assert time.monotonic() < deadline
@@ -189,7 +191,7 @@ async def test_killed_server_is_reconnected(tmp_path: Path) -> None:
             assert await client.assured("m1", log_message(1)) == "received"
         for number in (signal.SIGKILL, signal.SIGTERM):
             server.stop(number)
-            process.wait_told("; retrying")
+            process.wait_for_stderr("; retrying")
             server.start()
             log_line = "External component successfully authenticated"
             await asyncio.to_thread(server.wait_for, log_line)

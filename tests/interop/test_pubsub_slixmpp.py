@@ -62,12 +62,12 @@ async def test_create_configure_and_delete_a_node(people: People) -> None:
     await pubsub.set_node_config(SERVICE, node, owner.form(title="Boiler 1"))
     form = (await pubsub.get_node_config(SERVICE, node))["pubsub_owner"]["configure"]["form"]
     assert form.get_values()["pubsub#title"] == "Boiler 1"
-    assert (await other.news("pubsub_config"))["configuration"]["node"] == node
+    assert (await other.next_event("pubsub_config"))["configuration"]["node"] == node
     assert await refused(other.pubsub.get_node_config(SERVICE, node)) == ("auth", "forbidden")
     assert await refused(other.pubsub.delete_node(SERVICE, node)) == ("auth", "forbidden")
     assert await refused(pubsub.create_node(SERVICE, node)) == ("cancel", "conflict")
     await pubsub.delete_node(SERVICE, node)
-    assert (await other.news("pubsub_delete"))["delete"]["node"] == node
+    assert (await other.next_event("pubsub_delete"))["delete"]["node"] == node
     assert await refused(pubsub.get_node_config(SERVICE, node)) == ("cancel", "item-not-found")
 
 
@@ -90,11 +90,11 @@ async def test_publish_retrieve_retract_and_purge_items(people: People) -> None:
     await reader.pubsub.subscribe(SERVICE, node)
     for number in range(3):
         await pubsub.publish(SERVICE, node, f"i{number}", payload(f"{number} <&>"))
-        item = (await reader.news("pubsub_publish"))["items"]["item"]
+        item = (await reader.next_event("pubsub_publish"))["items"]["item"]
         assert (item["id"], item["payload"].text) == (f"i{number}", f"{number} <&>")
     answer = await pubsub.publish(SERVICE, node, payload=payload("named by the service"))
     assigned = answer["pubsub"]["publish"]["item"]["id"]
-    assert (await reader.news("pubsub_publish"))["items"]["item"]["id"] == assigned
+    assert (await reader.next_event("pubsub_publish"))["items"]["item"]["id"] == assigned
 
     received = (await reader.pubsub.get_items(SERVICE, node))["pubsub"]["items"]
     assert sorted(ids(received)) == sorted(["i0", "i1", "i2", assigned])
@@ -109,10 +109,10 @@ async def test_publish_retrieve_retract_and_purge_items(people: People) -> None:
     assert await refused(theirs) == ("auth", "forbidden")
     assert (await refused(reader.pubsub.retract(SERVICE, node, "i0")))[1] == "forbidden"
     await pubsub.retract(SERVICE, node, "i0", notify="true")
-    assert (await reader.news("pubsub_retract"))["items"]["retract"]["id"] == "i0"
+    assert (await reader.next_event("pubsub_retract"))["items"]["retract"]["id"] == "i0"
     assert (await refused(pubsub.retract(SERVICE, node, "i0")))[1] == "item-not-found"
     await pubsub.purge(SERVICE, node)
-    assert (await reader.news("pubsub_purge"))["purge"]["node"] == node
+    assert (await reader.next_event("pubsub_purge"))["purge"]["node"] == node
     assert ids((await reader.pubsub.get_items(SERVICE, node))["pubsub"]["items"]) == []
     await pubsub.delete_node(SERVICE, node)
 
@@ -139,7 +139,7 @@ async def test_set_and_list_affiliations(people: People) -> None:
     await pubsub.modify_affiliations(SERVICE, node, [(other.bare, "publisher")])
     await other.pubsub.subscribe(SERVICE, node)
     await other.pubsub.publish(SERVICE, node, "i", payload("by another"))
-    assert (await other.news("pubsub_publish"))["items"]["item"]["id"] == "i"
+    assert (await other.next_event("pubsub_publish"))["items"]["item"]["id"] == "i"
     received = (await pubsub.get_node_affiliations(SERVICE, node))["pubsub_owner"]["affiliations"]
     assert {str(one["jid"]): one["affiliation"] for one in received} == {
         owner.bare: "owner",
@@ -149,7 +149,7 @@ async def test_set_and_list_affiliations(people: People) -> None:
     assert {(one["node"], one["affiliation"]) for one in mine} >= {(node, "publisher")}
     assert (await refused(pubsub.modify_affiliations(SERVICE, node, [(owner.bare, "none")])))[1]
     await pubsub.modify_affiliations(SERVICE, node, [(other.bare, "outcast")])
-    ended = (await other.news("pubsub_subscription"))["subscription"]
+    ended = (await other.next_event("pubsub_subscription"))["subscription"]
     assert (ended["node"], ended["subscription"]) == (node, "none")
     assert (await refused(other.pubsub.subscribe(SERVICE, node)))[1] == "forbidden"
     await pubsub.delete_node(SERVICE, node)
@@ -167,7 +167,7 @@ async def test_subscription_options_lists_and_ends(people: People) -> None:
     form = (await request)["pubsub"]["options"]["options"]
     assert form.get_values()["pubsub#deliver"] is False
     await pubsub.publish(SERVICE, node, "i1", payload("not delivered"))
-    await reader.quiet()
+    await reader.assert_no_event()
 
     options = reader.form(deliver="true")
     # slixmpp sets options with an iq of type get, which servers refuse.
@@ -177,7 +177,7 @@ async def test_subscription_options_lists_and_ends(people: People) -> None:
     sent.append(options)
     await iq.send(timeout=WAIT_S)
     await pubsub.publish(SERVICE, node, "i2", payload("delivered"))
-    assert (await reader.news("pubsub_publish"))["items"]["item"]["id"] == "i2"
+    assert (await reader.next_event("pubsub_publish"))["items"]["item"]["id"] == "i2"
 
     mine = (await reader.pubsub.get_subscriptions(SERVICE, node))["pubsub"]["subscriptions"]
     (one,) = mine
@@ -203,13 +203,13 @@ async def test_a_worker_takes_and_deletes_items_of_a_queue(people: People) -> No
     for name in ("i1", "i2"):
         await owner.pubsub.publish(SERVICE, node, name, payload(name))
     for name in ("i1", "i2"):
-        item = (await worker.news("pubsub_publish"))["items"]["item"]
+        item = (await worker.next_event("pubsub_publish"))["items"]["item"]
         assert (item["id"], item["payload"].text) == (name, name)
-        await worker.quiet()
+        await worker.assert_no_event()
         await worker.pubsub.retract(SERVICE, node, name)
-        assert (await worker.news("pubsub_retract"))["items"]["retract"]["id"] == name
+        assert (await worker.next_event("pubsub_retract"))["items"]["retract"]["id"] == name
     await owner.pubsub.publish(SERVICE, node, "i3", payload("i3"))
-    await worker.news("pubsub_publish")
+    await worker.next_event("pubsub_publish")
     await worker.pubsub.unsubscribe(SERVICE, node)
     await owner.pubsub.delete_node(SERVICE, node)
 

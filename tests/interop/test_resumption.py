@@ -28,10 +28,10 @@ class Pair(NamedTuple):
 
     def chat(self, text: str) -> None:
         """Send a message in each direction."""
-        self.client.tell("message", self.peer_jid, f"{text} there")
+        self.client.send_line("message", self.peer_jid, f"{text} there")
         self.client.expect("sent", self.peer_jid)
         assert self.peer.expect("message", self.jid) == f"{text} there"
-        self.peer.tell("message", self.jid, f"{text} back")
+        self.peer.send_line("message", self.jid, f"{text} back")
         assert self.client.expect("message", self.peer_jid) == f"{text} back"
 
     def end(self) -> None:
@@ -69,7 +69,7 @@ def pair(site: Site, program: str, mechanism: str, extra: tuple[str, ...]) -> It
         peer_jid = peer.expect("online").split()[0]
         jid = client.expect("online").split()[0]
         assert client.expect("managed") == "resumable"
-        client.tell("presence", peer_jid)
+        client.send_line("presence", peer_jid)
         assert peer.expect("presence", jid) == "available"
         yield Pair(client, jid, peer, peer_jid, cutter)
 
@@ -94,7 +94,7 @@ def test_a_client_resumes_after_each_cut_and_messages_arrive_once(
 def receive_after_a_cut(two: Pair) -> None:
     assert two.cutter.cut(hold=True) == 1
     two.client.expect("cut")
-    two.peer.tell("message", two.jid, "meanwhile")
+    two.peer.send_line("message", two.jid, "meanwhile")
     two.peer.ask("ping", answer="pong")
     two.cutter.release()
     assert two.client.expect("resumed") == two.jid
@@ -103,7 +103,7 @@ def receive_after_a_cut(two: Pair) -> None:
 
 def send_before_a_cut(two: Pair) -> None:
     two.cutter.freeze()
-    two.client.tell("message", two.peer_jid, "undelivered")
+    two.client.send_line("message", two.peer_jid, "undelivered")
     two.client.expect("sent", two.peer_jid)
     two.cutter.wait_withheld()
     two.cutter.cut(hold=True)

@@ -79,7 +79,7 @@ def test_a_tools_message_reaches_a_device(site: Site, tool: str, tmp_path: Path)
     reader_login = site.login(f"{tool}-reader", "SCRAM-SHA-256")
     with site.start("slixmpp", reader_login) as reader:
         jid = reader.expect("online").split()[0]
-        reader.tell("presence")
+        reader.send_line("presence")
         reader.expect("presence", jid, "available")
         done = send(tool, login, tmp_path, "valve <7> & pump", jid.partition("/")[0])
         assert done.returncode == 0, done.stdout + done.stderr

@@ -23,7 +23,7 @@ def test_each_login_is_bound_to_the_same_resource(site: Site, mechanism: str) ->
             client.expect("sasl2")
             jid, used = client.expect("online").split()
             assert used == mechanism
-            client.tell("log", "Entered", str(number))
+            client.send_line("log", "Entered", str(number))
             client.ask("ping", answer="pong")
             assert client.quit() == 0
         bound.append(jid)
@@ -52,7 +52,7 @@ def test_deliver_of_a_later_process_delivers_once(site: Site) -> None:
 
 def request(client: Client, *words: str) -> None:
     """Make a request, which must succeed."""
-    client.tell(*words)
+    client.send_line(*words)
     client.expect("done", words[0], NODE)
 
 
@@ -67,14 +67,14 @@ def test_publish_and_work_on_a_queue(site: Site) -> None:
         for client in (owner, first, second):
             client.expect("online")
         request(owner, "create", NODE)
-        first.tell("work", NODE, "0")
+        first.send_line("work", NODE, "0")
         assert first.expect("refused", "work") != ""
-        first.tell("presence")
+        first.send_line("presence")
         request(first, "work", NODE, "1")
         request(owner, "publish", NODE, "i1", TEXT)
         assert first.expect("item", "i1") == TEXT
         request(owner, "publish", NODE, "i2", TEXT)
-        second.tell("presence")
+        second.send_line("presence")
         request(second, "work", NODE, "1")
         assert second.expect("item", "i2") == TEXT
         request(first, "retract", NODE, "i1")
@@ -84,7 +84,7 @@ def test_publish_and_work_on_a_queue(site: Site) -> None:
         assert first.expect("item", "i2") == TEXT, (
             "it goes to another worker than the one that unlocked it"
         )
-        second.tell("retract", NODE, "i2")
+        second.send_line("retract", NODE, "i2")
         assert second.expect("refused", "retract") == "conflict"
         request(first, "retract", NODE, "i2")
         first.expect("retracted", "i2")

@@ -33,7 +33,7 @@ from tests.helpers.pubsub import (
     send_message,
     subscribe,
 )
-from tests.helpers.pubsub_image import RehearsingGateway
+from tests.helpers.pubsub_image import DryRunGateway
 from tests.helpers.store import assured, deliver, new_database
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
@@ -61,7 +61,7 @@ class Publishing(RuleBasedStateMachine):
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
         path = new_database(Path(self._folder.name))
-        self.gateway = RehearsingGateway(path, Limits(items=MAX_ITEMS))
+        self.gateway = DryRunGateway(path, Limits(items=MAX_ITEMS))
         self.items: dict[str, tuple[str, int]] = {}
         self.held: dict[tuple[str, str], tuple[str, int]] = {}
         self.unread: list[tuple[str, str | None]] = []

@@ -23,7 +23,7 @@ from edge.features.queues.store import queue_items
 from tests.helpers import pubsub
 from tests.helpers import queue_nodes as helper
 from tests.helpers.pubsub import element, send_request
-from tests.helpers.pubsub_image import RehearsingGateway
+from tests.helpers.pubsub_image import DryRunGateway
 from tests.helpers.queue_nodes import NODE, OWNER
 from tests.helpers.store import DOMAIN, new_database
 
@@ -60,7 +60,7 @@ class QueueMachine(RuleBasedStateMachine):
     )
     def begin(self, policy: Policy, deliveries: int, requests: tuple[int, ...]) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.gateway = RehearsingGateway(new_database(Path(self.folder.name)), LIMITS)
+        self.gateway = DryRunGateway(new_database(Path(self.folder.name)), LIMITS)
         self.policy = policy
         for full in (OWNER, *PUBLISHERS, *ALONE, PAIR[0]):
             self.gateway.add(full.partition("@")[0])

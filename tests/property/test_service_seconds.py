@@ -1,6 +1,6 @@
 """Property tests of service seconds across runs, crashes, boots and changes of the wall clock.
 
-A world knows the true time; the gateway sees only its clocks, and stores its state in a real
+The machine knows the true time; the gateway sees only its clocks, and stores its state in a real
 database. No row gets older than its true age, except for the error of trusted clocks. A row that
 was stored while time was known has its true age whenever time is known again.
 """
@@ -21,7 +21,7 @@ from edge.engine.clock import Clock
 from edge.engine.database import Transaction
 from edge.engine.service_time import start_run
 from edge.features.custody import store as custody_store
-from tests.helpers.machine import World
+from tests.helpers.machine import SimulatedMachine
 from tests.helpers.store import digest_of, in_memory
 
 ERROR = 0.2
@@ -49,10 +49,10 @@ class Time(RuleBasedStateMachine):
         super().__init__()
         self.stack = ExitStack()
         self.db = self.stack.enter_context(in_memory())
-        self.world = World()
+        self.machine = SimulatedMachine()
         self.messages: list[StoredMessage] = []
         self.reached = 0.0
-        self.clock = Clock(0.0, self.world.machine)
+        self.clock = Clock(0.0, self.machine.clocks)
         self.began, self.uptime = 0.0, 0.0
         self.next_save, self.wait = timekeeping.FIRST_SAVE, timekeeping.FIRST_SAVE
         self.settled = 0
@@ -62,23 +62,23 @@ class Time(RuleBasedStateMachine):
 
     @initialize(synchronised=st.booleans())
     def first(self, synchronised: bool) -> None:
-        self.world.synchronised = synchronised
+        self.machine.synchronised = synchronised
         self.start()
 
     # What the gateway does.
 
     def start(self) -> None:
-        at, tx = self.world.machine.read(), self.tx
+        at, tx = self.machine.clocks.read(), self.tx
         start = start_run(clock_store.load(tx), meta.last_service_second(tx), at)
         if self.uptime >= timekeeping.FIRST_SAVE:
             counted = start.saved.service - self.began
             assert counted >= self.uptime / 3 - 0.01, "at least a third counts"
         self.settled += 1
-        self.clock = Clock(start.saved.service, self.world.machine)
+        self.clock = Clock(start.saved.service, self.machine.clocks)
         clock_store.save(self.tx, start.saved)
         self.keep()
         self.began, self.uptime = self.clock().service, 0.0
-        self.world.true += 0.001  # a start takes time
+        self.machine.true_time += 0.001  # a start takes time
         self.next_save, self.wait = timekeeping.FIRST_SAVE, timekeeping.FIRST_SAVE
 
     @property
@@ -101,12 +101,12 @@ class Time(RuleBasedStateMachine):
         """Continue to run, and save when a save is due."""
         end = self.uptime + seconds
         while self.next_save <= end:
-            self.world.true += self.next_save - self.uptime
+            self.machine.true_time += self.next_save - self.uptime
             self.uptime = self.next_save
             self.keep()
             self.wait = min(self.wait * 2, HEARTBEAT)
             self.next_save += self.wait
-        self.world.true += end - self.uptime
+        self.machine.true_time += end - self.uptime
         self.uptime = end
 
     @precondition(lambda self: len(self.messages) < 30)
@@ -117,12 +117,12 @@ class Time(RuleBasedStateMachine):
         (row,) = tx.row("SELECT max(id) FROM held")
         saved = clock_store.load(tx)
         time_known = saved.trusted is not None and saved.before is None
-        self.messages.append(StoredMessage(row, self.world.true, time_known))
+        self.messages.append(StoredMessage(row, self.machine.true_time, time_known))
 
     @rule(seconds=st.floats(0, 3600))
     def restart(self, seconds: float) -> None:
         """Crash, and start again in the same boot."""
-        self.world.true += seconds
+        self.machine.true_time += seconds
         self.start()
 
     @rule(
@@ -132,8 +132,8 @@ class Time(RuleBasedStateMachine):
         off=wrong,
     )
     def power_cut(self, seconds: float, synchronised: bool, error: float, off: float) -> None:
-        self.world.true += seconds
-        self.world.reboot(synchronised=synchronised, error=error if synchronised else off)
+        self.machine.true_time += seconds
+        self.machine.reboot(synchronised=synchronised, error=error if synchronised else off)
         self.start()
 
     # What happens to the wall clock.
@@ -141,15 +141,15 @@ class Time(RuleBasedStateMachine):
     @rule(error=wrong)
     def set_wrong(self, error: float) -> None:
         """Somebody sets it; the kernel does not trust that."""
-        self.world.error, self.world.synchronised = error, False
+        self.machine.error, self.machine.synchronised = error, False
 
     @rule(error=errors)
     def synchronise(self, error: float) -> None:
-        self.world.error, self.world.synchronised = error, True
+        self.machine.error, self.machine.synchronised = error, True
 
     @rule()
     def lose_synchronisation(self) -> None:
-        self.world.synchronised = False
+        self.machine.synchronised = False
 
     # What must be true.
 
@@ -162,7 +162,7 @@ class Time(RuleBasedStateMachine):
     @invariant()
     def no_message_is_older_than_its_true_age(self) -> None:
         for message in self.messages:
-            assert self.age(message) <= self.world.true - message.at + self.tolerance
+            assert self.age(message) <= self.machine.true_time - message.at + self.tolerance
 
     @rule()
     def messages_stored_while_time_was_known_have_their_true_age(self) -> None:
@@ -170,7 +170,7 @@ class Time(RuleBasedStateMachine):
         if self.clock().synchronised:
             for message in self.messages:
                 if message.time_known:
-                    assert self.age(message) >= self.world.true - message.at - self.tolerance
+                    assert self.age(message) >= self.machine.true_time - message.at - self.tolerance
 
     @property
     def tolerance(self) -> float:

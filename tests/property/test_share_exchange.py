@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from edge.config.limits import Limits
 from tests.helpers.pubsub import create
-from tests.helpers.pubsub_image import RehearsingGateway
+from tests.helpers.pubsub_image import DryRunGateway
 from tests.helpers.qos_devices import (
     DeviceRequest,
     bind_eligible,
@@ -54,7 +54,7 @@ class Shares(RuleBasedStateMachine):
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
         limits = Limits(outbox_window=2)
-        self.gateway = RehearsingGateway(new_database(Path(self._folder.name)), limits)
+        self.gateway = DryRunGateway(new_database(Path(self._folder.name)), limits)
         for user in (*NAMES, "queen"):
             self.gateway.add(user)
         create(self.gateway, PUBLISHER, NODE)

@@ -26,7 +26,7 @@ from edge.engine import database, meta
 from edge.engine.database import Send, Transaction
 from edge.engine.quota import Usage
 from edge.features.outbox.store import dead_letters, outbox
-from tests.helpers.outbox_image import RehearsingGateway
+from tests.helpers.outbox_image import DryRunGateway
 from tests.helpers.qos_devices import (
     DeviceRequest,
     empty_result,
@@ -164,7 +164,7 @@ class TwoHops(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.gateway = RehearsingGateway(new_database(Path(self.folder.name)), LIMITS)
+        self.gateway = DryRunGateway(new_database(Path(self.folder.name)), LIMITS)
         for name in (*SENDERS, "valve"):
             self.gateway.add(name)
         self.senders = {f"{name}@{DOMAIN}/fw": Sender(name) for name in SENDERS}

@@ -17,8 +17,8 @@ from tests.helpers.small_tables import (
     event,
     events,
     named_rows,
+    report_rows,
     table,
-    told,
 )
 
 pytestmark = pytest.mark.spark
@@ -35,7 +35,7 @@ def test_summary_of_an_hour(spark: SparkSession) -> None:
     rows += [read(3600, 7.0, source=None, unit=None), read(9, None, name="text")]
     hours = DAILY.compute(events(spark, rows))
     names = [name for name in HOURS.fieldNames() if name != "gateway"]
-    assert sorted(told(hours, *names), key=lambda row: row[4]) == [
+    assert sorted(report_rows(hours, *names), key=lambda row: row[4]) == [
         ("a@gw", "t", "C", "t", 0, 7, 42, 5, 7, 6, 0, 360, 5, 2, 60, 7, 3, 240),
         ("", "t", "", "t", 3600, 1, 7, 7, 7, 7, 3600, 3600, 7, 1, 3600, 7, 1, 3600),
     ]

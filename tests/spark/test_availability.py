@@ -12,7 +12,7 @@ from sync.reports.outages import outages
 from sync.reports.shared import heartbeats, lanes
 from sync.reports.shared.heartbeats import SPANS, spans
 from sync.tables.tables import SEGMENTS
-from tests.helpers.small_tables import at, checked_rows, event, events, table, told
+from tests.helpers.small_tables import at, checked_rows, event, events, report_rows, table
 
 pytestmark = pytest.mark.spark
 
@@ -112,7 +112,7 @@ def lives(spark: SparkSession) -> Life:
 def test_timely_life_events_are_one_run_for_each_day(lives: Life) -> None:
     rows = lives.life.where("gateway IN ('steady', 'brisk')").orderBy("gateway", "begin")
     columns = ("gateway", "first_seq", "last_seq", "first_name", "last_name", "interval")
-    assert told(rows, *columns) == [
+    assert report_rows(rows, *columns) == [
         ("brisk", 1, 2, "start", "heartbeat", 10),
         ("brisk", 3, 4, "start", "heartbeat", 100),
         ("steady", 1, 7, "start", "heartbeat", 60),
@@ -169,7 +169,7 @@ def test_running_and_reachable_are_separate(spark: SparkSession, lives: Life) ->
     assert report.schema.simpleString() == TABLE.schema.simpleString()
 
     running = ("gateway", "state", "first_seen", "last_seen", "running_s", "stopped_s", "outage_s")
-    assert told(report, *running) == [
+    assert report_rows(report, *running) == [
         ("brisk", "running", 0, 250.5, 225, 0, 25.5),
         ("fresh", "running", 500, 500, None, None, None),
         ("holed", "running", 0, 90_060, 120, 0, 0),
@@ -180,7 +180,7 @@ def test_running_and_reachable_are_separate(spark: SparkSession, lives: Life) ->
         ("whole", "running", 0, 380, 280, 100, 0),
     ]
     figures = ("outages", "longest_gap_s", "restarts", "unclean_restarts", "clock_steps")
-    assert told(report, "unknown_s", *figures) == [
+    assert report_rows(report, "unknown_s", *figures) == [
         (0, 1, 25.5, 1, 1, 0),
         (None, 0, None, 0, 0, 0),
         (1000, 0, 1000, 0, 0, 2),
@@ -190,7 +190,7 @@ def test_running_and_reachable_are_separate(spark: SparkSession, lives: Life) ->
         (0, 1, 151, 2, 1, 0),
         (0, 0, None, 1, 0, 0),
     ]
-    assert told(report, "running_share", "reachable_share") == [
+    assert report_rows(report, "running_share", "reachable_share") == [
         (225 / 250.5, None),
         (None, None),
         (1, None),
@@ -200,7 +200,7 @@ def test_running_and_reachable_are_separate(spark: SparkSession, lives: Life) ->
         (149 / 300, 0),
         (280 / 380, pytest.approx(1 - 1001 / 2000)),
     ]
-    assert told(report, "silences", "longest_silence_s", "last_arrival") == [
+    assert report_rows(report, "silences", "longest_silence_s", "last_arrival") == [
         *[(0, None, 2000)] * 5,
         (0, None, 1990),
         (1, 1700, 300),
@@ -215,8 +215,8 @@ def test_a_range_of_days_does_not_change_states(spark: SparkSession, lives: Life
     times = heartbeats.cut_before(holed[1], since)
     report = availability(holed[0], times, segments, at(midnight + 1000), since)
     columns = ("first_seen", "running_s", "unknown_s", "clock_steps", "silences", "last_arrival")
-    assert told(report, *columns) == [(0, 60, 0, 1, 1, midnight + 750)]
-    assert told(report, "longest_silence_s", "reachable_share") == [(750, 0.25)]
+    assert report_rows(report, *columns) == [(0, 60, 0, 1, 1, midnight + 750)]
+    assert report_rows(report, "longest_silence_s", "reachable_share") == [(750, 0.25)]
 
 
 def test_the_limit_of_silence_and_a_clean_stop(spark: SparkSession) -> None:
@@ -232,7 +232,7 @@ def test_the_limit_of_silence_and_a_clean_stop(spark: SparkSession) -> None:
     stopped = [life_event("stopped", 1, "start", 0), life_event("stopped", 2, "stop", 30)]
     report = availability(*life_of(spark, stopped), table(spark, SEGMENTS, rows), at(2000))
     columns = ("gateway", "silent_after_s", "silences", "state", "running_share", "last_seen")
-    assert told(report, *columns) == [
+    assert report_rows(report, *columns) == [
         ("new", 750, 1, "silent", None, None),
         ("rarely", 3000, 0, "unknown", None, None),
         ("stopped", 750, 1, "stopped", 1, 30),
@@ -246,7 +246,7 @@ def test_a_clock_that_was_set_by_years_while_off_makes_no_outage(spark: SparkSes
     rows = [life_event("unset", at, *each, clock=False) for at, each in enumerate(life_events, 1)]
     rows += [life_event("stored", at, *each) for at, each in enumerate(life_events[:3], 1)]
     spans = life_of(spark, rows).spans.orderBy("gateway", "begin")
-    assert told(spans, "gateway", "state") == [
+    assert report_rows(spans, "gateway", "state") == [
         ("stored", "running"),
         ("stored", "outage"),
         ("unset", "running"),

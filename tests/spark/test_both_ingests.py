@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from sync.common.fleet_folder import FleetFolder
 from sync.segment.limits import MAX_TIME, MIN_TIME
-from tests.helpers.faulty_landing import RoughLanding
+from tests.helpers.faulty_landing import FaultyLanding
 from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events
 from tests.helpers.local_ingest import ingest, ingest_by_spark
 from tests.helpers.stored_rows import stored_rows
@@ -30,7 +30,7 @@ TEXTS = ("", "\x00", "a\u2028b", "x" * 70_000, "\U0001f6f0 ünï", "-inf")
 
 def fill_landing(fleet: FleetFolder, dice: Random) -> Iterator[None]:
     """Fill the landing with files of every kind; yield so that the caller ingests them."""
-    landing = RoughLanding(fleet, dice)
+    landing = FaultyLanding(fleet, dice)
     lanes = {name: Lane(gateway="odd.example", lane=name) for name in ("readings", "logs")}
     for number in count():
         landing.fill()

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from sync.reports import clocks
 from sync.reports.clocks import AHEAD_S, BEHIND_S, DAILY, DRIFT_PPM, PLOTTED_S, SETTLE_S
 from sync.tables.tables import SEGMENTS
-from tests.helpers.small_tables import START, at, event, events, named_rows, table, told
+from tests.helpers.small_tables import START, at, event, events, named_rows, report_rows, table
 
 pytestmark = pytest.mark.spark
 
@@ -120,5 +120,5 @@ def test_the_fastest_segment_of_each_hour_is_plotted(spark: SparkSession) -> Non
 
     segments = [segment(0, 9), segment(10, 12), segment(3600, 3599), segment(20, 20, "fork")]
     segments.append(segment(0, -PLOTTED_S))
-    offsets = told(clocks.clock_offsets(table(spark, SEGMENTS, segments)), "at", "skew_s")
+    offsets = report_rows(clocks.clock_offsets(table(spark, SEGMENTS, segments)), "at", "skew_s")
     assert offsets == [(START.timestamp(), 1)]

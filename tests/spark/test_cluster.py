@@ -18,7 +18,7 @@ from sync.common.fleet_folder import FleetFolder
 from sync.tables.delta import local_tables
 from sync.tables.java import find_java
 from sync.tables.tables import read_events
-from tests.helpers.fleet_tables import Lane, land, put, some_events, waiting
+from tests.helpers.fleet_tables import Lane, land, put, some_events, waiting_segments
 from tests.helpers.jvm import FAST_JVM
 from tests.helpers.spark_package import DEPLOY, spark_package
 
@@ -107,4 +107,4 @@ def test_an_ingest_on_a_cluster(spark: SparkSession, fleet: FleetFolder, tmp_pat
     events = read_events(spark, local_tables(fleet.tables).snapshot())
     rows = sorted(tuple(row) for row in events.select("gateway", "seq").collect())
     assert rows == sorted((lane.gateway, seq) for lane in lanes for seq in range(1, 201))
-    assert waiting(fleet) == set()
+    assert waiting_segments(fleet) == set()

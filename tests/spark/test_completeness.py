@@ -10,7 +10,7 @@ from sync.reports import completeness
 from sync.reports.completeness import FIRST_PREVIOUS, TABLE
 from sync.reports.shared import lanes
 from sync.tables.tables import SEGMENTS
-from tests.helpers.small_tables import at, event, events, table, told
+from tests.helpers.small_tables import at, event, events, report_rows, table
 
 pytestmark = pytest.mark.spark
 
@@ -164,17 +164,21 @@ def test_completeness_of_every_lane(spark: SparkSession) -> None:
     assert report.schema.simpleString() == TABLE.schema.simpleString()
     key = ("gateway", "epoch", "lane")
     columns = ("first_seq", "last_seq", *COUNTS, *REFUSALS)
-    found = {row[:3]: row[3:] for row in told(report, *key, *columns)}
+    found = {row[:3]: row[3:] for row in report_rows(report, *key, *columns)}
     assert list(found) == sorted(found)
     assert found == ROWS
-    states = {row[:3]: row[3:] for row in told(report, *key, "state", "since")}
+    states = {row[:3]: row[3:] for row in report_rows(report, *key, "state", "since")}
     assert {lane: states[lane] for lane in STATES} == STATES
 
 
 def test_summary_of_number_ranges_by_day(spark: SparkSession) -> None:
     rows = [row for row in EVENTS if row["gateway"] == "days"]
     numbers = lanes.DAILY.compute(events(spark, rows)).orderBy("day", "first_seq")
-    assert told(numbers, "first_seq", "last_seq", "rows") == [(1, 2, 2), (4, 4, 1), (3, 5, 3)]
+    assert report_rows(numbers, "first_seq", "last_seq", "rows") == [
+        (1, 2, 2),
+        (4, 4, 1),
+        (3, 5, 3),
+    ]
 
 
 def test_without_data_there_are_no_rows(spark: SparkSession) -> None:

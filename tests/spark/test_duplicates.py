@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from sync.reports import duplicates
 from sync.tables.tables import SEGMENTS
-from tests.helpers.small_tables import at, checked_rows, event, events, table, told
+from tests.helpers.small_tables import at, checked_rows, event, events, report_rows, table
 
 pytestmark = pytest.mark.spark
 
@@ -33,4 +33,4 @@ def test_repeated_offers_are_counted_by_source(spark: SparkSession) -> None:
         ("gw", "segments", "logs", 2, 5, 90_001),
     ]
     later = duplicates.duplicates(daily, table(spark, SEGMENTS, segments), date(2025, 11, 22))
-    assert told(later.where("what = 'segments'"), "times") == [(1,)]
+    assert report_rows(later.where("what = 'segments'"), "times") == [(1,)]

@@ -9,7 +9,7 @@ from edge.config.limits import Limits
 from sync.reports import growth
 from sync.reports.growth import DAILY, DEFAULT_CAP, SOON_D
 from sync.tables.tables import SEGMENTS
-from tests.helpers.small_tables import at, event, events, named_rows, table, told
+from tests.helpers.small_tables import at, event, events, named_rows, report_rows, table
 
 pytestmark = pytest.mark.spark
 
@@ -90,7 +90,7 @@ def test_storage_that_is_full_or_soon_full_is_found(spark: SparkSession) -> None
     assert [found["steady"][name] for name in size] == [3, 4006, 2]
     assert [found["evicts"][name] for name in ("evicted", "last_evicted")] == [501, 4 * DAY]
     ours = growth.growth(days, segments, 116 * MB).where("gateway in ('slow', 'reported')")
-    assert told(ours, "cap", "cap_from", "state") == [(116 * MB, "operator", "soon")] * 2
+    assert report_rows(ours, "cap", "cap_from", "state") == [(116 * MB, "operator", "soon")] * 2
 
 
 def test_the_default_limit_is_the_gateways_default() -> None:

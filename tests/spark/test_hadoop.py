@@ -16,9 +16,17 @@ from sync.tables.locations import FleetStorage
 from sync.tables.maintenance import compact
 from sync.tables.storage import LocalStorage
 from sync.tables.tables import read_events
-from tests.helpers.committed import Cut
-from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events, waiting
-from tests.helpers.local_ingest import cut_at
+from tests.helpers.committed import SimulatedCrash
+from tests.helpers.fleet_tables import (
+    NOON,
+    Lane,
+    fleet_folder,
+    land,
+    put,
+    some_events,
+    waiting_segments,
+)
+from tests.helpers.local_ingest import crash_at
 
 pytestmark = pytest.mark.spark
 
@@ -86,12 +94,12 @@ def test_ingest_recovers_from_crashes_and_compacts_through_hadoop(
 
     for step in ("events", "committed"):
         land(fleet, lane.seal(some_events(3)))
-        with pytest.raises(Cut, match=step):
-            ingest_waiting(lambda: spark, stores, cut_at(step))
+        with pytest.raises(SimulatedCrash, match=step):
+            ingest_waiting(lambda: spark, stores, crash_at(step))
     land(fleet, lane.seal(some_events(3)))
     counts = ingest_waiting(lambda: spark, stores).counts
     assert counts == Counts(segments=1, events=3)
-    assert waiting(fleet) == set()
+    assert waiting_segments(fleet) == set()
     assert len(list(fleet.archive.rglob("*.seg"))) == 3
     assert len(list(fleet.quarantine.rglob("*.seg"))) == 2
     tables = FleetTables(stores.tables)
@@ -122,7 +130,7 @@ def test_files_that_vanish_are_skipped(spark: SparkSession, tmp_path: Path, stor
 
     assert ingest(3) == IngestResult(1, Counts(segments=1, events=2))
     assert ingest(2).counts == ingest(1).counts == Counts()
-    assert waiting(fleet) == set()
+    assert waiting_segments(fleet) == set()
 
 
 def test_local_uris_are_opened_and_others_refused(spark: SparkSession, tmp_path: Path) -> None:

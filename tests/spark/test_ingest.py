@@ -13,9 +13,17 @@ from sync.segment import Dropped
 from sync.tables.delta import Counts, local_tables
 from sync.tables.locations import FleetStorage
 from sync.tables.tables import read_events, read_segments
-from tests.helpers.committed import Cut
-from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events, waiting
-from tests.helpers.local_ingest import cut_at, ingest_by_spark
+from tests.helpers.committed import SimulatedCrash
+from tests.helpers.fleet_tables import (
+    NOON,
+    Lane,
+    fleet_folder,
+    land,
+    put,
+    some_events,
+    waiting_segments,
+)
+from tests.helpers.local_ingest import crash_at, ingest_by_spark
 from tests.helpers.small_tables import START
 
 pytestmark = pytest.mark.spark
@@ -88,8 +96,8 @@ def test_an_ingest_that_crashes_after_any_step_is_completed_by_the_next(
     put(fleet.landing / "copy" / "x.seg", Lane().seal(some_events(4))[1])
     for step in STEPS:
         land(fleet, lane.seal(some_events(4)))
-        with pytest.raises(Cut, match=step):
-            ingest_by_spark(spark, fleet, cut_at(step))
+        with pytest.raises(SimulatedCrash, match=step):
+            ingest_by_spark(spark, fleet, crash_at(step))
 
     ingest_by_spark(spark, fleet)
 
@@ -97,7 +105,7 @@ def test_an_ingest_that_crashes_after_any_step_is_completed_by_the_next(
     assert numbers(spark, fleet) == list(range(1, 4 * count + 1))
     outcomes = [row["fate"] for row in segments(spark, fleet).select("fate").collect()]
     assert sorted(outcomes) == ["accepted"] * count + ["duplicate"]
-    assert waiting(fleet) == set()
+    assert waiting_segments(fleet) == set()
     assert len(list(fleet.archive.rglob("*.seg"))) == count + 1
     assert local_tables(fleet.tables).unarchived() == 0
 
@@ -110,7 +118,7 @@ def test_odd_names_and_empty_files_are_read(spark: SparkSession, fleet: FleetFol
         put(fleet.landing / name / "empty.seg", b"")
     count = len(names)
     assert ingest_by_spark(spark, fleet).counts == Counts(count, 2 * count, quarantined=count)
-    assert waiting(fleet) == set()
+    assert waiting_segments(fleet) == set()
     put(fleet.landing / "empty.seg", b"")
     assert ingest_by_spark(spark, fleet) == IngestResult(1, Counts(quarantined=1))
 

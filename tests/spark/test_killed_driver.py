@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import STEPS
-from tests.helpers.faulty_landing import RoughLanding, lose_all_but_the_tables
+from tests.helpers.faulty_landing import FaultyLanding, remove_all_but_tables
 from tests.helpers.local_ingest import check, ingest, ingest_by_spark
 
 pytestmark = pytest.mark.spark
@@ -202,7 +202,7 @@ def ingest_with(spark: SparkSession, fleet: FleetFolder, engine: str) -> None:
 def test_a_driver_that_was_suspended_while_another_worked_adds_nothing(
     spark: SparkSession, fleet: FleetFolder, seed: int, engine: str, step: str
 ) -> None:
-    landing = RoughLanding(fleet, Random(seed))
+    landing = FaultyLanding(fleet, Random(seed))
     landing.fill()
     with Drivers(fleet, engine) as drivers:
         process = drivers.suspend_at(step)
@@ -218,7 +218,7 @@ def test_two_concurrent_drivers_add_each_event_once(
     spark: SparkSession, fleet: FleetFolder, seed: int, engine: str
 ) -> None:
     """Both have judged the same ledger and written their files before either commits."""
-    landing = RoughLanding(fleet, Random(seed))
+    landing = FaultyLanding(fleet, Random(seed))
     landing.fill()
     with Drivers(fleet, engine) as drivers, ThreadPoolExecutor(2) as pool:
         suspended = [drivers.suspend_at("written") for _ in range(2)]
@@ -241,13 +241,13 @@ def test_kills_during_batches_lose_and_duplicate_no_event(
 ) -> None:
     """With small counts, a Spark driver is killed once, between the commits."""
     dice = Random(seed)
-    landing = RoughLanding(fleet, dice)
+    landing = FaultyLanding(fleet, dice)
     kills, ends = scale(2, 50), Counter[str]()
     engines = ("here",) * 4 + ("spark",) * scale(0, 1)  # a driver with Spark takes a minute
     with Drivers(fleet, "spark") as drivers:
         while (interrupted := ends.total()) < kills:
             if ends and dice.random() < LOST:
-                lose_all_but_the_tables(fleet)
+                remove_all_but_tables(fleet)
             landing.fill()
             landing.fill()
             drivers.engine = dice.choice(engines) if interrupted or not between else "spark"

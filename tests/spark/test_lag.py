@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sync.reports import lag
-from tests.helpers.small_tables import at, checked_rows, event, events, told
+from tests.helpers.small_tables import at, checked_rows, event, events, report_rows
 
 pytestmark = pytest.mark.spark
 
@@ -25,6 +25,6 @@ def test_percentiles_of_lag_are_at_most_two_per_cent_too_high(
     rows = [event(clock=True, arrived=at(0.3 * number)) for number in range(1, 1001)]
     steps = lag.DAILY.compute(events(spark, rows)).persist()
     assert steps.count() < 300
-    [(half, most, all_of_them)] = told(lag.lag(steps), "p50_s", "max_s", "events")
+    [(half, most, all_of_them)] = report_rows(lag.lag(steps), "p50_s", "max_s", "events")
     assert 150 <= half <= 150 * (1 + lag.RESOLUTION)
     assert (most, all_of_them) == (300, 1000)

@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 
 from sync.reports import quarantine as quarantine_report
 from sync.tables.tables import SEGMENTS, refused
-from tests.helpers.small_tables import at, table, told
+from tests.helpers.small_tables import at, report_rows, table
 
 pytestmark = pytest.mark.spark
 
@@ -29,9 +29,9 @@ def test_refused_files_are_listed_once_latest_first(spark: SparkSession) -> None
     segments = table(spark, SEGMENTS, rows)
     report = quarantine_report.quarantine(segments)
     assert report.schema.simpleString() == quarantine_report.TABLE.schema.simpleString()
-    assert told(report, "path", "arrived", "size", "reason") == [
+    assert report_rows(report, "path", "arrived", "size", "reason") == [
         ("aside/c", 2, 3, "fork"),
         ("landing/b", 1, 3, "magic"),
     ]
-    outcomes = told(quarantine_report.files_by_fate(segments), "fate", "files")
+    outcomes = report_rows(quarantine_report.files_by_fate(segments), "fate", "files")
     assert outcomes == [("accepted", 1), ("bad", 1), ("fork", 1)]

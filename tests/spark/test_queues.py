@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from sync.reports import queues
 from sync.reports.queues import DAILY, DAILY_DONE
 from sync.reports.shared.thresholds import DEPTH_EVENT_S, DEPTH_GAP_S, STUCK_S
-from tests.helpers.small_tables import START, at, event, events, named_rows, table, told
+from tests.helpers.small_tables import START, at, event, events, named_rows, report_rows, table
 
 pytestmark = pytest.mark.spark
 
@@ -109,6 +109,6 @@ def test_the_greatest_and_the_last_depth_of_each_run_are_plotted(spark: SparkSes
         run | {"begin": at(0), "end": at(900), "depth": 2, "depth_max": 5},
         run | {"begin": at(1200), "end": at(1200), "depth": 0, "depth_max": 0},
     ]
-    depths = told(queues.queue_depths(table(spark, queues.RUNS, rows)), "at", "depth")
+    depths = report_rows(queues.queue_depths(table(spark, queues.RUNS, rows)), "at", "depth")
     zero = START.timestamp()
     assert [(when - zero, depth) for when, depth in depths] == [(0, 5), (900, 2), (1200, 0)]

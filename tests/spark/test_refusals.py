@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from sync.reports import refusals
 from sync.reports.refusals import DAILY, NAMED
 from sync.reports.shared.thresholds import SURGE_FACTOR, SURGE_MIN
-from tests.helpers.small_tables import at, event, events, told
+from tests.helpers.small_tables import at, event, events, report_rows
 
 pytestmark = pytest.mark.spark
 
@@ -36,7 +36,7 @@ def test_a_surge_is_far_above_the_usual_count(spark: SparkSession) -> None:
     assert report.schema.simpleString() == refusals.TABLE.schema.simpleString()
     names = "gw, gw-4, gw-0, gw-1, gw-2"
     columns = ("source", "rule", "times", "since", "until", "gateways", "which", "latest", "usual")
-    assert told(report, *columns, "surge") == [
+    assert report_rows(report, *columns, "surge") == [
         ("most", "rate", 521, 0, 8 * DAY, 1, "gw", 201, 40, True),
         ("new", "rate", 27, 9 * DAY, 9 * DAY, 6, names, 27, 0, True),
         ("more", "rate", 560, 0, 9 * DAY, 1, "gw", 200, 40, False),
@@ -52,4 +52,4 @@ def test_a_surge_is_far_above_the_usual_count(spark: SparkSession) -> None:
 def test_there_is_no_surge_on_the_first_day(spark: SparkSession) -> None:
     rows = [refused("pump", 0, 99.0), refused("pump", 1, 9.0)]
     report = refusals.refusals(DAILY.compute(events(spark, rows)), at(DAY))
-    assert told(report, "source", "latest", "usual", "surge") == [("pump", 99, None, False)]
+    assert report_rows(report, "source", "latest", "usual", "surge") == [("pump", 99, None, False)]

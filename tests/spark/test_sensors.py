@@ -10,7 +10,7 @@ from sync.reports import sensors
 from sync.reports.sensors import DAILY, DAILY_LIVES
 from sync.reports.shared.thresholds import BACKLOG_S, MIN_SILENCE_S, SILENT_INTERVALS
 from sync.tables.tables import SEGMENTS
-from tests.helpers.small_tables import at, event, events, table, told
+from tests.helpers.small_tables import at, event, events, report_rows, table
 
 pytestmark = pytest.mark.spark
 
@@ -75,7 +75,7 @@ def test_silent_sensors_are_found_and_no_others(spark: SparkSession) -> None:
     report = sensors.sensors(DAILY.compute(rows), DAILY_LIVES.compute(rows), segments)
     assert report.schema.simpleString() == sensors.TABLE.schema.simpleString()
     names = ("gateway", "sensor", "state", "readings", "interval_s", "limit_s", "silence_s")
-    found = {row[:2]: row[2:] for row in told(report, *names)}
+    found = {row[:2]: row[2:] for row in report_rows(report, *names)}
     silence = NOW - 540
 
     def about(number: float, error: float) -> Any:

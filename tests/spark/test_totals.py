@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sync.reports import totals
-from tests.helpers.small_tables import at, event, events, told
+from tests.helpers.small_tables import at, event, events, report_rows
 
 pytestmark = pytest.mark.spark
 
@@ -17,18 +17,21 @@ def test_totals_are_counted_by_lane_and_kind_and_by_time(spark: SparkSession) ->
     daily = totals.DAILY.compute(events(spark, rows)).persist()
     report = totals.totals(daily)
     assert report.schema.simpleString() == totals.TABLE.schema.simpleString()
-    assert told(report, "lane", "kind", "events") == [("logs", "log", 4), ("system", "limit", 1)]
+    assert report_rows(report, "lane", "kind", "events") == [
+        ("logs", "log", 4),
+        ("system", "limit", 1),
+    ]
     begin = int(at(0).timestamp())
     assert totals.period_of(daily, NOW) == (begin - 1, begin + 25, 1)
     assert totals.period_of(daily.where("false"), NOW) == (0, 0, 1)
     active = totals.activity(daily, totals.Period(begin - 1, begin + 9, 10))
     assert active.schema.simpleString() == totals.ACTIVITY.simpleString()
-    assert told(active, *totals.ACTIVITY.fieldNames()) == [
+    assert report_rows(active, *totals.ACTIVITY.fieldNames()) == [
         ("gw", begin - 10, "system", 10, 1),
         ("gw", begin, "logs", 10, 2),
     ]
     hourly = totals.activity(daily, totals.Period(begin - 1, begin + 25, 3600))
-    assert told(hourly, "begin", "events") == [(begin - 3600, 1), (begin, 4)]
+    assert report_rows(hourly, "begin", "events") == [(begin - 3600, 1), (begin, 4)]
 
 
 def test_the_step_of_counts_suits_the_day(spark: SparkSession) -> None:
@@ -36,7 +39,7 @@ def test_the_step_of_counts_suits_the_day(spark: SparkSession) -> None:
     rows += [event("other", time=at(second)) for second in (0, 40_000)]
     daily = totals.DAILY.compute(events(spark, rows)).orderBy("gateway", "begin").persist()
     steps = [("gw", 10), ("gw", 10), ("gw", 1), ("other", 600), ("other", 600)]
-    assert told(daily, "gateway", "step_s") == steps
+    assert report_rows(daily, "gateway", "step_s") == steps
     assert totals.period_of(daily, NOW).step_s == 3600
 
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.store import new_database
-from tests.helpers.transcript import Mismatch, Stage
+from tests.helpers.transcript import Mismatch, TranscriptRunner
 
 FOLDER = Path(__file__).parent
 TRANSCRIPTS = sorted(FOLDER.glob("*.txt"))
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(new_database(tmp_path))
+def stage(tmp_path: Path) -> Iterator[TranscriptRunner]:
+    stage = TranscriptRunner(new_database(tmp_path))
     yield stage
     stage.close()
 
@@ -26,10 +26,10 @@ def test_transcripts_exist() -> None:
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
-def test_transcript(stage: Stage, path: Path) -> None:
+def test_transcript(stage: TranscriptRunner, path: Path) -> None:
     text = path.read_text("utf-8")
     assert text.startswith("# "), "it begins with a title"
-    stage.play(text)
+    stage.run(text)
 
 
 PING = """
@@ -43,8 +43,8 @@ pump1/fw receives:
 """
 
 
-def test_a_correct_transcript_passes(stage: Stage) -> None:
-    stage.play(PING + PONG + "pump1/fw receives nothing")
+def test_a_correct_transcript_passes(stage: TranscriptRunner) -> None:
+    stage.run(PING + PONG + "pump1/fw receives nothing")
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,6 @@ def test_a_correct_transcript_passes(stage: Stage) -> None:
         ("    <presence/>", "before anybody sends it"),
     ],
 )
-def test_an_incorrect_transcript_fails(stage: Stage, text: str, error: str) -> None:
+def test_an_incorrect_transcript_fails(stage: TranscriptRunner, text: str, error: str) -> None:
     with pytest.raises(Mismatch, match=error.replace("(", r"\(")):
-        stage.play(text)
+        stage.run(text)

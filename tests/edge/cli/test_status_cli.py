@@ -67,7 +67,7 @@ def fill(tx: Transaction) -> None:
     waiting.store(tx, VALVE, "pump1", 500)
     waiting.add_dead_letter(tx, body=b"x" * 30)
     waiting.add_dead_letter(tx, state="in doubt", body=b"x" * 12)
-    waiting.remember(tx, PUMP, latest=2, page=32)
+    waiting.add_released_keys(tx, PUMP, latest=2, page=32)
     waiting.release(tx, PUMP, "1")
     waiting.release(tx, VALVE, "1")
     owner = roster.account_id(tx, "pump1")

@@ -4,57 +4,57 @@ import pytest
 
 from edge.engine.clock import SYNC_CHECK, Clock, MachineClocks
 from edge.engine.service_time import STEP, Run
-from tests.helpers.machine import EPOCH, World
+from tests.helpers.machine import EPOCH, SimulatedMachine
 
 
 @pytest.fixture
-def world() -> World:
-    return World(synchronised=True)
+def machine() -> SimulatedMachine:
+    return SimulatedMachine(synchronised=True)
 
 
-def test_service_seconds_follow_the_uptime_not_the_wall_clock(world: World) -> None:
-    clock = Clock(50.0, world.machine)
+def test_service_seconds_follow_the_uptime_not_the_wall_clock(machine: SimulatedMachine) -> None:
+    clock = Clock(50.0, machine.clocks)
     assert clock() == (50.0, EPOCH * 1000, True)
-    world.true, world.error = 10.0, 3600.0
+    machine.true_time, machine.error = 10.0, 3600.0
     assert clock() == (60.0, (EPOCH + 3610) * 1000, True)
     assert clock.run == Run("boot-1", -50.0)
 
 
-def test_synchronisation_is_checked_at_an_interval(world: World) -> None:
-    clock = Clock(0.0, world.machine)
-    checks_before = world.asked
-    world.synchronised = False
-    world.true += SYNC_CHECK
+def test_synchronisation_is_checked_at_an_interval(machine: SimulatedMachine) -> None:
+    clock = Clock(0.0, machine.clocks)
+    checks_before = machine.synchronised_calls
+    machine.synchronised = False
+    machine.true_time += SYNC_CHECK
     assert clock().synchronised
-    world.true += 0.001
+    machine.true_time += 0.001
     assert not clock().synchronised
     assert not clock().synchronised
-    assert world.asked == checks_before + 1
+    assert machine.synchronised_calls == checks_before + 1
 
 
 @pytest.mark.parametrize("moved", [STEP, -STEP])
 def test_synchronisation_is_checked_at_once_after_the_clock_was_set(
-    world: World, moved: float
+    machine: SimulatedMachine, moved: float
 ) -> None:
-    clock = Clock(0.0, world.machine)
-    world.synchronised = False
-    world.error = moved * 0.9
+    clock = Clock(0.0, machine.clocks)
+    machine.synchronised = False
+    machine.error = moved * 0.9
     assert clock().synchronised
-    world.error = moved
+    machine.error = moved
     assert not clock().synchronised
 
 
-def test_the_wall_clock_is_read_again_after_it_was_set(world: World) -> None:
+def test_the_wall_clock_is_read_again_after_it_was_set(machine: SimulatedMachine) -> None:
     """A time before the synchronisation is never stamped as synchronised."""
-    world.synchronised, world.error = False, -1000.0
+    machine.synchronised, machine.error = False, -1000.0
 
     def synchronised() -> bool:
-        world.error, world.synchronised = 0.0, not first
-        return world.synchronised
+        machine.error, machine.synchronised = 0.0, not first
+        return machine.synchronised
 
     first = True
-    clock = Clock(0.0, world.machine._replace(synchronised=synchronised))
-    world.error, first = -2000.0, False
+    clock = Clock(0.0, machine.clocks._replace(synchronised=synchronised))
+    machine.error, first = -2000.0, False
     assert clock() == (0.0, EPOCH * 1000, True)
 
 

@@ -490,7 +490,7 @@ def test_enrolment_of_another_gateway(folder: Path, tmp_path: Path) -> None:
 
 async def test_doctor_queries_the_centre(folder: Path, tmp_path: Path) -> None:
     async def check(*heads: Script) -> list[tuple[str, str]]:
-        centre.heads.extend(heads)
+        centre.watermark_scripts.extend(heads)
         by_name = await asyncio.to_thread(diagnose, folder)
         return [(finding.verdict, finding.text) for finding in by_name["uplink"]]
 
@@ -498,7 +498,9 @@ async def test_doctor_queries_the_centre(folder: Path, tmp_path: Path) -> None:
     async with running_scripted_centre(loopback, "gw.example") as centre:
         enrol(folder, centre.enrolment)
         assert [verdict for verdict, _ in await check()] == [OK, OK]
-        assert centre.asked_heads == [f"/v1/gateways/gw.example/epochs/{status.read(folder).epoch}"]
+        assert centre.watermark_requests == [
+            f"/v1/gateways/gw.example/epochs/{status.read(folder).epoch}"
+        ]
         assert (await check(answers(404)))[1] == (OK, "the centre answers")
         refused = (await check(answers(403, {"error": "revoked"})))[1]
         assert refused == (WRONG, "the centre refuses this gateway: 403: revoked")

@@ -35,7 +35,7 @@ def messages(count: int) -> list[Alert]:
 
 
 def subjects(server: WebhookServer) -> list[str]:
-    return [alert["subject"].strip() for alert in server.heard]
+    return [alert["subject"].strip() for alert in server.received_alerts]
 
 
 async def test_alerts_are_sent_in_order_with_the_token() -> None:

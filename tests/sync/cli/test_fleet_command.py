@@ -20,7 +20,7 @@ from sync.common.fleet_folder import FleetFolder
 from sync.ingest.decoding import decode_files
 from sync.tables.storage import time_of
 from tests.helpers.fleet_command import Command, fleet_command
-from tests.helpers.fleet_tables import Lane, fleet_folder, land, put, some_events, waiting
+from tests.helpers.fleet_tables import Lane, fleet_folder, land, put, some_events, waiting_segments
 
 LIMIT_S = 180
 
@@ -102,7 +102,7 @@ def test_a_failure_of_the_ingest_is_one_line_with_its_trace_in_the_log(
     completed = command("ingest", "--dir", str(fleet.root))
     assert error_line(completed).startswith("Error: the ingest failed: ")
     assert "Traceback" in (fleet.tables / "ingest.log").read_text()
-    assert len(waiting(fleet)) == 1
+    assert len(waiting_segments(fleet)) == 1
 
     blocked.unlink()
     again = command("ingest", "--dir", str(fleet.root), "--json", "--verbose")
@@ -159,7 +159,7 @@ def test_a_failed_write_names_the_file(fleet: FleetFolder) -> None:
     with file_size_limit(1_000):
         completed = ingest(fleet)
     assert f"{fleet.tables}/events/day=2025-11-21/" in error_line(completed)
-    assert len(waiting(fleet)) == 1
+    assert len(waiting_segments(fleet)) == 1
     assert ingest(fleet).returncode == 0
 
 

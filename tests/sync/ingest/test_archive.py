@@ -14,7 +14,7 @@ from sync.common.fleet_folder import FleetFolder
 from sync.ingest.archive import IngestedFile, archive_files, waiting_files
 from sync.tables import storage
 from sync.tables.storage import LocalStorage
-from tests.helpers.fleet_tables import fleet_folder, put, waiting
+from tests.helpers.fleet_tables import fleet_folder, put, waiting_segments
 
 NAME = "gw.example/E/logs/1-4.seg"
 
@@ -61,7 +61,7 @@ def test_files_set_aside_keep_the_digest_in_their_name(fleet: FleetFolder) -> No
     archive(fleet, ingested(aside, "fork", b"other"))
     [kept] = fleet.quarantine.rglob("*.seg")
     assert kept.name == f"1-4.{digest}.seg"
-    assert not waiting(fleet)
+    assert not waiting_segments(fleet)
 
 
 def test_a_move_interrupted_between_link_and_unlink_is_completed(fleet: FleetFolder) -> None:
@@ -69,7 +69,7 @@ def test_a_move_interrupted_between_link_and_unlink_is_completed(fleet: FleetFol
     (fleet.archive / NAME).parent.mkdir(parents=True)
     (fleet.archive / NAME).hardlink_to(fleet.landing / NAME)
     archive(fleet, ingested(f"landing/{NAME}", "accepted", b"one"))
-    assert not waiting(fleet)
+    assert not waiting_segments(fleet)
     assert (fleet.archive / NAME).read_bytes() == b"one"
 
 
@@ -96,7 +96,7 @@ def test_files_that_the_receiver_removes_concurrently_are_skipped(
     else:
         monkeypatch.setattr(filecmp, "cmp", compare_and_remove)
     archive(fleet, ingested(f"landing/{NAME}", "accepted", b"one"))
-    assert not waiting(fleet)
+    assert not waiting_segments(fleet)
     assert (fleet.archive / NAME).read_bytes() == b"one"
     assert list(fleet.quarantine.rglob("*.seg")) == []
 
@@ -181,7 +181,7 @@ def test_a_file_that_cannot_be_moved_does_not_stop_the_others(fleet: FleetFolder
     with pytest.raises(OSError, match=r"cannot move .*5-6\.seg"):
         archive(fleet, bad, ingested(f"landing/{NAME}", "accepted", b"one"))
     assert (fleet.archive / NAME).read_bytes() == b"one"
-    assert waiting(fleet) == {"landing/gw.example/E/logs/5-6.seg"}
+    assert waiting_segments(fleet) == {"landing/gw.example/E/logs/5-6.seg"}
 
 
 def test_a_lane_is_fsynced_before_its_segments_leave_the_landing(

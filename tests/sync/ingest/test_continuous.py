@@ -24,7 +24,7 @@ from sync.tables.delta import Counts, local_tables
 from sync.tables.locations import FleetStorage
 from sync.tables.spark_session import spark_errors
 from sync.tables.storage import LocalStorage
-from tests.helpers.fleet_tables import Lane, fleet_folder, land, some_events, waiting
+from tests.helpers.fleet_tables import Lane, fleet_folder, land, some_events, waiting_segments
 from tests.helpers.local_ingest import ingest, no_spark
 
 
@@ -69,7 +69,7 @@ def test_a_continuous_ingest_repeats_and_stops_after_the_current_batch(tmp_path:
     assert storage.attempts == 3
     assert results == [IngestResult(1, Counts(1, 2)), IngestResult(1, Counts(1, 2))]
     assert local_tables(fleet.tables).snapshot().batch == 2
-    assert len(waiting(fleet)) == 2
+    assert len(waiting_segments(fleet)) == 2
     assert ingest(fleet).counts == Counts(2, 4)
 
 

@@ -16,10 +16,18 @@ from sync.ingest.ingest import STEPS, IngestControl, IngestResult
 from sync.segment import Dropped
 from sync.segment.limits import MAX_TIME, MIN_TIME
 from sync.tables.delta import Counts, local_tables
-from tests.helpers.committed import Cut
-from tests.helpers.faulty_landing import RoughLanding, lose_all_but_the_tables
-from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events, waiting
-from tests.helpers.local_ingest import SparkAskedFor, check, cut_at, ingest
+from tests.helpers.committed import SimulatedCrash
+from tests.helpers.faulty_landing import FaultyLanding, remove_all_but_tables
+from tests.helpers.fleet_tables import (
+    NOON,
+    Lane,
+    fleet_folder,
+    land,
+    put,
+    some_events,
+    waiting_segments,
+)
+from tests.helpers.local_ingest import SparkStartAttempt, check, crash_at, ingest
 from tests.helpers.stored_rows import stored_rows
 
 DAY_MS = 86_400_000
@@ -62,7 +70,7 @@ def test_each_file_is_recorded_and_leaves_the_landing(fleet: FleetFolder) -> Non
         "overlaps 1-3",
         "the receiver has a different file with this name",
     ]
-    assert waiting(fleet) == set()
+    assert waiting_segments(fleet) == set()
     assert (fleet.archive / path.relative_to(fleet.landing)).read_bytes() == sealed[1]
     assert len(list(fleet.quarantine.rglob("*.seg"))) == 4
     assert ingest(fleet) == IngestResult(0, Counts())
@@ -150,13 +158,13 @@ def test_wrong_clocks_are_accepted_and_limited_in_days(fleet: FleetFolder) -> No
 
 @pytest.mark.parametrize("step", STEPS)
 def test_an_interrupted_ingest_is_completed(fleet: FleetFolder, step: str) -> None:
-    landing = RoughLanding(fleet, Random(step))
+    landing = FaultyLanding(fleet, Random(step))
     landing.fill()
     put(fleet.tables / "checkpoints" / "000001" / "offsets" / "0", b"of an older version")
-    with pytest.raises(Cut):
-        ingest(fleet, cut_at(step))
+    with pytest.raises(SimulatedCrash):
+        ingest(fleet, crash_at(step))
     assert not (fleet.tables / "checkpoints").exists()
-    lose_all_but_the_tables(fleet)
+    remove_all_but_tables(fleet)
     landing.fill(all_of_it=True)
     ingest(fleet)
     check(fleet, landing)
@@ -164,11 +172,11 @@ def test_an_interrupted_ingest_is_completed(fleet: FleetFolder, step: str) -> No
 
 def test_interruptions_lose_and_duplicate_nothing(fleet: FleetFolder, seed: int) -> None:
     dice = Random(seed)
-    landing = RoughLanding(fleet, dice)
+    landing = FaultyLanding(fleet, dice)
     for _ in range(12):
         landing.fill()
-        with contextlib.suppress(Cut):
-            ingest(fleet, cut_at(dice.choice(STEPS), dice.randint(1, 3)), batch_files=4)
+        with contextlib.suppress(SimulatedCrash):
+            ingest(fleet, crash_at(dice.choice(STEPS), dice.randint(1, 3)), batch_files=4)
     landing.fill(all_of_it=True)
     ingest(fleet)
     check(fleet, landing)
@@ -192,7 +200,7 @@ def test_the_ingest_stops_before_the_next_batch(fleet: FleetFolder) -> None:
         land(fleet, lane.seal(some_events(2)))
     control = IngestControl(lambda step: control.stopping.set() if step == "committed" else None)
     assert ingest(fleet, control, batch_files=1).batches == 1
-    assert len(waiting(fleet)) == 2
+    assert len(waiting_segments(fleet)) == 2
 
 
 def test_the_lease_allows_one_driver(fleet: FleetFolder) -> None:
@@ -205,7 +213,7 @@ def test_a_failed_write_is_one_error(fleet: FleetFolder) -> None:
     put(fleet.tables / "events" / "day=2025-11-21", b"a file where a folder has to be")
     with pytest.raises(FleetError, match="the ingest failed: "):
         ingest(fleet)
-    assert len(waiting(fleet)) == 1
+    assert len(waiting_segments(fleet)) == 1
 
 
 @pytest.mark.parametrize(("files", "size"), [(1, 1_000_000), (10, 1_000)])
@@ -218,5 +226,5 @@ def test_spark_ingests_many_or_large_files(
     assert ingest(fleet, here_files=files).batches == 1
     for _ in range(2):
         land(fleet, lane.seal(some_events(20)))
-    with pytest.raises(SparkAskedFor):
+    with pytest.raises(SparkStartAttempt):
         ingest(fleet, here_files=files)

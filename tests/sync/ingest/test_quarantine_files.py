@@ -23,7 +23,7 @@ from tests.helpers.fleet_tables import (
     land,
     put,
     some_events,
-    waiting,
+    waiting_segments,
 )
 from tests.helpers.local_ingest import ingest
 from tests.helpers.stored_rows import stored_rows
@@ -113,8 +113,10 @@ def test_printed_names_are_accepted(fleet: FleetFolder, charset: str) -> None:
         result = quarantine(fleet, "show", name, charset=charset)
         assert f"path        {name}\n" in result.stdout
     assert quarantine(fleet, "readmit", *names).exit_code == 0
-    waiting = {sha256(path.read_bytes()).hexdigest() for path in fleet.landing.rglob("*.seg")}
-    assert waiting == odd.keys()
+    waiting_segments = {
+        sha256(path.read_bytes()).hexdigest() for path in fleet.landing.rglob("*.seg")
+    }
+    assert waiting_segments == odd.keys()
 
 
 def test_an_absolute_path_is_accepted_as_it_is(fleet: FleetFolder) -> None:
@@ -239,7 +241,7 @@ def test_a_newer_minor_version_is_read_and_a_newer_major_one_is_quarantined(
     # the fork stays; the other file is re-admitted, refused again and still listed once
     result = quarantine(fleet, "readmit", *reasons)
     readmitted = f"landing/readmitted/{sha256(alien).hexdigest()}.seg"
-    assert (result.exit_code, waiting(fleet)) == (1, {readmitted})
+    assert (result.exit_code, waiting_segments(fleet)) == (1, {readmitted})
     assert "contradicts an accepted segment: overlaps 1-3 (" in result.stderr
     assert ingest(fleet).counts == Counts(quarantined=1)
     assert sorted(listed().values()) == ["fork", "version"]
@@ -247,7 +249,7 @@ def test_a_newer_minor_version_is_read_and_a_newer_major_one_is_quarantined(
     # after an upgrade that can read the file: here its bytes in this version, new to the tables
     upgraded = put(fleet.quarantine / "some" / "where.seg", data)
     assert quarantine(fleet, "readmit", str(upgraded)).exit_code == 0
-    assert waiting(fleet) == {f"landing/{segment_path(second)}"}
+    assert waiting_segments(fleet) == {f"landing/{segment_path(second)}"}
     assert ingest(fleet).counts == Counts(segments=1, events=2)
     events, segments = stored_rows(fleet)
     assert len(events) == 5

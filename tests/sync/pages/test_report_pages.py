@@ -27,7 +27,7 @@ from sync.reports.shared.findings import Findings
 from sync.reports.shared.registry import REPORTS
 from tests.helpers.pages import Page, checked, checked_gateway_pages
 from tests.helpers.sample_findings import sample
-from tests.helpers.sound_findings import GATEWAY, LANE, NOON, findings, whole
+from tests.helpers.sound_findings import GATEWAY, LANE, NOON, findings, sound_findings
 
 FLEET = sample(8)
 THREE = ("gw-004.example", "gw-005.example", "gw-006.example")
@@ -50,18 +50,18 @@ def three_pages() -> dict[str, str]:
 
 
 def test_the_page_of_a_fleet_without_problems() -> None:
-    page = checked(fleet_page(whole()))
+    page = checked(fleet_page(sound_findings()))
     assert "All events are accounted for." in page
     assert "20\u202f000" in page
     assert "99.99 %" in page
     assert "1 of 1 gateway is running now; the fleet ran 100.00 % of the time." in page
     assert page.count("<svg") == 3
-    assert page == fleet_page(whole())
+    assert page == fleet_page(sound_findings())
     assert 'href="gateways/gw.example.html"' in page
 
 
 def test_the_page_of_a_gateway_without_problems() -> None:
-    [page] = checked_gateway_pages(whole())
+    [page] = checked_gateway_pages(sound_findings())
     assert "<h1>gw.example</h1>" in page
     assert "All events are accounted for." in page
     assert "2025-11-21 12:00:00 UTC" in page
@@ -114,16 +114,18 @@ def test_a_gateway_known_only_from_a_refusal_has_a_page() -> None:
 
 
 def test_the_report_states_its_period_and_gateways() -> None:
-    page = checked(fleet_page(replace(whole(), since=NOON.date())))
+    page = checked(fleet_page(replace(sound_findings(), since=NOON.date())))
     assert "for the days since 2025-11-21" in page
-    document = report_document(replace(whole(), since=NOON.date(), gateways=("gw.example",)))
+    document = report_document(
+        replace(sound_findings(), since=NOON.date(), gateways=("gw.example",))
+    )
     assert (document["since"], document["gateways"]) == (NOON.date(), ("gw.example",))
 
 
 def test_problems_come_first_on_the_page() -> None:
     lanes = [LANE | {"declared": 5}, LANE | {"lane": "system", "unexplained": 3}]
     files = [{"fate": outcome, "files": number} for outcome, number in (("bad", 4), ("fork", 1))]
-    found = whole(completeness=lanes, files_by_fate=files)
+    found = sound_findings(completeness=lanes, files_by_fate=files)
     page = checked(fleet_page(found))
     assert "2 problems need attention; 1 notice." in page
     assert page.index("explanation: 3") < page.index("as dropped: 5") < page.index("<svg")
@@ -136,7 +138,7 @@ def test_problems_come_first_on_the_page() -> None:
 def test_a_page_lists_a_limited_number_of_problems() -> None:
     many = pages.SHOWN + pages.FOLDED + 30
     lanes = [LANE | {"epoch": f"{at:026d}", "unexplained": 1} for at in range(many)]
-    page = checked(fleet_page(whole(completeness=lanes)))
+    page = checked(fleet_page(sound_findings(completeness=lanes)))
     assert f"{many} problems need attention." in page
     assert f"{pages.FOLDED} more" in page
     assert "30 more are in" in page
@@ -146,12 +148,12 @@ def test_a_page_lists_a_limited_number_of_problems() -> None:
 def test_a_long_table_shows_conspicuous_rows_first_and_links_to_the_csv() -> None:
     lanes = [LANE | {"epoch": f"{at:026d}"} for at in range(FLEET_ROWS + 7)]
     lanes[-1] |= {"unexplained": 1}
-    sections = {each.name: each for each in fleet_sections(whole(completeness=lanes), {})}
+    sections = {each.name: each for each in fleet_sections(sound_findings(completeness=lanes), {})}
     section = sections["completeness"]
     assert section.rows == [lanes[-1], *lanes[: FLEET_ROWS - 1]]
     assert section.left == 7
     assert f"{FLEET_ROWS} of {FLEET_ROWS + 7} rows" in section.caption
-    page = checked(fleet_page(whole(completeness=lanes)))
+    page = checked(fleet_page(sound_findings(completeness=lanes)))
     assert '7 more rows are in <a class="page" href="completeness.csv">' in page
 
 
@@ -159,7 +161,7 @@ def test_hundreds_of_gateways_are_listed_with_problems_first() -> None:
     known = [GATEWAY | {"gateway": f"gw-{at:04d}"} for at in range(300)]
     known[250] |= {"state": "silent"}
     known[251] |= {"outages": 1, "outage_s": 9.0}
-    page = checked(fleet_page(whole(availability=known, stretches=[])))
+    page = checked(fleet_page(sound_findings(availability=known, stretches=[])))
     listed = re.findall(r'<th scope="row"><a class="page" href="gateways/([\w-]+)', page)
     assert listed[:4] == ["gw-0250", "gw-0251", "gw-0000", "gw-0001"]
     assert len(listed) == 301  # and gw.example, which other tables name
@@ -174,7 +176,7 @@ def test_totals_are_sums_over_the_fleet() -> None:
         {"lane": "system", "kind": "system", "events": 3},
     ]
     bad = [{"fate": "bad", "files": 4}]
-    sums = totals(whole(completeness=lanes, totals=volume, files_by_fate=bad))
+    sums = totals(sound_findings(completeness=lanes, totals=volume, files_by_fate=bad))
     assert sums["events"] == 10
     assert sums["lanes"] == {"logs": {"log": 5}, "system": {"limit": 2, "system": 3}}
     assert (sums["unexplained"], sums["expected"], sums["bad_segments"]) == (3, 40_000, 4)
@@ -242,8 +244,8 @@ def test_texts_are_escaped_and_their_commands_and_terms_are_marked_up() -> None:
 
 
 def test_a_report_is_written_as_html_json_and_csv(tmp_path: Path) -> None:
-    page = write_report(whole(), tmp_path / "out" / "here")
-    write_report(whole(), tmp_path / "out" / "here")
+    page = write_report(sound_findings(), tmp_path / "out" / "here")
+    write_report(sound_findings(), tmp_path / "out" / "here")
     assert {path.name for path in page.parent.iterdir()} == {
         "index.html",
         "report.json",
@@ -309,7 +311,9 @@ def test_only_plots_whose_values_have_changed_are_drawn_again(
 
 
 def test_problems_are_in_the_json_document() -> None:
-    [problem] = report_document(whole(completeness=[LANE | {"unexplained": 7}]))["problems"]
+    [problem] = report_document(sound_findings(completeness=[LANE | {"unexplained": 7}]))[
+        "problems"
+    ]
     assert list(problem) == ["weight", "kind", "gateway", "where", "what", "remedy"]
     assert (problem["kind"], problem["gateway"]) == ("unexplained", "gw.example")
 
@@ -319,13 +323,13 @@ def test_infinity_and_nan_are_replaced() -> None:
     [finite] = findings(sensor_series=[row]).finite()["sensor_series"]
     most = sys.float_info.max
     assert finite == {"gateway": "gw", "high": most, "low": -most, "mean": None, "at": 1.0}
-    assert whole().finite() == whole()
+    assert sound_findings().finite() == sound_findings()
 
 
 def test_values_that_json_cannot_express_are_refused(tmp_path: Path) -> None:
     row = {"lane": "logs", "kind": "log", "events": 1, "extra": {1}}
     with pytest.raises(TypeError, match="value of type set"):
-        write_report(whole(totals=[row]), tmp_path)
+        write_report(sound_findings(totals=[row]), tmp_path)
     assert not (tmp_path / "report.json").exists()
 
 

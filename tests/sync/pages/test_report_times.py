@@ -21,7 +21,7 @@ from sync.reports.shared.plausible import LONGEST_S
 from sync.reports.shared.window import Window
 from tests.helpers.pages import checked, checked_gateway_pages
 from tests.helpers.sample_findings import sample
-from tests.helpers.sound_findings import BEGIN, DELIVERY, GATEWAY, NOON, whole
+from tests.helpers.sound_findings import BEGIN, DELIVERY, GATEWAY, NOON, sound_findings
 
 BERLIN, SAO_PAULO = ZoneInfo("Europe/Berlin"), ZoneInfo("America/Sao_Paulo")
 UNSET = datetime(2006, 1, 1, tzinfo=UTC)
@@ -61,7 +61,7 @@ def test_a_repeated_hour_has_two_zone_names() -> None:
 
 def test_pages_show_times_of_the_chosen_zone_and_files_those_of_utc(tmp_path: Path) -> None:
     silent = GATEWAY | {"state": "silent"}
-    found = replace(whole(availability=[silent]), zone=BERLIN, since=NOON.date())
+    found = replace(sound_findings(availability=[silent]), zone=BERLIN, since=NOON.date())
     out = write_report(found, tmp_path).parent
     page = checked((out / "index.html").read_text())
     assert "As of 2025-11-21 13:00:00 CET, for the days since 2025-11-21." in page
@@ -93,23 +93,25 @@ def test_ticks_are_at_full_hours_of_the_zone_on_both_sides_of_a_change() -> None
 def test_the_lag_of_a_clock_that_was_never_set_is_unknown() -> None:
     wrong = LAG | {"clock": False} | {f"{name}_s": YEARS_S for name in ("p50", "p95", "p99", "max")}
     ahead = LAG | {"gateway": "a.example", "clock": False, "p50_s": -90_000.0, "p95_s": -3_600.0}
-    page = checked(fleet_page(whole(lag=[wrong, ahead])))
+    page = checked(fleet_page(sound_findings(lag=[wrong, ahead])))
     assert cells(page, "lag")[2:6] == ["unknown"] * 4
     assert cells(page, "lag")[8:10] == ["unknown", "-1 h"]
     assert not re.search(r"\d{4} d", page)
-    assert json.loads(report_json(whole(lag=[wrong])))["tables"]["lag"][0]["p50_s"] == YEARS_S
+    assert (
+        json.loads(report_json(sound_findings(lag=[wrong])))["tables"]["lag"][0]["p50_s"] == YEARS_S
+    )
 
 
 def test_the_lag_of_a_wrong_synchronised_clock_is_not_drawn_or_reported() -> None:
     wrong = LAG | {f"{name}_s": YEARS_S for name in ("p50", "p95", "p99", "max")}
-    page = checked(fleet_page(whole(lag=[wrong])))
+    page = checked(fleet_page(sound_findings(lag=[wrong])))
     assert "Upstream lag</title>" not in page
-    assert find_problems(whole(lag=[wrong])) == []
+    assert find_problems(sound_findings(lag=[wrong])) == []
 
 
 def test_a_gateway_with_an_unset_clock_was_seen_at_an_unknown_time() -> None:
     unset = GATEWAY | {"first_seen": UNSET, "last_seen": UNSET, "state": "silent"}
-    found = whole(availability=[unset])
+    found = sound_findings(availability=[unset])
     page = checked(fleet_page(found))
     assert cells(page, "gateways")[-2:] == ["unknown"] * 2
     assert "2006" not in page
@@ -130,14 +132,14 @@ def test_a_gateway_with_an_unset_clock_was_seen_at_an_unknown_time() -> None:
 def test_the_last_time_seen_is_shown_if_it_agrees_with_the_arrivals(
     last_seen: datetime, known: bool
 ) -> None:
-    page = checked(fleet_page(whole(availability=[GATEWAY | {"last_seen": last_seen}])))
+    page = checked(fleet_page(sound_findings(availability=[GATEWAY | {"last_seen": last_seen}])))
     assert (cells(page, "gateways")[-2] != "unknown") is known
 
 
 def test_a_clock_that_stopped_months_ago_is_contradicted_by_arrivals() -> None:
     later = NOON + timedelta(days=400)
     row = GATEWAY | {"last_arrival": later}
-    page = checked(fleet_page(replace(whole(availability=[row]), as_of=later)))
+    page = checked(fleet_page(replace(sound_findings(availability=[row]), as_of=later)))
     assert cells(page, "gateways")[-2:] == ["unknown"] * 2
 
 
@@ -157,7 +159,7 @@ def test_a_clock_that_stopped_months_ago_is_contradicted_by_arrivals() -> None:
 )
 def test_absurd_values_are_unknown(table: str, name: str, value: float | None) -> None:
     row = (DELIVERY if table == "delivery" else FLEET[table][0]) | {name: value}
-    found = replace(whole(**{table: [row]}), as_of=FLEET.as_of)
+    found = replace(sound_findings(**{table: [row]}), as_of=FLEET.as_of)
     assert cells(checked(fleet_page(found)), table).count("unknown") == 1
     assert json.loads(report_json(found))["tables"][table][0][name] == value
 
@@ -171,14 +173,14 @@ def test_the_longest_plausible_duration_is_shown() -> None:
 
 def test_a_silence_since_an_unknown_time_has_no_duration() -> None:
     row = FLEET["sensors"][0] | {"state": "silent", "last": UNSET, "silence_s": YEARS_S}
-    [problem] = find_problems(whole(sensors=[row]))
+    [problem] = find_problems(sound_findings(sensors=[row]))
     assert problem.what.startswith("Last reading at an unknown time. The sensor usually sends")
     assert plots.silence_plot([row | {"silence_s": None}]) == ""
 
 
 def test_forecasts_beyond_a_year_are_not_counted_in_days() -> None:
     row = FLEET["growth"][0] | {"days_left": 9e6, "days_low": 300.5, "days_high": 1e300}
-    page = checked(fleet_page(whole(growth=[row])))
+    page = checked(fleet_page(sound_findings(growth=[row])))
     assert cells(page, "growth")[1:4] == ["over 400 d", "300 d", "over 400 d"]
     assert "Days until storage is full" not in page
     soon = plots.forecast_plot([row | {"days_left": 350.0}, row])
@@ -187,8 +189,8 @@ def test_forecasts_beyond_a_year_are_not_counted_in_days() -> None:
 
 
 def test_times_of_problems_of_an_unset_clock_are_unknown() -> None:
-    assert whole().moment(UNSET) == whole().moment(None) == "an unknown time"
-    assert replace(whole(), zone=BERLIN).moment(NOON) == "2025-11-21 13:00:00 CET"
+    assert sound_findings().moment(UNSET) == sound_findings().moment(None) == "an unknown time"
+    assert replace(sound_findings(), zone=BERLIN).moment(NOON) == "2025-11-21 13:00:00 CET"
 
 
 def test_activity_names_the_zone_of_its_peak() -> None:

@@ -15,7 +15,7 @@ from sync.pages.page import fleet_page, gateway_pages
 from sync.reports.shared.findings import Findings
 from sync.reports.trends import FIGURES, Periods, periods_of
 from tests.helpers.pages import checked
-from tests.helpers.sound_findings import GATEWAY, NOON, whole
+from tests.helpers.sound_findings import GATEWAY, NOON, sound_findings
 
 TODAY = NOON.date()
 WEEK = TODAY - timedelta(days=6)
@@ -32,7 +32,7 @@ ROW: dict[str, Any] = {
 
 
 def with_trends(*rows: dict[str, Any], since: date | None = WEEK, **tables: Any) -> Findings:
-    return replace(whole(trends=[ROW | row for row in rows], **tables), since=since)
+    return replace(sound_findings(trends=[ROW | row for row in rows], **tables), since=since)
 
 
 def tiles(found: Findings) -> dict[str, tuple[str, str]]:

@@ -15,7 +15,7 @@ from sync.common.fleet_folder import FleetFolder
 from sync.receiver import periodic_ingest as module
 from sync.receiver.periodic_ingest import IngestPlan, periodic_ingest
 from tests.helpers.fleet_command import fleet_command
-from tests.helpers.fleet_tables import Lane, land, put, some_events, waiting
+from tests.helpers.fleet_tables import Lane, land, put, some_events, waiting_segments
 
 LIMIT_S = 60.0
 
@@ -71,7 +71,7 @@ async def test_waiting_segments_are_ingested(folder: FleetFolder, log: Log) -> N
         for _ in range(2):
             land(folder, Lane().seal(some_events(1)))
             assert await log.options() == dir_option
-    assert waiting(folder) == set()
+    assert waiting_segments(folder) == set()
 
 
 async def test_a_report_is_made_at_the_start_and_then_at_intervals(

@@ -16,7 +16,7 @@ from sync.reports.shared.registry import PROBLEM_KINDS
 from sync.reports.shared.report import Problem
 from tests.helpers.pages import checked
 from tests.helpers.sample_findings import sample
-from tests.helpers.sound_findings import GATEWAY, LANE, NOON, whole
+from tests.helpers.sound_findings import GATEWAY, LANE, NOON, sound_findings
 
 FLEET = sample(8)
 WRONG = {
@@ -28,18 +28,18 @@ WRONG = {
 
 def test_a_fork_says_whether_a_new_epoch_has_begun() -> None:
     lanes = [LANE | {"epoch": epoch, "forks": 1} for epoch in ("01A", "01B")]
-    [first, last] = find_problems(whole(completeness=lanes))
+    [first, last] = find_problems(sound_findings(completeness=lanes))
     assert first.where == LANE_PLACE
     assert "has begun a new epoch" in first.remedy
     assert "new epoch" not in last.remedy
     other = LANE | {"gateway": "other.example", "epoch": "01C"}
-    [last] = find_problems(whole(completeness=[lanes[1], other]))
+    [last] = find_problems(sound_findings(completeness=[lanes[1], other]))
     assert "new epoch" not in last.remedy
 
 
 def test_a_torn_epoch_is_one_problem() -> None:
     lanes = [LANE | {"state": "torn"}, LANE | {"state": "torn", "lane": "system"}]
-    [torn] = find_problems(whole(completeness=lanes))
+    [torn] = find_problems(sound_findings(completeness=lanes))
     assert (torn.weight, torn.kind, torn.where) == ("notice", "torn", "gw.example, epoch 01A")
     assert "2025-11-21 12:00:00 UTC" in torn.what
 
@@ -52,7 +52,7 @@ def test_undelivered_messages_are_reported_by_gateway_and_event() -> None:
         row | {"name": "odd", "times": 1},
         row | {"name": "queue_dead", "times": 9},  # in the report of queues
     ]
-    problems = find_problems(whole(notices=rows))
+    problems = find_problems(sound_findings(notices=rows))
     assert {(problem.weight, problem.kind) for problem in problems} == {("notice", "message_lost")}
     assert [problem.what.partition(": ")[2] for problem in problems] == ["3.", "1."]
     assert "`fieldpost dead list`" in problems[0].remedy
@@ -146,7 +146,7 @@ def test_a_problem_names_its_place_and_its_values(
     table: str, row: dict[str, Any], kind: str, where: str, values: str
 ) -> None:
     """`values` are parts of the sentence, in their order."""
-    [problem] = find_problems(whole(**{table: [row]}))
+    [problem] = find_problems(sound_findings(**{table: [row]}))
     assert (problem.kind, problem.where) == (kind, where)
     assert kind == "refusals" or (problem.weight == "wrong") is (kind in WRONG)
     assert problem.remedy
@@ -169,7 +169,7 @@ def test_normal_rows_have_no_problems() -> None:
         ],
         "files_by_fate": [{"fate": "accepted", "files": 9}, {"fate": "fork", "files": 1}],
     }
-    assert find_problems(whole(**fine)) == []
+    assert find_problems(sound_findings(**fine)) == []
 
 
 def test_problems_are_sorted_by_weight_and_rank() -> None:
@@ -200,7 +200,7 @@ def _problems_of_every_kind() -> list[Problem]:
     row = {"gateway": "gw.example", "kind": "message", "since": NOON, "until": NOON, "times": 1}
     names = ("dead", "dead_evicted", "expired", "evicted", "odd")
     clocks = [CLOCK | {"state": state} for state in ("stepping", "skewed", "drifting")]
-    others = whole(
+    others = sound_findings(
         completeness=[lane],
         availability=[GATEWAY | {"state": "unknown"}],
         notices=[row | {"name": name} for name in names],
@@ -221,7 +221,9 @@ def test_every_kind_of_problem_is_found() -> None:
     [([], 0, "empty"), ([], 1, "good"), (["notice"], 1, "notice"), (["wrong"], 1, "wrong")],
 )
 def test_the_verdict_is_the_worst_weight(weights: list[str], events: int, kind: str) -> None:
-    found = find_problems(whole(completeness=[LANE | {"unexplained": 1}, LANE | {"declared": 1}]))
+    found = find_problems(
+        sound_findings(completeness=[LANE | {"unexplained": 1}, LANE | {"declared": 1}])
+    )
     chosen = [problem for problem in found if problem.weight in weights]
     assert verdict(chosen, events)[0] == kind
 
@@ -229,7 +231,7 @@ def test_the_verdict_is_the_worst_weight(weights: list[str], events: int, kind: 
 def test_problems_with_one_remedy_are_grouped() -> None:
     known = [GATEWAY | {"gateway": f"gw-{at:02d}", "state": "silent"} for at in range(12)]
     lanes = [LANE | {"gateway": f"gw-{at:02d}", "unexplained": at + 1} for at in range(2)]
-    found = whole(availability=known, completeness=lanes)
+    found = sound_findings(availability=known, completeness=lanes)
     groups = grouped(find_problems(found))
     assert [(group.title, len(group.shown), len(group.rest)) for group in groups] == [
         ("2 gateways: events are missing without explanation", 2, 0),
@@ -244,6 +246,8 @@ def test_problems_with_one_remedy_are_grouped() -> None:
 def test_problems_of_one_gateway_have_a_title_without_a_count() -> None:
     row = {"gateway": "gw.example", "kind": "message", "since": NOON, "until": NOON, "times": 1}
     names = ("expired", "dead", "evicted")
-    groups = grouped(find_problems(whole(notices=[row | {"name": name} for name in names])))
+    groups = grouped(
+        find_problems(sound_findings(notices=[row | {"name": name} for name in names]))
+    )
     assert [len(group.shown) for group in groups] == [2, 1]
     assert {group.title for group in groups} == {"Messages were not delivered"}

@@ -10,7 +10,7 @@ import pytest
 
 from sync.common.errors import FleetError
 from sync.tables.delta import EVENTS, SEGMENTS, FleetTables, local_tables
-from tests.helpers.committed import Committer, Cut, cut
+from tests.helpers.committed import Committer, SimulatedCrash, raise_crash
 from tests.helpers.fleet_tables import put
 from tests.sync.tables.test_delta import event, numbers, paths, segment
 
@@ -87,8 +87,8 @@ def test_one_table_of_an_older_backup_is_noticed(
 
 def test_a_batch_is_not_completed_without_its_file(committer: Committer) -> None:
     snapshot, batch = committer.begin([event(9)], [segment("9")])
-    with pytest.raises(Cut):
-        committer.tables.commit(snapshot, batch, cut)
+    with pytest.raises(SimulatedCrash):
+        committer.tables.commit(snapshot, batch, raise_crash)
     (committer.root / SEGMENTS / batch.segments.path).unlink()
     with pytest.raises(FleetError, match="of an unfinished batch is gone; see docs"):
         committer.tables.recover()

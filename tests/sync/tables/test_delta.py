@@ -18,7 +18,7 @@ from pyarrow import dataset
 from sync.common.errors import FleetError, LeaseError
 from sync.tables import delta
 from sync.tables.delta import EVENTS, SEGMENTS, Snapshot, local_tables
-from tests.helpers.committed import Committer, Cut, cut
+from tests.helpers.committed import Committer, SimulatedCrash, raise_crash
 
 NOON = datetime(2025, 11, 21, 12, tzinfo=UTC)
 
@@ -69,8 +69,8 @@ def test_a_batch_is_in_both_tables_with_statistics(tmp_path: Path) -> None:
 def test_a_half_committed_batch_is_hidden_until_any_driver_completes_it(tmp_path: Path) -> None:
     committer = Committer(tmp_path)
     committer.commit([event(1)], [segment("a")])
-    with pytest.raises(Cut):
-        committer.commit([event(2)], [segment("b")], cut)
+    with pytest.raises(SimulatedCrash):
+        committer.commit([event(2)], [segment("b")], raise_crash)
     assert content(committer.tables.snapshot()) == (1, [1], ["a"])
 
     Committer(tmp_path).commit([event(3)], [segment("c")])

@@ -13,7 +13,7 @@ import pytest
 from sync.tables import log_journal
 from sync.tables.delta import EVENTS, SEGMENTS
 from sync.tables.log_journal import JOURNAL
-from tests.helpers.committed import Committer, Cut, cut
+from tests.helpers.committed import Committer, SimulatedCrash, raise_crash
 from tests.sync.tables.test_delta import content, event, numbers, paths, segment
 
 
@@ -56,9 +56,9 @@ def test_a_damaged_commit_is_undone(tmp_path: Path, damage: Callable[[Path], Non
 
     def power_cut() -> None:
         damage(tmp_path)
-        cut()
+        raise_crash()
 
-    with pytest.raises(Cut):
+    with pytest.raises(SimulatedCrash):
         committer.commit([event(2)], [segment("b")], power_cut)
     assert (tmp_path / JOURNAL).exists()
     committer.tables.recover()
@@ -72,12 +72,12 @@ def test_commits_after_a_damaged_one_are_removed_too(tmp_path: Path) -> None:
     committer = Committer(tmp_path)
     committer.commit([event(1)], [segment("a")])
     table = committer.tables.existing(SEGMENTS)
-    with contextlib.suppress(Cut), committer.tables.journaled(SEGMENTS):
+    with contextlib.suppress(SimulatedCrash), committer.tables.journaled(SEGMENTS):
         table.alter.set_table_properties({"delta.appendOnly": "false"})
         first = newest(tmp_path, SEGMENTS)
         table.alter.set_table_properties({"delta.appendOnly": "true"})
         first.write_bytes(first.read_bytes()[:10])
-        cut()
+        raise_crash()
     committer.tables.recover()
     assert "delta.appendOnly" not in committer.tables.existing(SEGMENTS).metadata().configuration
     assert paths(committer.commit([], [segment("b")])) == ["a", "b"]
@@ -87,13 +87,13 @@ def test_commits_after_a_damaged_one_are_removed_too(tmp_path: Path) -> None:
 def test_a_checkpoint_that_was_not_durable_is_removed(tmp_path: Path, damaged: bytes) -> None:
     committer = Committer(tmp_path)
     committer.commit([event(1)], [segment("a")])
-    with contextlib.suppress(Cut), committer.tables.journaled(SEGMENTS):
+    with contextlib.suppress(SimulatedCrash), committer.tables.journaled(SEGMENTS):
         table = committer.tables.existing(SEGMENTS)
         table.alter.set_table_properties({"delta.appendOnly": "false"})
         table.create_checkpoint()
         [checkpoint] = log_of(tmp_path, SEGMENTS).glob("*.parquet")
         checkpoint.write_bytes(damaged)
-        cut()
+        raise_crash()
     committer.tables.recover()
     assert sorted(path.suffix for path in log_of(tmp_path, SEGMENTS).iterdir()) == [".json"] * 4
     assert paths(committer.commit([], [segment("b")])) == ["a", "b"]
@@ -101,8 +101,8 @@ def test_a_checkpoint_that_was_not_durable_is_removed(tmp_path: Path, damaged: b
 
 def test_an_unfinished_commit_of_another_driver_stays_for_an_hour(tmp_path: Path) -> None:
     committer = Committer(tmp_path)
-    with pytest.raises(Cut):
-        committer.commit([event(1)], [segment("a")], cut)
+    with pytest.raises(SimulatedCrash):
+        committer.commit([event(1)], [segment("a")], raise_crash)
     recent, old = (log_of(tmp_path, EVENTS) / f"{2:020}.json#{number}" for number in (1, 2))
     recent.touch()
     old.touch()
@@ -115,11 +115,11 @@ def test_an_unfinished_commit_of_another_driver_stays_for_an_hour(tmp_path: Path
 
 def test_the_first_commit_may_be_damaged(tmp_path: Path) -> None:
     committer = Committer(tmp_path)
-    with contextlib.suppress(Cut), committer.tables.journaled(EVENTS, SEGMENTS):
+    with contextlib.suppress(SimulatedCrash), committer.tables.journaled(EVENTS, SEGMENTS):
         log = log_of(tmp_path, EVENTS)
         log.mkdir(parents=True)
         (log / f"{0:020}.json").write_bytes(b"")
-        cut()
+        raise_crash()
     assert numbers(committer.commit([event(1)], [segment("a")])) == [1]
 
 

@@ -24,7 +24,7 @@ from sync.tables.maintenance import (
     old_days,
     retain,
 )
-from tests.helpers.committed import Committer, Cut
+from tests.helpers.committed import Committer, SimulatedCrash
 from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events
 from tests.helpers.local_ingest import ingest
 from tests.helpers.stored_rows import stored_rows
@@ -113,12 +113,12 @@ def test_compaction_changes_no_row_wherever_it_is_interrupted(
         """Commit, and stop before the commit is durable."""
         with journaled(*names):
             yield
-            raise Cut
+            raise SimulatedCrash
 
     with monkeypatch.context() as patched:
         journaled = tables.tables.journaled
         patched.setattr(tables.tables, "journaled", cut_off)
-        with pytest.raises(Cut):
+        with pytest.raises(SimulatedCrash):
             tables.compact()
     assert tables.rows() == rows
     assert tables.compact() == CompactionResult(0, 2, 1)

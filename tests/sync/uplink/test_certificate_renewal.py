@@ -106,9 +106,9 @@ class GatewaySite:
 
     async def finish_check(self) -> None:
         """Finish a check and advance to the next day."""
-        nap = await self.time.nap()
-        assert nap.seconds == CHECK_INTERVAL_S
-        nap.end()
+        sleep = await self.time.next_sleep()
+        assert sleep.seconds == CHECK_INTERVAL_S
+        sleep.end()
 
 
 MakeSite = Callable[..., GatewaySite]
@@ -128,7 +128,7 @@ async def test_valid_certificate_is_not_renewed(site: MakeSite) -> None:
     setup = site(BEGIN + LIFE / 2)
     async with setup.running():
         await setup.finish_check()
-        await setup.time.nap()
+        await setup.time.next_sleep()
     assert (setup.centre.requests, setup.notices) == (0, [])
     assert read_enrolment(setup.path) == setup.first
 
@@ -137,7 +137,7 @@ async def test_renewed_certificate_is_written_and_used(site: MakeSite) -> None:
     setup = site(BEGIN + LIFE * 2 / 3 + MINUTE)
     async with setup.running():
         await setup.finish_check()
-        await setup.time.nap()
+        await setup.time.next_sleep()
     assert setup.centre.requests == 1
     assert setup.names() == ["certificate-renewed"]
     written = read_enrolment(setup.path)
@@ -164,7 +164,7 @@ async def test_failure_causes_a_notice_and_a_retry_the_next_day(
         assert read_enrolment(setup.path) == setup.first
         await setup.finish_check()
         await setup.finish_check()
-        await setup.time.nap()
+        await setup.time.next_sleep()
     assert setup.names() == ["certificate-failed"] * 2 + ["certificate-renewed"]
     assert setup.centre.requests == 3
 
@@ -179,7 +179,7 @@ async def test_unusable_certificates_are_refused(site: MakeSite) -> None:
         setup.centre.name = GATEWAY
         setup.centre.early = LIFE
         await setup.finish_check()
-        await setup.time.nap()
+        await setup.time.next_sleep()
     assert setup.names() == ["certificate-failed"] * 4
     assert read_enrolment(setup.path) == setup.first
     assert setup.centre.used == []
@@ -218,7 +218,7 @@ async def test_invalid_answers_have_no_effect(
     monkeypatch.setattr(setup.centre, "certify", certify)
     async with setup.running():
         await setup.finish_check()
-        await setup.time.nap()
+        await setup.time.next_sleep()
     assert setup.names() == ["certificate-failed"] * 2
     assert read_enrolment(setup.path) == setup.first
 
@@ -238,7 +238,7 @@ async def test_expired_certificate_is_not_used_with_a_token(site: MakeSite, toke
     setup = site(BEGIN + LIFE + MINUTE, token)
     async with setup.running():
         await setup.finish_check()
-        await setup.time.nap()
+        await setup.time.next_sleep()
     written = read_enrolment(setup.path)
     assert setup.centre.used == ([""] if token else []) + [written.certificate]
     assert written.token == token

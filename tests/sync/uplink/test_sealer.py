@@ -14,7 +14,7 @@ from sync.uplink.interfaces import BacklogUnavailable, Draft
 from sync.uplink.sealer import Sealer
 from sync.uplink.wakeup import Wakeup
 from tests.helpers.backlog import FixedState, Notices, SqliteBacklog
-from tests.helpers.manual_time import ManualTime, Nap, in_background
+from tests.helpers.manual_time import ManualTime, Sleep, in_background
 from tests.helpers.segments import START, logs, readings
 
 SPACING = 0.25
@@ -37,19 +37,19 @@ class SealerSetup:
             limits,
             clock=lambda: self.now,
             on_sealed=self.count,
-            send_notice=self.notices.tell,
+            send_notice=self.notices.record,
             wakeup=Wakeup(self.time.sleep),
         )
 
     def count(self) -> None:
         self.sealed += 1
 
-    async def wait(self) -> Nap:
+    async def wait(self) -> Sleep:
         """Pass the pause between two checks; return the wait that follows."""
-        nap = await self.time.nap()
-        assert nap.seconds == SPACING
-        nap.end()
-        return await self.time.nap()
+        sleep = await self.time.next_sleep()
+        assert sleep.seconds == SPACING
+        sleep.end()
+        return await self.time.next_sleep()
 
     def headers(self) -> list[SegmentHeader]:
         return [decode(data).header for data in self.backlog.data()]
@@ -89,11 +89,11 @@ async def test_lane_is_sealed_by_age(backlog: SqliteBacklog) -> None:
     backlog.write("logs", logs(3), since=10.0)
     async with running(backlog) as setup:
         setup.now = 20.0
-        nap = await setup.wait()
-        assert nap.seconds == 50
-        setup.now += nap.seconds
-        nap.end()
-        await backlog.until([(1, "waiting")])
+        sleep = await setup.wait()
+        assert sleep.seconds == 50
+        setup.now += sleep.seconds
+        sleep.end()
+        await backlog.wait_for_states([(1, "waiting")])
         assert setup.ranges() == [("logs", 1, 3)]
 
 
@@ -102,18 +102,18 @@ async def test_urgent_events_are_sealed_early_if_idle(backlog: SqliteBacklog) ->
     backlog.write("readings", readings(3))
     backlog.urgent["readings"] = -5.0
     async with running(backlog) as setup:
-        nap = await setup.wait()
-        assert nap.seconds == 5
+        sleep = await setup.wait()
+        assert sleep.seconds == 5
         setup.now = 5.0
-        nap.end()
-        nap = await setup.wait()
-        assert nap.seconds == 10, "the logs wait to be sent"
+        sleep.end()
+        sleep = await setup.wait()
+        assert sleep.seconds == 10, "the logs wait to be sent"
         assert setup.ranges() == [("logs", 1, 10)]
         waiting = await backlog.next_waiting()
         assert waiting is not None
         await backlog.acknowledge(waiting.digest)
         setup.now = 15.0
-        nap.end()
+        sleep.end()
         assert (await setup.wait()).seconds == 60
         assert setup.ranges() == [("logs", 1, 10), ("readings", 1, 3)]
 
@@ -123,7 +123,7 @@ async def test_wakeup_causes_a_check(backlog: SqliteBacklog) -> None:
         assert (await setup.wait()).seconds == 60
         backlog.write("logs", logs(10))
         setup.sealer.wake()
-        await backlog.until([(1, "waiting")])
+        await backlog.wait_for_states([(1, "waiting")])
 
 
 async def test_headers_have_the_chain_and_the_gateway_state(backlog: SqliteBacklog) -> None:
@@ -158,29 +158,29 @@ async def test_unencodable_event_blocks_its_own_lane_only(backlog: SqliteBacklog
     backlog.write("logs", BAD)
     backlog.write("readings", readings(10))
     async with running(backlog) as setup:
-        nap = await setup.wait()
+        sleep = await setup.wait()
         assert setup.ranges() == [("readings", 1, 10)]
         assert setup.notices.names() == ["lane-stuck"]
         assert "the lane logs cannot be sealed: a quality of service" in setup.notices.all[0].text
-        assert nap.seconds == 60
+        assert sleep.seconds == 60
         setup.now += 60
-        nap.end()
-        nap = await setup.wait()
+        sleep.end()
+        sleep = await setup.wait()
         assert setup.notices.names() == ["lane-stuck"]
         assert backlog.unsealed() == 10
         backlog.write("system", [Event(1, START, True, "system")], since=setup.now)
         setup.now += 59
-        nap.end()
+        sleep.end()
         assert (await setup.wait()).seconds == 1
 
 
 async def test_blocked_lane_that_became_empty_is_skipped(backlog: SqliteBacklog) -> None:
     backlog.write("logs", BAD)
     async with running(backlog) as setup:
-        nap = await setup.wait()
+        sleep = await setup.wait()
         backlog.clear()
-        setup.now += nap.seconds + 1
-        nap.end()
+        setup.now += sleep.seconds + 1
+        sleep.end()
         assert (await setup.wait()).seconds == 60
 
 
@@ -188,15 +188,15 @@ async def test_blocked_lane_continues_and_is_reported_again(backlog: SqliteBackl
     backlog.dropped = (Dropped(2, 1, "wrong"),)
     backlog.write("logs", logs(10))
     async with running(backlog) as setup:
-        nap = await setup.wait()
+        sleep = await setup.wait()
         backlog.dropped = ()
-        setup.now += nap.seconds
-        nap.end()
-        await backlog.until([(1, "waiting")])
-        nap = await setup.wait()
-        assert nap.seconds == 60
+        setup.now += sleep.seconds
+        sleep.end()
+        await backlog.wait_for_states([(1, "waiting")])
+        sleep = await setup.wait()
+        assert sleep.seconds == 60
         backlog.write("logs", BAD)
-        nap.end()
+        sleep.end()
         await setup.wait()
         assert setup.notices.names() == ["lane-stuck"] * 2
 
@@ -206,24 +206,24 @@ async def test_unavailable_store_is_reported_once_and_retried(backlog: SqliteBac
     backlog.full = True
     async with running(backlog) as setup:
         for _ in range(3):
-            nap = await setup.wait()
-            assert nap.seconds == 5
-            nap.end()
+            sleep = await setup.wait()
+            assert sleep.seconds == 5
+            sleep.end()
         with pytest.raises(BacklogUnavailable):
             await setup.sealer.flush()
-        nap = await setup.wait()
+        sleep = await setup.wait()
         assert setup.notices.all == []
         backlog.full = False
-        nap.end()
-        await backlog.until([(1, "waiting")])
+        sleep.end()
+        await backlog.wait_for_states([(1, "waiting")])
         await setup.wait()
         assert setup.notices.names() == ["store-unavailable"]
         assert setup.notices.all[0].text == "the disk is full"
         backlog.full = True
         setup.sealer.wake()
-        nap = await setup.wait()
+        sleep = await setup.wait()
         backlog.full = False
-        nap.end()
+        sleep.end()
         await setup.wait()
         assert setup.notices.names() == ["store-unavailable"] * 2
 
@@ -275,7 +275,7 @@ async def test_flush_seals_every_lane(backlog: SqliteBacklog) -> None:
 
 async def test_sealer_stops_promptly(backlog: SqliteBacklog) -> None:
     async with running(backlog) as setup:
-        await setup.time.nap()
+        await setup.time.next_sleep()
     async with running(backlog) as setup:
         await setup.wait()
     assert asyncio.all_tasks() == {asyncio.current_task()}

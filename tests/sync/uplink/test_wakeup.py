@@ -13,9 +13,9 @@ from tests.helpers.manual_time import ManualTime
 async def test_time_ends_a_wait() -> None:
     time = ManualTime()
     task = asyncio.create_task(Wakeup(time.sleep).wait(5))
-    nap = await time.nap()
-    assert (nap.seconds, task.done()) == (5, False)
-    nap.end()
+    sleep = await time.next_sleep()
+    assert (sleep.seconds, task.done()) == (5, False)
+    sleep.end()
     await task
 
 
@@ -23,11 +23,11 @@ async def test_wakeup_ends_one_wait() -> None:
     time = ManualTime()
     wakeup = Wakeup(time.sleep)
     task = asyncio.create_task(wakeup.wait(5))
-    await time.nap()
+    await time.next_sleep()
     wakeup.wake()
     await task
     task = asyncio.create_task(wakeup.wait(6))
-    assert (await time.nap()).seconds == 6
+    assert (await time.next_sleep()).seconds == 6
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -40,16 +40,16 @@ async def test_wakeup_before_the_wait_ends_it_at_once() -> None:
     wakeup.wake()
     wakeup.wake()
     await wakeup.wait(5)
-    assert time.naps.empty()
+    assert time.sleeps.empty()
 
 
 async def test_wakeup_during_a_pause_ends_the_next_wait() -> None:
     time = ManualTime()
     wakeup = Wakeup(time.sleep)
     task = asyncio.create_task(wakeup.pause(7))
-    nap = await time.nap()
+    sleep = await time.next_sleep()
     wakeup.wake()
-    nap.end()
+    sleep.end()
     await task
     await wakeup.wait(5)
-    assert time.naps.empty()
+    assert time.sleeps.empty()

@@ -146,10 +146,10 @@ async def test_the_background_task_writes_events_periodically(tmp_path: Path) ->
     time = ManualTime()
     async with opened(path) as store, asyncio.TaskGroup() as tasks:
         task = tasks.create_task(background_tasks.log_queue_depths(store, time.sleep))
-        nap = await time.nap()
-        assert nap.seconds == background_tasks.DEPTH_INTERVAL
-        nap.end()
-        await time.nap()
+        sleep = await time.next_sleep()
+        assert sleep.seconds == background_tasks.DEPTH_INTERVAL
+        sleep.end()
+        await time.next_sleep()
         rows = await store.read(lambda tx: events.read(tx, SYSTEM, 0, 10, 1000))
         task.cancel()
     assert [(row.topic, row.value) for row in rows] == [("work", 3.0)]

@@ -41,7 +41,7 @@ from tests.helpers.shared_subscriptions import (
     item_states,
     join,
     leave,
-    offered,
+    offered_items,
     plain_items,
     publish,
 )
@@ -129,9 +129,9 @@ def test_a_share_gets_only_items_that_match_its_filter(gateway: Gateway) -> None
     create(gateway, PUMP, "site/gate")
     join(gateway, VALVE)
     publish(gateway, "i1", node="site/gate")
-    assert offered(gateway, VALVE) == []
+    assert offered_items(gateway, VALVE) == []
     publish(gateway, "i2")
-    assert offered(gateway, VALVE) == ["i2"]
+    assert offered_items(gateway, VALVE) == ["i2"]
 
 
 # Connected members
@@ -143,9 +143,9 @@ def test_items_wait_while_all_members_are_full(gateway: Gateway) -> None:
     first, _second = take_requests(gateway, VALVE)
     assert [state for _item, state in item_states(gateway)].count("ready") == 3
     gateway.send(VALVE, empty_result(first))
-    assert offered(gateway, VALVE) == ["i2"]
+    assert offered_items(gateway, VALVE) == ["i2"]
     join(gateway, CAM)
-    assert (offered(gateway, VALVE), offered(gateway, CAM)) == ([], ["i3", "i4"])
+    assert (offered_items(gateway, VALVE), offered_items(gateway, CAM)) == ([], ["i3", "i4"])
 
 
 def test_a_durable_member_gets_nothing_while_disconnected(gateway: Gateway) -> None:
@@ -155,7 +155,7 @@ def test_a_durable_member_gets_nothing_while_disconnected(gateway: Gateway) -> N
     publish(gateway, *ids(3))
     assert answer_all(gateway, CAM) == ids(3)
     bind_eligible(gateway, VALVE)
-    assert offered(gateway, VALVE) == []
+    assert offered_items(gateway, VALVE) == []
 
 
 def test_items_published_without_connected_members_wait_for_the_first(gateway: Gateway) -> None:
@@ -316,7 +316,7 @@ def test_qos_1_acknowledged_item_is_not_reassigned(gateway: Gateway) -> None:
     publish(gateway, "i1")
     full = next(full for full in (VALVE, CAM) if answer_all(gateway, full))
     gateway.end(full)
-    assert offered(gateway, CAM if full == VALVE else VALVE) == []
+    assert offered_items(gateway, CAM if full == VALVE else VALVE) == []
 
 
 def test_qos_1_answer_of_an_ended_session_is_ignored(gateway: Gateway) -> None:
@@ -370,21 +370,21 @@ def test_qos_1_item_without_answer_goes_to_another_member(build: Build) -> None:
     publish(gateway, "i1")
     join(gateway, CAM)
     for attempt in (1, 2):
-        assert offered(gateway, VALVE) == ["i1"], attempt
-        assert offered(gateway, CAM) == []
+        assert offered_items(gateway, VALVE) == ["i1"], attempt
+        assert offered_items(gateway, CAM) == []
         gateway.clock.service += 3600
         gateway.run_timers()
     assert answer_all(gateway, CAM) == ["i1"]
     assert item_states(gateway) == []
-    assert offered(gateway, VALVE) == []
+    assert offered_items(gateway, VALVE) == []
 
 
 def test_qos_1_item_stays_after_a_wait_error(gateway: Gateway) -> None:
     offer = offer_item(gateway, "1")
     gateway.send(VALVE, error_result(offer, "wait", "resource-constraint"))
-    assert offered(gateway, CAM) == []
+    assert offered_items(gateway, CAM) == []
     gateway.end(VALVE)
-    assert offered(gateway, CAM) == ["i1"]
+    assert offered_items(gateway, CAM) == ["i1"]
 
 
 def test_qos_1_items_that_were_never_sent_do_not_count_deliveries(gateway: Gateway) -> None:
@@ -442,7 +442,7 @@ def test_qos_0_items_in_flight_do_not_exceed_requests(gateway: Gateway) -> None:
 def test_qos_2_item_waits_for_its_member(gateway: Gateway) -> None:
     offer = offer_item(gateway, "2")
     gateway.end(VALVE)
-    assert offered(gateway, CAM) == []
+    assert offered_items(gateway, CAM) == []
     bind_eligible(gateway, VALVE)
     (again,) = take_requests(gateway, VALVE)
     assert (again.id, again.msg_id) == (offer.id, offer.msg_id)
@@ -483,7 +483,7 @@ def test_qos_2_unsent_items_go_to_another_member(gateway: Gateway) -> None:
 def test_qos_2_offered_item_is_dead_when_the_subscription_ends(gateway: Gateway) -> None:
     offer_item(gateway, "2")
     leave(gateway, VALVE)
-    assert offered(gateway, CAM) == []
+    assert offered_items(gateway, CAM) == []
     assert item_states(gateway) == [("i1", "dead")]
     assert states(gateway) == []
 
@@ -492,7 +492,7 @@ def test_qos_2_received_item_is_in_doubt_when_the_subscription_ends(gateway: Gat
     gateway.send(VALVE, received_result(offer_item(gateway, "2")))
     (release,) = take_requests(gateway, VALVE)
     leave(gateway, VALVE)
-    assert offered(gateway, CAM) == []
+    assert offered_items(gateway, CAM) == []
     assert item_states(gateway) == []
     (dead,) = list_dead(gateway)
     assert (dead.state, dead.session) == ("in doubt", VALVE)
@@ -511,7 +511,7 @@ def test_qos_2_plain_message_is_in_doubt_when_the_subscription_ends(gateway: Gat
     publish(gateway, "i1")
     join(gateway, CAM, qos="2")
     leave(gateway, VALVE)
-    assert offered(gateway, CAM) == []
+    assert offered_items(gateway, CAM) == []
     assert item_states(gateway) == []
     (dead,) = list_dead(gateway)
     assert (dead.state, dead.session) == ("in doubt", None)
@@ -551,7 +551,7 @@ def test_a_change_of_qos_applies_to_later_items(
     join(gateway, VALVE, qos=now)
     join(gateway, CAM, qos=now)
     gateway.end(VALVE)
-    take = plain_items if now == "0" else offered
+    take = plain_items if now == "0" else offered_items
     assert take(gateway, CAM) == (["i1"] if before == "1" else [])
     assert [state for _item, state in item_states(gateway)] == expected
 
@@ -637,7 +637,7 @@ def test_a_share_ends_with_its_last_member(
     assert (event.value, event.unit, event.level) == (3.0, "items", "Warning")
     publish(gateway, "later")
     join(gateway, CAM)
-    assert offered(gateway, CAM) == []
+    assert offered_items(gateway, CAM) == []
 
 
 # Policies
@@ -720,4 +720,4 @@ def test_a_member_gets_no_items_of_nodes_it_may_not_subscribe_to(gateway: Gatewa
     join(gateway, VALVE)
     publish(gateway, "i1", node="plant/secret")
     assert item_states(gateway) == []
-    assert offered(gateway, VALVE) == []
+    assert offered_items(gateway, VALVE) == []

@@ -28,7 +28,7 @@ from tests.helpers.negotiation import (
     authenticate,
     condition,
     failure,
-    offered,
+    offered_mechanisms,
     response,
     sent,
     types,
@@ -186,10 +186,10 @@ def with_certificate(**options: bool) -> ServerStream:
 def test_external_is_offered_if_there_is_a_certificate() -> None:
     stream = ServerStream().to(State.STARTING_TLS)
     assert stream.negotiation.tls_established(certificate=True) == []
-    assert offered(sent(stream.feed(HEADER))) == (ALL, ALL)
+    assert offered_mechanisms(sent(stream.feed(HEADER))) == (ALL, ALL)
     stream = ServerStream().to(State.STARTING_TLS)
     stream.negotiation.tls_established()
-    assert "EXTERNAL" not in offered(sent(stream.feed(HEADER)))[0]
+    assert "EXTERNAL" not in offered_mechanisms(sent(stream.feed(HEADER)))[0]
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ from tests.helpers.negotiation import (
     condition,
     content,
     failure,
-    offered,
+    offered_mechanisms,
     response,
     response2,
     sent,
@@ -183,7 +183,7 @@ def test_login_by_scram_and_binding(mechanism: str) -> None:
     assert stream.negotiation.tls_established() == []
     assert stream.negotiation.secure
     offer = sent(stream.feed(HEADER))
-    assert offered(offer) == (["SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN"],) * 2
+    assert offered_mechanisms(offer) == (["SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN"],) * 2
     assert b"starttls" not in offer
     assert b"id='s2'" in offer
     lookup = stream.feed(auth(mechanism, stream.first_message(mechanism)))
@@ -219,7 +219,7 @@ def test_login_by_scram_and_binding(mechanism: str) -> None:
 def test_optional_tls_allows_scram_and_not_plain() -> None:
     stream = ServerStream(require_tls=False)
     offer = sent(stream.feed(HEADER))
-    assert offered(offer) == (["SCRAM-SHA-256", "SCRAM-SHA-1"],) * 2
+    assert offered_mechanisms(offer) == (["SCRAM-SHA-256", "SCRAM-SHA-1"],) * 2
     assert f"<starttls xmlns='{TLS}'/>".encode() in offer
     assert failure(stream, stream.feed(PLAIN)) == "encryption-required"
     stream.feed(auth("SCRAM-SHA-256", stream.first_message()))
@@ -337,7 +337,7 @@ def test_a_stream_may_begin_under_tls() -> None:
     assert stream.negotiation.secure
     offer = sent(stream.feed(HEADER))
     assert offer.startswith(b"<?xml version='1.0'?><stream:stream ")
-    assert offered(offer) == (["SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN"],) * 2
+    assert offered_mechanisms(offer) == (["SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN"],) * 2
     assert b"starttls" not in offer
     assert stream.feed(PLAIN) == [FindCredentials("pump1", "PLAIN")]
 

@@ -36,7 +36,7 @@ from tests.helpers.negotiation import (
     b64,
     condition,
     failure,
-    offered,
+    offered_mechanisms,
     response,
     response2,
     sent,
@@ -79,7 +79,7 @@ def test_sasl2_is_offered_under_tls() -> None:
     assert b"<authentication" not in sent(stream.feed(HEADER))
     stream = ServerStream().to(State.ENCRYPTED)
     offer = sent(stream.feed(HEADER))
-    assert offered(offer)[1] == ["SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN"]
+    assert offered_mechanisms(offer)[1] == ["SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN"]
     assert (
         b"<inline><bind xmlns='urn:xmpp:bind:0'><inline><feature var='urn:xmpp:sm:3'/></inline>"
         b"</bind><sm xmlns='urn:xmpp:sm:3'/></inline></authentication>"
