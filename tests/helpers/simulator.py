@@ -19,8 +19,8 @@ from firmware_sim.__main__ import main
 from firmware_sim.errors import GatewayCommandFailed
 from firmware_sim.scenarios import gateway_command
 
-RUN_S: Final = 1200
-"""Seconds for the longest run in its full size, on two busy cores."""
+RUN_S: Final = 2400
+"""Seconds for the longest run in its full size, on two very busy cores."""
 
 _LOCK: Final = threading.Lock()  # `CliRunner` replaces the standard streams
 
