@@ -95,7 +95,7 @@ def test_gateways_are_listed_and_revoked(fleet: Command) -> None:
     assert (unknown.returncode, unknown.stderr) == (1, "Error: unknown.example is not enrolled\n")
 
 
-def test_enrolment_with_another_authority(fleet: Command, tmp_path: Path) -> None:
+def test_an_enrolment_may_have_another_authority(fleet: Command, tmp_path: Path) -> None:
     make_fleet(tmp_path / "foreign")
     foreign = tmp_path / "foreign" / "pki" / "ca.pem"
     done = fleet(*ADD, "--ca", foreign)

@@ -169,7 +169,7 @@ async def test_a_disk_that_fills_up_loses_no_answered_message(
     assert (gateway.folder / database.FILE_NAME).stat().st_size < DISK
 
 
-async def test_a_long_read_transaction_stays_within_the_space_limits(tmp_path: Path) -> None:
+async def test_the_space_limits_hold_during_a_long_read_transaction(tmp_path: Path) -> None:
     """First only held messages are accepted, then only reads, and after it everything."""
     bounds = {**SMALL, "database_bytes": 40 * MIB, "wal_bytes": 6 * MIB}
     gateway = Gateway(tmp_path / "gateway", "writer", require_tls=False, **bounds)

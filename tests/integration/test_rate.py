@@ -49,7 +49,7 @@ async def test_a_burst_is_delayed_and_answered_in_order(tmp_path: Path) -> None:
     assert limit_events(gateway) == [("rate", "pump@gw.example")]
 
 
-async def test_acknowledgements_do_not_count_as_stanzas(tmp_path: Path) -> None:
+async def test_acknowledgements_of_a_rate_limited_session_are_handled(tmp_path: Path) -> None:
     """Acknowledgements before the next stanza count as bytes only."""
     async with (
         in_process(tmp_path, "pump", stanzas_per_second=1, stanzas_at_once=16) as gateway,
@@ -83,7 +83,7 @@ async def test_bytes_before_authentication_are_rate_limited(tmp_path: Path) -> N
         async with await gateway.bind_session("valve") as valve:
             assert (await valve.iq("get", PING)).get("type") == "result"
         assert await peer.authenticate("SCRAM-SHA-1", "pump", "correct horse") == "success"
-        assert loop.time() - started >= 0.9, "the stanzas were delayed"
+        assert loop.time() - started >= 0.9, "the bytes were delayed"
     assert limit_events(gateway) == [("rate", "127.0.0.1")]
 
 

@@ -64,7 +64,7 @@ async def ask(streams: Streams, head: str) -> bytes:
         ReceiverLimits(unauthenticated_per_address=2),
         ReceiverLimits(connections_per_address_s=0.01, rate_window_s=300.0),
     ],
-    ids=["address", "pace"],
+    ids=["address", "rate"],
 )
 async def test_idle_unauthenticated_connections_do_not_block_gateways(
     tmp_path: Path, limits: ReceiverLimits, caplog: pytest.LogCaptureFixture

@@ -86,7 +86,7 @@ async def test_the_gateway_requests_acknowledgements(port: int) -> None:
         ("<unknown xmlns='urn:xmpp:sm:3'/>", "unsupported-stanza-type"),
     ],
 )
-async def test_invalid_acknowledgements_end_the_stream(port: int, sent: str, expected: str) -> None:
+async def test_invalid_management_data_ends_the_stream(port: int, sent: str, expected: str) -> None:
     async with await bind_session(port, "cam1", "wrong") as client:
         await client.enable()
         client.send(sent)

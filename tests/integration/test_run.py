@@ -58,7 +58,7 @@ def test_a_port_in_use_is_reported(tmp_path: Path, failure: Failure) -> None:
         assert "; choose another in [xmpp] listen" in error
 
 
-def test_error_for_a_missing_folder_names_init_command(tmp_path: Path, failure: Failure) -> None:
+def test_error_without_a_folder_names_the_init_command(tmp_path: Path, failure: Failure) -> None:
     assert "fieldpost init" in failure(tmp_path / "nothing")
 
 

@@ -128,7 +128,7 @@ def test_the_command_prints_its_verdict(gateway: Gateway, command: list[str]) ->
     assert any(line.startswith("seconds: ") for line in lines)
 
 
-def test_no_verdict_is_printed_without_the_gateways_log(command: list[str]) -> None:
+def test_the_verdict_is_none_without_the_gateways_log(command: list[str]) -> None:
     done = CliRunner().invoke(main, [*command, "--devices", "1"])
     assert done.exit_code == 0, done.output
     assert "verdict           none" in done.output

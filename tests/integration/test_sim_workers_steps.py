@@ -188,7 +188,7 @@ async def test_an_item_that_cannot_be_done_is_unlocked(case: Case) -> None:
     assert case.state() is None
 
 
-async def test_failed_work_is_logged_and_its_item_unlocked(
+async def test_failed_work_is_logged_and_its_unlock_requested(
     case: Case, caplog: pytest.LogCaptureFixture
 ) -> None:
     case.work.fails = RuntimeError("broken")
@@ -221,7 +221,7 @@ async def test_work_on_a_redelivered_item_starts_again(case: Case) -> None:
     assert len(case.service.requests("retract")) == len(case.work.committed) == 1
 
 
-async def test_items_above_the_request_limit_are_unlocked(case: Case) -> None:
+async def test_items_above_twice_the_request_limit_are_unlocked(case: Case) -> None:
     case.work.proceed.clear()
     for number in range(7):  # it requests 3, and 3 of a lost session may come
         case.service.notify(ITEM.replace("j1", f"j{number}"))
@@ -243,7 +243,7 @@ async def test_items_above_the_request_limit_are_unlocked(case: Case) -> None:
         ("wait", "resource-constraint", JobState.DELETION_REQUESTED),
     ],
 )
-async def test_state_after_refusal(case: Case, kind: str, condition: str, state: JobState) -> None:
+async def test_refusal_sets_state(case: Case, kind: str, condition: str, state: JobState) -> None:
     case.service.refuse("retract", kind, condition)
     case.service.notify(ITEM)
     await case.service.request("retract")

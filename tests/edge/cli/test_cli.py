@@ -185,7 +185,7 @@ def test_lost_epoch_is_reported(folder: Path, command: str) -> None:
     assert "the database is damaged: its table `meta` has no row `epoch`" in result.output
 
 
-def test_error_of_another_user_names_the_owner(
+def test_error_for_another_user_names_the_owner(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = folder.stat().st_uid

@@ -55,7 +55,7 @@ def test_wrong_usage_has_status_2(args: list[str], problem: str) -> None:
         (["node", "delete", "a", "--yes"], "is not running; start it"),
     ],
 )
-def test_an_error_of_a_stopped_gateway_is_reported(
+def test_a_command_fails_in_one_line_without_a_gateway(
     folder: Path, args: list[str], problem: str
 ) -> None:
     result = fieldpost(folder, *args, text="line\n")

@@ -58,9 +58,9 @@ class Names:
                 rows = tx.rows("SELECT key FROM meta WHERE length(key) = 1 ORDER BY key")
                 image = tx.cache["names"] = [key for (key,) in rows]
             unwritten: list[str] = tx.memo.setdefault("names", [])
-            for rows in (image, unwritten):
-                rows.append(name)
-                tx.on_undo(rows.pop)
+            for names in (image, unwritten):
+                names.append(name)
+                tx.on_undo(names.pop)
             tx.write_later(self._write)
             action(tx)
             return "".join(image)

@@ -214,14 +214,14 @@ def test_waiting_messages_are_limited_and_a_share_is_reserved(
     total: Usage,
     expected: tuple[str, str, int] | None,
 ) -> None:
-    exceeded = exceeded_waiting_limit(
+    reached = exceeded_waiting_limit(
         options, size, own, WaitingUsage(account, source, total), WAITING
     )
     if expected is None:
-        assert exceeded is None
+        assert reached is None
     else:
         scope, unit, figure = expected
-        assert exceeded == ExceededLimit(getattr(options, scope).format(unit), figure)
+        assert reached == ExceededLimit(getattr(options, scope).format(unit), figure)
 
 
 @pytest.mark.parametrize("options", [OFFLINE_LIMITS, OUTBOX_LIMITS])

@@ -139,7 +139,7 @@ async def test_the_database_file_leaves_room_for_the_wal(path: Path) -> None:
 async def test_an_endless_reader_cannot_make_the_wal_exceed_the_database_limit(
     path: Path,
 ) -> None:
-    """Reading continues at once, writing when the reader has ended."""
+    """Reading continues; writing continues when the reader has ended."""
     most = 16 * MIB
     async with opened(path, max_bytes=most) as store:
         with endless_reader(path):

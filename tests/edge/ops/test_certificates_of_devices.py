@@ -116,10 +116,10 @@ def test_validity_starts_early_and_ends_with_the_ca(folder: Path) -> None:
     ca, now = pki.load(folder), current_time.now().wall
 
     def dates(days: int, at: int) -> tuple[datetime.datetime, datetime.datetime]:
-        issued, certificate = issue(ca, "p@gw.example", days, at)
+        created, certificate = issue(ca, "p@gw.example", days, at)
         ends = certificate.not_valid_after_utc
-        assert issued.not_after == round(ends.timestamp() * 1000)
-        assert issued.serial == f"{certificate.serial_number:x}"
+        assert created.not_after == round(ends.timestamp() * 1000)
+        assert created.serial == f"{certificate.serial_number:x}"
         return certificate.not_valid_before_utc, ends
 
     one = datetime.timedelta(days=1)

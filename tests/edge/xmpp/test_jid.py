@@ -32,7 +32,7 @@ def test_valid_addresses(text: str, parts: tuple[str, str, str]) -> None:
     assert tuple(jid.parse(text)) == parts
 
 
-def test_bare_and_full_addresses() -> None:
+def test_an_address_has_a_bare_and_a_full_form() -> None:
     full = Jid("pump1", "gw.example", "fw")
     assert full.bare == "pump1@gw.example"
     assert full.full == str(full) == "pump1@gw.example/fw"

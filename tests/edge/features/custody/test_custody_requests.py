@@ -232,7 +232,7 @@ def test_a_full_log_refuses_messages_and_a_deliver_succeeds_later(build: Build) 
     assert log_texts(gateway) == ["waits"]
 
 
-def test_a_deliver_without_destination_is_refused_and_dead_lettered(gateway: Gateway) -> None:
+def test_a_deliver_of_an_untrusted_sender_is_refused_and_dead_lettered(gateway: Gateway) -> None:
     gateway.send(PUMP, assured("m0", log("before")))
     gateway.send(PUMP, deliver("m0"))
     gateway.send(PUMP, assured("m0", log("hello")))

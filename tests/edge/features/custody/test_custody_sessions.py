@@ -198,7 +198,7 @@ def test_device_waits_until_its_earlier_connection_is_lost(
 
 @pytest.mark.parametrize("late", [False, True], ids=["offered before", "offered late"])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_copy_from_an_earlier_connection_is_not_delivered(
+def test_repeated_deliver_does_not_release_an_earlier_copy(
     gateway: Gateway, late: bool, restarted: bool
 ) -> None:
     """The earlier process offers, and a later one offers again and releases; both seem connected.

@@ -299,7 +299,7 @@ def test_unverified_answer_counts_for_its_session_only(
     assert gateway.count("SELECT count(*) FROM capabilities") == 0
 
 
-def test_answer_with_an_ambiguous_hash_is_not_cached(gateway: RecordingGateway) -> None:
+def test_only_the_hashed_text_of_an_answer_is_cached(gateway: RecordingGateway) -> None:
     announced = caps(ver("a", QOS))
     gateway.announce(announced, UNTRUSTED)
     id, _ = gateway.query(UNTRUSTED)

@@ -168,7 +168,7 @@ MISSING = ["no@gw.example", "a@other.example", "@gw.example"]
 
 
 @pytest.mark.parametrize("to", [None, DOMAIN, VALVE, VALVE_BARE, "pump1@gw.example", *MISSING])
-def test_error_without_a_recipient_is_never_answered(gateway: Gateway, to: str | None) -> None:
+def test_undeliverable_error_is_never_answered(gateway: Gateway, to: str | None) -> None:
     assert gateway.send(PUMP, message(to, type_="error")) is None
     assert received(gateway, PUMP) == []
     assert gateway.count("SELECT count(*) FROM offline") == 0

@@ -39,7 +39,7 @@ ADMITTED: Final = [("open", False), ("open", True), ("presence", True), ("roster
 
 
 @pytest.mark.parametrize("affiliation", Affiliation)
-def test_rights_to_subscribe_and_discover(affiliation: Affiliation) -> None:
+def test_affiliation_and_model_permit_subscribing_and_discovery(affiliation: Affiliation) -> None:
     for model, in_roster in product(get_args(AccessModel), (False, True)):
         expected = affiliation in READERS
         if affiliation is Affiliation.NONE:
@@ -50,7 +50,7 @@ def test_rights_to_subscribe_and_discover(affiliation: Affiliation) -> None:
 
 
 @pytest.mark.parametrize("affiliation", Affiliation)
-def test_rights_to_publish(affiliation: Affiliation) -> None:
+def test_affiliation_and_model_permit_publishing(affiliation: Affiliation) -> None:
     for model, subscribed in product(get_args(PublishModel), (False, True)):
         expected = affiliation in WRITERS
         if affiliation in (Affiliation.MEMBER, Affiliation.NONE):
@@ -59,7 +59,7 @@ def test_rights_to_publish(affiliation: Affiliation) -> None:
 
 
 @pytest.mark.parametrize("affiliation", Affiliation)
-def test_rights_to_delete_items_and_configure(affiliation: Affiliation) -> None:
+def test_affiliation_permits_deleting_items_and_configuring(affiliation: Affiliation) -> None:
     is_owner = affiliation is Affiliation.OWNER
     assert rules.may_delete_item(affiliation, own=False) is is_owner
     assert rules.may_delete_item(affiliation, own=True) is (affiliation is not Affiliation.OUTCAST)

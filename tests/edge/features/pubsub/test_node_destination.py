@@ -107,7 +107,7 @@ def test_a_message_must_contain_exactly_one_item(gateway: Gateway, content: str)
 
 
 @LEVELS
-def test_an_item_that_does_not_fit_its_node_is_dead_lettered(gateway: Gateway, level: int) -> None:
+def test_an_unfit_item_is_dropped_or_dead_lettered(gateway: Gateway, level: int) -> None:
     create(gateway, PUMP, "typed", type="urn:example:other")
     send(gateway, level, reading(1), "typed")
     assert stored_ids(gateway, PUMP, "typed") == []

@@ -271,7 +271,7 @@ def test_subscribers_are_notified_of_a_changed_configuration_on_request(gateway:
     assert gateway.elements(VALVE) == [], "nothing changed"
 
 
-def test_delete_a_node_with_its_items_and_subscriptions(gateway: Gateway) -> None:
+def test_a_node_is_deleted_with_its_items_and_subscriptions(gateway: Gateway) -> None:
     create(gateway, PUMP, "a")
     publish_all(gateway, "a", "1")
     subscribe(gateway, VALVE, "a", VALVE)
