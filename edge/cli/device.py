@@ -66,7 +66,7 @@ def add(
     Example: fieldpost device add pump1 --password-stdin < pump1.password
     """
     chosen = _chosen(password, password_stdin)
-    device = devices.add(
+    added = devices.add(
         folder,
         name,
         chosen,
@@ -74,11 +74,11 @@ def add(
         certificate=certificate,
         downgrade=downgrade,
     )
-    click.echo(device.jid)
-    if device.password is not None:
-        click.echo(device.password)
-    if device.certificate is not None:
-        click.echo(device.certificate)
+    click.echo(added.jid)
+    if added.password is not None:
+        click.echo(added.password)
+    if added.certificate is not None:
+        click.echo(added.certificate)
 
 
 @device.command()
@@ -95,9 +95,9 @@ def certificate(name: str, folder: Path, revoke_old: bool) -> None:
     Prints the folder with the certificate and its key. Older certificates stay valid until they
     expire. A revoked device can log in again, with this certificate only.
     """
-    device = devices.renew(folder, name, revoke_old=revoke_old)
-    click.echo(device.folder)
-    _report_restored(name, device.restored)
+    renewed = devices.renew(folder, name, revoke_old=revoke_old)
+    click.echo(renewed.folder)
+    _report_restored(name, renewed.restored)
 
 
 @device.command()

@@ -163,9 +163,9 @@ def append(tx: Transaction, lane: str, event: NewEvent) -> int | None:
         meta.write(tx, _UNWRITTEN, meta.read_number(tx, _UNWRITTEN) + 1)
         return None
     number = _append(tx, counters, event)
-    logged: list[tuple[int, NewEvent]] = tx.memo.setdefault("logged", [])
-    logged.append((number, event))
-    tx.on_undo(logged.pop)
+    appended: list[tuple[int, NewEvent]] = tx.memo.setdefault("logged", [])
+    appended.append((number, event))
+    tx.on_undo(appended.pop)
     return number
 
 

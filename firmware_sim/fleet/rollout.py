@@ -51,9 +51,9 @@ class Rollout:
     def add(self, versions: dict[str, VersionRun], current: str) -> None:
         """Add the versions that one gateway has run, and the version that it runs at the end."""
         before = ""
-        for name, ran in sorted(versions.items(), key=lambda each: each[1].seen[0]):
+        for name, run in sorted(versions.items(), key=lambda each: each[1].seen[0]):
             of_all = self._runs.setdefault(name, VersionRun())
-            of_all.add(ran.events, ran.errors, ran.known, ran.seen)
+            of_all.add(run.events, run.errors, run.known, run.seen)
             self._gateways[name] += 1
             if before:
                 self._before.setdefault(name, Counter())[before] += 1
@@ -67,13 +67,13 @@ class Rollout:
                 "version": name,
                 "gateways": self._gateways[name],
                 "current": self._current[name],
-                "first_seen": iso((ran.known or ran.seen)[0]),
-                "last_seen": iso((ran.known or ran.seen)[1]),
-                "events": ran.events,
-                "errors": ran.errors,
+                "first_seen": iso((run.known or run.seen)[0]),
+                "last_seen": iso((run.known or run.seen)[1]),
+                "events": run.events,
+                "errors": run.errors,
                 "before": self._most(name),
             }
-            for name, ran in sorted(self._runs.items())
+            for name, run in sorted(self._runs.items())
         ]
 
     def _most(self, name: str) -> str | None:

@@ -22,7 +22,7 @@ QUEUE: Final = "jobs/pumps"
 RULE: Final = "rate"
 """The limit that a device exceeds during the fault `refusals`."""
 
-_DEPTH_S: Final = 300.0  # seconds between two events of a queue in which something waits
+_DEPTH_INTERVAL_S: Final = 300.0  # seconds between two events of a queue in which something waits
 _WORK_S: Final = 6 * 3_600.0  # seconds between two times at which something waits
 _TIMEOUTS: Final = 2  # locks that time out between two such events, at most
 _STUCK: Final = 40  # items that wait in a stuck queue
@@ -122,7 +122,7 @@ def _work(plan: Plan) -> Stream:
         delivered = timeouts = 0
         for depth in (dice.randint(3, 20), dice.randint(1, 3), 0):
             yield _depth(plan, moment, depth, delivered, timeouts)
-            moment, delivered = moment + _DEPTH_S, dice.randint(3, 20)
+            moment, delivered = moment + _DEPTH_INTERVAL_S, dice.randint(3, 20)
             timeouts = dice.randint(0, _TIMEOUTS)
         moment += dice.uniform(0.5, 1.0) * _WORK_S
 
@@ -134,7 +134,7 @@ def _stuck(plan: Plan) -> Stream:
     moment = window[0]
     while moment < window[1]:
         yield _depth(plan, moment, _STUCK, oldest=moment - window[0])
-        moment += _DEPTH_S
+        moment += _DEPTH_INTERVAL_S
 
 
 def _depth(

@@ -161,7 +161,7 @@ def dropped_ranges(dropped: DataFrame, segments: DataFrame) -> DataFrame:
 def _declared(arrived: DataFrame, dropped: DataFrame) -> DataFrame:
     """Count the numbers that were reported as dropped and did not arrive: some arrive after all.
 
-    The ranges of `arrived` do not overlap, nor do those of `dropped`. One pass over both ends
+    The ranges of `arrived` do not overlap, nor do those of `dropped`. One pass over their ends
     therefore finds the numbers that are in `dropped` alone.
     """
     steps = union(_ends(arrived, "arrived"), _ends(dropped, "gone"))

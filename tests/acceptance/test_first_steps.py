@@ -80,7 +80,7 @@ def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
         process.close()
 
 
-async def test_the_readme_commands_start_a_gateway_for_a_device(newcomer: Newcomer) -> None:
+async def test_the_readme_commands_let_a_device_log_in(newcomer: Newcomer) -> None:
     install, init, add, run = commands(FIRST_STEPS)
     assert install == "pip install ."
     newcomer.type(init)

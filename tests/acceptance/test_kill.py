@@ -21,7 +21,7 @@ DEVICES = 6
 
 
 class Device:
-    """A sender that has one message in flight, and counts its steps."""
+    """A sender that has one message in flight, and records its progress."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -24,7 +24,7 @@ USUAL_MS = 2_000
 class GatewayEvents:
     """A gateway whose events are added to the state, one segment of a lane for each batch.
 
-    `delay` (ms) is the time from sealing to arrival, `ahead` (ms) the error of its clock.
+    `delay` (ms) is the time from sealing to arrival, `ahead` (ms) how far its clock is ahead.
     """
 
     gateway: str = GATEWAY

@@ -41,7 +41,7 @@ class AttackedGateway:
 
     async def connect(self, address: str = ATTACKER_IP) -> Client:
         local = (address, 0)
-        return Client(*await asyncio.open_connection(ATTACKER_IP, self.port, local_addr=local))
+        return Client(*await asyncio.open_connection("127.0.0.1", self.port, local_addr=local))
 
     async def open_stream(self, address: str = ATTACKER_IP) -> Client:
         """Connect, open a stream, and read its features."""

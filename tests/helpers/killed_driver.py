@@ -1,7 +1,7 @@
 """An ingest in its own process that reports each step and can kill or suspend itself at one.
 
 Usage: killed_driver.py FOLDER spark|here [STEP NUMBER [SIGNAL]]. It ingests with Spark or in its
-own process, and sends itself SIGNAL, by default SIGKILL, at STEP for the NUMBERth time.
+own process, and sends itself SIGNAL, by default SIGKILL, as it takes STEP the NUMBERth time.
 With `SIGSTOP` it ignores the lease, as another host would.
 """
 

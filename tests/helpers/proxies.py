@@ -50,7 +50,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 class ConnectProxy:
     """A proxy that only supports CONNECT, and resolves every name to this machine.
 
-    `asked` has the head of each request, `answer` is the status line of the answers.
+    `requests` has the head of each request, `answer` is the status line of the answers.
     """
 
     answer: str = "200 Connection established"

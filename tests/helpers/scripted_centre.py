@@ -46,8 +46,8 @@ class Centre:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Record the request and answer it with the next script.
 
-        A request for the high watermarks is answered by the next script of `heads`, and after the
-        last one with no lanes. `begun` has the beginnings of interrupted bodies by their SHA-256.
+        A request for the high watermarks is answered by the next of `watermark_scripts`, after the
+        last with no lanes. `partial_bodies` has beginnings of interrupted bodies by their SHA-256.
         """
         if request.method == "GET":
             self.watermark_requests.append(request.path)

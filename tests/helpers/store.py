@@ -161,12 +161,12 @@ def read_reply(answer: bytes) -> Reply | None:
     error = root.find("{jabber:client}error")
     payloads = [child for child in root if child is not error]
     assert len(payloads) <= 1
-    error_name, text = None, ""
+    type_and_condition, text = None, ""
     if error is not None:
         condition = error[0].tag.removeprefix(f"{{{STANZAS}}}")
-        error_name = (error.get("type", ""), condition)
+        type_and_condition = (error.get("type", ""), condition)
         text = error.findtext(f"{{{STANZAS}}}text", "")
-    return Reply(dict(root.attrib), payloads[0] if payloads else None, error_name, text)
+    return Reply(dict(root.attrib), payloads[0] if payloads else None, type_and_condition, text)
 
 
 def read_element(stanza: bytes) -> Element:

@@ -204,11 +204,11 @@ class Exchange:
 
     def _to_send(self, sender: str, done: Collection[Request]) -> Iterator[Request]:
         """Yield the last answered request of a sender, if it may be repeated, then the others."""
-        steps = requests(sender)
-        first = next((at for at, step in enumerate(steps) if step not in done), len(steps))
-        if first and steps[first - 1].is_last:
-            yield steps[first - 1]
-        yield from steps[first:]
+        own = requests(sender)
+        first = next((at for at, request in enumerate(own) if request not in done), len(own))
+        if first and own[first - 1].is_last:
+            yield own[first - 1]
+        yield from own[first:]
 
     def _bind(self, tx: Transaction) -> None:
         for generation, account in enumerate(SESSIONS):

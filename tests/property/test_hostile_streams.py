@@ -109,7 +109,7 @@ ANY_FAULT = {**RESTRICTED, **BAD_FORMAT, **EXCESSIVE, **MISPLACED}
 class Stream:
     """A valid stream, and the number of its elements before a fault."""
 
-    how: Setup
+    setup: Setup
     steps: tuple[str, ...]
     at: int
 
@@ -117,20 +117,20 @@ class Stream:
 @st.composite
 def streams(draw: st.DrawFn, *, opened: bool = True) -> Stream:
     """Draw a valid stream and a place in it, where it is open or where a header must follow."""
-    how, steps = STEPS[draw(st.sampled_from(sorted(STEPS)))]
+    setup, steps = STEPS[draw(st.sampled_from(sorted(STEPS)))]
     headers = [at for at, step in enumerate(steps) if step == "h"]
     places = sorted(set(range(len(steps) + 1)) - set(headers)) if opened else headers
-    return Stream(how, tuple(steps), draw(st.sampled_from(places)))
+    return Stream(setup, tuple(steps), draw(st.sampled_from(places)))
 
 
-def send_steps(how: Setup, steps: Iterable[str]) -> Front:
+def send_steps(setup: Setup, steps: Iterable[str]) -> Front:
     """Send elements of `fuzz_negotiation` one by one."""
-    return play(DIGITS[how : how + 1] + b"".join(b"%%%b|" % step.encode() for step in steps))
+    return play(DIGITS[setup : setup + 1] + b"".join(b"%%%b|" % step.encode() for step in steps))
 
 
 def send_until_fault(stream: Stream) -> Front:
     """Send a stream up to its fault."""
-    front = send_steps(stream.how, stream.steps[: stream.at])
+    front = send_steps(stream.setup, stream.steps[: stream.at])
     assert not front.over
     return front
 
@@ -158,9 +158,9 @@ def error_condition(front: Front) -> str | None:
     return found
 
 
-@pytest.mark.parametrize(("how", "steps"), STEPS.values(), ids=STEPS)
-def test_valid_streams(how: Setup, steps: list[str]) -> None:
-    front = send_until_fault(Stream(how, tuple(steps), len(steps)))
+@pytest.mark.parametrize(("setup", "steps"), STEPS.values(), ids=STEPS)
+def test_valid_streams(setup: Setup, steps: list[str]) -> None:
+    front = send_until_fault(Stream(setup, tuple(steps), len(steps)))
     assert error_condition(front) is None
     assert len(front.routed) == len({"q", "m", "l"} & set(steps))
     front.receive(b"</stream:stream>")
@@ -242,7 +242,7 @@ def test_a_missing_step_prevents_progress(stream: Stream, left_out: int) -> None
     steps = stream.steps
     needed = [at for at, step in enumerate(steps) if step in "htaprPE13bB"]
     missing = needed[left_out % len(needed)]
-    front = send_steps(stream.how, steps[:missing] + steps[missing + 1 :])
+    front = send_steps(stream.setup, steps[:missing] + steps[missing + 1 :])
     assert not front.routed
     assert error_condition(front) is not None or not front.over
 
@@ -250,7 +250,7 @@ def test_a_missing_step_prevents_progress(stream: Stream, left_out: int) -> None
 @given(stream=streams(), size=st.integers(1, 2000))
 def test_pipelined_streams_are_refused_or_equivalent(stream: Stream, size: int) -> None:
     steps = stream.steps[: stream.at]
-    front = Front(stream.how)
+    front = Front(stream.setup)
     if {"p", "r"} & set(steps):  # a proof needs its challenge
         return
     send_in_pieces(front, b"".join(ELEMENTS[step.encode()] for step in steps), max(size, 1))

@@ -53,7 +53,7 @@ class Time(RuleBasedStateMachine):
         self.messages: list[StoredMessage] = []
         self.reached = 0.0
         self.clock = Clock(0.0, self.machine.clocks)
-        self.began, self.uptime = 0.0, 0.0
+        self.began, self.run_time = 0.0, 0.0
         self.next_save, self.wait = timekeeping.FIRST_SAVE, timekeeping.FIRST_SAVE
         self.settled = 0
 
@@ -70,14 +70,14 @@ class Time(RuleBasedStateMachine):
     def start(self) -> None:
         at, tx = self.machine.clocks.read(), self.tx
         start = start_run(clock_store.load(tx), meta.last_service_second(tx), at)
-        if self.uptime >= timekeeping.FIRST_SAVE:
+        if self.run_time >= timekeeping.FIRST_SAVE:
             counted = start.saved.service - self.began
-            assert counted >= self.uptime / 3 - 0.01, "at least a third counts"
+            assert counted >= self.run_time / 3 - 0.01, "at least a third counts"
         self.settled += 1
         self.clock = Clock(start.saved.service, self.machine.clocks)
         clock_store.save(self.tx, start.saved)
         self.keep()
-        self.began, self.uptime = self.clock().service, 0.0
+        self.began, self.run_time = self.clock().service, 0.0
         self.machine.true_time += 0.001  # a start takes time
         self.next_save, self.wait = timekeeping.FIRST_SAVE, timekeeping.FIRST_SAVE
 
@@ -99,15 +99,15 @@ class Time(RuleBasedStateMachine):
     @rule(seconds=st.one_of(st.floats(0, 10), st.floats(0, 400)))
     def run(self, seconds: float) -> None:
         """Continue to run, and save when a save is due."""
-        end = self.uptime + seconds
+        end = self.run_time + seconds
         while self.next_save <= end:
-            self.machine.true_time += self.next_save - self.uptime
-            self.uptime = self.next_save
+            self.machine.true_time += self.next_save - self.run_time
+            self.run_time = self.next_save
             self.keep()
             self.wait = min(self.wait * 2, HEARTBEAT)
             self.next_save += self.wait
-        self.machine.true_time += end - self.uptime
-        self.uptime = end
+        self.machine.true_time += end - self.run_time
+        self.run_time = end
 
     @precondition(lambda self: len(self.messages) < 30)
     @rule()

@@ -85,7 +85,7 @@ def lives(spark: SparkSession) -> Life:
         *starts("torn", 0, (2, 60)),
         life_event("torn", 3, "start", 211),
         *starts("torn", 300, epoch=SECOND),
-        # holed: nothing is known of 1,000 s, since 3 to 5 did not arrive; then its clock is set
+        # holed: nothing is known of 1,000 s, because 3 to 5 did not arrive; then its clock is set
         *starts("holed", 0, (2, 60), (6, 1060), (8, 90_000), (9, 90_060)),
         life_event("holed", 7, "heartbeat", 1120, clock=False),
         # brisk: a heartbeat each 10 s, then each 100 s

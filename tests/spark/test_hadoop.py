@@ -133,7 +133,7 @@ def test_files_that_vanish_are_skipped(spark: SparkSession, tmp_path: Path, stor
     assert waiting_segments(fleet) == set()
 
 
-def test_local_uris_are_opened_and_others_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_local_uris_open_and_unusable_ones_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(FleetError, match="nowhere"):
         storage_at(spark, "nowhere://bucket/tables")
     with pytest.raises(FleetError, match="needs Spark"):

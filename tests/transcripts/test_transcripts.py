@@ -1,4 +1,4 @@
-"""The transcripts of this folder: each is played, and an incorrect one fails."""
+"""The transcripts of this folder: each is run, and an incorrect one fails."""
 
 from __future__ import annotations
 

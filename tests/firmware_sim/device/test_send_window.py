@@ -91,7 +91,7 @@ def test_possibly_received_message_is_offered_again_past_a_refused_one() -> None
     window = open_window(A, A)
     take_actions(window)
     window.apply_input(1, Input.WAIT, 0)
-    window.interrupt()  # the second may be received, and use the capacity that the first lacks
+    window.interrupt()  # the second may have been received and use capacity that the first lacks
     window.resume()
     assert take_actions(window, 1) == [(2, "OFFER")]
     window.apply_input(2, Input.RECEIVED, 1)

@@ -177,8 +177,8 @@ def test_messages_answered_by_an_inbox_survive_kill_and_commands_run_once(
 ) -> None:
     path, printed = tmp_path / "inbox", set[tuple[str, int]]()
     chance = random.Random(seed)
-    for number in range(scale(2, 100)):
-        lines, first = chance.randrange(40), 1 + number * 10_000
+    for attempt in range(scale(2, 100)):
+        lines, first = chance.randrange(40), 1 + attempt * 10_000
         printed.update(kill_after(lines, RECEIVING, path, JID, SENDER, first))
         with Inbox.open(path, JID) as inbox:
             runs = Counter({int(r.command): r.times for r in Actuator.ran(inbox.database)})

@@ -57,4 +57,4 @@ def test_number_of_remembered_commands_is_bounded(db: sqlite3.Connection) -> Non
     for number in range(1, 5):
         valve.run(received(number, command(f"c{number}", "open")), db)
     valve.run(received(5, command("c4", "open")), db)
-    assert [(runs.command, runs.times) for runs in valve.ran(db)] == [("c3", 1), ("c4", 2)]
+    assert [(run.command, run.times) for run in valve.ran(db)] == [("c3", 1), ("c4", 2)]

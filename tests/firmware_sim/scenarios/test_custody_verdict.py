@@ -143,7 +143,7 @@ def test_number_of_examples_is_bounded_and_all_are_counted() -> None:
     (rows,) = found.faults.values()
     assert len(rows) == 100
     assert len(found.lines()) < 2 * SHOWN
-    assert [len(rows) for rows in found.as_json()["examples"].values()] == [SHOWN]
+    assert [len(each) for each in found.as_json()["examples"].values()] == [SHOWN]
 
 
 # The plan.

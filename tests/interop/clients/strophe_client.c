@@ -102,7 +102,7 @@ static xmpp_stanza_t *log_element(struct run *run, const char *name, const char 
 /* ---- answers ---- */
 
 static void print_attributes(xmpp_stanza_t *answer, const char *label, const char *name,
-                           const char *attribute, const char *second)
+                             const char *attribute, const char *second)
 {
     xmpp_stanza_t *child = xmpp_stanza_get_children(xmpp_stanza_get_children(answer));
 

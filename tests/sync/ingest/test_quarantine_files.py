@@ -113,10 +113,8 @@ def test_printed_names_are_accepted(fleet: FleetFolder, charset: str) -> None:
         result = quarantine(fleet, "show", name, charset=charset)
         assert f"path        {name}\n" in result.stdout
     assert quarantine(fleet, "readmit", *names).exit_code == 0
-    waiting_segments = {
-        sha256(path.read_bytes()).hexdigest() for path in fleet.landing.rglob("*.seg")
-    }
-    assert waiting_segments == odd.keys()
+    landed = {sha256(path.read_bytes()).hexdigest() for path in fleet.landing.rglob("*.seg")}
+    assert landed == odd.keys()
 
 
 def test_an_absolute_path_is_accepted_as_it_is(fleet: FleetFolder) -> None:
