@@ -22,7 +22,8 @@ JOURNAL: Final = "journal.json"
 """The file of the journal, below the tables' folder."""
 
 UNFINISHED_SECONDS: Final = 3600.0
-"""Age at which the file of an unfinished commit is no longer another driver's work, and removed."""
+"""Age after which `repair` removes the file of an unfinished commit; a younger file may belong to a
+running driver."""
 
 _LOG: Final = "_delta_log"
 _LAST: Final = "_last_checkpoint"
@@ -83,7 +84,7 @@ def _make_durable(storage: LocalStorage, name: str, version: int) -> None:
 
 
 def _remove_unfinished(log: Path) -> None:
-    """Remove old files of unfinished commits: their names end in `#` and a number."""
+    """Remove old files of unfinished commits, whose names end in `#` and a number."""
     for path in log.glob("*#*"):
         with contextlib.suppress(FileNotFoundError):  # another driver may have finished it
             if time.time() - path.stat().st_mtime > UNFINISHED_SECONDS:

@@ -17,7 +17,7 @@ from firmware_sim.scenarios.gateway_process import DOMAIN, GatewayProcess
 from tests.helpers.simulator import simulate
 
 PATIENCE_S = 900
-"""For deliveries after the last fault, on a busy machine."""
+"""Maximum seconds for deliveries after the time of a run; a busy machine needs many."""
 
 
 def test_attack_leaves_memory_bounded_and_every_refusal_is_logged(

@@ -400,7 +400,7 @@ class TwoHops(RuleBasedStateMachine):
     @invariant()
     def senders_are_notified_of_dead_letters(self) -> None:
         """A sender knows the end of each message, or is informed at log-in, despite crashes."""
-        died = Counter((one.sender, one.msg_id) for one in self.stored_dead_letters())
+        dead_letters = Counter((one.sender, one.msg_id) for one in self.stored_dead_letters())
         notified = Counter(
             (full, msg_id)
             for full, sender in self.senders.items()
@@ -409,7 +409,7 @@ class TwoHops(RuleBasedStateMachine):
         sql = "SELECT name, stanza FROM offline JOIN accounts ON accounts.id = offline.account"
         rows = self.gateway.connection.execute(sql).fetchall()
         notified.update((f"{name}@{DOMAIN}/fw", reported(bytes(stanza))) for name, stanza in rows)
-        assert died <= notified, died - notified
+        assert dead_letters <= notified, dead_letters - notified
 
     @invariant()
     def messages_in_flight_are_limited(self) -> None:
