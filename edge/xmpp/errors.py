@@ -127,5 +127,9 @@ class StanzaError(WireError):
         self.instead = instead
 
 
+class UnexpectedText(WireError):
+    """There is text in an element that may contain elements only."""
+
+
 class FragmentError(WireError):
     """Stored bytes are not exactly one well-formed element."""

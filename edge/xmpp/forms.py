@@ -9,6 +9,7 @@ from xml.etree.ElementTree import Element
 from edge.xmpp import serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import DATA_FORMS, clark
+from edge.xmpp.stanza import has_text
 
 X: Final = clark(DATA_FORMS, "x")
 FORM_TYPE: Final = "FORM_TYPE"
@@ -16,6 +17,7 @@ FORM_TYPE: Final = "FORM_TYPE"
 
 _FIELD: Final = clark(DATA_FORMS, "field")
 _VALUE: Final = clark(DATA_FORMS, "value")
+_ITEM: Final = clark(DATA_FORMS, "item")
 
 
 class Field(NamedTuple):
@@ -47,21 +49,32 @@ def read(tree: Element, form_type: str | None = None) -> dict[str, list[str]]:
         form_type: the required value of `FORM_TYPE`, if the form has that field.
 
     Raises:
-        StanzaError: `bad-request`: the form is not a submission, has another `FORM_TYPE`, or has a
-            field without a name or a duplicate field.
+        StanzaError: `bad-request`: the form is not a submission, has another `FORM_TYPE`, has
+            several items, has a field without a name or a duplicate field, or has data outside of
+            the values of its fields.
     """
     if tree.tag != X or tree.get("type") != "submit":
         raise StanzaError("bad-request", "the form must be of type `submit`")
+    if tree.find(_ITEM) is not None or has_text(tree):
+        raise StanzaError("bad-request", "the form has data outside of its fields")
     found: dict[str, list[str]] = {}
     for field in tree.iterfind(_FIELD):
         var = field.get("var")
         if not var or var in found:
             raise StanzaError("bad-request", "each field must have a unique name")
-        found[var] = [value.text or "" for value in field.iterfind(_VALUE)]
+        values = field.findall(_VALUE)
+        if has_text(field) or any(len(value) for value in values):
+            raise StanzaError("bad-request", f"the field {var} has data outside of its values")
+        found[var] = [value.text or "" for value in values]
     named = found.pop(FORM_TYPE, None)
     if form_type is not None and named not in (None, [form_type]):
         raise StanzaError("bad-request", f"the form's {FORM_TYPE} must be {form_type}")
     return found
+
+
+def names(tree: Element) -> set[str]:
+    """Return the names of a form's fields."""
+    return {field.get("var", "") for field in tree.iterfind(_FIELD)}
 
 
 def write(type: str, form_type: str, fields: Iterable[Field], table: bytes = b"") -> bytes:

@@ -100,14 +100,36 @@ class Child:
         """
         if self._raw:
             return self._raw
-        whole, stop = self._whole.raw, self._stop
-        if whole[stop - 2 : stop] != b"/>" or not TAG.fullmatch(whole, self._start, stop):
-            stop = whole.index(b">", stop) + 1
-        return self._standalone(whole[self._start : stop])
+        return self._standalone(self._whole.raw[self._start : self._end()])
+
+    def has_other_content(self) -> bool:
+        """Return whether the element contains anything but white space and its `children`.
+
+        In a grandchild of the stanza, any content counts, because its children are not listed.
+        """
+        whole, stop = self._whole.raw, self._content_end()
+        if whole.find(b">", self._start, stop) == stop - 1:
+            return False  # most often: only the start tag comes before the end
+        match = TAG.match(whole, self._start)
+        at = self._start if match is None else match.end()
+        for child in self.children:
+            if whole[at : child._start].strip():
+                return True
+            at = child._end()
+        return bool(whole[at:stop].strip())
 
     def tree(self) -> Element:
         """Parse the whole element and return its tree; not for hot paths."""
         return parse_fragment(self.raw)
+
+    def _end(self) -> int:
+        whole, stop = self._whole.raw, self._stop
+        if whole[stop - 2 : stop] != b"/>" or not TAG.fullmatch(whole, self._start, stop):
+            stop = whole.index(b">", stop) + 1
+        return stop
+
+    def _content_end(self) -> int:
+        return self._stop
 
     def _standalone(self, raw: bytes) -> bytes:
         """Add the declarations that the element's bytes depend on."""
@@ -144,6 +166,9 @@ class Stanza(Child):
     def raw(self) -> bytes:
         """The stanza's bytes, with all namespace declarations that they need."""
         return self._standalone(self._whole.raw)
+
+    def _content_end(self) -> int:
+        return self._whole.raw.rfind(b"</")  # -1 for `<a/>`, which has no content
 
 
 class OversizedStanza(Stanza):
@@ -206,6 +231,12 @@ def parse_fragment(raw: bytes) -> Element:
     if len(envelope) != 1 or envelope.text or envelope[0].tail:
         raise FragmentError("not exactly one element")
     return envelope[0]
+
+
+def has_text(tree: Element) -> bool:
+    """Return whether an element has text other than white space beside its children."""
+    texts = (tree.text, *(child.tail for child in tree))
+    return any(text and not text.isspace() for text in texts)
 
 
 def _tree_parser() -> TreeParser:

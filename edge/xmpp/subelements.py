@@ -6,7 +6,7 @@ bytes.
 
 from __future__ import annotations
 
-from edge.xmpp.errors import FragmentError, StreamError
+from edge.xmpp.errors import FragmentError, StreamError, UnexpectedText
 from edge.xmpp.namespaces import CLIENT, STREAMS
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import MAX_FRAGMENT_BYTES, Child, Stanza
@@ -42,9 +42,18 @@ def subelements(element: Child) -> list[Child]:
 
     An element with one child and at most one grandchild is not parsed again if its tree was built
     when the stanza was received.
+
+    Raises:
+        UnexpectedText: there is text beside the children or beside their own children.
     """
-    found = _only_child(element)
-    return parse_element(element.raw).children if found is None else [found]
+    only = _only_child(element)
+    if only is not None:
+        return [only]
+    parsed = parse_element(element.raw)
+    for one in (parsed, *parsed.children):
+        if one.has_other_content():
+            raise UnexpectedText(f"text in {one.name}, which may contain elements only")
+    return parsed.children
 
 
 def _only_child(element: Child) -> Child | None:

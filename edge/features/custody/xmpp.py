@@ -59,6 +59,8 @@ def deliver(context: Context, stanza: Stanza) -> Work:
     """Deliver a message that is in custody."""
     try:
         msg_id = _msg_id(context, stanza)
+        if stanza.children[0].has_other_content() or stanza.children[0].children:
+            raise StanzaError("bad-request", "a <deliver/> must be empty")
     except StanzaError as malformed:
         return _malformed(context, stanza, malformed)
 
@@ -108,7 +110,10 @@ def _embedded(stanza: Stanza) -> Child:
     payload = stanza.children[0]
     if len(payload.children) != 1 or payload.children[0].name not in _MESSAGES:
         raise StanzaError("bad-request", "exactly one embedded message is expected")
-    return payload.children[0]
+    message = payload.children[0]
+    if message.parsed is None and payload.has_other_content():  # else it is the only content
+        raise StanzaError("bad-request", "text beside the embedded message is not allowed")
+    return message
 
 
 def _malformed(context: Context, stanza: Stanza, malformed: StanzaError) -> Work:

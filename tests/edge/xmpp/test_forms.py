@@ -67,6 +67,10 @@ def test_a_form_may_be_cancelled() -> None:
     "form",
     [
         filled(field("a", "1"), "form"),
+        filled("text" + field("a", "1")),
+        filled("<field var='a'>1</field>"),
+        filled("<field var='a'><value>1<b/></value></field>"),
+        filled(f"<item>{field('a', '1')}</item>"),
         tree("<x type='submit'/>"),
         filled("<field><value>1</value></field>"),
         filled(field("a", "1") + field("a", "2")),

@@ -190,6 +190,35 @@ def test_children_and_grandchildren_are_slices() -> None:
 
 
 @pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"<a/>", False),
+        (b"<a></a>", False),
+        (b"<a b='>'/>", False),
+        (b"<a b='>'> \n </a>", False),
+        (b"<a><b/></a>", False),
+        (b"<a> <b>text</b>\n<c d='/>'/> </a>", False),
+        (b"<a>text</a>", True),
+        (b"<a>text<b/></a>", True),
+        (b"<a><b/>text<c/></a>", True),
+        (b"<a><b></b>/></a>", True),
+        (b"<a><![CDATA[</b>]]></a>", True),
+        (b"<a>&#32;</a>", True),
+    ],
+)
+def test_content_beside_the_children_is_found(raw: bytes, expected: bool) -> None:
+    assert parse_element(raw).has_other_content() == expected
+    assert parse_element(b"<e>%b</e>" % raw).children[0].has_other_content() == expected
+
+
+@pytest.mark.parametrize("content", [b"text", b"<b/>"])
+def test_any_content_of_a_grandchild_is_found(content: bytes) -> None:
+    full, empty = parse_element(b"<e><f><a>%b</a><a/></f></e>" % content).children[0].children
+    assert full.has_other_content()
+    assert not empty.has_other_content()
+
+
+@pytest.mark.parametrize(
     "raw", [b"", b"<a", b"<a>", b"<a/><b/>", b"text", b"<a/>x", b"</s:stream>", b"<a/></s:stream>"]
 )
 def test_only_one_element_is_accepted(raw: bytes) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from edge.engine.addresses import AddressError, AddressKind, AddressReason
 from edge.engine.destinations import NoDestination
-from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
+from edge.engine.hooks import Context, Handler, Hooks, OffloadedWork, Work
 from edge.features.presence.service.presence import PUBSUB_AVAILABLE, PUBSUB_UNAVAILABLE
 from edge.features.pubsub.service import items as item_service
 from edge.features.pubsub.service import subscriptions as subscription_service
@@ -25,9 +25,9 @@ from edge.features.pubsub.xmpp import (
     notifications,
     subscriptions,
 )
-from edge.xmpp import pubsub
+from edge.xmpp import pubsub, rsm
 from edge.xmpp.namespaces import DISCO_INFO, DISCO_ITEMS, PUBSUB, PUBSUB_OWNER, QOS_ALL, RSM, clark
-from edge.xmpp.stanza import Stanza
+from edge.xmpp.stanza import Child, Stanza
 
 NEEDS_ACCOUNTS: Final = True
 
@@ -66,14 +66,49 @@ _FEATURES: Final = (
 """Supported features of XEP-0060 (section 10), for service discovery."""
 
 
+_FOLLOWING: Final = {
+    clark(PUBSUB, "create"): clark(PUBSUB, "configure"),
+    clark(PUBSUB, "subscribe"): clark(PUBSUB, "options"),
+    clark(PUBSUB, "publish"): clark(PUBSUB, "publish-options"),
+    clark(PUBSUB, "items"): rsm.SET,
+}
+"""The element that may follow each element of a request."""
+
+
 def _dispatch(context: Context, stanza: Stanza) -> Work | OffloadedWork | bytes:
-    elements = stanza.children[0].children
+    request = stanza.children[0]
+    elements = request.children
     if not elements:
         raise pubsub.refusal("bad-request", text="the <pubsub/> of the request is empty")
-    handler = context.hooks.pubsub_requests.get((stanza.attrs["type"], elements[0].name))
+    name = elements[0].name
+    handler = context.hooks.pubsub_requests.get((stanza.attrs["type"], name))
     if handler is None:
         raise pubsub.refusal("feature-not-implemented", "unsupported")
+    if elements[0].parsed is None:  # else it is the only content
+        _check_following(request, name)
     return handler(context, stanza)
+
+
+def _check_following(request: Child, name: str) -> None:
+    """Refuse a request with content that its handler would ignore."""
+    following = [child.name for child in request.children[1:]]
+    if following and following != [_FOLLOWING.get(name)]:
+        text = f"{following[-1]} cannot follow {name} in a request"
+        raise pubsub.refusal("bad-request", text=text)
+    if request.has_other_content():
+        raise pubsub.refusal("bad-request", text="the request has text beside its elements")
+
+
+def _empty(handler: Handler) -> Handler:
+    """Return `handler` with a check that refuses a request whose element has content."""
+
+    def handle(context: Context, stanza: Stanza) -> Work | OffloadedWork | bytes:
+        element = stanza.children[0].children[0]
+        if element.has_other_content():
+            raise pubsub.refusal("bad-request", text=f"{element.name} must be empty")
+        return handler(context, stanza)
+
+    return handle
 
 
 def register(hooks: Hooks) -> None:
@@ -84,22 +119,22 @@ def register(hooks: Hooks) -> None:
     hooks.add(hooks.pubsub_iqs, ("get", clark(DISCO_INFO, "query")), discovery.info)
     hooks.add(hooks.pubsub_iqs, ("get", clark(DISCO_ITEMS, "query")), discovery.list_)
     for type_, namespace, element, handler in (
-        ("set", PUBSUB, "create", nodes.create),
-        ("get", PUBSUB_OWNER, "configure", nodes.get_configuration),
+        ("set", PUBSUB, "create", _empty(nodes.create)),
+        ("get", PUBSUB_OWNER, "configure", _empty(nodes.get_configuration)),
         ("set", PUBSUB_OWNER, "configure", nodes.configure),
-        ("get", PUBSUB_OWNER, "default", nodes.get_default),
+        ("get", PUBSUB_OWNER, "default", _empty(nodes.get_default)),
         ("set", PUBSUB_OWNER, "delete", nodes.delete),
-        ("set", PUBSUB_OWNER, "purge", nodes.purge),
-        ("get", PUBSUB, "affiliations", affiliations.get_own),
-        ("get", PUBSUB_OWNER, "affiliations", affiliations.get_of_node),
+        ("set", PUBSUB_OWNER, "purge", _empty(nodes.purge)),
+        ("get", PUBSUB, "affiliations", _empty(affiliations.get_own)),
+        ("get", PUBSUB_OWNER, "affiliations", _empty(affiliations.get_of_node)),
         ("set", PUBSUB_OWNER, "affiliations", affiliations.set_),
-        ("set", PUBSUB, "subscribe", subscriptions.subscribe),
-        ("set", PUBSUB, "unsubscribe", subscriptions.unsubscribe),
-        ("get", PUBSUB, "subscriptions", subscriptions.list_own),
-        ("get", PUBSUB, "options", subscriptions.get_options),
+        ("set", PUBSUB, "subscribe", _empty(subscriptions.subscribe)),
+        ("set", PUBSUB, "unsubscribe", _empty(subscriptions.unsubscribe)),
+        ("get", PUBSUB, "subscriptions", _empty(subscriptions.list_own)),
+        ("get", PUBSUB, "options", _empty(subscriptions.get_options)),
         ("set", PUBSUB, "options", subscriptions.set_options),
-        ("get", PUBSUB, "default", subscriptions.get_default_options),
-        ("get", PUBSUB_OWNER, "subscriptions", subscriptions.list_of_node),
+        ("get", PUBSUB, "default", _empty(subscriptions.get_default_options)),
+        ("get", PUBSUB_OWNER, "subscriptions", _empty(subscriptions.list_of_node)),
         ("set", PUBSUB_OWNER, "subscriptions", subscriptions.set_of_node),
         ("set", PUBSUB, "publish", items.publish),
         ("get", PUBSUB, "items", items.retrieve),

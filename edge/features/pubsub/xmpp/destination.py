@@ -54,8 +54,10 @@ def _read_item(body: bytes) -> Contents:
         found = [one for one in message.children if namespace(one.name) not in ABOUT]
     except FragmentError as error:
         return Contents([], str(error))
-    if len(found) != 1:
-        return Contents([], "a message to a node must contain one element to publish")
+    if len(found) != 1 or message.has_other_content():
+        return Contents([], "a message to a node must contain one element to publish, and no text")
+    if found[0].name == ITEM and found[0].has_other_content():
+        return Contents([], "an item must contain one element as its payload, and no text")
     if found[0].name != ITEM:
         return _contents(new_item_id(), found)
     id = found[0].attrs.get("id", "")

@@ -72,9 +72,17 @@ def read_node_options(form: Element, form_type: str) -> dict[str, list[str]]:
     """Return the options in a submitted form with the given `FORM_TYPE`, by registered name
     (`pubsub#...`); raises `StanzaError`."""
     values = forms.read(form, form_type)
-    if _QUEUEING in values:
-        values["pubsub#queueing"] = values.pop(_QUEUEING)
+    _rename(values, _QUEUEING, "pubsub#queueing")
     return values
+
+
+def _rename(values: dict[str, list[str]], name: str, registered: str) -> None:
+    """Change the name of an option to its registered name; refuse both names in one form."""
+    if name in values and registered in values:
+        text = f"{registered} and {name} are the same option; set only one"
+        raise StanzaError("bad-request", text)
+    if name in values:
+        values[registered] = values.pop(name)
 
 
 # Subscription options
@@ -133,11 +141,7 @@ def read_subscription_options(options: Element) -> dict[str, list[str]]:
         if len(options) > 1:
             raise StanzaError("bad-request", "exactly one form is expected")
         values = forms.read(options[0], SUBSCRIBE_OPTIONS)
-        if _QUEUE_REQUESTS in values:
-            if rules.REQUESTS in values:
-                text = f"{rules.REQUESTS} and {_QUEUE_REQUESTS} are the same option; set only one"
-                raise StanzaError("bad-request", text)
-            values[rules.REQUESTS] = values.pop(_QUEUE_REQUESTS)
+        _rename(values, _QUEUE_REQUESTS, rules.REQUESTS)
         return values
     except StanzaError as error:
         raise pubsub.refusal("bad-request", "invalid-options", error.text) from error

@@ -25,8 +25,8 @@ from edge.features.pubsub.service.publishing import ItemEvents, NewItem, Publica
 from edge.features.pubsub.xmpp import forms
 from edge.features.queues.service import operations
 from edge.xmpp import pubsub, rsm, serialize
-from edge.xmpp.errors import FragmentError
-from edge.xmpp.namespaces import PUBSUB, RSM, clark, namespace
+from edge.xmpp.errors import FragmentError, UnexpectedText
+from edge.xmpp.namespaces import PUBSUB, clark, namespace
 from edge.xmpp.stanza import Child, Stanza, parse_fragment, with_namespace
 from edge.xmpp.subelements import subelements
 
@@ -36,7 +36,6 @@ answer, in bytes."""
 
 ITEM: Final = clark(PUBSUB, "item")
 _ITEM_ID_BYTES: Final = 8
-_PUBLISH_OPTIONS: Final = clark(PUBSUB, "publish-options")
 _PUBLISH_FORM: Final = f"{PUBSUB}#publish-options"
 _NOTHING: Final = Contents([])
 _BOOLEANS: Final = {"1": True, "true": True, "0": False, "false": False}
@@ -61,9 +60,7 @@ def publish(context: Context, stanza: Stanza) -> Work:
 def _read_publication(context: Context, request: Child) -> Publication:
     element = request.children[0]
     node = _read_node(element)
-    found = subelements(element)
-    if any(child.name != ITEM for child in found):
-        raise pubsub.refusal("bad-request", text="only <item/> elements can be published")
+    found = _read_items(element)
     item = found[0] if found else None
     payloads = item.children if item is not None else []
     xmlns = namespace(payloads[0].name) if payloads else ""
@@ -99,10 +96,9 @@ def new_item_id() -> str:
 
 
 def _read_publish_options(request: Child) -> tuple[ItemOptions, dict[str, Sequence[str]]]:
-    found = [child for child in request.children[1:] if child.name == _PUBLISH_OPTIONS]
-    if not found:
+    if len(request.children) == 1:
         return DEFAULT_OPTIONS, {}
-    tree = found[0].tree()
+    tree = request.children[1].tree()
     if len(tree) != 1:
         raise pubsub.refusal("bad-request", "invalid-options", "exactly one form is expected")
     try:
@@ -154,9 +150,7 @@ def _read_items_request(request: Child) -> tuple[list[str], PageRequest, bool]:
     max_items = element.attrs.get("max_items", str(rsm.PAGE))
     if not (max_items.isascii() and max_items.isdigit() and len(max_items) < 10):
         raise pubsub.refusal("bad-request", text="max_items must be a whole number below 10**9")
-    page = None
-    if any(child.name == clark(RSM, "set") for child in request.children):
-        page = rsm.read(request.tree())
+    page = rsm.read(request.tree()) if len(request.children) > 1 else None
     if page is None:
         newest = PageRequest(min(int(max_items), rsm.PAGE), before="")
         return ids, newest, False
@@ -164,7 +158,15 @@ def _read_items_request(request: Child) -> tuple[list[str], PageRequest, bool]:
 
 
 def _read_items(element: Child) -> list[Child]:
-    return [child for child in subelements(element) if child.name == ITEM]
+    """Return the items in an element of a request; raises `StanzaError` for any other content."""
+    try:
+        found = subelements(element)
+    except UnexpectedText as error:
+        raise pubsub.refusal("bad-request", "invalid-payload", str(error)) from None
+    if any(child.name != ITEM for child in found):
+        text = f"only <item/> elements are expected in {element.name}"
+        raise pubsub.refusal("bad-request", text=text)
+    return found
 
 
 # Retract

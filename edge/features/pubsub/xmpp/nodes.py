@@ -14,7 +14,7 @@ from edge.features.pubsub.rules.node_config import DEFAULT, NodeConfig
 from edge.features.pubsub.service import access, nodes
 from edge.features.pubsub.xmpp import forms
 from edge.xmpp import pubsub, serialize
-from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER, clark
+from edge.xmpp.namespaces import PUBSUB_OWNER, clark
 from edge.xmpp.stanza import Child, Stanza
 
 INSTANT_NAME_BYTES: Final = 10
@@ -38,9 +38,9 @@ def create(context: Context, stanza: Stanza) -> Work:
 def _read_configuration(context: Context, following: Sequence[Child]) -> NodeConfig:
     if not following:
         return DEFAULT
-    (configure, *more) = following
-    if more or configure.name != clark(PUBSUB, "configure") or "node" in configure.attrs:
-        text = "only one <configure/>, without the attribute node, can follow <create/>"
+    (configure,) = following
+    if "node" in configure.attrs:
+        text = "<configure/> after <create/> must not have the attribute node"
         raise pubsub.refusal("bad-request", text=text)
     return nodes.apply_options(context, DEFAULT, forms.read_configure(configure) or {})
 

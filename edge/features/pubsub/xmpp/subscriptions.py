@@ -23,11 +23,10 @@ from edge.features.pubsub.service.subscriptions import SubscriptionChange
 from edge.features.pubsub.store.subscriptions import Subscription
 from edge.features.pubsub.xmpp import errors, forms
 from edge.xmpp import jid, pubsub, serialize
-from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER, clark
+from edge.xmpp.namespaces import PUBSUB_OWNER, clark
 from edge.xmpp.stanza import Child, Stanza
 
 _SUBID_BYTES: Final = 12
-_OPTIONS: Final = clark(PUBSUB, "options")
 _SUBSCRIPTION: Final = clark(PUBSUB_OWNER, "subscription")
 
 
@@ -68,13 +67,11 @@ def _read_following_options(
     are accepted if they are equal to those of `<subscribe/>`.
 
     Raises:
-        StanzaError: another element follows, or an attribute differs.
+        StanzaError: an attribute differs, or the options are malformed.
     """
     if not following:
         return None
-    options = following[0]
-    if len(following) > 1 or options.name != _OPTIONS:
-        raise pubsub.refusal("bad-request", text="only one <options/> can follow <subscribe/>")
+    (options,) = following
     for name, value in options.attrs.items():
         if value != element.attrs.get(name):
             text = f"the {name} in <options/> differs from that in <subscribe/>"
@@ -213,7 +210,7 @@ def list_of_node(context: Context, stanza: Stanza) -> Work:
 def set_of_node(context: Context, stanza: Stanza) -> Work:
     """Begin and end others' subscriptions to a node, as its owner requests (section 8.8.2)."""
     element = stanza.children[0].children[0]
-    changes = [_read_change(child) for child in element.tree() if child.tag == _SUBSCRIPTION]
+    changes = [_read_change(child) for child in element.tree()]
     if not changes:
         raise pubsub.refusal("bad-request", text="at least one <subscription/> is expected")
 
@@ -224,6 +221,8 @@ def set_of_node(context: Context, stanza: Stanza) -> Work:
 
 
 def _read_change(element: Element) -> SubscriptionChange:
+    if element.tag != _SUBSCRIPTION:
+        raise pubsub.refusal("bad-request", text="only <subscription/> elements are expected")
     address, state = jid.parse(element.get("jid", "")), element.get("subscription", "")
     if state not in ("none", "subscribed"):
         text = "the subscription must be `none` or `subscribed`"

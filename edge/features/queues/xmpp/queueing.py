@@ -45,8 +45,9 @@ def unlock(context: Context, stanza: Stanza) -> Work:
     name = element.attrs.get("node")
     if not name:
         raise pubsub.refusal("bad-request", "nodeid-required")
-    ids = [child.get("id", "") for child in element.tree() if child.tag.endswith("}item")]
-    if len(ids) != 1 or not ids[0]:
+    found = element.tree()
+    ids = [child.get("id", "") for child in found if child.tag.endswith("}item")]
+    if len(found) != 1 or not ids or not ids[0]:
         text = "one <item/> with an ItemID is required"
         raise pubsub.refusal("bad-request", "item-required", text)
 

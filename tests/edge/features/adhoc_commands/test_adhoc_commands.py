@@ -171,6 +171,8 @@ def test_started_command_belongs_to_its_session_and_node(gateway: Gateway) -> No
         f"<x xmlns='{DATA_FORMS}' type='form'/>",
         form(),
         form(node=["work", "work"]),
+        form(node="work", other="1"),
+        form(node="work") * 2,
         form(node="work").replace(" var='node'", ""),
     ],
 )

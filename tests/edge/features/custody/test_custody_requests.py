@@ -274,6 +274,10 @@ def test_unreadable_content_becomes_a_dead_letter(gateway: Gateway) -> None:
         f"<deliver xmlns='urn:xmpp:qos' msgId='{'é' * 129}'/>",
         "<acknowledged xmlns='urn:xmpp:qos'/>",
         f"<acknowledged xmlns='urn:xmpp:qos'>{log('a')}{log('b')}</acknowledged>",
+        f"<acknowledged xmlns='urn:xmpp:qos'>21.5{log('a')}</acknowledged>",
+        f"<assured xmlns='urn:xmpp:qos' msgId='m'>{log('a')}21.5</assured>",
+        f"<deliver xmlns='urn:xmpp:qos' msgId='m'>{log('a')}</deliver>",
+        "<deliver xmlns='urn:xmpp:qos' msgId='m'>21.5</deliver>",
     ],
 )
 def test_a_malformed_request_is_a_bad_request(gateway: Gateway, payload: str) -> None:

@@ -96,6 +96,10 @@ def test_elements_about_the_message_are_ignored(gateway: Gateway, level: int) ->
         reading(1) * 2,
         f"<item xmlns='{PUBSUB}'>{reading(1) * 2}</item>",
         f"<item xmlns='{PUBSUB}' id='{'x' * 257}'/>",
+        "21.5" + ITEM,
+        ITEM + "21.5",
+        f"<item xmlns='{PUBSUB}'>21.5</item>",
+        f"<item xmlns='{PUBSUB}'>{reading(1)}21.5</item>",
     ],
 )
 def test_a_message_must_contain_exactly_one_item(gateway: Gateway, content: str) -> None:

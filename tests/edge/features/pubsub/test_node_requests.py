@@ -108,6 +108,7 @@ def test_an_empty_configuration_has_the_defaults(gateway: Gateway, content: str)
         ("\ue000", "", INVALID_CONFIG),
         ("b", "<configure node='b'/>", BAD_REQUEST),
         ("b", "<other/>", BAD_REQUEST),
+        ("b", "text", BAD_REQUEST),
         ("b", "<configure/><configure/>", BAD_REQUEST),
         ("b", "<configure><a/><b/></configure>", BAD_REQUEST),
         ("b", element("configure", form("publish-options", {})), BAD_REQUEST),
@@ -380,3 +381,36 @@ def test_unknown_and_empty_requests_are_refused(gateway: Gateway) -> None:
     xml = f"<iq type='set' id='q' to='{SERVICE}/a'><pubsub xmlns='{PUBSUB}'><create/></pubsub></iq>"
     answer = read_element(gateway.tx(gateway.work(PUMP, xml)))
     assert answer.get("type") == "error", "it is sent to a node, not to the service"
+
+
+@pytest.mark.parametrize(
+    ("type_", "ns", "name"),
+    [
+        ("set", PUBSUB, "create"),
+        ("set", PUBSUB, "subscribe"),
+        ("set", PUBSUB, "unsubscribe"),
+        ("get", PUBSUB, "subscriptions"),
+        ("get", PUBSUB, "affiliations"),
+        ("get", PUBSUB, "options"),
+        ("get", PUBSUB, "default"),
+        ("get", OWNER, "configure"),
+        ("get", OWNER, "default"),
+        ("get", OWNER, "subscriptions"),
+        ("get", OWNER, "affiliations"),
+        ("set", OWNER, "purge"),
+    ],
+)
+@pytest.mark.parametrize("content", ["<configure/>", "text"])
+def test_content_that_a_request_cannot_have_is_refused(
+    gateway: Gateway, type_: str, ns: str, name: str, content: str
+) -> None:
+    create(gateway, PUMP, "a")
+    request = element(name, content, node="b" if name == "create" else "a", jid=PUMP)
+    assert refusal(gateway, PUMP, request, type_, ns) == BAD_REQUEST
+
+
+def test_an_option_with_two_names_is_refused(gateway: Gateway) -> None:
+    both = form("node_config", {"queueing": "0", "pubsub#clark": "1"})
+    both = both.replace("pubsub#clark", "{urn:xmpp:pubsub:queueing:0}queueing")
+    request = element("create", node="a") + element("configure", both)
+    assert refusal(gateway, PUMP, request) == BAD_REQUEST

@@ -119,6 +119,16 @@ def test_a_payload_keeps_its_namespace(gateway: Gateway, payload: str, tag: str)
         (publish_request(item("x"), node="signal"), "bad-request", "item-forbidden"),
         (publish_request(item("x", reading(1)), node="typed"), "bad-request", "invalid-payload"),
         (publish_request(item("x", RATE), node="typed"), "bad-request", "invalid-payload"),
+        (publish_request(item("x", "21.5")), "bad-request", "invalid-payload"),
+        (publish_request(item("x", "<![CDATA[21.5]]>")), "bad-request", "invalid-payload"),
+        (publish_request(item("x", "21.5" + reading(1))), "bad-request", "invalid-payload"),
+        (publish_request(item("x", reading(1) + "21.5")), "bad-request", "invalid-payload"),
+        (publish_request("21.5", item("x")), "bad-request", "invalid-payload"),
+        (publish_request(item("x"), "21.5"), "bad-request", "invalid-payload"),
+        ("21.5" + publish_request(item("x")), "bad-request", ""),
+        (publish_request(item("x")) + "21.5", "bad-request", ""),
+        (publish_request(item("x")) * 2, "bad-request", ""),
+        (publish_request(item("x"), queue_ttl="1") + "<configure/>", "bad-request", ""),
     ],
 )
 def test_invalid_publication(gateway: Gateway, content: str, condition: str, specific: str) -> None:

@@ -114,11 +114,21 @@ def test_long_answer_is_truncated(gateway: Gateway) -> None:
     assert sum(len(row["item"]) for row in found) < TABLE_CHARACTERS
 
 
-@pytest.mark.parametrize("name", ["show", "unlock", "requeue", "purge"])
-def test_only_an_owner_may_use_commands(gateway: Gateway, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("show", {"item": "held"}),
+        ("unlock", {"item": "held"}),
+        ("requeue", {"all": "1"}),
+        ("purge", {"sure": "1"}),
+    ],
+)
+def test_only_an_owner_may_use_commands(
+    gateway: Gateway, name: str, fields: dict[str, str | list[str]]
+) -> None:
     gateway.tx(lambda tx: affiliations.put(tx, 1, "worker@gw.example", Affiliation.PUBLISHER))
     gateway.bind(OTHER)
-    filled: dict[str, str | list[str]] = {"node": "work", "item": "held", "all": "1", "sure": "1"}
+    filled = {"node": "work"} | fields
     assert do_as(OTHER, gateway, name, **filled).error == ("auth", "forbidden")
     missing = do(gateway, name, **(filled | {"node": "nix"}))
     assert missing.error == ("cancel", "item-not-found")

@@ -253,6 +253,7 @@ def test_an_ended_lock_is_an_unexpected_request(gateway: Gateway) -> None:
         (" node='work'>", "modify/bad-request"),
         (" node='work'><item/>", "modify/bad-request"),
         (" node='work'><item id='a'/><item id='b'/>", "modify/bad-request"),
+        (" node='work'><item id='a'/><other/>", "modify/bad-request"),
         (" node='work'><item id='none'/>", "cancel/item-not-found"),
         (" node='nothing'><item id='a'/>", "cancel/item-not-found"),
         (" node='plain'><item id='a'/>", "cancel/feature-not-implemented"),
