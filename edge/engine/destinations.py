@@ -56,8 +56,9 @@ class NoDestination:
 
     def deliver(
         self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents
-    ) -> None:
+    ) -> str:
         """Do nothing: `acceptance` refuses every message."""
+        return ""
 
 
 def find(context: Context, to: str | None) -> tuple[Destination, Jid]:
@@ -91,12 +92,17 @@ UNREADABLE: Final = "unreadable"
 """The rule that refuses a message whose contents the destination cannot read."""
 
 
+UNFIT: Final = "unfit"
+"""The rule that refuses a message which its destination does not accept, although it can read it:
+the configuration of a node forbids the item."""
+
+
 class Rejection(NamedTuple):
     """The rejection of a message: the rule under which it is logged, and details for the sender.
 
     Attributes:
         error: the destination's error, if the rule is `NO_DESTINATION`.
-        text: why the message is unreadable, if the rule is `UNREADABLE`.
+        text: the reason, if the rule is `UNREADABLE` or `UNFIT`.
         figure: the value of the exceeded limit, if the rule is the name of a limit.
     """
 
@@ -127,5 +133,5 @@ def hand_over(
         exceeded = space.reserve(tx, message.size, context.limits)
     if exceeded is not None:
         return Rejection(exceeded.name, figure=exceeded.value)
-    destination.deliver(context, tx, message, contents)
-    return None
+    unfit = destination.deliver(context, tx, message, contents)
+    return Rejection(UNFIT, text=unfit) if unfit else None

@@ -247,8 +247,12 @@ class Destination(Protocol):
 
     def deliver(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
-    ) -> None:
-        """Deliver a message, in the transaction that removes it from custody."""
+    ) -> str:
+        """Deliver a message, in the transaction that removes it from custody.
+
+        Returns:
+            Why the address does not accept the message, which is then not delivered; else "".
+        """
 
 
 class Event(Generic[P]):

@@ -235,8 +235,12 @@ def parse_fragment(raw: bytes) -> Element:
 
 def has_text(tree: Element) -> bool:
     """Return whether an element has text other than white space beside its children."""
-    texts = (tree.text, *(child.tail for child in tree))
-    return any(text and not text.isspace() for text in texts)
+    if tree.text and not tree.text.isspace():
+        return True
+    for child in tree:  # noqa: SIM110 (a generator costs as much again)
+        if child.tail and not child.tail.isspace():
+            return True
+    return False
 
 
 def _tree_parser() -> TreeParser:

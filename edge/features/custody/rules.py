@@ -41,6 +41,7 @@ class Situation(Enum):
     HELD_NO_ROOM = "held, no room at the destination"
     HELD_GONE = "held, destination no longer exists or is forbidden"
     UNREADABLE = "destination cannot read the content"
+    UNFIT = "destination does not accept the content"
     RELEASED = "released before"
     ELSEWHERE = "held for or released by another connected session of the account"
     UNKNOWN = "unknown or expired"
@@ -53,6 +54,7 @@ class Effect(Enum):
     HOLD = "held on disk, unparsed"
     DELIVER = "removed and delivered to its destination"
     DEAD_LETTER = "kept as a dead letter"
+    REPORT = "kept as a dead letter, and the sender gets an error message"
 
 
 class Answer(Enum):
@@ -71,6 +73,10 @@ class Decision(NamedTuple):
     rule: str | None = None
 
 
+UNFIT: Final = Decision(Answer.EMPTY, Effect.REPORT, "unfit")
+"""The decision on a message that its destination can read and does not accept: an item that the
+node's configuration forbids."""
+
 OFFERED: Final[Mapping[Situation, Decision]] = {
     Situation.NEW: Decision(Answer.RECEIVED, Effect.HOLD),
     Situation.HELD_SAME: Decision(Answer.RECEIVED, Effect.NONE, REPEATED),
@@ -85,7 +91,8 @@ RELEASED: Final[Mapping[Situation, Decision]] = {
     Situation.HELD: Decision(Answer.EMPTY, Effect.DELIVER),
     Situation.HELD_NO_ROOM: Decision(Reason.NO_ROOM, Effect.NONE, "no_room"),
     Situation.HELD_GONE: Decision(Answer.DESTINATION_ERROR, Effect.DEAD_LETTER, "destination_gone"),
-    Situation.UNREADABLE: Decision(Answer.EMPTY, Effect.DEAD_LETTER, "unreadable"),
+    Situation.UNREADABLE: Decision(Answer.EMPTY, Effect.REPORT, "unreadable"),
+    Situation.UNFIT: UNFIT,
     Situation.RELEASED: Decision(Answer.EMPTY, Effect.NONE, REPEATED),
     Situation.ELSEWHERE: Decision(Reason.ELSEWHERE, Effect.NONE, "msgid_elsewhere"),
     Situation.UNKNOWN: Decision(Reason.NOT_HELD, Effect.NONE, "unknown_msgid"),
@@ -94,7 +101,8 @@ RELEASED: Final[Mapping[Situation, Decision]] = {
 
 ACKNOWLEDGED: Final[Mapping[Situation, Decision]] = {
     Situation.NEW: Decision(Answer.EMPTY, Effect.DELIVER),
-    Situation.UNREADABLE: Decision(Answer.EMPTY, Effect.DEAD_LETTER, "unreadable"),
+    Situation.UNREADABLE: Decision(Answer.EMPTY, Effect.REPORT, "unreadable"),
+    Situation.UNFIT: UNFIT,
     Situation.UNTRUSTED: Decision(Reason.NOT_ALLOWED, Effect.NONE, "untrusted"),
     Situation.NO_DESTINATION: Decision(Answer.DESTINATION_ERROR, Effect.NONE, "no_destination"),
     Situation.OVER_LIMIT: Decision(Reason.NO_ROOM, Effect.NONE, "over_limit"),

@@ -21,7 +21,7 @@ from edge.engine import destinations, events, quota, refusals, sessions, space
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.hooks import ALLOWED, Context, Destination, Message
+from edge.engine.hooks import ALLOWED, Contents, Context, Destination, Message
 from edge.engine.quota import ExceededLimit
 from edge.errors import ServiceError
 from edge.features.custody import rules, store
@@ -35,6 +35,7 @@ from edge.xmpp.jid import Jid
 _HOLD: Final = Effect.HOLD
 _DELIVER: Final = Effect.DELIVER
 _DEAD_LETTER: Final = Effect.DEAD_LETTER
+_REPORT: Final = Effect.REPORT
 _EMPTY: Final = Answer.EMPTY
 
 
@@ -113,9 +114,9 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
 def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> None:
     """Deliver a held message and remove it from custody, in one transaction.
 
-    A message that the destination cannot read is kept as a dead letter, and its sender is answered
-    as if it were delivered. A message whose destination is gone or forbidden is also kept as a dead
-    letter, but its sender gets an error.
+    A message that the destination cannot read or does not accept is kept as a dead letter. Its
+    sender is answered as if it were delivered, and then gets an error message. A message whose
+    destination is gone or forbidden is also kept as a dead letter, but the answer is an error.
 
     Raises:
         CustodyError: no message is held under this msgId for the sender's session, there is no room
@@ -126,6 +127,8 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
     if held is None:
         missing = _find_elsewhere(context, tx, sender, msg_id)
         if isinstance(missing, Situation):
+            if missing is Situation.RELEASED:  # the answer was lost, and perhaps a report with it
+                outbox.repeat_reports(context, tx, sender)
             _conclude(context, tx, sender, rules.RELEASED[missing])
             return
         held = missing
@@ -147,11 +150,10 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
         store.release(tx, held, context.limits.released_keys, sender.generation)
     elif decision.effect is _DEAD_LETTER:
         store.remove(tx, held, context.limits.released_keys)
-    if decision.effect is _DELIVER:
-        destination.deliver(context, tx, message, contents)
-    elif decision.effect is _DEAD_LETTER:
-        reason = contents.unreadable if error is None else str(error)
-        _add_dead_letter(context, tx, message, destination, reason)
+    if decision.effect is _DEAD_LETTER:
+        _add_dead_letter(context, tx, message, destination, str(error))
+    else:
+        decision = _deliver_or_report(context, tx, destination, message, contents, decision)
     if decision.rule is not None:
         _conclude(context, tx, sender, decision, error, over)
 
@@ -177,10 +179,7 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Requ
         readable=not contents.unreadable,
     )
     decision = rules.ACKNOWLEDGED[situation]
-    if decision.effect is _DELIVER:
-        destination.deliver(context, tx, message, contents)
-    elif decision.effect is _DEAD_LETTER:
-        _add_dead_letter(context, tx, message, destination, contents.unreadable)
+    decision = _deliver_or_report(context, tx, destination, message, contents, decision)
     _conclude(context, tx, sender, decision, acceptance.error, over)
 
 
@@ -296,10 +295,33 @@ def _drop(context: Context, tx: Transaction, held: HeldMessage, name: str, reaso
     events.append(tx, events.SYSTEM, event)
 
 
+def _deliver_or_report(
+    context: Context,
+    tx: Transaction,
+    destination: Destination,
+    message: Message,
+    contents: Contents,
+    decision: Decision,
+) -> Decision:
+    """Deliver a message, or keep it as a dead letter and send its sender an error message, as a
+    decision requires; return another decision if the destination does not accept the message."""
+    reason = contents.unreadable
+    if decision.effect is _DELIVER:
+        reason = destination.deliver(context, tx, message, contents)
+        if not reason:
+            return decision
+        decision = rules.UNFIT
+    if decision.effect is _REPORT:
+        letter = _add_dead_letter(context, tx, message, destination, reason)
+        outbox.report_refused(context, tx, letter)
+    return decision
+
+
 def _add_dead_letter(
     context: Context, tx: Transaction, message: Message, destination: Destination, reason: str
-) -> None:
+) -> DeadLetter:
     sender, to, body, _size, qos, msg_id, _since = message
     recipient = destination.recipient(to)
     letter = DeadLetter(sender.full, msg_id, to.full, qos, body, reason, recipient=recipient)
     outbox.add_dead_letter(context, tx, letter)
+    return letter

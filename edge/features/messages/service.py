@@ -30,6 +30,9 @@ from edge.xmpp.jid import Jid
 NOBODY_THERE: Final = "nobody_there"
 """The event that is logged when a message is refused or dropped for lack of a session."""
 
+ERROR_START: Final = b"<message type='error'"
+"""The beginning of a stored error about an undelivered message, as the gateway writes it."""
+
 PAGE_SIZE: Final = 32
 """Maximum stored messages that a session is sent before it must acknowledge them.
 
@@ -211,9 +214,26 @@ def flush(context: Context, tx: Transaction, sender: Sender) -> None:
     count = min(PAGE_SIZE, limits.unacknowledged_stanzas // PAGE_DIVISOR)
     max_bytes = limits.unacknowledged_bytes // PAGE_DIVISOR
     for row, stanza in offline.read_page(tx, sender.account, count, max_bytes):
-        receipt = Receipt(offline.RECEIPT, row)
-        in_flight.begin(tx, receipt, session.generation)
-        tx.send(session.generation, stanza, receipt)
+        _send_stored(tx, session, row, stanza)
+
+
+def flush_errors(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Send a session the stored errors about its account's messages, even if it is not available.
+
+    A device that only sends never becomes available. It repeats a request whose answer was lost.
+    """
+    session = sessions.find(tx, sender.full)
+    if session is None or rules.best_session((session,)) is not None:
+        return  # `flush` sends them
+    for row, stanza in offline.read_own(tx, sender.account, sender.bare, PAGE_SIZE):
+        if stanza.startswith(ERROR_START):
+            _send_stored(tx, session, row, stanza)
+
+
+def _send_stored(tx: Transaction, session: Session, row: int, stanza: bytes) -> None:
+    receipt = Receipt(offline.RECEIPT, row)
+    in_flight.begin(tx, receipt, session.generation)
+    tx.send(session.generation, stanza, receipt)
 
 
 def flush_to_best(context: Context, tx: Transaction, account: str) -> None:

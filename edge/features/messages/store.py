@@ -64,6 +64,11 @@ _PAGE: Final = """
 SELECT o.id, o.stanza FROM main.offline AS o JOIN main.accounts AS a ON a.id = o.account
 WHERE a.name = ? ORDER BY o.id LIMIT ?
 """
+_OWN: Final = """
+SELECT o.id, o.stanza FROM main.offline AS o JOIN main.accounts AS a ON a.id = o.account
+    LEFT JOIN temp.under_way AS u ON u.kind = 'offline' AND u.id = o.id
+WHERE a.name = ? AND o.source = ? AND u.id IS NULL ORDER BY o.id LIMIT ?
+"""
 _REMOVE: Final = "DELETE FROM main.offline WHERE id = ?"
 _ACCOUNT: Final = """
 SELECT a.name FROM main.offline AS o JOIN main.accounts AS a ON a.id = o.account WHERE o.id = ?
@@ -144,6 +149,11 @@ def read_page(tx: Transaction, account: str, count: int, max_bytes: int) -> list
             break
         found.append(StoredMessage(row, stanza))
     return found
+
+
+def read_own(tx: Transaction, account: str, bare: str, count: int) -> list[StoredMessage]:
+    """Return the oldest messages of an account from itself that no session was sent."""
+    return [StoredMessage(*row) for row in tx.rows(_OWN, (account, bare, count))]
 
 
 def remove(tx: Transaction, rows: Sequence[int]) -> None:

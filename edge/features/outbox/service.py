@@ -71,6 +71,7 @@ class FailureReason(Enum):
     EXPIRED = auto()
     DEVICE_REMOVED = auto()
     DEVICE_ERROR = auto()
+    REFUSED = auto()
 
 
 class DeliveryFailure(NamedTuple):
@@ -141,6 +142,7 @@ class FailureReport(NamedTuple):
 
     Attributes:
         to: the full JID of the session that receives the report; the sender's if none is bound.
+        body: the message that could not be delivered.
         in_doubt: whether the message may have been delivered.
         stored: when the report is stored, in ms since 1970 UTC; `None` if it is sent at once.
     """
@@ -152,6 +154,7 @@ class FailureReport(NamedTuple):
     failure: DeliveryFailure
     in_doubt: bool
     stored: int | None
+    body: bytes
 
 
 ITEM_MESSAGE_ENDED: Final = Event[[Context, Transaction, OutboxRow, Input, State, DeliveryFailure]](
@@ -447,7 +450,7 @@ def give_up(
     add_dead_letter(context, tx, letter)
     outbox.remove(tx, row)
     if author(context, row) == row.sender != context.domain:
-        _report(context, tx, row, destination, failure, in_doubt=state is State.IN_DOUBT)
+        _report(context, tx, letter, failure, in_doubt=state is State.IN_DOUBT)
 
 
 def add_dead_letter(context: Context, tx: Transaction, letter: DeadLetter) -> None:
@@ -455,11 +458,25 @@ def add_dead_letter(context: Context, tx: Transaction, letter: DeadLetter) -> No
     dead_letters.add(tx, letter, Usage(context.limits.dead_messages, context.limits.dead_bytes))
 
 
+def report_refused(context: Context, tx: Transaction, letter: DeadLetter) -> None:
+    """Report a message to its sender that its destination could not use, after it was answered.
+
+    `letter` is the message as a dead letter, with the reason.
+    """
+    failure = DeliveryFailure(FailureReason.REFUSED, letter.reason)
+    _report(context, tx, letter, failure, in_doubt=False)
+
+
+def repeat_reports(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Send a session the stored reports to its account, if only an available one would get them."""
+    if context.has_accounts:
+        messages.flush_errors(context, tx, sender)
+
+
 def _report(
     context: Context,
     tx: Transaction,
-    row: OutboxRow,
-    destination: str,
+    letter: DeadLetter,
     failure: DeliveryFailure,
     *,
     in_doubt: bool,
@@ -469,24 +486,27 @@ def _report(
     The report is stored until it is acknowledged, as offline messages are. If it cannot be stored,
     it is only sent; if no session is bound either, only the event and the dead letter remain.
     """
-    own, account = sessions.find(tx, row.sender), row.source.partition("@")[0]
-    session = own or routing.best_session(sessions.of_account(tx, row.source))
-    to = row.sender if session is None else session.full
-    report = FailureReport(row.qos, row.msg_id, destination, to, failure, in_doubt, None)
+    sender, msg_id, destination, qos, body, *_ = letter
+    source = sender.partition("/")[0]
+    own, account = sessions.find(tx, sender), source.partition("@")[0]
+    session = own or routing.best_session(sessions.of_account(tx, source))
+    to = sender if session is None else session.full
+    report = FailureReport(qos, msg_id, destination, to, failure, in_doubt, None, body)
     is_stored = False
     receives_stored = own is None or routing.best_session((own,)) is not None
-    if messages.is_store_enabled(context.xmpp) and receives_stored:
+    is_enabled = context.has_accounts and messages.is_store_enabled(context.xmpp)
+    if is_enabled and receives_stored:
         stanza = context.encode(report._replace(stored=tx.now.wall))
         message = AccountMessage(
-            stanza, row.sender, account, MessageType.ERROR, storable=True, delayed=True
+            stanza, sender, account, MessageType.ERROR, storable=True, delayed=True
         )
         is_stored = messages.store(context, tx, message) is None
     if session is None:
         return
     if not is_stored:
         context.send(tx, session.generation, report)
-    elif (sender := sessions.sender(tx, session.generation)) is not None:
-        messages.flush(context, tx, sender)
+    elif (recipient := sessions.sender(tx, session.generation)) is not None:
+        messages.flush(context, tx, recipient)
 
 
 # Hooks of sessions

@@ -31,8 +31,8 @@ PUMP = "pump1@gw.example/fw"
 UNTRUSTED = "untrusted@gw.example/fw"
 READING = (
     "<message to='gw.example' id='7'><fields xmlns='urn:xmpp:iot:sensordata'><node nodeId='n'>"
-    "<timestamp value='T'><numeric name='{name}' value='{value}' unit='C'/></timestamp></node>"
-    "</fields></message>"
+    "<timestamp value='2026-07-01T12:00:00Z'><numeric name='{name}' value='{value}' unit='C'/>"
+    "</timestamp></node></fields></message>"
 )
 
 
@@ -153,7 +153,7 @@ def test_a_sensor_data_message_becomes_readings(gateway: Gateway) -> None:
     (event,) = gateway.events("readings")
     assert (event.kind, event.source, event.name) == ("reading", PUMP, "temperature")
     assert (event.value, event.unit, event.qos) == (21.5, "C", 0)
-    assert event.tags == {"node": "n", "timestamp": "T"}
+    assert event.tags == {"node": "n", "timestamp": "2026-07-01T12:00:00Z"}
     assert (event.time, event.clock) == (gateway.clock().wall, True)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from edge.features.eventlog.rules import strict_json
+from edge.features.eventlog.rules import device_times, strict_json
 from edge.features.eventlog.rules.strict_json import InvalidJson, Json
 
 MAX_READINGS: Final = 1000
@@ -80,6 +80,8 @@ def _check_name(name: str) -> str:
 def _members(content: dict[str, Json]) -> Iterator[Reading]:
     tags = {}
     timestamp = content.get(_TIMESTAMP)
+    if isinstance(timestamp, str) and (fault := device_times.find_fault(timestamp)):
+        raise InvalidJson(fault)
     if _is_number(timestamp) or isinstance(timestamp, str):
         tags[_TIMESTAMP] = _format_number(timestamp) if _is_number(timestamp) else str(timestamp)
         content = {name: value for name, value in content.items() if name != _TIMESTAMP}

@@ -15,6 +15,9 @@ LEVELS: Final = (
     "Emergency",
 )
 
+EXTENTS: Final = ("Minor", "Medium", "Major")
+"""The extents of events (XEP-0337, section 5.2, attribute `level`)."""
+
 RANKS: Final = {level: rank for rank, level in enumerate(LEVELS)}
 
 INFORMATIONAL: Final = "Informational"

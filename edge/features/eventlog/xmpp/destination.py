@@ -26,9 +26,10 @@ from edge.engine.quota import ExceededLimit
 from edge.features.eventlog import service
 from edge.xmpp.errors import FragmentError
 from edge.xmpp.jid import Jid
-from edge.xmpp.stanza import parse_fragment
+from edge.xmpp.stanza import has_text, parse_fragment
 
 NO_EVENTS: Final = "the message has no log event, no sensor data and no JSON container"
+_TEXT: Final = "the message has text outside of its elements"
 
 
 class EventLogDestination:
@@ -60,6 +61,8 @@ class EventLogDestination:
         except FragmentError as error:
             return Contents([], str(error)[:MAX_REASON])
         found = event_payloads.decode(context, payloads)
+        if found.events and has_text(payloads):
+            return Contents([], _TEXT)
         return found if found.events or found.unreadable else Contents([], NO_EVENTS)
 
     def room_now(
@@ -70,9 +73,10 @@ class EventLogDestination:
 
     def deliver(
         self, _context: Context, tx: Transaction, message: Message, contents: Contents
-    ) -> None:
-        """Write the events of a message to the log."""
+    ) -> str:
+        """Write the events of a message to the log; return ""."""
         service.write(tx, contents.events, message.sender.full, message.qos, message.since)
+        return ""
 
 
 def register(hooks: Hooks) -> None:

@@ -104,7 +104,7 @@ def _rejection_error(context: Context, rejection: Rejection) -> StanzaError:
         return StanzaError("not-allowed")
     if rejection.error is not None:
         return answers.stanza_error(context, rejection.error)
-    if rejection.rule == destinations.UNREADABLE:
+    if rejection.text:
         return StanzaError("not-acceptable", rejection.text)
     return StanzaError("resource-constraint")
 

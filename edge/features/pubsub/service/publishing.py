@@ -41,10 +41,6 @@ from edge.features.queues.service.queue_registry import NewItem as QueuedItem
 UNREADABLE: Final = "unreadable"
 """Name of the refusal of an item whose payload cannot be decoded into events."""
 
-UNFIT: Final = "unfit"
-"""Name of the refusal of an item that the node's configuration forbids; logged only if the
-item was sent in a message, because a request to publish it gets an error instead."""
-
 NOTIFICATION_OVERHEAD: Final = 512
 """Approximate size of a notification without its payload, in bytes."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from edge.engine import access, refusals, space
+from edge.engine import access, space
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import (
@@ -25,8 +25,6 @@ from edge.engine.hooks import (
 )
 from edge.engine.quota import ExceededLimit
 from edge.features.eventlog import service as eventlog
-from edge.features.outbox import service as outbox
-from edge.features.outbox.service import DeadLetter
 from edge.features.pubsub.rules.publication import (
     MAX_ITEM_ID_BYTES,
     PublicationShape,
@@ -34,7 +32,7 @@ from edge.features.pubsub.rules.publication import (
 )
 from edge.features.pubsub.service import publishing
 from edge.features.pubsub.service.errors import PubsubError
-from edge.features.pubsub.service.publishing import UNFIT, ItemEvents, NewItem
+from edge.features.pubsub.service.publishing import ItemEvents, NewItem
 from edge.features.pubsub.xmpp.items import ITEM, new_item_id, read_payload
 from edge.xmpp.embedded import as_client_stanza
 from edge.xmpp.errors import FragmentError
@@ -136,30 +134,21 @@ class NodeDestination:
 
     def deliver(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
-    ) -> None:
-        """Publish the item in a message. If the node's configuration forbids the item, log a
-        refusal, and keep an acknowledged or assured message as a dead letter."""
+    ) -> str:
+        """Publish the item in a message, or return why the node's configuration forbids it."""
         item, sender = contents.item, message.sender
         if item is None:
-            return
+            return ""
         node = publishing.find_target(context, tx, sender, message.to.resource)
         shape = PublicationShape(1, 1 if item.payload else 0, item.namespace)
         fault = find_fault(shape, node.config)
-        if fault is None:
-            publishing.put(context, tx, sender, node, _new_item(message, contents, item))
-        else:
-            _refuse(context, tx, message, fault.text or str(fault.reason.value))
+        if fault is not None:
+            return fault.text or str(fault.reason.value)
+        publishing.put(context, tx, sender, node, _new_item(message, contents, item))
+        return ""
 
 
 def _new_item(message: Message, contents: Contents, item: PublishedItem) -> NewItem:
     if not contents.events:
         return NewItem(item.id, item.payload)
     return NewItem(item.id, item.payload, ItemEvents(contents.events, message.qos, message.since))
-
-
-def _refuse(context: Context, tx: Transaction, message: Message, reason: str) -> None:
-    refusals.log(context, tx, message.sender, UNFIT)
-    if message.qos:
-        sender, to = message.sender.full, message.to.full
-        letter = DeadLetter(sender, message.msg_id, to, message.qos, message.body, reason)
-        outbox.add_dead_letter(context, tx, letter)

@@ -15,6 +15,7 @@ from edge.engine.events import LOGS
 from edge.engine.quota import Usage
 from edge.features.accounts.store import accounts
 from edge.features.custody import store as custody
+from edge.features.eventlog.rules.levels import LEVELS
 from edge.xmpp.namespaces import QOS_ALL
 from tests.helpers.store import (
     DOMAIN,
@@ -368,7 +369,7 @@ def test_an_unreadable_acknowledged_message_becomes_a_dead_letter(gateway: Gatew
     row = gateway.connection.execute(
         "SELECT sender, msg_id, destination, qos, body, reason FROM dead"
     )
-    reason = "log type 'Loud' is not one of XEP-0337"
+    reason = f"log type 'Loud' is not one of XEP-0337: {', '.join(LEVELS)}"
     assert row.fetchall() == [(PUMP, None, DOMAIN, 1, broken.encode(), reason)]
     assert [event.name for event in gateway.events("system")] == ["dead", "unreadable"]
     assert log_texts(gateway) == []
@@ -404,7 +405,7 @@ def readings(count: int) -> str:
     fields = "".join(f"<numeric name='n{number}' value='1'/>" for number in range(count))
     return (
         "<message xmlns='jabber:client'><fields xmlns='urn:xmpp:iot:sensordata'><node nodeId='n'>"
-        f"<timestamp value='T'>{fields}</timestamp></node></fields></message>"
+        f"<timestamp value='2026-07-01T12:00:00Z'>{fields}</timestamp></node></fields></message>"
     )
 
 

@@ -15,10 +15,15 @@ from tests.helpers.people import PUMP
 from tests.helpers.pubsub import embedded
 from tests.helpers.store import DOMAIN, Gateway, acknowledged, assured, deliver
 
+TIME = "2026-07-01T12:00:00Z"
+LATER = "2026-07-01T12:00:01Z"
+
 # Sensor data
 
 
-def decode(fields: str, node: str = "nodeId='boiler1'", when: str = "value='T'") -> list[NewEvent]:
+def decode(
+    fields: str, node: str = "nodeId='boiler1'", when: str = f"value='{TIME}'"
+) -> list[NewEvent]:
     return decode_whole(f"<node {node}><timestamp {when}>{fields}</timestamp></node>")
 
 
@@ -34,20 +39,28 @@ def test_field_is_a_reading() -> None:
         "<numeric name='temperature' momentary='true' automaticReadout='1' value='21.53'"
         " unit='°C' missing='false' writable='true' module='m' stringIds='1'/>"
     )
-    tags = {"node": "boiler1", "timestamp": "T", "flags": "momentary automaticReadout"}
+    tags = {
+        "node": "boiler1",
+        "timestamp": TIME,
+        "flags": "momentary automaticReadout writable",
+        "module": "m",
+        "stringIds": "1",
+    }
     reading = NewEvent("reading", name="temperature", value=21.53, unit="°C", tags=tags)
     assert decode(field) == [reading]
     (event,) = decode(field, node="", when="")
-    assert event.tags == {"flags": "momentary automaticReadout"}
+    assert event.tags == {name: tags[name] for name in ("flags", "module", "stringIds")}
+    (event,) = decode("<int name='a' value='1'/>", node="nodeId='n' sourceId='s' cacheType='c'")
+    assert event.tags == {"node": "n", "sourceId": "s", "cacheType": "c", "timestamp": TIME}
 
 
 def test_all_fields_of_all_nodes_and_timestamps_are_readings() -> None:
     stamp = "<timestamp value='{}'><int name='a' value='1'/><int name='b' value='2'/></timestamp>"
-    node = "<node nodeId='{}'>" + stamp.format("T1") + stamp.format("T2") + "</node>"
+    node = "<node nodeId='{}'>" + stamp.format(TIME) + stamp.format(LATER) + "</node>"
     assert decode_whole(node.format("n1") + node.format("n2")) == [
         NewEvent("reading", name=name, value=value, tags={"node": n, "timestamp": timestamp})
         for n in ("n1", "n2")
-        for timestamp in ("T1", "T2")
+        for timestamp in (TIME, LATER)
         for name, value in (("a", 1.0), ("b", 2.0))
     ]
 
@@ -98,9 +111,9 @@ def test_invalid_number_or_boolean_is_unreadable(kind: str, text: str) -> None:
 @pytest.mark.parametrize("kind", sorted(payloads.TEXT_FIELDS))
 @pytest.mark.parametrize("text", ["some text", ""])
 def test_texts(kind: str, text: str) -> None:
-    tags = {"node": "boiler1", "timestamp": "T"}
-    found = decode(f"<{kind} name='x' value='{text}' dataType='d'/>")
-    assert found == [NewEvent("reading", name="x", text=text, tags=tags)]
+    tags = {"node": "boiler1", "timestamp": TIME, "dataType": "d"}
+    found = decode(f"<{kind} name='x' value='{text}' unit='u' dataType='d'/>")
+    assert found == [NewEvent("reading", name="x", text=text, unit="u", tags=tags)]
 
 
 @pytest.mark.parametrize(
@@ -113,6 +126,11 @@ def test_texts(kind: str, text: str) -> None:
         ("<float name='x' value='1'/>", "'float' is not a field"),
         ("<int xmlns='urn:x' name='x' value='1'/>", "'int' is not a field"),
         ("<int xmlns='' name='x' value='1'/>", "'int' is not a field"),
+        ("<int name='x' value='1'>1</int>", "field 'x' has content"),
+        ("<int name='x' value='1'><a/></int>", "field 'x' has content"),
+        ("<int name='x' value='1'/>1", "text in <timestamp/>"),
+        ("<int name='x' value='1' missing='maybe'/>", "missing of field 'x' is 'maybe', not"),
+        ("<int name='x' value='1' colour='red'/>", "colour of field 'x' is 'red', not a boolean"),
     ],
 )
 def test_invalid_field_is_unreadable(field: str, reason: str) -> None:
@@ -120,13 +138,71 @@ def test_invalid_field_is_unreadable(field: str, reason: str) -> None:
         decode(field)
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "<node/>", "<node><timestamp/></node>", "<timestamp><int name='x'/></timestamp>"],
-)
+@pytest.mark.parametrize("content", ["", "<node/>", "<node><timestamp/></node>"])
 def test_data_without_fields_is_unreadable(content: str) -> None:
     with pytest.raises(UnreadablePayload, match="no field"):
         decode_whole(content)
+
+
+FIELD = "<timestamp><int name='x' value='1'/></timestamp>"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (FIELD, "<timestamp/> is not an element of <fields/>"),
+        (f"<node>{FIELD}<other/></node>", "<other/> is not an element of <node/>"),
+        (f"<node>{FIELD}</node>21.5", "text in <fields/>"),
+        (f"<node>21.5{FIELD}</node>", "text in <node/>"),
+    ],
+)
+def test_data_that_would_be_lost_is_unreadable(content: str, reason: str) -> None:
+    with pytest.raises(UnreadablePayload, match=reason):
+        decode_whole(content)
+
+
+def test_elements_and_attributes_of_other_namespaces_are_ignored() -> None:
+    field = FIELD.replace("name", "x:b='2' name")
+    node = f"<node xmlns:x='urn:x' x:a='1'>{field}<x:c/></node>"
+    assert decode_whole(node + "<c xmlns='urn:x'/>") == [
+        NewEvent("reading", name="x", value=1.0, tags={})
+    ]
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "2026-07-01T12:00:00Z",
+        "2026-07-01T12:00:00",
+        "2026-07-01 12:00:00.123456789+02:00",
+        "2024-02-29T23:59:60-1130",
+        "0000-02-29T24:00:00Z",
+        " 2026-07-01T12:00:00Z ",
+    ],
+)
+def test_times_are_kept_as_they_are(time: str) -> None:
+    (event,) = decode("<int name='x' value='1'/>", "", f"value='{time}'")
+    assert event.tags == {"timestamp": time} == decode_log(f"timestamp='{time}'").tags
+    ((_, reading),) = decode_json(f'{{"x": 1, "timestamp": "{time}"}}')
+    assert reading.tags == {"timestamp": time}
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        *("", "yesterday", "2026-07-01", "12:00:00", "1782907200", "2026-7-1T12:00:00Z", "T"),
+        *("2026-02-29T12:00:00Z", "2026-13-01T12:00:00Z", "2026-07-01T25:00:00Z"),
+        *("2026-07-01T12:60:00Z", "2026-07-01T12:00:00X", "2026-07-01T12:00:00Z x", "٢٠٢٦"),
+    ],
+)
+def test_timestamp_that_is_no_time_is_unreadable(time: str) -> None:
+    reason = "is not a time such as 2026-06-07T16:24:30Z"
+    with pytest.raises(UnreadablePayload, match=reason):
+        decode("<int name='x' value='1'/>", "", f"value='{time}'")
+    with pytest.raises(UnreadablePayload, match=reason):
+        decode_log(f"timestamp='{time}'")
+    with pytest.raises(UnreadablePayload, match=reason):
+        decode_json(f'{{"x": 1, "timestamp": "{time}"}}')
 
 
 # Log events
@@ -169,12 +245,12 @@ def test_complete_log_event() -> None:
     [
         "",
         "<message/>",
-        "<tag value='7'/><x:tag xmlns:x='urn:x' name='a' value='b'/><other/>",
+        "<x:tag xmlns:x='urn:x' name='a' value='b'/><other xmlns=''/>",
         "<x:message xmlns:x='urn:x'>no</x:message>",
     ],
 )
 def test_empty_log_event_is_informational(content: str) -> None:
-    """Tags without a name and foreign elements are ignored."""
+    """Elements of other namespaces are ignored."""
     assert decode_log(content=content) == NewEvent("log", level="Informational", tags={})
 
 
@@ -184,10 +260,41 @@ def test_types_of_the_specification(type_: str) -> None:
     assert len(LEVELS) == 8
 
 
-@pytest.mark.parametrize("type_", ["", "warning", "Loud", "Informational "])
-def test_unknown_type_is_unreadable(type_: str) -> None:
-    with pytest.raises(UnreadablePayload, match="is not one of XEP-0337"):
-        decode_log(f"type='{type_}'")
+@pytest.mark.parametrize("value", ["", "warning", "Event", "Informational ", "major", "x" * 5000])
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        (
+            "type",
+            "Debug, Informational, Notice, Warning, Error, Critical, Alert, Emergency",
+        ),
+        ("level", "Minor, Medium, Major"),
+    ],
+)
+def test_unknown_type_or_level_is_unreadable(name: str, allowed: str, value: str) -> None:
+    reason = f"log {name} {value[:40]!r} is not one of XEP-0337: {allowed}"
+    with pytest.raises(UnreadablePayload, match=reason):
+        decode_log(f"{name}='{value}'")
+    assert len(reason) <= event_payloads.MAX_REASON
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("started", "the text of a log event is in <message/>"),
+        ("<message>a</message>b", "the text of a log event is in <message/>"),
+        ("<message>a</message><message>b</message>", "more than one <message/>"),
+        ("<message>a<b/>c</message>", "more than one <message/>, or elements in it"),
+        ("<stackTrace>a</stackTrace><stackTrace/>", "more than one <stackTrace/>"),
+        ("<tag value='7'/>", "a <tag/> has no name"),
+        ("<tag name='a'>7</tag>", "tag 'a' has content"),
+        ("<tag name='a'><value/></tag>", "tag 'a' has content"),
+        ("<event/>", "<event/> is not an element of <log/>"),
+    ],
+)
+def test_log_event_that_would_lose_data_is_unreadable(content: str, reason: str) -> None:
+    with pytest.raises(UnreadablePayload, match=reason):
+        decode_log(content=content)
 
 
 def test_tags_of_the_same_name_are_all_kept() -> None:
@@ -201,12 +308,15 @@ def test_tags_of_the_same_name_are_all_kept() -> None:
 def test_stack_trace_may_be_an_attribute_or_an_element() -> None:
     assert decode_log("stackTrace='line 1'").tags == {"stackTrace": "line 1"}
     both = decode_log("stackTrace='line 1'", "<stackTrace>line 1\nline 2</stackTrace>")
-    assert both.tags == {"stackTrace": "line 1\nline 2"}
+    assert both.tags == {"stackTrace": "line 1\nline 2", "stackTrace#2": "line 1"}
 
 
-def test_attributes_of_the_event_replace_tags() -> None:
-    event = decode_log("timestamp='T' level='Minor'", "<tag name='timestamp' value='forged'/>")
-    assert event.tags == {"timestamp": "T", "level": "Minor"}
+def test_all_attributes_are_kept_and_precede_tags_of_the_same_name() -> None:
+    event = decode_log(
+        f"timestamp='{TIME}' level='Minor' colour='red'", "<tag name='timestamp' value='forged'/>"
+    )
+    expected = {"timestamp": TIME, "level": "Minor", "colour": "red", "timestamp#2": "forged"}
+    assert event.tags == expected
 
 
 # JSON containers, at each QoS level

@@ -111,9 +111,16 @@ def test_a_message_must_contain_exactly_one_item(gateway: Gateway, content: str)
 
 
 @LEVELS
-def test_an_unfit_item_is_dropped_or_dead_lettered(gateway: Gateway, level: int) -> None:
+def test_the_sender_of_an_unfit_item_gets_an_error(gateway: Gateway, level: int) -> None:
     create(gateway, PUMP, "typed", type="urn:example:other")
-    send(gateway, level, reading(1), "typed")
+    reply = send(gateway, level, reading(1), "typed")
+    assert reply is not None
+    if level:
+        assert reply.type == "result"
+        (reply,) = gateway.received(PUMP)
+    assert error_of(reply) == ("modify", "not-acceptable")
+    assert reply.text == "the payload's namespace differs from the node's pubsub#type"
+    assert reply.attrs["from"] == f"{SERVICE}/typed"
     assert stored_ids(gateway, PUMP, "typed") == []
     assert gateway.count("SELECT count(*) FROM dead") == (1 if level else 0)
     assert [event.name for event in gateway.events("system", "unfit")] == ["unfit"]

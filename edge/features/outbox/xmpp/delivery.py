@@ -1,4 +1,4 @@
-"""The outbox in XMPP: delivery requests to devices, their answers, and messages to accounts.
+"""Delivery requests to devices, their answers, and messages to accounts.
 
 A request's `from` is the original sender or, for an item of a node, the publish-subscribe service;
 its `to` is the device's session. Its id and msgId are the gateway's own and stay the
@@ -24,7 +24,6 @@ from edge.features.outbox.service import (
     Answer,
     DeliveryFailure,
     FailureReason,
-    FailureReport,
     OutboxError,
     OutgoingMessage,
     PlainMessage,
@@ -49,13 +48,6 @@ _ID_KINDS: Final = {Request.ASSURED: "a", Request.ACKNOWLEDGED: "k", Request.DEL
 _REQUESTS: Final = {kind: request for request, kind in _ID_KINDS.items()}
 
 _CONDITIONS_OF_REASONS: Final = {Reason.NO_ACCOUNT: "service-unavailable"}
-
-_STANZA_ERRORS: Final = {
-    FailureReason.NO_ANSWER: "recipient-unavailable",
-    FailureReason.SESSIONS_LOST: "recipient-unavailable",
-    FailureReason.EXPIRED: "recipient-unavailable",
-    FailureReason.DEVICE_REMOVED: "service-unavailable",
-}
 
 _DELAY: Final = clark(DELAY, "delay")
 _ERROR: Final = clark(CLIENT, "error")
@@ -92,25 +84,6 @@ def _encode_plain(context: Context, message: PlainMessage) -> bytes:
     delay = serialize.delay(context.domain, message.received)
     body = as_client_stanza(message.body)
     return stamped_with(body, message.sender, delay, message.recipient)
-
-
-def _encode_report(context: Context, report: FailureReport) -> bytes:
-    error = _stanza_error(report.failure)
-    if report.in_doubt:
-        text = f"in doubt: it may have been delivered ({error.text or error.condition})"
-        error = StanzaError(error.condition, text, type=error.type)
-    name = "assured" if report.qos == 2 else "acknowledged"
-    content = serialize.tag(name, {"msgId": report.msg_id}, xmlns=QOS)
-    content += serialize.stanza_error(error)
-    if report.stored is not None:
-        content += serialize.delay(context.domain, report.stored)
-    return serialize.message("error", report.destination, report.to, content)
-
-
-def _stanza_error(failure: DeliveryFailure) -> StanzaError:
-    if isinstance(failure.device_error, StanzaError):
-        return failure.device_error
-    return StanzaError(_STANZA_ERRORS[failure.reason], failure.text)
 
 
 # Answers
@@ -217,13 +190,14 @@ class AccountDestination:
 
     def deliver(
         self, context: Context, tx: Transaction, message: Message, _contents: Contents
-    ) -> None:
-        """Append the message to the account's outbox and send what can be sent."""
+    ) -> str:
+        """Append the message to the account's outbox and send what can be sent; return ""."""
         sender, size = message.sender, message.size
         outgoing = OutgoingMessage(
             sender.bare, sender.full, message.msg_id, message.qos, message.body, size
         )
         service.enqueue(context, tx, message.to.local, outgoing)
+        return ""
 
 
 def _has_forged_delay(context: Context, body: bytes, parsed: Element | None) -> bool:
@@ -250,7 +224,6 @@ def register(hooks: Hooks) -> None:
     )
     hooks.encode(QosRequest, _encode_request)
     hooks.encode(PlainMessage, _encode_plain)
-    hooks.encode(FailureReport, _encode_report)
     for kind in _REQUESTS:
         hooks.add(hooks.iq_answers, kind, handle_answer)
     hooks.on_available.append(service.on_available)

@@ -1,0 +1,56 @@
+"""Encode the reports of failures to the senders of messages, as messages of type `error`.
+
+A report has the error that the sender would have got at QoS level 0, with the id of its message, an
+`<assured/>` or `<acknowledged/>` with the msgId, and a `<delay/>` if it was stored.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.engine.hooks import Context, Hooks
+from edge.features.outbox.service import DeliveryFailure, FailureReason, FailureReport
+from edge.xmpp import serialize
+from edge.xmpp.errors import FragmentError, StanzaError
+from edge.xmpp.namespaces import QOS
+from edge.xmpp.stanza import parse_fragment
+
+_STANZA_ERRORS: Final = {
+    FailureReason.NO_ANSWER: "recipient-unavailable",
+    FailureReason.SESSIONS_LOST: "recipient-unavailable",
+    FailureReason.EXPIRED: "recipient-unavailable",
+    FailureReason.DEVICE_REMOVED: "service-unavailable",
+    FailureReason.REFUSED: "not-acceptable",
+}
+
+
+def _encode(context: Context, report: FailureReport) -> bytes:
+    error = _stanza_error(report.failure)
+    if report.in_doubt:
+        text = f"in doubt: it may have been delivered ({error.text or error.condition})"
+        error = StanzaError(error.condition, text, type=error.type)
+    name = "assured" if report.qos == 2 else "acknowledged"
+    content = serialize.tag(name, {"msgId": report.msg_id or None}, xmlns=QOS)
+    content += serialize.stanza_error(error)
+    if report.stored is not None:
+        content += serialize.delay(context.domain, report.stored)
+    return serialize.message("error", report.destination, report.to, content, _id(report.body))
+
+
+def _id(body: bytes) -> str | None:
+    """Return the id of a message; a message that cannot be parsed has none."""
+    try:
+        return parse_fragment(body).get("id")
+    except FragmentError:
+        return None
+
+
+def _stanza_error(failure: DeliveryFailure) -> StanzaError:
+    if isinstance(failure.device_error, StanzaError):
+        return failure.device_error
+    return StanzaError(_STANZA_ERRORS[failure.reason], failure.text)
+
+
+def register(hooks: Hooks) -> None:
+    """Register the hooks of this module with the engine."""
+    hooks.encode(FailureReport, _encode)
