@@ -20,6 +20,7 @@ from edge.engine.flash_meter import KernelCounters
 from edge.engine.usage import LimitUsage, WaitingCounts
 from edge.features.eventlog.store.uplink_view import LaneStatus
 from edge.ops.control import ProcessStatus
+from edge.ops.health import Health
 from edge.ops.status import RUNNING, Limit, Status
 from edge.web.metrics import format_metrics
 from edge.web.status_snapshot import ProcessFigures, Snapshot
@@ -104,6 +105,8 @@ def _gateway_exposition() -> str:
         gateway="",
         state=RUNNING,
         trouble=None,
+        accepts_devices=True,
+        store_error=None,
         version="",
         build="",
         epoch="",
@@ -126,7 +129,6 @@ def _gateway_exposition() -> str:
     )
     figures = ProcessFigures(
         status=process,
-        accepts_devices=True,
         resident=0,
         stanzas=0,
         transactions=0,
@@ -139,7 +141,7 @@ def _gateway_exposition() -> str:
     )
     lane = LaneStatus("", 0, 0, 0, 0, 0, None)
     snapshot = Snapshot(status, [lane], 0, None, [], [], [], 0.0)
-    return format_metrics(snapshot, figures)
+    return format_metrics(snapshot, figures, Health([], []))
 
 
 def _receiver_exposition() -> str:

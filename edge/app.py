@@ -29,7 +29,16 @@ from edge.config import load
 from edge.config.limits import Limits
 from edge.config.load import Address, Config
 from edge.config.options import Uplink
-from edge.engine import clock_store, database, events, meta, status_events, timers
+from edge.engine import (
+    clock_store,
+    database,
+    events,
+    meta,
+    space,
+    space_rules,
+    status_events,
+    timers,
+)
 from edge.engine.clock import Clock, MachineClocks
 from edge.engine.database import Transaction
 from edge.engine.flash_meter import WriteMeter
@@ -38,10 +47,11 @@ from edge.engine.hooks import Context, TimeOffHook
 from edge.engine.router import Router
 from edge.engine.service_time import Run, Start
 from edge.engine.timers import Timer
-from edge.errors import ConfigError, SetupError, StoreBroken, StoreError
+from edge.errors import ConfigError, SetupError, StoreBroken, StoreError, StoreFull
 from edge.features.accounts.store import last_seen
 from edge.features.eventlog import service as eventlog
 from edge.features.eventlog.rules import levels
+from edge.health_monitor import HealthMonitor, status_line
 from edge.journal import Journal
 from edge.ops.control import ConnectedSession, ProcessStatus, ReloadReport
 from edge.reload import Change, Reloader
@@ -54,6 +64,7 @@ from edge.uplink import setup
 from edge.uplink.backlog import GatewayFacts, StoreBacklog
 from edge.uplink.connection import UplinkConnection
 from sync.common import sd_notify
+from sync.common.text import size
 from sync.uplink.batcher import BatchLimits
 from sync.uplink.interfaces import BacklogUnavailable
 from sync.uplink.sealer import Sealer
@@ -96,6 +107,7 @@ def run(folder: Path, journal: Journal) -> None:
         with report_as_line(folder):
             settings = load.load(folder)
             _raise_descriptors(settings.limits.sessions, settings.limits.unauthenticated)
+            _check_disk(folder, settings.limits)
             with _lock_folder(folder):
                 asyncio.run(App(folder, settings, journal).serve(partial(print, flush=True)))
     except CommandError as error:
@@ -121,6 +133,18 @@ def _raise_descriptors(sessions: int, unauthenticated: int) -> None:
             " (`ulimit -Hn` without systemd)"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _check_disk(folder: Path, limits: Limits) -> None:
+    """Raise `ConfigError` if no message could ever be accepted on the folder's disk."""
+    system = os.statvfs(folder)
+    disk = system.f_blocks * system.f_frsize
+    if not space_rules.can_ever_accept(disk, space.space_limits(limits)):
+        raise ConfigError(
+            f"limits.database_reserve: {size(limits.database_reserve)} must stay free, but the disk"
+            f" of {folder} has only {size(disk)}, so that no message could ever be accepted; lower"
+            " limits.database_reserve, or use a larger disk"
+        )
 
 
 @contextmanager
@@ -245,12 +269,12 @@ class App:
         stack.push_async_callback(self._write_closing_event, beats, sealer, backlog)
         stack.push_async_callback(front.stop, STOP_TIME)
         self._start_time_tasks(stack, beats, clock, start, router.context.hooks.on_time_off)
-        state = state_reader(limits, clock, front.used)
+        monitor, state = self._create_monitor(store, front, clock)
 
         def sessions() -> list[ConnectedSession]:
             return front.connected_sessions(clock().wall)
 
-        web = self._create_web(beats, router, front, state, sessions)
+        web = self._create_web(beats, router, monitor, state, sessions)
         stack.push_async_callback(web.stop)
         pages = await self._start_web(web, store, router)
         addresses = await self._unless_stopped(front.start())
@@ -262,9 +286,27 @@ class App:
         self._start_maintenance(stack, clock, store, refusals)
         _tune_interpreter()
         addresses += (("web", address) for address in pages)
-        ready(" ".join(("ready", *(f"{name}={address}" for name, address in addresses))))
-        sd_notify.notify("READY=1")
+        await self._announce(stack, monitor, addresses, ready)
         self._start_watchdog(stack)
+
+    async def _announce(
+        self,
+        stack: AsyncExitStack,
+        monitor: HealthMonitor,
+        addresses: Sequence[tuple[str, Address]],
+        ready: Callable[[str], None],
+    ) -> None:
+        """Print the `ready` line. It says so if no message is accepted, and the journal says why.
+
+        The gateway starts nevertheless, because it can deliver what is stored, which makes room.
+        """
+        found = await monitor.check()
+        words = [f"{name}={address}" for name, address in addresses]
+        if found.failures:
+            words.append(f"health={found.state}")
+        ready(" ".join(("ready", *words)))
+        sd_notify.notify(f"READY=1\nSTATUS={status_line(found)}")
+        self._run_task(stack, monitor.run(), "health")
 
     def _enable_reload(
         self, stack: AsyncExitStack, parts: _ReloadedParts, check_timers: Callable[[], None]
@@ -281,6 +323,7 @@ class App:
 
         prepared = (
             _prepare_descriptors,
+            partial(_prepare_disk, self._folder),
             partial(_prepare_front, front),
             centre.prepare_reload,
             web.prepare_reload,
@@ -310,7 +353,6 @@ class App:
     def _start_maintenance(
         self, stack: AsyncExitStack, clock: Clock, store: Store, refusals: RefusalCounters
     ) -> None:
-        self._run_task(stack, background_tasks.poll_external_changes(store), "changes")
         self._run_task(stack, background_tasks.log_queue_depths(store), "depths")
         if self._settings.component is None:
             domain = self._settings.gateway.domain
@@ -330,11 +372,22 @@ class App:
 
         return Component(self._folder, settings, store, router, refusals, self._warn, self._fail)
 
+    def _create_monitor(
+        self, store: Store, front: Listener | Component, clock: Clock
+    ) -> tuple[HealthMonitor, Callable[[], ProcessStatus]]:
+        """Return the health monitor, and the function that returns the state of the process."""
+        monitor = HealthMonitor(self._folder, self._settings, store, lambda: state(), self._warn)
+        limits = self._settings.limits
+        state = state_reader(
+            limits, clock, front.used, lambda: front.up, lambda: monitor.store_error
+        )
+        return monitor, state
+
     def _create_web(
         self,
         beats: HeartbeatSources,
         router: Router,
-        front: Listener | Component,
+        monitor: HealthMonitor,
         state: Callable[[], ProcessStatus],
         sessions: Callable[[], list[ConnectedSession]],
     ) -> StatusPage:
@@ -342,8 +395,12 @@ class App:
             # imported late: without a status page it takes no memory
             from edge.web.status_snapshot import Sources
 
-            up, stanzas = (lambda: front.up), (lambda: router.stanzas)
-            return Sources(self._settings, beats.store, state, up, stanzas, beats.meter, sessions)
+            def stanzas() -> int:
+                return router.stanzas
+
+            return Sources(
+                self._settings, beats.store, state, monitor.check, stanzas, beats.meter, sessions
+            )
 
         return StatusPage(self._settings, sources, self._on_task_done)
 
@@ -482,8 +539,13 @@ class App:
                     await asyncio.wait_for(backlog.empty(), LAST_UPLOAD_TIME)
         except StoreBroken as error:
             self._fail(error)
-        except (StoreError, BacklogUnavailable) as error:  # a full disk
-            self._fail(StoreError(f"the closing event was not written: {error}"))
+        except (StoreError, BacklogUnavailable) as error:
+            text = f"the closing event was not written: {error}"
+            full = error if isinstance(error, StoreFull) else error.__cause__
+            if isinstance(full, StoreFull):
+                self._fail(StoreFull(text, full.rule))
+            else:
+                self._fail(StoreError(text))
 
 
 def _tune_interpreter() -> None:
@@ -504,6 +566,11 @@ def _batch_limits(uplink: Uplink) -> BatchLimits:
 
 async def _prepare_descriptors(target: Config) -> Change:
     _raise_descriptors(target.limits.sessions, target.limits.unauthenticated)
+    return Change()
+
+
+async def _prepare_disk(folder: Path, target: Config) -> Change:
+    _check_disk(folder, target.limits)
     return Change()
 
 

@@ -1,4 +1,4 @@
-"""Periodic tasks: heartbeats, queue depths, changes by other processes, and certificates."""
+"""Periodic tasks: heartbeats, queue depths and certificates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from edge.engine import (
     meta,
     refusals,
     space,
-    status_events,
 )
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
@@ -31,10 +30,6 @@ from edge.features.queues.store import depth_events
 from edge.ops import pki
 from edge.server.refusal_counters import RefusalCounters
 from sync.common import sd_notify
-
-CHANGE_INTERVAL: Final = 5.0
-"""Seconds between two checks of an idle gateway for changes by another process, such as a revoked
-device. A transaction that writes nothing costs no fsync."""
 
 STOP: Final = "stop"
 """The name of the closing event, which a clean stop writes."""
@@ -97,7 +92,6 @@ async def write_heartbeat(beats: HeartbeatSources, event: NewEvent) -> None:
         stops = event.name == STOP
         if stops:
             refusals.close_all_windows(tx)
-        status_events.log_fullness(tx, limits)
         if stops or space.exceeded_limit(tx, 0, limits) is None:
             event_counters.log_counts(tx, everything=stops)
         for rule, times in counts.items():
@@ -131,15 +125,6 @@ async def feed_watchdog(interval: float) -> None:
         with suppress(OSError):  # systemd is being restarted
             sd_notify.notify("WATCHDOG=1")
         await asyncio.sleep(interval)
-
-
-async def poll_external_changes(store: Store) -> None:
-    """Commit an empty unit of work regularly, so that an idle gateway sees changes by other
-    processes."""
-    while True:
-        await asyncio.sleep(CHANGE_INTERVAL)
-        with suppress(StoreError):  # busy: seen the next time
-            await store.run(lambda _tx: None)
 
 
 async def log_queue_depths(

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edge.errors import FieldpostError
+from edge.errors import FieldpostError, StoreError
 from edge.ops.folder_owner import other_owner
+from edge.ops.store_remedies import store_remedy
 from sync.common.text import os_error, printable
 
 
@@ -26,6 +27,9 @@ def report_as_line(folder: Path | None) -> Iterator[None]:
     """
     try:
         yield
+    except StoreError as error:
+        advice = "" if folder is None else f"; {store_remedy(error, folder)}"
+        raise CommandError(_line(f"{error}{advice}", folder)) from error
     except FieldpostError as error:
         raise CommandError(_line(str(error), folder)) from error
     except BrokenPipeError:

@@ -48,6 +48,10 @@ class StoreBroken(StoreError):
     """The database or its disk can no longer be trusted: the process must end."""
 
 
+class StoreDamaged(StoreBroken):
+    """The database file is damaged or lost: a backup must be restored."""
+
+
 class ServiceError(Exception, Generic[R]):
     """A service refuses a request.
 

@@ -124,7 +124,7 @@ class StatusPage:
         sources = self._sources()
         if self._reader is None:
             self._reader = SnapshotReader(sources)
-        respond = Site(self._reader, sources.store).respond
+        respond = Site(self._reader).respond
         return Server(respond, self._known_hosts(settings))
 
     @staticmethod

@@ -11,7 +11,10 @@ import click
 
 from edge.cli import folder_option, json_option
 from edge.command_errors import to_terminal
+from edge.config import load
+from edge.ops import current_time, health
 from edge.ops import status as ops
+from edge.ops.health import Health
 from edge.ops.status import Limit, Status
 from sync.common.text import columns, duration, plural
 
@@ -24,17 +27,22 @@ _UNKNOWN: Final = "-"
 def status(folder: Path, as_json: bool) -> None:
     """Print the status of the gateway.
 
-    This includes the waiting messages, items, events and segments, and the use of each limit. If
-    the gateway is not running, values that only the process knows are shown as `-`. If a limit
-    applies to each source, account, node or lane, the largest use is shown, and whose it is.
+    This includes its health and what to do about problems, the waiting messages, items, events and
+    segments, and the use of each limit. If the gateway is not running, values that only the process
+    knows are shown as `-`. If a limit applies to each source, account, node or lane, the largest
+    use is shown, and whose it is.
     """
     found = ops.read(folder)
-    lines = _lines(found)
-    click.echo(json.dumps(_object(found)) if as_json else "\n".join(map(to_terminal, lines)))
+    judged = health.judge(folder, load.load(folder), found, current_time.now().wall)
+    lines = _lines(found, judged)
+    text = json.dumps(_object(found, judged)) if as_json else "\n".join(map(to_terminal, lines))
+    click.echo(text)
 
 
-def _object(found: Status) -> dict[str, object]:
+def _object(found: Status, judged: Health) -> dict[str, object]:
     return found._asdict() | {
+        "health": judged.state,
+        "problems": [problem._asdict() for problem in judged.problems],
         "waiting": found.waiting._asdict(),
         "limits": {limit.name: _limit(limit) for limit in found.limits},
     }
@@ -49,10 +57,12 @@ def _limit(limit: Limit) -> dict[str, object]:
     return fields
 
 
-def _lines(found: Status) -> Iterator[str]:
+def _lines(found: Status, judged: Health) -> Iterator[str]:
     yield f"{found.gateway}: {found.state}, fieldpost {found.version} ({found.build})"
-    if found.trouble is not None:
-        yield found.trouble
+    yield f"health: {judged.state}"
+    for problem in judged.problems:
+        yield f"  {problem.name}: {problem.text}"
+        yield f"    -> {problem.remedy}"
     if found.changed:
         yield "the limits in fieldpost.toml have changed; apply them with `fieldpost reload`"
     yield ""

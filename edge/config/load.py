@@ -99,10 +99,13 @@ def read(folder: Path) -> bytes:
     try:
         return read_regular(path)
     except FileNotFoundError:
-        raise ConfigError(
-            f"{path} does not exist; create the gateway with `fieldpost init`,"
-            " or name its folder with --dir"
-        ) from None
+        advice = "create the gateway with `fieldpost init`, or name its folder with --dir"
+        if folder.is_dir() and any(folder.iterdir()):
+            advice = (
+                "name the gateway's folder with --dir, restore the file from a backup, or write one"
+                ' with the gateway\'s domain: `[gateway]`, and on the next line `domain = "NAME"`'
+            )
+        raise ConfigError(f"{path} does not exist; {advice}") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
 

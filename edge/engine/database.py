@@ -19,7 +19,7 @@ import msgspec
 from edge.engine.service_time import Now
 from edge.engine.space_rules import WAL_SHARE
 from edge.engine.temporary_tables import TABLES
-from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
+from edge.errors import SetupError, StoreBroken, StoreBusy, StoreDamaged, StoreError, StoreFull
 from sync.common.regular_files import NotRegularError, check_regular
 
 T = TypeVar("T")
@@ -56,8 +56,6 @@ _pack: Final = msgspec.msgpack.Encoder().encode
 
 _BROKEN: Final = (
     sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_CORRUPT,
-    sqlite3.SQLITE_NOTADB,
     sqlite3.SQLITE_READONLY,  # the file system was remounted after an error
     sqlite3.SQLITE_CANTOPEN,
 )
@@ -320,7 +318,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 def _existing(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sqlite3.Connection:
     """Open a database that `create` made; refuse an empty file, which `migrate` would fill."""
     if not path.exists():
-        raise SetupError(f"{path} does not exist; create it with `fieldpost init`")
+        raise SetupError(f"{path} does not exist; {lost_advice(path.parent)}")
     try:
         check_regular(path)  # SQLite would block on a FIFO
     except NotRegularError as error:
@@ -333,17 +331,33 @@ def _existing(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sqli
         raise translate(error) from error
     try:
         if connection.execute("PRAGMA user_version").fetchone() == (0,):
-            raise SetupError(
-                f"{path} is empty or not a gateway's database;"
-                " restore a backup (`fieldpost restore`)"
-            )
+            raise StoreDamaged(f"{path} is empty or not a gateway's database")
     except sqlite3.Error as error:
         connection.close()
         raise translate(error) from error
-    except SetupError:
+    except StoreDamaged:
         connection.close()
         raise
     return connection
+
+
+def restore_advice(folder: Path) -> str:
+    """Return how to restore the last backup of the gateway in `folder`."""
+    return (
+        f"stop the gateway, move {folder} away, and restore the last backup: `fieldpost restore"
+        f" FILE --dir {folder}`; it also restores the configuration and the keys"
+    )
+
+
+def lost_advice(folder: Path) -> str:
+    """Return what to do if there is no database in `folder`."""
+    if not (folder / "fieldpost.toml").exists():
+        return f"create a gateway with `fieldpost init --domain NAME --dir {folder}`"
+    return (
+        f"{restore_advice(folder)}; without a backup, move {folder} away, create a new gateway with"
+        f" `fieldpost init --domain NAME --dir {folder}`, copy fieldpost.toml and the folder pki"
+        " into it, and add the devices again"
+    )
 
 
 def _connect_reader(path: Path) -> sqlite3.Connection:
@@ -440,10 +454,14 @@ def translate(error: sqlite3.Error) -> StoreError:
     """Return the store error for an error of SQLite."""
     code = _code(error) & 0xFF
     text = f"the database: {error}"
-    if code == sqlite3.SQLITE_FULL or _code(error) == sqlite3.SQLITE_IOERR_SHMSIZE:
+    if _code(error) == sqlite3.SQLITE_IOERR_SHMSIZE:
+        return StoreFull("the database: the disk is full")
+    if code == sqlite3.SQLITE_FULL:
         return StoreFull(text)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy(text)
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreDamaged(text)
     if code in _BROKEN:
         return StoreBroken(text)
     return StoreError(text)

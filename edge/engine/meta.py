@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from edge.engine.database import Transaction
-from edge.errors import StoreBroken
+from edge.errors import StoreDamaged
 
 EPOCH: Final = "epoch"
 """The key of the epoch: a ULID made when the sequence counters of events start at 1."""
@@ -46,7 +46,7 @@ def epoch(tx: Transaction) -> str:
 
 
 def read_text(tx: Transaction, key: str) -> str:
-    """Return the text of a key that `init` wrote; raises `StoreBroken` if its row is lost."""
+    """Return the text of a key that `init` wrote; raises `StoreDamaged` if its row is lost."""
     return str(_read(tx, key))
 
 
@@ -57,15 +57,14 @@ def find_text(tx: Transaction, key: str) -> str | None:
 
 
 def read_bytes(tx: Transaction, key: str) -> bytes:
-    """Return the bytes of a key that `init` wrote; raises `StoreBroken` if its row is lost."""
+    """Return the bytes of a key that `init` wrote; raises `StoreDamaged` if its row is lost."""
     return bytes(_read(tx, key))
 
 
 def _read(tx: Transaction, key: str) -> Any:
     row = tx.row(_READ, (key,))
     if row is None:
-        text = f"the database is damaged: its table `meta` has no row `{key}`"
-        raise StoreBroken(f"{text}; restore the last backup (`fieldpost restore`)")
+        raise StoreDamaged(f"the database is damaged: its table `meta` has no row `{key}`")
     return row[0]
 
 

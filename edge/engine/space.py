@@ -19,7 +19,7 @@ from edge.engine import database, space_rules
 from edge.engine.database import PAGE_BYTES, Transaction
 from edge.engine.quota import ExceededLimit
 from edge.engine.space_rules import WAL_SHARE, SpaceLimits, SpaceUsage
-from edge.errors import StoreBroken, StoreFull
+from edge.errors import StoreDamaged, StoreFull
 
 FREE_PAGES: Final = 1024
 """Free pages that the database file keeps, 4 MiB, so that it does not always grow and shrink."""
@@ -57,9 +57,9 @@ def reserve(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
         room = tx.cache.get(_ROOM) if tx.is_in_memory else None
         if room is None:
             tx.cache[_LIMITS] = limits
-            room = space_rules.free_room(measure(tx), _space_limits(limits))
+            room = space_rules.free_room(measure(tx), space_limits(limits))
     if size > room:
-        usage, bounds = measure(tx), _space_limits(limits)
+        usage, bounds = measure(tx), space_limits(limits)
         reserved = space_rules.free_room(usage, bounds) - room
         return space_rules.exceeded_limit(size + reserved, usage, bounds)
     tx.memo[_ROOM] = room - size
@@ -70,15 +70,16 @@ def measure_room(tx: Transaction) -> None:
     """Measure the room that `reserve` uses for units that run in memory after this transaction."""
     limits: Limits | None = tx.cache.get(_LIMITS)
     if limits is not None:
-        tx.cache[_ROOM] = space_rules.free_room(measure(tx), _space_limits(limits))
+        tx.cache[_ROOM] = space_rules.free_room(measure(tx), space_limits(limits))
 
 
 def exceeded_limit(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
     """Return the limit that a new message would exceed, if any; reserve nothing."""
-    return space_rules.exceeded_limit(size, measure(tx), _space_limits(limits))
+    return space_rules.exceeded_limit(size, measure(tx), space_limits(limits))
 
 
-def _space_limits(limits: Limits) -> SpaceLimits:
+def space_limits(limits: Limits) -> SpaceLimits:
+    """Return the options of `[limits]` that limit the space of the database."""
     return SpaceLimits(limits.database_bytes, limits.database_reserve, limits.wal_bytes)
 
 
@@ -88,7 +89,7 @@ def set_max_bytes(tx: Transaction, max_bytes: int) -> None:
 
 
 def measure(tx: Transaction) -> SpaceUsage:
-    """Measure the space that the database takes; raises `StoreBroken` if its file was removed."""
+    """Measure the space that the database takes; raises `StoreDamaged` if its file was removed."""
     path = tx.cache.get("path")
     if path is None:
         path = tx.cache["path"] = tx.row(_FILE)[0]
@@ -98,9 +99,7 @@ def measure(tx: Transaction) -> SpaceUsage:
         return SpaceUsage(live, spare, 0, UNBOUNDED)
     size = _file_size(path)
     if not size:  # later commits to a removed file would be lost when the process ends
-        raise StoreBroken(
-            f"the database file {path} was removed; restore a backup (`fieldpost restore`)"
-        )
+        raise StoreDamaged(f"the database file {path} was removed")
     growth = max(0, pages * PAGE_BYTES - size)  # pages that are only in the WAL so far
     return SpaceUsage(live, spare, _file_size(f"{path}-wal"), _free_on_disk(path) - growth)
 

@@ -10,10 +10,15 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from edge.engine.quota import ExceededLimit
+from sync.common.text import size as in_units
 
 WAL_SHARE: Final = 5 * 1024 * 1024
 """Minimum bytes that are set aside for the WAL: SQLite shortens the WAL when a commit makes it
 larger than 4 MiB."""
+
+
+MESSAGE_ROOM: Final = 4096
+"""Bytes of room below which the database counts as full: hardly any message is accepted."""
 
 
 class SpaceUsage(NamedTuple):
@@ -55,6 +60,33 @@ def exceeded_limit(size: int, usage: SpaceUsage, limits: SpaceLimits) -> Exceede
     if size > _room_on_disk(usage, limits):
         return ExceededLimit("database_reserve", limits.reserve)
     return None
+
+
+def shortage(usage: SpaceUsage, limits: SpaceLimits, over: ExceededLimit) -> tuple[str, str]:
+    """Return why there is no room for new messages, because of the limit `over`, and what to do."""
+    if over.name == "wal_bytes":
+        text = f"the write-ahead log uses {in_units(usage.wal)} of {in_units(limits.wal)}"
+        remedy = "end the process that reads the database continuously"
+    elif over.name == "database_bytes":
+        used = in_units(usage.live + usage.wal)
+        text = (
+            f"the database uses {used} of {in_units(limits.database)}, of which"
+            f" {in_units(limits.reserve)} are reserved for the delivery of stored messages"
+        )
+        remedy = "raise limits.database_bytes and run `fieldpost reload`, or delete what waits"
+    else:
+        needed = limits.reserve + max(0, WAL_SHARE - usage.wal)
+        text = (
+            f"{in_units(max(0, usage.disk))} are free on the disk, and new messages need more than"
+            f" {in_units(needed)}"
+        )
+        remedy = "free disk space, or lower limits.database_reserve and run `fieldpost reload`"
+    return f"{text}: new messages are refused", remedy
+
+
+def can_ever_accept(disk: int, limits: SpaceLimits) -> bool:
+    """Return whether a disk of `disk` bytes has room for messages if nothing else is on it."""
+    return disk > limits.reserve + WAL_SHARE
 
 
 def _room_in_database(usage: SpaceUsage, limits: SpaceLimits) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from edge.config.limits import Limits
-from edge.engine import database, events, meta, space
+from edge.engine import database, events, meta, space, space_rules
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 
@@ -42,11 +42,12 @@ def log_fullness(tx: Transaction, limits: Limits) -> None:
     The events take room from the reserve, so neither is logged if the disk is completely full.
     """
     since = tx.row(_FULL)
-    over = space.exceeded_limit(tx, ROOM if since else 0, limits)
+    over = space.exceeded_limit(tx, ROOM if since else space_rules.MESSAGE_ROOM, limits)
     if over is not None and since is None:
         tx.run(_BEGIN, (tx.now.service,))
         tags = {"rule": over.name, "limit": str(over.value)}
-        text = "there is no room for new messages"
+        usage, bounds = space.measure(tx), space.space_limits(limits)
+        text = "; ".join(space_rules.shortage(usage, bounds, over))
         event = NewEvent("store", name="full", level="Warning", text=text, tags=tags)
         events.append(tx, events.SYSTEM, event)
     elif over is None and since is not None:

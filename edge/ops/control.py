@@ -68,6 +68,8 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     `build` is "compiled" or "pure" (`build_kind`), `service` the service time in seconds, `uptime`
     the process uptime in seconds, `boot` the kernel's id of the boot. `limits` are the values in
     force, by option; `used` is the use of each limit that the process itself counts.
+    `accepts_devices` is whether devices can connect, `store_error` why the database does not work,
+    if the process cannot use it.
     """
 
     version: str
@@ -78,6 +80,8 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     synchronised: bool
     used: dict[str, int]
     limits: dict[str, int | float]
+    accepts_devices: bool = True
+    store_error: str | None = None
 
 
 class ConnectedSession(Struct, frozen=True, kw_only=True):

@@ -11,19 +11,20 @@ from typing import Final
 
 from edge.config import load
 from edge.config.load import Config
-from edge.engine import flash_wear
-from edge.errors import ConfigError, FieldpostError
+from edge.engine import database, flash_wear
+from edge.errors import ConfigError, FieldpostError, StoreError, StoreFull
 from edge.features.accounts.store import certificates
 from edge.features.queues.store import depth_events
-from edge.ops import current_time, uplink
+from edge.ops import current_time, health, uplink
 from edge.ops import status as gateway_status
 from edge.ops.checks import database as database_checks
 from edge.ops.checks import folder as folder_checks
 from edge.ops.checks import machine
 from edge.ops.checks import uplink as uplink_checks
-from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
+from edge.ops.checks.finding import WRONG, Finding
 from edge.ops.folder_owner import other_owner
-from edge.ops.status import NO_ANSWER, NOT_RUNNING, RUNNING, Status
+from edge.ops.status import NOT_RUNNING
+from edge.ops.store_remedies import store_remedy
 from edge.ops.transactions import reading
 from edge.ops.uplink import Route
 from sync.common.text import os_error
@@ -70,15 +71,12 @@ def _stored(folder: Path, settings: Config, route: Route, now: int) -> Iterator[
         depths, days = depth_events.depths(tx), flash_wear.recent_days(tx, WEAR_DAYS)
         expiring = certificates.find_expiring(tx, tx.now.wall, folder_checks.EXPIRY_NOTICE_DAYS)
         revoked = certificates.list_revoked(tx)
-    yield from process(status)
+    yield from health.essentials(folder, settings, status, now)
     if status.state == NOT_RUNNING:
         yield from machine.ports(settings)
     if settings.component is None:
-        yield from folder_checks.certificates(folder, now)
         yield from folder_checks.revocation_list(folder, now, revoked)
         yield from folder_checks.expiring_devices(expiring)
-    yield from machine.disk(folder, settings, status.database_bytes + status.wal_bytes)
-    yield from database_checks.wal(status)
     yield from database_checks.limits(status)
     yield from database_checks.dead_letters(status)
     yield from database_checks.queues(depths, status)
@@ -88,26 +86,13 @@ def _stored(folder: Path, settings: Config, route: Route, now: int) -> Iterator[
     yield from machine.wear(folder, settings, days)
 
 
-def process(status: Status) -> Iterator[Finding]:
-    """Check whether the gateway is running, and with the limits that `fieldpost.toml` has now."""
-    if status.state == RUNNING:
-        yield Finding("gateway", OK, f"the gateway is running, fieldpost {status.version}")
-    elif status.state == NO_ANSWER:
-        remedy = "wait if the machine is busy; otherwise `systemctl restart fieldpost`"
-        text = status.trouble or "the gateway does not answer"
-        yield Finding("gateway", WRONG, text, remedy)
-    else:
-        text = "the gateway is not running"
-        remedy = "`systemctl start fieldpost`; if it stops again, see `journalctl -u fieldpost`"
-        yield Finding("gateway", WRONG, text, remedy)
-    if status.changed:
-        text = "the running gateway uses other limits than fieldpost.toml"
-        yield Finding("gateway", NOTICE, text, "apply them with `fieldpost reload`")
-
-
 def _failure(folder: Path, name: str, error: FieldpostError | OSError) -> Finding:
     text = os_error(error) if isinstance(error, OSError) else str(error)
-    remedy = "if a file is missing or damaged, restore the last backup (`fieldpost restore`)"
+    remedy = f"if a file is missing or damaged, {database.restore_advice(folder)}"
+    if isinstance(error, StoreFull):
+        return Finding("disk", WRONG, text, store_remedy(error, folder))
+    if isinstance(error, StoreError):
+        remedy = store_remedy(error, folder)
     if (owner := other_owner(folder)) is not None:
         remedy = f"run this command as {owner}, who owns {folder}"
     return Finding(name, WRONG, f"the check failed: {text}", remedy)

@@ -19,7 +19,7 @@ from edge.config.limits import Limits
 from edge.config.load import Config
 from edge.engine import meta, space, usage
 from edge.engine.database import Transaction
-from edge.engine.space_rules import SpaceUsage
+from edge.engine.space_rules import SpaceLimits, SpaceUsage
 from edge.engine.usage import LimitUsage, WaitingCounts
 from edge.errors import SetupError
 from edge.ops import control
@@ -71,6 +71,8 @@ class Status(NamedTuple):
     Attributes:
         state: `RUNNING`, `NOT_RUNNING` or `NO_ANSWER`.
         trouble: why the running gateway does not answer, if that is so.
+        accepts_devices: whether devices can connect, if the gateway is running.
+        store_error: why the running gateway cannot use its database, if that is so.
         version: the version of the running gateway, or of this command if none is running.
         build: whether it is "compiled" or "pure" (`build_kind`).
         boot: the kernel's id of the boot, if the gateway is running.
@@ -87,6 +89,8 @@ class Status(NamedTuple):
     gateway: str
     state: str
     trouble: str | None
+    accepts_devices: bool | None
+    store_error: str | None
     version: str
     build: str
     epoch: str
@@ -144,6 +148,8 @@ def combine(
         gateway=settings.gateway.domain,
         state=state,
         trouble=trouble,
+        accepts_devices=None if running is None else running.accepts_devices,
+        store_error=None if running is None else running.store_error,
         version=__version__ if running is None else running.version,
         build=build_kind() if running is None else running.build,
         epoch=stored.epoch,
@@ -161,6 +167,21 @@ def combine(
         disk_bytes=disk,
         limits=_limits(in_force, used),
     )
+
+
+def combine_space(settings: Config, usage: SpaceUsage, running: ProcessStatus) -> Status:
+    """Return a status without waiting messages and stored rows, which takes no long queries."""
+    stored = StoredStatus("", 0.0, WaitingCounts(*(0,) * len(WaitingCounts._fields)), {}, usage)
+    return combine(settings, stored, running)
+
+
+def space_of(status: Status) -> tuple[SpaceUsage, SpaceLimits]:
+    """Return the space that the database takes, and the limits in force."""
+    free = status.free_bytes
+    usage = SpaceUsage(status.database_bytes - free, free, status.wal_bytes, status.disk_bytes)
+    allowed = {limit.name: int(limit.allowed) for limit in status.limits}
+    names = ("database_bytes", "database_reserve", "wal_bytes")
+    return usage, SpaceLimits(*(allowed[name] for name in names))
 
 
 def _ask(folder: Path) -> tuple[ProcessStatus | None, str | None]:

@@ -45,7 +45,11 @@ MODE: Final = 0o600
 
 
 def state_reader(
-    limits: Limits, clock: Clock, used: Callable[[], dict[str, int]]
+    limits: Limits,
+    clock: Clock,
+    used: Callable[[], dict[str, int]],
+    accepts_devices: Callable[[], bool],
+    store_error: Callable[[], str | None],
 ) -> Callable[[], ProcessStatus]:
     """Return a function that returns the state of the process.
 
@@ -53,6 +57,8 @@ def state_reader(
 
     Args:
         used: returns how much of each limit is in use, by the name of the limit's option.
+        accepts_devices: returns whether devices can connect.
+        store_error: returns why the process cannot use its database, if that is so.
     """
     started = asyncio.get_running_loop().time()
     build = build_kind()
@@ -68,6 +74,8 @@ def state_reader(
             synchronised=now.synchronised,
             used=used(),
             limits=msgspec.to_builtins(limits),
+            accepts_devices=accepts_devices(),
+            store_error=store_error(),
         )
 
     return read_state

@@ -8,15 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from edge.ops.health import DEGRADED, FAILING, HEALTHY, Health
 from edge.web.status_snapshot import ProcessFigures, Snapshot
 from sync.common.metrics import COUNTER, GAUGE, HISTOGRAM, Family, exposition, labels, single
 
 PREFIX: Final = "fieldpost_"
 
 
-def format_metrics(snapshot: Snapshot, process: ProcessFigures) -> str:
+def format_metrics(snapshot: Snapshot, process: ProcessFigures, health: Health) -> str:
     """Return all metrics in the text format of Prometheus."""
-    families = (*_process_families(snapshot, process), *_database_families(snapshot, process))
+    families = (
+        _health_family(health),
+        *_process_families(snapshot, process),
+        *_database_families(snapshot, process),
+    )
     return exposition(PREFIX, families)
 
 
@@ -30,6 +35,17 @@ def _lanes(snapshot: Snapshot, field: str) -> Iterator[tuple[str, float]]:
     return ((labels(lane=lane.lane), getattr(lane, field)) for lane in snapshot.lanes)
 
 
+def _health_family(health: Health) -> Family:
+    meaning = (
+        "1 for the gateway's health, else 0: ok, degraded (a limit is reached), or failing (no"
+        " device can connect, or no message is accepted)."
+    )
+    states = (HEALTHY, DEGRADED, FAILING)
+    return Family(
+        "health", GAUGE, meaning, [(labels(state=each), health.state == each) for each in states]
+    )
+
+
 def _process_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[Family]:
     status, state = snapshot.status, process.status
     meaning = (
@@ -41,7 +57,7 @@ def _process_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[F
     yield single("service_seconds_total", COUNTER, meaning, state.service)
     meaning = "1 if the wall clock is synchronised, else 0."
     yield single("clock_synchronised", GAUGE, meaning, state.synchronised)
-    yield single("listener_up", GAUGE, "1 if devices can connect, else 0.", process.accepts_devices)
+    yield single("listener_up", GAUGE, "1 if devices can connect, else 0.", state.accepts_devices)
     meaning = "Resident memory of the gateway's process in bytes."
     yield single("resident_memory_bytes", GAUGE, meaning, process.resident)
     meaning = "Largest event-loop delay in the last minute, in seconds."

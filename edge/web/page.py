@@ -13,6 +13,7 @@ from typing import Final
 from edge.features.queues.store.depth_events import Depth
 from edge.ops.checks.database import ALWAYS_FULL
 from edge.ops.device_status import DETACHED, ONLINE, DeviceStatus
+from edge.ops.health import FAILING, Health
 from edge.ops.status import Limit
 from edge.web.status_snapshot import ProcessFigures, RecentEvent, Snapshot
 from sync.common.text import duration, plural, size
@@ -43,12 +44,12 @@ small { opacity: .75; }
 """
 
 
-def render(snapshot: Snapshot, process: ProcessFigures, now: int) -> str:
+def render(snapshot: Snapshot, process: ProcessFigures, health: Health, now: int) -> str:
     """Return the status page as HTML; `now` is in ms since 1970."""
     name = escape(snapshot.status.gateway)
     parts = (
         f"<h1>{name}</h1>",
-        *_table(("", ""), _facts(snapshot, process, now), head=False),
+        *_table(("", ""), _facts(snapshot, process, health, now), head=False),
         "<h2>Limits at half or more</h2>",
         *_table(("limit", "used", "allowed", "most used by"), _limits(snapshot.status.limits)),
         "<h2>Queues</h2>",
@@ -70,12 +71,11 @@ def render(snapshot: Snapshot, process: ProcessFigures, now: int) -> str:
     )
 
 
-def _facts(snapshot: Snapshot, process: ProcessFigures, now: int) -> Iterator[tuple[str, ...]]:
+def _facts(
+    snapshot: Snapshot, process: ProcessFigures, health: Health, now: int
+) -> Iterator[tuple[str, ...]]:
     status, running, waiting = snapshot.status, process.status, snapshot.status.waiting
-    yield (
-        "state",
-        "devices can connect" if process.accepts_devices else _bad("devices cannot connect"),
-    )
+    yield "state", _state(health)
     yield "running for", duration(running.uptime)
     yield "clock", "synchronised" if running.synchronised else _bad("not synchronised")
     yield "sessions", str(status.sessions)
@@ -92,6 +92,15 @@ def _facts(snapshot: Snapshot, process: ProcessFigures, now: int) -> Iterator[tu
     yield "items", f"{waiting.queued} in queues, {_alert(waiting.queued_dead)} dead"
     yield "database", f"{size(status.database_bytes)}; {size(status.disk_bytes)} free on the disk"
     yield "written", f"{size(process.write_rate * 86_400)} per day, from the last hour"
+
+
+def _state(health: Health) -> str:
+    problems = "".join(
+        f"<p>{_bad(escape(each.text))}<br>{escape(each.remedy)}</p>" for each in health.problems
+    )
+    if health.state == FAILING:
+        return _bad(FAILING) + problems
+    return f"devices can connect, messages are accepted{problems}"
 
 
 def _centre(snapshot: Snapshot, now: int) -> str:

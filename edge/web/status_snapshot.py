@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,6 +27,7 @@ from edge.ops import device_status
 from edge.ops import status as gateway_status
 from edge.ops.control import ConnectedSession, ProcessStatus
 from edge.ops.device_status import Device, DeviceStatus
+from edge.ops.health import Health
 from edge.ops.status import Status, StoredStatus
 from sync.common.metrics import Histogram
 
@@ -81,7 +82,6 @@ class ProcessFigures(NamedTuple):
     """
 
     status: ProcessStatus
-    accepts_devices: bool
     resident: int
     stanzas: int
     transactions: int
@@ -99,7 +99,7 @@ class Sources(NamedTuple):
     settings: Config
     store: Store
     process_status: Callable[[], ProcessStatus]
-    accepts_devices: Callable[[], bool]
+    check_health: Callable[[], Awaitable[Health]]
     stanzas: Callable[[], int]
     meter: WriteMeter
     sessions: Callable[[], list[ConnectedSession]]
@@ -140,6 +140,10 @@ class SnapshotReader:
             await asyncio.sleep(LAG_INTERVAL)
             self._lags = [*self._lags[1 - LAG_SAMPLES :], max(0.0, loop.time() - expected)]
 
+    async def check_health(self) -> Health:
+        """Judge the gateway now, except for the limits."""
+        return await self._sources.check_health()
+
     async def snapshot(self) -> Snapshot:
         """Return the figures from the database; raises `StoreError`."""
         async with self._lock:
@@ -175,10 +179,9 @@ class SnapshotReader:
 
     def process(self) -> ProcessFigures:
         """Return the figures of the process."""
-        _settings, store, process_status, accepts_devices, stanzas, meter, _ = self._sources
+        _settings, store, process_status, _check, stanzas, meter, _ = self._sources
         return ProcessFigures(
             process_status(),
-            accepts_devices(),
             _resident_bytes(),
             stanzas(),
             store.commits,

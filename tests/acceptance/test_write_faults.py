@@ -254,7 +254,8 @@ async def test_a_gateway_exits_with_an_error_if_a_sync_fails(
     with start("fieldpost", "run", "--dir", gateway.folder, env=env) as process:
         assert await send(process, requests) == "internal-server-error"
         assert process.wait() == 1
-        assert process.stderr == "Error: the database: disk I/O error\n"
+        text = "Error: the database: disk I/O error; see the kernel's log (`dmesg`)"
+        assert process.stderr.startswith(text)
     with gateway.run() as process:
         assert await send(process, requests) is None
     check_gateway_log(gateway)

@@ -6,18 +6,22 @@ deleted. Then nothing is free, and the gateway still answers.
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from edge.engine import database
 from tests.helpers.fleet_command import fleet_command
 from tests.helpers.fleet_tables import fleet_folder
+from tests.helpers.folder import configure, fieldpost
 from tests.helpers.gateway import Gateway, bind_session
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import CLIENT, Client, condition, log_message
@@ -151,6 +155,72 @@ async def test_a_completely_full_disk_is_reported_and_survived(
     assert sorted(logged) == ["1", "2"]
 
 
+async def read_health(process: Process) -> tuple[int, dict[str, Any]]:
+    def get() -> tuple[int, dict[str, Any]]:
+        connection = HTTPConnection(*process.host_port("web"), timeout=20)
+        with closing(connection):
+            connection.request("GET", "/health")
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+
+    return await asyncio.to_thread(get)
+
+
+async def test_every_view_says_that_a_full_disk_refuses_messages(
+    gateway: Gateway, other_files: OtherFiles
+) -> None:
+    configure(gateway.folder, "web", listen="127.0.0.1:0")
+    other_files.fill(2 * MIB)
+    with gateway.run() as process:
+        assert "health=failing" in process.stdout
+        process.wait_for_stderr("; free disk space")
+        cause = "2.0 MiB are free on the disk, and new messages need more than"
+        assert cause in process.stderr
+        status, report = await read_health(process)
+        (problem,) = report["problems"]
+        assert (status, report["status"]) == (503, "failing")
+        assert "new messages are refused" in problem["text"]
+        found = json.loads(gateway.command("status", "--json"))
+        assert (found["health"], len(found["problems"])) == ("failing", 1)
+        assert f"    -> {problem['remedy']}" in gateway.command("status")
+        diagnosis = fieldpost(gateway.folder, "doctor", "--json")
+        assert problem["remedy"] in [
+            each["remedy"] for each in json.loads(diagnosis.stdout)["findings"]
+        ]
+        other_files.remove()
+        assert await read_health(process) == (200, report | {"status": "ok", "problems": []})
+        process.wait_for_stderr("disk: resolved: ")
+        assert process.terminate() == 0
+    with gateway.run() as process:
+        assert "health=" not in process.stdout
+
+
+@pytest.mark.parametrize("free", [0, 8])
+def test_a_start_on_a_disk_without_room_names_cause_and_remedy(
+    gateway: Gateway, other_files: OtherFiles, free: int
+) -> None:
+    other_files.fill(free)
+    done = fieldpost(gateway.folder, "run")
+    assert done.exit_code == 1
+    assert "the disk is full; free disk space: `df " in done.stderr
+    diagnosis = json.loads(fieldpost(gateway.folder, "doctor", "--json").stdout)
+    wrong = [each for each in diagnosis["findings"] if each["verdict"] == "wrong"]
+    assert {"name": "disk"}.items() <= wrong[-1].items()
+    assert wrong[-1]["remedy"].startswith("free disk space")
+
+
+def test_a_disk_that_is_too_small_for_any_message_is_refused(gateway: Gateway) -> None:
+    gateway.configure(database_reserve=12 * MIB)
+    done = fieldpost(gateway.folder, "run")
+    assert done.exit_code == 1
+    assert "limits.database_reserve: 12.0 MiB must stay free" in done.stderr
+    gateway.configure(database_reserve=10 * MIB)
+    with gateway.run() as process:
+        gateway.configure(database_reserve=12 * MIB)
+        assert "limits.database_reserve" in fieldpost(gateway.folder, "reload").output
+        assert process.terminate() == 0
+
+
 async def test_a_disk_that_fills_up_loses_no_answered_message(
     gateway: Gateway, process: Process, other_files: OtherFiles
 ) -> None:
@@ -229,6 +299,7 @@ async def test_a_stop_with_a_full_disk_is_reported_in_one_line(
             assert process.terminate() == 1
         *_warnings, last = process.stderr.splitlines()
         assert last.startswith("Error: the closing event was not written: the database:")
+        assert "; free disk space: `df " in last
         assert "Traceback" not in process.stderr
     other_files.remove()
     with gateway.run() as process:

@@ -71,7 +71,8 @@ def test_the_watchdog_is_fed_while_the_event_loop_runs(gateway: Gateway) -> None
     with systemd() as (notify_socket, env):
         env["WATCHDOG_USEC"] = "200000"
         with start("fieldpost", "run", "--dir", gateway.folder, env=env) as process:
-            assert [notify_socket.recv(100) for _ in range(4)] == [b"READY=1", *[b"WATCHDOG=1"] * 3]
+            assert notify_socket.recv(1000).startswith(b"READY=1\nSTATUS=ok")
+            assert [notify_socket.recv(100) for _ in range(3)] == [b"WATCHDOG=1"] * 3
             os.kill(process.pid, signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
             notify_socket.setblocking(False)

@@ -15,7 +15,7 @@ from edge.errors import StoreBroken
 from edge.features.queues.store.depth_events import Depth
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.ops.status import Status
-from sync.common.text import duration, plural, size
+from sync.common.text import duration, plural
 
 QUICK_CHECK_TIME: Final = 10.0
 """Maximum seconds of a check without `--deep`.
@@ -48,10 +48,10 @@ ALWAYS_FULL: Final = frozenset({"recent_bytes", "released_keys", "items_per_node
 def integrity(folder: Path, *, deep: bool) -> Iterator[Finding]:
     """Check the structure of the database; with `deep`, also check every index entry."""
     path, began = folder / database.FILE_NAME, time.monotonic()
-    remedy = (
-        "stop the gateway, move its folder away, and restore the last backup:"
-        f" `fieldpost restore FILE --dir {folder}`; it also restores the configuration and the keys"
-    )
+    remedy = database.restore_advice(folder)
+    if not path.exists():
+        yield Finding("database", WRONG, f"{path} does not exist", database.lost_advice(folder))
+        return
     if (truncation := _truncation(path)) is not None:
         yield Finding("database", WRONG, truncation, remedy)
         return
@@ -100,17 +100,6 @@ def _truncation(path: Path) -> str | None:
     if actual >= expected or not header.startswith(_MAGIC):
         return None
     return f"{path} is truncated: it has {actual} of {expected} bytes"
-
-
-def wal(status: Status) -> Iterator[Finding]:
-    """Check the size of the write-ahead log (WAL)."""
-    allowed = next(limit.allowed for limit in status.limits if limit.name == "wal_bytes")
-    text = f"the write-ahead log uses {size(status.wal_bytes)} of {size(allowed)}"
-    if status.wal_bytes > allowed:
-        remedy = "end the process that reads the database continuously"
-        yield Finding("WAL", WRONG, f"{text}: new messages wait", remedy)
-    else:
-        yield Finding("WAL", OK, text)
 
 
 def limits(status: Status) -> Iterator[Finding]:

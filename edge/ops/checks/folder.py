@@ -21,7 +21,9 @@ from sync.common.text import os_error, plural
 EXPIRY_NOTICE_DAYS: Final = 30
 """Days before the expiry of a certificate from which it is reported."""
 
-_RESTORE: Final = "restore it from a backup (`fieldpost restore`)"
+_RESTORE: Final = (
+    "copy it from the last backup, restored into a new folder: `fieldpost restore FILE --dir NEW`"
+)
 
 _NEW_LIST: Final = (
     "run `fieldpost device revoke NAME` for a device that is already revoked, which writes the list"
@@ -55,7 +57,8 @@ def secrets(folder: Path, settings: Config) -> Iterator[Finding]:
 
 
 def _secret_files(folder: Path, settings: Config) -> Iterator[Path]:
-    yield folder / database.FILE_NAME
+    if (folder / database.FILE_NAME).exists():  # otherwise reported by the check of the database
+        yield folder / database.FILE_NAME
     if settings.component is None:
         files = pki.files(folder)
         yield files.ca_key
@@ -71,8 +74,8 @@ def _secret(folder: Path, path: Path) -> Iterator[Finding]:
         status = check_regular(path)
     except FileNotFoundError:
         remedy = (
-            "restore it from a backup (`fieldpost restore`); an enrolment can be issued again with"
-            " `fieldpost-fleet gateway add --renew`"
+            f"{_RESTORE}; an enrolment can be issued again with `fieldpost-fleet gateway add"
+            " --renew`"
         )
         yield Finding("secrets", WRONG, f"{path} is missing", remedy)
         return

@@ -1,8 +1,7 @@
-"""Check the machine: disk, clock, temperature, voltage, card wear and the systemd service."""
+"""Check the machine: ports, clock, temperature, voltage, card wear and the systemd service."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Final
 from edge.config.load import Config, parse_address
 from edge.engine import clock as engine_clock
 from edge.engine.flash_wear import DailyWear
-from edge.engine.space_rules import WAL_SHARE
 from edge.ops import hardware
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.ops.hardware import Disk
@@ -47,23 +45,6 @@ _YEAR: Final = 365.0
 UNIT: Final = "fieldpost.service"
 
 _UNIT_FOLDERS: Final = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
-
-
-def disk(folder: Path, settings: Config, used: int) -> Iterator[Finding]:
-    """Check that the database, which uses `used` bytes now, has room to grow to its limit."""
-    limits, system = settings.limits, os.statvfs(folder)
-    free = system.f_bavail * system.f_frsize
-    text = f"{size(free)} are free; the database uses {size(used)} of {size(limits.database_bytes)}"
-    if system.f_flag & os.ST_RDONLY:
-        remedy = "see the kernel's log (`dmesg`); a failing card becomes read-only: replace it"
-        yield Finding("disk", WRONG, "the file system is read-only", remedy)
-    elif free < limits.database_reserve + WAL_SHARE:
-        yield Finding("disk", WRONG, f"{text}: new messages are refused", "free disk space")
-    elif free < limits.database_bytes - used:
-        remedy = "free disk space, or lower limits.database_bytes"
-        yield Finding("disk", NOTICE, f"{text}, and the disk has no room for the rest", remedy)
-    else:
-        yield Finding("disk", OK, text)
 
 
 def ports(settings: Config) -> Iterator[Finding]:

@@ -35,11 +35,11 @@ from edge.features.queues.store.queue_items import NewItem
 from edge.ops import current_time, devices, hardware, pki, setup, status, uplink
 from edge.ops.checks import database as database_checks
 from edge.ops.checks import folder as folder_checks
-from edge.ops.checks import machine
+from edge.ops.checks import machine, space
 from edge.ops.checks import uplink as uplink_checks
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
-from edge.ops.doctor import process
 from edge.ops.hardware import Disk
+from edge.ops.health import process
 from edge.ops.listen_error import listen_error
 from edge.ops.transactions import changing
 from edge.ops.uplink import Route, UplinkStatus
@@ -104,11 +104,12 @@ def test_invalid_configuration_ends_the_diagnosis(folder: Path) -> None:
 
 
 def test_a_silent_or_changed_gateway_is_reported(folder: Path) -> None:
-    stopped = status.read(folder)
+    stopped, settings = status.read(folder), load.load(folder)
     busy = stopped._replace(state=status.NO_ANSWER, trouble="it is busy", changed=True)
-    assert verdicts(process(busy)) == [WRONG, NOTICE]
-    assert verdicts(process(stopped._replace(state="running"))) == [OK]
-    assert verdicts(process(stopped)) == [WRONG]
+    assert verdicts(process(busy, settings)) == [WRONG, NOTICE]
+    running = stopped._replace(state=status.RUNNING, accepts_devices=True)
+    assert verdicts(process(running, settings)) == [OK]
+    assert verdicts(process(stopped, settings)) == [WRONG]
 
 
 def test_ports_that_cannot_be_used_are_reported(folder: Path) -> None:
@@ -180,7 +181,10 @@ def test_truncated_database_with_a_write_ahead_log(folder: Path) -> None:
 
 def test_missing_database(folder: Path) -> None:
     (folder / database.FILE_NAME).unlink()
-    assert diagnose(folder)["database"][0].verdict == WRONG
+    by_name = diagnose(folder)
+    (finding,) = by_name["database"]
+    assert (finding.verdict, finding.remedy) == (WRONG, database.lost_advice(folder))
+    assert verdicts(by_name["secrets"]) == [OK]
 
 
 def test_readable_or_missing_secrets(folder: Path) -> None:
@@ -304,16 +308,19 @@ def test_expiring_certificates_of_devices(folder: Path) -> None:
 
 
 def test_free_disk_space(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = load.load(folder)
+    stopped = status.read(folder)
+    read_only = os.statvfs_result((4096, 4096, 1, 1, 1, 1, 1, 1, os.ST_RDONLY, 255))
 
-    def check(free: int, flags: int = 0) -> str:
-        result = os.statvfs_result((4096, 4096, 1, 1, free // 4096, 1, 1, 1, flags, 255))
-        monkeypatch.setattr(os, "statvfs", lambda _path: result)
-        (finding,) = machine.disk(folder, settings, 2**20)
-        return finding.verdict
+    def check(free: int, wal: int = 0) -> list[str]:
+        found = stopped._replace(disk_bytes=free, wal_bytes=wal)
+        return verdicts(space.room(folder, *status.space_of(found)))
 
-    results = [check(4 * GIB), check(GIB // 2), check(2**20), check(4 * GIB, os.ST_RDONLY)]
-    assert results == [OK, NOTICE, WRONG, WRONG]
+    assert check(4 * GIB) == [OK, OK]
+    assert check(GIB // 2) == [NOTICE, OK]
+    assert check(2**20) == [WRONG, OK]
+    assert check(4 * GIB, GIB) == [WRONG]
+    monkeypatch.setattr(os, "statvfs", lambda _path: read_only)
+    assert check(4 * GIB) == [WRONG, OK]
 
 
 @pytest.mark.parametrize(("synchronised", "verdict"), [(True, OK), (False, NOTICE)])
@@ -445,12 +452,6 @@ def test_limits_nearly_used_or_reached_are_reported(folder: Path) -> None:
     assert finding[1:3] == (NOTICE, "dead_messages: 9 of 10 messages are used")
     change(folder, lambda tx: waiting.add_dead_letter(tx, "last"))
     assert diagnose(folder)["limits"][0].verdict == WRONG
-
-
-def test_large_write_ahead_log(folder: Path) -> None:
-    report = status.read(folder)
-    assert verdicts(database_checks.wal(report)) == [OK]
-    assert verdicts(database_checks.wal(report._replace(wal_bytes=GIB))) == [WRONG]
 
 
 def test_bytes_written_per_day(folder: Path) -> None:

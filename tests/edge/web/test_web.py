@@ -25,8 +25,10 @@ from edge.features.accounts.store import accounts
 from edge.features.eventlog.store.uplink_view import Notice
 from edge.features.queues.store import queue_items
 from edge.features.queues.store.queue_items import NewItem
+from edge.ops.checks.finding import WRONG, Finding
 from edge.ops.control import ConnectedSession, ProcessStatus
-from edge.web import http, page, server, site, status_snapshot
+from edge.ops.health import Health
+from edge.web import http, page, server, status_snapshot
 from edge.web.hosts import KnownHosts
 from edge.web.http import Request, RequestError, Response
 from edge.web.server import MAX_CONNECTIONS, Server
@@ -48,13 +50,21 @@ SESSIONS = [
 ]
 
 
-class Front:
-    up = True
+class Judged:
+    """The judgement that a test sets."""
+
+    health = Health([], [])
+
+    async def check(self) -> Health:
+        return self.health
+
+
+DISK_FULL = Finding("disk", WRONG, "<4 MiB> are free: new messages are refused", "free disk space")
 
 
 class Gateway(NamedTuple):
     store: Store
-    front: Front
+    judged: Judged
     reader: SnapshotReader
     site: Site
     server: Server
@@ -74,21 +84,21 @@ def running(settings: Config = SETTINGS) -> ProcessStatus:
 
 
 def new_gateway(store: Store, settings: Config = SETTINGS) -> Gateway:
-    front = Front()
+    judged = Judged()
     meter = WriteMeter(store, settings.flash, lambda: KernelCounters(8192, 4096))
     sources = Sources(
-        settings, store, lambda: running(settings), lambda: front.up, lambda: 17, meter,
+        settings, store, lambda: running(settings), judged.check, lambda: 17, meter,
         lambda: SESSIONS,
     )  # fmt: skip
     reader = SnapshotReader(sources)
-    page_site = Site(reader, store)
+    page_site = Site(reader)
     store.before_commit = reader.keep_events
     hosts = KnownHosts(settings.web.names, socket.gethostname())
-    return Gateway(store, front, reader, page_site, Server(page_site.respond, hosts.is_known))
+    return Gateway(store, judged, reader, page_site, Server(page_site.respond, hosts.is_known))
 
 
-async def read_status(gateway: Gateway) -> tuple[Snapshot, ProcessFigures]:
-    return await gateway.reader.snapshot(), gateway.reader.process()
+async def read_status(gateway: Gateway) -> tuple[Snapshot, ProcessFigures, Health]:
+    return await gateway.reader.snapshot(), gateway.reader.process(), gateway.judged.health
 
 
 @pytest.mark.parametrize(
@@ -267,27 +277,24 @@ async def health(gateway: Gateway) -> tuple[int, dict[str, object]]:
     return answer.status, report
 
 
-async def test_health_depends_on_store_and_listener_but_not_on_the_centre(gateway: Gateway) -> None:
+async def test_health_is_the_judgement_and_does_not_depend_on_the_centre(gateway: Gateway) -> None:
     status, report = await health(gateway)
-    assert (status, report["status"], report["store"], report["front"]) == (200, "ok", "ok", "up")
+    assert (status, report["status"], report["problems"]) == (200, "ok", [])
     assert report["uplink"] == {
         "last_taken": None, "last_notice": None, "waiting_segments": 0, "waiting_bytes": 0,
     }  # fmt: skip
-    gateway.front.up = False
+    gateway.judged.health = Health([DISK_FULL], [])
     status, report = await health(gateway)
-    assert (status, report["front"]) == (503, "down")
+    assert (status, report["status"]) == (503, "failing")
+    assert report["problems"] == [DISK_FULL._asdict()]
 
 
-async def test_hanging_store_is_unhealthy(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def hang(_unit: object) -> None:
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(site, "STORE_TIMEOUT", 0.01)
-    monkeypatch.setattr(gateway.store, "run", hang)
-    status, report = await health(gateway)
-    assert (status, report["store"], report.get("uplink")) == (503, "failing", None)
+async def test_a_limit_that_is_reached_does_not_fail_the_health_check(gateway: Gateway) -> None:
+    settings = load.parse(b'[gateway]\ndomain = "gw.example"\n[limits]\ndead_messages = 1')
+    await gateway.store.run(lambda tx: waiting.add_dead_letter(tx, "m1"))
+    status, report = await health(new_gateway(gateway.store, settings))
+    assert (status, report["status"]) == (200, "degraded")
+    assert "dead_messages: 1 of 1" in json.dumps(report["problems"])
 
 
 async def test_unreadable_database_has_no_page(
@@ -298,8 +305,10 @@ async def test_unreadable_database_has_no_page(
 
     monkeypatch.setattr(gateway.store, "read", fail)
     assert (await gateway.site.respond("/metrics")).status == 503
+    gateway.judged.health = Health([DISK_FULL], [])
     status, report = await health(gateway)
-    assert (status, report["uplink"]) == (200, None)
+    assert (status, report["uplink"]) == (503, None)
+    assert report["problems"]
 
 
 LABEL = r'[a-z]+="[^"\\\n]*"'
@@ -417,21 +426,31 @@ async def test_page_is_one_document_without_scripts(gateway: Gateway) -> None:
     assert not checked.names & {"script", "link", "img", "src", "href", "onclick", "iframe", "form"}
     assert "color-scheme: light dark" in text
     assert "width=device-width" in text
-    for fact in ("gw.example", "devices can connect", "2 h", "synchronised", "no upload yet"):
+    for fact in (
+        "gw.example",
+        "devices can connect, messages are accepted",
+        "2 h",
+        "synchronised",
+        "no upload yet",
+    ):
         assert fact in text
     assert text.count("<p>None.</p>") == 4
 
 
 async def test_problems_are_highlighted(gateway: Gateway) -> None:
-    gateway.front.up = False
-    snapshot, process = await read_status(gateway)
+    gateway.judged.health = Health([DISK_FULL], [])
+    snapshot, process, judged = await read_status(gateway)
     for seconds, age in ((18_000, "5 h"), (300, "5 min"), (5, "5 s")):
-        text = page.render(snapshot._replace(last_upload=NOW - 1000 * seconds), process, NOW)
+        text = page.render(
+            snapshot._replace(last_upload=NOW - 1000 * seconds), process, judged, NOW
+        )
         assert f"last upload {age} ago" in text
     notice = Notice("unreachable", "no", NOW)
     silent = snapshot._replace(last_upload=NOW - 4 * 86_400_000, last_notice=notice)
-    text = page.render(silent, process, NOW)
-    assert '<span class="bad">devices cannot connect</span>' in text
+    text = page.render(silent, process, judged, NOW)
+    assert "devices can connect" not in text
+    assert '<span class="bad">&lt;4 MiB&gt; are free: new messages are refused</span>' in text
+    assert "<br>free disk space" in text
     assert "last upload 4 d ago; last notice unreachable" in text
 
 
@@ -500,7 +519,7 @@ async def test_the_time_without_warnings_is_shown(gateway: Gateway) -> None:
     """The page may start long after the gateway, by a reload of the configuration."""
     times = iter([1000.0, 1120.0])
     reader = SnapshotReader(gateway.reader._sources, lambda: next(times))
-    text = page.render(await reader.snapshot(), reader.process(), NOW)
+    text = page.render(await reader.snapshot(), reader.process(), Health([], []), NOW)
     assert "<h2>Warnings of the last 2 min</h2>\n<p>None.</p>" in text
 
 

@@ -1,0 +1,98 @@
+"""Judge whether the gateway works: the one judgement that every view of the gateway shows.
+
+`/health`, the status page, `fieldpost status`, `fieldpost doctor`, the journal, systemd and the
+`ready` line take it from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from edge.config.load import Config
+from edge.ops.checks import database as database_checks
+from edge.ops.checks import folder as folder_checks
+from edge.ops.checks import space
+from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
+from edge.ops.status import NO_ANSWER, RUNNING, Status, space_of
+
+HEALTHY: Final = "ok"
+DEGRADED: Final = "degraded"
+FAILING: Final = "failing"
+
+
+class Health(NamedTuple):
+    """The judgement of a gateway, and the findings that are `wrong`.
+
+    Attributes:
+        failures: findings because of which no device can connect or no message is accepted.
+        others: findings that concern a part, such as a limit that is reached.
+    """
+
+    failures: list[Finding]
+    others: list[Finding]
+
+    @property
+    def state(self) -> str:
+        """Return `FAILING`, `DEGRADED` or `HEALTHY`."""
+        return FAILING if self.failures else DEGRADED if self.others else HEALTHY
+
+    @property
+    def problems(self) -> list[Finding]:
+        """Return all findings, the failures first."""
+        return self.failures + self.others
+
+
+def judge(folder: Path, settings: Config, status: Status, now: int) -> Health:
+    """Judge the gateway; `now` is in ms since 1970."""
+    failures = _wrong(essentials(folder, settings, status, now))
+    return with_limits(Health(failures, []), status)
+
+
+def with_limits(found: Health, status: Status) -> Health:
+    """Add the limits that are reached to a judgement that was made without them."""
+    return found._replace(others=[*found.others, *_wrong(database_checks.limits(status))])
+
+
+def essentials(folder: Path, settings: Config, status: Status, now: int) -> Iterator[Finding]:
+    """Check what every device and message needs; if a finding is `wrong`, the gateway fails.
+
+    `now` is in ms since 1970.
+    """
+    yield from process(status, settings)
+    if status.store_error is not None:
+        remedy = "see `fieldpost doctor`, and `journalctl -u fieldpost` for the reason"
+        yield Finding("database", WRONG, f"the gateway cannot write: {status.store_error}", remedy)
+    yield from space.room(folder, *space_of(status))
+    if settings.component is None:
+        yield from folder_checks.certificates(folder, now)
+
+
+def process(status: Status, settings: Config) -> Iterator[Finding]:
+    """Check whether the gateway is running, reachable for devices, and with the limits that
+    `fieldpost.toml` has now."""
+    if status.state == RUNNING and status.accepts_devices:
+        yield Finding("gateway", OK, f"the gateway is running, fieldpost {status.version}")
+    elif status.state == RUNNING and settings.component is not None:
+        text = f"devices cannot connect: there is no link to the server {settings.xmpp.component}"
+        remedy = "start the server, and see `journalctl -u fieldpost` for why the link fails"
+        yield Finding("gateway", WRONG, text, remedy)
+    elif status.state == RUNNING:
+        text = "devices cannot connect: the gateway is starting or stopping"
+        yield Finding("gateway", WRONG, text, "wait some seconds and look again")
+    elif status.state == NO_ANSWER:
+        remedy = "wait if the machine is busy; otherwise `systemctl restart fieldpost`"
+        text = status.trouble or "the gateway does not answer"
+        yield Finding("gateway", WRONG, text, remedy)
+    else:
+        text = "the gateway is not running"
+        remedy = "`systemctl start fieldpost`; if it stops again, see `journalctl -u fieldpost`"
+        yield Finding("gateway", WRONG, text, remedy)
+    if status.changed:
+        text = "the running gateway uses other limits than fieldpost.toml"
+        yield Finding("gateway", NOTICE, text, "apply them with `fieldpost reload`")
+
+
+def _wrong(findings: Iterable[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.verdict == WRONG]
