@@ -10,7 +10,7 @@ import pytest
 
 from edge.engine import database
 from edge.engine.space_rules import WAL_SHARE
-from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
+from edge.errors import SetupError, StoreBroken, StoreBusy, StoreDamaged, StoreError, StoreFull
 from tests.helpers.store import Clock, new_database
 
 SCHEMA = Path(__file__).with_name("schema.sql")
@@ -133,7 +133,7 @@ def test_an_unreadable_database_is_an_error(
         connect(tmp_path)
     empty = tmp_path / "empty.db"
     empty.touch()
-    with pytest.raises(SetupError, match=r"empty\.db is empty"):
+    with pytest.raises(StoreDamaged, match=r"empty\.db is empty"):
         connect(empty)
     assert list(tmp_path.iterdir()) == [empty]
     assert empty.stat().st_size == 0
@@ -182,8 +182,8 @@ def _write_then(connection: sqlite3.Connection, key: str, sql: str) -> None:
         (sqlite3.SQLITE_LOCKED, StoreBusy),
         (sqlite3.SQLITE_IOERR_FSYNC, StoreBroken),
         (sqlite3.SQLITE_IOERR_WRITE, StoreBroken),
-        (sqlite3.SQLITE_CORRUPT, StoreBroken),
-        (sqlite3.SQLITE_NOTADB, StoreBroken),
+        (sqlite3.SQLITE_CORRUPT, StoreDamaged),
+        (sqlite3.SQLITE_NOTADB, StoreDamaged),
         (sqlite3.SQLITE_READONLY_DBMOVED, StoreBroken),
         (sqlite3.SQLITE_CANTOPEN, StoreBroken),
         (sqlite3.SQLITE_CONSTRAINT_UNIQUE, StoreError),
@@ -194,7 +194,8 @@ def test_errors_of_sqlite_are_translated(code: int, kind: type[StoreError]) -> N
     error.sqlite_errorcode = code
     translated = database.translate(error)
     assert type(translated) is kind
-    assert str(translated) == "the database: it says"
+    says = "the disk is full" if code == sqlite3.SQLITE_IOERR_SHMSIZE else "it says"
+    assert str(translated) == f"the database: {says}"
     assert type(database.translate(sqlite3.ProgrammingError("closed"))) is StoreError
 
 
