@@ -15,6 +15,7 @@ from edge.features.accounts.store.accounts import PendingMessages
 from edge.ops import current_time, device_status, devices
 from edge.ops.control import ConnectedSession
 from edge.ops.device_status import Device, DeviceStatus
+from edge.ops.orphans import Orphans
 from sync.common.text import columns, duration, plural, utc_time
 
 _password = click.option(
@@ -150,15 +151,24 @@ def revoke(name: str, folder: Path) -> None:
 @click.argument("name")
 @folder_option
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-def remove(name: str, folder: Path, yes: bool) -> None:
+@click.option("--purge", is_flag=True, help="Delete its items and the nodes that it alone owns.")
+@click.option(
+    "--give-to", "heir", metavar="DEVICE", help="Device that gets its nodes, items and rights."
+)
+def remove(name: str, folder: Path, yes: bool, purge: bool, heir: str | None) -> None:
     """Remove device NAME.
 
     Deletes its account, its roster and the plain messages stored for it. Messages in its outbox
-    become dead letters, and their senders are notified.
+    become dead letters, and their senders are notified. Its items, and the nodes that it alone
+    owns, belong to the gateway afterwards, unless you set --purge or --give-to.
     """
+    if purge and heir is not None:
+        raise click.UsageError("--purge and --give-to cannot be combined")
+    for line in _orphans(devices.find_orphans(folder, name)):
+        click.echo(f"{name} {line}", err=True)
     if not yes:
         click.confirm(f"Remove {name} and the messages that wait for it?", abort=True, err=True)
-    pending = devices.remove(folder, name)
+    pending = devices.remove(folder, name, heir=heir, purge=purge)
     click.echo(f"{name} is removed; {plural(pending.total, 'message')} waited for it")
     for line in _outcomes(pending):
         click.echo(line)
@@ -215,6 +225,17 @@ def _chosen(password: str | None, password_stdin: bool) -> str | None:
     return password
 
 
+def _orphans(found: Orphans) -> Iterator[str]:
+    if found.nodes:
+        names = ", ".join(found.nodes[:_NAMED])
+        more = f" and {len(found.nodes) - _NAMED} more" if len(found.nodes) > _NAMED else ""
+        yield f"is the only owner of {plural(len(found.nodes), 'node')}: {names}{more}"
+    if found.items:
+        yield f"published {plural(found.items, 'item')} that nodes keep"
+    if found.queued:
+        yield f"published {plural(found.queued, 'item')} that queues hold"
+
+
 def _outcomes(pending: PendingMessages) -> Iterator[str]:
     outcomes = (
         (pending.offline, "plain, deleted"),
@@ -234,6 +255,8 @@ _HEADER: Final = (
     "unacked", "access",
 )  # fmt: skip
 _NONE: Final = "-"
+_NAMED: Final = 10
+"""Maximum number of nodes that `device remove` names."""
 
 
 def _object(found: DeviceStatus) -> dict[str, object]:

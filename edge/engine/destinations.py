@@ -48,6 +48,12 @@ class NoDestination:
         """Return no contents."""
         return Contents([])
 
+    def refusal(
+        self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents
+    ) -> ServiceError[Any] | None:
+        """Return `None`: `acceptance` refuses every message."""
+        return None
+
     def room_now(
         self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents
     ) -> ExceededLimit | None:
@@ -128,6 +134,9 @@ def hand_over(
     contents = destination.read(context, message.body, to)
     if contents.unreadable:
         return Rejection(UNREADABLE, text=contents.unreadable)
+    error = destination.refusal(context, tx, message, contents)
+    if error is not None:
+        return Rejection(NO_DESTINATION, error)
     exceeded = destination.room_now(context, tx, message, contents)
     if exceeded is None and message.qos:  # at level 0 the destination includes the database
         exceeded = space.reserve(tx, message.size, context.limits)

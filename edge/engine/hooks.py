@@ -240,6 +240,11 @@ class Destination(Protocol):
     ) -> Contents:
         """Read a message for this address; `parsed` is its tree, if it is already parsed."""
 
+    def refusal(
+        self, context: Context, tx: Transaction, message: Message, contents: Contents
+    ) -> ServiceError[Any] | None:
+        """Return the error that refuses the contents of a readable message, if any."""
+
     def room_now(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
     ) -> ExceededLimit | None:

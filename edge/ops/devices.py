@@ -24,9 +24,9 @@ from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued_certificates
 from edge.features.accounts.store.accounts import PendingMessages
 from edge.features.presence.store import roster
-from edge.features.pubsub.store import affiliations
-from edge.ops import certificates, current_time, device_status, pki
-from edge.ops.transactions import changing
+from edge.ops import certificates, current_time, device_status, nodes, orphans, pki
+from edge.ops.orphans import Orphans
+from edge.ops.transactions import changing, reading
 from sync.common.durable_files import remove_folder, staged_folder
 from sync.common.text import plural
 
@@ -100,7 +100,8 @@ def add(
         _check_not_revoked(tx, name)
         accounts.add(tx, name, keys, trusted=trusted, downgrade=downgrade)
         roster.remove_from_all(tx, jid)
-        affiliations.remove_account(tx, jid)
+        orphans.hand_over(tx, settings.gateway.domain, settings.limits, jid)
+        orphans.take_messages_to(tx, settings.limits, name)
 
     if not certificate:
         with changing(folder) as tx:
@@ -187,15 +188,45 @@ def set_downgrade(folder: Path, name: str, downgrade: bool) -> bool:
     return changed
 
 
-def remove(folder: Path, name: str) -> PendingMessages:
+def find_orphans(folder: Path, name: str) -> Orphans:
+    """Return what a device would leave behind; raise `SetupError` if it does not exist."""
+    jid = _jid(load.load(folder), name)
+    with reading(folder) as tx:
+        _find(tx, name)
+        return orphans.find(tx, jid)
+
+
+def remove(
+    folder: Path, name: str, *, heir: str | None = None, purge: bool = False
+) -> PendingMessages:
     """Remove a device with its password, roster, certificates and certificate files.
 
     Returns the numbers of messages that waited for the device. Stored plain messages are deleted;
-    messages in its outbox become dead letters. Raises `SetupError` as `revoke` does.
+    messages in its outbox and its own in custody become dead letters.
+
+    Args:
+        heir: the name of a device that gets its nodes, items and affiliations. `None` leaves its
+            items, and the nodes that it alone owned, to the gateway itself.
+        purge: delete the nodes that it alone owned and its items. A running gateway deletes the
+            nodes, before the device is removed, because it notifies their subscribers.
+
+    Raises:
+        SetupError: as `revoke` does; or `heir` is no other device that can log in; or a node could
+            not be deleted.
     """
-    jid = _jid(load.load(folder), name)
+    settings = load.load(folder)
+    jid = _jid(settings, name)
+    with reading(folder) as tx:
+        _find(tx, name)
+        new_owner = None if heir is None else _heir(tx, settings, name, heir)
+        purged = orphans.find(tx, jid).nodes if purge else ()
+    for node in purged:
+        nodes.delete(folder, node)
     with changing(folder) as tx:
         _find(tx, name)
+        if purge:
+            orphans.delete_items(tx, jid)
+        orphans.hand_over(tx, settings.gateway.domain, settings.limits, jid, new_owner)
         issued_certificates.revoke(tx, name)
         pending = accounts.remove(tx, name)
         _log(tx, jid, "removed", level="Warning", value=float(pending.total), unit="messages")
@@ -204,6 +235,12 @@ def remove(folder: Path, name: str) -> PendingMessages:
     finally:
         remove_folder(certificates.device_folder(folder, name))
     return pending
+
+
+def _heir(tx: Transaction, settings: Config, name: str, heir: str) -> str:
+    if heir == name or not accounts.is_active(tx, heir):
+        raise SetupError(f"{heir!r} is not another device that can log in")
+    return _jid(settings, heir)
 
 
 def _jid(settings: Config, name: str) -> str:

@@ -76,8 +76,15 @@ class Publishing(RuleBasedStateMachine):
         self.gateway.close()
         self._folder.cleanup()
 
+    def may_replace(self, full: str, id: str) -> bool:
+        """Return whether publishing an ItemID is accepted: it is new or the publisher's own,
+        or the publisher owns the node."""
+        return full == OWNER or self.items.get(id, (full, 0))[0] == full
+
     def apply_publication(self, full: str, id: str, watts: int) -> None:
-        """Apply a publication to the model."""
+        """Apply a publication to the model, unless it is refused."""
+        if not self.may_replace(full, id):
+            return
         self.items.pop(id, None)
         self.items[id] = (full, watts)
         if len(self.items) > MAX_ITEMS:
@@ -86,19 +93,21 @@ class Publishing(RuleBasedStateMachine):
 
     @rule(full=publishers, id=names, watts=numbers)
     def publish_by_iq(self, full: str, id: str, watts: int) -> None:
-        assert publish(self.gateway, full, NODE, item(id, reading(watts))).type == "result"
+        reply = publish(self.gateway, full, NODE, item(id, reading(watts)))
+        assert (reply.type == "result") is self.may_replace(full, id)
         self.apply_publication(full, id, watts)
 
     @rule(full=publishers, id=names, watts=numbers)
     def publish_by_plain_message(self, full: str, id: str, watts: int) -> None:
-        assert send_message(self.gateway, full, 0, item_in_message(id, watts)) is None
+        reply = send_message(self.gateway, full, 0, item_in_message(id, watts))
+        assert (reply is None) is self.may_replace(full, id)
         self.apply_publication(full, id, watts)
 
     @rule(full=publishers, id=names, watts=numbers)
     def publish_by_acknowledged_message(self, full: str, id: str, watts: int) -> None:
         reply = send_message(self.gateway, full, 1, item_in_message(id, watts))
         assert reply is not None
-        assert reply.type == "result"
+        assert (reply.type == "result") is self.may_replace(full, id)
         self.apply_publication(full, id, watts)
 
     @rule(full=publishers, id=names, watts=numbers, msg_id=st.sampled_from(("m1", "m2")))
@@ -120,8 +129,7 @@ class Publishing(RuleBasedStateMachine):
     @rule(full=publishers, id=names)
     def retract(self, full: str, id: str) -> None:
         reply = retract(self.gateway, full, NODE, id)
-        publisher = self.items.get(id, (None, 0))[0]
-        allowed = publisher is not None if full == OWNER else publisher == full
+        allowed = id in self.items and self.may_replace(full, id)
         assert (reply.type == "result") is allowed
         if allowed:
             del self.items[id]

@@ -139,6 +139,8 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
     body = store.read_body(tx, held)
     message = Message(sender, to, body, held.size, 2, held.msg_id, held.since)
     contents = destination.read(context, body, to, held.parsed)
+    if error is None and not contents.unreadable:
+        error = destination.refusal(context, tx, message, contents)
     over = None if error else destination.room_now(context, tx, message, contents)
     situation = rules.release(
         destination=error is None,
@@ -169,6 +171,8 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Requ
     message = Message(sender, to, body, size, 1)
     contents, over = destination.read(context, body, to, request.parsed), None
     acceptance = destination.acceptance(context, tx, sender, to)
+    if acceptance.allowed and acceptance.error is None and not contents.unreadable:
+        acceptance = acceptance._replace(error=destination.refusal(context, tx, message, contents))
     if acceptance.allowed and acceptance.error is None:
         over = destination.room_now(context, tx, message, contents)
         over = over or space.reserve(tx, message.size, context.limits)

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
 from edge.engine import sessions
@@ -67,6 +67,18 @@ UPDATE main.custody
 SET released = ?, destination = '', recipient = NULL, digest = x'', body = x'' WHERE id = ?
 """
 _REMOVE: Final = "DELETE FROM main.custody WHERE id = ?"
+_OF_SOURCE: Final = """
+SELECT sender, msg_id, destination, recipient, body FROM main.held WHERE source = ? ORDER BY id
+"""
+_FORGET_SOURCE: Final = (
+    "DELETE FROM main.custody WHERE source = ?",
+    "DELETE FROM main.released_latest WHERE source = ?",
+    "DELETE FROM main.released_pages WHERE source = ?",
+)
+_OF_RECIPIENT: Final = """
+SELECT sender, msg_id, destination, recipient, body FROM main.held WHERE recipient = ? ORDER BY id
+"""
+_FORGET_RECIPIENT: Final = ("DELETE FROM main.custody WHERE recipient = ? AND released IS NULL",)
 _MOVE: Final = "UPDATE main.custody SET sender = ? WHERE id = ?"
 _EXCLUDE: Final = "UPDATE main.custody SET exclusive = 1 WHERE id = ?"
 _AGE: Final = "UPDATE main.custody SET since = since - ? WHERE since <= ?"
@@ -130,6 +142,16 @@ class HeldMessage:
         self.body = body
         self.parsed = parsed
         self.exclusive = False
+
+
+class AbandonedMessage(NamedTuple):
+    """A held message that was removed because its sender or its recipient was removed."""
+
+    sender: str
+    msg_id: str
+    destination: str
+    recipient: str | None
+    body: bytes
 
 
 class _Source:
@@ -517,6 +539,27 @@ def _forget_released(tx: Transaction, held: HeldMessage, least: int) -> None:
     latest.keys = _without(latest.keys, found)
     image.changed.add(source)
     _write_keys(tx, image, least)
+
+
+def take_messages(tx: Transaction, source: str) -> list[AbandonedMessage]:
+    """Remove and return the held messages of a removed account's bare JID, and forget the keys of
+    its released messages."""
+    return _take(tx, _OF_SOURCE, _FORGET_SOURCE, source)
+
+
+def take_messages_to(tx: Transaction, recipient: str) -> list[AbandonedMessage]:
+    """Remove and return the messages that are held for an account, by its name."""
+    return _take(tx, _OF_RECIPIENT, _FORGET_RECIPIENT, recipient)
+
+
+def _take(
+    tx: Transaction, select: str, statements: Sequence[str], key: str
+) -> list[AbandonedMessage]:
+    found = [AbandonedMessage(*row) for row in tx.rows(select, (key,))]
+    for statement in statements:
+        tx.run(statement, (key,))
+    tx.cache.clear()
+    return found
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:

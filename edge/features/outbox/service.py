@@ -431,8 +431,8 @@ def give_up(
 ) -> None:
     """Move a message that failed or is in doubt to the dead letters, and report it to its sender.
 
-    There is no report of an item of a node, because its sender is the node, and none of a message
-    of the operator, because the operator has no account.
+    There is no report of an item of a node, because its sender is the node, none of a message of
+    the operator, because the operator has no account, and none of a sender that was removed.
     """
     destination = _recipient(context, row)
     letter = DeadLetter(
@@ -449,7 +449,7 @@ def give_up(
     )
     add_dead_letter(context, tx, letter)
     outbox.remove(tx, row)
-    if author(context, row) == row.sender != context.domain:
+    if row.source and author(context, row) == row.sender != context.domain:
         _report(context, tx, letter, failure, in_doubt=state is State.IN_DOUBT)
 
 

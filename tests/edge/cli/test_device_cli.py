@@ -214,7 +214,7 @@ def test_contradictory_or_empty_passwords_are_wrong_usage(
 def test_examples_of_the_guide_run(folder: Path) -> None:
     guide = Path(__file__).parents[3] / "docs" / "how-to" / "devices.md"
     examples = re.findall(r"^\$ fieldpost (.+)$", guide.read_text("utf-8"), re.MULTILINE)
-    assert len(examples) == 11
+    assert len(examples) == 13
     for example in examples:
         result = fieldpost(folder, *example.split())
         assert result.exit_code == 0, f"{example}: {result.output}"

@@ -162,7 +162,7 @@ CREATE TABLE items (
     wall INTEGER NOT NULL,
     expires REAL,
     bytes INTEGER NOT NULL,
-    body BLOB NOT NULL,
+    body BLOB NOT NULL, author TEXT,
     UNIQUE (node, item)
 ) STRICT;
 
@@ -271,7 +271,7 @@ CREATE TABLE queue_items (
     outbox INTEGER,
     reason TEXT,
     bytes INTEGER NOT NULL
-) STRICT;
+, author TEXT) STRICT;
 
 CREATE TABLE queue_receivers (
     item INTEGER NOT NULL REFERENCES queue_items (id) ON DELETE CASCADE,

@@ -10,9 +10,14 @@ from edge.engine.database import Transaction
 from edge.errors import ConfigError, SetupError, StoreFull
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued
+from edge.features.custody import store as custody
+from edge.features.outbox.store import outbox
+from edge.features.outbox.store.outbox import OutgoingMessage
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.rules.node_config import NodeConfig
-from edge.features.pubsub.store import affiliations, nodes
+from edge.features.pubsub.store import affiliations, items, nodes
+from edge.features.queues.store import queue_items, queues
+from edge.features.queues.store.queue_items import NewItem
 from edge.ops import certificates, device_status, devices, pki
 from sync.common import durable_files
 from sync.common.durable_files import FolderBusyError
@@ -279,22 +284,116 @@ def test_reused_name_is_in_no_roster(folder: Path) -> None:
     assert select(folder, listed) == []
 
 
-def test_reused_name_keeps_nodes_without_other_owners(folder: Path) -> None:
-    def own_nodes() -> list[str]:
-        return [name for _, name, _ in query(folder, lambda tx: affiliations.of_jid(tx, JID))]
+def leave_behind(tx: Transaction) -> None:
+    """Let the pump own and publish what outlives its account."""
+    valve = "valve@gw.example"
+    for name, other in (("mine", Affiliation.MEMBER), ("ours", Affiliation.OWNER)):
+        created = nodes.add(tx, name, JID, NodeConfig())
+        affiliations.put(tx, created.id, JID, Affiliation.OWNER)
+        affiliations.put(tx, created.id, valve, other)
+    theirs = nodes.add(tx, "theirs", valve, NodeConfig())
+    affiliations.put(tx, theirs.id, valve, Affiliation.OWNER)
+    affiliations.put(tx, theirs.id, JID, Affiliation.PUBLISHER)
+    items.put(tx, theirs.id, "x", f"{JID}/fw", b"<x/>", 10)
+    work = nodes.add(tx, "work", valve, NodeConfig(queueing=True))
+    queue = queues.add_for_node(tx, work.id, "least-loaded", 60, 5)
+    queue_items.enqueue(tx, queue, NewItem("work", "job", f"{JID}/fw", b"<x/>"))
+    tx.run("INSERT INTO queue_receivers SELECT id, ? FROM queue_items", (f"{JID}/fw",))
+    custody.hold(tx, JID, f"{JID}/fw", "m1", "gw.example", b"", b"", None)
+    custody.hold(tx, valve, f"{valve}/v", "m2", JID, b"", b"", "pump1")
+    custody.hold(tx, JID, f"{JID}/fw", "m3", "gw.example", b"", b"", None)
+    held = custody.find(tx, JID, f"{JID}/fw", "m3")
+    assert held is not None
+    custody.release(tx, held, 256)
+    outbox.add(tx, "valve", OutgoingMessage(JID, f"{JID}/fw", "m4", 2, b"", 10))
 
-    def create(tx: Transaction) -> None:
-        for node, other in (("mine", Affiliation.MEMBER), ("ours", Affiliation.OWNER)):
-            created = nodes.add(tx, node, JID, NodeConfig())
-            affiliations.put(tx, created.id, JID, Affiliation.OWNER)
-            affiliations.put(tx, created.id, "valve@gw.example", other)
 
-    devices.add(folder, "pump1", None, trusted=True)
-    change(folder, create)
-    devices.remove(folder, "pump1")
-    assert own_nodes() == ["mine", "ours"]
-    devices.add(folder, "pump1", None, trusted=True)
-    assert own_nodes() == ["mine"]
+def rights(folder: Path, bare: str) -> dict[str, object]:
+    """Return what a bare JID has: affiliations, and the numbers of nodes, items and messages."""
+
+    def read(tx: Transaction) -> dict[str, object]:
+        bare_of = "coalesce(author, substr(publisher, 1, instr(publisher, '/') - 1))"
+        counts = {
+            "nodes": "SELECT count(*) FROM nodes WHERE owner = ?",
+            "items": f"SELECT count(*) FROM items WHERE {bare_of} = ?",  # noqa: S608 - of constants
+            "queued": f"SELECT count(*) FROM queue_items WHERE {bare_of} = ?",  # noqa: S608 - of constants
+            "received": "SELECT count(*) FROM queue_receivers WHERE jid = ? || '/fw'",
+            "custody": "SELECT count(*) FROM custody WHERE source = ?",
+            "to": "SELECT count(*) FROM held WHERE destination = ?",
+            "released": "SELECT count(*) FROM released_latest WHERE source = ?",
+            "outbox": "SELECT count(*) FROM outbox WHERE source = ?",
+        }
+        found = {name: tx.row(sql, (bare,))[0] for name, sql in counts.items()}
+        named = {name: value.value for _, name, value in affiliations.of_jid(tx, bare)}
+        return {name: value for name, value in found.items() if value} | {"affiliations": named}
+
+    return query(folder, read)
+
+
+NOTHING: dict[str, object] = {"affiliations": {}}
+
+
+@pytest.fixture
+def shared(folder: Path) -> Path:
+    """A folder in which the pump, beside a valve, owns and has published what outlives it."""
+    for name in ("pump1", "valve"):
+        devices.add(folder, name, None, trusted=True)
+    change(folder, leave_behind)
+    return folder
+
+
+def test_a_device_of_a_reused_name_inherits_nothing(shared: Path) -> None:
+    assert devices.find_orphans(shared, "pump1") == (["mine"], 1, 1)
+    devices.remove(shared, "pump1")
+    assert rights(shared, JID) == NOTHING | {"to": 1}
+    devices.add(shared, "pump1", None, trusted=True)
+    assert rights(shared, JID) == NOTHING
+    assert rights(shared, "gw.example") == {
+        "nodes": 2, "items": 1, "queued": 1, "affiliations": {"mine": "owner"}
+    }  # fmt: skip
+    assert select(shared, "SELECT msg_id, reason FROM dead ORDER BY id") == [
+        ("m1", "its sender was removed"),
+        ("m2", "its recipient was removed"),
+    ]
+    assert select(shared, "SELECT sender FROM outbox") == [(f"{JID}/fw",)]
+
+
+def test_what_an_older_version_left_behind_is_not_inherited(shared: Path) -> None:
+    change(shared, lambda tx: accounts.remove(tx, "pump1"))
+    assert rights(shared, JID)["items"] == 1
+    devices.add(shared, "pump1", None, trusted=True)
+    assert rights(shared, JID) == NOTHING
+
+
+def test_a_removed_device_can_give_what_it_has_to_another(shared: Path) -> None:
+    devices.remove(shared, "pump1", heir="valve")
+    assert rights(shared, "valve@gw.example") == {
+        "nodes": 4, "items": 1, "queued": 1, "custody": 1,
+        "affiliations": dict.fromkeys(("mine", "ours", "theirs"), "owner"),
+    }  # fmt: skip
+    devices.remove(shared, "valve")
+    assert rights(shared, "gw.example")["items"] == 1
+
+
+@pytest.mark.parametrize("heir", ["pump1", "lamp"])
+def test_the_rights_of_a_removed_device_go_to_another_existing_one(shared: Path, heir: str) -> None:
+    with pytest.raises(SetupError, match=f"'{heir}' is not another device that can log in"):
+        devices.remove(shared, "pump1", heir=heir)
+    assert rights(shared, JID)["items"] == 1
+
+
+def test_the_items_of_a_removed_device_can_be_deleted(shared: Path) -> None:
+    change(shared, lambda tx: tx.run("DELETE FROM nodes WHERE name = 'mine'"))
+    devices.remove(shared, "pump1", purge=True)
+    assert rights(shared, "gw.example") == NOTHING | {"nodes": 1}
+    assert select(shared, "SELECT count(*) FROM items") == [(0,)]
+    assert select(shared, "SELECT count(*) FROM queue_items") == [(0,)]
+
+
+def test_only_a_running_gateway_deletes_the_nodes_of_a_removed_device(shared: Path) -> None:
+    with pytest.raises(SetupError, match="is not running"):
+        devices.remove(shared, "pump1", purge=True)
+    assert rights(shared, JID)["nodes"] == 2
 
 
 def test_removal_succeeds_without_a_revocation_list(folder: Path) -> None:

@@ -65,6 +65,12 @@ class EventLogDestination:
             return Contents([], _TEXT)
         return found if found.events or found.unreadable else Contents([], NO_EVENTS)
 
+    def refusal(
+        self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents
+    ) -> None:
+        """Return `None`: no contents are refused for what they say."""
+        return
+
     def room_now(
         self, context: Context, tx: Transaction, _message: Message, contents: Contents
     ) -> ExceededLimit | None:

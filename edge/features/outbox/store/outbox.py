@@ -76,6 +76,7 @@ UPDATE main.outbox
 SET state = ?, session = ?, sends = ?, attempts = ?, held = ?, due = ? WHERE id = ?
 """
 _DELETE: Final = "DELETE FROM main.outbox WHERE id = ?"
+_DISOWN: Final = "UPDATE main.outbox SET source = '' WHERE source = ?"
 _ACCOUNTS_WITH_SESSIONS: Final = "SELECT DISTINCT account FROM temp.sessions"
 _AGE: Final = "UPDATE main.outbox SET since = since - ? WHERE since <= ?"
 
@@ -361,6 +362,13 @@ def find_orphans(tx: Transaction) -> list[OutboxRow]:
     """Return up to `BATCH_SIZE` messages whose account was removed."""
     image = _image(tx)
     return [image.rows[number] for number in sorted(image.orphans)[:BATCH_SIZE]]
+
+
+def disown(tx: Transaction, source: str) -> None:
+    """Let the messages of a removed account's bare JID have no source, so that a later account with
+    this name gets no reports about them. They are delivered nevertheless."""
+    tx.run(_DISOWN, (source,))
+    tx.cache.clear()
 
 
 def find_sent_to(tx: Transaction, account: str, session: str) -> list[OutboxRow]:

@@ -182,6 +182,12 @@ class AccountDestination:
         forged = _has_forged_delay(context, body, parsed)
         return Contents([], "a <delay/> from the gateway is not allowed" if forged else "")
 
+    def refusal(
+        self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents
+    ) -> None:
+        """Return `None`: no contents are refused for what they say."""
+        return
+
     def room_now(
         self, context: Context, tx: Transaction, message: Message, _contents: Contents
     ) -> ExceededLimit | None:

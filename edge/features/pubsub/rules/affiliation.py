@@ -2,14 +2,15 @@
 
     affiliation    subscribe  retrieve  publish  delete items  configure, purge, delete the node
     owner             yes        yes      yes        yes          yes
-    publisher         yes        yes      yes        own           -
+    publisher         yes        yes      yes        yes           -
     publish-only       -          -       yes        own           -
     member            yes        yes      model      own           -
     none              access     access   model      own           -
     outcast            -          -        -          -            -
 
 `access`: the node's access model decides (section 4.5). `model`: the node's publish model decides.
-`own`: only items that the same account published.
+`own`: only items that the same account published. Whoever may delete an item may replace it
+(`replacement`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Affiliation(StrEnum):
 
 _READERS: Final = frozenset({Affiliation.OWNER, Affiliation.PUBLISHER, Affiliation.MEMBER})
 _WRITERS: Final = frozenset({Affiliation.OWNER, Affiliation.PUBLISHER, Affiliation.PUBLISH_ONLY})
+_DELETERS: Final = frozenset({Affiliation.OWNER, Affiliation.PUBLISHER})
 
 
 def may_subscribe(affiliation: Affiliation, access_model: AccessModel, *, in_roster: bool) -> bool:
@@ -70,7 +72,7 @@ def may_publish(affiliation: Affiliation, publish_model: PublishModel, *, subscr
 
 def may_delete_item(affiliation: Affiliation, *, own: bool) -> bool:
     """Return whether an account may delete an item; `own` means that it published the item."""
-    if affiliation is Affiliation.OWNER:
+    if affiliation in _DELETERS:
         return True
     return own and affiliation is not Affiliation.OUTCAST
 

@@ -36,7 +36,7 @@ class Reason(Enum):
     INVALID_PAYLOAD = "the payload is invalid"
     UNREADABLE_PAYLOAD = "the payload cannot be read"
     ITEM_NOT_FOUND = "the item does not exist"
-    ITEM_LOCKED = "the item with this ItemID is locked by a worker"
+    ITEM_EXISTS = "the queue has another item with this ItemID, which waits or is locked"
     LIMIT_EXCEEDED = "a limit is exceeded"
 
     # subscriptions

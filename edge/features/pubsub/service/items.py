@@ -159,13 +159,13 @@ def retract(
     Args:
         notify: whether to notify subscribers; if `None`, the node's configuration decides.
     """
-    item = items.get(tx, node.id, id)
-    own = item is None or item.publisher.partition("/")[0] == sender.bare
+    author = items.author(tx, node.id, id)
+    own = author in (None, sender.bare)
     if not affiliation.may_delete_item(access.affiliation_of(tx, node, sender.bare), own=own):
         raise PubsubError(Reason.FORBIDDEN, "you may not delete this item")
     if not node.config.persist_items:
         raise PubsubError(Reason.NOT_PERSISTENT)
-    if item is None:
+    if author is None:
         raise PubsubError(Reason.ITEM_NOT_FOUND)
     items.remove(tx, node.id, id)
     if notify is not False:

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from edge.engine import refusals, space
-from edge.engine.access import Sender
+from edge.engine.access import Sender, may_manage_nodes
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Event
 from edge.engine.quota import ExceededLimit
 from edge.features.eventlog import service as eventlog
-from edge.features.pubsub.rules import node_config, topic
+from edge.features.pubsub.rules import affiliation, node_config, topic
 from edge.features.pubsub.rules.node_config import DEFAULT, InvalidOption, NodeConfig
 from edge.features.pubsub.rules.publication import (
     DEFAULT_OPTIONS,
@@ -29,17 +29,21 @@ from edge.features.pubsub.rules.publication import (
     find_fault,
 )
 from edge.features.pubsub.rules.reasons import Reason
+from edge.features.pubsub.rules.replacement import Existing, Outcome, decide
 from edge.features.pubsub.service import access, notifications
 from edge.features.pubsub.service import nodes as node_service
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.store import items, nodes
 from edge.features.pubsub.store.nodes import NEW_NODE, Node
 from edge.features.queues.service import operations, queue_registry
-from edge.features.queues.service.queue_registry import ITEM_LOCKED, Queue
 from edge.features.queues.service.queue_registry import NewItem as QueuedItem
+from edge.features.queues.service.queue_registry import Queue
 
 UNREADABLE: Final = "unreadable"
 """Name of the refusal of an item whose payload cannot be decoded into events."""
+
+ITEM_EXISTS: Final = "item_exists"
+"""Name of the refusal of an item whose ItemID belongs to another item that may not be replaced."""
 
 NOTIFICATION_OVERHEAD: Final = 512
 """Approximate size of a notification without its payload, in bytes."""
@@ -91,7 +95,7 @@ class Publication(NamedTuple):
 
 def publish(context: Context, tx: Transaction, sender: Sender, request: Publication) -> None:
     """Publish an item. A refusal raises `PubsubError` and publishes nothing; it is logged if the
-    payload is unreadable, a limit would be exceeded, or a worker has locked the item."""
+    payload is unreadable, a limit would be exceeded, or the ItemID belongs to another item."""
     node = find_target(context, tx, sender, request.node, request.preconditions)
     fault = find_fault(request.shape, node.config)
     if fault is not None:
@@ -105,14 +109,18 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
             f"{PRIORITY}, {DELAY} and {TTL} require a queue node (pubsub#queueing)",
         )
     item = request.item
+    try:
+        if is_repeated(tx, sender, node, item):
+            return
+    except PubsubError:
+        refusals.log(context, tx, sender, ITEM_EXISTS)
+        raise
     exceeded, queues_ = check_room(context, tx, sender, node, item)
     if not node.config.queueing:  # the check of a queue includes the database
         size = _stored_size(sender, item)
         exceeded = exceeded or space.reserve(tx, size, context.limits)
     if exceeded is not None:
         refusals.log(context, tx, sender, exceeded.name, exceeded.value)
-        if exceeded.name == ITEM_LOCKED:
-            raise PubsubError(Reason.ITEM_LOCKED)
         text = f"the limit {exceeded.name} = {exceeded.value} is reached"
         raise PubsubError(Reason.LIMIT_EXCEEDED, text)
     put(context, tx, sender, node, item, request.options, queues_)
@@ -158,6 +166,45 @@ def _apply_preconditions(
         return node_config.apply_options(config, preconditions, context.limits.items_per_node)
     except InvalidOption as error:
         raise PubsubError(Reason.PRECONDITION_NOT_MET, str(error)) from None
+
+
+def is_repeated(tx: Transaction, sender: Sender, node: Node, item: NewItem) -> bool:
+    """Return whether an item is a repetition, which changes nothing: its queue has the same item of
+    the same publisher, and this item waits or is locked.
+
+    Args:
+        node: the node, from `find_target`.
+
+    Raises:
+        PubsubError: the ItemID belongs to an item that the sender may not replace.
+    """
+    outcome = _outcome(tx, sender, node, item)
+    if outcome is Outcome.CONFLICT:
+        raise PubsubError(Reason.ITEM_EXISTS)
+    if outcome is Outcome.FORBIDDEN:
+        raise PubsubError(Reason.FORBIDDEN, "you may not replace the item with this ItemID")
+    return outcome is Outcome.UNCHANGED
+
+
+def _outcome(tx: Transaction, sender: Sender, node: Node, item: NewItem) -> Outcome:
+    if node.id == NEW_NODE:
+        return Outcome.PUBLISH
+    if node.config.queueing:
+        found = queue_registry.existing_item(tx, node.id, item.id)
+        if found is None:
+            return Outcome.PUBLISH
+        existing, author = found.existing, found.author
+        own = author == sender.bare
+        same = own and found.payload(tx) == item.payload
+    else:
+        stored_author = items.author(tx, node.id, item.id) if node.items else None
+        if stored_author is None:
+            return Outcome.PUBLISH
+        existing, own, same = Existing.STORED, stored_author == sender.bare, False
+    may_delete = may_manage_nodes(sender) or affiliation.may_delete_item(
+        access.affiliation_of(tx, node, sender.bare), own=own
+    )
+    return decide(existing, may_delete=may_delete, same=same)
 
 
 class Room(NamedTuple):

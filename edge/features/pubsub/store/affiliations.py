@@ -29,14 +29,38 @@ _OF_JID: Final = """
 SELECT n.id, n.name, a.affiliation FROM affiliations AS a JOIN nodes AS n ON n.id = a.node
 WHERE a.jid = ? ORDER BY n.name
 """
-_REMOVE_ACCOUNT: Final = """
-DELETE FROM affiliations WHERE jid = ?1 AND (
-    affiliation <> 'owner' OR EXISTS (
-        SELECT 1 FROM affiliations AS other
-        WHERE other.node = affiliations.node AND other.affiliation = 'owner' AND other.jid <> ?1
-    )
+_ONLY_OWNED: Final = """
+SELECT n.name FROM affiliations AS a JOIN nodes AS n ON n.id = a.node
+WHERE a.jid = ?1 AND a.affiliation = 'owner' AND NOT EXISTS (
+    SELECT 1 FROM affiliations AS other
+    WHERE other.node = a.node AND other.affiliation = 'owner' AND other.jid <> ?1
 )
+ORDER BY n.name
 """
+_OWN_ONLY_OWNED: Final = f"""
+INSERT INTO affiliations (node, jid, affiliation)
+SELECT id, ?2, 'owner' FROM nodes WHERE name IN ({_ONLY_OWNED})
+ON CONFLICT (node, jid) DO UPDATE SET affiliation = 'owner'
+"""  # noqa: S608 - of constants
+_TAKE_OVER: Final = """
+INSERT INTO affiliations (node, jid, affiliation)
+SELECT node, ?2, affiliation FROM affiliations WHERE jid = ?1 AND affiliation <> 'outcast'
+ON CONFLICT (node, jid) DO UPDATE SET affiliation = 'owner' WHERE excluded.affiliation = 'owner'
+"""
+_TAKE_OVER_NODES: Final = "UPDATE nodes SET owner = ?2 WHERE owner = ?1"
+_TAKE_OVER_ITEMS: Final = """
+UPDATE items SET author = ?2
+WHERE coalesce(author, substr(publisher, 1, instr(publisher || '/', '/') - 1)) = ?1
+"""
+_COUNT_ITEMS: Final = """
+SELECT count(*) FROM items
+WHERE coalesce(author, substr(publisher, 1, instr(publisher || '/', '/') - 1)) = ?
+"""
+_DELETE_ITEMS: Final = """
+DELETE FROM items
+WHERE coalesce(author, substr(publisher, 1, instr(publisher || '/', '/') - 1)) = ?
+"""
+_REMOVE_ACCOUNT: Final = "DELETE FROM affiliations WHERE jid = ?"
 
 
 def get(tx: Transaction, node_id: int, bare: str) -> Affiliation:
@@ -78,11 +102,38 @@ def of_jid(tx: Transaction, bare: str) -> list[tuple[int, str, Affiliation]]:
     return [(id, name, Affiliation(text)) for id, name, text in tx.rows(_OF_JID, (bare,))]
 
 
-def remove_account(tx: Transaction, bare: str) -> None:
-    """Remove the affiliations of a removed account's bare JID, except with nodes of which it is the
-    only owner. If an account with this JID is added later, it owns these nodes."""
+def only_owned(tx: Transaction, bare: str) -> list[str]:
+    """Return the names of the nodes of which a bare JID is the only owner, sorted; at most
+    `limits.nodes`."""
+    return [str(name) for (name,) in tx.rows(_ONLY_OWNED, (bare,))]
+
+
+def count_items(tx: Transaction, bare: str) -> int:
+    """Return the number of stored items whose author is a bare JID (`replacement.author_of`)."""
+    return int(tx.row(_COUNT_ITEMS, (bare,))[0])
+
+
+def delete_items(tx: Transaction, bare: str) -> None:
+    """Delete the stored items whose author is a bare JID, without notifications."""
+    tx.run(_DELETE_ITEMS, (bare,))
+    tx.cache.clear()
+
+
+def transfer(tx: Transaction, bare: str, heir: str, *, all_rights: bool) -> None:
+    """Give what a removed account's bare JID owns to another JID, and remove its affiliations.
+
+    This reads all stored items, so it is for an operator's command.
+
+    Args:
+        heir: the bare JID that gets the items, and the nodes without another owner.
+        all_rights: whether the heir gets the other affiliations of the account, too.
+    """
+    values = bare, heir
+    tx.run(_TAKE_OVER if all_rights else _OWN_ONLY_OWNED, values)
+    for statement in (_TAKE_OVER_NODES, _TAKE_OVER_ITEMS):
+        tx.run(statement, values)
     tx.run(_REMOVE_ACCOUNT, (bare,))
-    _forget(tx)
+    tx.cache.clear()
 
 
 def _forget(tx: Transaction) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from edge.engine import row_numbers
 from edge.engine.database import Transaction
 from edge.engine.quota import Usage
+from edge.features.pubsub.rules.replacement import author_of
 from edge.features.pubsub.store import nodes
 
 OVERHEAD: Final = 64
@@ -53,8 +54,9 @@ class Item(NamedTuple):
     payload: bytes
 
 
-_Known: TypeAlias = dict[str, tuple[int, int]]
-"""Row number and size in bytes of each item of a node, by ItemID, in the order of row numbers."""
+_Known: TypeAlias = dict[str, tuple[int, int, str]]
+"""Row number, size in bytes and author of each item of a node, by ItemID, in the order of row
+numbers."""
 
 
 class _Unwritten:
@@ -91,10 +93,13 @@ _PUT: Final = """
 INSERT INTO main.items (id, node, item, publisher, wall, expires, bytes, body)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
-_KNOWN: Final = "SELECT item, id, bytes FROM main.items WHERE node = ? ORDER BY id LIMIT ?"
+_KNOWN: Final = """
+SELECT item, id, bytes, author, publisher FROM main.items WHERE node = ? ORDER BY id LIMIT ?
+"""
 _GET: Final = """
 SELECT id, item, publisher, wall, bytes, body FROM main.items WHERE node = ? AND item = ?
 """
+_AUTHOR: Final = "SELECT author, publisher FROM main.items WHERE node = ? AND item = ?"
 _POSITION: Final = "SELECT id FROM main.items WHERE node = ? AND item = ?"
 _AFTER: Final = """
 SELECT id, item, publisher, wall, bytes, body FROM main.items
@@ -160,7 +165,7 @@ def put(
             _remove_later(tx, node_id, known, name)
         unwritten = tx.unwritten(_CACHE, _Unwritten, _write)
         unwritten.new[row] = values
-        known[item_id] = row, size
+        known[item_id] = row, size, author_of(None, publisher)
         tx.on_undo(unwritten.new.pop, row)
         tx.on_undo(known.pop, item_id)
         if len(known) > CACHED_ITEMS:
@@ -179,18 +184,21 @@ def _known(tx: Transaction, node_id: int) -> _Known | None:
         rows = tx.rows(_KNOWN, (node_id, CACHED_ITEMS + 1))
         if len(cache) >= CACHED_NODES:
             cache.clear()
-        known = {item: (row, size) for item, row, size in rows}
+        known = {
+            item: (row, size, author_of(author, publisher))
+            for item, row, size, author, publisher in rows
+        }
         cache[node_id] = None if len(known) > CACHED_ITEMS else known
     return cache[node_id]
 
 
 def _remove_later(tx: Transaction, node_id: int, known: _Known, item_id: str) -> None:
     unwritten = tx.unwritten(_CACHE, _Unwritten, _write)
-    row, size = known.pop(item_id)
+    row, size, author = known.pop(item_id)
     values = unwritten.new.pop(row, None)
     if values is None:
         unwritten.removed.append((row,))
-    tx.on_undo(_undo_removal, known, unwritten, item_id, (row, size), values)
+    tx.on_undo(_undo_removal, known, unwritten, item_id, (row, size, author), values)
     _count(tx, node_id, -1, -size)
 
 
@@ -198,7 +206,7 @@ def _undo_removal(
     known: _Known,
     unwritten: _Unwritten,
     item_id: str,
-    entry: tuple[int, int],
+    entry: tuple[int, int, str],
     values: tuple[Any, ...] | None,
 ) -> None:
     if values is None:
@@ -223,6 +231,16 @@ def get(tx: Transaction, node_id: int, item_id: str) -> Item | None:
     """Return an item by its ItemID."""
     row = tx.row(_GET, (node_id, item_id))
     return None if row is None else Item(*row)
+
+
+def author(tx: Transaction, node_id: int, item_id: str) -> str | None:
+    """Return the author of an item, by its ItemID; `None` if there is no such item."""
+    known = _known(tx, node_id)
+    if known is not None:
+        found = known.get(item_id)
+        return None if found is None else found[2]
+    row = tx.row(_AUTHOR, (node_id, item_id))
+    return None if row is None else author_of(*row)
 
 
 def position(tx: Transaction, node_id: int, item_id: str) -> int | None:

@@ -116,6 +116,20 @@ class NodeDestination:
             return logged
         return found._replace(events=logged.events) if logged.events else found
 
+    def refusal(
+        self, context: Context, tx: Transaction, message: Message, contents: Contents
+    ) -> PubsubError | None:
+        """Return an error if the ItemID belongs to an item that the sender may not replace."""
+        item, sender = contents.item, message.sender
+        if item is None:
+            return None
+        node = publishing.find_target(context, tx, sender, message.to.resource)
+        try:
+            publishing.is_repeated(tx, sender, node, _new_item(message, contents, item))
+        except PubsubError as error:
+            return error.with_traceback(None)
+        return None
+
     def room_now(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
     ) -> ExceededLimit | None:
@@ -144,7 +158,9 @@ class NodeDestination:
         fault = find_fault(shape, node.config)
         if fault is not None:
             return fault.text or str(fault.reason.value)
-        publishing.put(context, tx, sender, node, _new_item(message, contents, item))
+        new = _new_item(message, contents, item)
+        if not publishing.is_repeated(tx, sender, node, new):
+            publishing.put(context, tx, sender, node, new)
         return ""
 
 

@@ -53,7 +53,7 @@ _ANSWERS: Final[Mapping[Reason, _Answer]] = {
     Reason.INVALID_PAYLOAD: _Answer("bad-request", "invalid-payload"),
     Reason.UNREADABLE_PAYLOAD: _Answer("bad-request"),
     Reason.ITEM_NOT_FOUND: _Answer("item-not-found"),
-    Reason.ITEM_LOCKED: _Answer("conflict"),
+    Reason.ITEM_EXISTS: _Answer("conflict"),
     Reason.LIMIT_EXCEEDED: _Answer("resource-constraint"),
     Reason.SHARES_DISABLED: _Answer("feature-not-implemented"),
     Reason.INVALID_FILTER: _Answer("bad-request"),

@@ -10,7 +10,6 @@ from edge.errors import ServiceError
 class RefusalReason(Enum):
     """Reasons to refuse an operation on a queue."""
 
-    ITEM_LOCKED = "a worker has locked the item"
     NO_SUCH_ITEM = "there is no such item"
     LOCKED_BY_ANOTHER = "another session has locked the item"
     LOCK_ENDED = "you no longer have the lock of the item"

@@ -15,6 +15,7 @@ from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
 from edge.features.outbox import service as outbox
 from edge.features.pubsub.rules.affiliation import Affiliation
+from edge.features.pubsub.rules.replacement import author_of
 from edge.features.pubsub.service import access
 from edge.features.pubsub.service.queries import Node, find_subscription, has_subscriber
 from edge.features.queues.rules import locks, transitions
@@ -41,22 +42,13 @@ _PUBLISHERS: Final = (Affiliation.PUBLISHER, Affiliation.PUBLISH_ONLY)
 def enqueue(context: Context, tx: Transaction, queue: Queue, new: NewItem) -> None:
     """Enqueue an item, and assign it if a member has room. The caller has checked the limits.
 
-    If a queue node has a ready or delayed item with the same ItemID, this item gets the new payload
-    and keeps its place. A dead item with the same ItemID is deleted.
-
-    Raises:
-        QueueError: a member has locked the item with this ItemID.
+    A dead item of a queue node with the same ItemID is deleted; the caller has checked that no
+    other item has it.
     """
     for timer in (new.due, new.expires):
         if timer is not None:
             tx.wake_at(timer)
     if queue.node is not None and (old := queue_items.find(tx, queue.id, new.item)) is not None:
-        if old.state == "locked":
-            raise QueueError(RefusalReason.ITEM_LOCKED)
-        if old.state != "dead":
-            queue_items.replace(tx, queue, old, new)
-            dispatch(context, tx, queue.id, queue)  # the old item may have expired already
-            return
         queue_items.delete(tx, old)
     if new.due is None and assign_new(context, tx, queue, new):
         return
@@ -199,9 +191,11 @@ def _role(tx: Transaction, sender: Sender, node: Node, item: Item) -> Role:
     if queue_items.has_received(tx, item.row, sender.full):
         return Role.RECEIVER
     affiliation = access.affiliation_of(tx, node, sender.bare)
+    if affiliation is Affiliation.OUTCAST:
+        return Role.NOBODY
     if affiliation is Affiliation.OWNER:
         return Role.OWNER
-    if item.publisher.partition("/")[0] == sender.bare:
+    if author_of(item.author, item.publisher) == sender.bare:
         return Role.AUTHOR
     if affiliation in _PUBLISHERS:
         return Role.PUBLISHER

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from edge.engine import events, space
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
 from edge.engine.quota import ExceededLimit, Usage
+from edge.features.pubsub.rules.replacement import Existing, author_of
 from edge.features.pubsub.service.access import access_check
 from edge.features.pubsub.service.queries import Node, member_jids, members, shares_matching
 from edge.features.queues.rules.assignment import Policy
@@ -27,9 +28,6 @@ from edge.features.queues.store.queues import of_share as of_share
 SHARES_PART: Final = 2
 """Divisor of `limits.queue_items` and `limits.queue_bytes` for shared subscriptions: they may use
 half. Any subscriber can create a share; unprocessed shares must leave room for queue nodes."""
-
-ITEM_LOCKED: Final = "item_locked"
-"""Name of the refusal of an item because a worker has locked the item with the same ItemID."""
 
 _NO_QUEUE: Final = 0
 """Queue number that no queue has, to look up only the usage of all queues together."""
@@ -97,6 +95,38 @@ def remove_node(context: Context, tx: Transaction, node: Node) -> None:
             events.append(tx, events.SYSTEM, event)
 
 
+# Items
+
+
+class ExistingItem(NamedTuple):
+    """An item of a queue node: its state, the bare JID that has its publisher's rights ("" if none
+    has), and its row number."""
+
+    existing: Existing
+    author: str
+    row: int
+
+    def payload(self, tx: Transaction) -> bytes:
+        """Return the item's payload; empty if it has none."""
+        return queue_items.body(tx, self.row)
+
+
+def existing_item(tx: Transaction, node: int, item_id: str) -> ExistingItem | None:
+    """Return the item of a queue node with this ItemID. An item that waited longer than its time to
+    live counts as dead, although its timer has not run yet."""
+    queue = queues.of_node(tx, node)
+    item = None if queue is None else queue_items.find(tx, queue.id, item_id)
+    if item is None:
+        return None
+    if item.state == "locked":
+        existing = Existing.LOCKED
+    elif item.state == "dead" or (item.expires is not None and item.expires <= tx.now.service):
+        existing = Existing.DEAD
+    else:
+        existing = Existing.WAITING
+    return ExistingItem(existing, author_of(item.author, item.publisher), item.row)
+
+
 # Limits
 
 
@@ -105,15 +135,13 @@ def exceeded_node_limit(
 ) -> ExceededLimit | None:
     """Return the limit that an item published to a queue node would exceed, or `None`.
 
-    If a worker has locked the item with the same ItemID, a limit with the name `ITEM_LOCKED` is
-    returned. `queue` is `None` if the publication will create the node and its queue.
+    A dead item with the same ItemID makes room. `queue` is `None` if the publication will create
+    the node and its queue.
     """
     size = new.charge
     if queue is None:
         return _exceeded_total(context, queues.usage(tx, _NO_QUEUE)[1], 1, size)
     old = queue_items.find(tx, queue.id, new.item)
-    if old is not None and old.state == "locked":
-        return ExceededLimit(ITEM_LOCKED, 1)
     growth = size if old is None else size - old.bytes
     count = 1 if old is None else 0
     return _exceeded_limit(context, tx, queue, growth, count) if growth > 0 else None

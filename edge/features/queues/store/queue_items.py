@@ -63,6 +63,7 @@ class Item(NamedTuple):
         outbox: the number of the outbox row that delivers an item of a shared subscription.
         reason: why the item is dead.
         bytes: the bytes charged for the item.
+        author: the account that has the publisher's rights (`replacement.author_of`).
     """
 
     row: int
@@ -85,6 +86,7 @@ class Item(NamedTuple):
     outbox: int | None
     reason: str | None
     bytes: int
+    author: str | None = None
 
 
 class NewItem(NamedTuple):
@@ -158,13 +160,6 @@ INSERT INTO main.queue_items (
 """
 _ADD_BODY: Final = "INSERT INTO main.queue_bodies (id, body) VALUES (?, ?)"
 _BODY: Final = "SELECT body FROM main.queue_bodies WHERE id = ?"
-_SET_BODY: Final = "UPDATE main.queue_bodies SET body = ? WHERE id = ?"
-_REPLACE: Final = """
-UPDATE main.queue_items SET publisher = ?, wall = ?, since = ?, expires = ?, slot = ?, bytes = ?
-WHERE id = ?
-"""
-_ADD_BYTES: Final = "UPDATE main.queues SET bytes = bytes + ? WHERE id = ?"
-_ADD_BYTES_TO_TOTAL: Final = "UPDATE main.queues_total SET bytes = bytes + ?"
 _LOCK: Final = """
 UPDATE main.queue_items
 SET state = 'locked', subscription = ?, holder = ?, locked = ?, until = ?,
@@ -298,6 +293,19 @@ _AGE: Final = (
     """UPDATE main.queue_items SET until = until - ?
     WHERE state = 'locked' AND until IS NOT NULL AND locked <= ?""",
 )
+_COUNT_BY_AUTHOR: Final = """
+SELECT count(*) FROM queue_items
+WHERE coalesce(author, substr(publisher, 1, instr(publisher || '/', '/') - 1)) = ?
+"""
+_DELETE_BY_AUTHOR: Final = """
+DELETE FROM queue_items WHERE state <> 'locked'
+    AND coalesce(author, substr(publisher, 1, instr(publisher || '/', '/') - 1)) = ?
+"""
+_SET_AUTHOR: Final = """
+UPDATE queue_items SET author = ?2
+WHERE coalesce(author, substr(publisher, 1, instr(publisher || '/', '/') - 1)) = ?1
+"""
+_FORGET_RECEIVER: Final = "DELETE FROM queue_receivers WHERE jid > ?1 || '/' AND jid < ?1 || '0'"
 _IS_RESTART_HANDLED: Final = "SELECT 1 FROM temp.share_items"
 _SET_RESTART_HANDLED: Final = "INSERT INTO temp.share_items (looked) VALUES (1)"
 
@@ -375,7 +383,7 @@ def enqueue(tx: Transaction, queue: Queue, new: NewItem, lock: Lock | None = Non
         drained.remove(queue.id)
         tx.on_undo(drained.add, queue.id)
     deliveries, *lock_values = locked
-    added = Item._make((row, *values, deliveries, 0, *lock_values, None, None, size))
+    added = Item._make((row, *values, deliveries, 0, *lock_values, None, None, size, None))
     if queue.node is not None:
         cached = _cached(tx, queue.id)
         if lock is not None or len(cached) < CACHED_ITEMS:  # those that wait do not displace others
@@ -402,19 +410,6 @@ def _write(tx: Transaction) -> None:
     for sql, values in batches:
         if values:
             tx.run_many(sql, values)
-
-
-def replace(tx: Transaction, queue: Queue, item: Item, new: NewItem) -> None:
-    """Give a ready or delayed item the payload, publisher and time to live of `new`; it keeps its
-    place, priority and delay."""
-    size, slot, now = new.charge, _slot(queue, new.publisher), tx.now
-    values = new.publisher, now.wall, now.service, new.expires, slot, size
-    tx.run(_REPLACE, (*values, item.row))
-    tx.run(_SET_BODY, (new.body, item.row))
-    tx.run(_ADD_BYTES, (size - item.bytes, queue.id))
-    tx.run(_ADD_BYTES_TO_TOTAL, (size - item.bytes,))
-    queues.forget(tx)
-    _forget(tx)
 
 
 def _slot(queue: Queue, publisher: str) -> int | None:
@@ -649,6 +644,23 @@ def age(tx: Transaction, before: float, seconds: float) -> None:
     were stored until the service second `before`."""
     for statement in _AGE:
         _change(tx, statement, (seconds, before))
+
+
+def count_by_author(tx: Transaction, bare: str) -> int:
+    """Return the number of items of all queues whose author is a bare JID."""
+    return int(tx.row(_COUNT_BY_AUTHOR, (bare,))[0])
+
+
+def delete_by_author(tx: Transaction, bare: str) -> None:
+    """Delete the items of all queues whose author is a bare JID, except locked ones."""
+    _change(tx, _DELETE_BY_AUTHOR, (bare,))
+
+
+def transfer(tx: Transaction, bare: str, heir: str) -> None:
+    """Make another bare JID the author of a removed account's items, and forget which items its
+    sessions received. This reads the items of all queues, so it is for an operator's command."""
+    _change(tx, _SET_AUTHOR, (bare, heir))
+    _change(tx, _FORGET_RECEIVER, (bare,))
 
 
 def _change(tx: Transaction, sql: str, values: tuple[Any, ...]) -> int:

@@ -21,7 +21,6 @@ from edge.xmpp.namespaces import QUEUEING, QUEUEING_SHORT, REDELIVERED, clark
 from edge.xmpp.stanza import Stanza
 
 _CONDITIONS: Final = {
-    RefusalReason.ITEM_LOCKED: "conflict",
     RefusalReason.NO_SUCH_ITEM: "item-not-found",
     RefusalReason.LOCKED_BY_ANOTHER: "conflict",
     RefusalReason.LOCK_ENDED: "unexpected-request",

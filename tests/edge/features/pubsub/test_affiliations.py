@@ -24,7 +24,7 @@ from tests.helpers.pubsub import (
     send_request,
     subscribe,
 )
-from tests.helpers.store import Gateway, MakeGateway, Reply
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway, Reply
 
 PUMP_BARE: Final = "pump1@gw.example"
 LAMP_BARE: Final = "lamp@gw.example"
@@ -61,7 +61,8 @@ def test_affiliation_and_model_permit_publishing(affiliation: Affiliation) -> No
 @pytest.mark.parametrize("affiliation", Affiliation)
 def test_affiliation_permits_deleting_items_and_configuring(affiliation: Affiliation) -> None:
     is_owner = affiliation is Affiliation.OWNER
-    assert rules.may_delete_item(affiliation, own=False) is is_owner
+    may_delete = affiliation in (Affiliation.OWNER, Affiliation.PUBLISHER)
+    assert rules.may_delete_item(affiliation, own=False) is may_delete
     assert rules.may_delete_item(affiliation, own=True) is (affiliation is not Affiliation.OUTCAST)
     assert rules.may_configure(affiliation) is is_owner
 
@@ -184,11 +185,14 @@ def test_an_affiliation_admits_to_a_closed_node(
     assert subscribe(gateway, VALVE, "b").error == (None if subscribes else FORBIDDEN)
 
 
-def test_a_removed_account_keeps_only_the_nodes_that_it_alone_owns(gateway: Gateway) -> None:
+def test_a_removed_account_leaves_the_nodes_that_it_alone_owns_to_another(
+    gateway: Gateway,
+) -> None:
     create(gateway, VALVE, "b")
     affiliate(gateway, PUMP, "a", valve="owner")
     create(gateway, PUMP, "c")
     affiliate(gateway, PUMP, "c", valve="outcast")
-    gateway.tx(lambda tx: affiliations.remove_account(tx, VALVE_BARE))
-    assert own(gateway, VALVE) == {"b": "owner"}
+    gateway.tx(lambda tx: affiliations.transfer(tx, VALVE_BARE, DOMAIN, all_rights=False))
+    assert own(gateway, VALVE) == {}
+    assert gateway.tx(lambda tx: affiliations.only_owned(tx, DOMAIN)) == ["b"]
     assert of_node(gateway) == {PUMP_BARE: "owner"}

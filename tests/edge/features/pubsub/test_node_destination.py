@@ -189,5 +189,6 @@ def test_a_message_does_not_replace_a_locked_item(gateway: Gateway, level: int) 
     create(gateway, PUMP, "work", queueing="1")
     send(gateway, 1, ITEM, "work")
     gateway.tx(lambda tx: tx.run("UPDATE queue_items SET state = 'locked'"))
-    assert error_of(send(gateway, level, ITEM, "work")) == FULL
+    other = ITEM.replace(reading(1), reading(2))
+    assert error_of(send(gateway, level, other, "work")) == ("cancel", "conflict")
     assert gateway.count("SELECT count(*) FROM queue_items") == 1

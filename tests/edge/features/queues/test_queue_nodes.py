@@ -279,11 +279,14 @@ def test_an_untrusted_device_may_not_unlock(gateway: Gateway) -> None:
 # Publishing an existing item
 
 
-def test_publishing_a_waiting_item_again_replaces_its_payload(gateway: Gateway) -> None:
+@pytest.mark.parametrize("by", [PUBLISHER, OWNER, OTHER])
+def test_a_waiting_item_is_not_replaced(gateway: Gateway, by: str) -> None:
     publish(gateway, "a", "b")
-    assert try_publish(gateway, "a", text="anew").type == "result"
+    assert try_publish(gateway, "a", by, text="anew").error == ("cancel", "conflict")
+    assert try_publish(gateway, "a").type == "result", "the same item again"
     subscribe_worker(gateway, ONE, requests=2)
-    assert [b"anew" in send.stanza for send in gateway.sends(ONE)] == [True, False]
+    assert deliveries(gateway, ONE) == ["a", "b"]
+    assert gateway.events(name="item_exists")
     total = gateway.count("SELECT sum(bytes) FROM queue_items")
     assert gateway.count("SELECT bytes FROM queues_total") == total
     assert gateway.count("SELECT bytes FROM queues") == total
@@ -657,11 +660,13 @@ def test_a_full_queue_refuses_items_and_logs_the_limit(
     for id in "ab":
         assert try_publish(gateway, id, text="x" * size).type == "result"
     assert try_publish(gateway, "c", text="x" * size).error == ("wait", "resource-constraint")
-    assert try_publish(gateway, "a", text="anew").type == "result"
+    assert try_publish(gateway, "a", text="x" * size).type == "result", "the same item again"
     assert [event.name for event in gateway.events() if event.kind == "limit"] == [limit]
+    gateway.tx(lambda tx: tx.run("UPDATE queue_items SET state = 'dead' WHERE item = 'a'"))
     if size > 1:
         reply = try_publish(gateway, "a", text="x" * 2 * size)
         assert reply.error == ("wait", "resource-constraint"), "a replacement that is larger"
+    assert try_publish(gateway, "a", text="anew").type == "result"
 
 
 def test_a_worker_gets_no_more_bytes_than_unacknowledged_bytes(gateway: Gateway) -> None:
