@@ -250,6 +250,94 @@ async def test_remote_sessions_are_limited(site: Site, link: Link) -> None:
     assert await site.sessions() <= 6
 
 
+@pytest.mark.parametrize("limits", [replace(Limits(), sessions_per_account=3)])
+async def test_one_user_takes_only_the_sessions_of_one_account(site: Site, link: Link) -> None:
+    """Another user's session remains, and a further session replaces the longest silent one."""
+    await link.ask(ping(0, from_="u@trusted.example/x"))
+    for number in range(20):
+        link.send(ping(number, from_=f"pump1@users.example/{number}"))
+        while (await link.element()).get("type") == "get":
+            pass  # the gateway asks older sessions whether they are connected
+    assert await site.sessions() == 4
+    assert site.component.used()["sessions_per_account"] == 3
+    found = [one.resource for one in site.component.connected_sessions(0)]
+    assert found == ["x", "17", "18", "19"]
+
+
+@pytest.mark.parametrize("limits", [replace(Limits(), sessions_per_account=1)])
+async def test_a_session_above_the_limit_is_refused_while_no_other_is_idle(
+    site: Site, link: Link
+) -> None:
+    """Two stanzas in one read: the second comes while the first waits for its commit."""
+    link.send(ping(1) + ping(2, from_="pump1@users.example/two"))
+    found = [await link.element(), await link.element()]
+    (refused,) = [one for one in found if one.get("type") == "error"]
+    assert (refused.get("id"), refused.get("to")) == ("p2", "pump1@users.example/two")
+    assert any(child.tag.endswith("}resource-constraint") for child in refused.iter())
+    assert await site.sessions() == 1
+    (refusal,) = site.refusals.take_sources()
+    assert (refusal.source, refusal.rule) == ("pump1@users.example", "sessions_per_account")
+
+
+@pytest.mark.parametrize(
+    "stanza",
+    [
+        "<presence from='pump1@users.example' to='gw.example' type='unsubscribed'/>",
+        "<presence from='pump1@users.example' to='gw.example' type='unavailable'/>",
+        f"<presence from='{PUMP}' to='gw.example' type='error'/>",
+        f"<message from='{PUMP}' to='gw.example' type='error'/>",
+        f"<iq from='{PUMP}' to='gw.example' type='result' id='r'/>",
+        f"<iq from='{PUMP}' to='gw.example' type='error' id='r'/>",
+    ],
+)
+async def test_an_answer_of_nobody_begins_no_session(site: Site, link: Link, stanza: str) -> None:
+    link.send(stanza)
+    await link.ask(ping(1, from_="pump2@users.example/fw"))
+    found = [one.account for one in site.component.connected_sessions(0)]
+    assert found == ["pump2@users.example"]
+
+
+async def test_a_bare_address_is_no_session_of_a_device(site: Site, link: Link) -> None:
+    link.send("<presence from='pump1@users.example' to='gw.example' type='probe'/>")
+    assert (await link.element()).get("from") == DOMAIN
+    assert site.component.connected_sessions(0) == []
+
+
+async def test_unavailable_presence_ends_a_session(site: Site, link: Link) -> None:
+    await link.ask(ping(1))
+    link.send(f"<presence from='{PUMP}' to='{DOMAIN}' type='unavailable'/>")
+    await link.ask(ping(2, from_="pump2@users.example/fw"))
+    assert [one.account for one in site.component.connected_sessions(0)] == ["pump2@users.example"]
+    assert await site.sessions() == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "remain"),
+    [
+        ("type='error'><error type='cancel'><service-unavailable xmlns='{}'/></error>", 1),
+        ("type='error'><error type='cancel'><bad-request xmlns='{}'/></error>", 2),
+        ("type='error'>", 2),
+        ("type='result'><query xmlns='http://jabber.org/protocol/disco#info'/>", 2),
+    ],
+)
+async def test_older_sessions_of_an_account_are_asked_whether_they_are_connected(
+    site: Site, link: Link, answer: str, remain: int
+) -> None:
+    """The answer of the server or of the device decides whether the older session has ended."""
+    await link.ask(ping(1))
+    link.send(ping(2, from_="pump1@users.example/later"))
+    query = await link.element()
+    assert (query.get("to"), query[0].tag) == (
+        PUMP,
+        "{http://jabber.org/protocol/disco#info}query",
+    )
+    await link.element()
+    content = answer.format("urn:ietf:params:xml:ns:xmpp-stanzas")
+    link.send(f"<iq from='{PUMP}' to='{DOMAIN}' id='{query.get('id')}' {content}</iq>")
+    await link.ask(ping(3, from_="pump1@users.example/later"))
+    assert await site.sessions() == remain
+
+
 async def test_a_lost_link_ends_all_sessions_and_is_reconnected(site: Site, link: Link) -> None:
     await link.ask(ping(1))
     assert await site.sessions() == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.ops import devices
+from edge.ops import control, device_status, devices
 from tests.helpers.gateway import DOMAIN, Gateway
 from tests.helpers.processes import Process, start
 from tests.helpers.prosody import HOST, PROGRAM, Prosody, component_gateway
@@ -199,3 +199,46 @@ async def test_killed_server_is_reconnected(tmp_path: Path) -> None:
             assert await client.deliver("m1") == "delivered"
         assert process.terminate() == 0
     assert events_of(gateway, "pump1") == [("Entered.", 2)]
+
+
+async def test_custody_follows_a_device_that_returns_with_another_resource(tmp_path: Path) -> None:
+    """The gateway learns from the server that the first session has gone."""
+    server, gateway = server_and_gateway(tmp_path)
+    with server, gateway.run() as process:
+        async with await server.log_in("pump1", "first") as client:
+            assert await client.assured("m1", log_message(1)) == "received"
+        async with await server.log_in("pump1", "second") as client:
+            answers: list[str] = []
+            while answers[-1:] not in (["delivered"], ["item-not-found"]):
+                answers.append(await client.deliver("m1"))
+            assert set(answers) <= {"unexpected-request", "delivered"}
+            assert sessions_of(gateway) == ["second"]
+        async with await server.log_in("pump1", "third") as client:
+            assert (await client.iq("get", PING)).get("type") == "result"
+            assert await client.deliver("m1") == "delivered"
+        assert process.terminate() == 0
+    texts = [event["text"] for event in gateway.events("logs")]
+    assert texts == ["Entered."]
+
+
+async def test_device_list_shows_nobody_who_is_not_connected(tmp_path: Path) -> None:
+    """The server answers the gateway's probes for users that are not there."""
+    server, gateway = server_and_gateway(tmp_path)
+    for user in ("pump2", "nobody"):
+        devices.add(gateway.folder, f"{user}@{HOST}", None, trusted=True)
+    with server, gateway.run() as process:
+        async with await server.log_in("pump1") as client:
+            await client.iq("get", PING)  # answered after what the server sent before
+            states = {
+                one.device.name: one.state for one in device_status.read(gateway.folder).devices
+            }
+        assert process.terminate() == 0
+    assert states == {
+        f"pump1@{HOST}": "online",
+        f"pump2@{HOST}": "offline",
+        f"nobody@{HOST}": "offline",
+    }
+
+
+def sessions_of(gateway: Gateway) -> list[str]:
+    return [session.resource for session in control.connected_sessions(gateway.folder) or ()]

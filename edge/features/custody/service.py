@@ -83,7 +83,7 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
     held, others = store.find_all(tx, sender.bare, sender.full, msg_id)
     if held is None and others:
         repeated = [one for one in others if (one.digest, one.destination) == (digest, to.full)]
-        held = _take_over(context, tx, sender, repeated)
+        held = _take_over(tx, sender, repeated)
     acceptance, plan = ALLOWED, quota.FITS
     if held is None:
         acceptance = destination.acceptance(context, tx, sender, to)
@@ -125,7 +125,7 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
     """
     held = store.find(tx, sender.bare, sender.full, msg_id)
     if held is None:
-        missing = _find_elsewhere(context, tx, sender, msg_id)
+        missing = _find_elsewhere(tx, sender, msg_id)
         if isinstance(missing, Situation):
             if missing is Situation.RELEASED:  # the answer was lost, and perhaps a report with it
                 outbox.repeat_reports(context, tx, sender)
@@ -197,9 +197,7 @@ def expire(context: Context, tx: Transaction) -> None:
         tx.wake_at(since + ttl)
 
 
-def _find_elsewhere(
-    context: Context, tx: Transaction, sender: Sender, msg_id: str
-) -> HeldMessage | Situation:
+def _find_elsewhere(tx: Transaction, sender: Sender, msg_id: str) -> HeldMessage | Situation:
     """Find a message that another session of the sender's account offered under this msgId.
 
     Make it the message of the sender's session and return it, if that session may take it over.
@@ -207,10 +205,10 @@ def _find_elsewhere(
     """
     key = sender.bare, sender.full, msg_id
     released = store.was_released(tx, *key)
-    if released or not context.has_accounts:
+    if released:
         return rules.missing(released=released, elsewhere=False)
     _own, others = store.find_all(tx, *key)
-    held = _take_over(context, tx, sender, others)
+    held = _take_over(tx, sender, others)
     if held is not None:
         return held
     connected = _connected(tx, sender)
@@ -223,7 +221,7 @@ def _find_elsewhere(
 
 
 def _take_over(
-    context: Context, tx: Transaction, sender: Sender, others: Sequence[HeldMessage]
+    tx: Transaction, sender: Sender, others: Sequence[HeldMessage]
 ) -> HeldMessage | None:
     """Give the sender's session the newest of `others` that it may take over; return this message.
 
@@ -231,7 +229,7 @@ def _take_over(
     `None` if the session may take over none of them.
     """
     session = sessions.find(tx, sender.full)
-    if session is None or not context.has_accounts:
+    if session is None:
         return None
     connected = _connected(tx, sender)
     for held in reversed(others):

@@ -1,6 +1,9 @@
 """Dispatch of a component link's stanzas to the router and the store, and of answers to the link.
 
-Each full JID that sends a stanza over the link gets a session, like a device that logs in.
+Each full JID that sends a stanza over the link gets a session, like a device that logs in. It ends
+when the device sends unavailable presence, or when the server answers that the device is not there.
+The server is asked when another session of the account begins.
+
 While too many stanzas wait for the store, or the server does not read, the link is not read.
 """
 
@@ -9,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from itertools import count
 from typing import Final, Protocol
 
 from edge.engine import access, refusals, sessions
@@ -24,9 +28,9 @@ from edge.ops.control import ConnectedSession
 from edge.server.component.peers import Peer, Peers
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.store_errors import refusal_rule, stanza_error
-from edge.xmpp import jid
+from edge.xmpp import disco, jid, serialize
 from edge.xmpp.errors import StanzaError
-from edge.xmpp.namespaces import CLIENT, clark
+from edge.xmpp.namespaces import CLIENT, DISCO_INFO, STANZA_ERRORS, clark
 from edge.xmpp.stanza import STANZA_NAMES, Item, OversizedStanza, Stanza
 
 IN_FLIGHT: Final = 512
@@ -39,6 +43,19 @@ RETRY_INTERVAL: Final = 5.0
 """Seconds until another attempt to remove ended sessions from the store, after a store error."""
 
 _PRESENCE: Final = clark(CLIENT, "presence")
+_IQ: Final = clark(CLIENT, "iq")
+_ERROR: Final = clark(CLIENT, "error")
+
+_SESSION_PRESENCE: Final = frozenset({"", "subscribe", "unsubscribe", "probe"})
+"""Types of presence for which a session begins; the others show nobody or answer the gateway."""
+
+_ABSENT: Final = frozenset(
+    clark(STANZA_ERRORS, name)
+    for name in ("gone", "item-not-found", "recipient-unavailable", "service-unavailable")
+)
+"""Error conditions of an answer to disco#info by which a server says that a full JID is not
+connected (RFC 6121, section 8.5.3.2.3). A connected device that supports the quality of service
+answers with a result."""
 
 
 class StanzaLink(Protocol):
@@ -66,6 +83,7 @@ class Dispatcher:
         self._in_flight_bytes = 0
         self._writable = True
         self._reading = True
+        self._queries = count(1)
 
     # Events of the link
 
@@ -133,15 +151,20 @@ class Dispatcher:
         waiting = self._store.waiting
         return {
             "sessions": len(self._peers),
+            "sessions_per_account": self._peers.largest_account(),
             "waiting_units": waiting.units,
             "waiting_bytes": waiting.bytes,
         }
 
     def connected_sessions(self) -> list[ConnectedSession]:
-        """Return the sessions; only account and resource are known."""
+        """Return the sessions; only account and resource are known.
+
+        A bare JID that asks for the gateway's presence is no session of a device.
+        """
         return [
             ConnectedSession(account=bare, resource=resource)
             for bare, _, resource in (full.partition("/") for full in self._peers.addresses())
+            if resource
         ]
 
     # Stanzas
@@ -176,7 +199,17 @@ class Dispatcher:
         if to.domain != domain or sender.domain == domain:
             self._counters.add("component_address")
             return
-        peer = self._peers.find(sender.full) or self._enter(sender)
+        peer = self._peers.find(sender.full)
+        if peer is None and not _begins_session(stanza):
+            return
+        if peer is None and not self._peers.has_room(sender.bare):
+            self._refuse_session(stanza, sender)
+            return
+        peer = peer or self._enter(sender)
+        if _is_unavailable(stanza) or _is_absent(stanza, peer):
+            self._peers.remove(peer)
+            self._leave([peer.generation])
+            return
         work = self._work(stanza, peer)
         if not isinstance(work, bytes):
             self._submit(stanza, peer, work)
@@ -186,7 +219,11 @@ class Dispatcher:
             self._link.write(work)
 
     def _enter(self, sender: jid.Jid) -> Peer:
-        """Create a session for a new sender, and remove the sessions above the limits."""
+        """Create a session for a new sender, and remove the sessions above the limits.
+
+        The other sessions of its account are asked whether they are still connected.
+        """
+        self._query(self._peers.of_account(sender.bare))
         peer = self._peers.add(sender.full)
         context = self._router.context
 
@@ -202,15 +239,31 @@ class Dispatcher:
                 self._peers.remove(peer)
             else:
                 self._peers.set_trusted(peer, outcome)
-                self._remove_excess()
+                self._remove_excess(peer)
 
         self._begin_work(peer, 0)
         self._store.submit(unit, answer)
-        self._remove_excess()
+        self._remove_excess(peer)
         return peer
 
-    def _remove_excess(self) -> None:
-        self._leave([peer.generation for peer in self._peers.remove_excess()])
+    def _query(self, peers: Sequence[Peer]) -> None:
+        """Ask peers for their features; for a peer that is not connected, its server answers."""
+        domain, payload = self._router.context.domain, disco.query(DISCO_INFO, b"")
+        for peer in peers:
+            if self._link is not None and peer.full != peer.bare:
+                peer.query = f"connected-{next(self._queries)}"
+                self._link.write(serialize.iq_get(peer.query, peer.full, domain, payload))
+
+    def _refuse_session(self, stanza: Stanza, sender: jid.Jid) -> None:
+        limit = self._router.context.limits.sessions_per_account
+        text = f"the limit sessions_per_account = {limit} is reached"
+        self._counters.add("sessions_per_account", source=sender.bare)
+        if self._link is not None:
+            error = StanzaError("resource-constraint", text)
+            self._link.write(refusal(stanza, error, sender.full))
+
+    def _remove_excess(self, peer: Peer) -> None:
+        self._leave([one.generation for one in self._peers.remove_excess(peer.bare)])
 
     def _leave(self, generations: Sequence[int]) -> None:
         """Remove sessions from the store; retry until that succeeds."""
@@ -276,3 +329,29 @@ class Dispatcher:
         peer.in_flight -= 1
         self._in_flight -= 1
         self._in_flight_bytes -= size
+
+
+def _begins_session(stanza: Stanza) -> bool:
+    """Return whether a stanza of an unknown sender begins a session.
+
+    Answers do not, nor does a presence by which a server says that nobody is there.
+    """
+    type_ = stanza.attrs.get("type", "")
+    if stanza.name == _PRESENCE:
+        return type_ in _SESSION_PRESENCE
+    return type_ != "error" and not (stanza.name == _IQ and type_ == "result")
+
+
+def _is_unavailable(stanza: Stanza) -> bool:
+    return stanza.name == _PRESENCE and stanza.attrs.get("type") == "unavailable"
+
+
+def _is_absent(stanza: Stanza, peer: Peer) -> bool:
+    """Return whether a server answers the last query to a peer: the peer is not connected."""
+    attrs = stanza.attrs
+    if not peer.query or stanza.name != _IQ or attrs.get("id") != peer.query:
+        return False
+    errors = [child for child in stanza.children if child.name == _ERROR]
+    return attrs.get("type") == "error" and any(
+        condition.tag in _ABSENT for error in errors for condition in error.tree()
+    )

@@ -1,8 +1,9 @@
 """The sessions of a component: one for each full JID that has sent a stanza, limited in number.
 
-A component does not learn of log-outs, so when there are too many sessions, the one that has been
-silent longest is removed. Peers that may use the gateway's services are trusted; all others are
-limited separately and never displace trusted ones. A peer with stanzas in flight is not removed.
+A component does not learn of every log-out, so when there are too many sessions, of one account or
+of all, the one that has been silent longest is removed. Peers that may use the gateway's services
+are trusted; all others are limited separately and never displace trusted ones. A peer with stanzas
+in flight is not removed.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ from edge.config.limits import Limits
 
 
 class Peer:
-    """A full JID that has sent a stanza, with the number of its session, the generation."""
+    """A full JID that has sent a stanza, with the number of its session, the generation.
 
-    __slots__ = ("full", "generation", "in_flight", "trusted")
+    `query` is the id of the last query that it was sent to learn whether it is still connected.
+    """
+
+    __slots__ = ("bare", "full", "generation", "in_flight", "query", "trusted")
 
     def __init__(self, full: str, generation: int) -> None:
+        self.bare = full.partition("/")[0]
         self.full = full
+        self.query = ""
         self.generation = generation
         self.in_flight = 0
         self.trusted = False
@@ -35,6 +41,7 @@ class Peers:
         self._trusted: OrderedDict[str, Peer] = OrderedDict()
         self._untrusted: OrderedDict[str, Peer] = OrderedDict()
         self._by_generation: dict[int, Peer] = {}
+        self._by_account: dict[str, OrderedDict[str, Peer]] = {}
 
     def __len__(self) -> int:
         return len(self._by_generation)
@@ -44,14 +51,32 @@ class Peers:
         for group in (self._trusted, self._untrusted):
             if full in group:
                 group.move_to_end(full)
-                return group[full]
+                peer = group[full]
+                self._by_account[peer.bare].move_to_end(full)
+                return peer
         return None
+
+    def of_account(self, bare: str) -> list[Peer]:
+        """Return the peers of an account, the longest silent first."""
+        return list(self._by_account.get(bare, {}).values())
+
+    def largest_account(self) -> int:
+        """Return the largest number of peers that an account has."""
+        return max(map(len, self._by_account.values()), default=0)
+
+    def has_room(self, bare: str) -> bool:
+        """Return whether an account may have another peer: it has fewer than
+        `limits.sessions_per_account`, or one of them can be removed for it."""
+        own = self.of_account(bare)
+        limit = self._limits.sessions_per_account
+        return len(own) < limit or any(not peer.in_flight for peer in own)
 
     def add(self, full: str) -> Peer:
         """Add an untrusted peer; call `remove_excess` afterwards."""
         peer = Peer(full, next(self._generations))
         self._untrusted[full] = peer
         self._by_generation[peer.generation] = peer
+        self._by_account.setdefault(peer.bare, OrderedDict())[full] = peer
         return peer
 
     def addresses(self) -> list[str]:
@@ -74,18 +99,27 @@ class Peers:
         """Remove a peer."""
         if self._by_generation.pop(peer.generation, None) is not None:
             del self._group(peer)[peer.full]
+            own = self._by_account[peer.bare]
+            del own[peer.full]
+            if not own:
+                del self._by_account[peer.bare]
 
     def clear(self) -> list[int]:
         """Remove all peers; return their generations."""
         generations = list(self._by_generation)
-        for group in (self._trusted, self._untrusted, self._by_generation):
+        for group in (self._trusted, self._untrusted, self._by_generation, self._by_account):
             group.clear()
         return generations
 
-    def remove_excess(self) -> list[Peer]:
-        """Remove idle peers until the limits are met, the longest silent first; return them."""
+    def remove_excess(self, bare: str) -> list[Peer]:
+        """Remove idle peers until the limits are met, the longest silent first; return them.
+
+        `bare` is the account whose peers may have become too many.
+        """
         limit = self._limits.sessions
+        own = self._by_account.get(bare, OrderedDict())
         return [
+            *self._shrink(own, self._limits.sessions_per_account),
             *self._shrink(self._untrusted, min(self._limits.unauthenticated, limit)),
             *self._shrink(self._trusted, limit),
             *self._shrink(self._untrusted, max(0, limit - len(self._trusted))),

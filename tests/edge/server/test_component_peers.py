@@ -18,7 +18,7 @@ def add(peers: Peers, *names: str, trusted: bool = False) -> list[Peer]:
 
 
 def remove_excess(peers: Peers) -> list[str]:
-    return [peer.full for peer in peers.remove_excess()]
+    return [peer.full for peer in peers.remove_excess("a@x")]
 
 
 def test_each_peer_has_a_session() -> None:
@@ -91,3 +91,24 @@ def test_a_peer_may_lose_its_trust() -> None:
     peers.set_trusted(peer, False)
     add(peers, "b", "c")
     assert remove_excess(peers) == ["a"]
+
+
+def test_an_account_has_a_limited_number_of_peers() -> None:
+    peers = Peers(replace(Limits(), sessions_per_account=2))
+    add(peers, "b@x/1", "b@x/2", "b@x/3", trusted=True)
+    own = add(peers, "a@x/1", "a@x/2", trusted=True)
+    peers.find("a@x/1")
+    assert peers.has_room("a@x")
+    assert peers.largest_account() == 3
+    add(peers, "a@x/3")
+    assert remove_excess(peers) == ["a@x/2"]
+    assert [peer.full for peer in peers.of_account("a@x")] == ["a@x/1", "a@x/3"]
+    assert len(peers.of_account("b@x")) == 3
+    for peer in (*own, *peers.of_account("a@x")):
+        peer.in_flight = 1
+    assert not peers.has_room("a@x")
+    assert peers.has_room("b@x")
+    assert peers.has_room("c@x")
+    peers.clear()
+    assert peers.has_room("a@x")
+    assert peers.largest_account() == 0

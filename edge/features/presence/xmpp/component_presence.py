@@ -31,12 +31,13 @@ The gateway's own presence follows. `unsubscribe`, and a user who is not trusted
 
 
 def handle(context: Context, stanza: Stanza) -> Work | bytes:
-    """Handle a presence to the gateway; ignore types that need no answer."""
+    """Handle a presence to the gateway; ignore types that need no answer.
+
+    Unavailable presence ends the session, which the caller does.
+    """
     type_ = stanza.attrs.get("type", "")
     if type_ == "":
         return _set_available(context, stanza)
-    if type_ == "unavailable":
-        return _set_unavailable
     types = _ANSWERS.get(type_)
     if types is None:
         return b""
@@ -70,11 +71,6 @@ def _set_available(context: Context, stanza: Stanza) -> Work:
         return b""
 
     return work
-
-
-def _set_unavailable(tx: Transaction, sender: Sender) -> bytes:
-    presence.set_unavailable(tx, sender.generation)
-    return b""
 
 
 def probes(context: Context, tx: Transaction) -> list[bytes]:

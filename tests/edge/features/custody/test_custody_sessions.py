@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from edge.config.limits import Limits
+from edge.config.options import Xmpp
 from edge.engine.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.custody import store as custody
@@ -228,13 +229,16 @@ def test_repeated_deliver_does_not_release_an_earlier_copy(
     assert log_texts(gateway) == ["seven", "seven"]
 
 
-def test_component_does_not_take_over_messages(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway(accounts=False)
-    full, other = "user@site.example/1", "user@site.example/2"
-    tx = Transaction(gateway.connection, gateway.clock(), gateway.cache)
-    assert not gateway.router.context.has_accounts
-    custody.hold(tx, "user@site.example", full, "m1", DOMAIN, b"body", bytes(32))
-    tx.run_before_commit()
-    gateway.cache.clear()
-    begin(gateway, other)
-    assert release(gateway, other) == "cancel/item-not-found"
+def test_custody_of_a_component_follows_the_device(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(accounts=False, xmpp=Xmpp(trusted_domains=["site.example"]))
+    one, two, three = (f"user@site.example/{number}" for number in (1, 2, 3))
+    begin(gateway, one)
+    assert offer(gateway, one) == "received"
+    begin(gateway, two)
+    assert release(gateway, two) == "wait/unexpected-request"
+    gateway.end(one)
+    assert release(gateway, two) == "delivered"
+    gateway.crash()
+    begin(gateway, three)
+    assert release(gateway, three) == "delivered"
+    assert log_texts(gateway) == ["seven"]

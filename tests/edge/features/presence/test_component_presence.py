@@ -92,16 +92,12 @@ def test_presence_of_the_gateway_announces_its_capabilities(gateway: Gateway) ->
         ("<priority>much</priority>", 0),
     ],
 )
-def test_presence_makes_a_session_available_or_unavailable(
-    gateway: Gateway, content: str, priority: int
-) -> None:
+def test_presence_makes_a_session_available(gateway: Gateway, content: str, priority: int) -> None:
     bind(gateway, FULL)
     assert not session(gateway).available
     assert send_presence(gateway, FULL, "", content) == []
     found = session(gateway)
     assert (found.available, found.priority) == (True, priority)
-    assert send_presence(gateway, FULL, "unavailable") == []
-    assert not session(gateway).available
 
 
 def test_oversized_presence_is_ignored(gateway: Gateway) -> None:
