@@ -100,8 +100,9 @@ def add(
         _check_not_revoked(tx, name)
         accounts.add(tx, name, keys, trusted=trusted, downgrade=downgrade)
         roster.remove_from_all(tx, jid)
-        orphans.hand_over(tx, settings.gateway.domain, settings.limits, jid)
-        orphans.take_messages_to(tx, settings.limits, name)
+        if not component:  # a user of another server may have been here before, by trusted_domains
+            orphans.hand_over(tx, settings.gateway.domain, settings.limits, jid)
+            orphans.take_messages_to(tx, settings.limits, name)
 
     if not certificate:
         with changing(folder) as tx:
