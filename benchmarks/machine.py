@@ -42,7 +42,7 @@ def describe(folder: Path) -> str:
     load = os.getloadavg()[0]
     lines = (
         f"Measured {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by `python -m benchmarks`.",
-        f"Machine: {_processor()}, {os.cpu_count()} cores, Linux {platform.release()}"
+        f"Machine: {processor()}, {os.cpu_count()} cores, Linux {platform.release()}"
         f" {platform.machine()}, load {load:.1f} at the start.",
         f"Disk: {_filesystem(folder)}; a write of 4 KiB with fdatasync takes"
         f" {sync.median * 1000:.2f} ms (median) and {sync.slow * 1000:.2f} ms (90th percentile).",
@@ -87,7 +87,8 @@ def python_build() -> str:
     return f"Python {platform.python_version()} ({builder} build, {platform.python_compiler()})"
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the name of the processor."""
     for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Model"):

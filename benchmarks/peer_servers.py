@@ -58,6 +58,12 @@ persistence_location {folder}/
 autosave_interval 1
 autosave_on_changes true
 """
+_SQLITE: Final = """
+global_plugin {plugin}
+plugin_opt_db_file {folder}/mosquitto.sqlite
+plugin_opt_sync full
+plugin_opt_flush_period 0
+"""
 _QUEUE: Final = """
 max_queued_messages 0
 """
@@ -95,13 +101,14 @@ def find_program(name: str) -> str | None:
 
 
 class Options(NamedTuple):
-    """The folder of a server, its number of accounts, a gateway's checkout, and seconds by which
-    fsync is slower."""
+    """The folder of a server, its number of accounts, a gateway's checkout, seconds by which fsync
+    is slower, and the root folder of a Debian system from which mosquitto is taken."""
 
     folder: Path
     accounts: int
     checkout: Path = CHECKOUT
     fsync_delay: float = 0.0
+    root: Path | None = None
 
     def environment(self) -> dict[str, str]:
         """Return the variables that delay fsync."""
@@ -122,10 +129,13 @@ class Peer(NamedTuple):
     fsync_delay: float = 0.0
     needs: str = ""
     """A program that must be installed."""
+    other_root: bool = False
+    """Whether the program is in another Debian system, whose root folder is an option."""
 
-    @property
-    def installed(self) -> bool:
-        """Return whether the program is installed."""
+    def is_installed(self, root: Path | None) -> bool:
+        """Return whether the program is installed; `root` is the other system's root folder."""
+        if self.other_root:
+            return root is not None
         return not self.needs or find_program(self.needs) is not None
 
 
@@ -180,12 +190,22 @@ def _restore_defaults(configuration: Path) -> None:
 
 
 @contextmanager
-def mosquitto(options: Options, *, save: bool, queue: bool = False) -> Iterator[Server]:
-    """Run a mosquitto that saves on each change, or one that keeps everything in memory.
+def mosquitto(
+    options: Options, *, save: bool = False, sqlite: bool = False, queue: bool = False
+) -> Iterator[Server]:
+    """Run a mosquitto that keeps everything in memory, or saves on each change.
 
-    With `queue`, it also keeps all messages for a subscriber that is away.
+    With `save`, it writes its whole file at each save. With `sqlite`, it stores each change by its
+    plugin `persist-sqlite`, which version 2.1 has; `options.root` has this version. With `queue`,
+    it also keeps all messages for a subscriber that is away.
     """
-    folder, port = options.folder, _free_port()
+    folder, port, program = options.folder, _free_port(), [find_program("mosquitto") or "mosquitto"]
+    persistence = (_SAVE.format(folder=folder) if save else "") + (_QUEUE if queue else "")
+    if sqlite:
+        assert options.root is not None
+        plugin = _find_file(options.root, "usr/lib/*/mosquitto*/*persist_sqlite.so")
+        persistence += _SQLITE.format(plugin=plugin, folder=folder)
+        program = _foreign_command(options.root, "usr/sbin/mosquitto")
     folder.mkdir(parents=True)
     passwords = folder / "passwords"
     lines = (f"{device(number)}:{PASSWORD}\n" for number in range(options.accounts))
@@ -193,18 +213,30 @@ def mosquitto(options: Options, *, save: bool, queue: bool = False) -> Iterator[
     passwords.chmod(0o600)
     subprocess.run(["mosquitto_passwd", "-U", str(passwords)], check=True)
     configuration = folder / "mosquitto.conf"
-    persistence = (_SAVE.format(folder=folder) if save else "") + (_QUEUE if queue else "")
     configuration.write_text(
         _MOSQUITTO.format(
             user=getpass.getuser(), port=port, folder=folder, persistence=persistence
         ),
         "utf-8",
     )
-    command = [find_program("mosquitto") or "mosquitto", "-c", str(configuration)]
-    with _listening(command, port, options) as running:
+    with _listening([*program, "-c", str(configuration)], port, options) as running:
         if queue:
             running = running._replace(prepare=partial(_queue_everything, port, device(0)))
         yield running
+
+
+def _foreign_command(root: Path, program: str) -> list[str]:
+    """Return a command that runs a program of another Debian system with the libraries of that
+    system, without `chroot`, which needs root."""
+    loader = _find_file(root, "usr/lib/*/ld-linux-*.so.*")
+    return [str(loader), "--library-path", str(loader.parent), str(root / program)]
+
+
+def _find_file(root: Path, pattern: str) -> Path:
+    found = next(iter(sorted(root.glob(pattern))), None)
+    if found is None:
+        raise ServerError(f"{root} has no {pattern}; is mosquitto 2.1 installed there?")
+    return found
 
 
 def _queue_everything(port: int, name: str) -> None:
@@ -294,8 +326,20 @@ PEERS: Final[dict[str, Peer]] = {
         "mqtt",
         needs="mosquitto",
     ),
-    "mosquitto-memory": Peer(
-        "mosquitto, in memory", partial(mosquitto, save=False), "mqtt", needs="mosquitto"
+    "mosquitto-sqlite": Peer(
+        "mosquitto 2.1, persist-sqlite",
+        partial(mosquitto, sqlite=True),
+        "mqtt",
+        needs="mosquitto",
+        other_root=True,
     ),
+    "mosquitto-sqlite-queue": Peer(
+        "mosquitto 2.1, persist-sqlite, with a subscriber that is away",
+        partial(mosquitto, sqlite=True, queue=True),
+        "mqtt",
+        needs="mosquitto",
+        other_root=True,
+    ),
+    "mosquitto-memory": Peer("mosquitto, in memory", mosquitto, "mqtt", needs="mosquitto"),
     "prosody": Peer("Prosody, publish with SQLite", prosody, "pubsub", needs="prosody"),
 }

@@ -48,9 +48,11 @@ ABOUT: Final = (
     " persistent session and a retained message at mosquitto, without a subscriber, or with one"
     " that is away and gets all messages later (its queue is empty at the start of a measurement);"
     " a published item with its result at Prosody. The gateway answers after its commit is synced;"
-    " mosquitto acknowledges before it saves. The gateway's limits of rate and its card's write"
-    " budget are raised, except in the default configuration: that reads 100 stanzas a second from"
-    " a connection after the first 500, and batches commits above its budget."
+    " mosquitto acknowledges before it saves. The plugin `persist-sqlite` has `sync full` and"
+    " `flush_period 0`, so that each change is committed to SQLite, after its acknowledgement;"
+    " without it, mosquitto writes its whole file at each save. The gateway's limits of rate and"
+    " its card's write budget are raised, except in the default configuration: that reads 100"
+    " stanzas a second from a connection after the first 500, and batches commits above its budget."
 )
 
 ABOUT_VALUES: Final = (
@@ -80,6 +82,7 @@ class Plan(NamedTuple):
     window: int = 1
     fsync_ms: Sequence[float] = ()
     other: Path | None = None
+    mosquitto_root: Path | None = None
 
     def quick(self) -> Plan:
         """Return a plan that only checks that everything runs."""
@@ -113,7 +116,7 @@ def measure(settings: Settings) -> Topic:
 def run(plan: Plan, folder: Path) -> PeerRuns:
     """Start all servers and measure them in turn, with a different one first in each round."""
     usage.raise_descriptors()
-    peers = _peers(plan)
+    peers = select(plan)
     names = list(peers)
     cases = [Case(name, count) for name in plan.payloads for count in plan.connections]
     runs: dict[Case, dict[str, list[Measurement]]] = {
@@ -121,7 +124,7 @@ def run(plan: Plan, folder: Path) -> PeerRuns:
     }
     with ExitStack() as stack:
         servers = {
-            name: stack.enter_context(_start(peer, folder / name, max(plan.connections)))
+            name: stack.enter_context(_start(plan, peer, folder / name))
             for name, peer in peers.items()
         }
         for turn in range(plan.rounds):
@@ -144,9 +147,10 @@ def run(plan: Plan, folder: Path) -> PeerRuns:
     return PeerRuns(peers, runs)
 
 
-def _peers(plan: Plan) -> dict[str, Peer]:
+def select(plan: Plan) -> dict[str, Peer]:
     """Return the servers to start: those that are selected and installed, and their variants."""
-    chosen = {name: PEERS[name] for name in plan.peers if PEERS[name].installed}
+    root = plan.mosquitto_root
+    chosen = {name: PEERS[name] for name in plan.peers if PEERS[name].is_installed(root)}
     if plan.other is not None:
         for name, peer in tuple(chosen.items()):
             if name.startswith(BASE):
@@ -162,8 +166,9 @@ def _peers(plan: Plan) -> dict[str, Peer]:
     return chosen
 
 
-def _start(peer: Peer, folder: Path, accounts: int) -> AbstractContextManager[Server]:
-    return peer.start(Options(folder, accounts, peer.checkout, peer.fsync_delay))
+def _start(plan: Plan, peer: Peer, folder: Path) -> AbstractContextManager[Server]:
+    accounts, root = max(plan.connections), plan.mosquitto_root
+    return peer.start(Options(folder, accounts, peer.checkout, peer.fsync_delay, root))
 
 
 def load_options(plan: Plan, case: Case, peer: Peer, server: Server) -> dict[str, object]:
@@ -206,14 +211,24 @@ def topic(plan: Plan, found: PeerRuns) -> Topic:
 def _versions(plan: Plan) -> list[str]:
     other = plan.other
     lines = [] if other is None else [f"The other checkout: {machine.describe_checkout(other)}."]
-    needed = dict.fromkeys(PEERS[name].needs for name in plan.peers if PEERS[name].needs)
-    return [*lines, *(f"{package}: {_package(package)}." for package in needed)]
+    chosen = [PEERS[name] for name in plan.peers if PEERS[name].needs]
+    needed = dict.fromkeys((peer.needs, peer.other_root) for peer in chosen)
+    for name, other_root in needed:
+        root = plan.mosquitto_root if other_root else None
+        where = " with persist-sqlite" if other_root else ""
+        missing = other_root and root is None
+        version = None if missing or not _has(name, root) else _package_version(name, root)
+        lines.append(f"{name}{where}: {version or 'not installed, so not measured'}.")
+    return lines
 
 
-def _package(name: str) -> str:
-    if find_program(name) is None:
-        return "not installed, so not measured"
-    command = ["dpkg-query", "--show", "--showformat", "${Version}", name]
+def _has(name: str, root: Path | None) -> bool:
+    return root is not None or find_program(name) is not None
+
+
+def _package_version(name: str, root: Path | None) -> str:
+    database = [] if root is None else [f"--admindir={root}/var/lib/dpkg"]
+    command = ["dpkg-query", *database, "--show", "--showformat", "${Version}", name]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -334,6 +349,9 @@ def main() -> None:
     parser.add_argument("--fsync-ms", nargs="+", type=float, default=(), metavar="MS",
                         help="measure also with an fsync that takes so much longer")  # fmt: skip
     parser.add_argument("--other", type=Path, metavar="DIR", help="a second checkout to measure")
+    parser.add_argument("--mosquitto-chroot", type=Path, metavar="DIR", dest="mosquitto_root",
+                        help="the root folder of a Debian system with mosquitto 2.1, for the peers"
+                        " mosquitto-sqlite (made by debootstrap, for example)")  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--quick", action="store_true", help="only check that everything runs")
     options = vars(parser.parse_args())
@@ -341,6 +359,8 @@ def main() -> None:
     plan = Plan(**options)
     if plan.other is not None:
         plan = plan._replace(other=plan.other.resolve())
+    if plan.mosquitto_root is not None:
+        plan = plan._replace(mosquitto_root=plan.mosquitto_root.resolve())
     plan = plan.quick() if quick else plan
     native.FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=native.FOLDER) as folder:
@@ -353,6 +373,7 @@ def main() -> None:
 
 def _as_json(plan: Plan, found: PeerRuns) -> dict[str, object]:
     return {
+        "processor": machine.processor(),
         "python": machine.python_build(),
         "versions": _versions(plan),
         "runs": [

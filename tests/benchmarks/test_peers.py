@@ -19,8 +19,9 @@ from benchmarks import native, peers, server_instructions
 from benchmarks.exchanges import saturated
 from benchmarks.load import Measurement
 from benchmarks.machine import CHECKOUT
-from benchmarks.peer_servers import PEERS
+from benchmarks.peer_servers import PEERS, Options
 from benchmarks.peers import Case, PeerRuns
+from benchmarks.server import ServerError
 
 FEATURES = (
     b"<stream:features><mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>"
@@ -184,6 +185,17 @@ def test_a_goal_is_judged_by_the_median_of_the_ratios_of_the_rounds() -> None:
     found = runs_with_rates(50, gateway=(400, 290, 290), mosquitto_queue=(100, 100, 100))
     (goal,) = peers.goals(found)
     assert not goal.reached
+
+
+def test_mosquitto_of_another_system_is_measured_if_its_folder_is_given(tmp_path: Path) -> None:
+    chosen = "mosquitto-sqlite", "mosquitto-sqlite-queue"
+    plan = peers.Plan(peers=chosen)
+    assert peers.select(plan) == {}
+    found = peers.select(plan._replace(mosquitto_root=tmp_path))
+    assert tuple(found) == chosen
+    options = Options(tmp_path / "m", 1, root=tmp_path)
+    with pytest.raises(ServerError, match=r"is mosquitto .* installed there"):
+        found["mosquitto-sqlite"].start(options).__enter__()
 
 
 @pytest.mark.parametrize(("share", "reached"), [(0.91, True), (0.89, False)])
