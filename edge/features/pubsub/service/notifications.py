@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from edge.engine import events, sessions
 from edge.engine.addresses import pubsub_service
@@ -28,12 +28,20 @@ from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import BOUND
 from edge.features.outbox.service import OutgoingMessage
 from edge.features.pubsub.rules.node_config import NodeConfig
+from edge.features.pubsub.rules.topic import matches
 from edge.features.pubsub.service.access import access_check, may_cache_access, may_subscribe
 from edge.features.pubsub.service.item_publisher import named_publisher
-from edge.features.pubsub.store import items, subscriptions
+from edge.features.pubsub.store import items, nodes, subscriptions
 from edge.features.pubsub.store import recipients as store
 from edge.features.pubsub.store.nodes import Node
 from edge.features.pubsub.store.subscriptions import Subscription
+
+LAST_ITEMS: Final = "last_items"
+"""Name of the refusal of last items to a new subscription that matches too many nodes."""
+
+BYTES_DIVISOR: Final = 4
+"""Divisor of `limits.unacknowledged_bytes`: the quotient is the maximum size of the last items that
+a new subscription gets, in bytes."""
 
 
 class ItemPublished(NamedTuple):
@@ -176,20 +184,63 @@ def notify_changed(
     send(context, tx, subscription, Notification(event, subscription.jid))
 
 
-def send_last_item(
-    context: Context, tx: Transaction, subscription: Subscription, node: Node
-) -> None:
-    """Send the last published item to a new subscription, unless the node's configuration disables
-    that (section 6.1.7)."""
-    config = node.config
-    if config.send_last_published_item == "never" or not config.persist_items or config.queueing:
+def send_last_items(context: Context, tx: Transaction, subscription: Subscription) -> None:
+    """Send the last item of a node, or of each node that a filter matches, to a new subscription
+    (section 6.1.7), in the order of publication.
+
+    A node whose configuration disables that, or to which the subscriber may not subscribe, is left
+    out. A filter gets the newest `limits.last_items` items, or fewer if they exceed a part of the
+    session's buffer; a refusal is logged if that leaves nodes out.
+    """
+    if not subscription.options.deliver:
         return
-    item = items.last(tx, node.id)
-    if item is None:
-        return
-    event = published(tx, node, item.id, item.payload, item.publisher)
-    to, type_ = subscription.jid, _message_type(config)
-    send(context, tx, subscription, Notification(event, to, type_, published=item.published))
+    others = [
+        one
+        for one in subscriptions.of_account(tx, subscription.account)
+        if one.queue is None and one.jid == subscription.jid and one.id != subscription.id
+    ]
+    for node in reversed(_nodes_with_last_items(context, tx, subscription)):
+        item = items.last(tx, node.id)
+        if item is not None:
+            event = published(tx, node, item.id, item.payload, item.publisher)
+            subid = subscription.subid if any(_is_to(one, node) for one in others) else None
+            to, type_ = subscription.jid, _message_type(node.config)
+            notification = Notification(event, to, type_, subid, item.published)
+            send(context, tx, subscription, notification)
+
+
+def _nodes_with_last_items(
+    context: Context, tx: Transaction, subscription: Subscription
+) -> list[Node]:
+    """Return the nodes whose last items a new subscription gets, newest item first."""
+    limits, filter = context.limits, subscription.filter
+    room = limits.unacknowledged_bytes // BYTES_DIVISOR
+    found: list[Node] = []
+    for name, size in items.newest_of_nodes(tx, subscription.node):
+        if filter is not None and not matches(filter, name):
+            continue
+        node = nodes.get(tx, name)
+        if node is None or not _sends_last_item(node.config):
+            continue
+        if filter is not None and not may_subscribe(context, tx, node, subscription.bare):
+            continue
+        room -= size
+        if found and (room < 0 or len(found) >= limits.last_items):
+            log_source(context, tx, subscription.bare, LAST_ITEMS, limits.last_items)
+            break
+        found.append(node)
+    return found
+
+
+def _sends_last_item(config: NodeConfig) -> bool:
+    never = config.send_last_published_item == "never"
+    return config.persist_items and not (never or config.queueing)
+
+
+def _is_to(subscription: Subscription, node: Node) -> bool:
+    if subscription.filter is None:
+        return subscription.node == node.id
+    return matches(subscription.filter, node.name)
 
 
 def published(

@@ -194,8 +194,8 @@ def subscribe(
         found = _add(tx, sender, jid, subid, target, subject, new)
         if found.queue is not None:
             membership.join(context, tx, found)
-        elif subject.node is not None:
-            notifications.send_last_item(context, tx, found, subject.node)
+        else:
+            notifications.send_last_items(context, tx, found)
     elif values:
         found = _change(context, tx, found, new)
     return found

@@ -11,7 +11,7 @@ units of work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -108,6 +108,11 @@ WHERE node = ? AND id > ? ORDER BY id LIMIT ? OFFSET ?
 _BEFORE: Final = """
 SELECT id, item, publisher, wall, bytes, body FROM main.items
 WHERE node = ? AND id < ? ORDER BY id DESC LIMIT ? OFFSET ?
+"""
+_NEWEST_OF_NODES: Final = """
+SELECT n.name, i.bytes FROM main.nodes AS n JOIN main.items AS i
+    ON i.id = (SELECT max(id) FROM main.items WHERE node = n.id)
+WHERE n.id = ?1 OR ?1 IS NULL ORDER BY i.id DESC
 """
 _ITEM_IDS: Final = "SELECT item FROM main.items WHERE node = ? ORDER BY id LIMIT ? OFFSET ?"
 _COUNT_BEFORE: Final = "SELECT count(*) FROM main.items WHERE node = ? AND id < ?"
@@ -296,6 +301,13 @@ def last(tx: Transaction, node_id: int) -> Item | None:
     """Return the item of a node that was published last."""
     row = tx.row(_BEFORE, (node_id, LAST_POSITION, 1, 0))
     return None if row is None else Item(*row)
+
+
+def newest_of_nodes(tx: Transaction, node_id: int | None) -> Iterator[tuple[str, int]]:
+    """Yield the name of each node that has items, and the size of its last item, in the order of
+    publication, newest first; rows are read on demand. `node_id` selects one node."""
+    for name, size in tx.run(_NEWEST_OF_NODES, (node_id,)):
+        yield str(name), int(size)
 
 
 def remove(tx: Transaction, node_id: int, item_id: str) -> bool:

@@ -209,9 +209,54 @@ def test_a_new_subscriber_gets_the_last_item_with_its_time(gateway: Gateway) -> 
     subscribe(gateway, VALVE, "never")
     (one,) = notifications(gateway, VALVE)
     assert (one.items, one.delayed, one.type) == ([("b", "1")], True, "headline")
-    for target in (NODE, "plant/#"):
-        subscribe(gateway, VALVE, target)
+    subscribe(gateway, VALVE, NODE)
+    assert notifications(gateway, VALVE) == [], "the subscription is not new"
+
+
+def test_a_new_subscription_to_a_filter_gets_the_last_item_of_each_readable_node(
+    gateway: Gateway,
+) -> None:
+    for name in ("site/b", "site/a", "site/empty", "other"):
+        create(gateway, PUMP, name)
+    create(gateway, PUMP, "site/never", send_last_published_item="never")
+    create(gateway, PUMP, "site/closed", access_model="whitelist")
+    create(gateway, PUMP, "site/queue", queueing="1")
+    create(gateway, PUMP, "site/transient", persist_items="0")
+    for name in ("never", "closed", "queue", "transient"):
+        publish(gateway, PUMP, f"site/{name}", item("x", reading(1)))
+    for name, watts in (("site/a", 1), ("site/b", 2), ("site/a", 3), ("other", 4)):
+        publish(gateway, PUMP, name, item(f"i{watts}", reading(watts)))
+    subscribe(gateway, VALVE, "site/+", deliver="0")
     assert notifications(gateway, VALVE) == []
+    subscribe(gateway, VALVE, "site/#")
+    found = [(one.node, one.items, one.delayed) for one in notifications(gateway, VALVE)]
+    assert found == [("site/b", [("i2", "2")], True), ("site/a", [("i3", "3")], True)]
+    subscribe(gateway, VALVE, "site/#")
+    assert notifications(gateway, VALVE) == [], "the subscription is not new"
+
+
+def test_last_items_name_the_subscription_if_several_match(gateway: Gateway) -> None:
+    publish(gateway, PUMP, NODE, item("a", reading(1)))
+    subscribe(gateway, VALVE, NODE)
+    (first,) = notifications(gateway, VALVE)
+    own = subid(subscribe(gateway, VALVE, "plant/#"))
+    (second,) = notifications(gateway, VALVE)
+    assert (first.subid, second.subid) == (None, own)
+
+
+@pytest.mark.parametrize(
+    ("limits", "watts"), [({"last_items": 2}, "1"), ({"unacknowledged_bytes": 65_536}, "1" * 7000)]
+)
+def test_a_filter_gets_the_newest_items_up_to_a_limit(
+    build: MakeGateway, limits: dict[str, int], watts: str
+) -> None:
+    gateway = build(**limits)
+    for name in ("plant/a", "plant/b", "plant/c"):
+        create(gateway, PUMP, name)
+        publish(gateway, PUMP, name, item("x", reading(watts)))
+    subscribe(gateway, VALVE, "#")
+    assert [one.node for one in notifications(gateway, VALVE)] == ["plant/b", "plant/c"]
+    assert [event.name for event in gateway.events("system")] == ["last_items"]
 
 
 # Publishers
