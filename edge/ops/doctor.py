@@ -70,12 +70,14 @@ def _stored(folder: Path, settings: Config, route: Route, now: int) -> Iterator[
     with reading(folder) as tx:
         depths, days = depth_events.depths(tx), flash_wear.recent_days(tx, WEAR_DAYS)
         expiring = certificates.find_expiring(tx, tx.now.wall, folder_checks.EXPIRY_NOTICE_DAYS)
+        expired = certificates.find_expired(tx, tx.now.wall)
         revoked = certificates.list_revoked(tx)
     yield from health.essentials(folder, settings, status, now)
     if status.state == NOT_RUNNING:
         yield from machine.ports(settings)
     if settings.component is None:
         yield from folder_checks.revocation_list(folder, now, revoked)
+        yield from folder_checks.expired_devices(expired)
         yield from folder_checks.expiring_devices(expiring)
     yield from database_checks.limits(status)
     yield from database_checks.dead_letters(status)

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from typing import Final
 
 from edge.errors import SetupError
 from edge.ops.pki import Files
 from sync.common.regular_files import check_regular
 
+_NO_CHECK_TIME: Final = ssl.VerifyFlags(0x200000)
+"""X509_V_FLAG_NO_CHECK_TIME of X509_VERIFY_PARAM_set_flags(3), which Python does not name."""
+
 
 def server_context(files: Files) -> ssl.SSLContext:
     """Return a TLS context with the gateway's certificate; raises `SetupError`, naming the file.
 
-    A client certificate is requested and not required.
+    A client certificate is requested and not required. Its dates are checked at the login
+    (`edge/server/login.py`), because a failed handshake does not tell whose certificate it was.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
     context.num_tickets = 0  # resumed TLS sessions would save nothing; tickets cost a device bytes
     context.verify_mode = ssl.CERT_OPTIONAL
+    context.verify_flags |= _NO_CHECK_TIME
     _load_certificate(context, files.server, files.server_key)
     _load_trusted(context, files.ca)
     if files.crl.exists():

@@ -21,6 +21,7 @@ from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
 from edge.server.session import Session
 from edge.server.tcp_options import set_keepalive, set_send_buffer
+from edge.server.tls import PeerCertificate
 from edge.xmpp.errors import StreamError
 from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import STANZA_NAMES, Item, Stanza
@@ -58,6 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         self._handshaking = False  # nothing can be sent during the TLS handshake
         self._handshake: asyncio.Task[None] | None = None
+        self._aborted = False  # the gateway ended the connection during the handshake
         self._parser = StreamParser(
             limits.stranger_stanza_bytes,
             limits.stanza_depth,
@@ -107,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._direct:
             self._login = self._new_login()
 
-    def _new_login(self, fingerprint: bytes | None = None) -> Login:
+    def _new_login(self, certificate: PeerCertificate | None = None) -> Login:
         return Login(
             self._context,
             self._registry,
@@ -115,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
             self._negotiation,
             self._source,
             self.address,
-            fingerprint,
+            certificate,
         )
 
     def get_buffer(self, _sizehint: int) -> memoryview:
@@ -362,11 +364,13 @@ class Connection(asyncio.BufferedProtocol):
             return
         context, source, address = self._context, self._source, self.address
 
-        def on_distrust(rule: str, reason: str) -> None:
+        def on_failure(rule: str, reason: str) -> None:
+            if self._aborted:  # by the gateway, which has counted that
+                return
             mechanism = sasl.EXTERNAL if rule == "authentication" else ""
             log_failure(context, rule, source, address, reason, mechanism=mechanism)
 
-        transport = await context.tls.handshake(self, plain, hello, on_distrust)
+        transport = await context.tls.handshake(self, plain, hello, on_failure)
         if transport is None or self._transport is None:
             plain.abort()
             self.connection_lost(None)  # asyncio does not call it during a handshake
@@ -375,17 +379,18 @@ class Connection(asyncio.BufferedProtocol):
         self._handshake = None
         self._use_transport(transport)
         try:
-            fingerprint = tls.fingerprint(transport)
+            peer_certificate = tls.peer_certificate(transport)
         except ValueError:
+            on_failure("tls", "the peer began to renegotiate")
             transport.abort()
             return
-        certificate = fingerprint is not None
+        certificate = peer_certificate is not None
         wanted: list[Action] = []
         if self._direct:
             self._negotiation = self._new_negotiation(certificate=certificate)
         else:
             wanted = self._negotiation.tls_established(certificate=certificate)
-        self._login = self._new_login(fingerprint)
+        self._login = self._new_login(peer_certificate)
         self.continue_with(wanted)
 
     def _use_transport(self, transport: asyncio.Transport) -> None:
@@ -472,6 +477,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.flush()
         if self._handshaking:
+            self._aborted = True
             transport.abort()
             return
         transport.close()

@@ -13,6 +13,7 @@ from edge.engine import meta, sessions
 from edge.engine.group_commit import Store
 from edge.engine.router import Router
 from edge.errors import StoreError
+from edge.features.accounts.store import known_logins
 from edge.ops.control import ConnectedSession
 from edge.ops.listen_error import listen_error
 from edge.server import tls
@@ -70,6 +71,8 @@ class Listener:
             await self._store.read(lambda tx: meta.read_bytes(tx, meta.DECOY)),
             self._refusals,
         )
+        for source, account in await self._store.read(known_logins.list_all):
+            context.throttle.add_known(source, account)
         self._store.on_room = self._registry.resume_reading
         self._store.on_sends = self._registry.deliver
         self._store.on_changed = self._on_external_change

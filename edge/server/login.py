@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from edge import credentials
 from edge.credentials import Credentials
 from edge.engine import access
 from edge.engine.database import Transaction
 from edge.errors import StoreError
-from edge.features.accounts.store import accounts, certificates
+from edge.features.accounts.store import accounts, certificates, known_logins
 from edge.features.accounts.store.accounts import LoginAccount
 from edge.features.accounts.store.certificates import IssuedCertificate
+from edge.server.login_throttle import ADDRESSES_PER_ACCOUNT, KEYS
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
 from edge.server.session import Session, SessionConnection
-from edge.server.store_errors import stanza_error
+from edge.server.store_errors import refusal_rule, stanza_error
+from edge.server.tls import EXPIRED, PeerCertificate
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.stream import actions, sasl
 from edge.xmpp.stream.actions import Action
@@ -37,14 +39,30 @@ MAX_TEXT: Final = 64
 """Maximum characters of an account or mechanism name in an event, because peers choose them: as
 many as the name of a device may have."""
 
-_LOOKED_UP: Final = frozenset({ATTEMPT_FAILED, "temporary-auth-failure"})
-"""Failure conditions that do not tell the peer the precise cause; the event log has it instead."""
+_LOOKED_UP: Final = frozenset({ATTEMPT_FAILED, "credentials-expired", "temporary-auth-failure"})
+"""Failure conditions whose cause the store knows; the event log has it, and the peer seldom."""
 
 LIMIT: Final = "authentication_limit"
 """The rule (see `refusal_counters`) for logins that are refused without a check of the password,
 because too many have failed."""
 
 _TOO_MANY: Final = "too many failed logins"
+
+
+class _CertificateOwner(NamedTuple):
+    """The result of looking up a certificate.
+
+    Attributes:
+        name: the account that may log in with it, if any.
+        grant: the account's login grant.
+        holder: the device that the certificate was issued to, if it may not log in.
+        fault: why it may not.
+    """
+
+    name: str | None = None
+    grant: int | None = None
+    holder: str = ""
+    fault: str = ""
 
 
 class LoginConnection(SessionConnection, Protocol):
@@ -70,7 +88,7 @@ class Login:
     Args:
         source: the source address of the connection, as `login_throttle.source_of` returns it.
         address: the IP address of the peer.
-        fingerprint: the fingerprint of the peer's certificate, if TLS verified one.
+        certificate: the peer's certificate, if TLS verified one.
     """
 
     def __init__(
@@ -81,7 +99,7 @@ class Login:
         negotiation: Negotiation,
         source: str,
         address: str | None,
-        fingerprint: bytes | None = None,
+        certificate: PeerCertificate | None = None,
     ) -> None:
         self._context = context
         self._registry = registry
@@ -89,12 +107,13 @@ class Login:
         self._negotiation = negotiation
         self._source = source
         self._address = address
-        self._fingerprint = fingerprint
+        self._certificate = certificate
         self._received_at = 0.0
         self._failure_timer: asyncio.TimerHandle | None = None
         self._grant: int | None = None  # of the account, when its credentials were looked up
         self._holder = ""  # the device that the peer's certificate was issued to
         self._fault = ""  # why the present attempt fails, if it does
+        self._logged: dict[tuple[str, str, str], set[str]] = {}  # mechanisms of logged failures
 
     def note_input(self) -> None:
         """Record the time of input: if the login fails, the answer's delay counts from it."""
@@ -150,30 +169,32 @@ class Login:
         context.store.submit(unit, answer)
 
     def _find_certificate_owner(self) -> None:
-        """Find the owner of the peer's certificate.
+        """Find the owner of the peer's certificate, and check its dates.
 
         Attempts are not throttled, because a certificate's key cannot be guessed.
         """
-        negotiation, fingerprint = self._negotiation, self._fingerprint or b""
+        negotiation, certificate = self._negotiation, self._certificate
 
-        def unit(tx: Transaction) -> tuple[str | None, int | None, IssuedCertificate | None]:
-            name = certificates.find_owner(tx, fingerprint)
-            if name is None:
-                return None, None, certificates.find_issued(tx, fingerprint)
-            return name, accounts.login_grant(tx, name), None
+        def unit(tx: Transaction) -> _CertificateOwner:
+            if certificate is None:
+                return _CertificateOwner(fault=_certificate_fault(None))
+            fingerprint = certificate.fingerprint
+            name, fault = certificates.find_owner(tx, fingerprint), certificate.fault(tx.now.wall)
+            if name is not None and not fault:
+                return _CertificateOwner(name, accounts.login_grant(tx, name))
+            issued = certificates.find_issued(tx, fingerprint)
+            holder = "" if issued is None else issued.name
+            return _CertificateOwner(holder=holder, fault=fault or _certificate_fault(issued))
 
-        def answer(
-            outcome: tuple[str | None, int | None, IssuedCertificate | None] | StoreError,
-        ) -> None:
+        def answer(outcome: _CertificateOwner | StoreError) -> None:
             if isinstance(outcome, StoreError):
                 self._fault = str(outcome)
                 self._connection.continue_with(negotiation.attempt_refused())
                 return
-            name, self._grant, issued = outcome
-            self._holder = "" if issued is None else issued.name
-            self._fault = _certificate_fault(issued)
-            more = self._connection.has_more
-            self._connection.continue_with(negotiation.owner_found(name, more=more))
+            name, self._grant, self._holder, self._fault = outcome
+            more, expired = self._connection.has_more, self._fault == EXPIRED
+            found = negotiation.owner_found(name, expired=expired, more=more)
+            self._connection.continue_with(found)
 
         self._context.store.submit(unit, answer)
 
@@ -211,18 +232,46 @@ class Login:
             reason = fault or "invalid account name"
         self._holder = self._fault = ""
         mechanism = self._negotiation.mechanism
+        tried = self._logged.setdefault((rule, account, reason), set())
+        if tried and mechanism not in tried:  # the client tries the same password another way
+            tried.add(mechanism)
+            return
+        tried.add(mechanism)
+        certificate = self._certificate if mechanism == sasl.EXTERNAL else None
         log_failure(
-            context, rule, self._source, self._address, reason, mechanism=mechanism, account=account
+            context,
+            rule,
+            self._source,
+            self._address,
+            reason,
+            mechanism=mechanism,
+            account=account,
+            serial="" if certificate is None else certificate.serial,
         )
 
     def _report_failure(self) -> None:
         self._connection.continue_with(self._negotiation.report_failure())
 
     def _accept(self, username: str) -> None:
-        context = self._context
-        if self._negotiation.mechanism != sasl.EXTERNAL:
-            context.throttle.add_success(self._source, username, context.loop.time())
+        context, source = self._context, self._source
+        if self._negotiation.mechanism != sasl.EXTERNAL and context.throttle.add_success(
+            source, username, context.loop.time()
+        ):
+            self._save_known(source, username)
         self._connection.accept_large_stanzas()
+
+    def _save_known(self, source: str, username: str) -> None:
+        """Store that an account has logged in from an address, for the throttle after a restart."""
+        context = self._context
+
+        def unit(tx: Transaction) -> None:
+            known_logins.add(tx, source, username, ADDRESSES_PER_ACCOUNT, KEYS)
+
+        def answer(outcome: StoreError | None) -> None:
+            if isinstance(outcome, StoreError):
+                context.refusals.add(refusal_rule(outcome))
+
+        context.store.submit(unit, answer)
 
     # Sessions
 
@@ -301,15 +350,21 @@ def log_failure(
     *,
     mechanism: str,
     account: str = "",
+    serial: str = "",
 ) -> None:
-    """Log a failed login, with the reason, which the peer does not learn.
+    """Log a failed login or handshake, with the reason, which the peer does not learn.
 
     Args:
         rule: the rule (see `refusal_counters`), such as `authentication`.
         source: the source address, as `login_throttle.source_of` returns it.
         address: the IP address, if it is known.
+        serial: the serial number of the peer's certificate.
     """
-    tags = {"account": account[:MAX_TEXT], "mechanism": mechanism[:MAX_TEXT]}
+    tags = {
+        "account": account[:MAX_TEXT],
+        "mechanism": mechanism[:MAX_TEXT],
+        "serial": serial[:MAX_TEXT],
+    }
     if address is not None and address != source:
         tags["address"] = address
     tags = {name: value for name, value in tags.items() if value}

@@ -1,10 +1,11 @@
 """Throttling of failed logins by source address and by account.
 
-A failure adds to two leaky buckets, one of its address and one of its account. The fuller they are,
-the later the failure is reported; when one is full, attempts are refused without checking the
-password. An address that has logged in to an account before is exempt from that account's bucket,
-so that an attacker cannot lock a device out. A successful login removes only the failures of its
-own pair of address and account from the buckets, so that an attacker who has one account gains no
+A failure adds to three leaky buckets: of its address, of its account, and of the pair of both. The
+fuller the bucket of the address or of the account is, the later the failure is reported; when one
+is full, attempts are refused without checking the password. A pair that has logged in before is
+subject to its own bucket only. So neither failures of other addresses nor failures of other
+accounts behind the same address (a site's NAT) lock a device out. A successful login removes only
+the failures of its own pair from the buckets, so that an attacker who has one account gains no
 attempts on another.
 
 Failures of unknown account names fill buckets in the same way, so that a peer cannot find out which
@@ -26,6 +27,10 @@ KEYS: Final = 1000
 """Maximum number of remembered addresses, of accounts, and of pairs of both: some 0.5 MB. The least
 recently used is forgotten. For an account to be forgotten, an attacker must fail to log in to as
 many others; one address can make only `limits.authenticate_failures` attempts at once."""
+
+ADDRESSES_PER_ACCOUNT: Final = 8
+"""Maximum number of addresses from which an account is known to have logged in, so that one account
+cannot displace the pairs of others. The least recently used is forgotten."""
 
 DOUBLINGS: Final = 4
 """Maximum doublings of the delay of the answer to a failed login: up to 16 times the first."""
@@ -82,9 +87,12 @@ class LoginThrottle:
     def may_try(self, address: str, account: str, now: float) -> bool:
         """Return whether a login may be tried; `address` is as `source_of` returns it."""
         limit = self._limits.authenticate_failures - 1
-        if self._addresses.level(address, now) > limit:
-            return False
-        return (address, account) in self._known_good or self._accounts.level(account, now) <= limit
+        return self._level(address, account, now) <= limit
+
+    def _level(self, address: str, account: str, now: float) -> float:
+        if (address, account) in self._known_good:
+            return self._pairs.level((address, account), now)
+        return max(self._addresses.level(address, now), self._accounts.level(account, now))
 
     def add_failure(self, address: str, account: str, now: float) -> float:
         """Count a failed attempt; return the seconds after which it may be reported."""
@@ -96,20 +104,32 @@ class LoginThrottle:
 
     def delay(self, address: str, account: str, now: float) -> float:
         """Return the seconds for which the answer to a failed login is delayed."""
-        level = max(self._addresses.level(address, now), self._accounts.level(account, now))
-        return float(self._limits.authenticate_delay * 2 ** min(math.ceil(level), DOUBLINGS))
+        doublings = min(math.ceil(self._level(address, account, now)), DOUBLINGS)
+        return float(self._limits.authenticate_delay * 2**doublings)
 
-    def add_success(self, address: str, account: str, now: float) -> None:
-        """Record a successful login, and remove the failures of this pair from the buckets."""
+    def add_success(self, address: str, account: str, now: float) -> bool:
+        """Record a successful login, and remove the failures of this pair from the buckets; return
+        whether the pair had not logged in before."""
         pair = (address, account)
         failures = self._pairs.level(pair, now)
         self._addresses.add(address, -failures, now)
         self._accounts.add(account, -failures, now)
         self._pairs.add(pair, -failures, now)
-        self._known_good.pop(pair, None)
-        self._known_good[pair] = None
-        if len(self._known_good) > self._keys:
-            del self._known_good[next(iter(self._known_good))]
+        return self.add_known(address, account)
+
+    def add_known(self, address: str, account: str) -> bool:
+        """Remember that an account has logged in from an address; return whether that is new."""
+        pair, known = (address, account), self._known_good
+        if pair in known:
+            known[pair] = known.pop(pair)  # the most recently used is the last
+            return False
+        of_account = [one for one in known if one[1] == account]
+        if len(of_account) >= ADDRESSES_PER_ACCOUNT:
+            del known[of_account[0]]
+        elif len(known) >= self._keys:
+            del known[next(iter(known))]
+        known[pair] = None
+        return True
 
 
 def source_of(host: str) -> str:

@@ -1,7 +1,7 @@
 """TLS for devices: the contexts for STARTTLS and for direct TLS, and the handshake.
 
 A client certificate is requested and not required. A presented one must be issued by the gateway's
-CA, valid and not revoked, or the handshake fails.
+CA and not revoked, or the handshake fails. The login checks its dates.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from asyncio import sslproto
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from edge.config.limits import Limits
 from edge.errors import SetupError
@@ -37,11 +37,12 @@ SLOT_TIME: Final = 0.5
 """Maximum seconds for which a handshake counts towards `limits.handshakes`; a longer handshake
 waits for its peer, and takes no processor time."""
 
+EXPIRED: Final = "certificate expired"
+NOT_VALID_YET: Final = "certificate not valid yet"
+
 _OTHER_CA: Final = "certificate of another CA"
 _CERTIFICATE_FAULTS: Final = {
     7: _OTHER_CA,  # of the same name
-    9: "certificate not valid yet",
-    10: "certificate expired",
     18: _OTHER_CA,  # itself
     19: _OTHER_CA,
     20: _OTHER_CA,
@@ -49,6 +50,18 @@ _CERTIFICATE_FAULTS: Final = {
     23: "certificate revoked",
 }
 """Texts for the codes of X509_STORE_CTX_get_error(3); other codes have OpenSSL's text."""
+
+_TOO_OLD: Final = "the peer offers no TLS version from 1.2 on"
+_NO_TLS: Final = "the peer sent something else than TLS"
+_INCOMPLETE: Final = "the peer did not complete the handshake"
+_FAULTS: Final = {
+    "UNSUPPORTED_PROTOCOL": _TOO_OLD,
+    "VERSION_TOO_LOW": _TOO_OLD,
+    "NO_SHARED_CIPHER": "the peer offers no cipher suite that the gateway accepts",
+    "HTTP_REQUEST": _NO_TLS,
+    "WRONG_VERSION_NUMBER": _NO_TLS,
+}
+"""Texts for reasons of OpenSSL for which a handshake fails; others are logged as they are."""
 
 _DISTRUSTING_ALERTS: Final = frozenset(
     {
@@ -142,15 +155,15 @@ class TlsServer:
         protocol: asyncio.BaseProtocol,
         plain: asyncio.Transport,
         hello: bytes | None,
-        on_distrust: Callable[[str, str], None],
+        on_failure: Callable[[str, str], None],
     ) -> asyncio.Transport | None:
         """Do a handshake on a connection; return the TLS transport, or None if it failed.
 
         Args:
             plain: the connection's transport.
             hello: with direct TLS, the client's first message, which was read before.
-            on_distrust: called with a rule and a reason to log if the client's certificate is
-                refused (rule `authentication`) or the client refuses the gateway's (`tls`).
+            on_failure: called with a rule and a reason to log if the handshake fails. The rule is
+                `authentication` if the client's certificate is refused, otherwise `tls`.
         """
         async with self._slots:
             self.active_handshakes += 1
@@ -163,16 +176,12 @@ class TlsServer:
         try:
             return await handshake
         except ssl.SSLCertVerificationError as error:
-            on_distrust("authentication", _certificate_fault(error))
-            return None
+            on_failure("authentication", _certificate_fault(error))
         except ssl.SSLError as error:
-            alert = (error.reason or "").rpartition("ALERT_")[2]
-            if alert in _DISTRUSTING_ALERTS:
-                text = alert.lower().replace("_", " ")
-                on_distrust("tls", f"the peer refuses the gateway's certificate: {text}")
-            return None
-        except OSError:  # includes TLS errors and time-outs
-            return None
+            on_failure("tls", _handshake_fault(error))
+        except OSError:  # includes time-outs
+            on_failure("tls", _INCOMPLETE)
+        return None
 
     async def _begin(
         self, protocol: asyncio.BaseProtocol, plain: asyncio.Transport, hello: bytes | None
@@ -192,10 +201,24 @@ class TlsServer:
         )
         await asyncio.sleep(0)  # let it begin and set its own protocol
         share_input(plain.get_protocol(), self._input)
+        send_alerts(plain.get_protocol())
         if hello is not None:
             _feed(plain.get_protocol(), hello)
         await asyncio.wait({handshake}, timeout=SLOT_TIME)
         return handshake
+
+
+def _handshake_fault(error: ssl.SSLError) -> str:
+    reason = error.reason or ""
+    _, is_alert, alert = reason.rpartition("ALERT_")
+    if is_alert:
+        text = alert.lower().replace("_", " ")
+        if alert in _DISTRUSTING_ALERTS:
+            return f"the peer refuses the gateway's certificate: {text}"
+        return f"the peer ended the handshake: {text}"
+    if isinstance(error, ssl.SSLEOFError):
+        return _INCOMPLETE
+    return _FAULTS.get(reason) or f"handshake failed: {reason.lower().replace('_', ' ')}"
 
 
 def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:
@@ -213,14 +236,64 @@ def _feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:
         data = data[size:]
 
 
-def fingerprint(transport: asyncio.BaseTransport) -> bytes | None:
-    """Return the SHA-256 of the peer's certificate, or None if it presented none.
+class PeerCertificate(NamedTuple):
+    """A certificate that TLS has verified, except for its dates.
+
+    Attributes:
+        fingerprint: the SHA-256 of its DER encoding.
+        serial: its serial number, hexadecimal.
+        begins, ends: its dates, in ms since 1970 UTC.
+    """
+
+    fingerprint: bytes
+    serial: str
+    begins: int
+    ends: int
+
+    def fault(self, now: int) -> str:
+        """Return why the certificate is not valid at `now` (ms since 1970 UTC), or ""."""
+        if now < self.begins:
+            return NOT_VALID_YET
+        return EXPIRED if now > self.ends else ""
+
+
+def peer_certificate(transport: asyncio.BaseTransport) -> PeerCertificate | None:
+    """Return the peer's certificate, or None if it presented none.
 
     Raises `ValueError` if the peer has already begun to renegotiate, which is refused.
     """
     connection = transport.get_extra_info("ssl_object")
-    certificate = None if connection is None else connection.getpeercert(binary_form=True)
-    return hashlib.sha256(certificate).digest() if certificate else None
+    der = None if connection is None else connection.getpeercert(binary_form=True)
+    if not der:
+        return None
+    fields: dict[str, Any] = connection.getpeercert()
+    begins, ends = (ssl.cert_time_to_seconds(fields[name]) for name in ("notBefore", "notAfter"))
+    serial = fields["serialNumber"].lower().lstrip("0")
+    return PeerCertificate(hashlib.sha256(der).digest(), serial, begins * 1000, ends * 1000)
+
+
+def send_alerts(protocol: asyncio.BaseProtocol) -> bool:
+    """Make a TLS connection of asyncio send OpenSSL's alert before it aborts the connection.
+
+    By default asyncio discards the alert, so that the peer does not learn why its handshake fails.
+
+    Returns:
+        False, without a change, if the private attributes of asyncio are not as expected.
+    """
+    known: Any = protocol
+    if type(protocol) is not sslproto.SSLProtocol or not isinstance(
+        getattr(known, "_outgoing", None), ssl.MemoryBIO
+    ):
+        return False
+    fail = known._fatal_error
+
+    def fail_with_alert(*arguments: Any) -> None:
+        if known._transport is not None and known._outgoing.pending:
+            known._transport.write(known._outgoing.read())
+        fail(*arguments)
+
+    known._fatal_error = fail_with_alert
+    return True
 
 
 def limit_buffers() -> None:

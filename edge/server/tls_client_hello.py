@@ -52,6 +52,7 @@ class ClientHelloReader(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._hello = ClientHello()
         self._is_tls = only_tls
+        self._refused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Pass the transport to the connection, which expects TLS if `only_tls` is set."""
@@ -83,19 +84,25 @@ class ClientHelloReader(asyncio.BufferedProtocol):
             offered = hello.offered_protocols()
         except Incomplete:
             if len(hello.data) > HELLO_BYTES:
-                self._counters.add("tls", source=self._connection.peer)
+                self._refuse()
                 transport.abort()
             return
         transport.pause_reading()
         if offered and ALPN.encode() not in offered:
-            self._counters.add("tls", source=self._connection.peer)
+            self._refuse()
             transport.write(REFUSAL)
             transport.close()
         else:
             self._connection.start_direct_tls(bytes(hello.data))
 
+    def _refuse(self) -> None:
+        self._refused = True
+        self._counters.add("tls", source=self._connection.peer)
+
     def connection_lost(self, error: Exception | None) -> None:
         """Close the connection."""
+        if self._hello.data and not self._refused and not self._connection.closed:
+            self._refuse()  # the ClientHello is incomplete
         self._transport = None
         self._connection.connection_lost(error)
 

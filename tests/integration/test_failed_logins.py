@@ -6,15 +6,21 @@ import asyncio
 import shutil
 import socket
 import ssl
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from cryptography import x509
 
+from edge.features.accounts.store import certificates as issued_certificates
 from edge.ops import certificates, current_time, devices, pki
-from tests.helpers.gateway import Gateway, port_of
+from firmware_sim.attackers.stanzas import STARTTLS
+from tests.helpers.folder import change
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.hostile import HEADER
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import Client, Closed, trusted_ca_context
 
@@ -47,11 +53,19 @@ class Server(NamedTuple):
             return "handshake"
 
     def expect(
-        self, reason: str, account: str, mechanism: str = "EXTERNAL", from_: str = "127.0.0.1"
+        self,
+        reason: str,
+        account: str,
+        mechanism: str = "EXTERNAL",
+        from_: str = "127.0.0.1",
+        certificate: Path | None = None,
     ) -> None:
-        """Wait for the operator's line about a failed login."""
+        """Wait for the operator's line about a failed login, with a certificate that TLS accepted,
+        if there was one."""
         account_field = f"account={account}, " if account else ""
         source = f"source={from_}, value=1, {account_field}mechanism={mechanism}"
+        if certificate is not None:
+            source += f", serial={serial_of(certificate)}"
         self.process.wait_for_stderr(f"Warning: limit authentication: {reason} ({source})\n")
 
 
@@ -97,6 +111,23 @@ async def test_the_event_has_the_account_and_the_reason(running: Server) -> None
     assert event["tags"] == {"account": "cam2", "mechanism": "PLAIN"}
 
 
+async def test_a_client_that_falls_back_to_other_mechanisms_is_logged_once(
+    running: Server,
+) -> None:
+    async with await Client.connect(port_of(running.process), from_="127.0.0.6") as client:
+        await client.start_tls(running.gateway.ca)
+        await client.element()
+        for mechanism in ADDRESSES:
+            assert await client.authenticate(mechanism, "cam1", "typo") == "not-authorized"
+    assert await running.fail("PLAIN", "other", "127.0.0.6") == "not-authorized"
+    running.expect("unknown account", "other", "PLAIN", "127.0.0.6")
+    lines = [line for line in running.process.stderr.splitlines() if "source=127.0.0.6" in line]
+    assert [line.partition("account=")[2] for line in lines] == [
+        "cam1, mechanism=SCRAM-SHA-256)",
+        "other, mechanism=PLAIN)",
+    ]
+
+
 async def test_an_invalid_mechanism_is_logged_without_an_account(running: Server) -> None:
     assert await running.fail("EXTERNAL", "") == "invalid-mechanism"
     running.expect("invalid mechanism", "")
@@ -105,10 +136,18 @@ async def test_an_invalid_mechanism_is_logged_without_an_account(running: Server
 # Certificates.
 
 
-def issue(gateway: Gateway, folder: Path, days_ago: int) -> Path:
-    """Issue a certificate for 30 days that the gateway does not know, some days ago."""
+def serial_of(folder: Path) -> str:
+    certificate = x509.load_pem_x509_certificate((folder / certificates.CERTIFICATE).read_bytes())
+    return f"{certificate.serial_number:x}"
+
+
+def issue(gateway: Gateway, folder: Path, days_ago: int, device: str | None = None) -> Path:
+    """Issue a certificate for 30 days, some days ago; the gateway knows it if `device` is given."""
     moment = current_time.now().wall - days_ago * DAY_MS
     issued = certificates.issue(pki.load(gateway.folder), "pump1@gw.example", 30, moment)
+    if device is not None:
+        found = device, issued.fingerprint, issued.serial, issued.not_after
+        change(gateway.folder, lambda tx: issued_certificates.add(tx, *found))
     folder.mkdir()
     for name, content in issued.contents.items():
         (folder / name).write_bytes(content.data)
@@ -123,13 +162,28 @@ async def test_a_failed_handshake_is_logged_with_the_fault_of_the_certificate(
     lost = shutil.copytree(certificates.device_folder(gateway.folder, "lost"), tmp_path / "lost")
     await asyncio.to_thread(devices.revoke, gateway.folder, "lost")
     for certificate, reason in (
-        (issue(gateway, tmp_path / "old", 60), "certificate expired"),
-        (issue(gateway, tmp_path / "early", -60), "certificate not valid yet"),
         (certificates.device_folder(other.folder, "pump1"), "certificate of another CA"),
         (lost, "certificate revoked"),
     ):
         assert await running.present(certificate, "127.0.0.5") == "handshake"
         running.expect(reason, "", from_="127.0.0.5")
+
+
+@pytest.mark.parametrize(
+    ("days_ago", "condition", "reason"),
+    [
+        (60, "credentials-expired", "certificate expired"),
+        (-60, "not-authorized", "certificate not valid yet"),
+    ],
+)
+async def test_a_certificate_with_wrong_dates_is_logged_with_its_device_and_serial(
+    running: Server, tmp_path: Path, days_ago: int, condition: str, reason: str
+) -> None:
+    known = issue(running.gateway, tmp_path / "known", days_ago, "pump1")
+    unknown = issue(running.gateway, tmp_path / "unknown", days_ago)
+    for certificate, device in ((known, "pump1"), (unknown, "")):
+        assert await running.present(certificate, "127.0.0.7") == condition
+        running.expect(reason, device, from_="127.0.0.7", certificate=certificate)
 
 
 async def test_a_certificate_refused_after_tls_is_logged_with_its_device(
@@ -139,32 +193,34 @@ async def test_a_certificate_refused_after_tls_is_logged_with_its_device(
     folder = running.gateway.folder
     unknown = issue(running.gateway, tmp_path / "unknown", 0)
     assert await running.present(unknown) == "not-authorized"
-    running.expect("certificate unknown", "")
+    running.expect("certificate unknown", "", certificate=unknown)
     removed = shutil.copytree(certificates.device_folder(folder, "removed"), tmp_path / "removed")
-    for fault, change in (
+    for fault, act in (
         ("certificate revoked", devices.revoke),
         ("account removed", devices.remove),
     ):
-        await asyncio.to_thread(change, folder, "removed")
+        await asyncio.to_thread(act, folder, "removed")
         (folder / "pki" / "crl.pem").unlink(missing_ok=True)
         assert await running.present(removed) == "not-authorized"
-        running.expect(fault, "removed")
+        running.expect(fault, "removed", certificate=removed)
 
 
 async def test_a_failed_handshake_of_direct_tls_is_logged(running: Server, tmp_path: Path) -> None:
-    old = issue(running.gateway, tmp_path / "old", 60)
-    context = trusted_ca_context(running.gateway.ca, old, ("xmpp-client",))
+    other = Gateway(tmp_path / "other")
+    devices.add(other.folder, "pump1", None, trusted=True, certificate=True)
+    certificate = certificates.device_folder(other.folder, "pump1")
+    context = trusted_ca_context(running.gateway.ca, certificate, ("xmpp-client",))
     with suppress(ssl.SSLError, ConnectionError, Closed):
         port = running.process.host_port("xmpps")[1]
         async with await Client.connect_tls(port, context) as client:
             await client.element()
-    running.expect("certificate expired", "")
+    running.expect("certificate of another CA", "")
 
 
 async def test_a_device_that_does_not_trust_the_gateway_is_logged(
     running: Server, tmp_path: Path
 ) -> None:
-    """The device sends the TLS alert itself, because asyncio does not."""
+    """The device sends the TLS alert itself, because asyncio's client does not."""
     other = Gateway(tmp_path / "other")
 
     def connect() -> None:
@@ -181,7 +237,94 @@ async def test_a_device_that_does_not_trust_the_gateway_is_logged(
     )
 
 
+def old_tls() -> ssl.SSLContext:
+    """Return the context of a client that has no TLS version from 1.2 on."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings(action="ignore"):
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    return context
+
+
+@pytest.mark.parametrize("transport", ["xmpp", "xmpps"])
+async def test_a_client_with_old_tls_gets_an_alert_and_is_logged(
+    running: Server, transport: str
+) -> None:
+    """The operator's log has the reason."""
+    address = f"127.0.1.{len(transport)}"
+
+    def connect() -> None:
+        host_port = running.process.host_port(transport)
+        with (
+            socket.create_connection(host_port, 30, (address, 0)) as plain,
+            pytest.raises(ssl.SSLError, match="TLSV1_ALERT_PROTOCOL_VERSION"),
+        ):
+            old_tls().wrap_socket(plain, server_hostname="gw.example")
+
+    await asyncio.to_thread(connect)
+    running.process.wait_for_stderr(
+        f"limit tls: the peer offers no TLS version from 1.2 on (source={address}, value=1)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (b"", "the peer did not complete the handshake"),
+        (b"GET / HTTP/1.1\r\n\r\n", "the peer sent something else than TLS"),
+        (b"\x16\x03\x01\x00\x04\x01\x00\x00\x00", "handshake failed: length too short"),
+    ],
+)
+async def test_a_handshake_that_fails_is_logged_with_the_reason(
+    running: Server, sent: bytes, reason: str
+) -> None:
+    address = f"127.0.2.{len(sent) + 1}"
+
+    def connect() -> None:
+        host_port = running.process.host_port("xmpp")
+        with socket.create_connection(host_port, 30, (address, 0)) as plain:
+            plain.sendall(HEADER.encode() + STARTTLS.encode())
+            received = b""
+            while b"<proceed" not in received:
+                received += plain.recv(4096)
+            plain.sendall(sent)
+            plain.shutdown(socket.SHUT_WR)
+            while plain.recv(4096):
+                pass
+
+    await asyncio.to_thread(connect)
+    running.process.wait_for_stderr(f"limit tls: {reason} (source={address}, value=1)")
+
+
 # Many failures.
+
+
+async def test_failures_behind_one_address_do_not_lock_out_devices_that_logged_in_before(
+    tmp_path: Path,
+) -> None:
+    """The addresses are remembered across a restart."""
+    gateway = Gateway(tmp_path / "gateway", "cam1", "cam2", authenticate_delay=0.0)
+
+    async def log_in(process: Process, user: str) -> str:
+        async with await Client.connect(port_of(process)) as client:
+            await client.start_tls(gateway.ca)
+            await client.element()
+            return await client.authenticate("SCRAM-SHA-256", user, PASSWORD)
+
+    async def fail_often(process: Process) -> None:
+        for number in range(40):
+            await Server(gateway, process).fail("PLAIN", f"guess{number}")
+        assert await log_in(process, "cam2") == "temporary-auth-failure"
+        assert await log_in(process, "cam1") == "success"
+
+    with gateway.run() as process:
+        assert await log_in(process, "cam1") == "success"
+        await fail_often(process)
+    with gateway.run() as process:
+        await fail_often(process)
 
 
 async def test_repeated_failures_are_logged_together(tmp_path: Path) -> None:

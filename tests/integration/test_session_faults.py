@@ -248,7 +248,7 @@ async def test_a_client_that_renegotiates_before_its_certificate_is_read_is_disc
 
     async with in_process(tmp_path, "cam1") as front:
         with monkeypatch.context() as patch:
-            patch.setattr(tls, "fingerprint", fail)
+            patch.setattr(tls, "peer_certificate", fail)
             async with await Client.connect(front.port) as client:
                 await client.start_tls(front.gateway.ca)
                 with pytest.raises((Closed, ConnectionError)):

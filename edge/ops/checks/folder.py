@@ -16,7 +16,7 @@ from edge.ops import config_check, der, pki
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding, early
 from edge.ops.tls_context import server_context
 from sync.common.regular_files import NotRegularError, check_regular, read_regular
-from sync.common.text import os_error, plural
+from sync.common.text import os_error, plural, utc_time
 
 EXPIRY_NOTICE_DAYS: Final = 30
 """Days before the expiry of a certificate from which it is reported."""
@@ -30,6 +30,8 @@ _NEW_LIST: Final = (
     " again; if no device is revoked, delete the file: `fieldpost device certificate NAME` writes"
     " it again"
 )
+
+_NEW_CERTIFICATE: Final = "issue new ones with `fieldpost device certificate NAME`"
 
 MAX_NAMES: Final = 5
 """Maximum number of devices that one finding names; further devices are only counted."""
@@ -175,12 +177,23 @@ def revocation_list(folder: Path, now: int, revoked: list[RevokedCertificate]) -
         yield Finding("certificates", WRONG, text, remedy)
 
 
+def expired_devices(expired: list[ExpiringDevice]) -> Iterator[Finding]:
+    """Report the devices that cannot log in because their certificates have expired."""
+    if expired:
+        text = f"the certificates of devices without a password have expired: {_names(expired)}"
+        yield Finding("certificates", WRONG, text, _NEW_CERTIFICATE)
+
+
 def expiring_devices(expiring: list[ExpiringDevice]) -> Iterator[Finding]:
     """Report the devices whose certificates expire soon."""
     if expiring:
-        names = ", ".join(each.name for each in expiring[:MAX_NAMES])
-        others = len(expiring) - MAX_NAMES
-        more = f" and {plural(others, 'other')}" if others > 0 else ""
-        text = f"device certificates expire within {EXPIRY_NOTICE_DAYS} days: {names}{more}"
-        remedy = "issue new ones with `fieldpost device certificate NAME`"
-        yield Finding("certificates", NOTICE, text, remedy)
+        text = f"device certificates expire within {EXPIRY_NOTICE_DAYS} days: {_names(expiring)}"
+        yield Finding("certificates", NOTICE, text, _NEW_CERTIFICATE)
+
+
+def _names(found: list[ExpiringDevice]) -> str:
+    names = ", ".join(
+        f"{each.name} ({utc_time(each.not_after)[:10]})" for each in found[:MAX_NAMES]
+    )
+    others = len(found) - MAX_NAMES
+    return f"{names} and {plural(others, 'other')}" if others > 0 else names

@@ -141,15 +141,20 @@ class Negotiation:
         """Continue after `FindCredentials`; the argument is `None` if the look-up failed."""
         return self._step(Input.NOT_FOUND if credentials is None else Input.FOUND, credentials)
 
-    def owner_found(self, name: str | None, *, more: bool = False) -> list[Action]:
+    def owner_found(
+        self, name: str | None, *, expired: bool = False, more: bool = False
+    ) -> list[Action]:
         """Continue after `FindCertificateOwner`.
 
         Args:
             name: the account, a normalised local part, or None if the certificate has no owner.
+            expired: whether the certificate has expired.
             more: as in `receive`.
         """
         self._more = more
-        return self._step(Input.NOT_IDENTIFIED if name is None else Input.IDENTIFIED, name)
+        if name is None:
+            return self._step(Input.NOT_IDENTIFIED, "credentials-expired" if expired else None)
+        return self._step(Input.IDENTIFIED, name)
 
     def attempt_refused(self) -> list[Action]:
         """Continue after `FindCredentials` or `FindCertificateOwner`: too many attempts failed
@@ -357,8 +362,8 @@ class Negotiation:
         answer = serialize.sasl_success(sasl.encode(verifier) if verifier else b"")
         return [Send(answer), success, RestartStream()]
 
-    def _reject(self, _nothing: None) -> list[Action]:
-        return self._fail_attempt("not-authorized")
+    def _reject(self, condition: str | None) -> list[Action]:
+        return self._fail_attempt(condition or "not-authorized")
 
     def _abort(self, _item: Stanza) -> list[Action]:
         return self._fail_attempt("aborted")

@@ -172,6 +172,13 @@ CREATE TABLE items_total (
     bytes INTEGER NOT NULL
 ) STRICT;
 
+CREATE TABLE known_logins (
+    id INTEGER PRIMARY KEY,
+    account INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+    address TEXT NOT NULL,
+    UNIQUE (account, address)
+) STRICT;
+
 CREATE TABLE "lanes" (
     lane TEXT NOT NULL PRIMARY KEY,
     sealed INTEGER NOT NULL DEFAULT 0,

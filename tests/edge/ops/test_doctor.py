@@ -304,7 +304,17 @@ def test_expiring_certificates_of_devices(folder: Path) -> None:
     many = [ExpiringDevice(f"pump{number}", 0) for number in range(7)]
     (finding,) = folder_checks.expiring_devices(many)
     assert finding.verdict == NOTICE
-    assert "pump0, pump1, pump2, pump3, pump4 and 2 others" in finding.text
+    assert "pump0 (1970-01-01), pump1 (1970-01-01)," in finding.text
+    assert finding.text.endswith("pump4 (1970-01-01) and 2 others")
+
+
+def test_expired_certificates_of_devices(folder: Path) -> None:
+    devices.add(folder, "pump1", None, trusted=True, certificate=True)
+    devices.add(folder, "pump2", "secret", trusted=True)
+    change(folder, lambda tx: tx.run("UPDATE certificates SET not_after = 86400000"))
+    (finding,) = (each for each in diagnose(folder)["certificates"] if "devices" in each.text)
+    assert (finding.verdict, "pump1 (1970-01-02)" in finding.text) == (WRONG, True)
+    assert "fieldpost device certificate" in finding.remedy
 
 
 def test_free_disk_space(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,8 +55,33 @@ def test_an_attacker_cannot_lock_out_a_known_address() -> None:
     assert not throttle.may_try("evil", "x", 0.0)
     assert not throttle.may_try("elsewhere", "x", 0.0)
     assert throttle.may_try("home", "x", 0.0)
-    fail(throttle, 5, "home", "y")
-    assert not throttle.may_try("home", "x", 0.0), "the bucket of the address still applies"
+
+
+def test_failures_behind_one_address_do_not_delay_accounts_that_logged_in_from_it() -> None:
+    throttle = LoginThrottle(LIMITS)
+    throttle.add_success("nat", "x", 0.0)
+    fail(throttle, 40, "nat", "y")
+    assert not throttle.may_try("nat", "z", 0.0)
+    assert throttle.may_try("nat", "x", 0.0)
+    assert throttle.delay("nat", "x", 0.0) == 0.25, "a typing error of its own is answered at once"
+
+
+def test_an_account_that_logged_in_before_is_limited_by_its_own_failures() -> None:
+    throttle = LoginThrottle(LIMITS)
+    throttle.add_success("nat", "x", 0.0)
+    fail(throttle, 5, "nat", "x")
+    assert not throttle.may_try("nat", "x", 0.0)
+    assert not throttle.may_try("nat", "z", 0.0), "they fill the bucket of the address, too"
+
+
+def test_one_account_does_not_displace_the_known_pairs_of_others() -> None:
+    throttle = LoginThrottle(LIMITS, keys=20)
+    throttle.add_known("home", "x")
+    added = [throttle.add_known(f"network{number}", "traveller") for number in range(50)]
+    assert all(added)
+    assert not throttle.add_known("home", "x")
+    assert not throttle.add_known("network49", "traveller")
+    assert throttle.add_known("network41", "traveller"), "an account has 8 addresses"
 
 
 def test_success_removes_only_the_failures_of_its_address_and_account() -> None:

@@ -21,7 +21,15 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.errors import SetupError
-from edge.server.tls import BUFFER_BYTES, TlsContexts, TlsServer, share_input
+from edge.server.tls import (
+    BUFFER_BYTES,
+    EXPIRED,
+    NOT_VALID_YET,
+    PeerCertificate,
+    TlsContexts,
+    TlsServer,
+    share_input,
+)
 
 BYTES = 8_000
 """Bytes that a client sends at once; the server receives them in one piece or more."""
@@ -119,6 +127,12 @@ async def connected(folder: Path, count: int) -> AsyncIterator[list[Pair]]:
 @pytest.fixture(autouse=True)
 def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sslproto.SSLProtocol, "max_size", BUFFER_BYTES)
+
+
+def test_dates_of_a_certificate() -> None:
+    certificate = PeerCertificate(b"", "1", 1_000, 2_000)
+    faults = [certificate.fault(now) for now in (999, 1_000, 2_000, 2_001)]
+    assert faults == [NOT_VALID_YET, "", "", EXPIRED]
 
 
 async def test_all_connections_of_a_server_have_one_buffer(folder: Path) -> None:

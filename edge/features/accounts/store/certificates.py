@@ -1,8 +1,8 @@
 """The table `certificates`: client certificates that the gateway's CA issued to devices.
 
 A certificate is identified by its fingerprint, the SHA-256 of its DER encoding. TLS checks the
-signature and the dates; a certificate that is not in this table is refused. All times are in ms
-since 1970 UTC.
+signature, and the login checks the dates. A certificate that is not in this table is refused. All
+times are in ms since 1970 UTC.
 """
 
 from __future__ import annotations
@@ -99,6 +99,13 @@ FROM certificates AS c JOIN accounts AS a ON a.id = c.account
 WHERE c.revoked IS NULL AND a.revoked IS NULL
 GROUP BY a.id HAVING ends BETWEEN ? AND ? ORDER BY ends, a.name LIMIT ?
 """
+_EXPIRED: Final = """
+SELECT a.name, max(c.not_after) AS ends
+FROM certificates AS c JOIN accounts AS a ON a.id = c.account
+WHERE c.revoked IS NULL AND a.revoked IS NULL
+    AND NOT EXISTS (SELECT 1 FROM credentials AS p WHERE p.account = a.id)
+GROUP BY a.id HAVING ends < ? ORDER BY ends, a.name LIMIT ?
+"""
 _REVOKED: Final = """
 SELECT serial, revoked FROM certificates WHERE revoked IS NOT NULL ORDER BY revoked, serial
 """
@@ -131,7 +138,7 @@ def find_owner(tx: Transaction, fingerprint: bytes) -> str | None:
     """Return the device that a certificate belongs to, by the SHA-256 of its DER encoding.
 
     Returns `None` if the certificate is unknown, or if the certificate or the device is revoked.
-    The dates are not checked because TLS has checked them.
+    The dates are not checked.
     """
     row = tx.row(_OWNER, (fingerprint,))
     return None if row is None else str(row[0])
@@ -166,6 +173,12 @@ def find_expiring(tx: Transaction, now: int, days: int) -> list[ExpiringDevice]:
     """
     rows = tx.rows(_EXPIRING, (now, now + days * DAY_MS, MAX_EXPIRING))
     return [ExpiringDevice(*row) for row in rows]
+
+
+def find_expired(tx: Transaction, now: int) -> list[ExpiringDevice]:
+    """Return up to `MAX_EXPIRING` devices without a password whose last certificate has expired at
+    `now` (ms since 1970 UTC), so that they cannot log in."""
+    return [ExpiringDevice(*row) for row in tx.rows(_EXPIRED, (now, MAX_EXPIRING))]
 
 
 def list_revoked(tx: Transaction) -> list[RevokedCertificate]:

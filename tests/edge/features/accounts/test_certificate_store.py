@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from edge import credentials
 from edge.engine.service_time import DAY_MS
 from edge.errors import SetupError
 from edge.features.accounts.store import accounts, certificates
@@ -115,6 +116,23 @@ def test_expiring_devices_are_found(gateway: Gateway) -> None:
     assert gateway.tx(lambda tx: certificates.find_expiring(tx, now, 30)) == [
         ExpiringDevice("pump1", now + 30 * DAY_MS)
     ]
+
+
+def test_devices_without_a_password_whose_last_certificate_has_expired_are_found(
+    gateway: Gateway,
+) -> None:
+    issue(gateway, "pump1", "expired", days=-1)
+    issue(gateway, "pump2", "old", days=-1)
+    issue(gateway, "pump2", "new", days=1)
+    now = gateway.clock().wall
+
+    def expired() -> list[str]:
+        return [row.name for row in gateway.tx(lambda tx: certificates.find_expired(tx, now))]
+
+    assert expired() == ["pump1"]
+    keys = credentials.derive("secret", credentials.ITERATIONS)
+    gateway.tx(lambda tx: accounts.set_credentials(tx, "pump1", keys))
+    assert expired() == [], "it can log in with its password"
 
 
 def test_expiring_devices_are_limited(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -244,6 +244,14 @@ def test_a_certificate_without_an_owner_fails() -> None:
     assert failure(stream, stream.negotiation.owner_found(None)) == "not-authorized"
 
 
+def test_expired_certificate_is_named_to_its_owner() -> None:
+    """RFC 6120, section 6.5.3."""
+    stream = with_certificate()
+    stream.feed(auth("EXTERNAL", b""))
+    actions = stream.negotiation.owner_found(None, expired=True)
+    assert failure(stream, actions) == "credentials-expired"
+
+
 def test_external_needs_a_certificate() -> None:
     for stream in (
         ServerStream().to(State.SECURE),
