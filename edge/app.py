@@ -16,7 +16,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -53,7 +53,7 @@ from edge.features.eventlog import service as eventlog
 from edge.features.eventlog.rules import levels
 from edge.health_monitor import HealthMonitor, status_line
 from edge.journal import Journal
-from edge.ops.control import ConnectedSession, ProcessStatus, ReloadReport
+from edge.ops.control import DeviceConnections, ProcessStatus, ReloadReport
 from edge.reload import Change, Reloader
 from edge.server.control_server import ControlServer, present_members, state_reader
 from edge.server.listener import Listener
@@ -271,16 +271,14 @@ class App:
         self._start_time_tasks(stack, beats, clock, start, router.context.hooks.on_time_off)
         monitor, state = self._create_monitor(store, front, clock)
 
-        def sessions() -> list[ConnectedSession]:
-            return front.connected_sessions(clock().wall)
-
-        web = self._create_web(beats, router, monitor, state, sessions)
+        connections = partial(_device_connections, front, store, clock)
+        web = self._create_web(beats, router, monitor, state, connections)
         stack.push_async_callback(web.stop)
         pages = await self._start_web(web, store, router)
         addresses = await self._unless_stopped(front.start())
         if addresses is None:
             return
-        await self._start_control(stack, state, sessions, store, router.context)
+        await self._start_control(stack, state, connections, store, router.context)
         parts = _ReloadedParts(store, router, front, web, centre, sealer, facts)
         self._enable_reload(stack, parts, lambda: timer.set(clock().service))
         self._start_maintenance(stack, clock, store, refusals)
@@ -389,7 +387,7 @@ class App:
         router: Router,
         monitor: HealthMonitor,
         state: Callable[[], ProcessStatus],
-        sessions: Callable[[], list[ConnectedSession]],
+        connections: Callable[[], Awaitable[DeviceConnections]],
     ) -> StatusPage:
         def sources() -> Sources:
             # imported late: without a status page it takes no memory
@@ -399,7 +397,7 @@ class App:
                 return router.stanzas
 
             return Sources(
-                self._settings, beats.store, state, monitor.check, stanzas, beats.meter, sessions
+                self._settings, beats.store, state, monitor.check, stanzas, beats.meter, connections
             )
 
         return StatusPage(self._settings, sources, self._on_task_done)
@@ -428,7 +426,7 @@ class App:
         self,
         stack: AsyncExitStack,
         state: Callable[[], ProcessStatus],
-        sessions: Callable[[], list[ConnectedSession]],
+        connections: Callable[[], Awaitable[DeviceConnections]],
         store: Store,
         context: Context,
     ) -> None:
@@ -436,7 +434,7 @@ class App:
         control = ControlServer(
             self._folder,
             state,
-            sessions,
+            connections,
             self._reload,
             lambda queue: store.run(partial(present_members, queue=queue)),
             OperatorRequests(context, store),
@@ -546,6 +544,15 @@ class App:
                 self._fail(StoreFull(text, full.rule))
             else:
                 self._fail(StoreError(text))
+
+
+async def _device_connections(
+    front: Listener | Component, store: Store, clock: Clock
+) -> DeviceConnections:
+    seen: dict[str, int] = {}
+    with suppress(StoreError):  # then the times in the database are shown
+        seen = await store.run(last_seen.unsaved)
+    return DeviceConnections(sessions=front.connected_sessions(clock().wall), seen=seen)
 
 
 def _tune_interpreter() -> None:

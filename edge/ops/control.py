@@ -30,7 +30,7 @@ STATUS: Final = b"status"
 """The request for a `ProcessStatus`."""
 
 SESSIONS: Final = b"sessions"
-"""The request for a list of `ConnectedSession`."""
+"""The request for the `DeviceConnections`."""
 
 RELOAD: Final = b"reload"
 """The request to reload the configuration; the answer is a `ReloadReport`."""
@@ -105,6 +105,17 @@ class ConnectedSession(Struct, frozen=True, kw_only=True):
     unacknowledged: int = 0
 
 
+class DeviceConnections(Struct, frozen=True, kw_only=True):
+    """The sessions of devices, and when sessions began or ended in the last minute.
+
+    `seen` has the time of each account's last begin or end of a session that is not in the database
+    yet, in ms since 1970 UTC.
+    """
+
+    sessions: list[ConnectedSession]
+    seen: dict[str, int] = {}
+
+
 class ReloadReport(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The result of a reload: the changed options, those that need a restart, and the faults.
 
@@ -154,12 +165,12 @@ def reload(folder: Path) -> ReloadReport | None:
     return _query(folder, RELOAD, ReloadReport, RELOAD_TIMEOUT)
 
 
-def connected_sessions(folder: Path) -> list[ConnectedSession] | None:
+def device_connections(folder: Path) -> DeviceConnections | None:
     """Query the sessions of the gateway in `folder`.
 
     Returns `None` and raises errors as `process_status` does.
     """
-    return _query(folder, SESSIONS, list[ConnectedSession], TIMEOUT)
+    return _query(folder, SESSIONS, DeviceConnections, TIMEOUT)
 
 
 def attendance(folder: Path, queue: int, timeout: float = TIMEOUT) -> QueueAttendance | None:

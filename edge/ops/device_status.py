@@ -14,7 +14,7 @@ from edge.engine.service_time import DAY_MS
 from edge.errors import SetupError
 from edge.features.accounts.store import accounts, certificates, last_seen
 from edge.ops import control, current_time
-from edge.ops.control import ConnectedSession
+from edge.ops.control import ConnectedSession, DeviceConnections
 from edge.ops.transactions import reading
 
 ONLINE: Final = "online"
@@ -84,14 +84,14 @@ def jid_of(domain: str, name: str) -> str:
 
 def read(folder: Path) -> DeviceStatuses:
     """Return the status of all devices; raises `FieldpostError`."""
-    sessions: list[ConnectedSession] | None = None
+    connections: DeviceConnections | None = None
     trouble = None
     devices = list_all(folder)
     try:
-        sessions = control.connected_sessions(folder) or []
+        connections = control.device_connections(folder) or DeviceConnections(sessions=[])
     except SetupError as error:
         trouble = str(error)
-    return DeviceStatuses(combine(devices, sessions), trouble)
+    return DeviceStatuses(combine(devices, connections), trouble)
 
 
 def read_one(folder: Path, name: str) -> DeviceStatus:
@@ -102,18 +102,23 @@ def read_one(folder: Path, name: str) -> DeviceStatus:
     raise SetupError(f"device {name!r} does not exist; see `fieldpost device list`")
 
 
-def combine(
-    devices: Sequence[Device], sessions: Sequence[ConnectedSession] | None
-) -> list[DeviceStatus]:
+def combine(devices: Sequence[Device], connections: DeviceConnections | None) -> list[DeviceStatus]:
     """Combine the devices in the database with the sessions of the running gateway.
 
-    If `sessions` is `None`, the state of all devices is `UNKNOWN`.
+    If `connections` is `None`, the state of all devices is `UNKNOWN`.
     """
+    if connections is None:
+        return [_status(device, [], known=False) for device in devices]
     by_account: defaultdict[str, list[ConnectedSession]] = defaultdict(list)
-    for session in sessions or ():
+    for session in connections.sessions:
         by_account[session.account].append(session)
     return [
-        _status(device, by_account[device.name], known=sessions is not None) for device in devices
+        _status(
+            device._replace(seen=connections.seen.get(device.name, device.seen)),
+            by_account[device.name],
+            known=True,
+        )
+        for device in devices
     ]
 
 

@@ -27,7 +27,7 @@ from edge.features.queues.store import overview
 from edge.ops import control
 from edge.ops.control import (
     MAX_REQUEST_BYTES,
-    ConnectedSession,
+    DeviceConnections,
     ProcessStatus,
     QueueAttendance,
     ReloadReport,
@@ -93,7 +93,7 @@ class ControlServer:
 
     Args:
         state: returns the state of the process.
-        sessions: returns the sessions of devices.
+        connections: returns the sessions of devices.
         reload: reloads the configuration; it must go on if the request's connection is lost.
         members: returns the connected sessions of a queue's members; takes the queue's number.
         requests: performs requests of the operator; `None` refuses them.
@@ -103,14 +103,14 @@ class ControlServer:
         self,
         folder: Path,
         state: Callable[[], ProcessStatus],
-        sessions: Callable[[], list[ConnectedSession]],
+        connections: Callable[[], Awaitable[DeviceConnections]],
         reload: Callable[[], Awaitable[ReloadReport]],
         members: Callable[[int], Awaitable[QueueAttendance]],
         requests: OperatorRequests | None = None,
     ) -> None:
         self._folder = folder
         self._state = state
-        self._sessions = sessions
+        self._connections = connections
         self._reload = reload
         self._members = members
         self.requests = requests
@@ -144,7 +144,7 @@ class ControlServer:
         if request == control.STATUS:
             return msgspec.json.encode(self._state()) + b"\n"
         if request == control.SESSIONS:
-            return msgspec.json.encode(self._sessions()) + b"\n"
+            return msgspec.json.encode(await self._connections()) + b"\n"
         if request == control.RELOAD:
             return msgspec.json.encode(await self._reload()) + b"\n"
         if len(words) == 2 and words[0] == control.MEMBERS and words[1].isdigit():

@@ -25,7 +25,7 @@ from edge.features.queues.store import depth_events
 from edge.features.queues.store.depth_events import Depth
 from edge.ops import device_status
 from edge.ops import status as gateway_status
-from edge.ops.control import ConnectedSession, ProcessStatus
+from edge.ops.control import DeviceConnections, ProcessStatus
 from edge.ops.device_status import Device, DeviceStatus
 from edge.ops.health import Health
 from edge.ops.status import Status, StoredStatus
@@ -102,7 +102,7 @@ class Sources(NamedTuple):
     check_health: Callable[[], Awaitable[Health]]
     stanzas: Callable[[], int]
     meter: WriteMeter
-    sessions: Callable[[], list[ConnectedSession]]
+    connections: Callable[[], Awaitable[DeviceConnections]]
 
 
 class SnapshotReader:
@@ -154,7 +154,7 @@ class SnapshotReader:
         status = gateway_status.combine(
             self._sources.settings, stored.status, self._sources.process_status()
         )
-        devices = device_status.combine(stored.devices, self._sources.sessions())
+        devices = device_status.combine(stored.devices, await self._sources.connections())
         events = sorted(self._events.values(), key=lambda each: -each.wall)
         return Snapshot(
             status,

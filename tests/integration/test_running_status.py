@@ -143,6 +143,9 @@ async def test_sessions_and_waiting_messages_are_listed(gateway: Gateway, proces
         (session,) = (await until_state(gateway, "pump1", "detached"))["sessions"]
         assert (session["address"], session["detached"]) == (None, True)
         assert before < session["since"] <= session["seen"] <= round(time.time() * 1000)
+        valve.send("</stream:stream>")
+        found = await until_state(gateway, "valve", "offline")
+        assert before < found["seen"] <= round(time.time() * 1000), "before any heartbeat"
     assert process.terminate() == 0
     found = listed(gateway)["valve"]
     assert (found["state"], found["sessions"]) == ("offline", [])

@@ -13,7 +13,13 @@ import pytest
 from edge.errors import SetupError, StoreFull
 from edge.features.queues.store.overview import Attendance
 from edge.ops import control, status
-from edge.ops.control import MAX_REQUEST_BYTES, ProcessStatus, QueueAttendance, ReloadReport
+from edge.ops.control import (
+    MAX_REQUEST_BYTES,
+    DeviceConnections,
+    ProcessStatus,
+    QueueAttendance,
+    ReloadReport,
+)
 from edge.ops.operator_requests import DeleteNode
 from edge.server import control_server
 from edge.server.control_server import MAX_CLIENTS, ControlServer
@@ -35,6 +41,10 @@ async def attendance_of(queue: int) -> QueueAttendance:
     return QueueAttendance(service=9.5, attending=[ATTENDING] * queue)
 
 
+async def connections() -> DeviceConnections:
+    return DeviceConnections(sessions=[])
+
+
 async def reload() -> ReloadReport:
     raise AssertionError
 
@@ -42,7 +52,7 @@ async def reload() -> ReloadReport:
 def new_server(
     folder: Path, attendance: Callable[[int], Awaitable[QueueAttendance]] = attendance_of
 ) -> ControlServer:
-    return ControlServer(folder, lambda: STATE, list, reload, attendance)
+    return ControlServer(folder, lambda: STATE, connections, reload, attendance)
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ from edge.features.eventlog.store.uplink_view import Notice
 from edge.features.queues.store import queue_items
 from edge.features.queues.store.queue_items import NewItem
 from edge.ops.checks.finding import WRONG, Finding
-from edge.ops.control import ConnectedSession, ProcessStatus
+from edge.ops.control import ConnectedSession, DeviceConnections, ProcessStatus
 from edge.ops.health import Health
 from edge.web import http, page, server, status_snapshot
 from edge.web.hosts import KnownHosts
@@ -88,13 +88,17 @@ def new_gateway(store: Store, settings: Config = SETTINGS) -> Gateway:
     meter = WriteMeter(store, settings.flash, lambda: KernelCounters(8192, 4096))
     sources = Sources(
         settings, store, lambda: running(settings), judged.check, lambda: 17, meter,
-        lambda: SESSIONS,
+        connections,
     )  # fmt: skip
     reader = SnapshotReader(sources)
     page_site = Site(reader)
     store.before_commit = reader.keep_events
     hosts = KnownHosts(settings.web.names, socket.gethostname())
     return Gateway(store, judged, reader, page_site, Server(page_site.respond, hosts.is_known))
+
+
+async def connections() -> DeviceConnections:
+    return DeviceConnections(sessions=SESSIONS, seen={"valve": NOW})
 
 
 async def read_status(gateway: Gateway) -> tuple[Snapshot, ProcessFigures, Health]:

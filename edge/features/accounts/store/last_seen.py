@@ -1,7 +1,9 @@
 """Store the time of each account's last session (`accounts.seen`).
 
 The column is 0 while the account has a session. A crash leaves it 0; then the last heartbeat is the
-last time at which the account is known to have been online.
+last time at which the account is known to have been online. Times between two heartbeats are in
+memory only, because a device with a bad link reconnects often and a commit each time would wear the
+card; but an account's first session is stored with its log-in.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ _HEARTBEAT: Final = "seen"
 """The key in `meta` of the time of the last heartbeat, in ms since 1970 UTC."""
 
 _NOTE: Final = "INSERT OR REPLACE INTO temp.seen (account, wall) VALUES (?, ?)"
+_NOTE_FIRST: Final = "UPDATE main.accounts SET seen = ? WHERE name = ? AND seen IS NULL"
+_UNSAVED: Final = "SELECT account, wall FROM temp.seen"
 _SAVE: Final = """
 UPDATE main.accounts SET seen = CASE
     WHEN EXISTS (SELECT 1 FROM temp.sessions AS s WHERE s.account = t.account) THEN 0
@@ -31,6 +35,13 @@ _SETTLE: Final = "UPDATE accounts SET seen = ? WHERE seen = 0"
 def note(tx: Transaction, account: str) -> None:
     """Note that a session of an account begins or ends; `save` stores the time."""
     tx.run(_NOTE, (account, tx.now.wall))
+    tx.run(_NOTE_FIRST, (tx.now.wall, account))
+
+
+def unsaved(tx: Transaction) -> dict[str, int]:
+    """Return when sessions began or ended last, by account, since `save` ran last; in ms since 1970
+    UTC. The running gateway alone knows this."""
+    return dict(tx.rows(_UNSAVED))
 
 
 def save(tx: Transaction) -> None:

@@ -215,6 +215,9 @@ def test_last_session_is_known_after_an_end_and_after_a_crash(gateway: Gateway) 
 
     gateway.add("pump1")
     assert seen() is None
+    gateway.bind(PUMP)
+    assert seen() == gateway.clock().wall, "the first session is stored at once"
+    gateway.end(PUMP)
     for full in (PUMP, "pump1@gw.example/b"):
         gateway.bind(full)
         assert seen_after_heartbeat() == gateway.clock().wall
@@ -229,3 +232,13 @@ def test_last_session_is_known_after_an_end_and_after_a_crash(gateway: Gateway) 
     gateway.crash()
     gateway.tx(last_seen.settle)
     assert seen() == last == gateway.clock().wall - 1000
+
+
+def test_times_that_are_not_stored_yet_are_known(gateway: Gateway) -> None:
+    gateway.add("pump1")
+    gateway.bind(PUMP)
+    gateway.clock.service += 10
+    gateway.end(PUMP)
+    assert gateway.tx(last_seen.unsaved) == {"pump1": gateway.clock().wall}
+    gateway.tx(last_seen.save)
+    assert gateway.tx(last_seen.unsaved) == {}
