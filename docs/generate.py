@@ -107,6 +107,7 @@ def _gateway_exposition() -> str:
         trouble=None,
         accepts_devices=True,
         store_error=None,
+        certificate_error=None,
         version="",
         build="",
         epoch="",

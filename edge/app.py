@@ -53,6 +53,8 @@ from edge.features.eventlog import service as eventlog
 from edge.features.eventlog.rules import levels
 from edge.health_monitor import HealthMonitor, status_line
 from edge.journal import Journal
+from edge.ops.checks import folder as folder_checks
+from edge.ops.checks.finding import WRONG
 from edge.ops.control import DeviceConnections, ProcessStatus, ReloadReport
 from edge.reload import Change, Reloader
 from edge.server.control_server import ControlServer, present_members, state_reader
@@ -298,6 +300,7 @@ class App:
 
         The gateway starts nevertheless, because it can deliver what is stored, which makes room.
         """
+        await self._warn_of_readable_secrets()
         found = await monitor.check()
         words = [f"{name}={address}" for name, address in addresses]
         if found.failures:
@@ -305,6 +308,16 @@ class App:
         ready(" ".join(("ready", *words)))
         sd_notify.notify(f"READY=1\nSTATUS={status_line(found)}")
         self._run_task(stack, monitor.run(), "health")
+
+    async def _warn_of_readable_secrets(self) -> None:
+        """Write a warning for each key, secret or database that others can read, as `doctor`
+        does."""
+        found = await asyncio.to_thread(
+            lambda: list(folder_checks.secrets(self._folder, self._settings))
+        )
+        for each in found:
+            if each.verdict == WRONG:
+                self._warn(f"{each.name}: {each.text}; {each.remedy}")
 
     def _enable_reload(
         self, stack: AsyncExitStack, parts: _ReloadedParts, check_timers: Callable[[], None]
@@ -377,7 +390,12 @@ class App:
         monitor = HealthMonitor(self._folder, self._settings, store, lambda: state(), self._warn)
         limits = self._settings.limits
         state = state_reader(
-            limits, clock, front.used, lambda: front.up, lambda: monitor.store_error
+            limits,
+            clock,
+            front.used,
+            lambda: front.up,
+            lambda: monitor.store_error,
+            lambda: front.certificate_error,
         )
         return monitor, state
 

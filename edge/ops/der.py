@@ -9,13 +9,20 @@ from __future__ import annotations
 import datetime
 import re
 import ssl
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from edge.errors import SetupError
 from sync.common.regular_files import read_regular
 
+T = TypeVar("T")
+
 _SEQUENCE: Final = 0x30
+_OCTET_STRING: Final = 0x04
+_EXTENSIONS: Final = 0xA3
+_DNS_NAME: Final = 0x82
+_ALTERNATIVE_NAMES: Final = b"\x06\x03\x55\x1d\x11"  # the OID 2.5.29.17
 _VERSION: Final = 0xA0
 _UTC_TIME: Final = 0x17
 _GENERALIZED_TIME: Final = 0x18
@@ -41,10 +48,20 @@ class _Element(NamedTuple):
 
 def read(path: Path) -> CertificateFields:
     """Read the first certificate of a PEM file; raises `SetupError` if that fails."""
+    return _read(path, _parse)
+
+
+def read_dns_names(path: Path) -> list[str]:
+    """Read the DNS names among the subject's alternative names (RFC 5280, section 4.2.1.6) of the
+    first certificate of a PEM file; raises `SetupError` if that fails."""
+    return _read(path, _dns_names)
+
+
+def _read(path: Path, parse: Callable[[bytes], T]) -> T:
     try:
         text = read_regular(path).decode("ascii")
         first = text[text.index("-----BEGIN CERTIFICATE") : text.index(_END) + len(_END)]
-        return _parse(ssl.PEM_cert_to_DER_cert(first))
+        return parse(ssl.PEM_cert_to_DER_cert(first))
     except OSError as error:
         raise SetupError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, IndexError):
@@ -68,6 +85,33 @@ def _parse(der: bytes) -> CertificateFields:
         _time(der, begins),
         _time(der, ends),
     )
+
+
+def _dns_names(der: bytes) -> list[str]:
+    content = _element(der, _element(der, 0, _SEQUENCE).content, _SEQUENCE)
+    for part in _elements(der, content):
+        if part.tag != _EXTENSIONS:
+            continue
+        for extension in _elements(der, _element(der, part.content, _SEQUENCE)):
+            if der.startswith(_ALTERNATIVE_NAMES, extension.content):
+                *_, value = _elements(der, extension)
+                if value.tag != _OCTET_STRING:
+                    raise ValueError("not an extension")
+                names = _elements(der, _element(der, value.content, _SEQUENCE))
+                return [
+                    der[each.content : each.end].decode("ascii")
+                    for each in names
+                    if each.tag == _DNS_NAME
+                ]
+    return []
+
+
+def _elements(der: bytes, outer: _Element) -> Iterator[_Element]:
+    at = outer.content
+    while at < outer.end:
+        element = _element(der, at)
+        yield element
+        at = element.end
 
 
 def _element(der: bytes, at: int, tag: int | None = None) -> _Element:

@@ -72,7 +72,8 @@ def _stored(folder: Path, settings: Config, route: Route, now: int) -> Iterator[
         expiring = certificates.find_expiring(tx, tx.now.wall, folder_checks.EXPIRY_NOTICE_DAYS)
         expired = certificates.find_expired(tx, tx.now.wall)
         revoked = certificates.list_revoked(tx)
-    yield from health.essentials(folder, settings, status, now)
+    yield from health.essentials(folder, settings, status)
+    yield from health.certificates(folder, settings, now)
     if status.state == NOT_RUNNING:
         yield from machine.ports(settings)
     if settings.component is None:

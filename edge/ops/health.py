@@ -46,8 +46,11 @@ class Health(NamedTuple):
 
 def judge(folder: Path, settings: Config, status: Status, now: int) -> Health:
     """Judge the gateway; `now` is in ms since 1970."""
-    failures = _wrong(essentials(folder, settings, status, now))
-    return with_limits(Health(failures, []), status)
+    failures = _wrong(essentials(folder, settings, status))
+    files = _wrong(certificates(folder, settings, now))
+    if status.certificate_error is not None:  # the running gateway keeps the previous certificate
+        return with_limits(Health(failures, files), status)
+    return with_limits(Health(failures + files, []), status)
 
 
 def with_limits(found: Health, status: Status) -> Health:
@@ -55,18 +58,22 @@ def with_limits(found: Health, status: Status) -> Health:
     return found._replace(others=[*found.others, *_wrong(database_checks.limits(status))])
 
 
-def essentials(folder: Path, settings: Config, status: Status, now: int) -> Iterator[Finding]:
-    """Check what every device and message needs; if a finding is `wrong`, the gateway fails.
-
-    `now` is in ms since 1970.
-    """
+def essentials(folder: Path, settings: Config, status: Status) -> Iterator[Finding]:
+    """Check what every device and message needs; if a finding is `wrong`, the gateway fails."""
     yield from process(status, settings)
     if status.store_error is not None:
         remedy = "see `fieldpost doctor`, and `journalctl -u fieldpost` for the reason"
         yield Finding("database", WRONG, f"the gateway cannot write: {status.store_error}", remedy)
     yield from space.room(folder, *space_of(status))
+
+
+def certificates(folder: Path, settings: Config, now: int) -> Iterator[Finding]:
+    """Check the certificates with which the gateway accepts devices, if it does so itself.
+
+    `now` is in ms since 1970.
+    """
     if settings.component is None:
-        yield from folder_checks.certificates(folder, now)
+        yield from folder_checks.certificates(folder, settings.gateway.domain, now)
 
 
 def process(status: Status, settings: Config) -> Iterator[Finding]:

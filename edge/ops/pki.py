@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.errors import SetupError
 from edge.ops import der
+from edge.ops.checks.finding import early
 from sync.common.durable_files import PRIVATE_FOLDER, PUBLIC_FILE, replace_file, write_new
 from sync.common.regular_files import read_regular
+from sync.common.text import utc_time
 
 if TYPE_CHECKING:  # `cryptography` costs a running gateway 15 MB: it is imported to sign
     from cryptography import x509
@@ -36,6 +38,9 @@ RENEWAL_FRACTION: Final = 3
 
 These 20 months are enough for a gateway that was stored a year, or whose clock is months behind.
 """
+
+MAX_NAMES: Final = 5
+"""Maximum number of names that one text lists."""
 
 YEAR: Final = datetime.timedelta(days=365)
 
@@ -67,13 +72,14 @@ def files(folder: Path) -> Files:
 def create(folder: Path, domain: str, now: int) -> Authority:
     """Create the CA and a server certificate for `domain` in the gateway's folder.
 
-    `now` is in ms since 1970 UTC. Returns the CA.
+    `now` is in ms since 1970 UTC; if it is before `certificates.EARLIEST`, the clock is wrong, and
+    the certificates are valid from that date on. Returns the CA.
     """
     from sync.common import certificates
 
     paths = files(folder)
     paths.ca.parent.mkdir(mode=PRIVATE_FOLDER)
-    moment = to_datetime(now)
+    moment = max(to_datetime(now), certificates.EARLIEST)
     begins = moment - certificates.SKEW
     key, server_key = certificates.new_key(), certificates.new_key()
     title = f"Fieldpost CA of {domain}"
@@ -124,6 +130,34 @@ def renew_server(folder: Path, domain: str, now: int) -> bool:
     renewed = _server_certificate(load(folder), domain, public, begins, ends)
     replace_file(paths.server, certificates.pem(renewed), PUBLIC_FILE)
     return True
+
+
+def server_fault(folder: Path, domain: str, now: int) -> tuple[str, str] | None:
+    """Return why devices refuse the server's certificate, and what to do; `None` if they accept it.
+
+    `now` is in ms since 1970 UTC. Raises `SetupError` if the file cannot be read.
+    """
+    path = files(folder).server
+    found, names = der.read(path), der.read_dns_names(path)
+    if now < found.begins:
+        return early(str(path), found.begins, now)
+    if now > found.ends:
+        text = f"{path} has expired on {utc_time(found.ends, 'minutes')}"
+        if _is_own(found, folder):
+            return text, "restart the gateway, which renews it"
+        return text, "replace it by a new certificate from its CA, and run `fieldpost reload`"
+    if names and not {domain, f"*.{domain.partition('.')[2]}"} & {name.lower() for name in names}:
+        text = f"{path} is not for {domain}, but for {', '.join(names[:MAX_NAMES])}"
+        return text, f"replace it by a certificate for {domain}, and run `fieldpost reload`"
+    return None
+
+
+def _is_own(server: der.CertificateFields, folder: Path) -> bool:
+    """Return whether the gateway's CA has issued a certificate of the server."""
+    try:
+        return server.issuer == der.read(files(folder).ca).subject
+    except SetupError:
+        return False
 
 
 def load(folder: Path) -> Authority:

@@ -73,6 +73,8 @@ class Status(NamedTuple):
         trouble: why the running gateway does not answer, if that is so.
         accepts_devices: whether devices can connect, if the gateway is running.
         store_error: why the running gateway cannot use its database, if that is so.
+        certificate_error: why the running gateway does not use the present certificate files, but
+            the previous certificate, if that is so.
         version: the version of the running gateway, or of this command if none is running.
         build: whether it is "compiled" or "pure" (`build_kind`).
         boot: the kernel's id of the boot, if the gateway is running.
@@ -91,6 +93,7 @@ class Status(NamedTuple):
     trouble: str | None
     accepts_devices: bool | None
     store_error: str | None
+    certificate_error: str | None
     version: str
     build: str
     epoch: str
@@ -150,6 +153,7 @@ def combine(
         trouble=trouble,
         accepts_devices=None if running is None else running.accepts_devices,
         store_error=None if running is None else running.store_error,
+        certificate_error=None if running is None else running.certificate_error,
         version=__version__ if running is None else running.version,
         build=build_kind() if running is None else running.build,
         epoch=stored.epoch,

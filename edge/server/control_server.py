@@ -50,6 +50,7 @@ def state_reader(
     used: Callable[[], dict[str, int]],
     accepts_devices: Callable[[], bool],
     store_error: Callable[[], str | None],
+    certificate_error: Callable[[], str | None],
 ) -> Callable[[], ProcessStatus]:
     """Return a function that returns the state of the process.
 
@@ -59,6 +60,7 @@ def state_reader(
         used: returns how much of each limit is in use, by the name of the limit's option.
         accepts_devices: returns whether devices can connect.
         store_error: returns why the process cannot use its database, if that is so.
+        certificate_error: returns why the process does not use the present certificate files.
     """
     started = asyncio.get_running_loop().time()
     build = build_kind()
@@ -76,6 +78,7 @@ def state_reader(
             limits=msgspec.to_builtins(limits),
             accepts_devices=accepts_devices(),
             store_error=store_error(),
+            certificate_error=certificate_error(),
         )
 
     return read_state

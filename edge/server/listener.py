@@ -62,7 +62,11 @@ class Listener:
     async def start(self) -> list[tuple[str, Address]]:
         """Listen and return the bound addresses; raises `ConfigError` if one cannot be bound."""
         tls.limit_buffers()
-        contexts = TlsContexts(self._folder, lambda: self._refusals.add("certificate_files"))
+        contexts = TlsContexts(
+            self._folder,
+            self._settings.gateway.domain,
+            lambda: self._refusals.add("certificate_files"),
+        )
         context = self._context = ServerContext(
             self._settings,
             self._store,
@@ -145,6 +149,11 @@ class Listener:
     def up(self) -> bool:
         """Return whether devices can connect."""
         return any(server.is_serving() for server in self._servers)
+
+    @property
+    def certificate_error(self) -> str | None:
+        """Return why the present certificate files are not used, if that is so."""
+        return None if self._context is None else self._context.tls.certificate_error
 
     def used(self) -> dict[str, int]:
         """Return how much of each limit is in use, by the name of the limit's option.

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import ssl
 import sys
+import time
 from asyncio import sslproto
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,9 @@ version that has not been checked."""
 
 CLOSE_TIMEOUT: Final = 5.0
 """Seconds that a peer has to take the last bytes and close; then the connection is aborted."""
+
+RETRY_TIME: Final = 60.0
+"""Seconds after which refused certificate files are tried again, although they have not changed."""
 
 SLOT_TIME: Final = 0.5
 """Maximum seconds for which a handshake counts towards `limits.handshakes`; a longer handshake
@@ -80,25 +84,48 @@ class TlsContexts:
     """The TLS contexts of the gateway's certificate, loaded again when its files change.
 
     The files are checked before each handshake; open connections keep their certificate. If changed
-    files are invalid, the old contexts stay in use and `on_invalid` is called once per change.
+    files are unusable, or devices would refuse the certificate because of its dates or name, the
+    old contexts stay in use, `on_invalid` is called once per change, and the files are tried again
+    every `RETRY_TIME` seconds, because the clock may have been wrong. The first certificate is used
+    whatever its dates: the clock may be wrong at a start, and `edge.ops.health` reports it.
+
+    Args:
+        folder: the gateway's folder.
+        domain: the gateway's domain, which the certificate must name.
+
+    Attributes:
+        error: why the present files are not used, if that is so.
     """
 
-    def __init__(self, folder: Path, on_invalid: Callable[[], None]) -> None:
+    def __init__(self, folder: Path, domain: str, on_invalid: Callable[[], None]) -> None:
+        self._folder = folder
+        self._domain = domain
         self._files = pki.files(folder)
         self._on_invalid = on_invalid
         self._stamps = self._stat_files()
-        self._starttls, self._direct = self.load()
+        self._retry_at = 0.0
+        self.error: str | None = None
+        self._starttls, self._direct = self._load()
 
     def get(self, *, direct: bool) -> ssl.SSLContext:
         """Return the context for STARTTLS or for direct TLS."""
-        stamps = self._stat_files()
-        if stamps != self._stamps:
-            self._stamps = stamps
-            try:
-                self.use(self.load())
-            except SetupError:
-                self._on_invalid()
+        self.refresh()
         return self._direct if direct else self._starttls
+
+    def refresh(self) -> None:
+        """Load the files if they have changed, or were refused `RETRY_TIME` seconds ago."""
+        stamps = self._stat_files()
+        is_changed = stamps != self._stamps
+        if not is_changed and (self.error is None or time.monotonic() < self._retry_at):
+            return
+        self._stamps = stamps
+        try:
+            self.use(self.load())
+        except SetupError as error:
+            self.error = str(error)
+            self._retry_at = time.monotonic() + RETRY_TIME
+            if is_changed:
+                self._on_invalid()
 
     def _stat_files(self) -> tuple[tuple[int, int] | None, ...]:
         files = self._files
@@ -107,12 +134,21 @@ class TlsContexts:
     def use(self, loaded: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
         """Use the contexts that `load` returned."""
         self._starttls, self._direct = loaded
+        self.error = None
 
     def load(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
         """Load the files; return the contexts for STARTTLS and for direct TLS.
 
-        Raises `SetupError`, which names the file.
+        Raises `SetupError`, which names the file, if a file is unusable or devices would refuse the
+        certificate.
         """
+        fault = pki.server_fault(self._folder, self._domain, round(time.time() * 1000))
+        if fault is not None:
+            text, remedy = fault
+            raise SetupError(f"{text}; the certificate in use stays: {remedy}")
+        return self._load()
+
+    def _load(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
         direct = server_context(self._files)
         direct.set_alpn_protocols([ALPN])
         return server_context(self._files), direct
@@ -135,6 +171,12 @@ class TlsServer:
         self._slots = asyncio.Semaphore(limits.handshakes)
         self._input = memoryview(bytearray(BUFFER_BYTES))
         self.active_handshakes = 0
+
+    @property
+    def certificate_error(self) -> str | None:
+        """Return why the present certificate files are not used, if that is so."""
+        self._contexts.refresh()
+        return self._contexts.error
 
     def prepare_reload(self) -> Callable[[], None]:
         """Load the certificates again; return a function that puts them and the present limits into

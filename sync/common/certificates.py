@@ -17,6 +17,10 @@ from cryptography.x509.oid import NameOID
 SKEW: Final = datetime.timedelta(days=1)
 """Time before the issue at which a certificate's validity begins: a peer's clock may be behind."""
 
+EARLIEST: Final = datetime.datetime(2025, 1, 1, tzinfo=datetime.UTC)
+"""A clock that shows an earlier time is wrong: this software is newer. Certificates that are issued
+then are valid from this date on, because they could have ended before the clock is right."""
+
 PublicKey: TypeAlias = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey
 """The types of public keys for which a certificate may be issued."""
 

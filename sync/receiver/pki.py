@@ -102,6 +102,7 @@ class Authority:
             return
         if not self._ca_key.exists():
             create_file(self._ca_key, certificates.key_pem(certificates.new_key()))
+        now = max(now, certificates.EARLIEST)  # an earlier clock is wrong
         certificate = certificates.self_signed(
             "Fieldpost fleet authority",
             _key(self._ca_key),
@@ -136,6 +137,7 @@ class Authority:
     def _sign(self, subject: _Subject, public: PublicKey, now: dt.datetime, days: int) -> bytes:
         ca = _certificate(self.ca)
         name = certificates.common_name(subject.title)
+        now = max(now, certificates.EARLIEST)  # an earlier clock is wrong
         ends = now + dt.timedelta(days=days)
         builder = (
             certificates.begin(name, ca.subject, public, now - SKEW, ends)

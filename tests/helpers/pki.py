@@ -11,6 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from edge.ops import pki as gateway_pki
 from sync.common import certificates
 from sync.receiver.pki import Authority
 
@@ -40,6 +41,25 @@ class LoopbackPki(NamedTuple):
             .add_extension(certificates.issued_by(ca), critical=False)
         )
         return certificates.pem(certificates.sign(builder, self.key))
+
+
+def issue_server(folder: Path, domain: str, days: int, issuer: Path | None = None) -> None:
+    """Replace the server's certificate in a gateway's folder by one that ends in `days` days and
+    is valid for 30 days.
+
+    The CA in the folder `issuer` signs it, by default the gateway's own.
+    """
+    paths, now = gateway_pki.files(folder), dt.datetime.now(dt.UTC)
+    key = load_pem_private_key(paths.server_key.read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    ca, ends = gateway_pki.load(issuer or folder), now + dt.timedelta(days=days)
+    begins = ends - dt.timedelta(days=30)
+    name = x509.SubjectAlternativeName([x509.DNSName(domain)])
+    builder = certificates.begin(
+        certificates.common_name(domain), ca.certificate.subject, key.public_key(), begins, ends
+    )
+    signed = certificates.sign(builder.add_extension(name, critical=False), ca.key)
+    paths.server.write_bytes(certificates.pem(signed))
 
 
 def make_pki(folder: Path, *names: str) -> LoopbackPki:

@@ -21,7 +21,7 @@ from edge.ops import control, pki
 from sync.common.enrolment import format_enrolment
 from tests.helpers.folder import configure, fieldpost
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
-from tests.helpers.pki import make_pki
+from tests.helpers.pki import issue_server, make_pki
 from tests.helpers.processes import Process, free_port, start
 from tests.helpers.scripted_centre import running_scripted_centre
 from tests.helpers.scripted_server import SECRET, serving
@@ -319,6 +319,37 @@ async def test_certificates_are_reloaded(gateway: Gateway, process: Process) -> 
     assert "crl.pem cannot be used" in reload(gateway, status=1)["faults"][0]
     await serial()
     files.crl.write_bytes(crl)
+
+
+def test_an_expired_certificate_is_not_loaded(stopped: Gateway) -> None:
+    files = pki.files(stopped.folder)
+    with stopped.run() as process:
+        issue_server(stopped.folder, DOMAIN, -1)
+        expired = files.server.read_bytes()
+        (fault,) = reload(stopped, status=1)["faults"]
+        assert "server.pem has expired on " in fault
+        assert "; the certificate in use stays: restart the gateway, which renews it" in fault
+        context = ssl.create_default_context(cafile=str(stopped.ca))
+        with (
+            socket.create_connection(process.host_port("xmpps"), SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=DOMAIN) as verified,
+        ):
+            assert verified.getpeercert()
+        process.wait_for_stderr("certificates: ")
+        assert json.loads(stopped.command("status", "--json"))["health"] == "degraded"
+        assert process.terminate() == 0
+    with stopped.run() as process:
+        assert process.terminate() == 0
+    assert files.server.read_bytes() != expired
+
+
+def test_a_start_warns_of_keys_that_others_can_read(stopped: Gateway) -> None:
+    key = pki.files(stopped.folder).server_key
+    key.chmod(0o644)
+    with stopped.run() as process:
+        warning = f"secrets: other users can access {key} (mode 0644); chmod 600 {key}"
+        process.wait_for_stderr(warning)
+        assert process.terminate() == 0
 
 
 async def test_a_component_reloads(tmp_path: Path) -> None:

@@ -241,4 +241,5 @@ async def test_device_list_shows_nobody_who_is_not_connected(tmp_path: Path) -> 
 
 
 def sessions_of(gateway: Gateway) -> list[str]:
-    return [session.resource for session in control.connected_sessions(gateway.folder) or ()]
+    found = control.device_connections(gateway.folder)
+    return [] if found is None else [session.resource for session in found.sessions]

@@ -92,28 +92,27 @@ def _secret(folder: Path, path: Path) -> Iterator[Finding]:
         yield Finding("secrets", WRONG, text, f"chown it to the owner of {folder}")
 
 
-def certificates(folder: Path, now: int) -> Iterator[Finding]:
-    """Check the gateway's certificates: their dates, and whether their keys match.
+def certificates(folder: Path, domain: str, now: int) -> Iterator[Finding]:
+    """Check the gateway's certificates: their dates and names, and whether their keys match.
 
     `now` is in ms since 1970.
     """
     files = pki.files(folder)
     readable = True
-    for path, remedy in (
-        (
-            files.server,
-            "start the gateway, which renews it; if it does not, see `fieldpost events`",
-        ),
-        (files.ca, "set up a new gateway and install its CA on every device"),
-    ):
+    renews = "start the gateway, which renews it; if it does not, see `fieldpost events`"
+    replace = "set up a new gateway and install its CA on every device"
+    for path, remedy in ((files.server, renews), (files.ca, replace)):
         try:
             found = der.read(path)
+            fault = pki.server_fault(folder, domain, now) if path == files.server else None
         except SetupError as error:
             readable = False
             yield Finding("certificates", WRONG, str(error), _RESTORE)
             continue
         days = (found.ends - now) // DAY_MS
-        if now < found.begins:
+        if fault is not None:
+            yield Finding("certificates", WRONG, *fault)
+        elif now < found.begins:
             yield Finding("certificates", WRONG, *early(str(path), found.begins, now))
         elif days < 0:
             yield Finding("certificates", WRONG, f"{path} has expired", remedy)

@@ -111,6 +111,11 @@ class Component:
         """Return whether there is a link."""
         return self._first_attached.is_set() and not self._reported
 
+    @property
+    def certificate_error(self) -> str | None:
+        """Return `None`: the server has the certificate."""
+        return None
+
     def used(self) -> dict[str, int]:
         """Return how much of each limit is in use, by the name of the limit's option."""
         return self._dispatcher.used()

@@ -29,6 +29,12 @@ def test_fields_match_cryptography(folder: Path) -> None:
         )
 
 
+def test_dns_names_are_read(folder: Path) -> None:
+    paths = pki.files(folder)
+    assert der.read_dns_names(paths.server) == ["gw.example"]
+    assert der.read_dns_names(paths.ca) == []
+
+
 @pytest.mark.parametrize("year", [1950, 1968, 1999, 2049, 2050, 2150, 9999])
 def test_both_time_types_are_read(folder: Path, year: int) -> None:
     ca = pki.load(folder)

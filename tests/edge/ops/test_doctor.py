@@ -46,7 +46,7 @@ from edge.ops.uplink import Route, UplinkStatus
 from sync.common.enrolment import Enrolment, format_enrolment, new_token
 from tests.helpers import queue_rows, waiting
 from tests.helpers.folder import change, fieldpost, query
-from tests.helpers.pki import make_pki
+from tests.helpers.pki import issue_server, make_pki
 from tests.helpers.scripted_centre import Script, answers, running_scripted_centre
 
 GIB = 2**30
@@ -228,7 +228,9 @@ def test_expiring_certificates_of_the_gateway(folder: Path) -> None:
     now = current_time.now().wall
 
     def ends(years: float) -> list[str]:
-        return verdicts(folder_checks.certificates(folder, now + round(years * 365) * DAY_MS))
+        return verdicts(
+            folder_checks.certificates(folder, "gw.example", now + round(years * 365) * DAY_MS)
+        )
 
     assert ends(0) == [OK, OK]
     assert ends(4.95) == [NOTICE, OK]
@@ -238,8 +240,33 @@ def test_expiring_certificates_of_the_gateway(folder: Path) -> None:
     assert ends(0) == [WRONG, OK]
 
 
+def test_a_certificate_that_devices_refuse_is_reported(folder: Path, tmp_path: Path) -> None:
+    now = current_time.now().wall
+
+    def fault(domain: str = "gw.example") -> tuple[str, str]:
+        found = pki.server_fault(folder, domain, now)
+        assert found is not None
+        finding = next(iter(folder_checks.certificates(folder, domain, now)))
+        assert finding == Finding("certificates", WRONG, *found)
+        return found
+
+    assert pki.server_fault(folder, "gw.example", now) is None
+    text, remedy = fault("gw2.example")
+    assert text.endswith("server.pem is not for gw2.example, but for gw.example")
+    assert remedy == "replace it by a certificate for gw2.example, and run `fieldpost reload`"
+    issue_server(folder, "gw.example", days=-1)
+    text, remedy = fault()
+    assert "server.pem has expired on 20" in text
+    assert remedy == "restart the gateway, which renews it"
+    setup.init(tmp_path / "other", "other.example")
+    issue_server(folder, "gw.example", days=-1, issuer=tmp_path / "other")
+    assert fault()[1].startswith("replace it by a new certificate from its CA")
+    issue_server(folder, "*.example", days=1)
+    assert pki.server_fault(folder, "gw.example", now) is None
+
+
 def test_certificates_that_are_not_valid_yet_are_reported(folder: Path) -> None:
-    findings = list(folder_checks.certificates(folder, 2 * DAY_MS))
+    findings = list(folder_checks.certificates(folder, "gw.example", 2 * DAY_MS))
     assert verdicts(findings) == [WRONG, WRONG]
     for finding in findings:
         assert "is not valid before 20" in finding.text

@@ -8,7 +8,8 @@ import pytest
 from edge.config import load
 from edge.engine import database, meta
 from edge.errors import ConfigError, SetupError, StoreFull
-from edge.ops import pki, setup
+from edge.ops import current_time, der, devices, pki, setup
+from edge.ops.checks import folder as folder_checks
 from sync.segment import is_epoch
 from tests.helpers.folder import query
 
@@ -31,6 +32,23 @@ def test_keys_are_private_and_match_the_certificates(folder: Path) -> None:
     assert authority["subject"] == ((("commonName", "Fieldpost CA of gw.example"),),)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(files.server, files.server_key)
+
+
+def test_a_clock_that_is_decades_behind_makes_certificates_that_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = current_time.now()._replace(wall=1_000_000_000_000)  # 2001
+    now, folder = current_time.now().wall, tmp_path / "gw"
+    with monkeypatch.context() as patch:
+        patch.setattr(current_time, "now", lambda: wrong)
+        setup.init(folder, "gw.example")
+        with pytest.raises(SetupError, match="the clock shows 2001-09-09, when"):
+            devices.add(folder, "pump1", None, trusted=True, certificate=True)
+    files = pki.files(folder)
+    for path in (files.ca, files.server):
+        found = der.read(path)
+        assert found.begins < now < found.ends
+    assert list(folder_checks.revocation_list(folder, now, [])) == []
 
 
 @pytest.mark.parametrize("exists", [False, True])

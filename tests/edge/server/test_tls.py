@@ -11,6 +11,7 @@ import re
 import shutil
 import ssl
 import sys
+import time
 from asyncio import sslproto
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.errors import SetupError
+from edge.server import tls
 from edge.server.tls import (
     BUFFER_BYTES,
     EXPIRED,
@@ -30,6 +32,7 @@ from edge.server.tls import (
     TlsServer,
     share_input,
 )
+from tests.helpers.pki import issue_server
 
 BYTES = 8_000
 """Bytes that a client sends at once; the server receives them in one piece or more."""
@@ -84,7 +87,7 @@ def _fail_untrusted(rule: str, reason: str) -> None:
 
 class Server:
     def __init__(self, folder: Path) -> None:
-        self._tls = TlsServer(TlsContexts(folder, pytest.fail), Limits())
+        self._tls = TlsServer(TlsContexts(folder, "gw.example", pytest.fail), Limits())
         self.tasks: list[asyncio.Task[None]] = []
         self.accepted: asyncio.Queue[Connection] = asyncio.Queue()
 
@@ -250,12 +253,12 @@ async def test_buffer_is_not_shared_if_sharing_may_be_unsafe(
     ],
 )
 def test_error_names_the_file(folder: Path, name: str, other: str | None, problem: str) -> None:
-    TlsContexts(folder, pytest.fail)
+    TlsContexts(folder, "gw.example", pytest.fail)
     (folder / "pki" / name).unlink()
     if other is not None:
         shutil.copy(folder / "pki" / other, folder / "pki" / name)
     with pytest.raises(SetupError) as error:
-        TlsContexts(folder, pytest.fail)
+        TlsContexts(folder, "gw.example", pytest.fail)
     assert re.search(problem, str(error.value))
     assert "_ssl.c" not in str(error.value)
 
@@ -265,9 +268,44 @@ def test_folder_in_place_of_a_file_is_reported(folder: Path, name: str) -> None:
     (folder / "pki" / name).unlink()
     (folder / "pki" / name).mkdir()
     with pytest.raises(SetupError, match=f"{name} cannot be read: it is a folder"):
-        TlsContexts(folder, pytest.fail)
+        TlsContexts(folder, "gw.example", pytest.fail)
+
+
+def test_a_certificate_that_devices_refuse_does_not_replace_the_one_in_use(folder: Path) -> None:
+    changes: list[None] = []
+    contexts = TlsContexts(folder, "gw.example", lambda: changes.append(None))
+    first = contexts.get(direct=True)
+    for domain, days in (("gw.example", -1), ("gw.example", 60), ("other.example", 1)):
+        issue_server(folder, domain, days)
+        for _ in range(2):
+            assert contexts.get(direct=True) is first
+        assert contexts.error is not None
+        assert "; the certificate in use stays: " in contexts.error
+        with pytest.raises(SetupError, match=r"server\.pem"):
+            contexts.load()
+    assert len(changes) == 3
+    issue_server(folder, "gw.example", 1)
+    assert contexts.get(direct=True) is not first
+    assert contexts.error is None
+
+
+def test_refused_files_are_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that was behind makes a certificate seem not valid yet."""
+    contexts = TlsContexts(folder, "gw.example", lambda: None)
+    first = contexts.get(direct=True)
+    issue_server(folder, "gw.example", 60)
+    monkeypatch.setattr(tls, "RETRY_TIME", 0.0)
+    assert contexts.get(direct=True) is first
+    later = time.time() + 31 * 86_400
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert contexts.get(direct=True) is not first
+
+
+def test_an_expired_certificate_is_used_at_the_start_until_it_is_renewed(folder: Path) -> None:
+    issue_server(folder, "gw.example", -1)
+    assert TlsContexts(folder, "gw.example", pytest.fail).error is None
 
 
 def test_revocation_list_is_optional(folder: Path) -> None:
     (folder / "pki" / "crl.pem").unlink()
-    TlsContexts(folder, pytest.fail)
+    TlsContexts(folder, "gw.example", pytest.fail)
