@@ -20,7 +20,8 @@
 #define QOS "urn:xmpp:qos"
 #define ID_BYTES 160
 #define TEXT_BYTES 256
-#define HELD 4 /* received messages of level 2 that are remembered */
+#define PIECE_BYTES 256 /* that the parser gets at once: one by one, a long tag takes it long */
+#define HELD 4          /* received messages of level 2 that are remembered */
 
 struct held {
     char from[ID_BYTES], msg_id[ID_BYTES], text[TEXT_BYTES];
@@ -136,16 +137,36 @@ static void on_end(void *data, const char *name)
 
 static XML_Parser parser;
 
+/* A newer expat (2.6.0, or Debian's patched 2.5.0) holds back a tag that comes in pieces until more
+ * bytes follow, but the gateway sends no more before it has the answer. An older expat has neither
+ * this nor the function that switches it off: the weak symbol is NULL then. */
+extern XML_Bool XML_SetReparseDeferralEnabled(XML_Parser, XML_Bool) __attribute__((weak));
+
+static void new_parser(void)
+{
+    parser = XML_ParserCreateNS(NULL, ' ');
+    if (XML_SetReparseDeferralEnabled)
+        XML_SetReparseDeferralEnabled(parser, XML_FALSE);
+    XML_SetElementHandler(parser, on_start, on_end);
+    XML_SetCharacterDataHandler(parser, on_text);
+}
+
 static void next_stanza(void)
 {
+    char piece[PIECE_BYTES];
+    int length = 0;
+
     for (complete = 0; !complete;) {
         int byte = receive();
-        char one = (char)byte;
 
-        if (byte == EOF || XML_Parse(parser, &one, 1, 0) != XML_STATUS_OK || ended) {
+        piece[length++] = (char)byte;
+        if (byte != EOF && byte != '>' && length < PIECE_BYTES)
+            continue;
+        if (byte == EOF || XML_Parse(parser, piece, length, 0) != XML_STATUS_OK || ended) {
             fprintf(stderr, "the connection is lost\n");
             exit(1);
         }
+        length = 0;
     }
 }
 
@@ -354,9 +375,7 @@ int main(int argc, char **argv)
         return 2;
     }
     domain = argv[1], path = argv[3];
-    parser = XML_ParserCreateNS(NULL, ' ');
-    XML_SetElementHandler(parser, on_start, on_end);
-    XML_SetCharacterDataHandler(parser, on_text);
+    new_parser();
     load();
     log_in(argv[2]);
     if (state.waiting)

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 from slixmpp.clientxmpp import ClientXMPP
 from slixmpp.jid import JID
 
+from firmware_sim.device.complete_tags import CompleteTags
 from firmware_sim.device.qos_receiver_plugin import RECEIVER, IncomingStanza, ReceiverPlugin
 from firmware_sim.device.qos_sender_plugin import NAMESPACE, SenderPlugin, StanzaText
 from firmware_sim.errors import ConnectionFailed, NotSent
@@ -115,9 +116,11 @@ def _context(
 
 
 class _Client(ClientXMPP):
-    """A slixmpp client that can cancel a negotiation, and counts stanzas that are sent as text.
+    """A slixmpp client that can cancel a negotiation, counts stanzas that are sent as text, and
+    handles each stanza when its last byte is received.
 
     For stream management (XEP-0198), slixmpp itself counts only stanzas that are sent as objects.
+    It feeds expat with what it receives, and a newer expat may hold back a tag that came in pieces.
     """
 
     def __init__(self, endpoint: Endpoint, context: ssl.SSLContext) -> None:
@@ -135,6 +138,16 @@ class _Client(ClientXMPP):
         self.enable_direct_tls = endpoint.direct_tls
         self.enable_starttls = not endpoint.direct_tls
         self.enable_plaintext = False
+
+    def init_parser(self) -> None:
+        """Begin to parse a new stream."""
+        self._tags = CompleteTags()
+        super().init_parser()
+
+    def data_received(self, data: bytes | str) -> None:
+        """Pass complete tags to slixmpp's parser."""
+        if complete := self._tags.split(data.encode() if isinstance(data, str) else data):
+            super().data_received(complete)
 
     def send_raw(self, data: str | bytes) -> None:
         """Send text; count a `StanzaText` for stream management, and keep it until acknowledged."""

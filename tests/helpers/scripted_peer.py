@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.helpers.pki import make_pki
+from tests.helpers.pull_parser import PullParser
 
 DOMAIN = "gw.example"
 _STREAMS = "http://etherx.jabber.org/streams"
@@ -184,7 +185,7 @@ class ScriptedPeer:
     async def _converse(
         self, jid: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        parser: Any = ET.XMLPullParser(["start", "end"])
+        parser = PullParser()
         parser.feed("<stream xmlns='jabber:client'>")
         depth = 0
         while data := await reader.read(65536):

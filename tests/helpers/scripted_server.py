@@ -7,9 +7,9 @@ import hashlib
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
-from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
+
+from tests.helpers.pull_parser import PullParser
 
 SECRET = "between us"
 WAIT_S = 15.0
@@ -27,7 +27,7 @@ class Link:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._parser: Any = ElementTree.XMLPullParser(("start", "end"))
+        self._parser = PullParser()
         self._depth = 0
         self._elements: list[Element] = []
 

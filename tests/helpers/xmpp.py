@@ -14,9 +14,11 @@ import hmac
 import secrets
 import ssl
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
+
+from tests.helpers.pull_parser import PullParser
 
 WAIT_S = 15.0
 """Seconds to wait for one answer; enough for two busy cores."""
@@ -50,7 +52,7 @@ class Client:
         """The domain to which streams are opened; `open` changes it."""
         self.stanzas = 0
         """Stanzas that were read since stream management was enabled (XEP-0198)."""
-        self._parser = _stream_parser()
+        self._parser = PullParser()
         self._depth = 0
         self._ids = 0
         self._waiting: list[Element] = []
@@ -93,7 +95,7 @@ class Client:
     def open(self, domain: str = "") -> None:
         """Open a stream, to the same domain by default, and start to parse a new stream."""
         self.domain = domain or self.domain
-        self._parser = _stream_parser()
+        self._parser = PullParser()
         self._depth = 0
         self.send(
             f"<?xml version='1.0'?><stream:stream to='{self.domain}' version='1.0'"
@@ -264,10 +266,6 @@ class Client:
         """Ask for delivery; return `delivered`, or the condition of the error."""
         answer = await self.iq("set", f"<deliver xmlns='urn:xmpp:qos' msgId='{msg_id}'/>")
         return condition(answer) if answer.get("type") == "error" else "delivered"
-
-
-def _stream_parser() -> Any:
-    return ElementTree.XMLPullParser(("start", "end"))
 
 
 def trusted_ca_context(

@@ -18,8 +18,8 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-from xml.etree.ElementTree import Element, XMLPullParser
+from typing import Final, NamedTuple
+from xml.etree.ElementTree import Element
 
 import pytest
 
@@ -27,6 +27,7 @@ from edge.ops import devices
 from tests.helpers import expected_xml
 from tests.helpers.gateway import DOMAIN, Gateway
 from tests.helpers.processes import Process
+from tests.helpers.pull_parser import PullParser
 
 GUIDE: Final = (Path(__file__).parents[2] / "docs" / "how-to" / "esp32.md").read_text("utf-8")
 NODE: Final = "plant/pump1"
@@ -78,7 +79,7 @@ class Device:
             context.load_cert_chain(files / "cert.pem", files / "key.pem")
         plain = socket.create_connection(process.host_port("xmpps"), WAIT_S)
         self._socket = context.wrap_socket(plain, server_hostname=DOMAIN)
-        self._parser: Any = XMLPullParser(["start", "end"])  # typeshed knows all kinds of events
+        self._parser = PullParser()
         self._depth = self._size = 0
         self.sent = self.received = self.largest = self.stanzas = 0
 
@@ -96,8 +97,7 @@ class Device:
             self.received += 1
             self._size += 1
             self._parser.feed(byte)
-            events: list[tuple[str, Element]] = list(self._parser.read_events())
-            for event, element in events:
+            for event, element in self._parser.read_events():
                 self._depth += 1 if event == "start" else -1
                 if event == "end" and self._depth == 1 and element.tag != f"{SM}r":
                     self.largest, self._size = max(self.largest, self._size), 0
