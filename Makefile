@@ -40,6 +40,9 @@ WORKERS := --numprocesses $(PYTEST_WORKERS) $(DISTRIBUTED)
 # Tests that start processes, other clients or browsers; the others run in memory and on SQLite.
 PROCESS_TESTS := tests/integration tests/interop tests/acceptance tests/browser
 NOT_FAST := $(addprefix --ignore=,$(PROCESS_TESTS) tests/spark)
+# What `test-pythons` runs: the fast tests, and those in which clients parse what a gateway sends.
+PYTHONS_TESTS ?= $(filter-out $(PROCESS_TESTS) $(addprefix tests/,data helpers spark),$(patsubst %/,%,$(wildcard tests/[a-z]*/))) \
+  tests/integration tests/interop/test_microcontroller.py
 # Fast tests without which the floors of coverage are reached: they run unmeasured, because measuring takes
 # as much processor time again. Tests of any other folder are measured.
 UNMEASURED := $(addprefix tests/,architecture benchmarks deploy docs fuzz property transcripts \
@@ -180,12 +183,18 @@ coverage: $(STAMP) ## the other tests, with the floors of coverage
 	@$(PY) -m coverage json --quiet -o .coverage.json
 	@$(PY) .ci/coverage_floor.py .coverage.json
 
+# Debian's expat and Python's own differ in how they treat a tag that comes in pieces.
+.PHONY: test-pythons
+test-pythons: $(STAMP) ## fast tests with each other Python of this machine, and on Debian 13
+	@.ci/test-pythons $(PY) $(WORKERS) -m 'not long' $(PYTHONS_TESTS) $(PYTEST_ARGS)
+
 .PHONY: test-long
 test-long: $(STAMP) ## all tests with full counts; SEED=N repeats a run
 	@echo "seed $(SEED)"
 	@FIELDPOST_TEST_LONG=1 $(PY) .ci/run_together.py \
 	  "$(PY) -m pytest $(WORKERS) --ignore=tests/spark --hypothesis-seed=$(SEED) $(PYTEST_ARGS)" \
 	  "$(PY) -m pytest tests/spark -p no:benchmark --hypothesis-seed=$(SEED) $(PYTEST_ARGS)" \
+	  && $(MAKE) --no-print-directory test-pythons \
 	  && echo "seed $(SEED): passed" || { echo "seed $(SEED): failed" >&2; exit 1; }
 
 $(VENV)/.fuzz-installed: $(STAMP)
@@ -221,7 +230,7 @@ bench: $(STAMP) ## run the benchmarks; BENCH_ARGS=NAME selects one
 	@$(PY) -m benchmarks $(BENCH_ARGS)
 
 .PHONY: interop-packages
-interop-packages: ## install the Debian packages that the tests use (apt-get, with sudo)
+interop-packages: ## install or upgrade the Debian packages that the tests use (apt-get, with sudo)
 	@.ci/install-packages $(INTEROP_PACKAGES)
 
 .PHONY: interop-npm
@@ -231,7 +240,7 @@ interop-npm: ## install the JavaScript client that the tests use (npm ci; Node.j
 	@echo "npm packages: all there"
 
 .PHONY: browser-packages
-browser-packages: ## install the browser that tests and screenshots use (apt-get, with sudo)
+browser-packages: ## install or upgrade the browser that tests and screenshots use (apt-get, with sudo)
 	@.ci/install-packages $(BROWSER_PACKAGES)
 
 .PHONY: screenshots

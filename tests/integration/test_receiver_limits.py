@@ -43,7 +43,7 @@ async def test_too_large_body_answers_413_before_it_is_sent(tmp_path: Path) -> N
     async with running_centre(tmp_path / "fleet", ReceiverLimits(linger_s=0.1)) as centre:
         size = ReceiverLimits().body_bytes + 1
         status, answer = await raw_request(centre, put_head(centre, f"Content-Length: {size}"))
-        assert status == "HTTP/1.1 413 Request Entity Too Large"
+        assert status.startswith("HTTP/1.1 413 ")  # Python 3.13 has another reason phrase
         assert json.loads(answer.rsplit(b"\r\n", 1)[1])["reason"] == "size"
         assert centre.files(landed=False) == []
 

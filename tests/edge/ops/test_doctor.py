@@ -9,6 +9,7 @@ import shutil
 import socket
 import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ def test_damaged_database_is_not_read(folder: Path) -> None:
 
 def test_deep_check_finds_dangling_references(folder: Path) -> None:
     assert diagnose(folder, "--deep")["database"][0].verdict == OK
-    with sqlite3.connect(folder / database.FILE_NAME) as connection:
+    with closing(sqlite3.connect(folder / database.FILE_NAME)) as connection, connection:
         connection.execute("INSERT INTO queue_bodies (id, body) VALUES (77, x'')")
     assert diagnose(folder)["database"][0].verdict == OK
     (finding,) = diagnose(folder, "--deep")["database"]

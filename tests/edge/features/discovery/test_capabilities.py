@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import closing
 from hashlib import sha1
 from pathlib import Path
 from xml.etree.ElementTree import Element
@@ -70,11 +72,11 @@ class RecordingGateway(Gateway):
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> RecordingGateway:
-    gateway = RecordingGateway(tmp_path)
-    gateway.announce("<presence/>")
-    gateway.hook_runs.clear()
-    return gateway
+def gateway(tmp_path: Path) -> Iterator[RecordingGateway]:
+    with closing(RecordingGateway(tmp_path)) as gateway:
+        gateway.announce("<presence/>")
+        gateway.hook_runs.clear()
+        yield gateway
 
 
 def features(*names: str) -> str:
@@ -313,21 +315,21 @@ def test_only_the_hashed_text_of_an_answer_is_cached(gateway: RecordingGateway) 
 
 
 def test_verified_hashes_are_limited_to_the_recently_used(tmp_path: Path) -> None:
-    gateway = RecordingGateway(tmp_path, Limits(capabilities=2))
+    with closing(RecordingGateway(tmp_path, Limits(capabilities=2))) as gateway:
 
-    def is_queried(name: str) -> bool:
-        """Return whether a device of this kind is queried."""
-        gateway.bind(PUMP)
-        gateway.announce(caps(ver(name)))
-        queries = gateway.learn()
-        if queries:
-            gateway.send(PUMP, answer(queries[0].attrib["id"], features(name)))
-        gateway.end(PUMP)
-        return bool(queries)
+        def is_queried(name: str) -> bool:
+            """Return whether a device of this kind is queried."""
+            gateway.bind(PUMP)
+            gateway.announce(caps(ver(name)))
+            queries = gateway.learn()
+            if queries:
+                gateway.send(PUMP, answer(queries[0].attrib["id"], features(name)))
+            gateway.end(PUMP)
+            return bool(queries)
 
-    assert [is_queried(name) for name in "abac"] == [True, True, False, True]
-    assert gateway.count("SELECT count(*) FROM capabilities") == 2
-    assert [is_queried(name) for name in "acb"] == [False, False, True]
+        assert [is_queried(name) for name in "abac"] == [True, True, False, True]
+        assert gateway.count("SELECT count(*) FROM capabilities") == 2
+        assert [is_queried(name) for name in "acb"] == [False, False, True]
 
 
 @pytest.mark.parametrize("second", [answer("ID"), error("ID", "cancel")])

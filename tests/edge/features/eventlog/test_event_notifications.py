@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, TypeVar
 from xml.etree.ElementTree import Element
@@ -78,9 +79,21 @@ def tags_of(log: Element) -> list[tuple[str, ...]]:
     return [tuple(tag.attrib.values()) for tag in log[1:]]
 
 
+Notified = Callable[..., NotifiedGateway]
+
+
 @pytest.fixture
-def gateway(tmp_path: Path) -> NotifiedGateway:
-    return NotifiedGateway(tmp_path)
+def notified(tmp_path: Path) -> Iterator[Notified]:
+    """A function that makes the test's gateway, which is closed at the end."""
+    with ExitStack() as stack:
+        yield lambda limits=None, **options: stack.enter_context(
+            closing(NotifiedGateway(tmp_path, limits, **options))
+        )
+
+
+@pytest.fixture
+def gateway(notified: Notified) -> NotifiedGateway:
+    return notified()
 
 
 def test_notification_has_all_details_of_the_event(gateway: NotifiedGateway) -> None:
@@ -164,14 +177,16 @@ def test_notification_describes_the_event_and_its_object(
 
 
 @pytest.mark.parametrize("level", list(LEVELS)[1:])
-def test_events_at_or_above_a_level_are_notified(tmp_path: Path, level: str) -> None:
-    gateway = NotifiedGateway(tmp_path, notify_level=level)
+def test_events_at_or_above_a_level_are_notified(notified: Notified, level: str) -> None:
+    gateway = notified(notify_level=level)
     gateway.log_events(*(NewEvent("system", name=one, level=one) for one in LEVELS))
     assert gateway.ids() == list(LEVELS[LEVELS.index(level) :])
 
 
-def test_event_without_a_level_is_informational_and_heartbeats_are_excluded(tmp_path: Path) -> None:
-    gateway = NotifiedGateway(tmp_path, notify_level="Informational")
+def test_event_without_a_level_is_informational_and_heartbeats_are_excluded(
+    notified: Notified,
+) -> None:
+    gateway = notified(notify_level="Informational")
     gateway.log_events(NewEvent("system", name="start"), NewEvent("system", name="heartbeat"))
     (log,) = gateway.received_logs()
     assert (log.get("id"), log.get("type"), log.get("level")) == ("start", "Informational", "Minor")
@@ -196,9 +211,9 @@ def test_absent_account_is_notified_later(gateway: NotifiedGateway) -> None:
 # Notifications cause no notifications
 
 
-def test_notification_above_the_offline_limit_is_logged(tmp_path: Path) -> None:
+def test_notification_above_the_offline_limit_is_logged(notified: Notified) -> None:
     limits = Limits(offline_messages=1, offline_ttl=1e6)
-    gateway = NotifiedGateway(tmp_path, limits, notify=["pump1@gw.example", VALVE_BARE])
+    gateway = notified(limits, notify=["pump1@gw.example", VALVE_BARE])
     for _ in range(3):
         gateway.log_events(WARNING)
     assert gateway.ids() == ["heat"] * 3
@@ -210,9 +225,9 @@ def test_notification_above_the_offline_limit_is_logged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("recipient", ["nobody@gw.example", "valve@gw.example"])
-def test_notification_without_a_recipient_is_logged(tmp_path: Path, recipient: str) -> None:
+def test_notification_without_a_recipient_is_logged(notified: Notified, recipient: str) -> None:
     notify = [recipient, "pump1@gw.example"]
-    gateway = NotifiedGateway(tmp_path, xmpp=Xmpp(offline="refuse"), notify=notify)
+    gateway = notified(xmpp=Xmpp(offline="refuse"), notify=notify)
     gateway.send(PUMP, "<presence/>")
     gateway.end(VALVE)
     gateway.log_events(WARNING)
@@ -220,8 +235,8 @@ def test_notification_without_a_recipient_is_logged(tmp_path: Path, recipient: s
     assert gateway.logged_refusals() == [(DOMAIN, "nobody_there")]
 
 
-def test_rerouted_notification_causes_no_notification(tmp_path: Path) -> None:
-    gateway = NotifiedGateway(tmp_path, limits=Limits(offline_messages=1))
+def test_rerouted_notification_causes_no_notification(notified: Notified) -> None:
+    gateway = notified(limits=Limits(offline_messages=1))
     gateway.log_events(WARNING, WARNING, WARNING)
     unacknowledged = [send.stanza for send in gateway.sends(VALVE)]
     assert len(unacknowledged) == 3
@@ -233,8 +248,8 @@ def test_rerouted_notification_causes_no_notification(tmp_path: Path) -> None:
 # Limits
 
 
-def test_notifications_above_the_limit_are_counted(tmp_path: Path) -> None:
-    gateway = NotifiedGateway(tmp_path, notify_most=3)
+def test_notifications_above_the_limit_are_counted(notified: Notified) -> None:
+    gateway = notified(notify_most=3)
     for _ in range(4):
         gateway.log_events(WARNING, WARNING)
     gateway.clock.service += 59.9
@@ -250,8 +265,8 @@ def test_notifications_above_the_limit_are_counted(tmp_path: Path) -> None:
     assert gateway.ids() == ["heat"], "the next minute"
 
 
-def test_excluded_events_do_not_count(tmp_path: Path) -> None:
-    gateway = NotifiedGateway(tmp_path, notify_most=1)
+def test_excluded_events_do_not_count(notified: Notified) -> None:
+    gateway = notified(notify_most=1)
     gateway.log_events(*[NewEvent("system", name="start")] * 5, WARNING)
     assert gateway.ids() == ["heat"]
 
@@ -259,8 +274,8 @@ def test_excluded_events_do_not_count(tmp_path: Path) -> None:
 # Components and rollback
 
 
-def test_component_sends_to_the_address(tmp_path: Path) -> None:
-    gateway = NotifiedGateway(tmp_path, notify=["olga@users.example"], accounts=False)
+def test_component_sends_to_the_address(notified: Notified) -> None:
+    gateway = notified(notify=["olga@users.example"], accounts=False)
     gateway.log_events(WARNING)
     (send,) = (one for one in gateway.sent if one.generation == sessions.COMPONENT_LINK)
     assert read_element(send.stanza).get("to") == "olga@users.example"
