@@ -10,10 +10,14 @@
 #
 # Run it again to upgrade: each version gets its own folder below /opt/fieldpost/releases, and
 # `current` is switched only when the new one is complete, so that a power cut leaves the old one in
-# place. Existing configuration and data in /var/lib/fieldpost are never changed.
+# place. If the new version changes the database (a migration), the gateway is stopped first and backed
+# up to /var/lib/fieldpost/before-upgrade.backup, in place of the backup of the last such upgrade. If
+# the new version does not start, the old version is started again, with its database. The existing
+# configuration in /var/lib/fieldpost is never changed.
 #
 # --dry-run prints what would be done. --root DIR installs below DIR, without root privileges and
-# without touching users and services; it is meant for tests. $PYTHON names another Python than python3.
+# without touching users and services; it is meant for tests, which may set $SYSTEMCTL to a command that
+# starts and stops the gateway there. $PYTHON names another Python than python3.
 set -euo pipefail
 umask 022       # the gateway's user must be able to read the files
 exec 3>&1
@@ -26,10 +30,12 @@ readonly UNIT=/etc/systemd/system/fieldpost.service
 readonly COMMAND=/usr/local/bin/fieldpost
 readonly ACCOUNT=fieldpost
 readonly PYTHON=${PYTHON:-python3}
+readonly BACKUP=$STATE/before-upgrade.backup
 readonly KEPT_RELEASES=2        # the current one and the previous one
 readonly NEEDED_MIB=250         # an environment takes 80 MB, and pip needs temporary copies
 
-package='' constraint='' domain='' listen=() root='' dry=no release='' unfinished=''
+package='' constraint='' domain='' listen=() root='' dry=no release='' unfinished='' previous='' backup=''
+old_unit=''
 
 usage() { sed -nE '/^#!/d; /^#/!q; s/^# ?//p' "${BASH_SOURCE[0]}"; }
 say() { printf 'fieldpost: %s\n' "$*"; }
@@ -45,6 +51,10 @@ run() {
 # Run a command that changes more than files, unless --root is given.
 on_machine() {
     if [ -z "$root" ]; then run "$@"; else say "skipped because of --root: $*"; fi
+}
+
+service() {
+    if [ -n "${SYSTEMCTL:-}" ]; then run "$SYSTEMCTL" "$@"; else on_machine systemctl "$@"; fi
 }
 
 # Run a command as the gateway's user, so that it owns the created files.
@@ -163,8 +173,9 @@ install_release() {
     trap - EXIT
 }
 
+# switch_release RELEASE
 switch_release() {
-    run ln -sfn "$release" "$root$OPT/next"
+    run ln -sfn "$1" "$root$OPT/next"
     run mv -T "$root$OPT/next" "$root$OPT/current"
     run sync -f "$root$OPT"
 }
@@ -200,14 +211,83 @@ initialise() {
     run rmdir "$making"
 }
 
+# Remember what there is to go back to.
+find_previous() {
+    local current
+    current=$(readlink "$root$OPT/current" || true)
+    if initialised && [ -n "$current" ] && [ -x "$root$current/bin/fieldpost" ]; then
+        previous=$current
+        old_unit=$(cat "$root$UNIT" 2> /dev/null || true)
+    fi
+}
+
+# Print whether the new version would migrate the database: True or False.
+would_migrate() {
+    as_gateway "$root$release/bin/python" -c '
+import sys
+from contextlib import closing
+from pathlib import Path
+from edge.engine import database
+with closing(database.connect_reader(Path(sys.argv[1]))) as connection:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+print(version < database.migrations()[-1][0])' "$root$STATE/fieldpost.db"
+}
+
+# Back up before a migration. The gateway is stopped, so that a backup lacks nothing that it acknowledges.
+back_up() {
+    if [ -z "$previous" ] || [ "$dry" = yes ]; then return; fi
+    local migration
+    migration=$(would_migrate) || refuse "the database cannot be read"
+    [ "$migration" = True ] || return 0
+    say "the new version migrates the database: stopping the gateway, backing up to $BACKUP"
+    service stop fieldpost.service || refuse "the gateway cannot be stopped"
+    rm -f "$root$BACKUP.new"
+    as_gateway "$root$previous/bin/fieldpost" backup --dir "$root$STATE" "$root$BACKUP.new" > /dev/null \
+        || refuse "the backup has failed"
+    mv -T "$root$BACKUP.new" "$root$BACKUP"
+    backup=$root$BACKUP
+}
+
+# refuse REASON: end before anything was changed, with the current version running.
+refuse() {
+    rm -rf "${root:?}$release"
+    service start fieldpost.service || true
+    die "$1; the current version is untouched"
+}
+
 start_service() {
     run mkdir -p "$root${UNIT%/*}"
     run install -m 644 "$HERE/fieldpost.service" "$root$UNIT"
-    on_machine systemctl daemon-reload
-    on_machine systemctl enable --quiet fieldpost.service
+    service daemon-reload
+    service enable --quiet fieldpost.service
     # This returns when the gateway is ready.
-    on_machine systemctl restart fieldpost.service \
-        || die "the gateway does not start; see: journalctl -u fieldpost -n 50"
+    service restart fieldpost.service && return
+    [ -n "$previous" ] || die "the gateway does not start; see: journalctl -u fieldpost -n 50"
+    go_back
+}
+
+# Start the previous version again. The new one was never ready, so it has acknowledged nothing.
+go_back() {
+    local restored=$root$STATE/before-upgrade
+    say "the new version does not start: going back to $previous" >&2
+    service stop fieldpost.service || die "the gateway cannot be stopped; its backup is ${backup:-not needed}"
+    if [ -n "$backup" ]; then
+        rm -rf "$restored"
+        as_gateway "$root$previous/bin/fieldpost" restore "$backup" --dir "$restored" > /dev/null \
+            || die "$backup cannot be restored; the gateway is stopped"
+        # A log of the new version must not be replayed into the old database.
+        rm -f "$root$STATE"/fieldpost.db-{wal,shm}
+        mv -T "$restored/fieldpost.db" "$root$STATE/fieldpost.db"
+        rm -rf "$restored"
+        sync -f "$root$STATE"
+    fi
+    switch_release "$previous"
+    [ -z "$old_unit" ] || install_text "$root$UNIT" 644 "$old_unit"
+    service daemon-reload
+    service start fieldpost.service \
+        || die "the previous version does not start either; see: journalctl -u fieldpost -n 50"
+    rm -rf "${root:?}$release"
+    die "the new version did not start, and the previous one runs again; see: journalctl -u fieldpost -n 50"
 }
 
 drop_old_releases() {
@@ -228,9 +308,11 @@ main() {
     check_room
     check_state
     make_account
+    find_previous
     install_release
     initialise
-    switch_release
+    back_up
+    switch_release "$release"
     install_command
     start_service
     drop_old_releases
