@@ -16,7 +16,8 @@ SECONDS = 60
 
 def commands() -> list[list[str]]:
     """Return the commands in the console blocks, split into words, without `sudo`."""
-    blocks = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+    joined = README.replace("\\\n", "")
+    blocks = re.findall(r"```console\n(.*?)```", joined, re.DOTALL)
     lines = [line[2:] for block in blocks for line in block.splitlines() if line[:2] == "$ "]
     parts = [part for line in lines for part in re.split(r" (?:&&|\|) ", line)]
     words = [shlex.split(part) for part in parts]
@@ -32,7 +33,8 @@ def tool(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_options_of_the_install_script_exist() -> None:
     script = (FOLDER / "install.sh").read_text("utf-8")
-    calls = [command for command in commands() if command[0].endswith("install.sh")]
+    calls = [command for command in commands() if "./raspberrypi/install.sh" in command]
+    assert len(calls) == 2
     options = {word for command in calls for word in command if word.startswith("--")}
     assert {"--domain", "--constraint"} <= options
     assert options <= set(re.findall(r"--[a-z-]+", script.partition("set -euo")[0]))
