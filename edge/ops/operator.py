@@ -19,7 +19,7 @@ from edge.features.accounts import service as accounts
 from edge.features.messages import rules
 from edge.features.messages import service as messages
 from edge.features.messages.rules import MessageType
-from edge.features.messages.service import NOBODY_THERE, AccountMessage
+from edge.features.messages.service import NO_ROOM, NOBODY_THERE, AccountMessage
 from edge.features.pubsub.rules import publication, topic
 from edge.features.pubsub.rules.node_config import DEFAULT
 from edge.features.pubsub.rules.publication import PublicationShape
@@ -55,6 +55,7 @@ _DONE: Final = Answer()
 _UNREACHABLE: Final = {
     NO_DESTINATION: "there is no such account, or it is revoked",
     NOBODY_THERE: "it has no available session, and the message is not stored",
+    NO_ROOM: "its session has too many unacknowledged messages; try again later",
 }
 """Error texts for refused plain messages, by the rule that refused. Other rules are limits."""
 
@@ -124,7 +125,9 @@ def _send_plain(context: Context, tx: Transaction, to: str, body: bytes, kind: M
         raise addresses.AddressError(addresses.AddressReason.NOBODY)
     sender, address = access.operator(context.domain), jid.parse(to)
     stanza = stamped(body, sender.full, address.full)
-    message = AccountMessage(stanza, sender.full, address.local, kind, storable=True)
+    message = AccountMessage(
+        stanza, sender.full, address.local, kind, storable=True, acknowledged=True
+    )
     refusal = messages.send(context, tx, sender, address, message)
     if refusal is not None:
         refusals.log(context, tx, sender, refusal.rule, refusal.figure)

@@ -25,9 +25,9 @@ from typing import Final, Protocol
 from edge.engine.database import AWAITS_ANSWER, Receipt
 from edge.engine.hooks import OffloadedWork, Work
 from edge.engine.router import guarded, refusal
+from edge.engine.send_share import BufferSize, SendShares
 from edge.errors import StoreError
 from edge.server.overflow import Overflow
-from edge.server.send_share import BufferSize, SendShares
 from edge.server.server_context import ServerContext
 from edge.server.session_teardown import SessionTeardown
 from edge.server.store_errors import refusal_rule, stanza_error
@@ -198,6 +198,7 @@ class Session:
     def handle(self, stanza: Stanza) -> None:
         """Route a stanza and submit its unit of work."""
         context = self._context
+        stanza.acknowledged = self.management is not None
         work = context.router.route(stanza, self.full)
         if isinstance(work, bytes):
             self._answer_in_order(work)
@@ -219,7 +220,9 @@ class Session:
 
     def _submit_prepared(self, stanza: Stanza, done: asyncio.Future[Work]) -> None:
         error = None if done.cancelled() else done.exception()
-        if isinstance(error, StanzaError):
+        if self.ended:  # its units of work do nothing, so the stanza must not be counted in `h`
+            self._drop_offloaded(stanza)
+        elif isinstance(error, StanzaError):
             self._complete_offloaded(stanza, error)
         elif error is not None or done.cancelled():
             self._complete_offloaded(stanza, StoreError(f"offloaded work failed: {error!r}"))
@@ -230,6 +233,12 @@ class Session:
                 stanza.size,
                 heavy=True,
             )
+
+    def _drop_offloaded(self, stanza: Stanza) -> None:
+        self.offloading = False
+        self.in_flight -= 1
+        self.in_flight_bytes -= stanza.size
+        self._continue()
 
     def _complete_offloaded(
         self, stanza: Stanza, outcome: bytes | StoreError | StanzaError

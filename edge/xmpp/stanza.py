@@ -148,9 +148,18 @@ class Stanza(Child):
 
     `attrs` holds `to`, `from`, `id`, `type` and `{http://www.w3.org/XML/1998/namespace}lang` as
     they were received, unchecked.
+
+    Attributes:
+        acknowledged: whether its sender is told when it was handled (XEP-0198).
     """
 
-    __slots__ = ()
+    __slots__ = ("acknowledged",)
+
+    def __init__(
+        self, name: str, attrs: dict[str, str], whole: StanzaBytes, start: int = 0
+    ) -> None:
+        super().__init__(name, attrs, whole, start)
+        self.acknowledged = False
 
     @property
     def payload(self) -> Child | None:

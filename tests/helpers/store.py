@@ -201,6 +201,8 @@ class Gateway:
         self.due: float | None = None
         self._generation = 0
         self._bound: dict[str, int] = {}
+        self.managed: set[str] = set()
+        """Full JIDs whose sessions have stream management (XEP-0198)."""
         self.cache: dict[str, Any] = {}
         self._changes = 0
         self.connection = self._connect()
@@ -289,7 +291,9 @@ class Gateway:
     def work(self, full: str, xml: str) -> Callable[[Transaction], bytes]:
         """Route a stanza of a session; return its unit of work."""
         generation = self._bound[full] if full in self._bound else self.bind(full)
-        work = self.router.route(stanza(xml), full)
+        received = stanza(xml)
+        received.acknowledged = full in self.managed
+        work = self.router.route(received, full)
         if isinstance(work, bytes):
             answer = work
             return lambda _tx: answer

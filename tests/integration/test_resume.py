@@ -63,6 +63,15 @@ async def test_handled_stanzas_are_acknowledged_in_order(port: int) -> None:
         assert answers == [f"p{number}" for number in range(20)]
 
 
+async def test_stanzas_before_stream_management_do_not_count(port: int) -> None:
+    """Their units of work are committed after it was enabled."""
+    async with await bind_session(port, "cam1", "early") as client:
+        client.send(offer(90) + offer(91) + f"<enable xmlns='{SM[1:-1]}'/>" + offer(92))
+        found = [await client.element() for _ in range(4)]
+        assert sorted(one.get("id", "") for one in found) == ["", "p90", "p91", "p92"]
+        assert await client.handled() == 1
+
+
 async def test_the_gateway_requests_acknowledgements(port: int) -> None:
     async with await bind_session(port, "cam1", "requested") as client:
         await client.enable()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from edge.errors import StoreBusy
 from edge.ops import devices
 from edge.server import listener, session_teardown, tls
 from edge.server.refusal_counters import Refusal
+from edge.server.session import Session
 from firmware_sim.attackers.stanzas import PING, assured
 from tests.helpers.gateway import PASSWORD
 from tests.helpers.in_process import in_process
@@ -23,6 +25,12 @@ SHORT = 0.05
 
 def chat_message(number: int, to: str) -> str:
     return f"<message type='chat' id='c{number}' to='{to}'><body>{number}</body></message>"
+
+
+async def until_offloading(session: Session, wanted: bool) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while session.offloading is not wanted:  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
 
 async def next_message(client: Client) -> str | None:
@@ -256,3 +264,30 @@ async def test_a_client_that_renegotiates_before_its_certificate_is_read_is_disc
         async with await Client.connect(front.port) as client:
             await client.start_tls(front.gateway.ca)
             await client.element()
+
+
+async def test_a_stanza_whose_session_ended_is_not_counted_as_handled(tmp_path: Path) -> None:
+    """Its work is prepared outside of the event loop, and the session ends meanwhile."""
+    request = "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>"
+    async with in_process(tmp_path, "cam1") as running:
+        client = await running.bind_session("cam1")
+        token = await client.enable()
+        context = running.listener._context
+        assert context is not None
+        client.send(request)
+        assert (await client.stanza()).get("id") == "r"
+        go_on = threading.Event()
+        context.hashing.submit(go_on.wait)
+        try:
+            client.send(request)
+            session = running.session(client.full)
+            assert session is not None
+            await until_offloading(session, True)
+            session.end("policy-violation")
+            await client.closed()
+        finally:
+            go_on.set()
+        await until_offloading(session, False)
+        async with await running.log_in("cam1") as client:
+            failed = await client.resume(token, 0)
+            assert (failed.tag, failed.get("h")) == (f"{SM}failed", "1")

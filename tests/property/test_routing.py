@@ -1,7 +1,10 @@
 """Messages to a device whose sessions come, end and acknowledge at random: none is lost.
 
-Each accepted message arrives, or waits, or its sender gets an error; nothing that a session
-acknowledged arrives again.
+One sender has stream management, one has not; they address the account or one of its sessions.
+Sessions are connected, detached or slow, and the gateway crashes. Each message that stream
+management acknowledged to its sender arrives, or is in the database, or its sender got an error;
+other messages may be lost in a crash. Messages of one sender to one address arrive in order in each
+session, and nothing that a session acknowledged arrives again.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +29,8 @@ from tests.helpers.store import Gateway, new_database, read_element
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 
 RESOURCES = ("fw", "second")
-LIMITS = Limits(offline_messages=6, unacknowledged_stanzas=16)
+LIMITS = Limits(offline_messages=6, unacknowledged_stanzas=16, unacknowledged_bytes=64 * 1024)
+LAMP: Final = "lamp@gw.example/fw"
 
 
 class Messages(RuleBasedStateMachine):
@@ -36,10 +41,16 @@ class Messages(RuleBasedStateMachine):
         provision(self.gateway)
         self.sessions: dict[str, list[Send]] = {}
         """The sessions of the valve: stanzas in flight to each."""
+        self.detached: set[str] = set()
+        self.numbers = count()
         self.accepted: list[str] = []
+        """The messages that were not refused; each text names the sender, the address, a number."""
         self.refused: set[str] = set()
         self.arrived: list[str] = []
         self.possibly_received: set[str] = set()
+        self.gateway.managed.add(PUMP)
+        self.gateway.add(LAMP.partition("@")[0])
+        self.gateway.bind(LAMP)
 
     def teardown(self) -> None:
         self.gateway.close()
@@ -47,11 +58,19 @@ class Messages(RuleBasedStateMachine):
 
     # Steps
 
-    @rule(type_=st.sampled_from(["normal", "chat"]))
-    def send_message(self, type_: str) -> None:
-        body = str(len(self.accepted) + len(self.refused))
-        attrs = f"id='{body}' type='{type_}' to='{VALVE_BARE}'"
-        reply = self.gateway.send(PUMP, f"<message {attrs}><body>{body}</body></message>")
+    @rule(
+        sender=st.sampled_from([PUMP, PUMP, LAMP]),
+        type_=st.sampled_from(["normal", "chat"]),
+        resource=st.sampled_from(["", "", *RESOURCES]),
+        padding=st.sampled_from([0, 30_000]),
+    )
+    def send_message(self, sender: str, type_: str, resource: str, padding: int) -> None:
+        """Send, to the account or to the full JID of a session; `PUMP` has stream management."""
+        to = f"{VALVE_BARE}/{resource}" if resource else VALVE_BARE
+        body = f"{sender} {to} {next(self.numbers)}"
+        content = f"<body>{body}</body><x xmlns='urn:x'>{'x' * padding}</x>"
+        attrs = f"id='{body}' type='{type_}' to='{to}'"
+        reply = self.gateway.send(sender, f"<message {attrs}>{content}</message>")
         if reply is None:
             self.accepted.append(body)
         else:
@@ -86,6 +105,7 @@ class Messages(RuleBasedStateMachine):
         resource = data.draw(st.sampled_from(sorted(self.sessions)))
         in_flight = self.sessions.pop(resource)
         self.possibly_received |= {_body(send) for send in in_flight[:received]}
+        self.detached.discard(resource)
         unconfirmed = [send.stanza for send in in_flight if send.receipt is None]
         self.gateway.end(f"{VALVE_BARE}/{resource}", *unconfirmed)
         self._collect()
@@ -93,12 +113,33 @@ class Messages(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """Kill the gateway: stanzas in flight are lost, stored ones stay."""
-        for in_flight in self.sessions.values():
-            self.possibly_received |= {_body(send) for send in in_flight if send.receipt is None}
+        in_flight = {_body(send) for sends in self.sessions.values() for send in sends}
+        self.accepted = [
+            body for body in self.accepted if body not in in_flight or body.startswith(PUMP)
+        ]
         self.sessions.clear()
+        self.detached.clear()
         self.gateway.crash()
         self.gateway.sent.clear()
-        self.gateway.bind(PUMP)
+        for sender in (PUMP, LAMP):
+            self.gateway.bind(sender)
+
+    @precondition(lambda self: set(self.sessions) - self.detached)
+    @rule(data=st.data())
+    def detach(self, data: st.DataObject) -> None:
+        """A session loses its connection, and waits to be resumed."""
+        resource = data.draw(st.sampled_from(sorted(set(self.sessions) - self.detached)))
+        self.detached.add(resource)
+        self.gateway.detach(f"{VALVE_BARE}/{resource}")
+        self._collect()
+
+    @precondition(lambda self: self.detached)
+    @rule(data=st.data())
+    def resume(self, data: st.DataObject) -> None:
+        resource = data.draw(st.sampled_from(sorted(self.detached)))
+        self.detached.remove(resource)
+        assert self.gateway.resume(f"{VALVE_BARE}/{resource}")
+        self._collect()
 
     # Bookkeeping
 
@@ -106,13 +147,21 @@ class Messages(RuleBasedStateMachine):
         for resource, in_flight in self.sessions.items():
             sends = self.gateway.sends(f"{VALVE_BARE}/{resource}")
             in_flight += [one for one in sends if one.stanza.startswith(b"<message")]
-        for error in self.gateway.elements(PUMP):
+            _check_order(in_flight)
+        for error in [*self.gateway.elements(PUMP), *self.gateway.elements(LAMP)]:
             body = error.get("id", "")
             assert error.get("type") == "error"
             self.accepted.remove(body)
             self.refused.add(body)
 
     # Invariants
+
+    @invariant()
+    def nothing_acknowledged_is_only_in_memory(self) -> None:
+        rows = self.gateway.connection.execute("SELECT stanza FROM offline").fetchall()
+        safe = {_text(row[0]) for row in rows} | set(self.arrived)
+        for body in self.accepted:
+            assert not body.startswith(PUMP) or body in safe, body
 
     @invariant()
     def nothing_is_lost(self) -> None:
@@ -142,6 +191,15 @@ class Messages(RuleBasedStateMachine):
 
 def _body(send: Send) -> str:
     return _text(send.stanza)
+
+
+def _check_order(sends: list[Send]) -> None:
+    """Check that messages of each sender to each address are in the order of their numbers."""
+    last: dict[str, int] = {}
+    for send in sends:
+        way, _, number = _body(send).rpartition(" ")
+        assert last.get(way, -1) < int(number), [_body(one) for one in sends]
+        last[way] = int(number)
 
 
 def _text(stanza: bytes) -> str:

@@ -1,9 +1,13 @@
 """Deliver plain messages to accounts, or store them until a session is available.
 
-Stored messages are sent in pages, to one session of an account at a time, in the order in which
-they came. A row is deleted when the session has acknowledged its stanza. After a crash, or if the
-session ends before, the message is sent again. New messages wait behind stored ones (RFC 6120,
-section 10.1). Source: RFC 6121, section 8.5; XEP-0160.
+Stored messages are sent to one session of an account at a time, in the order in which they came,
+and only so many that the session has a limited number unacknowledged. A row is deleted when the
+session has acknowledged its stanza. After a crash, or if the session ends before, the message is
+sent again. New messages wait behind stored ones (RFC 6120, section 10.1).
+
+A message whose sender is told that it was handled (`AccountMessage.acknowledged`) is stored before
+it is sent to a session, because a crash must not lose it. Other messages to a session are only in
+memory until it has them. Source: RFC 6121, section 8.5; XEP-0160; XEP-0198, section 4.
 """
 
 from __future__ import annotations
@@ -13,13 +17,14 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from edge.config.options import Xmpp
-from edge.engine import access, events, in_flight, quota, sessions, space
+from edge.engine import access, events, in_flight, quota, send_share, sessions, space
 from edge.engine.access import Relation, Sender
 from edge.engine.database import Receipt, Transaction
 from edge.engine.destinations import NO_DESTINATION, UNTRUSTED
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
 from edge.engine.quota import ExceededLimit, Usage
+from edge.engine.send_share import BufferSize
 from edge.engine.sessions import Session
 from edge.features.accounts import service as accounts
 from edge.features.messages import rules
@@ -33,16 +38,22 @@ NOBODY_THERE: Final = "nobody_there"
 ERROR_START: Final = b"<message type='error'"
 """The beginning of a stored error about an undelivered message, as the gateway writes it."""
 
-PAGE_SIZE: Final = 32
-"""Maximum stored messages that a session is sent before it must acknowledge them.
+WINDOW: Final = 32
+"""Maximum stored messages of an account that a session has unacknowledged.
 
 This keeps a slow radio link busy for one round trip.
 """
 
-PAGE_DIVISOR: Final = 2
-"""Divisor of a session's limits of unacknowledged stanzas and bytes. The quotients limit a page of
-stored messages, so that other stanzas have room while it is unacknowledged.
+WINDOW_DIVISOR: Final = 2
+"""Divisor of a session's limits of unacknowledged stanzas and bytes. The quotients limit the stored
+messages that it has unacknowledged, so that other stanzas have room.
 """
+
+NO_ROOM: Final = "crowded"
+"""The event that is logged when a stanza is refused because a session has no room for it."""
+
+STORED_TYPES: Final = (MessageType.NORMAL, MessageType.CHAT)
+"""Types of messages that are stored (XEP-0160, section 3)."""
 
 RETURNED_QUOTA_FACTOR: Final = 2
 """Factor on an account's quota for messages that are stored because a session ended without
@@ -60,6 +71,8 @@ class AccountMessage(NamedTuple):
         storable: whether the message is worth storing (XEP-0160, section 3).
         delayed: whether the message already carries the time at which it was stored.
         returned: whether the message was sent to a session that ended without acknowledging it.
+        acknowledged: whether the sender is told that the message was handled. Then a crash must
+            not lose it.
     """
 
     stanza: bytes
@@ -69,6 +82,7 @@ class AccountMessage(NamedTuple):
     storable: bool
     delayed: bool = False
     returned: bool = False
+    acknowledged: bool = False
 
 
 class DelayedMessage(NamedTuple):
@@ -86,6 +100,7 @@ class RefusalReason(Enum):
     NOBODY_AVAILABLE = auto()
     OFFLINE_STORE_FULL = auto()
     DISK_FULL = auto()
+    SESSION_FULL = auto()
 
 
 class Refusal(NamedTuple):
@@ -130,10 +145,10 @@ def deliver(
     context: Context, tx: Transaction, message: AccountMessage, route: Route
 ) -> Refusal | None:
     """Send or store a message as its route requires; return the refusal if it is refused."""
-    if route.outcome is Outcome.BEST and _must_wait(context, tx, message):
-        refusal = _store_or_refuse(context, tx, message)
-        flush_to_best(context, tx, message.account)
-        return refusal
+    if route.outcome is Outcome.BEST and _is_stored_first(context, tx, message):
+        return _store_and_send(context, tx, message, route.sessions[0].generation)
+    if route.outcome is Outcome.DELIVER and _survives_crash(message):
+        return _store_for_session(context, tx, message, route.sessions[0].generation)
     if route.outcome is Outcome.STORE:
         return _store_or_refuse(context, tx, message)
     if route.outcome is Outcome.REFUSE:
@@ -145,9 +160,17 @@ def deliver(
     return None
 
 
-def _must_wait(context: Context, tx: Transaction, message: AccountMessage) -> bool:
-    """Return whether older stored messages must be sent first (RFC 6120, section 10.1)."""
-    return (
+def _survives_crash(message: AccountMessage) -> bool:
+    """Return whether a message to a session must be stored until the session has it."""
+    return message.acknowledged and message.storable and message.kind in STORED_TYPES
+
+
+def _is_stored_first(context: Context, tx: Transaction, message: AccountMessage) -> bool:
+    """Return whether a message to the account must be stored before it is sent to a session.
+
+    If older messages are stored, these must be sent first (RFC 6120, section 10.1).
+    """
+    return _survives_crash(message) or (
         message.storable
         and is_store_enabled(context.xmpp)
         and offline.has_messages(tx, message.account)
@@ -160,8 +183,49 @@ def _store_or_refuse(context: Context, tx: Transaction, message: AccountMessage)
     if not is_store_enabled(context.xmpp):
         return Refusal(NOBODY_THERE, RefusalReason.NOBODY_AVAILABLE)
     exceeded = store(context, tx, message)
-    if exceeded is None:
-        return None
+    return None if exceeded is None else _storage_refusal(exceeded)
+
+
+def _store_and_send(
+    context: Context, tx: Transaction, message: AccountMessage, generation: int
+) -> Refusal | None:
+    """Store a message; send it to a session of the account now, or after the older ones."""
+    used = _usage_of_window(context, tx, message.account, generation)
+    has_room = used is not None and _window(context).has_room(used, len(message.stanza))
+    is_next = has_room and not offline.has_waiting(tx, message.account)
+    stored = _store(context, tx, message)
+    if isinstance(stored, ExceededLimit):
+        return _storage_refusal(stored)
+    if is_next:
+        _send_row(tx, offline.RECEIPT, stored, message.stanza, generation)
+    else:
+        flush_to_best(context, tx, message.account)
+    return None
+
+
+def _store_for_session(
+    context: Context, tx: Transaction, message: AccountMessage, generation: int
+) -> Refusal | None:
+    """Store a message and send it to the session of its full JID, if that has room for it."""
+    limits = context.limits
+    used = offline.usage_in_flight(tx, generation, offline.SESSION_RECEIPT, message.sender)
+    buffer = BufferSize(limits.unacknowledged_stanzas, limits.unacknowledged_bytes)
+    if not send_share.has_room(buffer, *used, len(message.stanza)):
+        return Refusal(NO_ROOM, RefusalReason.SESSION_FULL, limits.unacknowledged_bytes)
+    stored = _store(context, tx, message)
+    if isinstance(stored, ExceededLimit):
+        return _storage_refusal(stored)
+    _send_row(tx, offline.SESSION_RECEIPT, stored, message.stanza, generation)
+    return None
+
+
+def _send_row(tx: Transaction, kind: str, row: int, stanza: bytes, generation: int) -> None:
+    receipt = Receipt(kind, row)
+    in_flight.begin(tx, receipt, generation)
+    tx.send(generation, stanza, receipt)
+
+
+def _storage_refusal(exceeded: ExceededLimit) -> Refusal:
     is_quota = exceeded.name.startswith("offline")
     reason = RefusalReason.OFFLINE_STORE_FULL if is_quota else RefusalReason.DISK_FULL
     return Refusal(exceeded.name, reason, exceeded.value)
@@ -173,6 +237,11 @@ def store(context: Context, tx: Transaction, message: AccountMessage) -> Exceede
     A message that an ended session did not acknowledge may use the disk reserve, because it was
     admitted before.
     """
+    stored = _store(context, tx, message)
+    return stored if isinstance(stored, ExceededLimit) else None
+
+
+def _store(context: Context, tx: Transaction, message: AccountMessage) -> int | ExceededLimit:
     account, sender = message.account, message.sender
     stanza = message.stanza
     if not message.delayed:
@@ -183,10 +252,10 @@ def store(context: Context, tx: Transaction, message: AccountMessage) -> Exceede
     exceeded = quota.exceeded_waiting_limit(quota.OFFLINE_LIMITS, size, from_sender, usage, limits)
     if not message.returned:
         exceeded = exceeded or space.reserve(tx, size, context.limits)
-    if exceeded is None:
-        offline.add(tx, account, stanza, sender)
-        tx.wake_at(tx.now.service + context.limits.offline_ttl)
-    return exceeded
+    if exceeded is not None:
+        return exceeded
+    tx.wake_at(tx.now.service + context.limits.offline_ttl)
+    return offline.add(tx, account, stanza, sender)
 
 
 def _quota(context: Context, returned: bool) -> quota.WaitingUsage:
@@ -200,21 +269,46 @@ def _quota(context: Context, returned: bool) -> quota.WaitingUsage:
 
 
 def flush(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Send a session the next page of its account's stored messages.
+    """Send a session the next of its account's stored messages, as many as it has room for.
 
-    Does nothing unless the session is available with a non-negative priority and no session has an
-    unacknowledged page of this account.
+    Does nothing unless the session is available with a non-negative priority, and while another
+    session has unacknowledged stored messages of the account.
     """
-    if not offline.has_messages(tx, sender.account) or offline.is_delivering(tx, sender.account):
+    if not offline.has_waiting(tx, sender.account):
         return
     session = sessions.find(tx, sender.full)
     if session is None or rules.best_session((session,)) is None:
         return
+    used = _usage_of_window(context, tx, sender.account, session.generation)
+    if used is None:
+        return
+    for row, stanza in offline.read_page(tx, sender.account, _window(context), used):
+        _send_row(tx, offline.RECEIPT, row, stanza, session.generation)
+
+
+def _window(context: Context) -> BufferSize:
+    """Return how many stored messages of its account a session may have unacknowledged."""
     limits = context.limits
-    count = min(PAGE_SIZE, limits.unacknowledged_stanzas // PAGE_DIVISOR)
-    max_bytes = limits.unacknowledged_bytes // PAGE_DIVISOR
-    for row, stanza in offline.read_page(tx, sender.account, count, max_bytes):
-        _send_stored(tx, session, row, stanza)
+    buffer = BufferSize(limits.unacknowledged_stanzas, limits.unacknowledged_bytes)
+    part = buffer.divided_by(WINDOW_DIVISOR)
+    return part._replace(stanzas=min(WINDOW, part.stanzas))
+
+
+def _usage_of_window(
+    context: Context, tx: Transaction, account: str, generation: int
+) -> BufferSize | None:
+    """Return the stored messages of an account that one of its sessions has unacknowledged.
+
+    Return `None` if another session has any, so that this one must wait.
+    """
+    own = send_share.EMPTY
+    for session in sessions.of_account(tx, f"{account}@{context.domain}"):
+        used, _ = offline.usage_in_flight(tx, session.generation, offline.RECEIPT)
+        if session.generation == generation:
+            own = used
+        elif used.stanzas:
+            return None
+    return own
 
 
 def flush_errors(context: Context, tx: Transaction, sender: Sender) -> None:
@@ -225,15 +319,9 @@ def flush_errors(context: Context, tx: Transaction, sender: Sender) -> None:
     session = sessions.find(tx, sender.full)
     if session is None or rules.best_session((session,)) is not None:
         return  # `flush` sends them
-    for row, stanza in offline.read_own(tx, sender.account, sender.bare, PAGE_SIZE):
+    for row, stanza in offline.read_own(tx, sender.account, sender.bare, WINDOW):
         if stanza.startswith(ERROR_START):
-            _send_stored(tx, session, row, stanza)
-
-
-def _send_stored(tx: Transaction, session: Session, row: int, stanza: bytes) -> None:
-    receipt = Receipt(offline.RECEIPT, row)
-    in_flight.begin(tx, receipt, session.generation)
-    tx.send(session.generation, stanza, receipt)
+            _send_row(tx, offline.SESSION_RECEIPT, row, stanza, session.generation)
 
 
 def flush_to_best(context: Context, tx: Transaction, account: str) -> None:
@@ -249,9 +337,9 @@ def flush_to_best(context: Context, tx: Transaction, account: str) -> None:
 def acknowledge(
     context: Context, tx: Transaction, sender: Sender | None, rows: Sequence[int]
 ) -> None:
-    """Delete the stored messages that a session has acknowledged, and send the next page."""
-    offline.remove(tx, rows)
+    """Delete the stored messages that a session has acknowledged, and send the next ones."""
     if sender is not None:
+        offline.remove(tx, sender.account, rows)
         flush(context, tx, sender)
         flush_to_best(context, tx, sender.account)
 

@@ -12,9 +12,14 @@ from typing import Final, NamedTuple
 from edge.engine import quota
 from edge.engine.database import Transaction
 from edge.engine.quota import Usage
+from edge.engine.send_share import EMPTY, BufferSize
 
 RECEIPT: Final = "offline"
-"""`Receipt.kind` of the stanzas that are sent from this table."""
+"""`Receipt.kind` of the stanzas of this table that were sent to a session of the account."""
+
+SESSION_RECEIPT: Final = "offline_session"
+"""`Receipt.kind` of the stanzas of this table that are for this session alone, because they are
+addressed to its full JID. When the session ends, they are for any session of the account."""
 
 ROW_OVERHEAD: Final = 64
 """Bytes charged to quotas for a row, in addition to its stanza and its sender."""
@@ -52,24 +57,41 @@ FROM main.offline WHERE source = ?
 """
 _OF_ALL: Final = "SELECT messages, bytes FROM main.offline_total"
 _ANY: Final = """
-SELECT 1 FROM main.offline AS o JOIN main.accounts AS a ON a.id = o.account
-WHERE a.name = ? LIMIT 1
+SELECT 1 FROM main.accounts AS a CROSS JOIN main.offline AS o ON o.account = a.id
+WHERE a.name = ? AND NOT EXISTS (
+    SELECT 1 FROM temp.under_way AS u WHERE u.kind = 'offline_session' AND u.id = o.id
+) LIMIT 1
 """
-_WITH_A_SESSION: Final = """
-SELECT 1 FROM temp.under_way AS u JOIN main.offline AS o ON o.id = u.id
-    JOIN main.accounts AS a ON a.id = o.account
-WHERE u.kind = 'offline' AND a.name = ? LIMIT 1
+_ANY_WAITING: Final = """
+SELECT 1 FROM main.accounts AS a CROSS JOIN main.offline AS o ON o.account = a.id
+WHERE a.name = ? AND NOT EXISTS (
+    SELECT 1 FROM temp.under_way AS u
+    WHERE u.kind IN ('offline', 'offline_session') AND u.id = o.id
+) LIMIT 1
 """
-_PAGE: Final = """
-SELECT o.id, o.stanza FROM main.offline AS o JOIN main.accounts AS a ON a.id = o.account
-WHERE a.name = ? ORDER BY o.id LIMIT ?
+_WAITING: Final = """
+SELECT o.id, o.stanza FROM main.accounts AS a CROSS JOIN main.offline AS o ON o.account = a.id
+WHERE a.name = ? AND NOT EXISTS (
+    SELECT 1 FROM temp.under_way AS u
+    WHERE u.kind IN ('offline', 'offline_session') AND u.id = o.id
+) ORDER BY o.id LIMIT ?
+"""
+_SENT: Final = """
+SELECT count(*), coalesce(sum(o.bytes), 0), count(*) FILTER (WHERE o.source = ?3),
+    coalesce(sum(o.bytes) FILTER (WHERE o.source = ?3), 0)
+FROM temp.under_way AS u CROSS JOIN main.offline AS o ON o.id = u.id
+WHERE u.generation = ?1 AND u.kind = ?2
+"""
+_REMOVE: Final = """
+DELETE FROM main.offline
+WHERE id = ? AND account = (SELECT id FROM main.accounts WHERE name = ?)
 """
 _OWN: Final = """
 SELECT o.id, o.stanza FROM main.offline AS o JOIN main.accounts AS a ON a.id = o.account
-    LEFT JOIN temp.under_way AS u ON u.kind = 'offline' AND u.id = o.id
+    LEFT JOIN temp.under_way AS u
+        ON u.kind IN ('offline', 'offline_session') AND u.id = o.id
 WHERE a.name = ? AND o.source = ? AND u.id IS NULL ORDER BY o.id LIMIT ?
 """
-_REMOVE: Final = "DELETE FROM main.offline WHERE id = ?"
 _ACCOUNT: Final = """
 SELECT a.name FROM main.offline AS o JOIN main.accounts AS a ON a.id = o.account WHERE o.id = ?
 """
@@ -80,7 +102,9 @@ WHERE account = (SELECT id FROM main.accounts WHERE name = ?)
 _UP_TO: Final = """
 SELECT id FROM main.offline
 WHERE account = (SELECT id FROM main.accounts WHERE name = ?) AND id <= ?
-    AND id NOT IN (SELECT id FROM temp.under_way WHERE kind = 'offline')
+    AND id NOT IN (
+        SELECT id FROM temp.under_way WHERE kind IN ('offline', 'offline_session')
+    )
 ORDER BY id
 """
 _MOVE: Final = "UPDATE main.offline SET id = (SELECT max(id) + 1 FROM main.offline) WHERE id = ?"
@@ -89,14 +113,14 @@ _EXPIRED: Final = """
 DELETE FROM main.offline WHERE id IN (
     SELECT id FROM (
         SELECT o.id, o.since FROM main.offline AS o LEFT JOIN temp.under_way AS u
-            ON u.kind = 'offline' AND u.id = o.id
+            ON u.kind IN ('offline', 'offline_session') AND u.id = o.id
         WHERE u.id IS NULL ORDER BY o.id LIMIT ?
     ) WHERE since <= ?
 ) RETURNING sender, (SELECT name FROM main.accounts WHERE id = account)
 """
 _FIRST: Final = """
 SELECT o.since FROM main.offline AS o LEFT JOIN temp.under_way AS u
-    ON u.kind = 'offline' AND u.id = o.id
+    ON u.kind IN ('offline', 'offline_session') AND u.id = o.id
 WHERE u.id IS NULL ORDER BY o.id LIMIT 1
 """
 
@@ -106,10 +130,11 @@ def stored_size(stanza: bytes, sender: str) -> int:
     return len(stanza) + len(sender.encode()) + ROW_OVERHEAD
 
 
-def add(tx: Transaction, account: str, stanza: bytes, sender: str) -> None:
-    """Store a message for an existing account; `sender` is a full JID."""
+def add(tx: Transaction, account: str, stanza: bytes, sender: str) -> int:
+    """Store a message for an existing account, and return its row; `sender` is a full JID."""
     size = stored_size(stanza, sender)
-    tx.run(_ADD, (stanza, sender, _bare(sender), size, tx.now.service, account))
+    added = tx.run(_ADD, (stanza, sender, _bare(sender), size, tx.now.service, account))
+    return added.lastrowid or 0
 
 
 def usage(tx: Transaction, account: str, sender: str) -> tuple[int, quota.WaitingUsage]:
@@ -127,26 +152,28 @@ def _bare(sender: str) -> str:
 
 
 def has_messages(tx: Transaction, account: str) -> bool:
-    """Return whether messages are stored for an account."""
+    """Return whether messages are stored for an account, without those for one session alone."""
     return tx.row(_ANY, (account,)) is not None
 
 
-def is_delivering(tx: Transaction, account: str) -> bool:
-    """Return whether stored messages of the account were sent and are not acknowledged yet."""
-    return tx.row(_WITH_A_SESSION, (account,)) is not None
+def has_waiting(tx: Transaction, account: str) -> bool:
+    """Return whether messages are stored for an account that no session was sent."""
+    return tx.row(_ANY_WAITING, (account,)) is not None
 
 
-def read_page(tx: Transaction, account: str, count: int, max_bytes: int) -> list[StoredMessage]:
-    """Return the oldest messages of an account: at most `count`, and at most `max_bytes`.
+def read_page(
+    tx: Transaction, account: str, window: BufferSize, used: BufferSize = EMPTY
+) -> list[StoredMessage]:
+    """Return the oldest messages of an account that no session was sent, as many as fit.
 
-    The first message is returned even if it is larger.
+    `used` is what is in the window already. If that is empty, the first message is returned even if
+    it is larger.
     """
     found: list[StoredMessage] = []
-    room = max_bytes
-    for row, stanza in tx.run(_PAGE, (account, count)):
-        room -= len(stanza)
-        if found and room < 0:
+    for row, stanza in tx.run(_WAITING, (account, window.stanzas)):
+        if not window.has_room(used, len(stanza)):
             break
+        used = BufferSize(used.stanzas + 1, used.bytes + len(stanza))
         found.append(StoredMessage(row, stanza))
     return found
 
@@ -156,10 +183,24 @@ def read_own(tx: Transaction, account: str, bare: str, count: int) -> list[Store
     return [StoredMessage(*row) for row in tx.rows(_OWN, (account, bare, count))]
 
 
-def remove(tx: Transaction, rows: Sequence[int]) -> None:
-    """Delete messages that their recipient has acknowledged."""
+def usage_in_flight(
+    tx: Transaction, generation: int, kind: str, sender: str = ""
+) -> tuple[BufferSize, BufferSize]:
+    """Return the number and bytes of messages that a session was sent and has not acknowledged.
+
+    `kind` is that of their receipts. The second value is what the account of `sender` has of them.
+    """
+    messages, size, mine, my_size = tx.row(_SENT, (generation, kind, _bare(sender)))
+    return BufferSize(messages, size), BufferSize(mine, my_size)
+
+
+def remove(tx: Transaction, account: str, rows: Sequence[int]) -> None:
+    """Delete messages of an account that their recipient has acknowledged.
+
+    The number of a row that was removed with another account may have been used again.
+    """
     for row in rows:
-        tx.run(_REMOVE, (row,))
+        tx.run(_REMOVE, (row, account))
 
 
 def find_account(tx: Transaction, row: int) -> str | None:

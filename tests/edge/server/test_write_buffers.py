@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from edge.engine.database import Receipt
-from edge.server.send_share import EMPTY, BufferSize, SendShares
+from edge.engine.send_share import EMPTY, BufferSize, SendShares
 from edge.server.write_tracker import Relayed, WriteTracker
 
 ROW = Receipt("kind", 1)

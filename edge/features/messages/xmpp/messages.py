@@ -29,6 +29,9 @@ from edge.xmpp.jid import Jid
 from edge.xmpp.namespaces import CHAT_STATES, CLIENT, DELAY, clark
 from edge.xmpp.stanza import Stanza, stamped, stamped_with
 
+SESSION_FULL: Final = "the session cannot accept more stanzas now"
+"""Text of the error for a stanza that a session has no room for."""
+
 DELAY_ELEMENT: Final = clark(DELAY, "delay")
 
 _CHAT_STATE: Final = f"{{{CHAT_STATES}}}"
@@ -38,6 +41,7 @@ _STANZA_ERRORS: Final = {
     RefusalReason.NOBODY_AVAILABLE: ("service-unavailable", None),
     RefusalReason.OFFLINE_STORE_FULL: ("service-unavailable", "wait"),
     RefusalReason.DISK_FULL: ("resource-constraint", "wait"),
+    RefusalReason.SESSION_FULL: ("resource-constraint", None),
 }
 
 
@@ -47,6 +51,8 @@ def stanza_error(refusal: Refusal) -> StanzaError | None:
         return None
     condition, type_ = _STANZA_ERRORS[refusal.reason]
     text = f"the limit {refusal.rule} = {refusal.figure} is reached" if type_ is not None else ""
+    if refusal.reason is RefusalReason.SESSION_FULL:
+        text = SESSION_FULL
     return StanzaError(condition, text, type=type_)
 
 
@@ -115,7 +121,9 @@ def _to_account(context: Context, stanza: Stanza, kind: MessageType, address: Ji
     def work(tx: Transaction, sender: Sender) -> bytes:
         to = jid.parse(sender.bare) if address is None else address
         raw = stamped(stanza, sender.full, to.full)
-        message = AccountMessage(raw, sender.full, to.local, kind, storable)
+        message = AccountMessage(
+            raw, sender.full, to.local, kind, storable, acknowledged=stanza.acknowledged
+        )
         refusal = service.send(context, tx, sender, to, message)
         if refusal is None:
             return b""

@@ -15,6 +15,7 @@ def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     if service.is_store_enabled(hooks.xmpp):
         hooks.advertise(OFFLINE)
-    hooks.add(hooks.on_acknowledged, store.RECEIPT, service.acknowledge)
-    hooks.add(hooks.on_unacknowledged, store.RECEIPT, service.return_unacknowledged)
+    for kind in (store.RECEIPT, store.SESSION_RECEIPT):
+        hooks.add(hooks.on_acknowledged, kind, service.acknowledge)
+        hooks.add(hooks.on_unacknowledged, kind, service.return_unacknowledged)
     hooks.on_available.append(service.flush)

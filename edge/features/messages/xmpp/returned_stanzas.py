@@ -20,18 +20,19 @@ from edge.features.accounts import service as accounts
 from edge.features.messages import rules, service
 from edge.features.messages.rules import MessageType, Outcome, Route
 from edge.features.messages.service import AccountMessage, ReturnedMessages
-from edge.features.messages.xmpp.messages import DELAY_ELEMENT, is_storable, stanza_error
+from edge.features.messages.xmpp.messages import (
+    DELAY_ELEMENT,
+    SESSION_FULL,
+    is_storable,
+    stanza_error,
+)
 from edge.xmpp import jid, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, clark
 from edge.xmpp.stanza import parse_fragment
 
-OVERFLOW_RULE: Final = "crowded"
-"""Rule of the refusal of a stanza that a session has no room for and that is not stored."""
-
 _MESSAGE: Final = clark(CLIENT, "message")
 _IQ: Final = clark(CLIENT, "iq")
-_STORED_TYPES: Final = (MessageType.NORMAL, MessageType.CHAT)
 
 
 def _is_request(tree: Element) -> bool:
@@ -158,7 +159,7 @@ def _is_to_account(stanza: bytes) -> bool:
         return False
     tree = parse_fragment(stanza)
     kind = rules.parse_type(tree.get("type"))
-    return kind in _STORED_TYPES and not jid.parse(tree.get("to", "")).resource
+    return kind in service.STORED_TYPES and not jid.parse(tree.get("to", "")).resource
 
 
 def _reroute_overflow(context: Context, tx: Transaction, stanza: bytes) -> None:
@@ -171,8 +172,8 @@ def _reroute_overflow(context: Context, tx: Transaction, stanza: bytes) -> None:
         return
     error = None
     if _is_request(tree) or _is_message(tree):
-        error = StanzaError("resource-constraint", "the session cannot accept more stanzas now")
-    _refuse(context, tx, tree, OVERFLOW_RULE, context.limits.unacknowledged_bytes, error)
+        error = StanzaError("resource-constraint", SESSION_FULL)
+    _refuse(context, tx, tree, service.NO_ROOM, context.limits.unacknowledged_bytes, error)
 
 
 def register(hooks: Hooks) -> None:

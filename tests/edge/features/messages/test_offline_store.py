@@ -10,6 +10,7 @@ import pytest
 from edge.engine import database, in_flight
 from edge.engine.database import Receipt, Transaction
 from edge.engine.quota import Usage, WaitingUsage
+from edge.engine.send_share import BufferSize
 from edge.features.accounts.store import accounts
 from edge.features.messages import store
 from edge.features.messages.store import ExpiredMessage
@@ -43,7 +44,9 @@ def test_usage_is_counted_per_account_source_and_total(tx: Transaction) -> None:
     assert store.usage(tx, "lamp", OTHER) == (1, WaitingUsage(two, one, four))
     unknown = "pump1@gw.example.org/fw"
     assert store.usage(tx, "nobody", unknown) == (0, WaitingUsage(none, none, four))
-    store.remove(tx, [1, 3])
+    store.remove(tx, "lamp", [3])
+    store.remove(tx, "valve", [1, 4])
+    assert store.find_account(tx, 4) == "lamp", "the row of another account stays"
     assert store.usage(tx, "valve", SENDER) == (1, WaitingUsage(one, one, two))
 
 
@@ -73,18 +76,51 @@ def test_page_holds_the_oldest_messages_within_limits(
     tx: Transaction, account: str, count: int, max_bytes: int, rows: list[int]
 ) -> None:
     add(tx, "valve", "lamp", "valve", "valve")
-    assert [one.row for one in store.read_page(tx, account, count, max_bytes)] == rows
+    page = store.read_page(tx, account, BufferSize(count, max_bytes))
+    assert [one.row for one in page] == rows
 
 
-def test_messages_at_a_session_are_found_by_account(tx: Transaction) -> None:
+def test_page_fits_into_the_window_beside_what_is_in_flight(tx: Transaction) -> None:
+    add(tx, "valve", "valve", "valve", "valve")
+    in_flight.begin(tx, Receipt(store.RECEIPT, 1), 7)
+    in_flight.begin(tx, Receipt(store.SESSION_RECEIPT, 2), 7)
+    for window, rows in (
+        (BufferSize(2, 99), [3]),
+        (BufferSize(3, 20), [3]),
+        (BufferSize(1, 9), []),
+    ):
+        page = store.read_page(tx, "valve", window, BufferSize(1, 10))
+        assert [one.row for one in page] == rows
+
+
+def test_messages_are_found_by_where_they_were_sent(tx: Transaction) -> None:
     add(tx, "valve", "lamp")
+    assert store.has_messages(tx, "valve")
+    assert store.has_waiting(tx, "valve")
     in_flight.begin(tx, Receipt(store.RECEIPT, 1), 7)
     in_flight.begin(tx, Receipt("another kind", 2), 7)
-    assert store.is_delivering(tx, "valve")
-    assert not store.is_delivering(tx, "lamp")
-    assert in_flight.end(tx, Receipt(store.RECEIPT, 1), 7)
-    assert not store.is_delivering(tx, "valve")
     assert store.has_messages(tx, "valve")
+    assert not store.has_waiting(tx, "valve")
+    assert store.has_waiting(tx, "lamp")
+    in_flight.end(tx, Receipt(store.RECEIPT, 1), 7)
+    in_flight.begin(tx, Receipt(store.SESSION_RECEIPT, 1), 7)
+    assert not store.has_messages(tx, "valve"), "it is for one session alone"
+    assert not store.has_waiting(tx, "valve")
+
+
+def test_usage_in_flight_is_counted_by_session_kind_and_source(tx: Transaction) -> None:
+    add(tx, "valve", "valve", "valve")
+    store.add(tx, "valve", b"x" * 10, OTHER)
+    charge = store.stored_size(b"x" * 10, SENDER)
+    for kind, row, generation in (
+        (store.RECEIPT, 1, 7),
+        (store.SESSION_RECEIPT, 2, 7),
+        (store.SESSION_RECEIPT, 3, 8),
+        (store.SESSION_RECEIPT, 4, 7),
+    ):
+        in_flight.begin(tx, Receipt(kind, row), generation)
+    found = store.usage_in_flight(tx, 7, store.SESSION_RECEIPT, SENDER)
+    assert found == (BufferSize(2, 2 * charge), BufferSize(1, charge))
 
 
 def test_old_messages_expire_unless_they_are_in_flight(tx: Transaction) -> None:
@@ -97,7 +133,7 @@ def test_old_messages_expire_unless_they_are_in_flight(tx: Transaction) -> None:
     assert store.expire(tx, 10) == [ExpiredMessage(SENDER, "valve")]
     assert store.oldest_since(tx) == 1010.0
     assert store.expire(tx, 10) == []
-    assert [stored.row for stored in store.read_page(tx, "valve", 9, 99)] == [1, 3]
+    assert [stored.row for stored in store.read_page(tx, "valve", BufferSize(9, 99))] == [3]
     in_flight.take_unacknowledged(tx, 7)
     assert store.oldest_since(tx) == 1000.0
 

@@ -37,6 +37,15 @@ class BufferSize(NamedTuple):
 EMPTY: Final = BufferSize(0, 0)
 
 
+def has_room(buffer: BufferSize, used: BufferSize, by_sender: BufferSize, size: int) -> bool:
+    """Return whether a stanza of a sender, of `size` bytes, fits in the sender's share of a buffer.
+
+    `used` is what all senders use of the buffer, `by_sender` what this one uses.
+    """
+    each, all_senders = buffer.divided_by(EACH_SENDER), buffer.divided_by(ALL_SENDERS)
+    return all_senders.has_room(used, size) and each.has_room(by_sender, size)
+
+
 class SendShares:
     """Use and limits of each sender's share of a session's buffer of `size` stanzas and bytes."""
 
