@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final
 
 from benchmarks.exchange_steps import SensorStream, transaction
+from benchmarks.message_steps import PlainMessages
 from benchmarks.pubsub_steps import FannedOutItems, QueuedItems, new_router
 from benchmarks.relay_steps import RelayedMessages
 from edge.engine.database import Transaction
@@ -30,7 +31,9 @@ LIMIT: Final = 300.0
 
 _COUNTED: Final = re.compile(r"I +refs: +([\d,]+)")
 
-STEPS: Final = ("parse", "route", "exchange", "relay", "publish", "queue")
+STEPS: Final = (
+    *("parse", "route", "exchange", "relay", "message", "acknowledged_message", "publish", "queue"),
+)
 
 
 def count(step: str) -> int | None:
@@ -73,6 +76,9 @@ def _prepare(step: str, subject: SensorStream, tx: Transaction) -> Callable[[], 
         return subject.route
     if step == "relay":
         return partial(RelayedMessages(tx).relay, tx)
+    if step in ("message", "acknowledged_message"):
+        stored = step == "acknowledged_message"
+        return partial(PlainMessages(tx, new_router(), acknowledged=stored).send, tx)
     if step == "publish":
         return partial(FannedOutItems(tx, new_router()).fan_out, tx)
     if step == "queue":

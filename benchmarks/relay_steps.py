@@ -58,11 +58,15 @@ class Device:
         tx.write()
         return answer
 
-    def process(self, tx: Transaction, data: bytes) -> bytes:
-        """Process a stanza from this device; return the answer."""
+    def process(self, tx: Transaction, data: bytes, *, acknowledged: bool = False) -> bytes:
+        """Process a stanza from this device; return the answer.
+
+        `acknowledged` is whether the device's stream acknowledges it (XEP-0198).
+        """
         (item,) = self._parser.feed(data)
         if not isinstance(item, Stanza):
             raise TypeError(f"the parser returned {item!r} instead of a stanza")
+        item.acknowledged = acknowledged
         work = self._router.route(item, self.full)
         if not callable(work):
             raise TypeError(f"the router returned {work!r} instead of a unit of work")

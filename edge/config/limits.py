@@ -22,7 +22,7 @@ class Limits(Section, frozen=True, kw_only=True):
         "session_units": "Stanzas waiting for a commit",
         "send_buffer": "Unread and unacknowledged stanzas",
         "roster_items": "Rosters and presence",
-        "offline_messages": "Plain messages stored for offline accounts",
+        "offline_messages": "Plain messages stored for accounts",
         "held_messages": "Assured messages in custody",
         "outbox_messages": "Assured messages waiting for devices",
         "dead_messages": "Dead letters",
@@ -121,9 +121,10 @@ class Limits(Section, frozen=True, kw_only=True):
     """Maximum entity capabilities (XEP-0115) that are remembered, one for each kind of device. The
     least recently used are forgotten."""
     offline_messages: Annotated[int, option("messages", ge=1)] = 128
-    """Maximum plain messages stored for one offline account."""
+    """Maximum plain messages stored for one account: those that wait for a session, and those whose
+    sender has stream management (XEP-0198) until a session has acknowledged them."""
     offline_bytes: Annotated[int, option("bytes", ge=10_000)] = 256 * KIB
-    """Maximum bytes of plain messages stored for one offline account."""
+    """Maximum bytes of plain messages stored for one account."""
     offline_total_messages: Annotated[int, option("messages", ge=1)] = 8192
     """Maximum plain messages stored for all accounts."""
     offline_total_bytes: Annotated[int, option("bytes", ge=10_000)] = 16 * MIB

@@ -30,7 +30,7 @@ from tests.helpers.gateway import Gateway, bind_session, port_of
 from tests.helpers.power_cut import Disk
 from tests.helpers.processes import start
 from tests.helpers.store import Clock, read_element
-from tests.helpers.xmpp import CLIENT, SM
+from tests.helpers.xmpp import CLIENT, SM, Client
 
 SENDERS = 6
 EACH = 24
@@ -39,6 +39,8 @@ EACH = 24
 ABSENT = "absent@gw.example"
 RECIPIENT = "recipient@gw.example"
 RELAY_SENDER = "sender@gw.example/fw"
+CHAT_SENDER = "chatter@gw.example/fw"
+SLOW = "slow@gw.example"
 QOS = "urn:xmpp:qos"
 INFO = "http://jabber.org/protocol/disco#info"
 WAL = f"{database.FILE_NAME}-wal"
@@ -48,7 +50,8 @@ PADDING = "x" * 5000
 
 HELD, LOGGED, ACKNOWLEDGED = "held", "logged", "acknowledged"
 STORED, RELAYED, DELIVERED = "stored", "relayed", "delivered"
-KINDS = (HELD, LOGGED, ACKNOWLEDGED, STORED, RELAYED, DELIVERED)
+SENT, RECEIVED = "sent", "received"
+KINDS = (HELD, LOGGED, ACKNOWLEDGED, STORED, RELAYED, DELIVERED, SENT)
 
 Key = tuple[str, str]
 
@@ -118,6 +121,32 @@ class Witness:
                 assert (answer.tag, answer.get("h")) == (f"{SM}a", str(number + 1))
                 self.note(STORED, "talker@gw.example/fw", key)
 
+    async def chat(self, port: int, run: int) -> None:
+        """Send plain messages to an online device, to its account and to its session."""
+        async with await bind_session(port, "chatter") as client:
+            await client.enable()
+            for number in range(EACH):
+                key, to = f"{run}-{number}", (SLOW, f"{SLOW}/fw")[number % 2]
+                body = PADDING if number % 2 == 0 else "short"
+                client.send(f"<message id='{key}' to='{to}'><body>{body}</body></message>")
+                client.send(f"<r xmlns='{SM[1:-1]}'/>")
+                answer = await client.element()
+                assert (answer.tag, answer.get("h")) == (f"{SM}a", str(number + 1))
+                self.note(SENT, CHAT_SENDER, key)
+
+    async def read_slowly(self, client: Client) -> None:
+        """Receive plain messages until the gateway ends; acknowledge some of them, and late."""
+        received: list[str] = []
+        while True:
+            stanza = await client.stanza()
+            if stanza.tag != f"{CLIENT}message":
+                continue
+            received.append(stanza.attrib["id"])
+            if len(received) % 3 == 0 and len(received) < EACH * 2 // 3:
+                for key in received[-3:]:
+                    self.note(RECEIVED, CHAT_SENDER, key)
+                client.acknowledge(client.stanzas)
+
     async def relay(self, port: int, run: int) -> None:
         """Send assured messages to an offline device and to an online one."""
         async with await bind_session(port, "sender") as client:
@@ -164,7 +193,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
     names = [f"device{number}" for number in range(SENDERS)]
     gateway = Gateway(
         folder / "gateway",
-        *(*names, "talker", "sender", "recipient", "absent"),
+        *(*names, "talker", "sender", "recipient", "absent", "chatter", "slow"),
         require_tls=False,
         segment_age=1.0,
         offline_bytes=1024 * 1024,
@@ -180,14 +209,21 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
 
             async def exchange(port: int = port, run: int = run) -> None:
                 receiving = asyncio.create_task(witness.receive(port))
-                await asyncio.gather(
-                    *(witness.send(port, name, run) for name in names),
-                    witness.store(port, run),
-                    witness.relay(port, run),
-                )
-                receiving.cancel()
-                await asyncio.wait({receiving})
-                assert receiving.cancelled(), receiving.exception()
+                async with await bind_session(port, "slow") as slow:
+                    await slow.enable()
+                    slow.send("<presence/>")
+                    assert (await slow.stanza()).tag == f"{CLIENT}presence"
+                    reading = asyncio.create_task(witness.read_slowly(slow))
+                    await asyncio.gather(
+                        *(witness.send(port, name, run) for name in names),
+                        witness.store(port, run),
+                        witness.chat(port, run),
+                        witness.relay(port, run),
+                    )
+                    for task in (receiving, reading):
+                        task.cancel()
+                        await asyncio.wait({task})
+                        assert task.cancelled(), task.exception()
 
             asyncio.run(exchange())
             if run == 0:
@@ -233,7 +269,9 @@ def faults(folder: Path, answers: list[RecordedAnswer]) -> list[str]:
         wrong = [str(row) for (row,) in connection.execute("PRAGMA integrity_check")]
         with database.transaction(connection, MOMENT) as tx:
             found = find(tx, folder)
-            delivered = {(one.sender, one.msg_id) for one in answers if one.what == DELIVERED}
+            delivered = {
+                (one.sender, one.msg_id) for one in answers if one.what in (DELIVERED, RECEIVED)
+            }
             wrong += [fault for one in answers for fault in _missing(tx, found, one, delivered)]
     in_custody = found.held + found.outbox + found.logged
     for key, count in [*in_custody.items(), *found.stored.items()]:
@@ -255,7 +293,10 @@ def _missing(
         ACKNOWLEDGED: found.logged,
         RELAYED: found.outbox,
         STORED: found.stored,
+        SENT: found.stored,
     }
+    if answer.what == RECEIVED:
+        return
     if answer.what == DELIVERED:
         if found.outbox[key] != found.released[key]:
             yield f"{key} would be offered again although its recipient has it"

@@ -70,7 +70,9 @@ def test_a_message_reaches_a_device_at_each_level(gateway: Gateway) -> None:
     gateway.elements(VALVE)
     for qos in (0, 1, 2):
         perform_successfully(gateway, SendMessage(f"valve1@{DOMAIN}", TEXT, qos))
+    assert gateway.count("SELECT count(*) FROM offline") == 1, "a crash does not lose it"
     plain, probe = gateway.elements(VALVE)
+    assert gateway.count("SELECT count(*) FROM offline") == 0
     assert (plain.get("from"), plain[0].text) == (DOMAIN, "open")
     query = "http://jabber.org/protocol/disco#info"
     assert probe[0].tag == f"{{{query}}}query"  # levels 1 and 2 need its features
