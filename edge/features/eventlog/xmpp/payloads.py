@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 from xml.etree.ElementTree import Element
 
@@ -44,59 +44,58 @@ _NUMERIC: Final = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]
 _INTEGER: Final = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 _BOOLEANS: Final = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
-_EVENT_ATTRIBUTES: Final = frozenset({"name", "value", "unit"})
-"""Attributes of a field that an event has columns for."""
-
 _TEXT_ATTRIBUTES: Final = frozenset({"dataType", "module", "stringIds"})
-"""Attributes of a field that become tags; all others are quality flags."""
+"""Attributes of a field that become tags."""
+
+_NO_FLAGS: Final = frozenset({"name", "value", "unit"}) | _TEXT_ATTRIBUTES
+"""All attributes of a field that are not quality flags."""
 
 
 def decode_sensor_data(fields: Element) -> list[tuple[str, NewEvent]]:
     """Decode `<fields/>` into one event per field; raise `UnreadablePayload` if one is invalid."""
-    found = [
-        (events.READINGS, _field_event(field, node, _time(timestamp)))
-        for node in _children(fields, _NODE)
-        for timestamp in _children(node, _TIMESTAMP)
-        for field in _children(timestamp)
-    ]
+    for text in fields.itertext():
+        if not text.isspace():
+            _refuse_text(fields)
+    found: list[tuple[str, NewEvent]] = []
+    for node in fields:
+        if node.tag != _NODE:
+            _refuse_unknown(node, fields)
+            continue
+        for timestamp in node:
+            if timestamp.tag != _TIMESTAMP:
+                _refuse_unknown(timestamp, node)
+                continue
+            time = timestamp.get("value")
+            if time is not None and (fault := device_times.find_fault(time)):
+                raise UnreadablePayload(fault)
+            found += [(events.READINGS, _field_event(field, node, time)) for field in timestamp]
     if not found:
         raise UnreadablePayload("the sensor data has no fields")
     return found
 
 
-def _children(parent: Element, tag: str | None = None) -> Element | list[Element]:
-    """Return the children of an element that have a tag, or all.
-
-    Raises:
-        UnreadablePayload: the element has text, or another child in the namespace of the payload.
-    """
-    if has_text(parent):
-        raise UnreadablePayload(f"text in <{_local(parent)}/>, which may have elements only")
-    if tag is None:
-        return parent
-    found = [child for child in parent if child.tag == tag]
-    if len(found) < len(parent):
-        _refuse_unknown(parent, (tag,))
-    return found
+def _refuse_text(element: Element) -> None:
+    """Refuse text in sensor data, except in elements of other namespaces."""
+    if has_text(element):
+        raise UnreadablePayload(f"text in <{_local(element)}/>, which may have elements only")
+    for child in element:
+        if _is_of_payload(child, element):
+            _refuse_text(child)
 
 
-def _refuse_unknown(parent: Element, known: Container[str]) -> None:
-    namespace = parent.tag.rpartition("}")[0]
-    for child in parent:
-        if child.tag not in known and child.tag.rpartition("}")[0] == namespace:
-            text = f"<{_local(child)[:SHOWN]}/> is not an element of <{_local(parent)}/>"
-            raise UnreadablePayload(text)
+def _refuse_unknown(child: Element, parent: Element) -> None:
+    """Refuse an element that the specification does not define, except of another namespace."""
+    if _is_of_payload(child, parent):
+        text = f"<{_local(child)[:SHOWN]}/> is not an element of <{_local(parent)}/>"
+        raise UnreadablePayload(text)
+
+
+def _is_of_payload(child: Element, parent: Element) -> bool:
+    return child.tag.rpartition("}")[0] == parent.tag.rpartition("}")[0]
 
 
 def _local(element: Element) -> str:
     return element.tag.rpartition("}")[2]
-
-
-def _time(timestamp: Element) -> str | None:
-    value = timestamp.get("value")
-    if value is not None and (fault := device_times.find_fault(value)):
-        raise UnreadablePayload(fault)
-    return value
 
 
 def _field_event(field: Element, node: Element, timestamp: str | None) -> NewEvent:
@@ -107,12 +106,9 @@ def _field_event(field: Element, node: Element, timestamp: str | None) -> NewEve
         raise UnreadablePayload(f"{kind[:SHOWN]!r} is not a field of XEP-0323")
     if not name or value is None:
         raise UnreadablePayload("a field has no name or no value")
-    if len(field) or has_text(field):
+    if len(field):
         raise UnreadablePayload(f"field {name!r} has content; its value is an attribute")
-    tags = _node_tags(node)
-    if timestamp is not None:
-        tags["timestamp"] = timestamp
-    _add_attributes(name, attributes, tags)
+    tags = _tags(field, node, timestamp)
     unit = attributes.get("unit")
     if kind in _NUMBER_FIELDS:
         number = _number(kind, name, value)
@@ -120,27 +116,28 @@ def _field_event(field: Element, node: Element, timestamp: str | None) -> NewEve
     return NewEvent("reading", name=name, text=value, unit=unit, tags=tags)
 
 
-def _add_attributes(name: str, attributes: Mapping[str, str], tags: dict[str, str]) -> None:
-    """Add the quality flags of a field, and other attributes without a column, to its tags."""
+def _tags(field: Element, node: Element, timestamp: str | None) -> dict[str, str]:
+    """Return the tags of a field: what its node and its attributes say, and its quality flags."""
+    tags = {
+        "node" if key == "nodeId" else key: text
+        for key, text in node.attrib.items()
+        if text and key[0] != "{"
+    }
+    if timestamp is not None:
+        tags["timestamp"] = timestamp
     flags = []
-    for key, text in attributes.items():
-        if key in _EVENT_ATTRIBUTES or key.startswith("{"):
-            continue
-        if key in _TEXT_ATTRIBUTES:
-            tags[key] = text
-        elif (flag := _BOOLEANS.get(text)) is None:
-            raise UnreadablePayload(f"{key} of field {name!r} is {text[:SHOWN]!r}, not a boolean")
-        elif flag:
-            flags.append(key)
+    for key, text in field.attrib.items():
+        if key in _NO_FLAGS:
+            if key in _TEXT_ATTRIBUTES:
+                tags[key] = text
+        elif (flag := _BOOLEANS.get(text)) is not None:
+            if flag:
+                flags.append(key)
+        elif key[0] != "{":
+            where = f"{key[:SHOWN]} of field {field.get('name')!r}"
+            raise UnreadablePayload(f"{where} is {text[:SHOWN]!r}, not a boolean")
     if flags:
         tags["flags"] = " ".join(flags)
-
-
-def _node_tags(node: Element) -> dict[str, str]:
-    tags = {}
-    for key, text in node.attrib.items():
-        if text and not key.startswith("{"):
-            tags["node" if key == "nodeId" else key] = text
     return tags
 
 
@@ -185,9 +182,7 @@ _TAG: Final = clark(EVENTLOG, "tag")
 
 _PLAIN_TEXT: Final = "xs:string"
 
-_CHILDREN: Final = frozenset({_MESSAGE, _STACK_TRACE, _TAG})
-
-_EVENT_LOG_ATTRIBUTES: Final = frozenset({"id", "type"})
+_EVENT_ATTRIBUTES: Final = frozenset({"id", "type"})
 """Attributes of a log event that an event has columns for; all others become tags."""
 
 
@@ -204,19 +199,12 @@ def decode_log(log: Element) -> list[tuple[str, NewEvent]]:
         raise UnreadablePayload(fault)
     if has_text(log):
         raise UnreadablePayload("text in <log/>; the text of a log event is in <message/>")
-    _refuse_unknown(log, _CHILDREN)
     tags = {
         key: value
         for key, value in attributes.items()
-        if value and key not in _EVENT_LOG_ATTRIBUTES and not key.startswith("{")
+        if value and key not in _EVENT_ATTRIBUTES and key[0] != "{"
     }
-    stack = _text(log, _STACK_TRACE)
-    if stack:
-        if trace := tags.get("stackTrace"):
-            tags["stackTrace#2"] = trace
-        tags["stackTrace"] = stack
-    _add_tags(log, tags)
-    text = _text(log, _MESSAGE)
+    text = _add_children(log, tags)
     event = NewEvent("log", name=attributes.get("id"), level=type_, text=text, tags=tags)
     return [(events.LOGS, event)]
 
@@ -225,31 +213,45 @@ def _unknown(name: str, value: str, allowed: Sequence[str]) -> str:
     return f"log {name} {value[:SHOWN]!r} is not one of XEP-0337: {', '.join(allowed)}"
 
 
-def _text(log: Element, tag: str) -> str | None:
-    """Return the text of the child with a tag, or `None` if it is missing or empty."""
-    found = log.findall(tag)
-    if not found:
-        return None
-    if len(found) > 1 or len(found[0]):
-        text = f"<log/> has more than one <{_local(found[0])}/>, or elements in it"
-        raise UnreadablePayload(text)
-    return found[0].text or None
-
-
-def _add_tags(log: Element, tags: dict[str, str]) -> None:
-    """Add the tags of a log event to those that its attributes have become."""
+def _add_children(log: Element, tags: dict[str, str]) -> str | None:
+    """Add the tags and the stack trace of a log event to `tags`; return its text, if any."""
+    text: str | None = None
     occurrences = dict.fromkeys(tags, 1)
-    for tag in log.findall(_TAG):
-        name, type_ = tag.get("name"), tag.get("type", _PLAIN_TEXT)
-        if name is None:
-            raise UnreadablePayload("a <tag/> has no name")
-        if len(tag) or has_text(tag):
-            raise UnreadablePayload(f"tag {name!r} has content; its value is an attribute")
-        number = occurrences[name] = occurrences.get(name, 0) + 1
-        key = name if number == 1 else f"{name}#{number}"
-        tags[key] = tag.get("value", "")
-        if type_ != _PLAIN_TEXT:
-            tags[f"{key}:type"] = type_
+    stack = ""
+    seen = set()
+    for child in log:
+        tag = child.tag
+        if tag == _TAG:
+            _add_tag(child, tags, occurrences)
+        elif tag not in (_MESSAGE, _STACK_TRACE):
+            _refuse_unknown(child, log)
+        elif tag in seen or len(child):
+            name = _local(child)
+            raise UnreadablePayload(f"<log/> has more than one <{name}/>, or elements in it")
+        else:
+            seen.add(tag)
+            if tag == _MESSAGE:
+                text = child.text or None
+            else:
+                stack = child.text or ""
+    if stack:
+        if attribute := tags.get("stackTrace"):
+            tags["stackTrace#2"] = attribute
+        tags["stackTrace"] = stack
+    return text
+
+
+def _add_tag(tag: Element, tags: dict[str, str], occurrences: dict[str, int]) -> None:
+    name, type_ = tag.get("name"), tag.get("type", _PLAIN_TEXT)
+    if name is None:
+        raise UnreadablePayload("a <tag/> has no name")
+    if len(tag) or (tag.text and not tag.text.isspace()):
+        raise UnreadablePayload(f"tag {name!r} has content; its value is an attribute")
+    number = occurrences[name] = occurrences.get(name, 0) + 1
+    key = name if number == 1 else f"{name}#{number}"
+    tags[key] = tag.get("value", "")
+    if type_ != _PLAIN_TEXT:
+        tags[f"{key}:type"] = type_
 
 
 def register(hooks: Hooks) -> None:

@@ -126,7 +126,7 @@ def test_texts(kind: str, text: str) -> None:
         ("<float name='x' value='1'/>", "'float' is not a field"),
         ("<int xmlns='urn:x' name='x' value='1'/>", "'int' is not a field"),
         ("<int xmlns='' name='x' value='1'/>", "'int' is not a field"),
-        ("<int name='x' value='1'>1</int>", "field 'x' has content"),
+        ("<int name='x' value='1'>1</int>", "text in <int/>"),
         ("<int name='x' value='1'><a/></int>", "field 'x' has content"),
         ("<int name='x' value='1'/>1", "text in <timestamp/>"),
         ("<int name='x' value='1' missing='maybe'/>", "missing of field 'x' is 'maybe', not"),
