@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from slixmpp.clientxmpp import ClientXMPP
+from slixmpp.exceptions import IqError, IqTimeout
 from slixmpp.jid import JID
 
 from firmware_sim.device.complete_tags import CompleteTags
@@ -321,6 +322,25 @@ class Connection:
         if transport.get_write_buffer_size() > most:
             raise NotSent("the write buffer of the connection is full")
         self._client.send(StanzaText(text))
+
+    async def round_trip(self, timeout: float) -> None:  # noqa: ASYNC109
+        """Wait until the gateway has answered a ping, or for `timeout` seconds.
+
+        What the gateway sent before the answer was received before. Returns at once without a
+        session, and when the session is lost.
+        """
+        if not self.bound:
+            return
+        ping = asyncio.create_task(self._ping(timeout))
+        ends: set[asyncio.Future[Any]] = {ping, self.lost}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        ping.cancel()
+
+    async def _ping(self, timeout: float) -> None:  # noqa: ASYNC109
+        with contextlib.suppress(IqError, IqTimeout):
+            await self._client.plugin["xep_0199"].send_ping(
+                JID(JID(self._endpoint.jid).domain), timeout=timeout
+            )
 
     def announce(self, priority: int) -> None:
         """Send presence with a priority and entity capabilities, if the device can receive."""

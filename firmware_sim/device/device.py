@@ -68,6 +68,8 @@ class Device(SessionClient):
             application's own requests.
         resume: resume the session after a lost connection (XEP-0198), to keep presence and lose no
             plain messages.
+        on_undelivered: called with each message that was answered, and of which an error then said
+            that it was not delivered; its state is then failed or in doubt. It must not raise.
 
     Raises:
         ValueError: the JID has no resource or no account, the port is invalid, or not exactly one
@@ -93,6 +95,7 @@ class Device(SessionClient):
         observe: Callable[[DeliveryStep, int], None] | None = None,
         prepare: Callable[[Any], None] | None = None,
         resume: bool = False,
+        on_undelivered: Callable[[OutboxRecord], None] | None = None,
     ) -> None:
         parsed = JID(jid)
         if not parsed.user or not parsed.resource:
@@ -104,6 +107,7 @@ class Device(SessionClient):
         self._outbox_path = Path(outbox_path)
         self._policy, self._limits = policy, limits
         self._observe = observe or (lambda _step, _number: None)
+        self._on_undelivered = on_undelivered or (lambda _record: None)
         self._receive, self._prepare, self._resumes = receive, prepare, resume
         self._delivered: asyncio.Queue[ReceivedMessage] = asyncio.Queue()
         self._subscriptions: Subscriptions | None = None
@@ -130,6 +134,8 @@ class Device(SessionClient):
                 service, targets = f"pubsub.{self.domain}", self._receive.subscriptions
                 self._subscriptions = Subscriptions(self.jid, service, targets)
         runtime.sender.on_silence = runtime.sender.on_stop = self.cut
+        runtime.sender.on_wait = self._notify_changed
+        runtime.sender.on_undelivered = self._report_undelivered
         self._runtime = runtime
         self._begin_to_connect().add_done_callback(self._on_end)
 
@@ -191,6 +197,8 @@ class Device(SessionClient):
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Wait until every message in the outbox is done, failed or in doubt.
 
+        An error can still follow the result of a message (see `confirm`).
+
         Args:
             timeout: seconds; None waits without a limit.
 
@@ -200,6 +208,18 @@ class Device(SessionClient):
             DeviceStopped: the device stopped before that.
         """
         await asyncio.wait_for(self._running().sender.idle(), timeout)
+
+    async def confirm(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109
+        """Wait until the errors that follow the results of messages have come.
+
+        The gateway answers a message at levels 1 and 2 before it reads the content. If it cannot
+        use it, an error follows the result, and the message has failed (`records`). Therefore the
+        device asks the gateway for one more answer, which comes after such errors. Returns also
+        without an answer, after `timeout` seconds or when the session is lost.
+        """
+        if self._connection is not None:
+            await self._connection.round_trip(timeout)
+        await asyncio.sleep(0)  # let the sender's loop store what has come
 
     async def messages(self) -> AsyncIterator[ReceivedMessage]:
         """Iterate over received messages, for a device with `receive` and without `on_message`.
@@ -328,6 +348,7 @@ class Device(SessionClient):
         sender = self._running().sender
         try:
             connection.qos.on_answer = sender.answer
+            connection.qos.on_returned = sender.returned
             sender.online(connection.qos)
             if self._receive is not None:
                 connection.announce(self._receive.priority)
@@ -378,6 +399,10 @@ class Device(SessionClient):
             connection.read(go_on=self._reads)
             self._notify_changed()
         return resumed
+
+    def _report_undelivered(self, number: int) -> None:
+        self._on_undelivered(self._running().outbox.record(number))
+        self._notify_changed()
 
     def _read(self, *, go_on: bool) -> None:
         self._reads = go_on

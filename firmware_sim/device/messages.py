@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import re
 import xml.etree.ElementTree as ET
@@ -28,6 +29,7 @@ TYPES: Final = (
 )
 """The event types of XEP-0337, section 3.1."""
 
+_ID: Final = re.compile(r'<message(?: [^\s=]+="[^"]*")*? id="([^"]*)"')
 _FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _IN_CONTENT: Final = str.maketrans(
     {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;", "\r": "&#13;"}
@@ -123,6 +125,14 @@ def normalize(text: str) -> str:
 def add_recipient(text: str, to: str) -> str:
     """Add the attribute `to` to the text of a message from `write` or `normalize`."""
     return f'<message to="{_escape(to)}"{text.removeprefix("<message")}'
+
+
+def with_id(text: str, id_: str) -> tuple[str, str]:
+    """Return the text of a message from `write` or `normalize`, and its id; add one if missing."""
+    match = _ID.match(text)
+    if match is not None:
+        return text, html.unescape(match[1])
+    return f'<message id="{_escape(id_)}"{text.removeprefix("<message")}', id_
 
 
 def write(root: ET.Element) -> str:

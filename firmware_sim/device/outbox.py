@@ -61,6 +61,10 @@ _END: Final = (
     "UPDATE message SET state = ?, reason = ?, ended_ms = ?, sends = ?, attempts = ?,"
     " body = CASE WHEN ? THEN NULL ELSE body END WHERE number = ?"
 )
+_RETURN: Final = (
+    "UPDATE message SET state = ?, reason = ? WHERE number = ? AND state = 'done' RETURNING number"
+)
+_DISCOUNT: Final = "UPDATE ended SET count = count - 1 WHERE state = 'done'"
 _COUNT: Final = (
     "INSERT INTO ended (state, count) VALUES (?, 1)"
     " ON CONFLICT (state) DO UPDATE SET count = count + 1"
@@ -77,6 +81,10 @@ _ENVELOPE: Final = "SELECT recipient, body FROM message WHERE number = ?"
 _RECORDS: Final = (
     "SELECT number, label, recipient, level, state, reason, added_ms, ended_ms FROM message"
     " WHERE state = ? AND number > ? ORDER BY number LIMIT ?"
+)
+_RECORD: Final = (
+    "SELECT number, label, recipient, level, state, reason, added_ms, ended_ms FROM message"
+    " WHERE number = ?"
 )
 _PAGE: Final = 256  # rows read at once: an iteration holds neither a cursor nor the whole table
 
@@ -203,6 +211,25 @@ class Outbox(DurableFile):
         self._counts[before] -= 1
         self._counts[message.state] += 1
 
+    def fail_delivered(self, number: int, state: State, reason: str) -> bool:
+        """Record that an answered message was not delivered, in the current transaction.
+
+        Args:
+            state: failed, or in doubt.
+            reason: the error that came after the answer.
+
+        Returns:
+            Whether the message is stored as done; older ones are forgotten.
+        """
+        if self._db.execute(_RETURN, (state.value, reason, number)).fetchone() is None:
+            return False
+        self._db.execute(_DISCOUNT)
+        self._db.execute(_COUNT, (state.value,))
+        self._counts[State.DONE] -= 1
+        self._counts[state] += 1
+        self._db.execute(_FORGET, (state.value, self._limits.keep_failed))
+        return True
+
     def envelope(self, number: int) -> Envelope:
         """Return the recipient and the body of a message by its number."""
         return Envelope(*self._db.execute(_ENVELOPE, (number,)).fetchone())
@@ -228,6 +255,12 @@ class Outbox(DurableFile):
                 last = rows[-1][0]
                 for number, label, recipient, level, word, *rest in rows:
                     yield OutboxRecord(number, label, recipient, Level(level), State(word), *rest)
+
+    def record(self, number: int) -> OutboxRecord:
+        """Return a stored message by its number."""
+        row = self._db.execute(_RECORD, (number,)).fetchone()
+        _, label, recipient, level, word, *rest = row
+        return OutboxRecord(number, label, recipient, Level(level), State(word), *rest)
 
     @property
     def live(self) -> int:

@@ -1,7 +1,8 @@
 """The sender's half of `urn:xmpp:qos` as a slixmpp plugin: send requests and match their answers.
 
 The caller chooses the request's id and msgId. The plugin matches answers by (from, to, id), and
-calls `on_answer` with an `Answer`. The plugin announces no feature; without the receiver's plugin,
+calls `on_answer` with an `Answer`. It calls `on_returned` with each error message about a message
+that was answered before. The plugin announces no feature; without the receiver's plugin,
 slixmpp answers a peer's offer with `feature-not-implemented`. To use the plugin in another slixmpp
 client, import this module and call `client.register_plugin("urn:xmpp:qos")`. Specification: the
 quality of service ProtoXEP, sections 2.2, 2.3 and 3.
@@ -19,7 +20,7 @@ from xml.sax.saxutils import quoteattr
 from slixmpp.exceptions import IqError, IqTimeout
 from slixmpp.jid import JID
 from slixmpp.plugins.base import BasePlugin, register_plugin
-from slixmpp.stanza import Iq
+from slixmpp.stanza import Iq, Message
 from slixmpp.xmlstream.handler import Callback
 from slixmpp.xmlstream.matcher.base import MatcherBase
 
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 NAMESPACE: Final = "urn:xmpp:qos"
 NAMESPACES: Final = (NAMESPACE, "urn:nf:iot:qos:1.0", "urn:ieee:iot:qos:1.0")
 """All namespaces of quality of service that peers can announce; requests use the first."""
+
+
+_RETURNED: Final = f"{NAMESPACE} returned"
+_MARKS: Final = frozenset(
+    f"{{{name}}}{level}" for name in NAMESPACES for level in ("assured", "acknowledged")
+)
 
 
 class StanzaText(str):
@@ -86,6 +93,26 @@ class Answer:
     text: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """An error message about a message that was answered before: it was not delivered.
+
+    `id` is the id of the message, `msg_id` the msgId of an assured one. `in_doubt` is whether the
+    message may have been delivered nevertheless.
+    """
+
+    sender: str
+    id: str
+    msg_id: str
+    text: str
+    in_doubt: bool
+
+
+class _Errors(MatcherBase):
+    def match(self, xml: StanzaBase) -> bool:
+        return isinstance(xml, Message) and xml["type"] == "error" and _mark(xml.xml) is not None
+
+
 class _Expected(MatcherBase):
     def __init__(self, plugin: SenderPlugin) -> None:
         super().__init__(None)
@@ -106,12 +133,15 @@ class SenderPlugin(BasePlugin):
         """Register with the stream; called by slixmpp."""
         self._expected: dict[str, Request] = {}
         self.on_answer: Callable[[Answer], None] = _ignore
+        self.on_returned: Callable[[Returned], None] = _ignore
+        self.xmpp.register_handler(Callback(_RETURNED, _Errors(None), self._returned))
         handler = Callback(NAMESPACE, _Expected(self), self._answered)
         self.xmpp.register_handler(handler)
 
     def plugin_end(self) -> None:
         """Unregister from the stream; called by slixmpp."""
         self.xmpp.remove_handler(NAMESPACE)
+        self.xmpp.remove_handler(_RETURNED)
         self._expected.clear()
 
     def send(self, request: Request) -> None:
@@ -126,7 +156,7 @@ class SenderPlugin(BasePlugin):
     def forget_all(self) -> None:
         """Stop expecting any answers, because the session is over."""
         self._expected.clear()
-        self.on_answer = _ignore
+        self.on_answer = self.on_returned = _ignore
 
     async def supported(self, jid: str, timeout: float = 30.0) -> bool:  # noqa: ASYNC109
         """Return whether an entity announces the feature by service discovery (XEP-0030).
@@ -157,6 +187,14 @@ class SenderPlugin(BasePlugin):
     def _is_for_us(self, recipient: JID) -> bool:
         return not str(recipient) or recipient == self.xmpp.boundjid
 
+    def _returned(self, message: Any) -> None:
+        mark, error = _mark(message.xml), message["error"]
+        if mark is not None:
+            text = f"{error['type']}/{error['condition']}: {error['text']}".rstrip(": ")
+            in_doubt = error["text"].startswith("in doubt")
+            msg_id = mark.get("msgId", "")
+            self.on_returned(Returned(str(message["from"]), message["id"], msg_id, text, in_doubt))
+
     def _answered(self, iq: Any) -> None:
         request = self._expected.pop(iq["id"])
         self.on_answer(_read(request, iq))
@@ -176,8 +214,13 @@ def _receives(child: ET.Element, request: Request) -> bool:
     return child.tag.rpartition("}")[2] == "received" and child.get("msgId") == request.msg_id
 
 
-def _ignore(answer: Answer) -> None:
-    """Ignore the answer."""
+def _mark(message: ET.Element) -> ET.Element | None:
+    """Return the element of an error message that says at which level the message was sent."""
+    return next((child for child in message if child.tag in _MARKS), None)
+
+
+def _ignore(answer: object) -> None:
+    """Ignore an answer or a returned message."""
 
 
 register_plugin(SenderPlugin)

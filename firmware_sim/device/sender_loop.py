@@ -14,8 +14,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from firmware_sim.device import sender_rules
-from firmware_sim.device.qos_sender_plugin import Answer, Outcome, Request, Step
+from firmware_sim.device import messages, sender_rules
+from firmware_sim.device.qos_sender_plugin import Answer, Outcome, Request, Returned, Step
 from firmware_sim.device.send_window import SendWindow, Transmission
 from firmware_sim.device.sender_rules import Action, Input, Level, Message, State
 from firmware_sim.errors import DeviceStopped, OutboxError
@@ -23,6 +23,10 @@ from firmware_sim.errors import DeviceStopped, OutboxError
 if TYPE_CHECKING:
     from firmware_sim.device.limits import SendPolicy
     from firmware_sim.device.outbox import Outbox
+
+
+REMEMBERED: Final = 256
+"""Number of acknowledged messages whose ids are remembered, to know them in a later error."""
 
 
 class DeliveryStep(Enum):
@@ -79,6 +83,8 @@ class SenderLoop:
         self._window = SendWindow(policy, chance)
         self._stored: dict[int, State] = {}
         self._reasons: dict[int, str] = {}
+        self._returned: dict[int, Returned] = {}  # to be stored
+        self._numbers: dict[str, int] = {}  # of the latest acknowledged messages, by their ids
         self._submissions: list[_Submission] = []
         self._idle: list[asyncio.Future[None]] = []
         self._channel: RequestChannel | None = None
@@ -87,6 +93,8 @@ class SenderLoop:
         self._last_answer = 0.0
         self.on_silence: Callable[[], None] = lambda: None
         self.on_stop: Callable[[], None] = lambda: None
+        self.on_wait: Callable[[], None] = lambda: None
+        self.on_undelivered: Callable[[int], None] = lambda _number: None
         self.failure: Exception | None = None
         self.last_wait = ""
         """The text of the last answer if it was an error of type `wait`, else an empty string."""
@@ -173,6 +181,17 @@ class SenderLoop:
             self._reasons[number], self.last_wait = reason, ""
         if answer.outcome is Outcome.RECEIVED:
             self._observe(DeliveryStep.RECEIVED, number)
+        if self.last_wait:
+            self.on_wait()
+        self._schedule()
+
+    def returned(self, returned: Returned) -> None:
+        """Process an error about a message that was answered; ignore one about another message."""
+        before, _, number = returned.msg_id.rpartition("-")
+        if before == self._outbox.id and number.isascii() and number.isdigit():
+            self._returned[int(number)] = returned
+        elif returned.id in self._numbers:
+            self._returned[self._numbers[returned.id]] = returned
         self._schedule()
 
     def stop(self, failure: Exception | None = None) -> None:
@@ -210,7 +229,7 @@ class SenderLoop:
         for message in expired:
             self._give_up(message)
         try:
-            numbers, ended, sending = self._commit(now)
+            numbers, ended, sending, returned = self._commit(now)
         except OutboxError as error:
             self.stop(error)
             return
@@ -221,12 +240,18 @@ class SenderLoop:
                 self._observe(delivery_step, number)
         for number in ended:
             self._observe(DeliveryStep.ENDED, number)
+        for number in returned:
+            self.on_undelivered(number)
         self._finish_iteration(
             silent=unanswered and now - self._last_answer >= self._policy.silence
         )
 
-    def _commit(self, now: float) -> tuple[list[int], list[int], list[_Sending]]:
-        """Commit new messages and states; return added and ended numbers, and requests to send."""
+    def _commit(self, now: float) -> tuple[list[int], list[int], list[_Sending], list[int]]:
+        """Commit new messages and states.
+
+        Return the numbers of added and ended messages, requests to send, and the numbers of
+        messages that failed after their answers.
+        """
         with self._outbox.transaction():
             numbers = [
                 self._outbox.add(each.recipient, each.level, each.body, each.label).number
@@ -236,7 +261,16 @@ class SenderLoop:
                 pass
             sending = [self._request(transmission) for transmission in self._window.take(now)]
             ended = [m.number for m in self._window.changes() if self._save(m)]
-        return numbers, ended, sending
+            returned = [number for number in list(self._returned) if self._fail(number)]
+        return numbers, ended, sending, returned
+
+    def _fail(self, number: int) -> bool:
+        """Store that an answered message failed; one that has no answer yet fails with it."""
+        if number in self._stored:
+            return False
+        found = self._returned.pop(number)
+        state = State.IN_DOUBT if found.in_doubt else State.FAILED
+        return self._outbox.fail_delivered(number, state, found.text)
 
     def _admit(self) -> bool:
         found = self._outbox.queued(self._admitted, 1)
@@ -264,8 +298,17 @@ class SenderLoop:
             request = Request(Step.DELIVER, _id(msg_id, Step.DELIVER), recipient, msg_id)
             return _Sending(DeliveryStep.RELEASED, message.number, request)
         step = Step.ASSURED if message.level is Level.ASSURED else Step.ACKNOWLEDGED
+        if step is Step.ACKNOWLEDGED:  # an error about it names nothing but the message's id
+            body, id_ = messages.with_id(body, msg_id)
+            self._remember(id_, message.number)
         request = Request(step, _id(msg_id, step), recipient, msg_id, body)
         return _Sending(DeliveryStep.OFFERED, message.number, request)
+
+    def _remember(self, id_: str, number: int) -> None:
+        self._numbers.pop(id_, None)
+        self._numbers[id_] = number
+        if len(self._numbers) > REMEMBERED:
+            del self._numbers[next(iter(self._numbers))]
 
     def _give_up(self, message: Message) -> None:
         self._reasons[message.number] = f"no answer after {self._policy.max_attempts} attempts"

@@ -47,7 +47,11 @@ class SessionClient(abc.ABC):
         return self._connection is not None and self._connection.bound
 
     async def changed(self) -> None:
-        """Wait until a session is established or lost, or fails to open (see `last_error`)."""
+        """Wait until a session is established or lost, or fails to open (see `last_error`).
+
+        A `Device` also wakes its callers when its recipient asks to send later (`last_wait`), and
+        when it reports a message that was not delivered.
+        """
         await self._changed.wait()
 
     def cut(self) -> None:
