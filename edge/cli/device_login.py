@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from edge.errors import SetupError
+from edge.errors import FieldpostError, SetupError
+from edge.ops import logins
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -46,7 +47,7 @@ _OPTIONS = (
         type=click.Path(path_type=Path, file_okay=False, readable=False),
         envvar="FIELDPOST_DIR",
         help="Folder of a gateway that runs on this machine, to act as its operator. Default:"
-        " $FIELDPOST_DIR.",
+        " $FIELDPOST_DIR. With --as, it tells why a log-in is refused.",
     ),
     click.option("--as", "jid", metavar="JID", help="Log in over the network as this device."),
     click.option(
@@ -108,6 +109,14 @@ def read_login(
         key,
         direct_tls,
     )
+
+
+def explained(error: FieldpostError, login: Login, folder: Path | None) -> FieldpostError:
+    """Return the error of a refused log-in, with the reason if the gateway's folder tells it."""
+    reason = ""
+    if folder is not None:
+        reason = logins.find_fault(folder, login.jid, login.password, login.certificate)
+    return FieldpostError(f"{error}: {reason}") if reason else error
 
 
 def _check(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from edge.cli import json_option, report_errors
-from edge.cli.device_login import Login, login_options, read_login
+from edge.cli.device_login import Login, explained, login_options, read_login
 from edge.command_errors import to_terminal
 from edge.ops import control, payloads
 from edge.ops.operator_requests import FinishItem, ItemReport, TakeItem
@@ -126,7 +126,7 @@ def _listen(
     idle: float | None,
 ) -> None:
     if login is not None:
-        _over_network(login, targets, take, output, timeout, idle)
+        _over_network(login, folder, targets, take, output, timeout, idle)
     elif folder is None:
         raise click.UsageError("choose a gateway by --dir, or a device by --as")
     elif take is not None:
@@ -165,6 +165,7 @@ def _take(folder: Path, queue: str, output: Output, idle: float | None) -> None:
 
 def _over_network(
     login: Login,
+    folder: Path | None,
     targets: tuple[str, ...],
     take: str | None,
     output: Output,
@@ -186,6 +187,10 @@ def _over_network(
         )
 
     if take is None:
-        asyncio.run(network.listen(login, targets, show, output.begin, timeout, idle))
+        listening = network.listen(login, targets, show, output.begin, timeout, idle)
     else:
-        asyncio.run(network.work(login, take, output.item, output.begin, timeout, idle))
+        listening = network.work(login, take, output.item, output.begin, timeout, idle)
+    try:
+        asyncio.run(listening)
+    except network.LoginRefused as error:
+        raise explained(error, login, folder) from error

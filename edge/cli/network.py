@@ -34,6 +34,7 @@ from firmware_sim.device import (
     Worker,
     WorkLimits,
 )
+from firmware_sim.device.connection import REFUSED_LOGIN
 
 _Client: TypeAlias = Device | Publisher | Worker
 
@@ -50,6 +51,10 @@ class NetworkError(FieldpostError):
     """A command over the network failed; the text gives the reason."""
 
 
+class LoginRefused(NetworkError):
+    """The gateway refused the log-in."""
+
+
 class Received(NamedTuple):
     """A received message; if `event` is set, the message notifies of a published item."""
 
@@ -64,8 +69,9 @@ async def send(
     qos: int,
     timeout: float,  # noqa: ASYNC109
     outbox: Path | None,
+    notify: Callable[[str], None] = lambda _text: None,
 ) -> None:
-    """Send messages, and wait until each is answered.
+    """Send messages, and wait until each is answered and, if it cannot be used, reported.
 
     Args:
         to: the recipient's address.
@@ -73,9 +79,10 @@ async def send(
         timeout: seconds for connecting, and then for all answers.
         outbox: file that keeps unanswered messages for the next call; with `None` they are
             forgotten.
+        notify: called with a text if the recipient asks to wait.
 
     Raises:
-        NetworkError: the login failed, or a message was refused or not answered.
+        NetworkError: the login failed, or a message was refused, not answered or not used.
     """
     with tempfile.TemporaryDirectory(prefix="fieldpost-") as folder:
         path = Path(folder) / "outbox.db" if outbox is None else outbox
@@ -83,7 +90,8 @@ async def send(
             for message in messages:
                 await device.send(message, to=to, qos=qos)
             try:
-                await device.flush(timeout)
+                async with _waits_reported(device, to, timeout, notify):
+                    await device.flush(timeout)
             except TimeoutError:
                 kept = "" if outbox is None else f", and {outbox} keeps the message for a retry"
                 found = device.last_wait or "the message may have been delivered nevertheless"
@@ -91,6 +99,7 @@ async def send(
                     f"not confirmed in {timeout:g} s: {found}{kept}"
                     f" ({device.last_error or 'the connection to the gateway is up'})"
                 ) from None
+            await device.confirm()
             for record in device.records(State.FAILED, State.IN_DOUBT):
                 raise NetworkError(f"{to}: {record.state.value}: {record.reason}")
 
@@ -101,6 +110,7 @@ async def publish(
     messages: Iterable[str],
     options: Mapping[str, str],
     timeout: float,  # noqa: ASYNC109
+    notify: Callable[[str], None] = lambda _text: None,
 ) -> None:
     """Publish the payload of each message as an item of a queue, with the same publish options.
 
@@ -109,6 +119,7 @@ async def publish(
         messages: texts of `<message/>` with one element each.
         options: publish options, by registered name such as `pubsub#queue_ttl`.
         timeout: seconds for connecting, and then for each answer.
+        notify: called with a text if the service asks to wait.
 
     Raises:
         NetworkError: the login failed, or an item was refused or not answered.
@@ -121,8 +132,13 @@ async def publish(
                 id, payload = payloads.read_item(message)
                 item = id or secrets.token_hex(_ITEM_ID_BYTES)
                 try:
-                    await asyncio.wait_for(publisher.publish(node, item, payload, options), timeout)
+                    async with _waits_reported(publisher, node, timeout, notify):
+                        request = publisher.publish(node, item, payload, options)
+                        await asyncio.wait_for(request, timeout)
                 except TimeoutError:
+                    if publisher.last_wait:
+                        text = f"not published in {timeout:g} s: {publisher.last_wait}"
+                        raise NetworkError(text) from None
                     raise NetworkError(
                         f"no answer in {timeout:g} s; the item may have been published"
                         " nevertheless, and publishing it again may duplicate it"
@@ -255,7 +271,7 @@ async def _first_success(
         await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if not succeeded.done():
             reason = client.last_error or f"not connected in {timeout:g} s"
-            raise NetworkError(reason)
+            raise (LoginRefused if reason.startswith(REFUSED_LOGIN) else NetworkError)(reason)
     finally:
         for task in (succeeded, failed):
             task.cancel()
@@ -264,6 +280,30 @@ async def _first_success(
 async def _failure(client: _Client) -> None:
     while client.online or not client.last_error:
         await client.changed()
+
+
+@asynccontextmanager
+async def _waits_reported(
+    client: Device | Publisher,
+    to: str,
+    timeout: float,  # noqa: ASYNC109
+    notify: Callable[[str], None],
+) -> AsyncIterator[None]:
+    """Call `notify` with each different reason for which the recipient asks to wait."""
+
+    async def report() -> None:
+        reported = ""
+        while True:
+            if client.last_wait not in ("", reported):
+                reported = client.last_wait
+                notify(f"waiting up to {timeout:g} s, because {to} asks to send later: {reported}")
+            await client.changed()
+
+    reporting = asyncio.create_task(report())
+    try:
+        yield
+    finally:
+        reporting.cancel()
 
 
 @contextmanager

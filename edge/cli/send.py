@@ -10,7 +10,8 @@ from typing import Any, get_args
 import click
 
 from edge.cli import report_errors
-from edge.cli.device_login import login_options, read_login
+from edge.cli.device_login import explained, login_options, read_login
+from edge.command_errors import to_terminal
 from edge.config import load
 from edge.engine.addresses import pubsub_service
 from edge.ops import control, payloads
@@ -88,7 +89,9 @@ def send(
     TEXT is read from standard input if it is missing. With --as, the message is sent over the
     network as that device; otherwise by the operator of the gateway in --dir, which must be
     running. Prints nothing. Exit status 0 means that the gateway has accepted the message, or at
-    level 0 over the network, that it was sent.
+    level 0 over the network, that it was sent. A message that the gateway accepts but cannot use
+    is an error, too. If the recipient asks to wait, this is printed on standard error, and the
+    command ends after --timeout.
     """
     if (to is None) == (node is None):
         raise click.UsageError("choose the recipient by either --to or --node")
@@ -110,16 +113,24 @@ def send(
         from edge.cli import network  # imported late: it takes longer than all other commands
 
         if node is not None and options:
-            asyncio.run(network.publish(found, node, messages, options, timeout))
+            sending = network.publish(found, node, messages, options, timeout, _notify)
         else:
             address = _address(found.domain, to, node)
-            asyncio.run(network.send(found, address, messages, qos, timeout, outbox))
+            sending = network.send(found, address, messages, qos, timeout, outbox, _notify)
+        try:
+            asyncio.run(sending)
+        except network.LoginRefused as error:
+            raise explained(error, found, folder) from error
     elif folder is not None:
         address = _address(load.load(folder).gateway.domain, to, node)
         for message in messages:
             control.perform(folder, SendMessage(address, message, qos, options), timeout)
     else:
         raise click.UsageError("choose a gateway by --dir, or a device by --as")
+
+
+def _notify(text: str) -> None:
+    click.echo(to_terminal(text), err=True)
 
 
 def _address(domain: str, to: str | None, node: str | None) -> str:

@@ -53,7 +53,6 @@ _MESSAGE: Final = clark(CLIENT, "message")
 _DONE: Final = Answer()
 
 _UNREACHABLE: Final = {
-    NO_DESTINATION: "there is no such account, or it is revoked",
     NOBODY_THERE: "it has no available session, and the message is not stored",
     NO_ROOM: "its session has too many unacknowledged messages; try again later",
 }
@@ -120,6 +119,13 @@ def _message_type(type_: str | None) -> MessageType:
     return kind
 
 
+def _find_fault(tx: Transaction, name: str) -> str:
+    """Return why an account gets no messages; other senders are not told whether it exists."""
+    if accounts.status(tx, name) is None:
+        return "there is no such account; `fieldpost device list` lists all"
+    return "the account is revoked; a new password or certificate restores it"
+
+
 def _send_plain(context: Context, tx: Transaction, to: str, body: bytes, kind: MessageType) -> None:
     if not context.has_accounts:
         raise addresses.AddressError(addresses.AddressReason.NOBODY)
@@ -133,6 +139,8 @@ def _send_plain(context: Context, tx: Transaction, to: str, body: bytes, kind: M
         refusals.log(context, tx, sender, refusal.rule, refusal.figure)
         reached = f"the limit {refusal.rule} = {refusal.figure} is reached"
         reason = _UNREACHABLE.get(refusal.rule, reached)
+        if refusal.rule == NO_DESTINATION:
+            reason = _find_fault(tx, address.local)
         raise RequestRefused(f"{address.full} cannot be reached: {reason}")
 
 
@@ -143,6 +151,9 @@ def _hand_over(context: Context, tx: Transaction, request: SendMessage, body: by
     rejection = destinations.hand_over(context, tx, destination, message)
     if rejection is not None:
         refusals.log(context, tx, sender, rejection.rule, rejection.figure)
+        is_account = addresses.kind_of(context.domain, to) is _ACCOUNT
+        if rejection.rule == NO_DESTINATION and context.has_accounts and is_account:
+            raise RequestRefused(f"{request.to}: {_find_fault(tx, to.local)}")
         raise RequestRefused(f"{request.to}: {_reason(rejection)}")
 
 

@@ -29,6 +29,9 @@ from firmware_sim.errors import ConnectionFailed, NotSent
 _MANAGEMENT: Final = "xep_0198"
 _SAFE: Final = {"feature_mechanisms": {"unencrypted_plain": False, "unencrypted_scram": False}}
 _SEQUENCE: Final = 2**32  # stream management counts modulo this
+REFUSED_LOGIN: Final = "the server refused the"
+"""The beginning of the reason why there is no session if the server refused the log-in."""
+
 _CONTEXTS: Final = 16  # CA files used at the same time by one process
 
 
@@ -409,7 +412,7 @@ class Connection:
 
     def _on_refused(self, _: Any) -> None:
         secret = "password" if self._endpoint.client_certificate is None else "certificate"
-        self._lose(f"the server refused the {secret} or offers no safe mechanism")
+        self._lose(f"{REFUSED_LOGIN} {secret} or offers no safe mechanism")
 
     def _on_stream_error(self, error: Any) -> None:
         self._lose(f"stream error {error['condition']}: {error['text']}".rstrip(": "))

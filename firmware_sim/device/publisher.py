@@ -53,6 +53,8 @@ class Publisher(PubsubClient):
         place = endpoint(parsed, password, certificate, key, host, port, ca_file, direct_tls)
         super().__init__(parsed, place, service, reconnect)
         self._connected = asyncio.Event()
+        self.last_wait = ""
+        """The text of the error if the queue is full and the item is published again, else ""."""
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -95,8 +97,11 @@ class Publisher(PubsubClient):
                     return tries  # an earlier attempt arrived, and a worker has the item
                 if refused.condition != _FULL:
                     raise
+                self.last_wait = f"wait/{refused}"
+                self._notify_changed()
                 await asyncio.sleep(_RETRY_S)
             else:
+                self.last_wait = ""
                 return tries + 1
 
     async def service(self) -> Pubsub:

@@ -13,6 +13,7 @@ import pytest
 from firmware_sim.device.connection import Connection, Endpoint
 from firmware_sim.device.device import Device
 from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
+from firmware_sim.device.outbox import OutboxRecord
 from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
 from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import State
@@ -61,8 +62,10 @@ class Site:
                 self._arrived.clear()
                 await self._arrived.wait()
 
-    def pump(self, observe: Callable[[DeliveryStep, int], None] | None = None) -> Device:
-        return self._device(PUMP, self.port, observe=observe)
+    def pump(
+        self, observe: Callable[[DeliveryStep, int], None] | None = None, **options: Any
+    ) -> Device:
+        return self._device(PUMP, self.port, observe=observe, **options)
 
     def valve(self, port: int = 0) -> Device:
         receive = ReceiveOptions(
@@ -160,6 +163,33 @@ async def test_receiving_device_answers_service_discovery(site: Site) -> None:
         await connection.open(30)
         assert await connection.qos.supported(VALVE, timeout=30)
         await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("qos", "message"),
+    [
+        (1, "<message><body>hi</body></message>"),
+        (1, "<message type='normal' id='a&amp;b'><body>hi</body></message>"),
+        (2, "<message><body>hi</body></message>"),
+    ],
+)
+async def test_message_that_the_gateway_cannot_use_fails_after_its_result(
+    site: Site, qos: int, message: str
+) -> None:
+    undelivered: list[OutboxRecord] = []
+    async with site.pump(on_undelivered=undelivered.append) as pump:
+        await wait_online(pump)
+        await pump.send_log("Started", "ok", qos=qos)
+        number = await pump.send(message, qos=qos)
+        await pump.flush(30)
+        await pump.confirm(30)
+        (record,) = undelivered
+        assert (record.number, record.state) == (number, State.FAILED)
+        problem = "the message has no log event, no sensor data and no JSON container"
+        assert record.reason == f"modify/not-acceptable: {problem}"
+        assert list(pump.records(State.FAILED)) == [record]
+        counts = pump.counts()
+        assert (counts[State.DONE], counts[State.FAILED]) == (1, 1)
 
 
 async def test_message_to_an_offline_session_fails(site: Site) -> None:

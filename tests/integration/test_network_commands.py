@@ -167,6 +167,52 @@ async def test_refusals_are_one_line(commands: Commands) -> None:
     assert (status, "require a queue node" in err, err.count("\n")) == (1, True, 1)
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_message_that_the_gateway_cannot_use_is_an_error(
+    commands: Commands, qos: int
+) -> None:
+    words = commands.words("send", "pump1", "--to", DOMAIN, "--qos", qos)
+    status, out, err = await commands.run(*words, "hi")
+    problem = "the message has no log event, no sensor data and no JSON container"
+    expected = f"Error: {DOMAIN}: failed: modify/not-acceptable: {problem}\n"
+    assert (status, out, err) == (1, "", expected)
+    log = "<message xmlns='jabber:client'><log xmlns='urn:xmpp:eventlog' type='Event'/></message>"
+    status, _, err = await commands.run(*words, "--format", "xml", log)
+    assert status == 1
+    assert "log type 'Event' is not one of XEP-0337: Debug, Informational, Notice, Warning" in err
+    assert await commands.run(*words, "--format", "json", '{"watts": 7}') == (0, "", "")
+
+
+async def test_the_operator_learns_why_a_login_is_refused(
+    commands: Commands, gateway: Gateway, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text("guess\n")
+    devices.add(gateway.folder, "gone1", PASSWORD, trusted=True)
+    devices.revoke(gateway.folder, "gone1")
+    refused = "Error: the server refused the password or offers no safe mechanism"
+    for name, secret, reason in (
+        ("pump1", wrong, "the password of device pump1 is another"),
+        ("nobody", wrong, "there is no device nobody"),
+        ("gone1", commands.password, "device gone1 is revoked"),
+        ("cam1", wrong, "device cam1 has no password"),
+    ):
+        words = commands.words("send", "pump1", "--to", "valve1", "text")
+        words[words.index("--as") + 1] = f"{name}@{DOMAIN}"
+        words[words.index("--password-file") + 1] = str(secret)
+        assert await commands.run(*words) == (1, "", f"{refused}\n"), "the same for all"
+        status, _, err = await commands.run(*words, "--dir", str(gateway.folder))
+        assert (status, err.count("\n")) == (1, 1)
+        assert err.startswith(f"{refused}: {reason}")
+
+
+async def test_a_wrong_domain_is_named(commands: Commands) -> None:
+    words = commands.words("send", "pump1@other.example", "--to", "valve1", "text")
+    status, _, err = await commands.run(*words)
+    text = "'other.example' is not served here; this gateway's domain is gw.example"
+    assert (status, err) == (1, f"Error: stream error host-unknown: {text}\n")
+
+
 @pytest.mark.parametrize(("as_device", "args"), [(False, ("quiet/#",)), (True, ("--take", "jobs"))])
 async def test_listening_ends_with_ctrl_c(
     commands: Commands, gateway: Gateway, as_device: bool, args: tuple[str, ...]
@@ -200,9 +246,27 @@ async def test_a_service_that_does_not_answer_is_reported(certificate: Certifica
 
 async def test_a_recipient_that_asks_to_wait_is_reported(certificate: Certificate) -> None:
     error = r"^not confirmed in 3 s: wait/resource-constraint \("
+    notices: list[str] = []
     async with scripted(certificate, lambda one: one.error("wait", "resource-constraint")) as login:
         with pytest.raises(NetworkError, match=error):
-            await network.send(login, DOMAIN, ["<message><body>x</body></message>"], 2, 3.0, None)
+            await network.send(
+                login, DOMAIN, ["<message><body>x</body></message>"], 2, 3.0, None, notices.append
+            )
+    assert notices == [
+        f"waiting up to 3 s, because {DOMAIN} asks to send later: wait/resource-constraint"
+    ]
+
+
+async def test_a_full_queue_is_reported(certificate: Certificate) -> None:
+    notices: list[str] = []
+    error = r"^not published in 1 s: wait/resource-constraint$"
+    async with scripted(certificate, lambda one: one.error("wait", "resource-constraint")) as login:
+        body = "<message><body>x</body></message>"
+        with pytest.raises(NetworkError, match=error):
+            await network.publish(login, "jobs", [body], {}, 1.0, notices.append)
+    assert notices == [
+        "waiting up to 1 s, because jobs asks to send later: wait/resource-constraint"
+    ]
 
 
 async def test_unanswered_messages_stay_in_the_outbox(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from edge.xmpp import jid
 from edge.xmpp.errors import StreamError
@@ -10,6 +11,9 @@ from edge.xmpp.namespaces import CLIENT, STREAMS, clark
 from edge.xmpp.stanza import StreamOpen
 
 _VERSION = re.compile(r"0*([0-9]{1,4})\.[0-9]{1,4}", re.ASCII)
+
+MAX_SHOWN: Final = 64
+"""Maximum characters of a wrong domain that the error repeats."""
 
 
 def check(header: StreamOpen, domain: str) -> None:
@@ -34,7 +38,8 @@ def check(header: StreamOpen, domain: str) -> None:
     if not to:
         raise StreamError("improper-addressing", "the stream header needs a `to`")
     if _normalise(to) != domain:
-        raise StreamError("host-unknown")
+        text = f"{to[:MAX_SHOWN]!r} is not served here; this gateway's domain is {domain}"
+        raise StreamError("host-unknown", text)
 
 
 def check_sender(header: StreamOpen, account: str) -> None:

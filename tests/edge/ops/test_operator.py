@@ -8,6 +8,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.config.options import Xmpp
+from edge.features.accounts.store import accounts
 from edge.ops import operator
 from edge.ops.operator_requests import (
     Answer,
@@ -34,6 +35,8 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     """A gateway whose devices may send to their contacts only; it may send to all devices."""
     gateway = Gateway(new_database(tmp_path), Limits(stanza_bytes=1000), xmpp=Xmpp(trust="roster"))
     gateway.add("valve1")
+    gateway.add("gone")
+    gateway.tx(lambda tx: accounts.revoke(tx, "gone"))
     gateway.bind(VALVE)
     gateway.send(VALVE, "<presence/>")
     yield gateway
@@ -98,6 +101,8 @@ def test_a_message_reaches_a_device_at_each_level(gateway: Gateway) -> None:
         (SendMessage("a@other.example", TEXT, 1), "serves only its own domain"),
         (SendMessage(f"valve1@{DOMAIN}", ERROR, 0), "of type error"),
         (SendMessage(f"valve1@{DOMAIN}", TEXT, 1, {"pubsub#queue_ttl": "1"}), "a queue node"),
+        (SendMessage(f"gone@{DOMAIN}", TEXT, 1), "the account is revoked"),
+        (SendMessage(f"gone@{DOMAIN}", TEXT, 0), "cannot be reached: the account is revoked"),
         (to_node("missing"), "does not exist"),
         (to_node("jobs", "<message xmlns='jabber:client'/>"), "one element"),
         (to_node("jobs", "<message xmlns='jabber:client'/>", ttl="1"), "one element"),

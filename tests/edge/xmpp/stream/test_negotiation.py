@@ -254,6 +254,13 @@ def test_whitespace_after_starttls_is_accepted() -> None:
     assert StartTls() in ServerStream().to(State.CLEAR).feed(STARTTLS + b"\n")
 
 
+def test_a_wrong_domain_is_named_with_the_right_one() -> None:
+    wrong = b"x" * 100 + b".example"
+    actions = ServerStream().to(State.CONNECTED).feed(HEADER.replace(b"gw.example", wrong))
+    text = b"'%b' is not served here; this gateway's domain is gw.example" % wrong[:64]
+    assert text.replace(b"'", b"&apos;") in sent(actions).replace(b"'", b"&apos;")
+
+
 @pytest.mark.parametrize(
     ("header", "expected"),
     [
