@@ -34,7 +34,6 @@ from firmware_sim.device import (
     Worker,
     WorkLimits,
 )
-from firmware_sim.device.connection import REFUSED_LOGIN
 
 _Client: TypeAlias = Device | Publisher | Worker
 
@@ -271,7 +270,7 @@ async def _first_success(
         await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if not succeeded.done():
             reason = client.last_error or f"not connected in {timeout:g} s"
-            raise (LoginRefused if reason.startswith(REFUSED_LOGIN) else NetworkError)(reason)
+            raise (LoginRefused if client.is_login_refused else NetworkError)(reason)
     finally:
         for task in (succeeded, failed):
             task.cancel()

@@ -9,7 +9,7 @@ from typing import Any
 
 from slixmpp.jid import JID
 
-from firmware_sim.device.connection import Connection, Endpoint
+from firmware_sim.device.connection import REFUSED_LOGIN, Connection, Endpoint
 from firmware_sim.device.limits import ReconnectPolicy
 from firmware_sim.device.pubsub import Pubsub
 from firmware_sim.device.sender_rules import backoff
@@ -45,6 +45,11 @@ class SessionClient(abc.ABC):
     def online(self) -> bool:
         """Return whether a session is established now."""
         return self._connection is not None and self._connection.bound
+
+    @property
+    def is_login_refused(self) -> bool:
+        """Return whether the server refused the log-in of the last attempt to connect."""
+        return self.last_error.startswith(REFUSED_LOGIN)
 
     async def changed(self) -> None:
         """Wait until a session is established or lost, or fails to open (see `last_error`).
