@@ -124,6 +124,7 @@ DELETE FROM segments WHERE id = (
 _FORGET_OLDEST: Final = """
 DELETE FROM segments WHERE id = (SELECT min(id) FROM segments WHERE state = ?) RETURNING bytes
 """
+_LAST: Final = "SELECT max(last) FROM segments WHERE epoch = ? AND lane = ?"
 _LANES: Final = "SELECT epoch, lane FROM segments GROUP BY epoch, lane ORDER BY min(id)"
 _AFTER: Final = """
 SELECT data FROM segments WHERE epoch = ? AND lane = ? AND last > ? ORDER BY first LIMIT 1
@@ -264,6 +265,11 @@ def drop_unsealed(tx: Transaction, lane: str, reason: str) -> EvictedRange:
 def lanes(tx: Transaction) -> list[tuple[str, str]]:
     """Return the epoch and lane of all stored segments, without duplicates, the oldest first."""
     return [(epoch, lane) for epoch, lane in tx.rows(_LANES)]
+
+
+def last_number(tx: Transaction, epoch: str, lane: str) -> int:
+    """Return the number of the last event of a lane that is in a stored segment, 0 if none is."""
+    return int(tx.row(_LAST, (epoch, lane))[0] or 0)
 
 
 def first_after(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
