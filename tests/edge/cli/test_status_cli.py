@@ -23,7 +23,7 @@ PUMP = "pump1@gw.example"
 VALVE = "valve@gw.example"
 
 NOT_COUNTED = {
-    *("node_bytes", "queue_requests", "commands", "command_time"),
+    *("node_bytes", "last_items", "queue_requests", "commands", "command_time"),
     *("authenticate_failures", "authenticate_again", "authenticate_delay", "authenticate_time"),
     *("stranger_stanza_bytes", "stanza_bytes", "stanza_depth", "stanza_elements"),
     *("stanza_attributes", "stanzas_per_second", "stanzas_at_once", "bytes_per_second"),
