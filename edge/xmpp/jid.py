@@ -1,8 +1,10 @@
-"""Parsing and normalisation of addresses (RFC 6120, section 2.1, with the profiles of stringprep).
+"""Parsing and normalisation of addresses (RFC 7622; local parts and domains by stringprep).
 
 Nearly all addresses are ASCII. The profiles only prohibit some ASCII characters and change capital
-letters, so regular expressions check these addresses. slixmpp's `JID` normalises all other
-addresses; it is imported when the first such address arrives, because it takes 7 MB.
+letters, so regular expressions check these addresses. slixmpp's `JID` normalises other local parts
+and domains by the profiles of stringprep (RFC 6122), which know the characters of Unicode 3.2 only;
+it is imported when the first such address arrives, because it takes 7 MB. Resources, and so node
+names, are prepared by PRECIS (RFC 7622, section 3.4), which allows later characters.
 """
 
 from __future__ import annotations
@@ -12,9 +14,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from edge.xmpp.errors import StanzaError
+from edge.xmpp.precis import PrecisError, prepare_opaque
 
 MAX_PLAIN_DOMAIN = 253
 """Maximum bytes of a domain name in the DNS."""
+MAX_PART = 1023
+"""Maximum bytes of a local part or resource (RFC 7622, section 3.1)."""
 CACHED = 1024
 """Maximum number of parsed addresses in the cache, two for each device of the largest gateway. The
 cache takes at most 3 MB."""
@@ -73,7 +78,11 @@ def parse(text: str) -> Jid:
     match = _PLAIN.fullmatch(text)
     if match is not None and len(match[2]) <= MAX_PLAIN_DOMAIN:
         return Jid((match[1] or "").lower(), match[2].lower(), match[3] or "")
-    return _prepare(text)
+    bare, slash, resource = text.partition("/")
+    if not slash or resource.isascii():
+        return _prepare(text)
+    prepared = prepare_resource(resource)
+    return parse(bare)._replace(resource=prepared)
 
 
 def prepare_local(text: str) -> str:
@@ -94,7 +103,26 @@ def prepare_resource(text: str) -> str:
         if _ASCII_RESOURCE.fullmatch(text) is None:
             raise JidError("invalid resource")
         return text
-    return _prepare(f"localhost/{text}").resource
+    try:
+        prepared = prepare_opaque(text)
+    except PrecisError as error:
+        if not _is_stringprep_stable(text):
+            raise JidError(f"invalid resource: {error}") from None
+        prepared = text
+    if len(prepared.encode()) > MAX_PART:
+        raise JidError("invalid resource: it is too long")
+    return prepared
+
+
+def _is_stringprep_stable(text: str) -> bool:
+    """Return whether a resource is one that the profile of stringprep accepts and does not change.
+
+    Nodes and sessions with such names are in databases of older versions.
+    """
+    try:
+        return _prepare(f"localhost/{text}").resource == text
+    except JidError:
+        return False
 
 
 def _prepare(text: str) -> Jid:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from xml.etree.ElementTree import Element
 
 from edge.engine import sessions
 from edge.engine.database import Transaction
@@ -153,3 +154,32 @@ async def test_usage_is_reported_by_the_name_of_its_limit(tmp_path: Path) -> Non
             two.cut()
         limits = type(gateway.router.context.limits).__struct_fields__
         assert set(used) - {"paused"} <= set(limits), "each is the name of an option"
+
+
+async def test_later_characters_in_resources_and_node_names(tmp_path: Path) -> None:
+    node = "site/\U0001f6b0 \u1e9e"
+    async with (
+        in_process(tmp_path, *NAMES) as gateway,
+        await gateway.bind_session("one", "\U0001f6b0") as one,
+        await gateway.bind_session("two") as two,
+    ):
+        assert one.full == "one@gw.example/\U0001f6b0"
+        service = "pubsub.gw.example"
+        request = (
+            f"<pubsub xmlns='http://jabber.org/protocol/pubsub'><%s node='{node}'%s/></pubsub>"
+        )
+        for name, more in (("create", ""), ("subscribe", " jid='one@gw.example'")):
+            answer = await one.iq("set", request % (name, more), to=service)
+            assert answer.get("type") == "result", name
+        one.send("<presence/>")
+        two.send(f"<message to='{one.full}' type='chat'><body>hi</body></message>")
+        one.send(f"<message to='{service}/{node}'><value xmlns='urn:example:x'/></message>")
+        seen: list[Element] = []
+        async with asyncio.timeout(WAIT_S):
+            while len(seen) < 2:
+                stanza = await one.stanza()
+                if stanza.tag.endswith("message"):
+                    seen.append(stanza)
+        assert any(one.findtext("{jabber:client}body") == "hi" for one in seen)
+        found = [each.get("node") for one in seen for each in one.iter() if each.get("node")]
+        assert found == [node]

@@ -104,7 +104,7 @@ def test_an_empty_configuration_has_the_defaults(gateway: Gateway, content: str)
         ("taken", "", ("cancel", "conflict", "")),
         ("", "", INVALID_CONFIG),
         ("a/#", "", INVALID_CONFIG),
-        ("\u2160", "", INVALID_CONFIG),
+        ("a\u0300", "", INVALID_CONFIG),
         ("\ue000", "", INVALID_CONFIG),
         ("b", "<configure node='b'/>", BAD_REQUEST),
         ("b", "<other/>", BAD_REQUEST),

@@ -33,7 +33,7 @@ def bind(payload: bytes, attrs: bytes = b"id='b' type='set'") -> bytes:
         (b"<required/>", None),
         (b"<required/><resource>fw</resource>", "fw"),
         (b"<resource>a &amp; b/c</resource>", "a & b/c"),
-        ("<resource>\u2168</resource>".encode(), "IX"),
+        ("<resource>x\u00a0\U0001f6b0</resource>".encode(), "x \U0001f6b0"),
     ],
 )
 def test_requested_resources_are_read(payload: bytes, resource: str | None) -> None:

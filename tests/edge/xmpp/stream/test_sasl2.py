@@ -219,7 +219,7 @@ def test_unknown_inline_requests_are_ignored() -> None:
         ("fw", "u1", "fw/xobagdn4fp"),
         ("", "u1", "xobagdn4fp"),
         ("a/b c", "u1", "a/b c/xobagdn4fp"),
-        ("\u2168", "u1", "IX/xobagdn4fp"),
+        ("\u2168", "u1", "\u2168/xobagdn4fp"),
         ("x" * MAX_TAG_BYTES, "u1", "x" * MAX_TAG_BYTES + "/xobagdn4fp"),
         ("x" * (MAX_TAG_BYTES + 1), "u1", "xobagdn4fp"),
         ("\u200e", "u1", "xobagdn4fp"),
