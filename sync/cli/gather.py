@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from sync.common.fleet_folder import FleetFolder
+from sync.common.progress import Progress, no_progress
 
 if TYPE_CHECKING:  # heavy imports, made where they are used
     from pyspark.sql import SparkSession
@@ -39,7 +40,12 @@ def report_session(name: str, fleet: FleetFolder) -> AbstractContextManager[Spar
     return spark_for(name, snapshot.rows, events_to_summarise(snapshot, summaries_of()))
 
 
-def gather(spark: SparkSession, fleet: FleetFolder, selection: Selection) -> Findings:
+def gather(
+    spark: SparkSession,
+    fleet: FleetFolder,
+    selection: Selection,
+    progress: Progress = no_progress,
+) -> Findings:
     """Bring the daily summaries up to date, and compute all reports."""
     from sync.reports.shared.collect import collect
     from sync.reports.shared.registry import summaries_of
@@ -51,7 +57,8 @@ def gather(spark: SparkSession, fleet: FleetFolder, selection: Selection) -> Fin
 
     snapshot = local_tables(fleet.tables).snapshot(selection.as_of)
     with without_overflow_errors(spark):
-        kept = summarise(spark, snapshot, summaries_of(), past=selection.as_of is not None)
+        past = selection.as_of is not None
+        kept = summarise(spark, snapshot, summaries_of(), past=past, progress=progress)
         segments = read_segments(spark, snapshot)
         moment = selection.as_of or datetime.now(UTC)
         context = ReportContext(
@@ -59,4 +66,4 @@ def gather(spark: SparkSession, fleet: FleetFolder, selection: Selection) -> Fin
         )
         if selection.as_of is not None:
             context = context.restricted_to_past()
-        return collect(context).finite()
+        return collect(context, progress=progress).finite()

@@ -111,6 +111,9 @@ class FleetFolder:
                     f"{self.root} is not a fleet folder; `fieldpost-fleet gateway add` creates one"
                 )
                 raise FleetError(msg)
+            if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+                msg = f"cannot access {folder}; run this command as its owner, {_owner(folder)}"
+                raise FleetError(msg)
         joined = (self.incoming, self.landing, self.aside, self.archive, self.quarantine)
         if len({folder.stat().st_dev for folder in joined}) > 1:
             names = ", ".join(folder.name for folder in joined)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _SIZES: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -64,7 +65,7 @@ def duration(seconds: float) -> str:
 
 def utc_time(milliseconds: int, timespec: str = "seconds") -> str:
     """Format milliseconds since 1970 UTC as RFC 3339; `timespec` as for `datetime.isoformat`."""
-    moment = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC)
+    moment = _EPOCH + datetime.timedelta(milliseconds=milliseconds)
     return moment.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 

@@ -112,10 +112,11 @@ def _part_files(
 
 def _counts(rows: Iterable[Row]) -> Counts:
     outcomes = [row["fate"] for row in rows]
-    accepted = (row for row in rows if row["fate"] == ACCEPTED)
+    accepted = [row for row in rows if row["fate"] == ACCEPTED]
     return Counts(
         segments=outcomes.count("accepted"),
         events=sum(row["last_seq"] - row["first_seq"] + 1 for row in accepted),
         duplicates=outcomes.count("duplicate"),
         quarantined=outcomes.count("bad") + outcomes.count("fork"),
+        misdated=sum(row["misdated"] for row in accepted),
     )

@@ -46,10 +46,10 @@ class LocalFiles:
         self._decoded: list[pa.RecordBatch] = []
 
     def rows(self) -> list[dict[str, Any]]:
-        """Decode the files; return a row of `FILES` for each, with its path in the fleet folder."""
+        """Decode the files; return a row of `JUDGED` for each, with its path."""
         self._decoded = list(decode_files(self._read(None)))
         table = pa.Table.from_batches(self._decoded, arrow_schemas.DECODED)
-        files = table.filter(pc.field("path").is_valid()).select(arrow_schemas.FILES.names)
+        files = table.filter(pc.field("path").is_valid()).select(arrow_schemas.JUDGED.names)
         rows: list[dict[str, Any]] = files.to_pylist()
         return rows
 
@@ -93,8 +93,8 @@ class SparkFiles:
         self._decoded = self._decode(self._paths).persist(StorageLevel.DISK_ONLY)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row of `FILES` for each file. Raises FleetError if Spark has left out a file."""
-        files = self._decoded.where(F.col("path").isNotNull()).select(*arrow_schemas.FILES.names)
+        """Return a row of `JUDGED` for each file. Raises FleetError if Spark left out a file."""
+        files = self._decoded.where(F.col("path").isNotNull()).select(*arrow_schemas.JUDGED.names)
         rows = [self._relative(row) for row in files.toArrow().to_pylist()]
         read = {row["path"] for row in rows}
         for path in self._paths:

@@ -25,6 +25,16 @@ MAX_DAYS: Final = 32
 """Maximum number of days (UTC) with events of one segment: each day becomes a file, and a segment
 with more is refused. A usual one covers minutes; if the clock was set, two or three days."""
 
+BEFORE_D: Final = 366
+"""Days before its arrival from which an event's time is taken as its day: no backlog of more than a
+year fits a card. A gateway can add to the partitions of so many days, and to no others."""
+
+AHEAD_D: Final = 1
+"""Days after its arrival up to which an event's time is taken as its day: a wrong time zone adds
+some hours."""
+
+_DAY_US: Final = 86_400_000_000
+
 PIECE_BYTES: Final = 1024 * 1024
 """Maximum bytes of a part file (Parquet, made by a worker) in one row. It is sent to the driver in
 several rows, because Spark pickles each row and copies it five times."""
@@ -77,7 +87,7 @@ def _decoded(content: bytes, arrived: int) -> tuple[dict[str, Any], dict[str, pa
         header, columns = arrow_columns(content)
     except SegmentError as error:
         return {"reason": error.reason, "detail": error.text}, {}
-    days = columns["time"].to_numpy(zero_copy_only=False).astype("M8[D]")
+    days, misdated = _days(columns["time"], arrived)
     found = np.unique(days)
     if len(found) > MAX_DAYS:
         return {
@@ -91,11 +101,25 @@ def _decoded(content: bytes, arrived: int) -> tuple[dict[str, Any], dict[str, pa
         "previous": header.previous.hex(),
         "config_hash": header.config_hash.hex(),
         "dropped": [dropped._asdict() for dropped in header.dropped],
+        "misdated": misdated,
     }
     events = _events({**row, "arrived": arrived}, columns)
     if len(found) == 1:
         return row, {str(found[0]): events}
     return row, {str(day): events.filter(pa.array(days == day)) for day in found}
+
+
+def _days(times: pa.Array, arrived: int) -> tuple[np.ndarray[Any, np.dtype[np.datetime64]], int]:
+    """Return the day (UTC) of each event, and the number of events with an implausible time.
+
+    An event whose time is more than `BEFORE_D` days before it arrived (in microseconds since 1970),
+    or more than `AHEAD_D` days after, has the day of its arrival. So the number of partitions does
+    not depend on what a gateway's clock says.
+    """
+    at = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    wrong = (at < arrived - BEFORE_D * _DAY_US) | (at > arrived + AHEAD_D * _DAY_US)
+    days = np.where(wrong, arrived, at).astype("M8[us]").astype("M8[D]")
+    return days, int(np.count_nonzero(wrong))
 
 
 def _events(row: Mapping[str, Any], columns: Mapping[str, pa.Array]) -> pa.RecordBatch:

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sync.common.errors import FleetError, LeaseError
+from sync.common.progress import Progress, no_progress
 from sync.ingest.archive import IngestedFile, archive_files, waiting_files
 from sync.ingest.batch import ingest_batch
 from sync.ingest.batch_files import BatchFiles, LocalFiles, SparkFiles
@@ -54,10 +55,12 @@ class IngestControl:
     """The callback of an ingest, and the event that asks it to stop.
 
     `on_step` is called after each of `STEPS`. An exception in it ends the ingest there, as a crash
-    would. Once `stopping` is set, no further batch begins.
+    would. Once `stopping` is set, no further batch begins. `progress` shows how many files are
+    done.
     """
 
     on_step: Callable[[str], None] = lambda step: None
+    progress: Progress = no_progress
     stopping: threading.Event = field(default_factory=threading.Event)
 
 
@@ -93,6 +96,7 @@ def ingest_waiting(
                 for at in range(0, len(files), batch_files):
                     if control.stopping.is_set():
                         break
+                    control.progress("ingesting files", at, len(files))
                     chosen = files[at : at + batch_files]
                     batch: BatchFiles = (
                         SparkFiles(spark, segments, chosen)

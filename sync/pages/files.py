@@ -6,22 +6,24 @@ replaced as a whole.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+import os
+import shutil
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
 from sync.common.durable_files import replace_file
+from sync.common.errors import FleetError
+from sync.common.progress import Progress, no_progress
+from sync.common.text import os_error, size
 from sync.pages.overview import find_problems, totals
-from sync.pages.page import PAGES, fleet_page, gateway_pages
+from sync.pages.page import PAGES, by_gateway, check_templates, fleet_page, gateway_pages
 from sync.pages.plot_cache import read_plots
+from sync.pages.table_csv import table_csv
 from sync.reports.shared import formats
-from sync.reports.shared.column import Column
-from sync.reports.shared.findings import Findings, Rows
+from sync.reports.shared.findings import Findings
 from sync.reports.shared.registry import REPORTS
-from sync.reports.shared.report import Table
 
 VERSION: Final = 1
 """Version of report.json: it increases when a field changes its meaning or is removed."""
@@ -30,18 +32,65 @@ READABLE: Final = 0o644
 """The files' permissions, readable by all users: they contain no key and no message."""
 
 
-def write_report(findings: Findings, folder: Path) -> Path:
+MIN_FREE: Final = 32 * 1024 * 1024
+"""Bytes of free disk space that `prepare_folder` requires: the files of some hundred gateways."""
+
+
+def prepare_folder(folder: Path) -> None:
+    """Create the folder of a report, and check that `write_report` can write into it.
+
+    Call it before a report is computed, which takes minutes. Raises FleetError if a folder cannot
+    be written, a file of the report cannot be replaced, the disk is almost full, or a template of
+    the pages cannot be read.
+    """
+    try:
+        for each in (folder, folder / PAGES):
+            each.mkdir(parents=True, exist_ok=True)
+            probe = each / f".{os.getpid()}.probe"
+            try:
+                replace_file(probe, b"\n")
+            finally:
+                probe.unlink(missing_ok=True)
+        check_templates()
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        msg = f"cannot write the report into {folder}: {os_error(error)}; choose another --out"
+        raise FleetError(msg) from error
+    names = [f"{report.name}.{suffix}" for report in REPORTS for suffix in ("csv", "json")]
+    for name in ("index.html", "report.json", *names):
+        if (folder / name).is_dir():
+            msg = f"{folder / name} is a folder, but the report needs a file there; remove it"
+            raise FleetError(msg)
+    if free < MIN_FREE:
+        msg = (
+            f"the disk of {folder} has {size(free)} free, and a report needs {size(MIN_FREE)}; "
+            "make room"
+        )
+        raise FleetError(msg)
+
+
+def write_report(
+    findings: Findings,
+    folder: Path,
+    *,
+    formulas: bool = False,
+    progress: Progress = no_progress,
+) -> Path:
     """Write all files of the report into `folder`, which is created; return the fleet's page.
 
-    Pages of gateways that have no rows any more are left in place, without a link to them. Raises
-    OSError if a file cannot be written.
+    `formulas` is that of `table_csv`. Pages of gateways that have no rows any more are left in
+    place, without a link to them. Raises OSError if a file cannot be written.
     """
     (folder / PAGES).mkdir(parents=True, exist_ok=True)
     for report in REPORTS:
-        _write(folder / f"{report.name}.csv", table_csv(report.table, findings[report.name]))
+        table = table_csv(report.table, findings[report.name], formulas=formulas)
+        _write(folder / f"{report.name}.csv", table)
         _write(folder / f"{report.name}.json", _json(_scope(findings), rows=findings[report.name]))
     _write(folder / "report.json", report_json(findings))
-    for name, page in gateway_pages(findings, lambda name: read_plots(folder / PAGES / name)):
+    gateways = len(by_gateway(findings))
+    pages = gateway_pages(findings, lambda name: read_plots(folder / PAGES / name))
+    for number, (name, page) in enumerate(pages):
+        progress("writing pages of gateways", number, gateways)
         _write(folder / PAGES / name, page)
     index = folder / "index.html"
     _write(index, fleet_page(findings, read_plots(index)))
@@ -76,21 +125,6 @@ def _scope(findings: Findings) -> dict[str, Any]:
 
 def _json(document: dict[str, Any], **more: Any) -> str:
     return json.dumps(document | more, indent=1, sort_keys=True, default=_json_value) + "\n"
-
-
-def table_csv(table: Table, rows: Rows) -> str:
-    """Return a table as CSV, with a line of column names; flags are written as words."""
-    target = io.StringIO()
-    writer = csv.writer(target, lineterminator="\n")
-    writer.writerow([column.name for column in table.columns])
-    writer.writerows([_cell(each, row[each.name]) for each in table.columns] for row in rows)
-    return target.getvalue()
-
-
-def _cell(column: Column, value: Any) -> Any:
-    if isinstance(value, bool):
-        return column.write(value)
-    return value.isoformat() if isinstance(value, date) else value
 
 
 def _json_value(value: Any) -> str:

@@ -9,10 +9,10 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
+from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from sync.pages import overview, sections, trends
@@ -46,6 +46,8 @@ TERMS: Final = {
     "segment": "A file of consecutive events of one lane, which a gateway sends to the centre.",
 }
 """Terms of Fieldpost that the pages use, with the explanations that they show."""
+
+_TEMPLATES: Final = ("base.html.jinja", "fleet.html.jinja", "gateway.html.jinja", "parts.jinja")
 
 _TERM: Final = re.compile(rf"\b({'|'.join(TERMS)})(s?)\b", re.IGNORECASE)
 
@@ -211,8 +213,19 @@ def _render(template: str, findings: Findings, verdict: tuple[str, str], **more:
     return _CONTROL.sub(lambda found: _CONTROLS[ord(found[0])], page)
 
 
+def check_templates() -> None:
+    """Load all templates and the style sheet. Raises OSError if one cannot be read."""
+    for name in (*_TEMPLATES, "page.css"):
+        _ENVIRONMENT.get_template(name)
+
+
+def _template(name: str) -> str:
+    """Read a template, also if this package is in a zip, as on a Spark cluster."""
+    return files("sync.pages").joinpath("templates", name).read_text(encoding="utf-8")
+
+
 _ENVIRONMENT: Final = Environment(
-    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    loader=FunctionLoader(_template),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,

@@ -10,20 +10,19 @@ import functools
 import hashlib
 import re
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
 import matplotlib as mpl
-
-import sync.reports.shared
 
 CachedPlots = Mapping[str, str]
 """The plots of a page, by the digest of their values and of the modules that draw them."""
 
 _PLOT: Final = re.compile(r'<svg data-plot="([0-9a-f]+)-([0-9a-f]+)"(.*?</svg>)', re.DOTALL)
 
-_SOURCES: Final = (Path(__file__).parent, Path(next(iter(sync.reports.shared.__path__))))
-"""The folders of the modules that draw plots; if one changes, all plots are drawn again."""
+_SOURCES: Final = ("sync.pages", "sync.reports.shared")
+"""The packages of the modules that draw plots; if one changes, all plots are drawn again."""
 
 
 def read_plots(page: Path) -> dict[str, str]:
@@ -51,8 +50,13 @@ def draw(call: functools.partial[str], cached: CachedPlots) -> str:
 
 @functools.cache
 def _program() -> str:
-    files = sorted(file for folder in _SOURCES for file in folder.glob("*.py"))
-    return _digest(f"{mpl.__version__} {[file.read_text(encoding='utf-8') for file in files]}")
+    modules = [
+        file.read_text(encoding="utf-8")
+        for package in _SOURCES
+        for file in sorted(files(package).iterdir(), key=lambda each: each.name)
+        if file.name.endswith(".py")
+    ]
+    return _digest(f"{mpl.__version__} {modules}")
 
 
 def _digest(text: str) -> str:

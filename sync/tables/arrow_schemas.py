@@ -58,7 +58,13 @@ EVENT_COLUMNS: Final = (
     Column("arrived", TIME, "when the segment arrived, by the centre's clock", "UTC"),
 )
 
-DAY: Final = Column("day", pa.date32(), "day of `time`, by which the table is partitioned", "UTC")
+DAY: Final = Column(
+    "day",
+    pa.date32(),
+    "day of `time`, or of `arrived` if `time` is more than 366 days before or one day after it; the"
+    " table is partitioned by it",
+    "UTC",
+)
 
 FILE_COLUMNS: Final = (
     Column("path", _TEXT, "path below the fleet folder"),
@@ -119,9 +125,12 @@ FILES: Final = _schema(FILE_COLUMNS)
 SEGMENTS: Final = _schema(SEGMENT_COLUMNS)
 """A row of the table `segments`."""
 
+JUDGED: Final = pa.schema([*FILES, ("misdated", _LONG)])
+"""A row about one decoded file, and the number of its events with an implausible time."""
+
 DECODED: Final = pa.schema(
-    [*FILES, ("day", pa.string()), ("events", pa.int64()), ("content", pa.binary())]
+    [*JUDGED, ("day", pa.string()), ("events", pa.int64()), ("content", pa.binary())]
 )
-"""Rows that a Spark worker returns. A row describes one file, in the columns of `FILES`, or has a
+"""Rows that a Spark worker returns. A row describes one file, in the columns of `JUDGED`, or has a
 piece of a part file, in the other columns. A part file has the events of many segments of a day;
 its pieces are consecutive, and the row of its last piece has the number of events."""

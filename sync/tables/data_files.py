@@ -24,6 +24,9 @@ PREFIX: Final = 32
 has both for each file: enough for a query to skip files."""
 
 _LAST: Final = "\U0010ffff"
+_HIGHEST: Final = _LAST * 2 * PREFIX
+"""The upper bound of a column without a better one: no name that is in use is greater."""
+
 _MS: Final = timedelta(milliseconds=1)
 
 
@@ -55,12 +58,15 @@ def add_action(path: str, content: bytes, day: str | None = None) -> AddAction:
         partition_values={} if day is None else {DAY: day},
         modification_time=int(time.time() * 1000),
         data_change=True,
-        stats=json.dumps(_statistics(pq.read_metadata(io.BytesIO(content)))),
+        stats=json.dumps(_statistics(pq.read_metadata(io.BytesIO(content))), ensure_ascii=False),
     )
 
 
 def _statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
     """Combine the statistics of the row groups.
+
+    Write them to JSON with characters as they are: delta-rs reads an escaped pair of surrogates as
+    another character.
 
     All columns that can have bounds get some. If only some columns had bounds, delta-rs would treat
     the others as empty, and filters of pyarrow and pandas would find no rows.
@@ -79,7 +85,7 @@ def _statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
         bounded = all(each.has_min_max for each in valued)
         if valued and (bounded or found[0].physical_type == "BYTE_ARRAY"):
             lowest[name] = _lower(min(each.min for each in valued) if bounded else "")
-            highest[name] = _upper(max(each.max for each in valued) if bounded else _LAST)
+            highest[name] = _upper(max(each.max for each in valued) if bounded else _HIGHEST)
     return {
         "numRecords": metadata.num_rows,
         "minValues": lowest,
@@ -98,10 +104,18 @@ def _lower(value: Any) -> Any:
 def _upper(value: Any) -> Any:
     """Return an upper bound for JSON, not less than `value`; a longer text is cut to `PREFIX`."""
     if isinstance(value, str):
-        return value if len(value) <= PREFIX else value[:PREFIX] + _LAST
+        if len(value) <= PREFIX:
+            return value
+        cut = value[:PREFIX].rstrip(_LAST)
+        return cut[:-1] + _next(cut[-1]) if cut else _HIGHEST
     if isinstance(value, datetime):
         return _text(value + _MS if value.microsecond % 1000 else value)
     return value
+
+
+def _next(character: str) -> str:
+    """Return the next character; the code points of surrogates, which no text has, are skipped."""
+    return "\ue000" if character == "\ud7ff" else chr(ord(character) + 1)
 
 
 def _text(time: datetime) -> str:

@@ -88,12 +88,16 @@ _UNUSABLE: Final = re.compile("%[0-9A-Fa-f]{2}|[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counts of the files that a batch read, by result, and of the events that it wrote."""
+    """Counts of the files that a batch read, by result, and of the events that it wrote.
+
+    `misdated` events have an implausible time, and therefore the day of their arrival.
+    """
 
     segments: int = 0
     events: int = 0
     duplicates: int = 0
     quarantined: int = 0
+    misdated: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*map(operator.add, astuple(self), astuple(other)))
@@ -408,7 +412,7 @@ class FleetTables:
             msg = f"{self.storage.uri(path)} of an unfinished batch is gone; {GUIDE}"
             raise FleetError(msg)
         with self.journaled(SEGMENTS):
-            details = {name: info[name] for name in ("batch", *asdict(Counts()))}
+            details = {name: info.get(name, 0) for name in ("batch", *asdict(Counts()))}
             self.append(segments, SEGMENTS, [file], [Transaction(INGEST, number)], details)
 
     def append(

@@ -7,7 +7,7 @@ All are operations of Delta Lake, so a reader sees the tables before or after a 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import PurePosixPath
@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from deltalake import CommitProperties, Transaction, WriterProperties
 
+from sync.common.progress import Progress, no_progress
 from sync.segment import SUFFIX
 from sync.tables.delta import (
     DAY,
@@ -100,6 +101,7 @@ def compact(
     segments: bool = True,
     target: int = TARGET,
     wait_s: float = LEASE_WAIT_S,
+    progress: Progress = no_progress,
 ) -> CompactionResult:
     """Merge small files of the chosen days and, if `segments`, of the whole table `segments`.
 
@@ -107,10 +109,14 @@ def compact(
     file in bytes. Files that were replaced more than `KEPT_DAYS` days ago are deleted. No row
     changes.
     """
+    progress("waiting for other commands", 0, 0)
     with leased(tables, wait_s):
+        progress("merging files of events", 0, 0)
         done = [_optimize(tables, EVENTS, target, [(DAY, *days)])]
         if segments:
+            progress("merging files of segments", 0, 0)
             done.append(_optimize(tables, SEGMENTS, target))
+        progress("deleting replaced files", 0, 0)
         return CompactionResult(
             days=done[0]["partitionsOptimized"],
             replaced=sum(each["numFilesRemoved"] for each in done),
@@ -162,24 +168,37 @@ def retain(
     summarise: Callable[[Snapshot], object] = lambda snapshot: None,
     dry_run: bool = False,
     wait_s: float = LEASE_WAIT_S,
+    progress: Progress = no_progress,
 ) -> RetentionResult:
     """Remove the data that is older than `keep` allows at `now`; with `dry_run`, only list it.
 
     `places` has the tables and the folders of segments. `summarise` is called before events are
-    removed, so that the reports' summaries outlive them.
+    removed, so that the reports' summaries outlive them. It takes minutes if many days are not
+    summarised yet, so it runs without the lease: the ingest goes on. A day that changes
+    meanwhile is kept until the next time.
     """
     at = now.timestamp()
     tables = FleetTables(places.tables, places.segments)
+    summarised: Mapping[str, Day] = {}
+    if keep.events is not None and not dry_run:
+        with leased(tables, wait_s):
+            seen = tables.snapshot()
+        summarised = old_days(seen, now, keep.events)
+        if summarised:
+            summarise(seen)
     with leased(tables, wait_s):
         snapshot = tables.snapshot()
         old = old_days(snapshot, now, keep.events) if keep.events is not None else {}
+        if not dry_run:
+            old = {day: found for day, found in old.items() if _is_same(found, summarised.get(day))}
         archive = _old(old_archive, places, at, keep.archive)
         quarantine = _old(old_quarantine, places, at, keep.quarantine)
         if not dry_run:
             if old:
-                summarise(snapshot)
                 _delete_days(tables, snapshot, old)
-            for file in (*archive, *quarantine):
+            for number, file in enumerate((*archive, *quarantine)):
+                if number % 1_000 == 0:
+                    progress("deleting files", number, len(archive) + len(quarantine))
                 places.segments.remove(file.path)
         return RetentionResult(
             {day: found.rows for day, found in old.items()},
@@ -206,6 +225,11 @@ def old_days(snapshot: Snapshot, now: datetime, keep: int) -> dict[str, Day]:
     }
 
 
+def _is_same(day: Day, before: Day | None) -> bool:
+    """Return whether a day has the same events as `before`; compaction does not change them."""
+    return before is not None and (day.rows, day.retired) == (before.rows, before.retired)
+
+
 def _delete_days(tables: FleetTables, snapshot: Snapshot, old: dict[str, Day]) -> None:
     """Remove days from `events` in one commit, which counts their rows as retired."""
     if snapshot.events is None:
@@ -215,7 +239,7 @@ def _delete_days(tables: FleetTables, snapshot: Snapshot, old: dict[str, Day]) -
     ]
     with tables.journaled(EVENTS), delta_errors(tables.storage):
         snapshot.events.delete(
-            " or ".join(f"{DAY} = '{day}'" for day in old),
+            f"{DAY} IN ({', '.join(repr(day) for day in old)})",
             commit_properties=CommitProperties(app_transactions=counts),
             post_commithook_properties=HOOKS,
         )

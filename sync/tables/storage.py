@@ -16,7 +16,13 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from sync.common.durable_files import create_file, fsync_folder, locked, make_folders
+from sync.common.durable_files import (
+    PRIVATE_FOLDER,
+    create_file,
+    fsync_folder,
+    locked,
+    make_folders,
+)
 from sync.common.errors import LeaseError
 from sync.segment.limits import MAX_TIME, MIN_TIME
 
@@ -187,6 +193,7 @@ class LocalStorage:
             fsync_folder(folder)
 
     def lease(self, wait_s: float = 0.0) -> AbstractContextManager[None]:
+        self.root.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         busy = LeaseError(f"another command is at work on {self.root}; wait until it ends")
         return locked(self.root / LEASE, busy, wait_s)
 

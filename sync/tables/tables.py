@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DateType, StructField, StructType
 
 from sync.tables import arrow_schemas
+from sync.tables.delta import EVENTS as EVENTS_FOLDER
 from sync.tables.delta import Snapshot
 from sync.tables.storage import Storage
 
@@ -42,8 +43,13 @@ def read_events(spark: SparkSession, snapshot: Snapshot) -> DataFrame:
 
 
 def read_event_files(spark: SparkSession, storage: Storage, files: Sequence[str]) -> DataFrame:
-    """Read the event files `files`, paths as in `Snapshot.days`: the columns `EVENTS` and `DAY`."""
-    return _read(spark, storage, files, EVENTS).withColumn(DAY.name, F.to_date("time"))
+    """Read the event files `files`, paths as in `Snapshot.days`: the columns `EVENTS` and `DAY`.
+
+    `DAY` is that of a file's partition: an event with an implausible time has another day than its
+    time says (`sync.ingest.decoding`).
+    """
+    schema = StructType([*EVENTS.fields, DAY])
+    return _read(spark, storage, files, schema, below=storage.uri(EVENTS_FOLDER))
 
 
 def read_segments(spark: SparkSession, snapshot: Snapshot) -> DataFrame:
@@ -63,11 +69,19 @@ def refused(segments: DataFrame) -> DataFrame:
 
 
 def _read(
-    spark: SparkSession, storage: Storage, files: Sequence[str], schema: StructType
+    spark: SparkSession,
+    storage: Storage,
+    files: Sequence[str],
+    schema: StructType,
+    below: str = "",
 ) -> DataFrame:
+    """Read files; with `below`, columns of `schema` that name folders below this URI are read."""
     if not files:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*(escape_glob(storage.uri(each)) for each in files))
+    reader = spark.read.schema(schema)
+    if below:
+        reader = reader.option("basePath", escape_glob(below))
+    return reader.parquet(*(escape_glob(storage.uri(each)) for each in files))
 
 
 def escape_glob(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import zlib
@@ -15,13 +16,24 @@ import cbor2
 
 from sync.common.fleet_folder import FleetFolder, segment_path
 from sync.ingest import archive
-from sync.segment import Dropped, Event, Identity, SegmentHeader, digest_of, encode
+from sync.segment import (
+    Dropped,
+    Event,
+    Identity,
+    SegmentError,
+    SegmentHeader,
+    digest_of,
+    encode,
+    read_header,
+)
 from sync.tables.storage import LocalStorage
 
 EPOCH = "01JD0000000000000000000000"
 LATER_EPOCH = "01JE0000000000000000000000"
 NOON = 1_763_726_400_000
 """2025-11-21 12:00:00 UTC, in milliseconds."""
+
+YEAR_MS = 365 * 86_400_000
 
 NO_DIGEST = bytes(32)
 
@@ -111,8 +123,16 @@ def fleet_folder(root: Path) -> FleetFolder:
 
 
 def land(folder: FleetFolder, sealed: tuple[Identity, bytes], at: float | None = None) -> Path:
-    """Put a segment into the landing, with `at` (seconds since 1970) as its time of arrival."""
+    """Put a segment into the landing, with `at` (seconds since 1970) as its time of arrival.
+
+    By default, that is a second after it was sealed or, if its clock was wrong, now: the day of an
+    event depends on both times.
+    """
     identity, data = sealed
+    if at is None:
+        with contextlib.suppress(SegmentError):  # a segment of another version
+            sealed_at = read_header(data).sealed_at
+            at = sealed_at / 1000 + 1 if abs(sealed_at - NOON) < 2 * YEAR_MS else None
     return put(folder.landing / segment_path(identity), data, at)
 
 

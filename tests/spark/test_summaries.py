@@ -15,7 +15,7 @@ from sync.tables.delta import Snapshot, local_tables
 from sync.tables.locations import FleetStorage
 from sync.tables.maintenance import RetentionPolicy, compact, retain
 from sync.tables.storage import LocalStorage
-from sync.tables.summaries import StoredSummaries, Summary, events_to_summarise, summarise
+from sync.tables.summaries import StoredSummaries, Summary, events_to_summarise, stored, summarise
 from sync.tables.summaries.index import FOLDER, GRACE_S
 from sync.tables.tables import SEGMENTS
 from tests.helpers.committed import Committer
@@ -91,6 +91,27 @@ def test_only_days_with_new_events_are_computed(
     assert held <= parquet(tmp_path)
     summarise(spark, third, [newer, NONE])
     assert len(held - parquet(tmp_path)) == 2 + 2
+
+
+def test_an_interrupted_report_keeps_the_days_that_it_has_summarised(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "DAYS_AT_ONCE", 2)
+    snapshot = batch(tmp_path, 0, 1, 2, 3, 4)
+    steps: list[tuple[int, int]] = []
+
+    def interrupt(stage: str, done: int, total: int) -> None:
+        assert stage == "summarising days"
+        steps.append((done, total))
+        if done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        summarise(spark, snapshot, BOTH, progress=interrupt)
+    assert steps == [(0, 5), (2, 5), (4, 5)]
+    assert events_to_summarise(snapshot, BOTH) == 1
+    kept = summarise(spark, snapshot, BOTH)
+    assert (kept.days, len(events_by_day(kept))) == ((4, 1, 0), 5)
 
 
 def test_damaged_and_incomplete_summaries_are_computed_again(

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from sync.cli.options import DAYS, cluster_places
+from sync.common.progress import progress_line
 from sync.tables.locations import StorageOptions
 
 
@@ -56,9 +57,9 @@ def command(
         name = "fieldpost-compact"
         spark = None if options.is_local else stack.enter_context(spark_session(name))
         places = options.open(lambda uri: storage_at(spark, uri))
-        done = compact(
-            FleetTables(places.tables, places.segments), _chosen(before, day), segments=day is None
-        )
+        fleet = FleetTables(places.tables, places.segments)
+        progress = stack.enter_context(progress_line())
+        done = compact(fleet, _chosen(before, day), segments=day is None, progress=progress)
     if as_json:
         click.echo(json.dumps(asdict(done)))
         return

@@ -13,6 +13,8 @@ import click
 from sync.cli.gather import report_session
 from sync.cli.options import cluster_places
 from sync.common.fleet_folder import FleetFolder
+from sync.common.progress import Progress, progress_line
+from sync.common.text import plural
 from sync.tables.locations import StorageOptions
 from sync.tables.spark_session import BATCH_FILES
 
@@ -84,10 +86,14 @@ def command(
 
     options = StorageOptions(folder, landing, tables)
     options.check()
+    if out is not None:
+        from sync.pages.files import prepare_folder
+
+        prepare_folder(out)
     log = None if verbose else options.log("ingest.log")
-    control = IngestControl(_print_step) if verbose else IngestControl()
 
     def start() -> AbstractContextManager[SparkSession]:
+        progress("starting Spark", 0, 0)
         if out is None or folder is None:
             return spark_session("fieldpost-ingest")
         return report_session("fieldpost-ingest", FleetFolder(folder))
@@ -96,12 +102,19 @@ def command(
         if result.batches or not continuous:
             click.echo(json.dumps(_document(result)) if as_json else _line(result))
 
-    with spark_errors(log), spark_on_demand(start) as session:
+    with (
+        progress_line(shown=not (verbose or continuous)) as progress,
+        spark_errors(log),
+        spark_on_demand(start) as session,
+    ):
+        control = IngestControl(_print_step if verbose else _no_step, progress)
         places = options.open(lambda uri: storage_at(session(), uri))
         if not continuous:
-            print_result(ingest_waiting(session, places, batch_files=batch_files, control=control))
+            result = ingest_waiting(session, places, batch_files=batch_files, control=control)
+            progress("", 0, 0)
+            print_result(result)
             if out is not None and folder is not None:
-                _write_report(session(), folder, out)
+                _write_report(session(), folder, out, progress)
             return
         with stopped_by_signals(control.stopping):
             run_continuously(
@@ -112,15 +125,20 @@ def command(
             )
 
 
-def _write_report(spark: SparkSession, folder: Path, out: Path) -> None:
+def _write_report(spark: SparkSession, folder: Path, out: Path, progress: Progress) -> None:
     from sync.cli.gather import Selection, gather
     from sync.pages.files import write_report
 
-    write_report(gather(spark, FleetFolder(folder), Selection()), out)
+    found = gather(spark, FleetFolder(folder), Selection(), progress)
+    write_report(found, out, progress=progress)
 
 
 def _print_step(step: str) -> None:
     click.echo(f"step {step}", err=True)
+
+
+def _no_step(step: str) -> None:
+    """Show nothing."""
 
 
 def _document(result: IngestResult) -> dict[str, int]:
@@ -129,8 +147,13 @@ def _document(result: IngestResult) -> dict[str, int]:
 
 def _line(result: IngestResult) -> str:
     counts = result.counts
+    wrong = (
+        f"; {plural(counts.misdated, 'event')} with an implausible time under the day of arrival"
+        if counts.misdated
+        else ""
+    )
     return (
         f"ingested {counts.segments} segments with {counts.events} events in {result.batches} "
         f"{'batch' if result.batches == 1 else 'batches'}; {counts.duplicates} duplicates "
-        f"skipped, {counts.quarantined} quarantined"
+        f"skipped, {counts.quarantined} quarantined{wrong}"
     )

@@ -14,6 +14,7 @@ import click
 from sync.cli.gather import Selection, gather, report_session
 from sync.cli.options import fleet_dir
 from sync.common.fleet_folder import FleetFolder
+from sync.common.progress import Progress, progress_line
 
 if TYPE_CHECKING:  # a heavy import, made where it is used
     from sync.reports.shared.findings import Findings
@@ -122,6 +123,13 @@ def _zone(_ctx: click.Context, _option: click.Parameter, name: str) -> tzinfo:
     help="Time zone of the times on the pages, such as Europe/Berlin. Days are UTC days, and times "
     "in CSV and JSON are in UTC.  [default: UTC]",
 )
+@click.option(
+    "--csv-formulas",
+    "formulas",
+    is_flag=True,
+    help="Write texts in CSV files as they are. By default, a text that begins with = + - @ or a "
+    "control character gets an apostrophe before it, so that no spreadsheet program computes it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print report.json instead of the totals.")
 @click.option(
     "--verbose", is_flag=True, help="Show Spark's messages, and how many days were recomputed."
@@ -135,6 +143,7 @@ def command(
     cap: int | None,
     zone: tzinfo,
     *,
+    formulas: bool,
     as_json: bool,
     verbose: bool,
 ) -> None:
@@ -145,14 +154,18 @@ def command(
 
     Spark's messages of the last run are in DIR/tables/report.log, unless --verbose shows them.
     """
-    from sync.pages.files import report_document, write_report
+    from sync.pages.files import prepare_folder, report_document, write_report
 
+    fleet = FleetFolder(folder)
+    fleet.require()
+    prepare_folder(out)
     selection = Selection(since, gateways or None, as_of, cap)
-    found = replace(_gather(folder, selection, verbose=verbose), zone=zone)
+    with progress_line(shown=not verbose) as progress:
+        found = replace(_gather(fleet, selection, progress, verbose=verbose), zone=zone)
+        page = write_report(found, out, formulas=formulas, progress=progress)
     if verbose:
         counts = ", ".join(f"{number} {how}" for how, number in found.days.items())
         click.echo(f"days {counts}", err=True)
-    page = write_report(found, out)
     if as_json:
         click.echo((out / "report.json").read_text(encoding="utf-8"), nl=False)
         return
@@ -165,14 +178,15 @@ def command(
     click.echo(f"page {page}")
 
 
-def _gather(folder: Path, selection: Selection, *, verbose: bool) -> Findings:
+def _gather(
+    fleet: FleetFolder, selection: Selection, progress: Progress, *, verbose: bool
+) -> Findings:
     from sync.tables.spark_session import spark_errors
 
-    fleet = FleetFolder(folder)
-    fleet.require()
     log = None if verbose else fleet.tables.resolve() / "report.log"
+    progress("starting Spark", 0, 0)
     with spark_errors(log), report_session("fieldpost-report", fleet) as spark:
-        return gather(spark, fleet, selection)
+        return gather(spark, fleet, selection, progress)
 
 
 def _lines(totals: dict[str, Any]) -> list[str]:

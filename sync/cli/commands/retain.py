@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sync.cli.options import DAYS, cluster_places
+from sync.common.progress import progress_line
 from sync.tables.locations import StorageOptions
 
 if TYPE_CHECKING:  # a heavy import, made where it is used
@@ -63,6 +64,7 @@ def command(
     options = StorageOptions(folder, landing, tables)
     options.check()
     with (
+        progress_line(shown=not verbose) as progress,
         spark_errors(None if verbose else options.log("retain.log")),
         spark_session("fieldpost-retain") as spark,
     ):
@@ -71,7 +73,8 @@ def command(
             places,
             RetentionPolicy(events, archive, quarantine),
             datetime.now(UTC),
-            summarise=lambda snapshot: summarise(spark, snapshot, summaries_of()),
+            summarise=lambda seen: summarise(spark, seen, summaries_of(), progress=progress),
+            progress=progress,
             dry_run=dry_run,
         )
     click.echo(json.dumps(_document(found)) if as_json else _lines(found, dry_run=dry_run))

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from sync.reports.shared.findings import Findings
+from sync.common.progress import Progress, no_progress
+from sync.reports.shared.findings import Findings, Rows
 from sync.reports.shared.registry import REPORTS
 from sync.reports.shared.report import Report, ReportContext
 from sync.tables.partitions import without_repartitioning
@@ -15,11 +16,18 @@ CONCURRENCY: Final = 4
 """Maximum number of reports computed at once: most are small, and mostly need planning."""
 
 
-def collect(context: ReportContext, reports: Iterable[Report] = REPORTS) -> Findings:
+def collect(
+    context: ReportContext,
+    reports: Iterable[Report] = REPORTS,
+    progress: Progress = no_progress,
+) -> Findings:
     """Compute the rows of `reports` and their series; `context` has all `summaries_of(reports)`."""
     with without_repartitioning(context.summaries.spark), ThreadPoolExecutor(CONCURRENCY) as pool:
         parts = [part for report in reports for part in report.parts]
-        rows = pool.map(lambda part: part.compute(context).toArrow().to_pylist(), parts)
+        rows: list[Rows] = []
+        for each in pool.map(lambda part: part.compute(context).toArrow().to_pylist(), parts):
+            progress("computing reports", len(rows), len(parts))
+            rows.append(each)
         return Findings(
             as_of=context.as_of,
             tables={part.name: each for part, each in zip(parts, rows, strict=True)},

@@ -10,7 +10,7 @@ concurrent reports do the same work twice and agree.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from sync.common.progress import Progress, no_progress
 from sync.tables.delta import Snapshot
 from sync.tables.partitions import conform, empty_frame, size_of, without_repartitioning
 from sync.tables.storage import File, Storage
@@ -39,6 +40,10 @@ from sync.tables.tables import DAY, escape_glob, read_event_files
 
 AT_ONCE: Final = 4
 """Maximum number of summaries computed concurrently: most are small, and planning takes longest."""
+
+DAYS_AT_ONCE: Final = 64
+"""Maximum number of days that are summarised together. Their summaries are valid before the next
+ones are computed, so an interrupted report loses the work of at most this many days."""
 
 PART: Final = 4 * 1024 * 1024
 """Bytes of event files for each partition of their events: some hundred thousand events."""
@@ -90,13 +95,19 @@ class StoredSummaries:
 
 
 def summarise(
-    spark: SparkSession, snapshot: Snapshot, summaries: Sequence[Summary], *, past: bool = False
+    spark: SparkSession,
+    snapshot: Snapshot,
+    summaries: Sequence[Summary],
+    *,
+    past: bool = False,
+    progress: Progress = no_progress,
 ) -> StoredSummaries:
     """Bring `summaries` up to date with the events of `snapshot`, and return them.
 
-    Writes to the tables' storage only if a summary is out of date. `past` says that the snapshot is
-    not the latest: then no summary is removed. Raises OSError if a file cannot be written;
-    summaries stored before stay valid.
+    The latest days are computed first, `DAYS_AT_ONCE` at a time. If the computation is interrupted,
+    the next one continues with the days that are left. Writes to the tables' storage only if a
+    summary is out of date. `past` says that the snapshot is not the latest: then no summary is
+    removed. Raises OSError if a file cannot be written; summaries stored before stay valid.
     """
     storage = snapshot.storage
     index = read_index(storage)
@@ -104,11 +115,10 @@ def summarise(
     stale = {each.name: _stale(wanted[each.name], index) for each in summaries}
     touched = {key.day for keys in stale.values() for key in keys}
     if touched:
-        files = sorted(
-            {path for keys in stale.values() for paths in keys.values() for path in paths}
-        )
-        with without_repartitioning(spark):
-            _compute(storage, summaries, stale, read_event_files(spark, storage, files))
+        days = sorted(touched, reverse=True)
+        for at in range(0, len(days), DAYS_AT_ONCE):
+            progress("summarising days", at, len(days))
+            _compute_days(spark, storage, summaries, stale, days[at : at + DAYS_AT_ONCE])
         index = read_index(storage)
         if not past:
             remove_replaced(storage, [key for keys in wanted.values() for key in keys])
@@ -159,6 +169,23 @@ def _found(wanted: Iterable[Key], index: Index) -> dict[str, tuple[str, ...]]:
         if key in index:
             found[key.day] = found.get(key.day, ()) + index[key].files
     return found
+
+
+def _compute_days(
+    spark: SparkSession,
+    storage: Storage,
+    summaries: Iterable[Summary],
+    stale: Mapping[str, Mapping[Key, tuple[str, ...]]],
+    days: Collection[str],
+) -> None:
+    """Compute the stale summaries of some days, and store them."""
+    chosen = {
+        name: {key: files for key, files in keys.items() if key.day in days}
+        for name, keys in stale.items()
+    }
+    files = sorted({path for keys in chosen.values() for paths in keys.values() for path in paths})
+    with without_repartitioning(spark):
+        _compute(storage, summaries, chosen, read_event_files(spark, storage, files))
 
 
 @contextmanager

@@ -79,3 +79,17 @@ def test_columns_are_aligned() -> None:
     rows = [("name", "count"), ("a", "7"), ("long name", "12")]
     aligned = ["name       count", "a              7", "long name     12"]
     assert list(text.columns(rows, right=(1,))) == aligned
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "expected"),
+    [
+        (253_402_289_999_999, "9999-12-31T20:59:59.999Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+        (-62_135_596_799_999, "0001-01-01T00:00:00.001Z"),
+        (1_763_726_400_001, "2025-11-21T12:00:00.001Z"),
+    ],
+)
+def test_times_are_exact_in_every_year(milliseconds: int, expected: str) -> None:
+    assert text.utc_time(milliseconds, "milliseconds") == expected
+    assert text.utc_time(milliseconds, "auto").startswith(expected[:-1])

@@ -245,7 +245,7 @@ def test_a_newer_minor_version_is_read_and_a_newer_major_one_is_quarantined(
     assert sorted(listed().values()) == ["fork", "version"]
 
     # after an upgrade that can read the file: here its bytes in this version, new to the tables
-    upgraded = put(fleet.quarantine / "some" / "where.seg", data)
+    upgraded = put(fleet.quarantine / "some" / "where.seg", data, NOON / 1000 + 99)
     assert quarantine(fleet, "readmit", str(upgraded)).exit_code == 0
     assert waiting_segments(fleet) == {f"landing/{segment_path(second)}"}
     assert ingest(fleet).counts == Counts(segments=1, events=2)

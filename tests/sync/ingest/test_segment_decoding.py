@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sync.ingest import decoding
-from sync.ingest.decoding import MAX_DAYS, decode_files
+from sync.ingest.decoding import AHEAD_D, BEFORE_D, MAX_DAYS, decode_files
 from sync.segment import MAX_FILE, Dropped
+from sync.segment.limits import MAX_TIME, MIN_TIME
 from sync.tables.arrow_schemas import DECODED, EVENTS
 from tests.helpers.fleet_tables import NOON, Lane, some_events
 
@@ -75,7 +76,7 @@ def test_invalid_files_become_rows_with_their_reason() -> None:
 
 @pytest.mark.parametrize(("days", "reason"), [(MAX_DAYS, None), (MAX_DAYS + 1, "days")])
 def test_days_of_a_segment_are_limited(days: int, reason: str | None) -> None:
-    [row] = file_rows(Lane().seal(some_events(days, step_ms=DAY_MS))[1])
+    [row] = file_rows(Lane().seal(some_events(days, step_ms=-DAY_MS))[1])
     assert row["reason"] == reason
     assert (row["gateway"] is None) == (reason is not None)
 
@@ -84,8 +85,8 @@ def test_events_become_rows_with_gateway_and_arrival() -> None:
     lane = Lane()
     first, second = lane.seal(some_events(2))[1], lane.seal(some_events(1, start=-1))[1]
     found = parts(first, second)
-    assert sorted(found) == ["1969-12-31", "2025-11-21"]
-    rows = [*found["2025-11-21"].to_pylist(), *found["1969-12-31"].to_pylist()]
+    assert sorted(found) == ["2025-11-21"]
+    rows = found["2025-11-21"].to_pylist()
     assert [row["seq"] for row in rows] == [1, 2, 3]
     origins = {(row["gateway"], row["epoch"], row["lane"], row["arrived"]) for row in rows}
     assert origins == {("gw.example", lane.epoch, "logs", ARRIVED)}
@@ -97,23 +98,47 @@ def test_events_become_rows_with_gateway_and_arrival() -> None:
 
 def test_part_files_have_no_events_of_invalid_files() -> None:
     good, bad = Lane().seal(some_events(2))[1], Lane().seal(some_events(2))[1][:-1]
-    days = Lane().seal(some_events(MAX_DAYS + 1, step_ms=DAY_MS))[1]
+    days = Lane().seal(some_events(MAX_DAYS + 1, step_ms=-DAY_MS))[1]
     [(day, table)] = parts(good, bad, days).items()
     assert (day, table.num_rows) == ("2025-11-21", 2)
     assert parts(bad, days) == {}
 
 
 def test_events_of_several_days_go_to_several_part_files() -> None:
-    found = parts(Lane().seal(some_events(5, step_ms=DAY_MS // 2))[1])
+    found = parts(Lane().seal(some_events(5, step_ms=-DAY_MS // 2))[1])
     assert {day: table["seq"].to_pylist() for day, table in found.items()} == {
-        "2025-11-21": [1],
-        "2025-11-22": [2, 3],
-        "2025-11-23": [4, 5],
+        "2025-11-21": [1, 2],
+        "2025-11-20": [3, 4],
+        "2025-11-19": [5],
     }
 
 
+ARRIVED_MS = NOON + 2_500
+EDGES = {
+    MIN_TIME: "2025-11-21",
+    ARRIVED_MS - BEFORE_D * DAY_MS - 1: "2025-11-21",
+    ARRIVED_MS - BEFORE_D * DAY_MS: "2024-11-20",
+    ARRIVED_MS + AHEAD_D * DAY_MS: "2025-11-22",
+    ARRIVED_MS + AHEAD_D * DAY_MS + 1: "2025-11-21",
+    MAX_TIME: "2025-11-21",
+}
+
+
+@pytest.mark.parametrize("time", EDGES)
+def test_an_implausible_time_has_the_day_of_its_arrival(time: int) -> None:
+    data = Lane().seal(some_events(1, start=time))[1]
+    assert list(parts(data)) == [EDGES[time]]
+    is_wrong = time not in (ARRIVED_MS - BEFORE_D * DAY_MS, ARRIVED_MS + AHEAD_D * DAY_MS)
+    assert [row["misdated"] for row in file_rows(data)] == [int(is_wrong)]
+
+
+def test_a_segment_of_any_days_makes_one_partition_if_its_clock_is_wrong() -> None:
+    data = Lane().seal(some_events(400, start=0, step_ms=DAY_MS))[1]
+    assert list(parts(data)) == ["2025-11-21"]
+
+
 def test_a_part_file_is_sent_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    contents = [Lane().seal(some_events(2, step_ms=DAY_MS))[1]]
+    contents = [Lane().seal(some_events(2, step_ms=-DAY_MS))[1]]
     whole = [row for row in decode(*contents) if row["content"]]
     monkeypatch.setattr(decoding, "PIECE_BYTES", 1000)
     pieces = [row for row in decode(*contents) if row["content"]]

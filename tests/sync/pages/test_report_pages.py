@@ -18,10 +18,11 @@ from markupsafe import escape
 from matplotlib.figure import Figure
 
 from sync.pages import page as pages
-from sync.pages.files import report_document, table_csv, write_report
+from sync.pages.files import report_document, write_report
 from sync.pages.overview import totals
 from sync.pages.page import breakable, by_gateway, explained, fleet_page, gateway_pages, page_name
 from sync.pages.sections import FLEET_ROWS, fleet_sections
+from sync.pages.table_csv import table_csv
 from sync.reports.lag import TABLE as LAG
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.registry import REPORTS

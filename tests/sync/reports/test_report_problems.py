@@ -138,6 +138,8 @@ SENSOR_PLACE = "gw-001.example, pump1@gw-001.example, pumps/1 temperature"
         ("versions", VERSION | {"ratio": None}, "version_errors", "version 0.2.0",
          "many times 0.1.0 3 of 3 gateways"),
         ("lag", LAG | {"p50_s": 7_260.0}, "backlog", "gw-001.example", "2 h 1 min"),
+        ("dates", {"gateway": "gw.example", "times": 2, "since": NOON, "until": NOON}, "misdated",
+         "gw.example", "2 events dated more than 366 days"),
         ("duplicates", OFFERS | {"what": "offers", "times": 100}, "repeats", "gw-001.example, d",
          "100 2025-11-21 12:00:00 UTC"),
     ],
@@ -207,6 +209,7 @@ def _problems_of_every_kind() -> list[Problem]:
         clocks=[each | {"odd_steps": 1, "step_max_s": 1.0} for each in clocks],
         duplicates=[OFFERS | {"what": "offers", "times": 100}],
         lag=[LAG | {"p50_s": 7_201.0}],
+        dates=[{"gateway": "gw.example", "times": 6_400, "since": NOON, "until": NOON}],
     )
     return [*find_problems(FLEET), *find_problems(others)]
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Schema
@@ -225,6 +226,28 @@ def test_filters_find_rows_by_every_column(tmp_path: Path) -> None:
     unnamed = events.to_table(columns=["seq"], filter=dataset.field("name").is_null())
     assert unnamed["seq"].to_pylist() == [1, 2, 4, 5]
     assert snapshot.read_segments(["path"], dataset.field("fate").isin(["bad"])) == [{"path": "a"}]
+
+
+LAST = "\U0010ffff"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("\U0001f4a7", "💧" * 40, LAST, LAST * 32, LAST * 33, LAST * 60),
+        *("x" * 32 + LAST, "x" * 31 + LAST * 9, "x" * 31 + "\ud7ff" + LAST * 9, "a" + LAST * 90),
+    ],
+)
+def test_filters_find_the_highest_names(tmp_path: Path, name: str) -> None:
+    committer = Committer(tmp_path)
+    committer.commit([event(1, name=name)], [segment("1")])
+    snapshot = committer.commit([event(2, name="é")], [segment("2")])
+    assert snapshot.events is not None
+    rows = snapshot.events.to_pyarrow_dataset().to_table(filter=dataset.field("name") == name)
+    assert rows["seq"].to_pylist() == [1]
+    assert snapshot.events.to_pandas(filters=[("name", "=", name)])["seq"].to_list() == [1]
+    scanned = pl.scan_delta(str(tmp_path / EVENTS)).filter(pl.col("name") == name)
+    assert scanned.collect()["seq"].to_list() == [1]
 
 
 def test_removing_old_commits_from_the_log_loses_no_rows(

@@ -159,18 +159,19 @@ def test_retention_removes_whole_days_and_keeps_the_ledger(tables: Tables) -> No
     rows = tables.rows()
     keep = RetentionPolicy(events=30, archive=30, quarantine=30)
     tables.batch(0, NOON + 400 * 365 * DAY_MS)  # clocks that are wrong by years
+    [wrong] = set(tables.tables.snapshot().days) - {FIRST, SECOND}
     quarantined = put(tables.fleet.quarantine / "x.seg", b"spoiled")
     assert tables.retain(keep, 0).days == {}
     assert len(tables.rows()) == len(rows) + 6
 
     planned = tables.retain(keep, 31, dry_run=True)
-    assert set(planned.days) >= {FIRST, SECOND, "1970-01-01"}
+    assert set(planned.days) >= {FIRST, SECOND, wrong}
     assert len(tables.rows()) == len(rows) + 6
     assert tables.summarised == []
     before = tables.tables.snapshot()
     result = tables.retain(keep, 31)
     assert [each.event_files for each in tables.summarised] == [before.event_files]
-    assert (result.days[FIRST], result.days["1970-01-01"], sum(result.days.values())) == (6, 3, 15)
+    assert (result.days[FIRST], result.days[wrong], sum(result.days.values())) == (6, 6, 15)
     after = tables.tables.snapshot()
     assert {day: after.retired(day) for day in result.days} == result.days
     assert after.retired("2025-01-01") == 0
@@ -187,8 +188,33 @@ def test_retention_removes_whole_days_and_keeps_the_ledger(tables: Tables) -> No
 
     # the next maintenance after KEPT_DAYS removes the files, except those of the ledger
     tables.age(KEPT_DAYS + 1)
-    assert len(tables.retain(RetentionPolicy(), 0).replaced) == 5
+    assert len(tables.retain(RetentionPolicy(), 0).replaced) == 4
     assert len(tables.parquet()) == len(tables.tables.snapshot().segment_files) == 4
+
+
+def test_an_ingest_during_the_summaries_of_retention_keeps_the_days_that_it_adds_to(
+    tables: Tables,
+) -> None:
+    def ingest_more(_: Snapshot) -> None:
+        tables.batch(NOON + 1_000)  # would raise LeaseError if retention held the lease
+
+    now = datetime.now(UTC) + timedelta(days=31)
+    keep = RetentionPolicy(events=30)
+    result = retain(tables.storage, keep, now, summarise=ingest_more, wait_s=0)
+    assert result.days == {SECOND: 3}
+    assert {day for _, day in tables.rows()} == {date.fromisoformat(FIRST)}
+    assert tables.tables.snapshot().retired(FIRST) == 0
+
+
+def test_a_compaction_during_the_summaries_of_retention_does_not_keep_a_day(
+    tables: Tables,
+) -> None:
+    def compact_all(_: Snapshot) -> None:
+        tables.compact()
+
+    now = datetime.now(UTC) + timedelta(days=31)
+    result = retain(tables.storage, RetentionPolicy(30), now, summarise=compact_all, wait_s=0)
+    assert result.days == {FIRST: 6, SECOND: 3}
 
 
 def test_a_day_is_kept_while_part_of_it_is_recent(empty: Tables) -> None:

@@ -1,0 +1,79 @@
+"""A report that cannot be written is refused before it is computed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sync.common.errors import FleetError
+from sync.pages import files
+from sync.pages.files import prepare_folder
+from tests.helpers.fleet_command import fleet_command
+from tests.helpers.fleet_tables import fleet_folder
+from tests.helpers.spark_package import spark_package
+
+
+def test_a_new_folder_is_created_and_stays_empty(tmp_path: Path) -> None:
+    out = tmp_path / "a" / "b"
+    prepare_folder(out)
+    assert [path.name for path in out.rglob("*")] == ["gateways"]
+
+
+def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FleetError, match=r"cannot write the report into .*choose another --out"):
+        prepare_folder(tmp_path / "file" / "out")
+
+
+@pytest.mark.parametrize("name", ["index.html", "sensors.csv", "clocks.json"])
+def test_a_folder_in_the_place_of_a_file_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(FleetError, match=f"{name} is a folder"):
+        prepare_folder(tmp_path)
+
+
+def test_a_full_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=files.MIN_FREE - 1))
+    with pytest.raises(FleetError, match="make room"):
+        prepare_folder(tmp_path)
+
+
+@pytest.mark.parametrize("command", [("report", "--out"), ("ingest", "--report")])
+def test_commands_check_the_folder_before_they_start(
+    command: tuple[str, str], tmp_path: Path
+) -> None:
+    fleet = fleet_folder(tmp_path / "fleet")
+    (tmp_path / "out").touch()
+    name, option = command
+    done = fleet_command(name, "--dir", fleet.root, option, tmp_path / "out" / "report")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "cannot write the report" in done.stderr
+    assert not list(fleet.tables.iterdir())
+
+
+def test_templates_are_read_from_the_zip_for_spark(tmp_path: Path) -> None:
+    package = spark_package(tmp_path)
+    program = (
+        f"import sys; sys.path.insert(0, {str(package)!r})\n"
+        "import sync.pages.page, sync.pages.plot_cache\n"
+        "assert '.zip' in sync.pages.page.__file__\n"
+        "sync.pages.page.check_templates()\n"
+        "assert len(sync.pages.plot_cache._program()) == 32\n"
+    )
+    environ = os.environ | {"PYTHONSAFEPATH": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+        env=environ,
+    )
+    assert done.returncode == 0, done.stderr
