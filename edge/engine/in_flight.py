@@ -85,6 +85,12 @@ def generations(tx: Transaction, row: _Row) -> tuple[int, ...]:
     return image.rows.get(row, ())
 
 
+def has_rows(tx: Transaction, kind: str, generation: int) -> bool:
+    """Return whether a row of the kind `kind` is in flight to a session."""
+    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    return any(row[0] == kind for row in image.sessions.get(generation, ()))
+
+
 def clear(tx: Transaction, row: _Row) -> None:
     """Record that a row is no longer in flight to any session."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)

@@ -147,11 +147,11 @@ class SessionLifecycle:
         sender: Sender | None,
         rows: Iterable[tuple[str, int]],
     ) -> None:
-        by_kind: defaultdict[str, list[int]] = defaultdict(list)
-        for kind, row in rows:
-            by_kind[kind].append(row)
-        for kind, numbers in by_kind.items():
-            hooks[kind](self._context, tx, sender, numbers)
+        by_hook: defaultdict[ReceiptHook, list[int]] = defaultdict(list)
+        for kind, row in rows:  # a hook may be registered for several kinds of one table
+            by_hook[hooks[kind]].append(row)
+        for hook, numbers in by_hook.items():
+            hook(self._context, tx, sender, numbers)
 
 
 def _withdraw_unstored(tx: Transaction, generation: int) -> list[bytes]:

@@ -340,8 +340,9 @@ def acknowledge(
     """Delete the stored messages that a session has acknowledged, and send the next ones."""
     if sender is not None:
         offline.remove(tx, sender.account, rows)
-        flush(context, tx, sender)
-        flush_to_best(context, tx, sender.account)
+        if offline.has_waiting(tx, sender.account):
+            flush(context, tx, sender)
+            flush_to_best(context, tx, sender.account)
 
 
 def return_unacknowledged(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from edge.engine import quota
+from edge.engine import in_flight, quota
 from edge.engine.database import Transaction
 from edge.engine.quota import Usage
 from edge.engine.send_share import EMPTY, BufferSize
@@ -190,6 +190,8 @@ def usage_in_flight(
 
     `kind` is that of their receipts. The second value is what the account of `sender` has of them.
     """
+    if not in_flight.has_rows(tx, kind, generation):
+        return EMPTY, EMPTY
     messages, size, mine, my_size = tx.row(_SENT, (generation, kind, _bare(sender)))
     return BufferSize(messages, size), BufferSize(mine, my_size)
 

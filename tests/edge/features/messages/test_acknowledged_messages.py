@@ -100,6 +100,14 @@ def test_message_to_a_detached_session_is_stored(gateway: Gateway, to: str) -> N
     assert bodies(received(gateway, VALVE)) == ["0", "1", "2", "3"]
 
 
+def test_acknowledged_messages_to_both_addresses_are_not_sent_again(gateway: Gateway) -> None:
+    send(gateway, "0")
+    send(gateway, "1", VALVE)
+    assert bodies(received(gateway, VALVE)) == ["0", "1"]
+    assert gateway.sends(VALVE) == []
+    assert stored(gateway) == 0
+
+
 @pytest.mark.parametrize(
     ("type_", "content"),
     [
