@@ -108,6 +108,7 @@ def _gateway_exposition() -> str:
         accepts_devices=True,
         store_error=None,
         certificate_error=None,
+        link_error=None,
         version="",
         build="",
         epoch="",

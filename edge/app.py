@@ -53,6 +53,7 @@ from edge.features.eventlog import service as eventlog
 from edge.features.eventlog.rules import levels
 from edge.health_monitor import HealthMonitor, status_line
 from edge.journal import Journal
+from edge.ops import control
 from edge.ops.checks import folder as folder_checks
 from edge.ops.checks.finding import WRONG
 from edge.ops.control import DeviceConnections, ProcessStatus, ReloadReport
@@ -155,8 +156,19 @@ def _lock_folder(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SetupError(f"a gateway is already running in {folder}") from None
+            raise SetupError(
+                f"a gateway is already running in {folder}{_waiting(folder)}"
+            ) from None
         yield
+
+
+def _waiting(folder: Path) -> str:
+    """Return what the running gateway of a folder waits for, as the end of a sentence."""
+    with suppress(SetupError):
+        status = control.process_status(folder)
+        if status is not None and status.link_error is not None:
+            return f", and waits for its XMPP server: {status.link_error}"
+    return ""
 
 
 class _ReloadedParts(NamedTuple):
@@ -277,10 +289,10 @@ class App:
         web = self._create_web(beats, router, monitor, state, connections)
         stack.push_async_callback(web.stop)
         pages = await self._start_web(web, store, router)
+        await self._start_control(stack, state, connections, store, router.context)
         addresses = await self._unless_stopped(front.start())
         if addresses is None:
             return
-        await self._start_control(stack, state, connections, store, router.context)
         parts = _ReloadedParts(store, router, front, web, centre, sealer, facts)
         self._enable_reload(stack, parts, lambda: timer.set(clock().service))
         self._start_maintenance(stack, clock, store, refusals)
@@ -396,6 +408,7 @@ class App:
             lambda: front.up,
             lambda: monitor.store_error,
             lambda: front.certificate_error,
+            lambda: front.link_error,
         )
         return monitor, state
 

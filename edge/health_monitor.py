@@ -40,6 +40,9 @@ A slow card needs tenths of a second.
 _LOGGED_AS_EVENT: Final = frozenset({"disk", "WAL"})
 """Names of the findings that the event `store full` reports."""
 
+_REPORTED_BY_COMPONENT: Final = frozenset({health.LINK})
+"""Names of the findings that the component reports to the journal at once."""
+
 
 class HealthMonitor:
     """The judgement of the running gateway.
@@ -114,9 +117,12 @@ class HealthMonitor:
         problems = {(each.name, each.remedy): each for each in found.problems}
         for key in problems.keys() - self._reported.keys():
             name, _, text, remedy = problems[key]
-            if not (self._is_logged and name in _LOGGED_AS_EVENT):
+            logged = self._is_logged and name in _LOGGED_AS_EVENT
+            if not logged and name not in _REPORTED_BY_COMPONENT:
                 self._warn(f"{name}: {text}; {remedy}")
         for name, remedy in self._reported.keys() - problems.keys():
+            if name in _REPORTED_BY_COMPONENT:
+                continue
             self._warn(f"{name}: resolved: {self._reported[name, remedy].text}")
         if problems.keys() != self._reported.keys():
             with suppress(OSError):  # systemd is being restarted

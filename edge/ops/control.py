@@ -69,8 +69,8 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     the process uptime in seconds, `boot` the kernel's id of the boot. `limits` are the values in
     force, by option; `used` is the use of each limit that the process itself counts.
     `accepts_devices` is whether devices can connect, `store_error` why the database does not work,
-    if the process cannot use it, and `certificate_error` why it does not use the present
-    certificate files, but the previous certificate.
+    if the process cannot use it, `certificate_error` why it does not use the present certificate
+    files, but the previous certificate, and `link_error` why a component has no link to its server.
     """
 
     version: str
@@ -84,6 +84,7 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     accepts_devices: bool = True
     store_error: str | None = None
     certificate_error: str | None = None
+    link_error: str | None = None
 
 
 class ConnectedSession(Struct, frozen=True, kw_only=True):

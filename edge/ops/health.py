@@ -21,6 +21,14 @@ HEALTHY: Final = "ok"
 DEGRADED: Final = "degraded"
 FAILING: Final = "failing"
 
+LINK: Final = "link"
+"""The name of the finding that a component has no link to its server."""
+
+_LINK_REMEDY: Final = (
+    "start or correct the XMPP server, or xmpp.component and its secret; the gateway tries again"
+    " at least once a minute"
+)
+
 
 class Health(NamedTuple):
     """The judgement of a gateway, and the findings that are `wrong`.
@@ -82,9 +90,11 @@ def process(status: Status, settings: Config) -> Iterator[Finding]:
     if status.state == RUNNING and status.accepts_devices:
         yield Finding("gateway", OK, f"the gateway is running, fieldpost {status.version}")
     elif status.state == RUNNING and settings.component is not None:
-        text = f"devices cannot connect: there is no link to the server {settings.xmpp.component}"
-        remedy = "start the server, and see `journalctl -u fieldpost` for why the link fails"
-        yield Finding("gateway", WRONG, text, remedy)
+        text = (
+            "the gateway is running, but devices cannot connect: it has no link to the XMPP server"
+            f" {settings.xmpp.component}: {status.link_error}"
+        )
+        yield Finding(LINK, WRONG, text, _LINK_REMEDY)
     elif status.state == RUNNING:
         text = "devices cannot connect: the gateway is starting or stopping"
         yield Finding("gateway", WRONG, text, "wait some seconds and look again")

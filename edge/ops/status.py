@@ -75,6 +75,7 @@ class Status(NamedTuple):
         store_error: why the running gateway cannot use its database, if that is so.
         certificate_error: why the running gateway does not use the present certificate files, but
             the previous certificate, if that is so.
+        link_error: why the running gateway, a component, has no link to its server.
         version: the version of the running gateway, or of this command if none is running.
         build: whether it is "compiled" or "pure" (`build_kind`).
         boot: the kernel's id of the boot, if the gateway is running.
@@ -94,6 +95,7 @@ class Status(NamedTuple):
     accepts_devices: bool | None
     store_error: str | None
     certificate_error: str | None
+    link_error: str | None
     version: str
     build: str
     epoch: str
@@ -154,6 +156,7 @@ def combine(
         accepts_devices=None if running is None else running.accepts_devices,
         store_error=None if running is None else running.store_error,
         certificate_error=None if running is None else running.certificate_error,
+        link_error=None if running is None else running.link_error,
         version=__version__ if running is None else running.version,
         build=build_kind() if running is None else running.build,
         epoch=stored.epoch,

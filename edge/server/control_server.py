@@ -51,6 +51,7 @@ def state_reader(
     accepts_devices: Callable[[], bool],
     store_error: Callable[[], str | None],
     certificate_error: Callable[[], str | None],
+    link_error: Callable[[], str | None],
 ) -> Callable[[], ProcessStatus]:
     """Return a function that returns the state of the process.
 
@@ -61,6 +62,7 @@ def state_reader(
         accepts_devices: returns whether devices can connect.
         store_error: returns why the process cannot use its database, if that is so.
         certificate_error: returns why the process does not use the present certificate files.
+        link_error: returns why a component has no link to its server, if that is so.
     """
     started = asyncio.get_running_loop().time()
     build = build_kind()
@@ -79,6 +81,7 @@ def state_reader(
             accepts_devices=accepts_devices(),
             store_error=store_error(),
             certificate_error=certificate_error(),
+            link_error=link_error(),
         )
 
     return read_state

@@ -54,6 +54,8 @@ class Listener:
         self._router = router
         self._refusals = refusals
         self._registry = Registry(settings.limits)
+        store.on_room = self._registry.resume_reading
+        store.on_sends = self._registry.deliver
         self._servers: list[asyncio.Server] = []
         self._context: ServerContext | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -77,8 +79,6 @@ class Listener:
         )
         for source, account in await self._store.read(known_logins.list_all):
             context.throttle.add_known(source, account)
-        self._store.on_room = self._registry.resume_reading
-        self._store.on_sends = self._registry.deliver
         self._store.on_changed = self._on_external_change
         self._store.on_answered = context.flush
         addresses: list[tuple[str, Address]] = []
@@ -154,6 +154,11 @@ class Listener:
     def certificate_error(self) -> str | None:
         """Return why the present certificate files are not used, if that is so."""
         return None if self._context is None else self._context.tls.certificate_error
+
+    @property
+    def link_error(self) -> str | None:
+        """Return `None`: a listener has no link, unlike a component."""
+        return None
 
     def used(self) -> dict[str, int]:
         """Return how much of each limit is in use, by the name of the limit's option.

@@ -75,7 +75,7 @@ class OperatorRequests:
 
     Args:
         context: the gateway's context; listeners are registered with its hooks.
-        store: the gateway's store; the server or component must have set its `on_sends`.
+        store: the gateway's store; the listener or component must have set its `on_sends`.
     """
 
     def __init__(self, context: Context, store: Store) -> None:

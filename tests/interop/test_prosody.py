@@ -192,6 +192,7 @@ async def test_killed_server_is_reconnected(tmp_path: Path) -> None:
         for number in (signal.SIGKILL, signal.SIGTERM):
             server.stop(number)
             process.wait_for_stderr("; retrying")
+            assert "it has no link to the XMPP server" in gateway.command("status")
             server.start()
             log_line = "External component successfully authenticated"
             await asyncio.to_thread(server.wait_for, log_line)

@@ -71,11 +71,13 @@ class Component:
         self._counters = counters
         self._warn = warn
         self._fail = fail
-        self._reported = ""  # the reason why there is no link, if it was reported
+        self._reported = ""  # the reason why there is no link
         self._first_attached = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._dispatcher = Dispatcher(store, router, counters)
         self._link = Link(self._domain, settings.limits, self._dispatcher)
+        store.on_room = self._dispatcher.resume_reading
+        store.on_sends = self._dispatcher.deliver
 
     async def start(self) -> list[tuple[str, Address]]:
         """Connect to the server, however long that takes; return its address, for the `ready` line.
@@ -86,8 +88,6 @@ class Component:
         self._read_secret()
         if stat.S_IMODE(self._secret.stat().st_mode) & 0o077:
             self._report(f"{self._secret} can be read by others; run `chmod 600 {self._secret}`")
-        self._store.on_room = self._dispatcher.resume_reading
-        self._store.on_sends = self._dispatcher.deliver
         self._task = asyncio.create_task(self._run(), name="component")
         self._task.add_done_callback(self._on_task_done)
         first = asyncio.create_task(self._first_attached.wait())
@@ -109,7 +109,14 @@ class Component:
     @property
     def up(self) -> bool:
         """Return whether there is a link."""
-        return self._first_attached.is_set() and not self._reported
+        return self.link_error is None
+
+    @property
+    def link_error(self) -> str | None:
+        """Return why there is no link, or `None` if there is one."""
+        if self._reported:
+            return self._reported
+        return None if self._first_attached.is_set() else "it has not accepted the gateway yet"
 
     @property
     def certificate_error(self) -> str | None:

@@ -49,7 +49,7 @@ def test_what_stops_all_devices_or_messages_is_a_failure(folder: Path) -> None:
 
 
 def test_a_lost_link_of_a_component_names_the_server(folder: Path) -> None:
-    lost = running(folder)._replace(accepts_devices=False)
+    lost = running(folder)._replace(accepts_devices=False, link_error="it refused the secret")
     text = (folder / load.FILE_NAME).read_text("utf-8")
     assert "component" in text
     (folder / load.FILE_NAME).write_text(
@@ -58,7 +58,8 @@ def test_a_lost_link_of_a_component_names_the_server(folder: Path) -> None:
         "utf-8",
     )
     (problem,) = judge(folder, lost).problems
-    assert problem.text.endswith("there is no link to the server 127.0.0.1:5347")
+    assert problem.name == health.LINK
+    assert problem.text.endswith("to the XMPP server 127.0.0.1:5347: it refused the secret")
 
 
 def test_a_limit_that_is_reached_degrades_the_gateway(folder: Path) -> None:
