@@ -10,6 +10,7 @@ from typing import ParamSpec
 import click
 
 from edge.command_errors import CommandError, report_as_line, to_terminal
+from edge.ops import component_mode
 
 P = ParamSpec("P")
 
@@ -31,6 +32,9 @@ def report_errors(command: Callable[P, None]) -> Callable[P, None]:
         folder = kwargs.get("folder")
         try:
             with report_as_line(folder if isinstance(folder, Path) else None):
+                if isinstance(folder, Path) and kwargs.get("jid") is None:
+                    words = click.get_current_context().command_path.partition(" ")[2]
+                    component_mode.refuse_command(folder, words)
                 command(*args, **kwargs)
         except CommandError as error:
             raise click.ClickException(str(error)) from error

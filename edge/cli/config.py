@@ -27,9 +27,9 @@ def config() -> None:
 def check(folder: Path, as_json: bool) -> None:
     """Report mistakes and changed options.
 
-    Lists every mistake in fieldpost.toml, and the options that differ from their defaults. Exit
-    status 1 means that there is a mistake. Only the file is read: a running gateway keeps its
-    options until `fieldpost reload` or a restart.
+    Lists every mistake in fieldpost.toml, also a component's secret or an enrolment that does not
+    exist, and the options that differ from their defaults. Exit status 1 means that there is a
+    mistake. A running gateway keeps its options until `fieldpost reload` or a restart.
     """
     report = config_check.check(folder)
     lines = _lines(report)

@@ -14,7 +14,7 @@ from edge.cli.device_login import explained, login_options, read_login
 from edge.command_errors import to_terminal
 from edge.config import load
 from edge.engine.addresses import pubsub_service
-from edge.ops import control, payloads
+from edge.ops import component_mode, control, payloads
 from edge.ops.operator_requests import SendMessage
 from edge.ops.payloads import Format
 
@@ -122,7 +122,7 @@ def send(
         except network.LoginRefused as error:
             raise explained(error, found, folder) from error
     elif folder is not None:
-        address = _address(load.load(folder).gateway.domain, to, node)
+        address = _local_address(folder, to, node)
         for message in messages:
             control.perform(folder, SendMessage(address, message, qos, options), timeout)
     else:
@@ -131,6 +131,15 @@ def send(
 
 def _notify(text: str) -> None:
     click.echo(to_terminal(text), err=True)
+
+
+def _local_address(folder: Path, to: str | None, node: str | None) -> str:
+    """Return the address for the operator's message; raise `SetupError` if it is not offered."""
+    settings = load.load(folder)
+    domain = settings.gateway.domain
+    if to != domain:
+        component_mode.refuse(settings, f"send {'--to' if node is None else '--node'}")
+    return _address(domain, to, node)
 
 
 def _address(domain: str, to: str | None, node: str | None) -> str:

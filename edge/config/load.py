@@ -93,6 +93,19 @@ def load(folder: Path) -> Config:
         raise ConfigError(f"{folder / FILE_NAME}: {error}; {advice}") from None
 
 
+def read_component_secret(folder: Path, config: Config) -> str:
+    """Return the secret with which a component logs in; raises `ConfigError`."""
+    path = folder / config.xmpp.component_secret
+    try:
+        secret = read_regular(path).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ConfigError(f"xmpp.component_secret: {path} cannot be read: {reason}") from error
+    if not secret:
+        raise ConfigError(f"xmpp.component_secret: {path} is empty; write the secret to it")
+    return secret
+
+
 def read(folder: Path) -> bytes:
     """Return the bytes of `folder/fieldpost.toml`; raises `ConfigError` if it cannot be read."""
     path = folder / FILE_NAME
@@ -228,9 +241,9 @@ def _check_filters(config: Config) -> None:
         "pubsub.auto_create": config.pubsub.auto_create,
         "uplink.topics": config.uplink.topics,
     }
-    if config.uplink.topics and config.component is not None:
-        raise ConfigError("uplink.topics must be empty, because a component has no nodes")
     for name, texts in filters.items():
+        if texts and config.component is not None:
+            raise ConfigError(f"{name} must be empty, because a component has no nodes")
         for text in texts:
             try:
                 check_filter(text)

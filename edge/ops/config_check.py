@@ -35,8 +35,24 @@ class Report(NamedTuple):
 
 
 def check(folder: Path) -> Report:
-    """Check the configuration in `folder`; raises `ConfigError` if it cannot be read."""
-    return check_text(load.read(folder))
+    """Check the configuration in `folder`, and that the secret and the enrolment that it names are
+    there; raises `ConfigError` if the configuration cannot be read."""
+    report = check_text(load.read(folder))
+    if not report.faults:
+        report.faults.extend(_find_missing(folder, load.load(folder)))
+    return report
+
+
+def _find_missing(folder: Path, config: Config) -> Iterator[Fault]:
+    if config.component is not None:
+        try:
+            load.read_component_secret(folder, config)
+        except ConfigError as error:
+            yield _to_fault(error)
+    enrolment = folder / config.uplink.enrolment
+    if config.uplink.enrolment and not enrolment.is_file():
+        text = f"{enrolment} does not exist; write it by `fieldpost-fleet gateway add`"
+        yield Fault("uplink.enrolment", text)
 
 
 def check_text(text: bytes) -> Report:

@@ -24,20 +24,11 @@ from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued_certificates
 from edge.features.accounts.store.accounts import PendingMessages
 from edge.features.presence.store import roster
-from edge.ops import certificates, current_time, device_status, nodes, orphans, pki
+from edge.ops import certificates, component_mode, current_time, device_status, nodes, orphans, pki
 from edge.ops.orphans import Orphans
 from edge.ops.transactions import changing, reading
 from sync.common.durable_files import remove_folder, staged_folder
 from sync.common.text import plural
-
-_SERVER_LOGINS: Final = (
-    "the gateway is a component (xmpp.component); manage passwords and certificates on its server"
-)
-
-_NO_DELIVERY: Final = (
-    "downgrade cannot be set, because the gateway is a component (xmpp.component): its server"
-    " delivers messages"
-)
 
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 
@@ -86,10 +77,13 @@ def add(
     settings = load.load(folder)
     _check_name(settings, name)
     component = settings.component is not None
-    if component and (certificate or password is not None):
-        raise SetupError(_SERVER_LOGINS)
-    if component and downgrade:
-        raise SetupError(_NO_DELIVERY)
+    for option, given in (
+        ("--certificate", certificate),
+        ("--password", password is not None),
+        ("--downgrade", downgrade),
+    ):
+        if given:
+            component_mode.refuse(settings, f"device add {option}")
     needs_password = password is None and not certificate and not component
     generated = credentials.generate_password() if needs_password else None
     chosen = password if generated is None else generated
@@ -119,7 +113,8 @@ def renew(folder: Path, name: str, *, revoke_old: bool = False) -> NewCertificat
     does not exist or has too many certificates, or if the CA cannot sign.
     """
     settings = load.load(folder)
-    jid = _own_jid(settings, name)
+    component_mode.refuse(settings, "device certificate")
+    jid = _jid(settings, name)
     _check_name(settings, name)  # it becomes a path
     restored, revoked = False, 0
 
@@ -144,7 +139,9 @@ def set_password(folder: Path, name: str, password: str | None) -> NewPassword:
     If `password` is `None`, one is generated. Revoked certificates stay revoked. Raises
     `SetupError` if the password is invalid or the device does not exist.
     """
-    jid = _own_jid(load.load(folder), name)
+    settings = load.load(folder)
+    component_mode.refuse(settings, "device passwd")
+    jid = _jid(settings, name)
     generated = credentials.generate_password() if password is None else None
     keys = _keys(password if generated is None else generated)
     with changing(folder) as tx:
@@ -178,8 +175,7 @@ def set_downgrade(folder: Path, name: str, downgrade: bool) -> bool:
     Raises `SetupError` if the device does not exist or the gateway is a component.
     """
     settings = load.load(folder)
-    if settings.component is not None:
-        raise SetupError(_NO_DELIVERY)
+    component_mode.refuse(settings, "device downgrade")
     with changing(folder) as tx:
         _find(tx, name)
         changed = accounts.set_downgrade(tx, name, downgrade)
@@ -246,12 +242,6 @@ def _heir(tx: Transaction, settings: Config, name: str, heir: str) -> str:
 
 def _jid(settings: Config, name: str) -> str:
     return device_status.jid_of(settings.gateway.domain, name)
-
-
-def _own_jid(settings: Config, name: str) -> str:
-    if settings.component is not None:
-        raise SetupError(_SERVER_LOGINS)
-    return _jid(settings, name)
 
 
 def _check_name(settings: Config, name: str) -> None:

@@ -201,17 +201,14 @@ def _manage_node(
 
 
 def _owner(context: Context, tx: Transaction, owner: str) -> str:
-    """Return the bare JID of a node's owner; raises `RequestRefused` if there is no such account.
-
-    A component does not check the account, because only its server knows the users.
-    """
+    """Return the bare JID of a node's owner; raises `RequestRefused` if there is none."""
     try:
         address = addresses.parse(owner)
-        if context.has_accounts and addresses.kind_of(context.domain, address) is not _ACCOUNT:
+        if addresses.kind_of(context.domain, address) is not _ACCOUNT:
             raise RequestRefused(f"owner {owner} is not the address of a device")
     except addresses.AddressError as error:
         raise RequestRefused(f"owner {owner}: {error}") from None
-    if context.has_accounts and accounts.status(tx, address.local) is None:
+    if accounts.status(tx, address.local) is None:
         raise RequestRefused(f"owner {owner}: there is no such account")
     return address.bare
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from edge.config import load
 from edge.config.load import Config
 from edge.engine import database
 from edge.engine.service_time import DAY_MS
@@ -39,7 +40,7 @@ MAX_NAMES: Final = 5
 
 def configuration(folder: Path) -> Iterator[Finding]:
     """Check the options in `fieldpost.toml`."""
-    report = config_check.check(folder)
+    report = config_check.check_text(load.read(folder))
     for fault in report.faults:
         yield Finding("configuration", WRONG, str(fault), "correct it in fieldpost.toml")
     if not report.faults:

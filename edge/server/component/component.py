@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from edge.config.load import Address, Config
+from edge.config.load import Address, Config, read_component_secret
 from edge.engine import events
 from edge.engine.events import NewEvent
 from edge.engine.group_commit import Store
@@ -26,7 +26,6 @@ from edge.server.component.dispatcher import Dispatcher
 from edge.server.component.link import Link, LinkLost
 from edge.server.refusal_counters import RefusalCounters
 from sync.common import backoff, sd_notify
-from sync.common.regular_files import read_regular
 
 MIN_WAIT: Final = 1.0
 """Minimum seconds between attempts to connect."""
@@ -64,7 +63,8 @@ class Component:
     ) -> None:
         assert settings.component is not None  # noqa: S101
         self._address: Address = settings.component
-        self._secret = folder / settings.xmpp.component_secret
+        self._folder = folder
+        self._settings = settings
         self._domain = settings.gateway.domain
         self._store = store
         self._router = router
@@ -86,8 +86,9 @@ class Component:
             ConfigError: the secret cannot be read, or is empty.
         """
         self._read_secret()
-        if stat.S_IMODE(self._secret.stat().st_mode) & 0o077:
-            self._report(f"{self._secret} can be read by others; run `chmod 600 {self._secret}`")
+        path = self._folder / self._settings.xmpp.component_secret
+        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            self._report(f"{path} can be read by others; run `chmod 600 {path}`")
         self._task = asyncio.create_task(self._run(), name="component")
         self._task.add_done_callback(self._on_task_done)
         first = asyncio.create_task(self._first_attached.wait())
@@ -149,18 +150,7 @@ class Component:
     # Connecting
 
     def _read_secret(self) -> str:
-        try:
-            secret = read_regular(self._secret).decode().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not UTF-8"
-            raise ConfigError(
-                f"xmpp.component_secret: {self._secret} cannot be read: {reason}"
-            ) from error
-        if not secret:
-            raise ConfigError(
-                f"xmpp.component_secret: {self._secret} is empty; write the secret to it"
-            )
-        return secret
+        return read_component_secret(self._folder, self._settings)
 
     async def _run(self) -> None:
         loop, failures = asyncio.get_running_loop(), 0

@@ -121,6 +121,33 @@ def test_mistake_sets_the_exit_status_of_text_and_json(folder: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(None, "No such file or directory"), (b" \n", "is empty"), (b"\xff", "it is not UTF-8")],
+)
+def test_unusable_secret_of_a_component_is_reported(
+    folder: Path, content: bytes | None, problem: str
+) -> None:
+    component = "component = '127.0.0.1:1'\ncomponent_secret = 'hush'\n"
+    write(folder, f"{DOMAIN}[xmpp]\nlisten = ''\nlisten_tls = ''\n{component}")
+    if content is not None:
+        (folder / "hush").write_bytes(content)
+    result = check(folder)
+    assert result.exit_code == 1
+    assert "wrong: xmpp.component_secret: " in result.output
+    assert problem in result.output
+    (folder / "hush").write_text("between us")
+    assert check(folder).exit_code == 0
+
+
+def test_missing_enrolment_is_reported(folder: Path) -> None:
+    write(folder, f"{DOMAIN}[uplink]\nenrolment = 'gw.enrolment'\n")
+    result = check(folder)
+    assert result.exit_code == 1
+    assert "wrong: uplink.enrolment: " in result.output
+    assert "does not exist" in result.output
+
+
 def test_missing_file_is_reported(tmp_path: Path) -> None:
     result = check(tmp_path)
     assert result.exit_code == 1

@@ -211,13 +211,18 @@ def test_invalid_topic_filter_is_refused(option: str) -> None:
         parse(f"{DOMAIN}[{option} = ['']\n")
 
 
-def test_uplink_topics_are_limited_and_refused_for_a_component() -> None:
+def test_uplink_topics_are_limited() -> None:
     topics = [f"n{number}" for number in range(101)]
     assert parse(f"{DOMAIN}[uplink]\ntopics = {topics[1:]}\n").uplink.topics == topics[1:]
     with pytest.raises(ConfigError, match=r"uplink\.topics"):
         parse(f"{DOMAIN}[uplink]\ntopics = {topics}\n")
-    with pytest.raises(ConfigError, match=r"uplink\.topics must be empty, because a component"):
-        parse(f"{DOMAIN}{COMPONENT}[uplink]\ntopics = ['plant/#']\n")
+
+
+@pytest.mark.parametrize("option", ["uplink.topics", "pubsub.auto_create"])
+def test_component_has_no_nodes(option: str) -> None:
+    section, _, name = option.partition(".")
+    with pytest.raises(ConfigError, match=rf"{option} must be empty, because a component"):
+        parse(f"{DOMAIN}{COMPONENT}[{section}]\n{name} = ['plant/#']\n")
 
 
 @pytest.mark.parametrize(
