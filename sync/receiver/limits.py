@@ -40,15 +40,18 @@ class ReceiverLimits:
 
     unauthenticated: int = 512
     """Maximum number of unauthenticated connections, including those in their TLS handshake: half
-    of `connections`, so that unauthenticated peers cannot exclude enrolled gateways."""
+    of `connections`, so that unauthenticated peers cannot exclude enrolled gateways. A further one
+    closes the oldest one of the address that has most."""
 
     unauthenticated_per_address: int = 64
     """Maximum number of unauthenticated connections of one IPv4 address or one IPv6 /64 network.
-    All gateways of a site can share an address, and each is authenticated after one request."""
+    All gateways of a site can share an address, and each is authenticated after one request. A
+    further connection closes the oldest one. Option `serve --unauthenticated-per-address`."""
 
     connections_per_address_s: float = 10.0
     """Maximum new connections per second of one address, averaged over `rate_window_s`. One hundred
-    gateways of a site can reconnect at once; a TLS handshake costs some ms of CPU time."""
+    gateways of a site can reconnect at once; a TLS handshake costs some ms of CPU time. Option
+    `serve --connections-per-address`."""
 
     first_request_timeout_s: float = 30.0
     """Seconds from accept to the end of the first request's headers: the TLS handshake, two more

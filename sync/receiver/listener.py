@@ -8,7 +8,6 @@ import logging
 import socket
 import ssl
 from asyncio import sslproto
-from collections import Counter
 from typing import Final, NamedTuple
 
 from aiohttp import web
@@ -31,6 +30,7 @@ class Connection(asyncio.Protocol):
     """One connection from accept to close. It forwards the protocol's callbacks to `inner`.
 
     `owner` is the gateway once a request was authenticated, and the client's network before.
+    `handshake` is the task that starts the connection.
     """
 
     def __init__(self, registry: ConnectionRegistry, network: str, *, authenticated: bool) -> None:
@@ -42,6 +42,7 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._inner: asyncio.Protocol = asyncio.Protocol()
         self._transport: asyncio.Transport | None = None
+        self.handshake: asyncio.Task[None] | None = None
 
     def wrap(self, inner: asyncio.Protocol) -> Connection:
         """Forward callbacks to `inner` from now on."""
@@ -55,9 +56,11 @@ class Connection(asyncio.Protocol):
             self._timer = None
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection at once, or end its TLS handshake."""
         if self._transport is not None:
             self._transport.abort()
+        elif self.handshake is not None:
+            self.handshake.cancel()
 
     def _time_out(self) -> None:
         self._registry.metrics.count_refused_connection("no_request")
@@ -103,7 +106,10 @@ class RefusedConnection(NamedTuple):
 class ConnectionRegistry:
     """Counts and limits the connections of a receiver.
 
-    A connection is unauthenticated until a request on it is authenticated. With `behind_proxy`, all
+    A connection is unauthenticated until a request on it is authenticated. At a limit, a new
+    connection takes the place of an unauthenticated one, the oldest of its address or of the
+    address with most: so idle connections behind a site's address do not keep out its gateways,
+    which are authenticated within some round trips. With `behind_proxy`, all
     connections are the proxy's, which limits its clients itself.
     """
 
@@ -112,13 +118,13 @@ class ConnectionRegistry:
         self.metrics = metrics
         self._behind_proxy = behind_proxy
         self._all: set[Connection] = set()
-        self._unauthenticated: Counter[str] = Counter()
+        self._unauthenticated: dict[str, dict[Connection, None]] = {}
         self._gateways: dict[str, dict[Connection, None]] = {}
         self._rate_limiter = RateLimiter(limits.connections_per_address_s, limits.rate_window_s)
 
     def counts(self) -> dict[str, int]:
         """Return the number of connections by kind of peer."""
-        unauthenticated = self._unauthenticated.total()
+        unauthenticated = sum(map(len, self._unauthenticated.values()))
         gateways = sum(map(len, self._gateways.values()))
         proxies = len(self._all) - unauthenticated - gateways
         return {"unauthenticated": unauthenticated, "gateway": gateways, "proxy": proxies}
@@ -133,23 +139,35 @@ class ConnectionRegistry:
         connection = Connection(self, network, authenticated=self._behind_proxy)
         self._all.add(connection)
         if not connection.authenticated:
-            self._unauthenticated[network] += 1
+            self._unauthenticated.setdefault(network, {})[connection] = None
         return connection
 
     def _check(self, network: str) -> RefusedConnection | None:
-        if len(self._all) >= self.limits.connections:
-            return RefusedConnection("connections", "too many connections")
-        if self._behind_proxy:
-            return None
-        if self._unauthenticated.total() >= self.limits.unauthenticated:
-            return RefusedConnection("unauthenticated", "too many unauthenticated connections")
-        if self._unauthenticated[network] >= self.limits.unauthenticated_per_address:
-            text = "too many unauthenticated connections from this address"
-            return RefusedConnection("address", text)
-        if self._rate_limiter.take(network, 1):
+        """Make room for a connection from `network`, or return why it is refused."""
+        if not self._behind_proxy and self._rate_limiter.take(network, 1):
             text = "too many new connections per second from this address"
             return RefusedConnection("connection_rate", text)
+        own = self._unauthenticated.get(network, {})
+        if len(own) >= self.limits.unauthenticated_per_address:
+            self._replace(own, "address")
+        elif self.counts()["unauthenticated"] >= self.limits.unauthenticated:
+            self._replace(self._most(), "unauthenticated")
+        if len(self._all) >= self.limits.connections:
+            if not self._unauthenticated:
+                return RefusedConnection("connections", "too many connections")
+            self._replace(self._most(), "connections")
         return None
+
+    def _most(self) -> dict[Connection, None]:
+        """Return the unauthenticated connections of the network that has most."""
+        return max(self._unauthenticated.values(), key=len)
+
+    def _replace(self, connections: dict[Connection, None], reason: str) -> None:
+        """Close the oldest of these unauthenticated connections."""
+        oldest = next(iter(connections))
+        self.metrics.count_refused_connection(reason)
+        self.remove(oldest)
+        oldest.abort()
 
     def remove(self, connection: Connection) -> None:
         """Remove a connection; do nothing if it is already removed."""
@@ -184,9 +202,10 @@ class ConnectionRegistry:
 
     def _remove_from_owner(self, connection: Connection) -> None:
         if not connection.authenticated:
-            self._unauthenticated[connection.owner] -= 1
-            if not self._unauthenticated[connection.owner]:
-                del self._unauthenticated[connection.owner]
+            of_network = self._unauthenticated.get(connection.owner, {})
+            of_network.pop(connection, None)
+            if not of_network:
+                self._unauthenticated.pop(connection.owner, None)
             return
         of_gateway = self._gateways.get(connection.owner, {})
         of_gateway.pop(connection, None)
@@ -281,6 +300,7 @@ class Listener:
             self._refuse(sock, connection.text, peer[0])
             return
         task = self._loop.create_task(self._serve(sock, peer[0], connection))
+        connection.handshake = task
         self._handshakes[task] = sock
         task.add_done_callback(self._handshakes.pop)
 

@@ -48,6 +48,21 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
     help="Rate limit of each gateway in bytes per second.  [default: 16 MiB]",
 )
 @click.option(
+    "--unauthenticated-per-address",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Maximum connections of one address (IPv6: /64 network) on which no gateway has been "
+    "authenticated; a further one closes the oldest.  [default: 64]",
+)
+@click.option(
+    "--connections-per-address",
+    "connection_rate",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="Maximum new connections per second of one address, averaged over a minute.  "
+    "[default: 10]",
+)
+@click.option(
     "--reserve",
     type=click.IntRange(min=0),
     metavar="BYTES",
@@ -102,6 +117,8 @@ def command(
     certificate: Path | None,
     key: Path | None,
     rate: int | None,
+    unauthenticated_per_address: int | None,
+    connection_rate: float | None,
     reserve: int | None,
     landing_cap: int | None,
     proxies: tuple[str, ...],
@@ -143,7 +160,13 @@ def command(
     frontend = proxy or (
         tls.CertificateFiles(*files) if files else tls.ensure_own_certificate(fleet)
     )
-    limits = _limits(bytes_per_s=rate, reserve_bytes=reserve, landing_quota_bytes=landing_cap)
+    limits = _limits(
+        bytes_per_s=rate,
+        reserve_bytes=reserve,
+        landing_quota_bytes=landing_cap,
+        unauthenticated_per_address=unauthenticated_per_address,
+        connections_per_address_s=connection_rate,
+    )
     metrics_listen = server.ListenAddress(*metrics_address) if metrics_address else None
     asyncio.run(
         server.serve(
@@ -189,7 +212,7 @@ def _reverse_proxy(host: str, addresses: tuple[str, ...], header: str | None) ->
     return ReverseProxy(networks or LOOPBACK_NETWORKS, header)
 
 
-def _limits(**options: int | None) -> ReceiverLimits:
+def _limits(**options: float | None) -> ReceiverLimits:
     from sync.receiver.limits import ReceiverLimits
 
     changed: dict[str, Any] = {name: value for name, value in options.items() if value is not None}

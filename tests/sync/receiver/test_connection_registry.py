@@ -68,11 +68,13 @@ def test_client_network(address: str, network: str) -> None:
 async def test_unauthenticated_connections_are_limited_by_address_and_total() -> None:
     registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=False)
     first, second = (connect(registry, "192.0.2.1") for _ in range(2))
-    assert refusal_reason(registry, "192.0.2.1") == "address"
     registry.authenticated(FakeTransport(first), "gw.example")
     assert registry.counts() == {"unauthenticated": 1, "gateway": 1, "proxy": 0}
     others = [connect(registry, f"192.0.2.{each}") for each in (1, 2, 3, 4)]
-    assert refusal_reason(registry, "192.0.2.5") == "connections"
+    oldest = FakeTransport(second)
+    others.append(connect(registry, "192.0.2.5"))
+    assert oldest.aborted
+    assert registry.counts() == {"unauthenticated": 5, "gateway": 1, "proxy": 0}
     for connection in (second, *others):
         registry.remove(connection)
         registry.remove(connection)
@@ -83,9 +85,33 @@ async def test_unauthenticated_connections_are_limited_by_address_and_total() ->
 
 async def test_unauthenticated_connections_never_use_all_slots() -> None:
     registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=False)
-    for each in range(5):
-        connect(registry, f"192.0.2.{each}")
-    assert refusal_reason(registry, "192.0.2.9") == "unauthenticated"
+    greedy = [FakeTransport(connect(registry, "192.0.2.1")) for _ in range(2)]
+    others = [FakeTransport(connect(registry, f"192.0.2.{each}")) for each in (2, 3, 4)]
+    connect(registry, "192.0.2.9")
+    assert [wire.aborted for wire in (*greedy, *others)] == [True, *[False] * 4]
+    assert registry.counts() == {"unauthenticated": 5, "gateway": 0, "proxy": 0}
+
+
+async def test_idle_connections_of_an_address_make_room_for_a_further_one() -> None:
+    metrics = Metrics()
+    registry = ConnectionRegistry(LIMITS, metrics, behind_proxy=False)
+    wires = [FakeTransport(connect(registry, "192.0.2.1")) for _ in range(2)]
+    other = FakeTransport(connect(registry, "192.0.2.2"))
+    gateway = FakeTransport(connect(registry, "192.0.2.1"))
+    assert [wire.aborted for wire in (*wires, other)] == [True, False, False]
+    registry.authenticated(gateway, "gw.example")
+    assert registry.counts() == {"unauthenticated": 2, "gateway": 1, "proxy": 0}
+    text = exposition(PREFIX, metrics.families(0))
+    assert 'connections_refused_total{reason="address"} 1' in text
+
+
+async def test_authenticated_connections_never_make_room() -> None:
+    registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=False)
+    for each in range(6):
+        wire = FakeTransport(connect(registry, f"192.0.2.{each}"))
+        registry.authenticated(wire, f"gw-{each}.example")
+    assert refusal_reason(registry, "192.0.2.9") == "connections"
+    assert registry.counts() == {"unauthenticated": 0, "gateway": 6, "proxy": 0}
 
 
 async def test_proxy_connections_are_not_unauthenticated() -> None:
