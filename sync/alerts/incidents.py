@@ -33,7 +33,7 @@ time, and may show its end. Segments of a gateway whose clock is behind seem del
 FORGET_MS: Final = 30 * DAY_MS
 """Time in ms without new data after which a subject is no longer monitored, and its alert ends."""
 
-_CENTRE_CLOCK: Final[tuple[Kind, ...]] = ("silent", "ingest_behind")
+_CENTRE_CLOCK: Final[tuple[Kind, ...]] = ("silent", "ingest_behind", "unmonitored")
 """Kinds of problem whose times are by the centre's clock; all other kinds use the gateway's."""
 
 FORGOTTEN_TEXT: Final = "No data has arrived for 30 days, so this problem is no longer monitored."
@@ -45,9 +45,10 @@ State = Literal["raised", "recovered"]
 class Alert(msgspec.Struct, frozen=True):
     """An alert. Times are ISO 8601 in UTC; `at` is when the problem or its end was noticed.
 
-    `since` and `until` are by the gateway's clock; for the kinds `silent` and `ingest_behind`, by
-    the centre's. `id` is the same for start and end of an incident, and for repeated deliveries.
-    `held` counts the problems of this subject that ended without an alert after its last one.
+    `since` and `until` are by the gateway's clock; for the kinds `silent`, `ingest_behind` and
+    `unmonitored`, by the centre's. `id` is the same for start and end of an incident, and for
+    repeated deliveries. `held` counts the problems of this subject that ended without an alert
+    after its last one.
     """
 
     id: str

@@ -23,7 +23,7 @@ from sync.alerts.json_lines import JsonLinesOutput
 from sync.alerts.persistence import StateStore
 from sync.alerts.rules import judge_events, judge_silence
 from sync.alerts.sources import read_batches, scan_landing
-from sync.alerts.state import FleetState, cap_times, forget, is_ahead_of
+from sync.alerts.state import MAX_GATEWAYS, FleetState, cap_times, forget, is_ahead_of
 from sync.alerts.webhook import Webhook
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
@@ -42,7 +42,9 @@ the service manager notices."""
 
 @dataclass
 class AlertMonitor:
-    """Monitors the fleet in `folder`; `clock` returns seconds since 1970 UTC.
+    """Monitors at most `max_gateways` gateways of the fleet in `folder`.
+
+    `clock` returns seconds since 1970 UTC.
 
     Use it only while the lock of `store` is held (`StateStore.locked`).
     """
@@ -52,6 +54,7 @@ class AlertMonitor:
     output: JsonLinesOutput
     webhook: Webhook | None = None
     clock: Callable[[], float] = time.time
+    max_gateways: int = MAX_GATEWAYS
     _warned: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -104,7 +107,7 @@ class AlertMonitor:
         if self._state is not None and is_ahead_of(self._state, now):
             self._state = None
         try:
-            state, changed = read_batches(self._tables, self._state, now)
+            state, changed = read_batches(self._tables, self._state, now, self.max_gateways)
         except (OSError, FleetError):
             self._state = self.store.load_state()
             raise
@@ -159,11 +162,8 @@ class AlertMonitor:
 
     def _warn_unmonitored(self, state: FleetState) -> None:
         counts = {name: each.unmonitored for name, each in state.gateways.items()}
-        counts[""] = state.unmonitored
         for gateway, events in sorted(counts.items()):
             if events and gateway not in self._warned:
                 text = "too many queues, limits or sensors, or too long names; some cause no alerts"
-                if not gateway:
-                    text = "some gateways are not monitored: there are too many"
                 log_event(WARNING, "limit", text=text, gateway=gateway, events=events)
                 self._warned.add(gateway)

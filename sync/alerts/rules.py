@@ -14,6 +14,7 @@ from statistics import median, median_low
 from typing import Final, Literal, NamedTuple
 
 from sync.alerts.state import (
+    DAY_MS,
     HOUR_MS,
     LATE_MS,
     MINUTE_MS,
@@ -39,7 +40,7 @@ from sync.reports.shared.thresholds import (
     SURGE_MIN,
 )
 
-Kind = Literal["silent", "queue_stuck", "refusals", "sensor_silent", "ingest_behind"]
+Kind = Literal["silent", "queue_stuck", "refusals", "sensor_silent", "ingest_behind", "unmonitored"]
 
 REMEDIES: Final[dict[Kind, str]] = {
     "silent": remedies.SILENT,
@@ -48,6 +49,8 @@ REMEDIES: Final[dict[Kind, str]] = {
     "sensor_silent": remedies.SENSOR_SILENT,
     "ingest_behind": "Check that `fieldpost-fleet ingest --continuous` runs at the centre. Until "
     "it does, there are only alerts about silent gateways.",
+    "unmonitored": "Raise `fieldpost-fleet alerts --gateways`; each gateway takes some 10 kB of "
+    "memory.",
 }
 
 FLEET_SILENT_REMEDY: Final = (
@@ -82,6 +85,7 @@ class Subject(NamedTuple):
 
 FLEET_SILENT: Final = Subject("silent", "", "fleet")
 INGEST_BEHIND: Final = Subject("ingest_behind", "", "ingest")
+UNMONITORED: Final = Subject("unmonitored", "", "fleet")
 
 
 class Problem(NamedTuple):
@@ -388,6 +392,7 @@ def judge_silence(
         yield AllClear(key, last, f"Segments arrive again; the last one at {format_time(last)}.")
     yield from _judge_fleet(overdue, len(present), newest, now)
     yield from _judge_ingest(landing, now)
+    yield _judge_unmonitored(state, now)
 
 
 def _presences(
@@ -467,3 +472,15 @@ def _judge_ingest(landing: Mapping[str, LandingBacklog], now: int) -> Iterator[V
         f"({format_duration(now - first)})."
     )
     yield problem(INGEST_BEHIND, first, now, text)
+
+
+def _judge_unmonitored(state: FleetState, now: int) -> Verdict:
+    """Judge whether there are more gateways than are monitored, by the arrivals of a day."""
+    is_full = len(state.gateways) >= state.max_gateways
+    if not is_full or now - state.unmonitored_until > DAY_MS:
+        return AllClear(UNMONITORED, now, "All gateways are monitored.")
+    text = (
+        f"More than {state.max_gateways} gateways send segments; the others cause no alerts except "
+        "while segments wait in the landing."
+    )
+    return problem(UNMONITORED, state.unmonitored_since, now, text)

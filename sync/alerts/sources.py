@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from sync.alerts.rules import LandingBacklog
 from sync.alerts.state import (
     DAY_MS,
+    MAX_GATEWAYS,
     MINUTE_MS,
     Event,
     FleetState,
@@ -89,7 +90,7 @@ def _identity(path: str) -> Identity | None:
 
 
 def read_batches(
-    tables: FleetTables, state: FleetState | None, now: int
+    tables: FleetTables, state: FleetState | None, now: int, max_gateways: int = MAX_GATEWAYS
 ) -> tuple[FleetState, bool]:
     """Add the rows of all new batches to the state; return it, and whether it changed.
 
@@ -101,15 +102,16 @@ def read_batches(
     snapshot = tables.snapshot()
     versions = _versions(snapshot)
     if state is not None and state.versions.keys() == versions.keys():
+        state.max_gateways = max_gateways
         try:
             return state, _read_new(tables, state, versions)
         except FileNotFoundError:
             pass
-    return _read_history(snapshot, now), True
+    return _read_history(snapshot, now, max_gateways), True
 
 
-def _read_history(snapshot: Snapshot, now: int) -> FleetState:
-    state = FleetState(versions=_versions(snapshot))
+def _read_history(snapshot: Snapshot, now: int, max_gateways: int) -> FleetState:
+    state = FleetState(versions=_versions(snapshot), max_gateways=max_gateways)
     since = now - now % DAY_MS - (HISTORY_DAYS - 1) * DAY_MS
     first = datetime.fromtimestamp(since / 1000, UTC).date().isoformat()
     uri = snapshot.storage.uri

@@ -15,7 +15,8 @@ import msgspec
 from sync.reports.shared.thresholds import BACKLOG_S, CLOCK_STEPPED, LIFE_EVENTS, RESET_EVENTS
 
 MAX_GATEWAYS: Final = 5_000
-"""Maximum number of gateways that are monitored, with some 10 kB of memory each."""
+"""Default maximum number of gateways that are monitored, with some 10 kB of memory each. Option
+`alerts --gateways`."""
 
 MAX_QUEUES: Final = 128
 """Maximum number of monitored queues of a gateway. It reports 65 at once, later perhaps others."""
@@ -179,14 +180,18 @@ class FleetState(
     """The facts about the fleet.
 
     `arrival_minutes` are the minutes since 1970 in which something arrived. `versions` has, by
-    table, the last version that was read. `unmonitored` counts arrivals of gateways that are not
-    monitored.
+    table, the last version that was read. At most `max_gateways` gateways are monitored.
+    `unmonitored` counts arrivals of others, of which `unmonitored_since` and `unmonitored_until`
+    are the first and the last (ms); a new count begins after a day without one.
     """
 
     gateways: dict[str, GatewayState] = {}
     arrival_minutes: list[int] = []
     versions: dict[str, int] = {}
+    max_gateways: int = MAX_GATEWAYS
     unmonitored: int = 0
+    unmonitored_since: int = 0
+    unmonitored_until: int = 0
 
 
 _Item = TypeVar("_Item", int, Segment, QueueDepth)
@@ -204,8 +209,11 @@ def insert_bounded(items: list[_Item], item: _Item, limit: int) -> None:
 def add_arrival(state: FleetState, gateway: str, arrived: int) -> GatewayState | None:
     """Record that a segment arrived; return the gateway's state, None if it is not monitored."""
     insert_bounded(state.arrival_minutes, arrived // MINUTE_MS, MAX_ARRIVAL_MINUTES)
-    if gateway not in state.gateways and len(state.gateways) >= MAX_GATEWAYS:
+    if gateway not in state.gateways and len(state.gateways) >= state.max_gateways:
+        if arrived - state.unmonitored_until > DAY_MS:
+            state.unmonitored, state.unmonitored_since = 0, arrived
         state.unmonitored += 1
+        state.unmonitored_until = max(state.unmonitored_until, arrived)
         return None
     known = state.gateways.setdefault(gateway, GatewayState())
     known.last_arrival = max(known.last_arrival, arrived)
@@ -323,6 +331,8 @@ def cap_times(state: FleetState, now: int) -> None:
     state.arrival_minutes = sorted(
         {min(minute, now // MINUTE_MS) for minute in state.arrival_minutes}
     )
+    state.unmonitored_since = min(state.unmonitored_since, now)
+    state.unmonitored_until = min(state.unmonitored_until, now)
     for each in state.gateways.values():
         each.last_arrival, each.last_late = min(each.last_arrival, now), min(each.last_late, now)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from sync.alerts.state import MAX_GATEWAYS
 from sync.cli.options import fleet_dir
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
@@ -58,6 +59,15 @@ TOKEN_BYTES: Final = 4_096
     metavar="SECONDS",
     help="Time between two checks of the fleet.",
 )
+@click.option(
+    "--gateways",
+    type=click.IntRange(min=1, max=100_000),
+    default=MAX_GATEWAYS,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of gateways that are monitored, with some 10 kB of memory each; an alert "
+    "says when there are more.",
+)
 @click.option("--once", is_flag=True, help="Check once and exit, for example from a timer.")
 def command(
     folder: Path,
@@ -65,6 +75,7 @@ def command(
     webhook: str | None,
     token_file: Path | None,
     interval: int,
+    gateways: int,
     *,
     once: bool,
 ) -> None:
@@ -85,7 +96,10 @@ def command(
     json_log.log_to_stderr()
     store = StateStore(fleet.tables)
     with store.locked():
-        monitor = AlertMonitor(fleet, store, JsonLinesOutput(out), _webhook(webhook, token_file))
+        output = JsonLinesOutput(out)
+        monitor = AlertMonitor(
+            *(fleet, store, output, _webhook(webhook, token_file)), max_gateways=gateways
+        )
         asyncio.run(check_once(monitor) if once else _run_until_signal(monitor, interval))
 
 

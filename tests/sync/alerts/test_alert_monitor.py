@@ -423,7 +423,8 @@ def test_only_files_of_new_batches_are_read(fleet: Fleet) -> None:
 
 def test_field_names_in_the_state_files() -> None:
     state = msgspec.json.decode(msgspec.json.encode(FleetState({"gw": GatewayState()})))
-    assert set(state) == {"gateways", "heard", "versions", "beyond"}
+    added = {"max_gateways", "unmonitored_since", "unmonitored_until"}
+    assert set(state) == {"gateways", "heard", "versions", "beyond", *added}
     assert set(state["gateways"]["gw"]) == {
         *("arrived", "sign", "told", "read", "reset", "late", "system", "readings", "days"),
         *("queues", "rules", "sensors", "beyond"),

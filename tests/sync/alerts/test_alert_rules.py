@@ -9,11 +9,14 @@ import pytest
 from sync.alerts import state as bounds
 from sync.alerts.rules import (
     NEW_GATEWAY_TIMEOUT_S,
+    UNMONITORED,
     AllClear,
     Problem,
     Subject,
+    Verdict,
     format_duration,
     judge_events,
+    judge_silence,
 )
 from sync.alerts.state import FleetState, forget
 from sync.reports.shared.thresholds import (
@@ -233,8 +236,7 @@ def test_subjects_beyond_the_limits_are_counted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(bounds, "MAX_SENSORS", 3)
     monkeypatch.setattr(bounds, "MAX_QUEUES", 2)
     monkeypatch.setattr(bounds, "MAX_LIMITS", 1)
-    monkeypatch.setattr(bounds, "MAX_GATEWAYS", 1)
-    state, site = FleetState(), GatewayEvents()
+    state, site = FleetState(max_gateways=1), GatewayEvents()
     judge(state, site, "readings", [(NOON + at, reading_event(f"s{at}")) for at in range(5)])
     judge(state, site, "readings", [(NOON, reading_event("n" * 600))])
     judge(state, site, "system", [(NOON, depth_event(1, queue=f"q{at}")) for at in range(3)])
@@ -244,6 +246,28 @@ def test_subjects_beyond_the_limits_are_counted(monkeypatch: pytest.MonkeyPatch)
     assert (sizes, gateway.unmonitored, state.unmonitored) == ((3, 2, 1), 6, 0)
     assert bounds.add_arrival(state, "other.example", NOON) is None
     assert state.unmonitored == 1
+
+
+def unmonitored(state: FleetState, now: int) -> Verdict:
+    found = {each.key: each for each in judge_silence(state, {}, now, lambda _: False, {})}
+    return found[UNMONITORED]
+
+
+def test_gateways_that_are_not_monitored_are_told() -> None:
+    state = FleetState(max_gateways=2)
+    for name in ("a.example", "b.example"):
+        bounds.add_arrival(state, name, NOON)
+    assert isinstance(unmonitored(state, NOON), AllClear)
+    bounds.add_arrival(state, "c.example", NOON + 1)
+    bounds.add_arrival(state, "d.example", NOON + 2)
+    told = unmonitored(state, NOON + 3)
+    assert isinstance(told, Problem)
+    assert (told.since, told.until) == (NOON + 1, NOON + 3)
+    assert "More than 2 gateways" in told.text
+    assert isinstance(unmonitored(state, NOON + 3 + bounds.DAY_MS), AllClear)
+    state.max_gateways = 3
+    assert isinstance(unmonitored(state, NOON + 3), AllClear)
+    assert bounds.add_arrival(state, "c.example", NOON + 4) is not None
 
 
 def test_invalid_values_count_as_zero() -> None:
