@@ -220,9 +220,7 @@ class Session:
 
     def _submit_prepared(self, stanza: Stanza, done: asyncio.Future[Work]) -> None:
         error = None if done.cancelled() else done.exception()
-        if self.ended:  # its units of work do nothing, so the stanza must not be counted in `h`
-            self._drop_offloaded(stanza)
-        elif isinstance(error, StanzaError):
+        if isinstance(error, StanzaError):
             self._complete_offloaded(stanza, error)
         elif error is not None or done.cancelled():
             self._complete_offloaded(stanza, StoreError(f"offloaded work failed: {error!r}"))
@@ -233,12 +231,6 @@ class Session:
                 stanza.size,
                 heavy=True,
             )
-
-    def _drop_offloaded(self, stanza: Stanza) -> None:
-        self.offloading = False
-        self.in_flight -= 1
-        self.in_flight_bytes -= stanza.size
-        self._continue()
 
     def _complete_offloaded(
         self, stanza: Stanza, outcome: bytes | StoreError | StanzaError
@@ -716,4 +708,4 @@ class Session:
 
     def _remove(self) -> None:
         self._registry.remove_session(self.generation)
-        self.management = None
+        self.management = None  # so that stanzas whose units of work run later are not counted

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.gateway import Gateway, bind_session, port_of
-from tests.helpers.xmpp import CLIENT, Client
+from tests.helpers.gateway import Gateway, bind_session, log_in, port_of
+from tests.helpers.xmpp import CLIENT, SM, Client
 
 TEXTS = ["0", "1", "2", "3"]
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -23,12 +23,18 @@ def gateway(tmp_path: Path) -> Gateway:
 
 async def begin_session(port: int) -> Client:
     """Begin a session of the recipient that is available and acknowledges nothing."""
+    client, _token = await begin_resumable(port)
+    return client
+
+
+async def begin_resumable(port: int) -> tuple[Client, str]:
+    """Begin a session of the recipient; return also the id by which it can be resumed."""
     client = await bind_session(port, "pump1")
-    await client.enable()
+    token = await client.enable()
     client.send("<presence/>")
     while (await client.stanza()).tag != f"{CLIENT}presence":
         pass
-    return client
+    return client, token
 
 
 async def until_detached(gateway: Gateway) -> None:
@@ -83,4 +89,24 @@ async def test_acknowledged_messages_arrive_after_a_kill(
             recipient.send(f"<iq type='get' id='p'>{PING}</iq>")
             assert (await recipient.stanza()).get("id") == "p", "messages would come before"
             assert not list(gateway.events("logs"))
+        assert process.terminate() == 0
+
+
+@pytest.mark.parametrize("to", ["pump1@gw.example", "pump1@gw.example/fw"])
+async def test_a_resumed_session_gets_each_message_once(gateway: Gateway, to: str) -> None:
+    with gateway.run() as process:
+        port = port_of(process)
+        lost, token = await begin_resumable(port)
+        received = lost.stanzas
+        lost.cut()
+        await until_detached(gateway)
+        await send_acknowledged(port, to)
+        async with await log_in(port, "pump1") as recipient:
+            assert (await recipient.resume(token, received)).tag == f"{SM}resumed"
+            assert await receive(recipient, len(TEXTS)) == TEXTS
+            recipient.acknowledge(received + len(TEXTS))
+            await recipient.handled()
+        async with await begin_session(port) as recipient:
+            recipient.send(f"<iq type='get' id='p'>{PING}</iq>")
+            assert (await recipient.stanza()).get("id") == "p"
         assert process.terminate() == 0
