@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +17,15 @@ from pyspark.sql.pandas.types import from_arrow_type
 from edge.config.annotated_file import default, reasons, to_toml
 from edge.config.load import SECTIONS
 from edge.config.options import Section
+from edge.engine import message_counts
+from edge.engine.events import NewEvent
 from edge.engine.flash_meter import KernelCounters
 from edge.engine.usage import LimitUsage, WaitingCounts
 from edge.features.eventlog.store.uplink_view import LaneStatus
 from edge.ops.control import ProcessStatus
 from edge.ops.health import Health
 from edge.ops.status import RUNNING, Limit, Status
+from edge.web.event_counts import EventCounts
 from edge.web.metrics import format_metrics
 from edge.web.status_snapshot import ProcessFigures, Snapshot
 from sync.common.metrics import Histogram, exposition
@@ -129,6 +133,12 @@ def _gateway_exposition() -> str:
     process = ProcessStatus(
         version="", boot="", service=0, uptime=0, synchronised=True, used={}, limits={}
     )
+    counts = EventCounts()
+    failed = NewEvent("limit", name="authentication", text="")
+    dead = NewEvent("message", name="dead", qos=1)
+    counts.add([failed, dead, dead._replace(name="in_doubt", qos=2)])
+    for level, outcome in product(message_counts.LEVELS, message_counts.OUTCOMES):
+        counts.add_messages({(level, outcome): 0})
     figures = ProcessFigures(
         status=process,
         resident=0,
@@ -140,9 +150,11 @@ def _gateway_exposition() -> str:
         written=KernelCounters(0, 0),
         write_rate=0,
         loop_lag=0,
+        counts=counts,
     )
     lane = LaneStatus("", 0, 0, 0, 0, 0, None)
-    snapshot = Snapshot(status, [lane], 0, None, [], [], [], 0.0)
+    ends = dict.fromkeys(("server", "ca", "uplink", "device"), 0)
+    snapshot = Snapshot(status, [lane], 0, None, [], [], [], 0.0, None, ends)
     return format_metrics(snapshot, figures, Health([], []))
 
 

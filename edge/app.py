@@ -41,6 +41,7 @@ from edge.engine import (
 )
 from edge.engine.clock import Clock, MachineClocks
 from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
 from edge.engine.flash_meter import WriteMeter
 from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.hooks import Context, TimeOffHook
@@ -66,6 +67,7 @@ from edge.status_page import StatusPage
 from edge.uplink import setup
 from edge.uplink.backlog import GatewayFacts, StoreBacklog
 from edge.uplink.connection import UplinkConnection
+from edge.web.event_counts import EventCounts
 from sync.common import sd_notify
 from sync.common.text import size
 from sync.uplink.batcher import BatchLimits
@@ -194,6 +196,7 @@ class App:
         self._folder = folder
         self._machine = machine or MachineClocks()
         self._journal = journal
+        self._counts = EventCounts()
         self._warn = journal.warn
         self._settings = settings
         self._stop = asyncio.Event()
@@ -217,6 +220,10 @@ class App:
             sd_notify.notify("STOPPING=1")
         if self._failure is not None:
             raise self._failure
+
+    def _on_logged(self, logged: Sequence[NewEvent]) -> None:
+        self._journal.log_events(logged)
+        self._counts.add(logged)
 
     def _on_hangup(self) -> None:
         if self._reloader is None:
@@ -428,7 +435,15 @@ class App:
                 return router.stanzas
 
             return Sources(
-                self._settings, beats.store, state, monitor.check, stanzas, beats.meter, connections
+                self._folder,
+                self._settings,
+                beats.store,
+                state,
+                monitor.check,
+                stanzas,
+                beats.meter,
+                connections,
+                self._counts,
             )
 
         return StatusPage(self._settings, sources, self._on_task_done)
@@ -499,7 +514,8 @@ class App:
         store = await Store.open(path, clock, _unit_limits(limits), limits.database_bytes)
         stack.push_async_callback(store.close)
         store.on_broken = self._fail
-        store.on_logged = self._journal.log_events
+        store.on_logged = self._on_logged
+        store.on_counted = self._counts.add_messages
         return store
 
     def _start_uplink(

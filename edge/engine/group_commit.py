@@ -31,11 +31,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from edge.engine import database, events, space
+from edge.engine import database, events, message_counts, space
 from edge.engine.commit_window import CommitWindow
 from edge.engine.database import Send, Transaction
 from edge.engine.database_thread import DatabaseThread
 from edge.engine.events import NewEvent
+from edge.engine.message_counts import MessageCounts
 from edge.engine.service_time import Now
 from edge.engine.space import SpaceGuard
 from edge.errors import StoreBroken, StoreBusy, StoreError, UnitFault
@@ -199,6 +200,7 @@ class Store:
         on_sends: called with the stanzas that a committed unit sends.
         on_changed: called when another process has changed the database.
         on_logged: called with the gateway's own events after their commit.
+        on_counted: called with numbers of messages after their commit (`message_counts`).
         on_broken: called when the database can no longer be trusted.
         before_commit: runs in each transaction after its units.
         load_images: reads tables into memory, on the database's thread, if they are not loaded.
@@ -228,6 +230,7 @@ class Store:
         self._version = -1
         self._changed = False
         self._logged: list[NewEvent] = []
+        self._counts: list[MessageCounts] = []
         self.commit_window = CommitWindow(self._is_full, lambda: self.waiting.units)
         self.commits = 0
         self.writes = 0
@@ -241,6 +244,7 @@ class Store:
         self.on_sends: Callable[[Sequence[Send]], None] = lambda _sends: None
         self.on_changed: Callable[[], None] = lambda: None
         self.on_logged: Callable[[Sequence[NewEvent]], None] = lambda _events: None
+        self.on_counted: Callable[[MessageCounts], None] = lambda _counts: None
         self.on_broken: Callable[[StoreBroken], None] = lambda _error: None
         self.before_commit: Callable[[Transaction], None] = lambda _tx: None
         self.load_images: Callable[[Transaction], None] = lambda _tx: None
@@ -400,9 +404,7 @@ class Store:
             self._call(self.on_changed)
         for unit in group.units:
             self._answer(unit)
-        if self._logged:
-            logged, self._logged = self._logged, []
-            self._call(self.on_logged, logged)
+        self._report_committed()
         self._call(self.on_answered)
         self._call(self.on_flush)
         if due is not None:
@@ -410,6 +412,15 @@ class Store:
         if self.full and not self._is_at_limit():
             self.full = False
             self._call(self.on_room)
+
+    def _report_committed(self) -> None:
+        if self._logged:
+            logged, self._logged = self._logged, []
+            self._call(self.on_logged, logged)
+        if self._counts:
+            counted, self._counts = self._counts, []
+            for counts in counted:
+                self._call(self.on_counted, counts)
 
     def _return_left(self, group: _Group) -> None:
         self._waiting.extendleft(reversed(group.left))
@@ -517,6 +528,8 @@ class Store:
         self.commits += 1
         self.writes += wrote
         self._logged += (event for _number, event in events.take_logged(group.tx))
+        if counts := message_counts.take(group.tx):
+            self._counts.append(counts)
         self._guard.end()
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:

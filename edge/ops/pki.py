@@ -6,6 +6,7 @@ Keys are readable by their owner alone. `edge.ops.certificates` issues the certi
 from __future__ import annotations
 
 import datetime
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -150,6 +151,16 @@ def server_fault(folder: Path, domain: str, now: int) -> tuple[str, str] | None:
         text = f"{path} is not for {domain}, but for {', '.join(names[:MAX_NAMES])}"
         return text, f"replace it by a certificate for {domain}, and run `fieldpost reload`"
     return None
+
+
+def expiry_times(folder: Path) -> dict[str, int]:
+    """Return when the server's certificate and the CA expire, in ms since 1970 UTC, by the name of
+    the file without its suffix; a file that cannot be read is left out."""
+    found = {}
+    for path in (files(folder).server, files(folder).ca):
+        with suppress(SetupError):
+            found[path.stem] = der.read(path).ends
+    return found
 
 
 def _is_own(server: der.CertificateFields, folder: Path) -> bool:

@@ -245,6 +245,18 @@ def unsealed(folder: Path) -> int:
         return uplink_view.unsealed(tx).events
 
 
+def waiting_since(tx: Transaction) -> int | None:
+    """Return since when the oldest event or segment waits for the centre, in ms since 1970 UTC;
+    `None` if none waits."""
+    moments = [uplink_view.unsealed(tx).since]
+    moments += [
+        _sealed_at(uplink_view.data(tx, lane.oldest))
+        for lane in uplink_view.lane_status(tx)
+        if lane.oldest is not None
+    ]
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
 def _lane(tx: Transaction, settings: Config, lane: uplink_view.LaneStatus) -> Lane:
     shares = segments.lane_shares(settings.uplink.readings_share, settings.uplink.logs_share)
     share = round(shares[lane.lane] * settings.limits.backlog_bytes)

@@ -5,10 +5,12 @@ No device, node or queue is a label, so that every gateway has the same number o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from edge.ops.health import DEGRADED, FAILING, HEALTHY, Health
+from edge.web.event_counts import EventCounts
 from edge.web.status_snapshot import ProcessFigures, Snapshot
 from sync.common.metrics import COUNTER, GAUGE, HISTOGRAM, Family, exposition, labels, single
 
@@ -65,13 +67,24 @@ def _process_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[F
     yield single("stanzas_total", COUNTER, "Stanzas received from devices.", process.stanzas)
     meaning = "Connections that are not read at the moment because they exceed a rate limit."
     yield single("rate_limited_connections", GAUGE, meaning, status.paused)
-    meaning = "Number of waiting messages, queue items, events and segments, by state."
-    yield Family(
-        "waiting",
-        GAUGE,
-        meaning,
-        [(labels(state=state), count) for state, count in status.waiting._asdict().items()],
+    waiting = status.waiting
+    meaning = "Connected sessions of devices, including those that wait to be resumed."
+    yield single("sessions", GAUGE, meaning, status.sessions)
+    meaning = (
+        "Messages that wait: held (in custody, before the sender's deliver), outbox (with quality"
+        " of service, for a device), or offline (plain, for a device)."
     )
+    stores = {"held": waiting.held, "outbox": waiting.outbox, "offline": waiting.offline}
+    yield Family("waiting_messages", GAUGE, meaning, _by_state(stores))
+    meaning = "Stored dead letters: undelivered, or in_doubt (perhaps delivered)."
+    dead = {"undelivered": waiting.dead - waiting.in_doubt, "in_doubt": waiting.in_doubt}
+    yield Family("dead_letters", GAUGE, meaning, _by_state(dead))
+    meaning = "Items in queues: waiting (also locked and delayed), or dead."
+    items = {"waiting": waiting.queued, "dead": waiting.queued_dead}
+    yield Family("queue_items", GAUGE, meaning, _by_state(items))
+    meaning = "Events that are not in a segment yet."
+    yield single("unsealed_events", GAUGE, meaning, waiting.events_unsealed)
+    yield from _event_families(process.counts)
     meaning = (
         "Used part of a limit from [limits], in the unit of the option; for a limit of"
         " each source, account, node or lane, the largest use."
@@ -79,6 +92,40 @@ def _process_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[F
     yield Family("limit_used", GAUGE, meaning, _limits(snapshot, allowed=False))
     meaning = "Value of a limit from [limits], in the unit of the option."
     yield Family("limit_allowed", GAUGE, meaning, _limits(snapshot, allowed=True))
+
+
+def _by_state(values: Mapping[str, int]) -> list[tuple[str, float]]:
+    return [(labels(state=state), value) for state, value in values.items()]
+
+
+def _event_families(counts: EventCounts) -> Iterator[Family]:
+    meaning = "Failed log-ins since the start, by reason; counted when they are logged."
+    samples = [(labels(reason=name), count) for name, count in counts.failed_logins.items()]
+    yield Family("failed_logins_total", COUNTER, meaning, samples)
+    meaning = (
+        "Refused requests and connections since the start, by rule (a limit or another reason, as"
+        " in the events limit); counted when they are logged."
+    )
+    samples = [(labels(rule=name), count) for name, count in counts.refusals.items()]
+    yield Family("refusals_total", COUNTER, meaning, samples)
+    meaning = (
+        "Messages from devices with quality of service since the start, by level and outcome:"
+        " accepted (in custody, until the sender's deliver), delivered, or refused with an error."
+    )
+    messages = [
+        (labels(qos=str(level), outcome=outcome), count)
+        for (level, outcome), count in sorted(counts.messages.items())
+    ]
+    yield Family("messages_total", COUNTER, meaning, messages)
+    meaning = (
+        "Messages that became dead letters since the start, by quality of service and state: dead,"
+        " or in_doubt."
+    )
+    dead = [
+        (labels(qos=qos, state=state), count)
+        for (qos, state), count in sorted(counts.dead_letters.items())
+    ]
+    yield Family("messages_dead_lettered_total", COUNTER, meaning, dead)
 
 
 def _database_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[Family]:
@@ -118,3 +165,15 @@ def _database_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[
         meaning,
         snapshot.last_upload and snapshot.last_upload / 1000,
     )
+    meaning = "Age in seconds of the oldest event that waits for the centre; 0 if none waits."
+    since = snapshot.waiting_since
+    lag = 0.0 if since is None else max(0.0, time.time() - since / 1000)
+    yield single("uplink_lag_seconds", GAUGE, meaning, lag)
+    meaning = (
+        "Expiry of a certificate, in seconds since 1970 UTC: of the server, the CA, the uplink, or"
+        " the device whose certificate expires first."
+    )
+    ends = [
+        (labels(certificate=name), end / 1000) for name, end in snapshot.certificate_ends.items()
+    ]
+    yield Family("certificate_expiry_timestamp_seconds", GAUGE, meaning, ends)

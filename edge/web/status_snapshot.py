@@ -18,17 +18,19 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent, logged
 from edge.engine.flash_meter import KernelCounters, WriteMeter
 from edge.engine.group_commit import Store
+from edge.features.accounts.store import certificates
 from edge.features.eventlog.rules import levels
 from edge.features.eventlog.store import uplink_view
 from edge.features.eventlog.store.uplink_view import LaneStatus, Notice
 from edge.features.queues.store import depth_events
 from edge.features.queues.store.depth_events import Depth
-from edge.ops import device_status
+from edge.ops import device_status, pki, uplink
 from edge.ops import status as gateway_status
 from edge.ops.control import DeviceConnections, ProcessStatus
 from edge.ops.device_status import Device, DeviceStatus
 from edge.ops.health import Health
 from edge.ops.status import Status, StoredStatus
+from edge.web.event_counts import EventCounts
 from sync.common.metrics import Histogram
 
 CACHE_TIME: Final = 5.0
@@ -61,6 +63,9 @@ class Snapshot(NamedTuple):
     """The figures that are read from the database; `last_upload` is in ms since 1970 UTC.
 
     `events` are the latest events of `SHOWN_LEVELS`; `observed` is the process's age in seconds.
+    `waiting_since` is since when the oldest event waits for the centre. `certificate_ends` has the
+    end of each certificate, by its name: `server`, `ca`, `uplink`, and `device` for the device
+    certificate that ends first. Times are in ms since 1970 UTC.
     """
 
     status: Status
@@ -71,6 +76,8 @@ class Snapshot(NamedTuple):
     devices: list[DeviceStatus]
     events: Sequence[RecentEvent]
     observed: float
+    waiting_since: int | None
+    certificate_ends: dict[str, int]
 
 
 class ProcessFigures(NamedTuple):
@@ -91,11 +98,13 @@ class ProcessFigures(NamedTuple):
     written: KernelCounters
     write_rate: float
     loop_lag: float
+    counts: EventCounts
 
 
 class Sources(NamedTuple):
     """The parts of the gateway from which the figures are read."""
 
+    folder: Path
     settings: Config
     store: Store
     process_status: Callable[[], ProcessStatus]
@@ -103,6 +112,7 @@ class Sources(NamedTuple):
     stanzas: Callable[[], int]
     meter: WriteMeter
     connections: Callable[[], Awaitable[DeviceConnections]]
+    counts: EventCounts
 
 
 class SnapshotReader:
@@ -165,6 +175,8 @@ class SnapshotReader:
             devices,
             events,
             now - self._started,
+            stored.waiting_since,
+            stored.certificate_ends,
         )
 
     def _read(self, tx: Transaction) -> _Stored:
@@ -175,11 +187,22 @@ class SnapshotReader:
             uplink_view.last_notice(tx),
             [row for row in depth_events.depths(tx) if row.depth or row.dead],
             device_status.read_devices(tx, self._sources.settings.gateway.domain, tx.now.wall),
+            uplink.waiting_since(tx),
+            self._certificate_ends(tx),
         )
+
+    def _certificate_ends(self, tx: Transaction) -> dict[str, int]:
+        folder, settings = self._sources.folder, self._sources.settings
+        found = {} if settings.component else pki.expiry_times(folder)
+        end = uplink.route(folder, settings).certificate_end
+        first = min(certificates.latest_expiry(tx).values(), default=None)
+        found |= {"uplink": end} if end is not None else {}
+        found |= {"device": first} if first is not None else {}
+        return found
 
     def process(self) -> ProcessFigures:
         """Return the figures of the process."""
-        _settings, store, process_status, _check, stanzas, meter, _ = self._sources
+        _folder, _settings, store, process_status, _check, stanzas, meter, _, counts = self._sources
         return ProcessFigures(
             process_status(),
             _resident_bytes(),
@@ -191,6 +214,7 @@ class SnapshotReader:
             meter.read_counters(),
             meter.average,
             max(self._lags, default=0.0),
+            counts,
         )
 
 
@@ -201,6 +225,8 @@ class _Stored(NamedTuple):
     last_notice: Notice | None
     queues: list[Depth]
     devices: list[Device]
+    waiting_since: int | None
+    certificate_ends: dict[str, int]
 
 
 def _resident_bytes() -> int:

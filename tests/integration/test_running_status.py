@@ -176,8 +176,12 @@ async def test_metrics_follow_sessions_messages_and_commits(
     async with await log_in(port_of(process), gateway.ca, "pump1", PASSWORD) as pump:
         await pump.assured("m1", log_message(1))
         assert json.loads(get(process, "/health"))["status"] == "ok"
+        assert await pump.assured("m2", log_message(2)) == "received"
+        assert await pump.deliver("m2") == "delivered"
         after = get(process, "/metrics")
-    assert metric(after, 'limit_used{limit="sessions"}') == 1
+    assert metric(after, 'limit_used{limit="sessions"}') == metric(after, "sessions") == 1
+    assert metric(after, 'messages_total{qos="2",outcome="accepted"}') == 2
+    assert metric(after, 'messages_total{qos="2",outcome="delivered"}') == 1
     for name in ("stanzas_total", "commits_total", "database_written_bytes_total"):
         assert metric(after, name) > metric(before, name)
     page = get(process, "/")

@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple
 from xml.etree.ElementTree import Element
 
-from edge.engine import destinations, events, quota, refusals, sessions, space
+from edge.engine import destinations, events, message_counts, quota, refusals, sessions, space
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
@@ -107,6 +107,9 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
             destination.recipient(to), parsed, sender.generation,
         )  # fmt: skip
         tx.wake_at(tx.now.service + context.limits.held_ttl)
+        message_counts.count(tx, 2, message_counts.ACCEPTED)
+    elif _is_refusal(decision):
+        message_counts.count(tx, 2, message_counts.REFUSED)
     if decision.rule is not None:
         _conclude(context, tx, sender, decision, acceptance.error, plan.exceeded)
 
@@ -184,6 +187,8 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Requ
     )
     decision = rules.ACKNOWLEDGED[situation]
     decision = _deliver_or_report(context, tx, destination, message, contents, decision)
+    if _is_refusal(decision):
+        message_counts.count(tx, 1, message_counts.REFUSED)
     _conclude(context, tx, sender, decision, acceptance.error, over)
 
 
@@ -262,6 +267,11 @@ def _plan(
     return quota.plan_eviction(message.size, source, total, limits, oldest, limits.held_grace)
 
 
+def _is_refusal(decision: Decision) -> bool:
+    """Return whether the answer to the sender is an error."""
+    return isinstance(decision.answer, Reason) or decision.answer is Answer.DESTINATION_ERROR
+
+
 def _conclude(
     context: Context,
     tx: Transaction,
@@ -311,6 +321,7 @@ def _deliver_or_report(
     if decision.effect is _DELIVER:
         reason = destination.deliver(context, tx, message, contents)
         if not reason:
+            message_counts.count(tx, message.qos, message_counts.DELIVERED)
             return decision
         decision = rules.UNFIT
     if decision.effect is _REPORT:

@@ -25,10 +25,12 @@ from edge.features.accounts.store import accounts
 from edge.features.eventlog.store.uplink_view import Notice
 from edge.features.queues.store import queue_items
 from edge.features.queues.store.queue_items import NewItem
+from edge.ops import der, pki
 from edge.ops.checks.finding import WRONG, Finding
 from edge.ops.control import ConnectedSession, DeviceConnections, ProcessStatus
 from edge.ops.health import Health
 from edge.web import http, page, server, status_snapshot
+from edge.web.event_counts import MAX_LABELS, EventCounts
 from edge.web.hosts import KnownHosts
 from edge.web.http import Request, RequestError, Response
 from edge.web.server import MAX_CONNECTIONS, Server
@@ -40,6 +42,7 @@ from tests.helpers.store import new_database, opened
 WAIT_S = 10.0
 NOW = 1_760_000_000_000
 SETTINGS = load.parse(b'[gateway]\ndomain = "gw.example"')
+FOLDER = Path("no gateway")
 ASK = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 USED = {"sessions": 3, "paused": 1}
 SESSIONS = [
@@ -87,8 +90,8 @@ def new_gateway(store: Store, settings: Config = SETTINGS) -> Gateway:
     judged = Judged()
     meter = WriteMeter(store, settings.flash, lambda: KernelCounters(8192, 4096))
     sources = Sources(
-        settings, store, lambda: running(settings), judged.check, lambda: 17, meter,
-        connections,
+        FOLDER, settings, store, lambda: running(settings), judged.check, lambda: 17, meter,
+        connections, EventCounts(),
     )  # fmt: skip
     reader = SnapshotReader(sources)
     page_site = Site(reader)
@@ -353,6 +356,51 @@ async def test_metrics_follow_the_format_of_prometheus(gateway: Gateway) -> None
     assert "fieldpost_uplink_last_upload_timestamp_seconds" not in samples
 
 
+async def test_refusals_failed_logins_and_dead_letters_are_counted(gateway: Gateway) -> None:
+    counts = gateway.reader.process().counts
+    failed = NewEvent("limit", "192.0.2.1", name="authentication", value=2.0)
+    dead = NewEvent("message", "pump1@gw.example", name="dead", qos=1)
+    counts.add([failed._replace(text="wrong password"), failed._replace(name="nodes"), dead])
+    text = (await gateway.site.respond("/metrics")).body.decode()
+    for sample in (
+        'fieldpost_failed_logins_total{reason="wrong password"} 2',
+        'fieldpost_refusals_total{rule="authentication"} 2',
+        'fieldpost_refusals_total{rule="nodes"} 2',
+        'fieldpost_messages_dead_lettered_total{qos="1",state="dead"} 1',
+    ):
+        assert f"\n{sample}\n" in text
+    assert "pump1" not in text
+
+
+def test_label_values_are_bounded() -> None:
+    counts = EventCounts()
+    counts.add(
+        NewEvent("limit", name="authentication", text=f'a "reason" {number}\n')
+        for number in range(MAX_LABELS + 5)
+    )
+    assert len(counts.failed_logins) == MAX_LABELS + 1
+    assert counts.failed_logins["other"] == 5
+    assert "a 'reason' 0 " in counts.failed_logins
+
+
+async def test_the_age_of_what_waits_and_the_ends_of_certificates_are_shown(
+    gateway: Gateway, folder: Path
+) -> None:
+    await gateway.store.run(
+        lambda tx: events.append(tx, events.SYSTEM, NewEvent("system", name="start"))
+    )
+    reader = SnapshotReader(gateway.reader._sources._replace(folder=folder))
+    text = (await Site(reader).respond("/metrics")).body.decode()
+    samples = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+    assert float(samples["fieldpost_uplink_lag_seconds"]) > 0
+    end = der.read(pki.files(folder).server).ends / 1000
+    assert (
+        float(samples['fieldpost_certificate_expiry_timestamp_seconds{certificate="server"}'])
+        == end
+    )
+    assert len([name for name in samples if "certificate_expiry" in name]) == 2
+
+
 async def test_no_device_node_or_queue_is_a_label(gateway: Gateway) -> None:
     def unit(tx: Transaction) -> None:
         queue = queue_rows.node(tx, "secret-node")
@@ -362,7 +410,8 @@ async def test_no_device_node_or_queue_is_a_label(gateway: Gateway) -> None:
     await gateway.store.run(unit)
     text = (await gateway.site.respond("/metrics")).body.decode()
     assert "secret" not in text
-    assert 'fieldpost_waiting{state="held"} 1' in text
+    assert 'fieldpost_waiting_messages{state="held"} 1' in text
+    assert 'fieldpost_queue_items{state="waiting"} 1' in text
 
 
 async def test_duration_of_commits_is_counted(gateway: Gateway) -> None:
