@@ -154,7 +154,7 @@ def _gateway_exposition() -> str:
     )
     lane = LaneStatus("", 0, 0, 0, 0, 0, None)
     ends = dict.fromkeys(("server", "ca", "uplink", "device"), 0)
-    snapshot = Snapshot(status, [lane], 0, None, [], [], [], 0.0, None, ends)
+    snapshot = Snapshot(status, [lane], 0, None, [], [], [], 0.0, None, ends, False)
     return format_metrics(snapshot, figures, Health([], []))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from typing import Final
 
+from edge.engine.events import NewEvent
 from edge.features.queues.store.depth_events import Depth
 from edge.ops.checks.database import ALWAYS_FULL
 from edge.ops.device_status import DETACHED, ONLINE, DeviceStatus
@@ -27,6 +28,12 @@ MAX_QUEUES: Final = 20
 MAX_DEVICES: Final = 200
 """Maximum number of devices that are shown, the first by name; the others are counted."""
 
+MAX_REASON: Final = 300
+"""Maximum characters of the reason of a warning."""
+
+QUOTING_KINDS: Final = frozenset({"message", "log", "reading"})
+"""Kinds of events whose text may quote a message; the page does not show it."""
+
 REFRESH: Final = 30
 """Seconds after which a browser reloads the page."""
 
@@ -37,8 +44,11 @@ h1 { font-size: 1.3rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
 div { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; }
 th, td { border-bottom: 1px solid #8886; padding: .3rem .6rem .3rem 0; text-align: left;
-  vertical-align: top; overflow-wrap: anywhere; }
+  vertical-align: top; max-width: 24rem; overflow-wrap: break-word; }
 th { font-weight: 600; }
+table.facts td { overflow-wrap: anywhere; }
+td p { margin: .3rem 0; }
+.short { white-space: nowrap; }
 .bad { font-weight: 700; } .bad::before { content: "\\26A0\\FE0E\\00A0"; }
 small { opacity: .75; }
 """
@@ -58,7 +68,7 @@ def render(snapshot: Snapshot, process: ProcessFigures, health: Health, now: int
         *_table(_DEVICE_HEADER, _devices(snapshot.devices[:MAX_DEVICES], now)),
         *_others(len(snapshot.devices) - MAX_DEVICES),
         f"<h2>Warnings of the last {duration(snapshot.observed)}</h2>",
-        *_table(("time", "event", "source", "value"), _events(snapshot.events)),
+        *_table(_EVENT_HEADER, _events(snapshot.events)),
         f"<p><small>{escape(_when(now))}, reloaded every {REFRESH} s, fieldpost"
         f" {escape(snapshot.status.version)}</small></p>",
     )
@@ -104,6 +114,8 @@ def _state(health: Health) -> str:
 
 
 def _centre(snapshot: Snapshot, now: int) -> str:
+    if not snapshot.has_uplink:
+        return "no uplink is configured: segments stay on the gateway"
     last_upload = snapshot.last_upload
     upload = "no upload yet" if last_upload is None else f"last upload {_ago(last_upload, now)}"
     notice = snapshot.last_notice
@@ -162,11 +174,26 @@ def _ago(moment: int | None, now: int) -> str:
     return "never" if moment is None else f"{duration(max(0, now - moment) / 1000)} ago"
 
 
+_EVENT_HEADER: Final = ("time", "event", "source", "account", "reason", "value")
+
+
 def _events(recent: Iterable[RecentEvent]) -> Iterator[tuple[str, ...]]:
     for wall, event in recent:
         what = f"{event.kind} {event.name or ''}"
-        value = "" if event.value is None else f"{event.value:g}"
-        yield _when(wall), escape(what), escape(event.source or ""), value
+        value = "" if event.value is None else f"{event.value:g} {event.unit or ''}".rstrip()
+        account = (event.tags or {}).get("account", "")
+        cells = (what, event.source or "", account, _reason(event), value)
+        yield f'<span class="short">{_when(wall)}</span>', *map(escape, cells)
+
+
+def _reason(event: NewEvent) -> str:
+    """Return why an event was logged, without its text if that may quote a message."""
+    tags = event.tags or {}
+    if event.text and event.kind not in QUOTING_KINDS:
+        return event.text if len(event.text) <= MAX_REASON else event.text[:MAX_REASON] + "..."
+    if "limit" in tags:
+        return f"the limit is {tags['limit']}"
+    return tags.get("reason", "")
 
 
 def _table(
@@ -179,7 +206,7 @@ def _table(
     if not lines:
         yield "<p>None.</p>"
         return
-    yield "<div><table>"
+    yield "<div><table>" if head else '<div><table class="facts">'
     if head:
         yield "<tr>" + "".join(f'<th scope="col">{name}</th>' for name in names) + "</tr>"
     yield from (f"{line}</tr>" for line in lines)

@@ -50,9 +50,9 @@ LAG_SAMPLES: Final = 120
 
 
 class RecentEvent(NamedTuple):
-    """An event for the status page, which must not show its `text`: that could quote a message.
+    """An event for the status page; `wall` is in ms since 1970 UTC.
 
-    `wall` is in ms since 1970 UTC.
+    The page must not show the `text` of an event about a message, which could quote the message.
     """
 
     wall: int
@@ -78,6 +78,7 @@ class Snapshot(NamedTuple):
     observed: float
     waiting_since: int | None
     certificate_ends: dict[str, int]
+    has_uplink: bool
 
 
 class ProcessFigures(NamedTuple):
@@ -177,6 +178,7 @@ class SnapshotReader:
             now - self._started,
             stored.waiting_since,
             stored.certificate_ends,
+            bool(self._sources.settings.uplink.enrolment or self._sources.settings.uplink.folder),
         )
 
     def _read(self, tx: Transaction) -> _Stored:

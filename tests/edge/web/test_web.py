@@ -484,7 +484,7 @@ async def test_page_is_one_document_without_scripts(gateway: Gateway) -> None:
         "devices can connect, messages are accepted",
         "2 h",
         "synchronised",
-        "no upload yet",
+        "no uplink is configured",
     ):
         assert fact in text
     assert text.count("<p>None.</p>") == 4
@@ -493,6 +493,8 @@ async def test_page_is_one_document_without_scripts(gateway: Gateway) -> None:
 async def test_problems_are_highlighted(gateway: Gateway) -> None:
     gateway.judged.health = Health([DISK_FULL], [])
     snapshot, process, judged = await read_status(gateway)
+    snapshot = snapshot._replace(has_uplink=True)
+    assert "no upload yet" in page.render(snapshot, process, judged, NOW)
     for seconds, age in ((18_000, "5 h"), (300, "5 min"), (5, "5 s")):
         text = page.render(
             snapshot._replace(last_upload=NOW - 1000 * seconds), process, judged, NOW
@@ -566,6 +568,27 @@ async def test_warnings_are_shown_without_message_content(gateway: Gateway) -> N
     assert "&lt;pump&gt;@gw.example" in text
     assert len(re.findall("message dead", text)) == status_snapshot.MAX_EVENTS
     assert "message dead24<" in text
+
+
+async def test_warnings_name_the_account_and_the_reason(gateway: Gateway) -> None:
+    failed = NewEvent(
+        "limit", "192.0.2.7", name="authentication", level="Warning", text="wrong <password>",
+        value=1.0, tags={"account": "pump1", "mechanism": "PLAIN"},
+    )  # fmt: skip
+    full = NewEvent("limit", "a@gw.example", name="nodes", level="Warning", tags={"limit": "7"})
+
+    def unit(tx: Transaction) -> None:
+        for event in (failed, full):
+            events.append(tx, events.SYSTEM, event)
+
+    await gateway.store.run(unit)
+    text = page.render(*await read_status(gateway), NOW)
+    CheckedPage(text)
+    for cells in (
+        ("limit authentication", "192.0.2.7", "pump1", "wrong &lt;password&gt;", "1"),
+        ("limit nodes", "a@gw.example", "", "the limit is 7", ""),
+    ):
+        assert "".join(f"<td>{cell}</td>" for cell in cells) in text
 
 
 async def test_the_time_without_warnings_is_shown(gateway: Gateway) -> None:
