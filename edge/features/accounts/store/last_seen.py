@@ -2,8 +2,8 @@
 
 The column is 0 while the account has a session. A crash leaves it 0; then the last heartbeat is the
 last time at which the account is known to have been online. Times between two heartbeats are in
-memory only, because a device with a bad link reconnects often and a commit each time would wear the
-card; but an account's first session is stored with its log-in.
+memory only, because a device with a bad link reconnects often: a commit each time would wear the
+card, and a log-in must not need room on the disk.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ _HEARTBEAT: Final = "seen"
 """The key in `meta` of the time of the last heartbeat, in ms since 1970 UTC."""
 
 _NOTE: Final = "INSERT OR REPLACE INTO temp.seen (account, wall) VALUES (?, ?)"
-_NOTE_FIRST: Final = "UPDATE main.accounts SET seen = ? WHERE name = ? AND seen IS NULL"
 _UNSAVED: Final = "SELECT account, wall FROM temp.seen"
 _SAVE: Final = """
 UPDATE main.accounts SET seen = CASE
@@ -35,7 +34,6 @@ _SETTLE: Final = "UPDATE accounts SET seen = ? WHERE seen = 0"
 def note(tx: Transaction, account: str) -> None:
     """Note that a session of an account begins or ends; `save` stores the time."""
     tx.run(_NOTE, (account, tx.now.wall))
-    tx.run(_NOTE_FIRST, (tx.now.wall, account))
 
 
 def unsaved(tx: Transaction) -> dict[str, int]:
