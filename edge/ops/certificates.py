@@ -46,7 +46,7 @@ def issue(ca: Authority, jid: str, days: int, now: int) -> Issued:
     """Create a key and a certificate for the device `jid`, valid for `days` days from `now`.
 
     The certificate expires no later than the CA. `now` is in ms since 1970 UTC. Raises `SetupError`
-    if the CA has expired, or if the clock is before the CA began: the certificate could have ended
+    if the CA has expired, or if the clock is before `EARLIEST`: the certificate could have ended
     when the clock is right.
     """
     from cryptography import x509
@@ -56,10 +56,10 @@ def issue(ca: Authority, jid: str, days: int, now: int) -> Issued:
     from sync.common import certificates
 
     moment = to_datetime(now)
-    if moment < ca.certificate.not_valid_before_utc:
+    if moment < certificates.EARLIEST:
         raise SetupError(
-            f"the clock shows {moment:%Y-%m-%d}, when the gateway's CA did not exist yet: set it,"
-            " and check the time service (`timedatectl`)"
+            f"the clock shows {moment:%Y-%m-%d}, which is wrong: set it, and check the time service"
+            " (`timedatectl`)"
         )
     ends = min(moment + datetime.timedelta(days=days), _ca_end(ca, moment))
     key = certificates.new_key()
