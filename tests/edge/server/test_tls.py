@@ -69,6 +69,10 @@ class PlainConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
+        # Python 3.11.2 reads after this call although reading is paused in it.
+        asyncio.get_running_loop().call_soon(self._begin, transport)
+
+    def _begin(self, transport: asyncio.Transport) -> None:
         transport.pause_reading()
         work = self._server.accept(transport)
         self._server.tasks.append(asyncio.get_running_loop().create_task(work))
