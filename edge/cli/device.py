@@ -326,6 +326,8 @@ def _access(device: Device) -> Iterator[str]:
     if device.not_after is not None and device.days is not None:
         valid = f"until {_day(device.not_after)} ({plural(device.days, 'day')})"
         yield f"certificate {valid if device.days >= 0 else f'EXPIRED {_day(device.not_after)}'}"
+    elif "@" in device.name:
+        yield "by its server"
     elif not device.password:
         yield "no password, no certificate"
 

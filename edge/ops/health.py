@@ -90,9 +90,11 @@ def process(status: Status, settings: Config) -> Iterator[Finding]:
     if status.state == RUNNING and status.accepts_devices:
         yield Finding("gateway", OK, f"the gateway is running, fieldpost {status.version}")
     elif status.state == RUNNING and settings.component is not None:
+        server, reason = settings.xmpp.component, status.link_error or ""
+        named = "" if server in reason else f" {server}"
         text = (
             "the gateway is running, but devices cannot connect: it has no link to the XMPP server"
-            f" {settings.xmpp.component}: {status.link_error}"
+            f"{named}: {reason}"
         )
         yield Finding(LINK, WRONG, text, _LINK_REMEDY)
     elif status.state == RUNNING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -63,9 +63,15 @@ class Site:
         self.faults: list[BaseException] = []
         self.refusals = RefusalCounters()
         self.store, self.server = store, server
+        store.on_logged = self._keep_lost  # as the journal does
         self.router = Router(DOMAIN, limits, settings.xmpp, accounts=False)
         warn, fail = self.warnings.put_nowait, self.faults.append
         self.component = Component(folder, settings, store, self.router, self.refusals, warn, fail)
+
+    def _keep_lost(self, found: Iterable[NewEvent]) -> None:
+        for event in found:
+            if event.name == "component_lost":
+                self.warnings.put_nowait(event.text or "")
 
     @asynccontextmanager
     async def starting(self) -> AsyncIterator[asyncio.Task[list[tuple[str, load.Address]]]]:

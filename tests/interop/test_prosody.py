@@ -150,6 +150,7 @@ def test_failed_attachment_is_reported_and_can_be_stopped(tmp_path: Path) -> Non
         process.wait_for_stderr(error)
         assert process.terminate() == 0
         assert process.stdout == ""
+        assert process.stderr.count(error) == 1
     assert any(error in (event["text"] or "") for event in gateway.events("system"))
 
 

@@ -78,7 +78,7 @@ def _secret(folder: Path, path: Path) -> Iterator[Finding]:
     except FileNotFoundError:
         remedy = (
             f"{_RESTORE}; an enrolment can be issued again with `fieldpost-fleet gateway add"
-            " --renew`"
+            " --renew`, and a component's secret copied from its server"
         )
         yield Finding("secrets", WRONG, f"{path} is missing", remedy)
         return

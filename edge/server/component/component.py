@@ -192,15 +192,14 @@ class Component:
         self._first_attached.set()
 
     def _report_lost(self, reason: str) -> None:
-        """Count a lost or failed link; report its reason if it is not the last one reported."""
+        """Count a lost or failed link; log its reason if it is not the last one."""
         self._counters.add("component")
         if not self._first_attached.is_set():
             microseconds = START_EXTENSION * 1_000_000
             sd_notify.notify(f"STATUS={reason}\nEXTEND_TIMEOUT_USEC={microseconds:.0f}")
         if reason != self._reported:
             self._reported = reason
-            self._report(f"component {self._domain}: {reason}; retrying")
-            self._log("component_lost", "Warning", reason)
+            self._log("component_lost", "Warning", f"{reason}; retrying")
 
     def _report(self, line: str) -> None:
         with suppress(OSError):  # the terminal may be closed
@@ -209,6 +208,9 @@ class Component:
     def _log(self, name: str, level: str, text: str) -> None:
         tags = {"server": str(self._address)}
         event = NewEvent("system", name=name, level=level, text=text or None, tags=tags)
-        self._store.submit(
-            lambda tx: events.append(tx, events.SYSTEM, event), lambda _outcome: None
-        )
+
+        def answer(outcome: object) -> None:
+            if isinstance(outcome, StoreError) and text:  # the journal does not get the event
+                self._report(f"component {self._domain}: {text}")
+
+        self._store.submit(lambda tx: events.append(tx, events.SYSTEM, event), answer)

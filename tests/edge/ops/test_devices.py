@@ -22,7 +22,7 @@ from edge.ops import certificates, device_status, devices, pki
 from sync.common import durable_files
 from sync.common.durable_files import FolderBusyError
 from tests.helpers import waiting
-from tests.helpers.folder import change, configure, query, system_events
+from tests.helpers.folder import change, configure, fieldpost, query, system_events
 from tests.helpers.gateway import Gateway
 
 JID = "pump1@gw.example"
@@ -451,6 +451,7 @@ def test_user_is_added_listed_revoked_and_removed(component: Path) -> None:
     added = devices.add(component, USER, None, trusted=True)
     assert (added.jid, added.password, added.certificate) == (USER, None, None)
     (listed,) = device_status.list_all(component)
+    assert "by its server" in fieldpost(component, "device", "list").output
     assert (listed.name, listed.jid, listed.trusted, listed.password) == (USER, USER, True, False)
     with pytest.raises(SetupError, match="exists"):
         devices.add(component, USER, None, trusted=True)
