@@ -22,6 +22,7 @@ from edge.xmpp.names import ATTRIBUTES, ELEMENTS, SEPARATOR, attribute_names, el
 from edge.xmpp.namespaces import CLIENT, STREAMS, clark
 from edge.xmpp.scanner import Scanner
 from edge.xmpp.stanza import (
+    LANG,
     TAG,
     Child,
     Item,
@@ -49,6 +50,9 @@ parsing time."""
 _STREAM = clark(STREAMS, "stream")
 _LESS = ord("<")
 _BLANK = re.compile(rb"[ \t\r\n]+")
+_LANGUAGE = re.compile("[A-Za-z0-9-]{1,35}")
+"""A language tag, of at most the length that RFC 5646, section 4.4.1, recommends to support. Other
+values are ignored, because the language is added to stanzas."""
 _UNDEFINED_ENTITY = expat.errors.codes[expat.errors.XML_ERROR_UNDEFINED_ENTITY]
 
 _NO_EXPAT = expat.ParserCreate()
@@ -368,7 +372,9 @@ class StreamParser:
         self._count = 0
         declared = self._declarations
         namespace = declared.pop(None, "")
-        self._header = StreamHeader(raw, tuple(f"{prefix}:".encode() for prefix in declared))
+        prefixes = tuple(f"{prefix}:".encode() for prefix in declared)
+        lang = attrs.get(LANG, "")
+        self._header = StreamHeader(raw, prefixes, lang if _LANGUAGE.fullmatch(lang) else "")
         self._ready = True
         self._is_client = namespace == CLIENT
         prefixed = b":" in raw.split(maxsplit=1)[0]

@@ -21,7 +21,7 @@ from xml.parsers import expat
 
 from edge.xmpp.errors import FragmentError, UsageError
 from edge.xmpp.names import SEPARATOR
-from edge.xmpp.namespaces import CLIENT, clark
+from edge.xmpp.namespaces import CLIENT, XML, clark
 from edge.xmpp.serialize import attribute
 from edge.xmpp.tree_parser import TreeParser
 
@@ -39,6 +39,8 @@ many; otherwise it counts as using all of them. Real stanzas have one or two."""
 TAG = re.compile(rb"""<[^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*)*>""")
 """A complete tag; expat checks that it is well-formed."""
 
+LANG = clark(XML, "lang")
+
 STANZA_NAMES = frozenset(clark(CLIENT, name) for name in ("iq", "message", "presence"))
 """The elements that are stanzas (RFC 6120, section 8)."""
 
@@ -54,10 +56,14 @@ _DECLARED = re.compile(rb"(?<=xmlns:)[^\s=]+")
 
 
 class StreamHeader(NamedTuple):
-    """The bytes of the stream's header and the prefixes that it declares, each with its colon."""
+    """The bytes of the stream's header and the prefixes that it declares, each with its colon.
+
+    `lang` is the language of the stream, "" if the header gives none.
+    """
 
     raw: bytes
     prefixes: tuple[bytes, ...]
+    lang: str = ""
 
 
 class StanzaBytes:
@@ -176,6 +182,21 @@ class Stanza(Child):
         """The stanza's bytes, with all namespace declarations that they need."""
         return self._standalone(self._whole.raw)
 
+    @property
+    def with_stream_language(self) -> bytes:
+        """The bytes as in `raw`, with the stream's language if the stanza gives none.
+
+        What goes to another stream needs it, because that has a language of its own (RFC 6120,
+        section 8.1.5).
+        """
+        raw, lang = self.raw, self._whole.header.lang
+        return with_language(raw, lang) if lang and LANG not in self.attrs else raw
+
+    @property
+    def lang(self) -> str:
+        """The language of the stanza or, if it gives none, of the stream; "" if there is none."""
+        return self.attrs.get(LANG) or self._whole.header.lang
+
     def _content_end(self) -> int:
         return self._whole.raw.rfind(b"</")  # -1 for `<a/>`, which has no content
 
@@ -257,6 +278,13 @@ def _tree_parser() -> TreeParser:
     if parser is None:
         parser = _threads.tree_parser = TreeParser(CLIENT)
     return parser
+
+
+def with_language(raw: bytes, lang: str) -> bytes:
+    """Return the bytes of a stanza that has no language with this one."""
+    match = _NAME.match(raw)
+    after = 0 if match is None else match.end()
+    return b"%b%b%b" % (raw[:after], attribute("xml:lang", lang), raw[after:])
 
 
 def stamped(stanza: Stanza | bytes, from_: str, to: str | None = None) -> bytes:

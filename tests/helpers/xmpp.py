@@ -48,6 +48,7 @@ class Client:
         self.reader = reader
         self.writer = writer
         self.full = ""
+        self.more = ""  # further attributes of the streams that it opens
         self.domain = "gw.example"
         """The domain to which streams are opened; `open` changes it."""
         self.stanzas = 0
@@ -98,7 +99,7 @@ class Client:
         self._parser = PullParser()
         self._depth = 0
         self.send(
-            f"<?xml version='1.0'?><stream:stream to='{self.domain}' version='1.0'"
+            f"<?xml version='1.0'?><stream:stream to='{self.domain}' version='1.0'{self.more}"
             " xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>"
         )
 

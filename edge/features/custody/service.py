@@ -60,14 +60,20 @@ class Request(NamedTuple):
 
 
 def request(
-    context: Context, to: str | None, body: bytes, parsed: Element | None = None, msg_id: str = ""
+    context: Context,
+    to: str | None,
+    body: bytes,
+    parsed: Element | None = None,
+    msg_id: str = "",
+    offered: bytes = b"",
 ) -> Request:
     """Prepare the argument of `offer` or, without a msgId, of `acknowledge`.
 
-    This finds the destination and computes size and digest before the transaction.
+    This finds the destination and computes size and digest before the transaction. `offered` is
+    the body as it was offered, by which a repeated offer is known.
     """
     destination, address = destinations.find(context, to)
-    digest = sha256(body).digest() if msg_id else b""
+    digest = sha256(offered or body).digest() if msg_id else b""
     size = quota.charge(msg_id, body)
     return Request(body, size, destination, address, msg_id, digest, parsed)
 

@@ -15,7 +15,7 @@ from edge.features.custody.service import CustodyError
 from edge.xmpp import serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, QOS_ALL, clark
-from edge.xmpp.stanza import Child, Stanza
+from edge.xmpp.stanza import LANG, Child, Stanza, with_language
 
 CONDITIONS: Final = {
     Reason.CONFLICT: "conflict",
@@ -41,7 +41,8 @@ def assured(context: Context, stanza: Stanza) -> Work:
     except StanzaError as malformed:
         return _malformed(context, stanza, malformed)
     to = stanza.attrs.get("to")
-    request = service.request(context, to, message.raw, message.parsed, msg_id)
+    body, offered = _body(stanza, message)
+    request = service.request(context, to, body, message.parsed, msg_id, offered)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         try:
@@ -81,7 +82,7 @@ def acknowledged(context: Context, stanza: Stanza) -> Work:
     except StanzaError as malformed:
         return _malformed(context, stanza, malformed)
     to = stanza.attrs.get("to")
-    request = service.request(context, to, message.raw, message.parsed)
+    request = service.request(context, to, _body(stanza, message)[0], message.parsed)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         try:
@@ -114,6 +115,19 @@ def _embedded(stanza: Stanza) -> Child:
     if message.parsed is None and payload.has_other_content():  # else it is the only content
         raise StanzaError("bad-request", "text beside the embedded message is not allowed")
     return message
+
+
+def _body(stanza: Stanza, message: Child) -> tuple[bytes, bytes]:
+    """Return a message as it is kept, and as it was offered.
+
+    A message for an account without a language is kept with that of its iq or stream (RFC 6120,
+    section 8.1.5). It is the same message if it is offered again in a stream of another language.
+    """
+    raw, to = message.raw, stanza.attrs.get("to")
+    if to is None or "@" not in to:  # no other client gets the message
+        return raw, raw
+    lang = stanza.lang
+    return with_language(raw, lang) if lang and LANG not in message.attrs else raw, raw
 
 
 def _malformed(context: Context, stanza: Stanza, malformed: StanzaError) -> Work:

@@ -189,6 +189,31 @@ def test_children_and_grandchildren_are_slices() -> None:
     assert not element.children[1].children
 
 
+GERMAN = HEADER.replace(b"xml:lang='en'", b"xml:lang='de-CH'")
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"<message id='1'/>", b"<message xml:lang='de-CH' id='1'/>"),
+        (b'<message\n id="1"/>', b"<message xml:lang='de-CH'\n id=\"1\"/>"),
+        (b"<presence/>", b"<presence xml:lang='de-CH'/>"),
+        (b"<message xml:lang='fr'/>", b"<message xml:lang='fr'/>"),
+        (b"<message xml:lang=''/>", b"<message xml:lang=''/>"),
+    ],
+)
+def test_a_stanza_without_a_language_has_that_of_the_stream(raw: bytes, expected: bytes) -> None:
+    found = stanza(raw, GERMAN)
+    assert found.with_stream_language == expected
+    assert found.raw == raw
+
+
+@pytest.mark.parametrize("lang", [b"", b"a b", b"x" * 36, b"&apos;"])
+def test_a_language_that_is_no_tag_is_not_added(lang: bytes) -> None:
+    header = HEADER.replace(b"xml:lang='en'", b"xml:lang='%b'" % lang)
+    assert stanza(b"<presence/>", header).with_stream_language == b"<presence/>"
+
+
 @pytest.mark.parametrize(
     ("raw", "expected"),
     [

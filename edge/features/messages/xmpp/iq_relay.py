@@ -38,7 +38,7 @@ def relay_request(context: Context, stanza: Stanza) -> Work:
         session = sessions.find(tx, address.full)
         if session is None:
             return _unavailable(stanza, sender)
-        tx.send(session.generation, stamped(stanza, sender.full, address.full))
+        tx.send(session.generation, stamped(stanza.with_stream_language, sender.full, address.full))
         return b""
 
     return work
@@ -61,7 +61,7 @@ def relay_answer(context: Context, stanza: Stanza) -> Work | bytes:
     def work(tx: Transaction, sender: Sender) -> bytes:
         session = service.find_answerable_session(context, tx, sender, full)
         if session is not None:
-            tx.send(session.generation, stamped(stanza, sender.full, full))
+            tx.send(session.generation, stamped(stanza.with_stream_language, sender.full, full))
         return b""
 
     return work

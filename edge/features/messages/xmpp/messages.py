@@ -120,7 +120,7 @@ def _to_account(context: Context, stanza: Stanza, kind: MessageType, address: Ji
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         to = jid.parse(sender.bare) if address is None else address
-        raw = stamped(stanza, sender.full, to.full)
+        raw = stamped(stanza.with_stream_language, sender.full, to.full)
         message = AccountMessage(
             raw, sender.full, to.local, kind, storable, acknowledged=stanza.acknowledged
         )

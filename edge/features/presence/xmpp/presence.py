@@ -108,7 +108,7 @@ def _interpret(context: Context, stanza: Stanza) -> _Act:
         return lambda _tx, _sender: None
     if kind in (AddressKind.SERVICE, AddressKind.NODE):
         raise StanzaError("service-unavailable", "this address accepts no presence subscriptions")
-    raw, target = stanza.raw, jid.parse(to)
+    raw, target = stanza.with_stream_language, jid.parse(to)
     if type_ in _SUBSCRIPTIONS:
         return _subscription(context, raw, _SUBSCRIPTIONS[type_], target)
 
@@ -141,7 +141,7 @@ def _subscription(context: Context, raw: bytes, kind: SubscriptionType, target: 
 
 
 def _broadcast(context: Context, stanza: Stanza, type_: str | None) -> _Act:
-    raw = stanza.raw
+    raw = stanza.with_stream_language
     if type_ == "unavailable":
         return lambda tx, sender: service.set_unavailable(
             context, tx, sender, cache(stamper(raw, sender.full))
