@@ -147,6 +147,7 @@ def gateway(options: Options, *, raised: bool) -> Iterator[Server]:
         _restore_defaults(options.folder / "fieldpost.toml")
     with _running(options, [], cut=True) as running:
         yield running
+    server.check_effects(options.folder)
 
 
 @contextmanager
@@ -156,6 +157,7 @@ def counted_gateway(options: Options) -> Iterator[Server]:
     tool = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
     with _running(options, tool, cut=False) as running:
         yield running
+    server.check_effects(options.folder)
 
 
 def _prepare(options: Options) -> None:

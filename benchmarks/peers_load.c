@@ -370,6 +370,11 @@ static void answer_xmpp(struct connection *c, const char *data, size_t size) {
     unsigned slot, count;
     if (data[1] == '/' || !strncmp(data, "<stream:", 8))
         fail("the server ends the stream: %.*s", (int)size, data);
+    if (!strncmp(data, "<message", 8) && memmem(data, tag_end - data, "'error'", 7)) {
+        report_wrong(data, size); /* answered, and then not used */
+        wrong++;
+        return;
+    }
     if (!id || id > tag_end || sscanf(id + 5, "%c%2x%8x", &step, &slot, &count) != 3) return;
     if (slot >= (unsigned)plan.window) return;
     struct slot *s = &c->slots[slot];

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -87,6 +88,19 @@ def gateway(folder: Path, *, cut: bool = False) -> Iterator[Server]:
     command = [sys.executable, "-m", "edge", "run", "--dir", str(folder)]
     with running(command, folder / "server.log", cut=cut) as server:
         yield server
+    check_effects(folder)
+
+
+def check_effects(folder: Path) -> None:
+    """Raise `ServerError` if the gateway of a folder could not use messages that it answered.
+
+    The answers of levels 1 and 2 do not depend on the content of a message.
+    """
+    with closing(sqlite3.connect(folder / database.FILE_NAME)) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM dead").fetchone()
+        found = connection.execute("SELECT reason FROM dead LIMIT 1").fetchone()
+    if count:
+        raise ServerError(f"{count} of the measured messages are dead letters: {found[0]}")
 
 
 def ready_line(started: Started) -> Target:

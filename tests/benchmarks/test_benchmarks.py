@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import backlog, payload, peer, queue_payload
+from benchmarks import backlog, payload, peer, queue_payload, server
 from benchmarks.__main__ import SPARK, TOPICS, main
 from benchmarks.exchange_steps import SensorStream, transaction
 from benchmarks.ingest_page import Run, growth_blocks
@@ -14,7 +14,11 @@ from benchmarks.peer_servers import PEERS, find_program
 from benchmarks.queue_payload import ITEM, NODE, RETRACTED, STANZA, TOPIC
 from benchmarks.relay_steps import GROUP, PAIRS, RelayedMessages
 from edge.engine import events
+from edge.engine.quota import Usage
+from edge.features.outbox.store import dead_letters
+from edge.features.outbox.store.dead_letters import DeadLetter
 from edge.features.pubsub.rules import topic
+from edge.ops.transactions import changing
 from sync.ingest.ingest import STEPS
 from tests.helpers.store import Gateway, new_database
 
@@ -140,3 +144,14 @@ def test_benchmark_filters_match_no_topic(gateway: Gateway, tmp_path: Path) -> N
     assert gateway.count("SELECT count(DISTINCT account) FROM subscriptions") == 3
     rows = gateway.connection.execute("SELECT filter FROM subscriptions").fetchall()
     assert not [text for (text,) in rows if topic.matches(text, TOPIC)]
+
+
+def test_answered_messages_that_were_not_used_fail_a_benchmark(tmp_path: Path) -> None:
+    folder = tmp_path / "gateway"
+    server.prepare(folder, 1)
+    server.check_effects(folder)
+    letter = DeadLetter("a@gw.example/fw", None, "gw.example", 1, b"<message/>", "no log event")
+    with changing(folder) as tx:
+        dead_letters.add(tx, letter, Usage(10, 1000))
+    with pytest.raises(server.ServerError, match="1 of the measured messages are dead letters"):
+        server.check_effects(folder)
