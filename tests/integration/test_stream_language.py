@@ -64,7 +64,7 @@ async def test_custody_keeps_the_language_of_the_stream(gateway: Gateway, port: 
             assert (await pump.iq("set", payload, "valve1@gw.example")).get("type") == "result"
     async with await log_in(port, gateway.ca, "valve1", PASSWORD) as valve:
         valve.send("<presence/>")
-        languages = []
+        languages: list[str | None] = []
         while len(languages) < 2:
             iq = await stanza(valve, "iq")
             name = iq[0].tag.rpartition("}")[2]
