@@ -51,10 +51,13 @@ _DAY_S: Final = 86_400
 def counts(events: DataFrame) -> DataFrame:
     """Compute the rows of `COUNTS` and the `day` of each."""
     at = F.unix_seconds("time")
-    spread = events.groupBy("day", "gateway").agg((F.max(at) - F.min(at)).alias("span"))
-    steps = spread.select("day", "gateway", _step(F.col("span")).alias("step_s"))
-    timed = events.select("day", "gateway", "lane", "kind", at.alias("at"))
-    timed = timed.join(steps, on=["day", "gateway"], how="inner")
+    # events with implausible times have the day of their arrival; their step is their own
+    own_day = (F.to_date("time") == F.col("day")).alias("own_day")
+    timed = events.select("day", "gateway", "lane", "kind", at.alias("at"), own_day)
+    by = ["day", "gateway", "own_day"]
+    spread = timed.groupBy(*by).agg((F.max("at") - F.min("at")).alias("span"))
+    steps = spread.select(*by, _step(F.col("span")).alias("step_s"))
+    timed = timed.join(steps, on=by, how="inner")
     begin = (F.floor(F.col("at") / F.col("step_s")) * F.col("step_s")).alias("begin")
     rows = timed.groupBy("day", "gateway", "lane", "kind", begin, "step_s")
     return rows.agg(F.count(F.lit(1)).alias("events"))

@@ -113,7 +113,9 @@ def days(events: DataFrame) -> DataFrame:
         F.min(F.when(F.col("clock"), F.col("time"))).alias("known_begin"),
         F.max(F.when(F.col("clock"), F.col("time"))).alias("known_end"),
     )
-    return rows.withColumn("span_s", seconds("end") - seconds("begin"))
+    # events with implausible times have the day of their arrival, and may be years apart
+    span_s = F.least(seconds("end") - seconds("begin"), F.lit(_DAY_S))
+    return rows.withColumn("span_s", span_s)
 
 
 def versions(days: DataFrame, segments: DataFrame) -> DataFrame:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from sync.reports import totals
 from tests.helpers.small_tables import at, event, events, report_rows
@@ -41,6 +42,16 @@ def test_the_step_of_counts_suits_the_day(spark: SparkSession) -> None:
     steps = [("gw", 10), ("gw", 10), ("gw", 1), ("other", 600), ("other", 600)]
     assert report_rows(daily, "gateway", "step_s") == steps
     assert totals.period_of(daily, NOW).step_s == 3600
+
+
+def test_events_of_a_wrong_clock_do_not_coarsen_the_plot(spark: SparkSession) -> None:
+    """They have the day of their arrival, and are years apart from the day's other events."""
+    rows = [event(time=at(second)) for second in (0, 50)]
+    today = events(spark, rows)
+    wrong = events(spark, [event(time=at(-1e9)), event(time=at(-2e9))])
+    daily = totals.DAILY.compute(today.union(wrong.withColumn("day", F.lit(at(0).date()))))
+    assert totals.period_of(daily, NOW).step_s == 1
+    assert report_rows(totals.totals(daily), "events") == [(4,)]
 
 
 @pytest.mark.parametrize(

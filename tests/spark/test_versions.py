@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from sync.reports import versions
 from sync.reports.versions import DAILY
@@ -91,3 +92,9 @@ def test_a_version_is_worse_if_its_gateways_have_more_errors_than_before(
     assert third["gateway_days"] == pytest.approx(5, abs=1e-3)
     assert third["per_day"] == pytest.approx(23, abs=1e-2)
     assert third["ratio"] == pytest.approx(4.25, abs=1e-2)
+
+
+def test_a_wrong_clock_adds_at_most_a_day_to_the_time_of_a_version(spark: SparkSession) -> None:
+    rows = events(spark, [event(time=at(0)), event(time=at(-1e9)), event(time=at(60))])
+    of_one_day = rows.withColumn("day", F.lit(at(0).date()))
+    assert [row["span_s"] for row in versions.days(of_one_day).collect()] == [86_400.0]
