@@ -16,7 +16,17 @@ from pyspark.sql import functions as F
 from sync.reports.shared import column
 from sync.reports.shared.findings import Findings, Row
 from sync.reports.shared.formats import ABSENT, decimal, plain, plural
-from sync.reports.shared.frames import INTEGER, REAL, TEXT, TIME, merged, numbered, schema, seconds
+from sync.reports.shared.frames import (
+    INTEGER,
+    REAL,
+    TEXT,
+    TIME,
+    merged,
+    numbered,
+    of_each_gateway,
+    schema,
+    seconds,
+)
 from sync.reports.shared.readings import ROWS, SENSOR, readings
 from sync.reports.shared.report import Problem, ProblemKind, Report, Series, Table
 from sync.tables.partitions import coalesced, conform
@@ -214,7 +224,8 @@ def anomalies(hours: DataFrame) -> DataFrame:
         }
     )
     order = (F.col("state") == "ok", F.col("state") == "anomalous", F.desc(F.abs("z")))
-    return conform(judged, TABLE.schema).orderBy(*order, *SENSOR).limit(ROWS)
+    shown = of_each_gateway(conform(judged, TABLE.schema), *order, *map(F.col, SENSOR))
+    return shown.orderBy(*order, *SENSOR).limit(ROWS)
 
 
 def _flat_lines(hours: DataFrame) -> DataFrame:

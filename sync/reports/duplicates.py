@@ -19,7 +19,14 @@ from sync.reports.shared import column
 from sync.reports.shared.events import is_system_event, occurrences
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import count, plain
-from sync.reports.shared.frames import INTEGER, TEXT, TIME, schema, times_since_until
+from sync.reports.shared.frames import (
+    INTEGER,
+    TEXT,
+    TIME,
+    of_each_gateway,
+    schema,
+    times_since_until,
+)
 from sync.reports.shared.report import Problem, ProblemKind, Report, Table
 from sync.tables.partitions import conform, union
 from sync.tables.summaries import Summary
@@ -75,7 +82,8 @@ def duplicates(daily: DataFrame, segments: DataFrame, since: date | None = None)
         of_offers.withColumn("what", F.lit("offers")),
         of_segments.withColumn("what", F.lit("segments")),
     )
-    return conform(both, TABLE.schema).orderBy("gateway", "what", "source")
+    shown = of_each_gateway(conform(both, TABLE.schema), F.desc("times"), F.col("source"))
+    return shown.orderBy("gateway", "what", "source")
 
 
 def problems(findings: Findings) -> Iterator[Problem]:

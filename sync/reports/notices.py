@@ -15,7 +15,7 @@ from sync.reports.shared import column
 from sync.reports.shared.events import occurrences
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import count, plain
-from sync.reports.shared.frames import times_since_until
+from sync.reports.shared.frames import of_each_gateway, times_since_until
 from sync.reports.shared.report import Problem, ProblemKind, Report, Table
 from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
@@ -57,7 +57,8 @@ def daily_notices(events: DataFrame) -> DataFrame:
 def notices(daily: DataFrame) -> DataFrame:
     """Compute a row of `TABLE` for each gateway, kind and name in `daily`."""
     rows = daily.groupBy("gateway", "kind", "name").agg(*times_since_until())
-    return conform(rows, TABLE.schema).orderBy("gateway", "kind", "name")
+    shown = of_each_gateway(conform(rows, TABLE.schema), F.desc("times"), F.col("name"))
+    return shown.orderBy("gateway", "kind", "name")
 
 
 _ASSURED: Final = "Check the device that sent them: it does not complete assured delivery."

@@ -25,6 +25,7 @@ from sync.reports.shared.frames import (
     TIME,
     merged,
     numbered,
+    of_each_gateway,
     schema,
     seconds,
 )
@@ -213,7 +214,9 @@ def queues(runs: DataFrame, done: DataFrame) -> DataFrame:
     since = F.when(F.col("now.stuck"), F.timestamp_seconds("now.begin"))
     judged = rows.withColumn("state", state).withColumn("since", since)
     counted = judged.fillna(0, subset=[*_SUMS, *_COUNTS, "stuck", "recovered"])
-    return conform(counted, TABLE.schema).orderBy(*of_queue)
+    rows = conform(counted, TABLE.schema)
+    worst = (F.col("state") != "stuck", F.desc("dead"), F.desc("depth"), F.col("queue"))
+    return of_each_gateway(rows, *worst).orderBy(*of_queue)
 
 
 def _periods(runs: DataFrame) -> DataFrame:

@@ -18,7 +18,7 @@ from sync.reports.shared import column, remedies
 from sync.reports.shared.events import is_system_event
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import duration, plain
-from sync.reports.shared.frames import INTEGER, REAL, TEXT, schema, seconds
+from sync.reports.shared.frames import INTEGER, REAL, TEXT, of_each_gateway, schema, seconds
 from sync.reports.shared.readings import ROWS, SENSOR, readings
 from sync.reports.shared.report import Problem, ProblemKind, Report, Table
 from sync.reports.shared.thresholds import (
@@ -171,7 +171,8 @@ def sensors(days: DataFrame, lives: DataFrame, segments: DataFrame) -> DataFrame
         }
     )
     order = (F.col("state") != "silent", F.col("state") != "unknown", F.desc("silence_s"))
-    return conform(rows, TABLE.schema).orderBy(*order, *SENSOR).limit(ROWS)
+    shown = of_each_gateway(conform(rows, TABLE.schema), *order, *map(F.col, SENSOR))
+    return shown.orderBy(*order, *SENSOR).limit(ROWS)
 
 
 def _usual_interval(days: DataFrame) -> DataFrame:

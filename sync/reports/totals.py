@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sync.reports.shared import column
-from sync.reports.shared.frames import INTEGER, TEXT, schema
-from sync.reports.shared.report import Report, ReportContext, Series, Table
+from sync.reports.shared.findings import Findings
+from sync.reports.shared.formats import count
+from sync.reports.shared.frames import GATEWAY_ROWS, INTEGER, TEXT, schema
+from sync.reports.shared.report import (
+    Problem,
+    ProblemKind,
+    Report,
+    ReportContext,
+    Series,
+    Table,
+)
 from sync.reports.shared.window import window
 from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
@@ -118,6 +129,27 @@ def _activity(context: ReportContext) -> DataFrame:
     return activity(daily, period_of(daily, context.as_of.timestamp()))
 
 
+_NAMED: Final = ("sensors", "anomalies", "notices", "duplicates", "queues")
+"""The reports that show at most `GATEWAY_ROWS` rows of a gateway."""
+
+
+def problems(findings: Findings) -> Iterator[Problem]:
+    """Find gateways that have more rows in a table than are shown."""
+    for name in _NAMED:
+        for gateway, rows in sorted(Counter(row["gateway"] for row in findings[name]).items()):
+            if rows >= GATEWAY_ROWS:
+                yield Problem(
+                    "notice",
+                    "crowded",
+                    gateway,
+                    f"{gateway}, {name}",
+                    f"The table `{name}` shows only the first {count(GATEWAY_ROWS)} rows of this "
+                    "gateway.",
+                    "Find out which device uses so many names: `fieldpost events` at the gateway "
+                    "lists what devices send.",
+                )
+
+
 DAILY: Final = Summary("totals", 1, COUNTS, counts)
 
 REPORT: Final = Report(
@@ -126,4 +158,6 @@ REPORT: Final = Report(
     lambda context: totals(context.daily(DAILY)),
     TABLE,
     series=(Series("activity", (DAILY,), _activity),),
+    problem_kinds=(ProblemKind("crowded", 235, "devices use too many names"),),
+    problems=problems,
 )

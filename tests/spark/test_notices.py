@@ -4,7 +4,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sync.reports import notices
-from tests.helpers.small_tables import at, checked_rows, event, events
+from sync.reports.shared import frames
+from tests.helpers.small_tables import at, checked_rows, event, events, report_rows
 
 pytestmark = pytest.mark.spark
 
@@ -31,4 +32,18 @@ def test_notices_count_messages_and_the_values_of_refusals(spark: SparkSession) 
         ("gw", "message", "expired", 1, 0, 0),
         ("liar", "limit", "rate", 3, 0, 0),
         ("other", "limit", "rate", 1, 0, 0),
+    ]
+
+
+def test_the_names_of_one_gateway_do_not_fill_the_table(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "GATEWAY_ROWS", 2)
+    limit = {"lane": "system", "kind": "limit"}
+    rows = [event("liar", **limit, name=f"name-{each}", value=float(each)) for each in range(1, 9)]
+    daily = notices.DAILY.compute(events(spark, [*rows, event("honest", **limit, name="rate")]))
+    assert report_rows(notices.notices(daily), "gateway", "name") == [
+        ("honest", "rate"),
+        ("liar", "name-7"),
+        ("liar", "name-8"),
     ]

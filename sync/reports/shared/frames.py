@@ -57,6 +57,17 @@ def numbered(rows: DataFrame, continues: Column, order: WindowSpec, name: str) -
     return begins.withColumn(name, F.sum(name).over(order))
 
 
+GATEWAY_ROWS: Final = 1_000
+"""Maximum rows of one gateway in a table whose rows are named by devices: names that one of them
+invents neither displace other gateways nor fill the driver's memory."""
+
+
+def of_each_gateway(rows: DataFrame, *order: Column) -> DataFrame:
+    """Return the first `GATEWAY_ROWS` rows of each gateway, in the order of `order`."""
+    place = F.row_number().over(Window.partitionBy("gateway").orderBy(*order))
+    return rows.withColumn("place", place).where(F.col("place") <= GATEWAY_ROWS).drop("place")
+
+
 def merged(by: tuple[str, ...], *parts: DataFrame) -> DataFrame:
     """Return one row for each key `by` of any part, with the columns of all parts.
 

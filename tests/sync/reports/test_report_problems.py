@@ -12,6 +12,7 @@ from edge.cli.commands import main as edge_commands
 from sync.cli.main import cli as fleet_commands
 from sync.pages.overview import find_problems, verdict
 from sync.pages.page import fleet_page, grouped
+from sync.reports.shared.frames import GATEWAY_ROWS
 from sync.reports.shared.registry import PROBLEM_KINDS
 from sync.reports.shared.report import Problem
 from tests.helpers.pages import checked
@@ -209,6 +210,7 @@ def _problems_of_every_kind() -> list[Problem]:
         clocks=[each | {"odd_steps": 1, "step_max_s": 1.0} for each in clocks],
         duplicates=[OFFERS | {"what": "offers", "times": 100}],
         lag=[LAG | {"p50_s": 7_201.0}],
+        queues=[QUEUE | {"queue": str(each), "dead": 0} for each in range(GATEWAY_ROWS)],
         dates=[{"gateway": "gw.example", "times": 6_400, "since": NOON, "until": NOON}],
     )
     return [*find_problems(FLEET), *find_problems(others)]
