@@ -26,6 +26,7 @@ from sync.reports.shared.frames import (
     of_each_gateway,
     schema,
     seconds,
+    time_at,
 )
 from sync.reports.shared.readings import ROWS, SENSOR, readings
 from sync.reports.shared.report import Problem, ProblemKind, Report, Series, Table
@@ -249,8 +250,8 @@ def _flat_lines(hours: DataFrame) -> DataFrame:
     worst = flat.groupBy(*_UNIT).agg(F.max(longest).alias("it"))
     return worst.select(
         *_UNIT,
-        F.timestamp_seconds("it.since").alias("flat_since"),
-        F.timestamp_seconds("it.until").alias("flat_until"),
+        time_at("it.since").alias("flat_since"),
+        time_at("it.until").alias("flat_until"),
         F.col("it.readings").alias("flat_readings"),
         F.col("it.value").alias("flat_value"),
     )

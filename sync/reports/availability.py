@@ -17,7 +17,15 @@ from pyspark.sql import functions as F
 from sync.reports.shared import column, heartbeats, lanes, remedies
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import count, duration, percentage
-from sync.reports.shared.frames import REAL, TEXT, merged, numbered, schema, seconds
+from sync.reports.shared.frames import (
+    REAL,
+    TEXT,
+    merged,
+    numbered,
+    schema,
+    seconds,
+    time_at,
+)
 from sync.reports.shared.report import Problem, ProblemKind, Report, Series, Table
 from sync.reports.shared.thresholds import MIN_SEALINGS, MISSED_INTERVALS, SILENCE_S
 from sync.tables.partitions import conform
@@ -125,8 +133,8 @@ def _lives(life: DataFrame, since: date | None) -> DataFrame:
     if since is not None:
         restart &= F.col("begin") >= F.unix_seconds(F.lit(since).cast("timestamp"))
     return runs.groupBy("gateway").agg(
-        F.timestamp_seconds(F.min_by("begin", place)).alias("first_seen"),
-        F.timestamp_seconds(F.max_by("end", place)).alias("last_seen"),
+        time_at(F.min_by("begin", place)).alias("first_seen"),
+        time_at(F.max_by("end", place)).alias("last_seen"),
         F.max_by("last_name", place).alias("last_name"),
         F.count_if(restart).alias("restarts"),
         F.count_if(restart & F.col("unclean")).alias("unclean_restarts"),
@@ -151,7 +159,7 @@ def _reachable(segments: DataFrame, as_of: datetime, since: date | None) -> Data
         F.max(silence).alias("longest_silence_s"),
         F.coalesce(F.sum(silence), F.lit(0.0)).alias("silent_s"),
         F.sum(length).alias("total_s"),
-        F.timestamp_seconds(F.max("arrival")).alias("last_arrival"),
+        time_at(F.max("arrival")).alias("last_arrival"),
         F.first("silent_after_s").alias("silent_after_s"),
     )
     share = F.lit(1.0) - F.col("silent_s") / F.col("total_s")

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sync.reports.shared import column, heartbeats, lanes
+from sync.reports.shared.frames import time_at
 from sync.reports.shared.report import Report, Table
 from sync.tables.partitions import conform
 
@@ -49,8 +50,8 @@ def outages(spans: DataFrame) -> DataFrame:
     """Compute the rows of `TABLE` from `spans` (rows of `heartbeats.SPANS`), latest first."""
     rows = spans.where(F.col("state") == "outage").select(
         "gateway",
-        F.timestamp_seconds("begin").alias("begin"),
-        F.timestamp_seconds("end").alias("end"),
+        time_at("begin").alias("begin"),
+        time_at("end").alias("end"),
         F.round(F.col("end") - F.col("begin"), 3).alias("seconds"),
         "ended",
     )

@@ -28,6 +28,7 @@ from sync.reports.shared.frames import (
     of_each_gateway,
     schema,
     seconds,
+    time_at,
 )
 from sync.reports.shared.report import Problem, ProblemKind, Report, Series, Table
 from sync.reports.shared.thresholds import DEPTH_GAP_S, STUCK_S
@@ -211,7 +212,7 @@ def queues(runs: DataFrame, done: DataFrame) -> DataFrame:
         .when(F.col("now.stuck"), "stuck")
         .otherwise(F.when(F.col("depth") > 0, "ok").otherwise("idle"))
     )
-    since = F.when(F.col("now.stuck"), F.timestamp_seconds("now.begin"))
+    since = F.when(F.col("now.stuck"), time_at("now.begin"))
     judged = rows.withColumn("state", state).withColumn("since", since)
     counted = judged.fillna(0, subset=[*_SUMS, *_COUNTS, "stuck", "recovered"])
     rows = conform(counted, TABLE.schema)

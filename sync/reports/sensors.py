@@ -18,7 +18,15 @@ from sync.reports.shared import column, remedies
 from sync.reports.shared.events import is_system_event
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import duration, plain
-from sync.reports.shared.frames import INTEGER, REAL, TEXT, of_each_gateway, schema, seconds
+from sync.reports.shared.frames import (
+    INTEGER,
+    REAL,
+    TEXT,
+    of_each_gateway,
+    schema,
+    seconds,
+    time_at,
+)
 from sync.reports.shared.readings import ROWS, SENSOR, readings
 from sync.reports.shared.report import Problem, ProblemKind, Report, Table
 from sync.reports.shared.thresholds import (
@@ -166,8 +174,8 @@ def sensors(days: DataFrame, lives: DataFrame, segments: DataFrame) -> DataFrame
             "state": state,
             "source": F.nullif("source", F.lit("")),
             "limit_s": limit,
-            "last": F.timestamp_seconds("end.at"),
-            "told_until": F.timestamp_seconds("until"),
+            "last": time_at("end.at"),
+            "told_until": time_at("until"),
         }
     )
     order = (F.col("state") != "silent", F.col("state") != "unknown", F.desc("silence_s"))

@@ -15,7 +15,12 @@ from pyspark.sql import functions as F
 from sync.reports import completeness, totals
 from sync.reports.availability import silence_limits, state
 from sync.reports.shared import column, heartbeats, lanes
-from sync.reports.shared.frames import LANE, merged, seconds
+from sync.reports.shared.frames import (
+    LANE,
+    merged,
+    seconds,
+    time_at,
+)
 from sync.reports.shared.report import Report, ReportContext, Table
 from sync.reports.shared.thresholds import SILENCE_S
 from sync.tables.partitions import conform, empty_frame, union
@@ -139,7 +144,7 @@ def _states(life: DataFrame, segments: DataFrame, since: date) -> DataFrame:
     silence = F.unix_seconds(begin) - seconds("arrived")
     silent = silence > F.coalesce("silent_after_s", F.lit(SILENCE_S))
     existed = F.col("last_name").isNotNull() | F.col("arrived").isNotNull()
-    known = F.timestamp_seconds(F.least("arrived_since", "lived_since"))
+    known = time_at(F.least("arrived_since", "lived_since"))
     return rows.select(
         "gateway", F.when(existed, state(silent)).alias("state_before"), known.alias("known_since")
     )

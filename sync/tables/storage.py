@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
@@ -28,6 +28,8 @@ from sync.segment.limits import MAX_TIME, MIN_TIME
 
 LEASE: Final = "lease"
 """The file of the lease (see `Storage.lease`), below the root."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _SCHEME: Final = "file:"
 
@@ -111,7 +113,7 @@ class Storage(Protocol):
 
 def time_of(modified: float) -> datetime:
     """Return a file's time of modification, at most `MAX_TIME` and at least `MIN_TIME`."""
-    return datetime.fromtimestamp(min(max(modified, MIN_TIME / 1000), MAX_TIME / 1000), UTC)
+    return _EPOCH + timedelta(milliseconds=min(max(round(modified * 1000), MIN_TIME), MAX_TIME))
 
 
 def is_local(uri: str) -> bool:

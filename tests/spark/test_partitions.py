@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from sync.reports import anomalies, availability, completeness, refusals, sensors
+from sync.reports.shared.frames import seconds, time_at
 from sync.reports.shared.report import ReportContext
 from sync.tables import partitions
 from sync.tables.delta import Snapshot
@@ -149,3 +151,11 @@ def test_many_events_in_several_partitions_give_the_same_rows(
     written = set((tmp_path / FOLDER).rglob("*.parquet")) - before
     folders = [path.parent for path in written]
     assert len(folders) == len(set(folders)) == len(before)
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T20:59:59.999", "0001-01-01T00:00:00.001"])
+def test_times_of_far_years_stay_exact_as_seconds(spark: SparkSession, text: str) -> None:
+    rows = spark.range(1).select(F.lit(text).cast("timestamp").alias("time"))
+    [row] = rows.select(time_at(seconds("time")).alias("shown")).toArrow().to_pylist()
+    shown = row["shown"]
+    assert shown.isoformat(timespec="milliseconds") == f"{text}+00:00"

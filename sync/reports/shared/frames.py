@@ -42,6 +42,16 @@ def seconds(time: str) -> Column:
     return F.unix_micros(time) / F.lit(1_000_000)
 
 
+def time_at(seconds: str | Column) -> Column:
+    """Return the timestamp of a column of seconds since 1970, to the millisecond.
+
+    Events have times in milliseconds, and floating-point seconds of a far year are less exact than
+    microseconds.
+    """
+    number = F.col(seconds) if isinstance(seconds, str) else seconds
+    return F.timestamp_millis(F.round(number * 1000).cast("long"))
+
+
 def times_since_until(first: str = "since", last: str = "until") -> list[Column]:
     """Return aggregates: sum of `times`; earliest `first` as `since`; latest `last` as `until`."""
     return [F.sum("times").alias("times"), F.min(first).alias("since"), F.max(last).alias("until")]
