@@ -205,6 +205,11 @@ class Limits(Section, frozen=True, kw_only=True):
     """Maximum items stored in all nodes, queues excluded."""
     items_bytes: Annotated[int, option("bytes", ge=64 * KIB)] = 64 * MIB
     """Maximum bytes of items stored in all nodes, queues excluded."""
+    items_per_source: Annotated[int, option("items", ge=8)] = 25_000
+    """Maximum items published by one account in all nodes, queues excluded: half of `items`."""
+    items_bytes_per_source: Annotated[int, option("bytes", ge=64 * KIB)] = 32 * MIB
+    """Maximum bytes of items published by one account in all nodes, queues excluded: half of
+    `items_bytes`."""
     items_per_node: Annotated[int, option("items", ge=1)] = 10_000
     """Maximum items stored in one node, and the highest `pubsub#max_items` a node may have."""
     queue_items: Annotated[int, option("items", ge=2)] = 200_000
@@ -212,6 +217,12 @@ class Limits(Section, frozen=True, kw_only=True):
     limit."""
     queue_bytes: Annotated[int, option("bytes", ge=64 * KIB)] = 256 * MIB
     """Maximum bytes of items in all queues. Shared subscriptions may use half of this limit."""
+    queue_items_per_source: Annotated[int, option("items", ge=8)] = 100_000
+    """Maximum items published by one account in all queues: half of `queue_items`. Items of a
+    shared subscription count for its first member, with half of this limit."""
+    queue_bytes_per_source: Annotated[int, option("bytes", ge=64 * KIB)] = 128 * MIB
+    """Maximum bytes of items published by one account in all queues: half of `queue_bytes`. Items
+    of a shared subscription count for its first member, with half of this limit."""
     items_per_queue: Annotated[int, option("items", ge=1)] = 100_000
     """Maximum items in one queue."""
     queue_bytes_per_queue: Annotated[int, option("bytes", ge=64 * KIB)] = 128 * MIB

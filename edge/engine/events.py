@@ -188,7 +188,7 @@ def append_received(
 
 
 def _append(tx: Transaction, lane: _Lane, event: _Fields) -> int:
-    size, levels = _size(event), _urgent(tx)  # may need the database: change nothing before
+    size, levels = _size(event), urgent_levels(tx)  # may need the database: change nothing before
     tx.on_undo(lane.take_back, size, lane.urgent)
     if not lane.unwritten:
         tx.write_later(lane.write)
@@ -233,12 +233,12 @@ def log_unwritten(tx: Transaction) -> None:
 
 def set_urgent(tx: Transaction, levels: Sequence[str]) -> None:
     """Set the levels of urgent events, which the uplink seals sooner, for events from now on."""
-    if frozenset(levels) != _urgent(tx):
+    if frozenset(levels) != urgent_levels(tx):
         meta.write(tx, _URGENT, _to_json(levels).decode())
         tx.cache.pop(_URGENT, None)
 
 
-def _urgent(tx: Transaction) -> frozenset[str]:
+def urgent_levels(tx: Transaction) -> frozenset[str]:
     """Return the levels of urgent events; their row, a JSON array, is read once."""
     found: frozenset[str] | None = tx.cache.get(_URGENT)
     if found is None:

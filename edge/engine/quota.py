@@ -1,7 +1,8 @@
 """Rules for how much a source or an account may store, and which messages are evicted for room.
 
-A source is the sender of messages (a bare JID). A message is charged with the bytes of its body and
-its key. A part of each total (1 / `RESERVED_SHARE`) is kept for sources with few messages, so that
+A source is the sender of messages or the publisher of items (a bare JID). A message is charged with
+the bytes of its body and its key. The same rule holds for all stores: a source has a limit of its
+own, and a part of each total (1 / `RESERVED_SHARE`) is kept for sources that use little, so that
 those who fill the total cannot shut out the others. Source: XEP QoS, "Memory attacks", 2 and 3.
 """
 
@@ -15,7 +16,11 @@ from edge.config.limits import Limits
 RESERVED_SHARE: Final = 8
 
 FEW_MESSAGES: Final = 4
-"""Number of messages of a source below which it may use the reserved share of a total."""
+"""Number of messages of a source below which it may always use the reserved share of a total."""
+
+FEW_PART: Final = 2048
+"""Divisor of a total: a source with less than this part may use the total's reserved share, too. So
+256 such sources fit into the reserved share."""
 
 ROW_OVERHEAD: Final = 64
 """Bytes that a stored message counts towards limits in addition to its body and its id."""
@@ -168,7 +173,80 @@ def exceeded_waiting_limit(
 
 def _share_of(source: Usage, total: Usage) -> Usage:
     """Return the part of `total` that a source may use; the whole if it has few messages."""
-    if source.messages < FEW_MESSAGES:
+    if source.messages < max(FEW_MESSAGES, total.messages // FEW_PART):
         return total
     messages, room = total
     return Usage(messages - messages // RESERVED_SHARE, room - room // RESERVED_SHARE)
+
+
+# Nodes, subscriptions and items
+
+
+class StoreLimitNames(NamedTuple):
+    """The option names of the limits of a store: numbers and bytes of one source, and in total."""
+
+    source: tuple[str, str]
+    total: tuple[str, str]
+
+
+ITEM_LIMITS: Final = StoreLimitNames(
+    ("items_per_source", "items_bytes_per_source"), ("items", "items_bytes")
+)
+QUEUE_LIMITS: Final = StoreLimitNames(
+    ("queue_items_per_source", "queue_bytes_per_source"), ("queue_items", "queue_bytes")
+)
+NODE_LIMITS: Final = StoreLimitNames(("nodes_per_account", ""), ("nodes", ""))
+SUBSCRIPTION_LIMITS: Final = StoreLimitNames(
+    ("subscriptions_per_account", ""), ("subscriptions", "")
+)
+
+
+class StoreUsage(NamedTuple):
+    """Usage of a store by one source and by all together; or its growth, or the limits of both."""
+
+    source: Usage
+    total: Usage
+
+
+def has_room_for_all(growth: Usage, total: Usage, most: StoreUsage) -> bool:
+    """Return whether a store has so much room that no source can exceed a limit, so that the usage
+    of the source need not be known."""
+    (of_source, bytes_of_source), (limit, bytes_limit) = most
+    count, size = total.messages + growth.messages, total.bytes + growth.bytes
+    return (
+        count <= of_source
+        and size <= bytes_of_source
+        and count <= limit - limit // RESERVED_SHARE
+        and size <= bytes_limit - bytes_limit // RESERVED_SHARE
+    )
+
+
+def exceeded_store_limit(
+    names: StoreLimitNames, growth: StoreUsage, used: StoreUsage, most: StoreUsage
+) -> ExceededLimit | None:
+    """Return the limit that a store would exceed if it grew, if any; what does not grow exceeds
+    nothing, so that everybody can replace an item by a smaller one."""
+    return _exceeded_by_growth(
+        names.source, growth.source, used.source, most.source
+    ) or _exceeded_by_growth(
+        names.total, growth.total, used.total, _share_of(used.source, most.total)
+    )
+
+
+def exceeded_number(
+    names: StoreLimitNames, source: int, total: int, per_source: int, limit: int
+) -> ExceededLimit | None:
+    """Return the limit that one more row of a source would exceed, in a store whose rows are
+    counted, if any."""
+    growth, used = Usage(1), StoreUsage(Usage(source), Usage(total))
+    most = StoreUsage(Usage(per_source), Usage(limit))
+    return exceeded_store_limit(names, StoreUsage(growth, growth), used, most)
+
+
+def _exceeded_by_growth(
+    names: tuple[str, str], growth: Usage, used: Usage, limit: Usage
+) -> ExceededLimit | None:
+    for name, more, before, most in zip(names, growth, used, limit, strict=True):
+        if more > 0 and before + more > most:
+            return ExceededLimit(name, most)
+    return None

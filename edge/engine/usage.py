@@ -109,6 +109,12 @@ SELECT n.name, count(*) FROM affiliations AS f JOIN nodes AS n ON n.id = f.node 
 SELECT a.name, count(*) FROM subscriptions AS s JOIN accounts AS a ON a.id = s.account
 GROUP BY s.account
 """,
+    ("items_per_source", "items_bytes_per_source"): """
+SELECT source, items, bytes FROM item_sources
+""",
+    ("queue_items_per_source", "queue_bytes_per_source"): """
+SELECT source, items, bytes FROM queue_sources
+""",
     ("items_per_node",): "SELECT name, items FROM nodes",
     ("items_per_queue", "queue_bytes_per_queue"): """
 SELECT coalesce(n.name, '$share:' || q.share || ':' || q.filter), q.items, q.bytes

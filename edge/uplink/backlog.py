@@ -12,11 +12,12 @@ from edge.config.limits import REJECTED_SEGMENT_BYTES
 from edge.config.load import Config
 from edge.engine import events, meta
 from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
+from edge.engine.events import EVENT_OVERHEAD, NewEvent
 from edge.engine.group_commit import Store
 from edge.engine.service_time import Now
 from edge.errors import StoreBroken, StoreError
-from edge.features.eventlog.rules.eviction import BacklogQuota
+from edge.features.eventlog.rules import eviction
+from edge.features.eventlog.rules.eviction import BacklogQuota, Content, EventWeight
 from edge.features.eventlog.store import epochs, lost_ranges, segments, uplink_view
 from edge.features.eventlog.store.lost_ranges import LostRange
 from sync.segment import Dropped, Event, Identity, digest_of, encode
@@ -216,8 +217,14 @@ def _seal(tx: Transaction, draft: Draft, data: bytes, digest: bytes) -> bool:
         data,
         draft.previous,
         [segments.DroppedRange(*entry) for entry in draft.dropped],
+        _content(tx, draft.events),
     )
     return segments.seal(tx, sealed)
+
+
+def _content(tx: Transaction, found: Sequence[Event]) -> Content:
+    weights = (EventWeight(e.source, e.level, len(e.text or "") + EVENT_OVERHEAD) for e in found)
+    return eviction.describe(weights, events.urgent_levels(tx))
 
 
 def backlog_quota(config: Config) -> BacklogQuota:

@@ -38,6 +38,8 @@ def caches_equal_rows(context: Context, tx: Transaction) -> None:
             assert [(item, *entry) for item, entry in known.items()] == stored
     if items._TOTAL_CACHE in cache:
         assert cache[items._TOTAL_CACHE] == items.total(fresh)
+    for source, used in cache.get(items._SOURCES_CACHE, {}).items():
+        assert items.usage_of(fresh, source) == used
     _queues_equal_rows(fresh, cache)
 
 
@@ -48,7 +50,9 @@ def _queues_equal_rows(fresh: Transaction, cache: dict[str, Any]) -> None:
             assert queues.get(fresh, queue.id) == queue
         assert kept.of_nodes.items() <= {q.node: q.id for q in kept.by_id.values()}.items()
     if queues._TOTAL_CACHE in cache:
-        assert cache[queues._TOTAL_CACHE] == queues.usage(fresh, 0)[1]
+        assert cache[queues._TOTAL_CACHE] == queues.total(fresh)
+    for source, used in cache.get(queues._SOURCES_CACHE, {}).items():
+        assert queues.usage_of(fresh, source) == used
     for queue_id, cached in cache.get(queue_items._ITEMS, {}).items():
         for name, item in cached.items():
             assert queue_items.find(fresh, queue_id, name) == item

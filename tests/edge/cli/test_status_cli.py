@@ -93,7 +93,7 @@ def publish_and_subscribe(tx: Transaction) -> None:
     for node, item, size in ((1, "x", 9), (1, "y", 1), (2, "x", 40)):
         tx.run(_ITEM, (node, item, PUMP, size))
     tx.run("INSERT INTO queues (node) VALUES (3)")
-    tx.run("INSERT INTO queues (share, filter) VALUES ('pool', 'a/#')")
+    tx.run("INSERT INTO queues (share, filter, owner) VALUES ('pool', 'a/#', ?)", (VALVE,))
     members = (("pump1", 1, None, None), ("pump1", None, "#", None), ("valve", 3, None, 1))
     for name, *target in members:
         tx.run(_SUBSCRIPTION, (f"{name}{target[0]}", f"{name}@gw.example", *target, name))
@@ -197,9 +197,13 @@ def test_source_that_uses_most_is_named(folder: Path) -> None:
         "subscriptions_per_account": (2, "pump1"),
         "items": 3,
         "items_bytes": 50,
+        "items_per_source": (3, PUMP),
+        "items_bytes_per_source": (50, PUMP),
         "items_per_node": (2, "a"),
         "queue_items": 3,
         "queue_bytes": 81,
+        "queue_items_per_source": (2, PUMP),
+        "queue_bytes_per_source": (70, VALVE),
         "items_per_queue": (2, "work"),
         "queue_bytes_per_queue": (70, "$share:pool:a/#"),
         "notifications_per_account": (1, "valve"),

@@ -48,6 +48,8 @@ CREATE INDEX roster_by_jid ON roster (jid);
 
 CREATE INDEX segments_by_state ON segments (state, id, lane, bytes);
 
+CREATE INDEX segments_waiting ON segments (lane, spared, source, bytes) WHERE state = 'waiting';
+
 CREATE INDEX subscriptions_by_account ON subscriptions (account);
 
 CREATE INDEX subscriptions_by_jid ON subscriptions (jid);
@@ -152,6 +154,12 @@ CREATE TABLE event_batches (
     total INTEGER NOT NULL,
     data BLOB NOT NULL,
     PRIMARY KEY (lane, last)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE item_sources (
+    source TEXT NOT NULL PRIMARY KEY,
+    items INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE items (
@@ -286,18 +294,24 @@ CREATE TABLE queue_receivers (
     PRIMARY KEY (item, jid)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE queue_sources (
+    source TEXT NOT NULL PRIMARY KEY,
+    items INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE queues (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    node INTEGER UNIQUE REFERENCES nodes (id) ON DELETE CASCADE,
-    share TEXT,
+    node INTEGER UNIQUE REFERENCES nodes (id) ON DELETE CASCADE, -- NULL for a share
+    share TEXT, -- the share's name
     filter TEXT,
     policy TEXT NOT NULL DEFAULT 'least-loaded'
         CHECK (policy IN ('least-loaded', 'hash', 'sticky')),
-    favourite INTEGER,
-    lock_timeout REAL NOT NULL DEFAULT 60,
-    max_deliveries INTEGER NOT NULL DEFAULT 5,
-    items INTEGER NOT NULL DEFAULT 0,
-    bytes INTEGER NOT NULL DEFAULT 0,
+    favourite INTEGER, -- sticky: the subscription that gets all items
+    lock_timeout REAL NOT NULL DEFAULT 60, -- seconds until the lock of an item ends
+    max_deliveries INTEGER NOT NULL DEFAULT 5, -- deliveries after which a returned item is dead
+    items INTEGER NOT NULL DEFAULT 0, -- number and bytes of its items, kept by triggers
+    bytes INTEGER NOT NULL DEFAULT 0, owner TEXT,
     CHECK ((node IS NULL) = (share IS NOT NULL AND filter IS NOT NULL)),
     UNIQUE (share, filter)
 ) STRICT;
@@ -355,10 +369,10 @@ CREATE TABLE segments (
     last INTEGER NOT NULL,
     digest BLOB NOT NULL UNIQUE,
     state TEXT NOT NULL CHECK (state IN ('waiting', 'acknowledged', 'aside')),
-    reason TEXT,
-    declares INTEGER,
+    reason TEXT, -- why it was set aside
+    declares INTEGER, -- the last number of the evicted ranges that it declares
     bytes INTEGER NOT NULL,
-    data BLOB NOT NULL,
+    data BLOB NOT NULL, source TEXT, spared INTEGER NOT NULL DEFAULT 0 CHECK (spared IN (0, 1, 2)),
     UNIQUE (epoch, lane, first)
 ) STRICT;
 
@@ -405,6 +419,28 @@ CREATE TRIGGER item_removed AFTER DELETE ON items BEGIN
     UPDATE items_total SET items = items - 1, bytes = bytes - old.bytes;
 END;
 
+CREATE TRIGGER item_source_added AFTER INSERT ON items BEGIN
+    INSERT INTO item_sources (source, items, bytes)
+    VALUES (coalesce(new.author, substr(new.publisher, 1, instr(new.publisher || '/', '/') - 1)), 1, new.bytes)
+    ON CONFLICT (source) DO UPDATE SET items = items + 1, bytes = bytes + excluded.bytes;
+END;
+
+CREATE TRIGGER item_source_changed AFTER UPDATE OF author ON items BEGIN
+    UPDATE item_sources SET items = items - 1, bytes = bytes - old.bytes
+    WHERE source = coalesce(old.author, substr(old.publisher, 1, instr(old.publisher || '/', '/') - 1));
+    INSERT INTO item_sources (source, items, bytes) VALUES (coalesce(new.author, substr(new.publisher, 1, instr(new.publisher || '/', '/') - 1)), 1, new.bytes)
+    ON CONFLICT (source) DO UPDATE SET items = items + 1, bytes = bytes + excluded.bytes;
+END;
+
+CREATE TRIGGER item_source_empty AFTER UPDATE ON item_sources WHEN new.items = 0 BEGIN
+    DELETE FROM item_sources WHERE source = new.source;
+END;
+
+CREATE TRIGGER item_source_removed AFTER DELETE ON items BEGIN
+    UPDATE item_sources SET items = items - 1, bytes = bytes - old.bytes
+    WHERE source = coalesce(old.author, substr(old.publisher, 1, instr(old.publisher || '/', '/') - 1));
+END;
+
 CREATE TRIGGER offline_added AFTER INSERT ON offline BEGIN
     UPDATE offline_total SET messages = messages + 1, bytes = bytes + new.bytes;
 END;
@@ -423,6 +459,37 @@ CREATE TRIGGER queue_item_removed AFTER DELETE ON queue_items BEGIN
     UPDATE queues_total SET items = items - 1, bytes = bytes - old.bytes;
 END;
 
+CREATE TRIGGER queue_source_added AFTER INSERT ON queue_items BEGIN
+    INSERT INTO queue_sources (source, items, bytes)
+    VALUES (
+        coalesce(
+            (SELECT owner FROM queues WHERE id = new.queue),
+            new.author, substr(new.publisher, 1, instr(new.publisher || '/', '/') - 1)
+        ), 1, new.bytes
+    )
+    ON CONFLICT (source) DO UPDATE SET items = items + 1, bytes = bytes + excluded.bytes;
+END;
+
+CREATE TRIGGER queue_source_changed AFTER UPDATE OF author ON queue_items
+WHEN (SELECT owner FROM queues WHERE id = new.queue) IS NULL BEGIN
+    UPDATE queue_sources SET items = items - 1, bytes = bytes - old.bytes
+    WHERE source = coalesce(old.author, substr(old.publisher, 1, instr(old.publisher || '/', '/') - 1));
+    INSERT INTO queue_sources (source, items, bytes) VALUES (coalesce(new.author, substr(new.publisher, 1, instr(new.publisher || '/', '/') - 1)), 1, new.bytes)
+    ON CONFLICT (source) DO UPDATE SET items = items + 1, bytes = bytes + excluded.bytes;
+END;
+
+CREATE TRIGGER queue_source_empty AFTER UPDATE ON queue_sources WHEN new.items = 0 BEGIN
+    DELETE FROM queue_sources WHERE source = new.source;
+END;
+
+CREATE TRIGGER queue_source_removed AFTER DELETE ON queue_items BEGIN
+    UPDATE queue_sources SET items = items - 1, bytes = bytes - old.bytes
+    WHERE source = coalesce(
+            (SELECT owner FROM queues WHERE id = old.queue),
+            old.author, substr(old.publisher, 1, instr(old.publisher || '/', '/') - 1)
+    );
+END;
+
 CREATE TRIGGER roster_contact_added AFTER INSERT ON roster WHEN new.listed = 1 BEGIN
     UPDATE accounts SET roster_version = lower(hex(randomblob(8))) WHERE id = new.account;
 END;
@@ -435,6 +502,27 @@ END;
 
 CREATE TRIGGER roster_contact_removed AFTER DELETE ON roster WHEN old.listed = 1 BEGIN
     UPDATE accounts SET roster_version = lower(hex(randomblob(8))) WHERE id = old.account;
+END;
+
+CREATE TRIGGER share_given AFTER UPDATE OF owner ON queues
+WHEN old.owner <> new.owner AND new.items > 0 BEGIN
+    UPDATE queue_sources SET items = items - new.items, bytes = bytes - new.bytes
+    WHERE source = old.owner;
+    INSERT INTO queue_sources (source, items, bytes) VALUES (new.owner, new.items, new.bytes)
+    ON CONFLICT (source) DO UPDATE
+    SET items = items + excluded.items, bytes = bytes + excluded.bytes;
+END;
+
+CREATE TRIGGER share_left AFTER DELETE ON subscriptions WHEN old.queue IS NOT NULL BEGIN
+    UPDATE queues SET owner = (
+        SELECT substr(s.jid, 1, instr(s.jid || '/', '/') - 1) FROM subscriptions AS s
+        WHERE s.queue = old.queue ORDER BY s.id LIMIT 1
+    )
+    WHERE id = old.queue AND owner = substr(old.jid, 1, instr(old.jid || '/', '/') - 1)
+        AND EXISTS (SELECT 1 FROM subscriptions WHERE queue = old.queue)
+        AND NOT EXISTS (
+            SELECT 1 FROM subscriptions WHERE queue = old.queue AND account = old.account
+        );
 END;
 
 CREATE VIEW held AS

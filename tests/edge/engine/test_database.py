@@ -70,6 +70,39 @@ def test_a_new_database_has_the_newest_schema_and_is_private_to_its_owner(tmp_pa
         assert normalised(schema(connection)) == normalised(SCHEMA.read_text("utf-8"))
 
 
+def test_usage_by_source_counts_the_items_of_an_older_database(
+    empty: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = database.migrations()
+    before = next(i for i, (_, sql) in enumerate(steps) if "CREATE TABLE item_sources" in sql)
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "migrations", lambda: steps[:before])
+        database.migrate(empty)
+    empty.executescript("""
+INSERT INTO accounts (name, trusted, created) VALUES ('a', 1, 0), ('b', 1, 0);
+INSERT INTO nodes (name, owner, config) VALUES ('n', 'a@gw', '{}');
+INSERT INTO items (node, item, publisher, wall, bytes, body, author) VALUES
+    (1, 'x', 'a@gw/1', 0, 10, x'', NULL), (1, 'y', 'a@gw', 0, 5, x'', NULL),
+    (1, 'z', 'a@gw/1', 0, 7, x'', 'b@gw');
+INSERT INTO queues (node, share, filter) VALUES (1, NULL, NULL), (NULL, 's', '#');
+INSERT INTO subscriptions (subid, account, jid, filter, queue) VALUES ('1', 2, 'b@gw/w', '#', 2);
+INSERT INTO queue_items (queue, node, item, publisher, wall, since, bytes) VALUES
+    (1, 'n', 'x', 'a@gw/1', 0, 0, 3), (2, 'n', 'x', 'a@gw/1', 0, 0, 4);
+""")
+    database.migrate(empty)
+    assert empty.execute("SELECT * FROM item_sources ORDER BY 1").fetchall() == [
+        ("a@gw", 2, 15),
+        ("b@gw", 1, 7),
+    ]
+    queued = "SELECT * FROM queue_sources ORDER BY 1"
+    assert empty.execute(queued).fetchall() == [("a@gw", 1, 3), ("b@gw", 1, 4)]
+    empty.execute("PRAGMA foreign_keys = ON")
+    empty.execute("DELETE FROM queue_items WHERE queue = 1")
+    empty.execute("UPDATE items SET author = 'b@gw'")
+    assert empty.execute("SELECT * FROM item_sources").fetchall() == [("b@gw", 3, 22)]
+    assert empty.execute(queued).fetchall() == [("b@gw", 1, 4)]
+
+
 def test_a_failed_migration_changes_nothing(
     empty: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,16 +9,21 @@ from hypothesis import strategies as st
 from edge.config.limits import Limits
 from edge.engine.quota import (
     FEW_MESSAGES,
+    ITEM_LIMITS,
     OFFLINE_LIMITS,
     OUTBOX_LIMITS,
+    QUEUE_LIMITS,
     RESERVED_SHARE,
     EvictionCandidate,
     EvictionPlan,
     ExceededLimit,
     LimitNames,
+    StoreUsage,
     Usage,
     WaitingUsage,
+    exceeded_store_limit,
     exceeded_waiting_limit,
+    has_room_for_all,
     plan_eviction,
 )
 
@@ -228,3 +233,35 @@ def test_waiting_messages_are_limited_and_a_share_is_reserved(
 @pytest.mark.parametrize("unit", ["messages", "bytes"])
 def test_limits_are_named_after_options(options: LimitNames, unit: str) -> None:
     assert {option.format(unit) for option in options} <= set(Limits.__struct_fields__)
+
+
+USAGE = st.builds(Usage, st.integers(0, 40), st.integers(0, 400))
+
+
+@given(growth=USAGE, own=USAGE, others=USAGE, per_source=USAGE, limit=USAGE)
+def test_a_store_with_room_for_all_exceeds_no_limit(
+    growth: Usage, own: Usage, others: Usage, per_source: Usage, limit: Usage
+) -> None:
+    """So the usage of the source need not be read."""
+    total = Usage(own.messages + others.messages, own.bytes + others.bytes)
+    most, grows = StoreUsage(per_source, limit), StoreUsage(growth, growth)
+    exceeded = exceeded_store_limit(ITEM_LIMITS, grows, StoreUsage(own, total), most)
+    if has_room_for_all(growth, total, most):
+        assert exceeded is None
+    if exceeded is None and growth.messages:
+        assert own.messages + growth.messages <= per_source.messages
+        assert total.messages + growth.messages <= limit.messages
+
+
+def test_a_source_that_uses_little_of_a_large_store_may_use_the_reserved_share() -> None:
+    most = StoreUsage(Usage(100_000, 10**9), Usage(204_800, 10**9))
+    grows = StoreUsage(Usage(1, 1), Usage(1, 1))
+
+    def exceeded(own: int, total: int) -> ExceededLimit | None:
+        used = StoreUsage(Usage(own), Usage(total))
+        return exceeded_store_limit(QUEUE_LIMITS, grows, used, most)
+
+    assert exceeded(99, 204_799) is None
+    assert exceeded(99, 204_800) == ExceededLimit("queue_items", 204_800)
+    assert exceeded(100, 204_799) == ExceededLimit("queue_items", 179_200)
+    assert exceeded(100_000, 100_000) == ExceededLimit("queue_items_per_source", 100_000)

@@ -201,6 +201,35 @@ async def test_eviction_events_do_not_cause_endless_eviction(gw: Gateway) -> Non
     assert "evicted" in names
 
 
+@pytest.mark.parametrize("flood_level", ["Informational", "Critical"])
+async def test_a_flood_of_one_device_evicts_no_alarm_of_another(
+    gw: Gateway, flood_level: str
+) -> None:
+    """An earlier event of the other device, which is no alarm, stays, too."""
+    settings = with_limits(Limits(backlog_bytes=2**20))
+    await gw.store.run(lambda tx: events.set_urgent(tx, at_least("Critical")))
+    seal = sealer(gw, settings, count=4)
+
+    async def log(device: str, text: str, level: str) -> None:
+        source = f"{device}@{DOMAIN}/fw"
+        await write(gw, [(LOGS, NewEvent("log", source, text=text, level=level))])
+
+    await log("pump2", "started", "Informational")
+    await seal.flush()
+    noise = random.Random(1)
+    for number in range(80):
+        if number == 10:
+            await log("pump2", "boiler is dry", "Critical")
+        await log("pump1", noise.randbytes(15_000).hex(), flood_level)
+        if number % 4 == 3:
+            await seal.flush()
+    await seal.flush()
+    kept = [e for segment in await ship(gw) for e in segment.events if segment.header.lane == LOGS]
+    assert {"started", "boiler is dry"} <= {event.text for event in kept}
+    flood = [event for event in kept if event.source == f"pump1@{DOMAIN}/fw"]
+    assert 0 < len(flood) < 80
+
+
 async def stop(gw: Gateway, settings: Config = CONFIG) -> StoreBacklog:
     """Seal and stop as the gateway does; return the backlog."""
     backlog, meter = backlog_of(gw, settings), WriteMeter(gw.store, Flash())

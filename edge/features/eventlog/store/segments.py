@@ -2,20 +2,20 @@
 
 One transaction stores a segment and deletes its events. A segment waits until the centre
 acknowledges its digest. Then it is kept as recent history, within a quota. When the backlog is
-full, the oldest waiting segments of the lane that exceeds its share most are deleted. The following
+full, segments of the lane that exceeds its share most are deleted (`rules.eviction`). The following
 segments of the lane declare the lost range until the centre acknowledges one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from edge.engine import events, meta
 from edge.engine.database import Transaction
 from edge.engine.events import StoredEvent
 from edge.features.eventlog.rules import eviction
-from edge.features.eventlog.rules.eviction import BacklogQuota
+from edge.features.eventlog.rules.eviction import BacklogQuota, Content, StoredSegment
 from edge.features.eventlog.store import lost_ranges
 from edge.features.eventlog.store.lost_ranges import LostRange
 
@@ -53,7 +53,8 @@ class Segment(NamedTuple):
 
 
 class NewSegment(NamedTuple):
-    """A segment to store, with the previous one's digest and the lost ranges that it declares."""
+    """A segment to store, with the previous one's digest, the lost ranges that it declares, and
+    what its eviction depends on."""
 
     epoch: str
     lane: str
@@ -63,6 +64,7 @@ class NewSegment(NamedTuple):
     data: bytes
     previous: bytes
     dropped: Sequence[DroppedRange]
+    content: Content = Content()
 
 
 class EvictedRange(NamedTuple):
@@ -100,8 +102,9 @@ UPDATE lanes SET previous = :digest
 WHERE lane = :lane AND sealed = :first - 1 AND previous = :previous
 """
 _PUT_IN: Final = """
-INSERT INTO segments (epoch, lane, first, last, digest, state, declares, bytes, data)
-VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?, ?)
+INSERT INTO segments (
+    epoch, lane, first, last, digest, state, declares, bytes, data, source, spared
+) VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?, ?, ?, ?)
 """
 _WAITING: Final = """
 SELECT epoch, lane, first, last, digest, data FROM segments WHERE state = 'waiting' ORDER BY id
@@ -116,10 +119,12 @@ _TOTAL: Final = "SELECT coalesce(sum(bytes), 0) FROM segments WHERE state = ?"
 _BY_LANE: Final = """
 SELECT lane, sum(bytes) FROM segments WHERE state = 'waiting' GROUP BY lane
 """
+_WAITING_OF_LANE: Final = """
+SELECT id, bytes, source, spared FROM segments INDEXED BY segments_waiting
+WHERE state = 'waiting' AND lane = ? ORDER BY id
+"""
 _EVICT: Final = """
-DELETE FROM segments WHERE id = (
-    SELECT id FROM segments WHERE state = 'waiting' AND lane = ? ORDER BY id LIMIT 1
-) RETURNING epoch, lane, first, last, bytes
+DELETE FROM segments WHERE id = ? RETURNING epoch, lane, first, last, bytes
 """
 _FORGET_OLDEST: Final = """
 DELETE FROM segments WHERE id = (SELECT min(id) FROM segments WHERE state = ?) RETURNING bytes
@@ -161,7 +166,8 @@ def seal(tx: Transaction, sealed: NewSegment) -> bool:
     if sealed.lane == events.SYSTEM:
         events.log_unwritten(tx)
     declares = sealed.dropped[-1].last if sealed.dropped else None
-    tx.run(_PUT_IN, (*sealed[:5], declares, len(sealed.data), sealed.data))
+    values = *sealed[:5], declares, len(sealed.data), sealed.data
+    tx.run(_PUT_IN, (*values, *sealed.content))
     return True
 
 
@@ -233,14 +239,20 @@ def waiting_bytes(tx: Transaction) -> dict[str, int]:
 
 
 def evict(tx: Transaction, bound: BacklogQuota, reason: str) -> list[EvictedRange]:
-    """If the backlog exceeds its quota, delete the oldest segments of the lanes that are most above
-    their shares. Record and return the lost ranges, with adjacent ranges merged."""
+    """If the backlog exceeds its quota, delete segments of the lanes that are most above their
+    shares, in the order of `eviction.order`. Record and return the lost ranges, with adjacent
+    ranges merged."""
     latest: dict[tuple[str, str], EvictedRange] = {}
     ended: list[EvictedRange] = []
     left = waiting_bytes(tx)
     low = eviction.eviction_target(bound) if eviction.is_over_quota(left, bound) else bound
+    orders: dict[str, Iterator[StoredSegment]] = {}
     while eviction.is_over_quota(left, low):
-        evicted = EvictedRange(*tx.row(_EVICT, (eviction.lane_to_evict(left, low),)))
+        lane = eviction.lane_to_evict(left, low)
+        if lane not in orders:
+            rows = tx.rows(_WAITING_OF_LANE, (lane,))
+            orders[lane] = eviction.order(map(StoredSegment._make, rows))
+        evicted = EvictedRange(*tx.row(_EVICT, (next(orders[lane]).row,)))
         left[evicted.lane] -= evicted.bytes
         lost_ranges.add(tx, LostRange(*evicted[:4], reason))
         key = evicted.epoch, evicted.lane

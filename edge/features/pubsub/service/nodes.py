@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from edge.engine import events, refusals
+from edge.engine import events, quota, refusals
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
@@ -88,15 +88,14 @@ def check_name(context: Context, name: str) -> None:
 
 
 def _check_room(context: Context, tx: Transaction, owner: str) -> None:
-    limits = context.limits
-    for rule, limit, count in (
-        ("nodes", limits.nodes, nodes.count(tx)),
-        ("nodes_per_account", limits.nodes_per_account, nodes.count(tx, owner)),
-    ):
-        if count >= limit:
-            refusals.log_source(context, tx, owner, rule, limit)
-            text = f"the limit {rule} = {limit} is reached"
-            raise PubsubError(Reason.TOO_MANY_NODES, text)
+    limits, own, total = context.limits, nodes.count(tx, owner), nodes.count(tx)
+    exceeded = quota.exceeded_number(
+        quota.NODE_LIMITS, own, total, limits.nodes_per_account, limits.nodes
+    )
+    if exceeded is not None:
+        refusals.log_source(context, tx, owner, *exceeded)
+        text = f"the limit {exceeded.name} = {exceeded.value} is reached"
+        raise PubsubError(Reason.TOO_MANY_NODES, text)
 
 
 # Configure

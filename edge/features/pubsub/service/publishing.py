@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from edge.engine import refusals, space
+from edge.engine import quota, refusals, space
 from edge.engine.access import Sender, may_manage_nodes
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Event
-from edge.engine.quota import ExceededLimit
+from edge.engine.quota import ExceededLimit, StoreUsage, Usage
 from edge.features.eventlog import service as eventlog
 from edge.features.pubsub.rules import affiliation, node_config, topic
 from edge.features.pubsub.rules.node_config import DEFAULT, InvalidOption, NodeConfig
@@ -258,15 +258,22 @@ def _exceeded_storage_limit(
 ) -> ExceededLimit | None:
     if not node.config.persist_items:
         return None
-    limits, used, size = context.limits, items.total(tx), _stored_size(sender, item)
-    if used.messages < limits.items and used.bytes + size <= limits.items_bytes:
+    limits, total, size = context.limits, items.total(tx), _stored_size(sender, item)
+    most = StoreUsage(
+        Usage(limits.items_per_source, limits.items_bytes_per_source),
+        Usage(limits.items, limits.items_bytes),
+    )
+    added = Usage(1, size)
+    if quota.has_room_for_all(added, total, most):
         return None
-    replaced = items.usage_replaced(tx, node.id, item.id, _max_items(context, node))
-    if used.messages - replaced.messages + 1 > limits.items:
-        return ExceededLimit("items", limits.items)
-    if used.bytes - replaced.bytes + size > limits.items_bytes:
-        return ExceededLimit("items_bytes", limits.items_bytes)
-    return None
+    used, growth = StoreUsage(items.usage_of(tx, sender.bare), total), StoreUsage(added, added)
+    if quota.exceeded_store_limit(quota.ITEM_LIMITS, growth, used, most) is None:
+        return None
+    own, all_ = items.usage_replaced(tx, node.id, item.id, _max_items(context, node), sender.bare)
+    growth = StoreUsage(
+        Usage(1 - own.messages, size - own.bytes), Usage(1 - all_.messages, size - all_.bytes)
+    )
+    return quota.exceeded_store_limit(quota.ITEM_LIMITS, growth, used, most)
 
 
 def _exceeded_notification_limit(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from edge.engine import event_counters, refusals, sessions
+from edge.engine import event_counters, quota, refusals, sessions
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
@@ -230,18 +230,17 @@ def _check_room(
         added_accounts: the accounts of other subscriptions that the same request adds.
     """
     limits = context.limits
-    for rule, limit, count in (
-        ("subscriptions", limits.subscriptions, subscriptions.count(tx) + len(added_accounts)),
-        (
-            "subscriptions_per_account",
-            limits.subscriptions_per_account,
-            subscriptions.count(tx, account) + added_accounts.count(account),
-        ),
-    ):
-        if count >= limit:
-            refusals.log_source(context, tx, bare, rule, limit)
-            text = f"the limit {rule} = {limit} is reached"
-            raise PubsubError(Reason.TOO_MANY_SUBSCRIPTIONS, text)
+    exceeded = quota.exceeded_number(
+        quota.SUBSCRIPTION_LIMITS,
+        subscriptions.count(tx, account) + added_accounts.count(account),
+        subscriptions.count(tx) + len(added_accounts),
+        limits.subscriptions_per_account,
+        limits.subscriptions,
+    )
+    if exceeded is not None:
+        refusals.log_source(context, tx, bare, *exceeded)
+        text = f"the limit {exceeded.name} = {exceeded.value} is reached"
+        raise PubsubError(Reason.TOO_MANY_SUBSCRIPTIONS, text)
 
 
 def _add(
@@ -257,7 +256,7 @@ def _add(
     if target.share is not None and queue is None:
         policy = (new.policy or Policy.LEAST_LOADED).value
         name, filter = target.share
-        queue = queue_registry.add_for_share(tx, name, filter, policy)
+        queue = queue_registry.add_for_share(tx, name, filter, policy, sender.bare)
         event_counters.count(tx, "share", "made", sender.bare, topic=filter, tags={"share": name})
     return subscriptions.add(
         tx,
@@ -289,6 +288,7 @@ def end(context: Context, tx: Transaction, subscription: Subscription, reason: E
     if queue is not None:
         membership.leave(context, tx, subscription, _LOSSES.get(reason, Loss.UNSUBSCRIBED))
     subscriptions.remove(tx, subscription)
+    queue_registry.forget(tx)  # another member may hold the share now
     if queue is None:
         notifications.drop_waiting(context, tx, subscription)
     elif subscription.share is not None and not subscriptions.has_members(tx, queue):

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from edge.engine import row_numbers
+from edge.engine import row_numbers, source_usage
 from edge.engine.database import Transaction
-from edge.engine.quota import Usage
+from edge.engine.quota import StoreUsage, Usage
 from edge.features.pubsub.rules.replacement import author_of
 from edge.features.pubsub.store import nodes
 
@@ -76,8 +76,11 @@ class _Unwritten:
 
 _TOTAL_CACHE: Final = "items total"
 _CACHE: Final = "items of nodes"
+_SOURCES_CACHE: Final = "items of sources"
 
-_REMOVE: Final = "DELETE FROM main.items WHERE node = ? AND item = ? RETURNING bytes"
+_REMOVE: Final = (
+    "DELETE FROM main.items WHERE node = ? AND item = ? RETURNING author, publisher, bytes"
+)
 _MAKE_ROOM: Final = """
 DELETE FROM main.items WHERE id IN (
     SELECT id FROM main.items WHERE node = ?1 AND item = ?2
@@ -87,7 +90,7 @@ DELETE FROM main.items WHERE id IN (
         LIMIT max(0, ?3 - EXISTS (SELECT 1 FROM main.items WHERE node = ?1 AND item = ?2))
     )
 )
-RETURNING bytes
+RETURNING author, publisher, bytes
 """
 _PUT: Final = """
 INSERT INTO main.items (id, node, item, publisher, wall, expires, bytes, body)
@@ -118,12 +121,13 @@ _ITEM_IDS: Final = "SELECT item FROM main.items WHERE node = ? ORDER BY id LIMIT
 _COUNT_BEFORE: Final = "SELECT count(*) FROM main.items WHERE node = ? AND id < ?"
 _PURGE: Final = "DELETE FROM main.items WHERE node = ?"
 _OLDEST: Final = """
-SELECT id, bytes FROM main.items WHERE node = ? ORDER BY id
+SELECT id, author, publisher, bytes FROM main.items WHERE node = ? ORDER BY id
 LIMIT max(0, (SELECT items FROM main.nodes WHERE id = ?) - ?)
 """
-_SIZE: Final = "SELECT bytes FROM main.items WHERE node = ? AND item = ?"
+_SAME: Final = "SELECT author, publisher, bytes FROM main.items WHERE node = ? AND item = ?"
 _REMOVE_ROW: Final = "DELETE FROM main.items WHERE id = ?"
 _TOTAL: Final = "SELECT items, bytes FROM main.items_total"
+_OF_SOURCE: Final = "SELECT items, bytes FROM main.item_sources WHERE source = ?"
 _EXPIRE: Final = """
 DELETE FROM main.items WHERE id IN (
     SELECT id FROM main.items WHERE expires <= ? ORDER BY expires LIMIT ?
@@ -176,7 +180,7 @@ def put(
         if len(known) > CACHED_ITEMS:
             tx.cache[_CACHE][node_id] = None
             tx.on_undo(tx.cache[_CACHE].__setitem__, node_id, known)
-    _count(tx, node_id, 1, size)
+    _count(tx, node_id, 1, size, author_of(None, publisher))
     if expires is not None:
         tx.wake_at(expires)
 
@@ -204,7 +208,7 @@ def _remove_later(tx: Transaction, node_id: int, known: _Known, item_id: str) ->
     if values is None:
         unwritten.removed.append((row,))
     tx.on_undo(_undo_removal, known, unwritten, item_id, (row, size, author), values)
-    _count(tx, node_id, -1, -size)
+    _count(tx, node_id, -1, -size, author)
 
 
 def _undo_removal(
@@ -326,21 +330,29 @@ def purge(tx: Transaction, node_id: int) -> int:
 
 def trim(tx: Transaction, node_id: int, max_items: int) -> int:
     """Remove the oldest items of a node in excess of `max_items`; return their number."""
-    rows: Sequence[tuple[int, int]] = tx.rows(_OLDEST, (node_id, node_id, max_items))
-    for row, _size in rows:
+    rows: Sequence[tuple[int, str | None, str, int]] = tx.rows(
+        _OLDEST, (node_id, node_id, max_items)
+    )
+    for row, *_ in rows:
         tx.run(_REMOVE_ROW, (row,))
     tx.cache.pop(_CACHE, None)
-    return _count_removed(tx, node_id, [(size,) for _row, size in rows])
+    return _count_removed(tx, node_id, [row[1:] for row in rows])
 
 
-def usage_replaced(tx: Transaction, node_id: int, item_id: str, max_items: int) -> Usage:
+def usage_replaced(
+    tx: Transaction, node_id: int, item_id: str, max_items: int, source: str
+) -> StoreUsage:
     """Return the number and bytes of the items that publishing an item would remove: the item with
-    the same ItemID or, if there is none, the oldest items in excess of `max_items`."""
-    same = tx.row(_SIZE, (node_id, item_id))
-    if same is not None:
-        return Usage(1, same[0])
-    rows = tx.rows(_OLDEST, (node_id, node_id, max_items - 1))
-    return Usage(len(rows), sum(size for _row, size in rows))
+    the same ItemID or, if there is none, the oldest items in excess of `max_items`.
+
+    `source` is a bare JID; the result has the items of which it is the author, and all.
+    """
+    same = tx.row(_SAME, (node_id, item_id))
+    rows: Sequence[tuple[str | None, str, int]] = [same]
+    if same is None:
+        rows = [row[1:] for row in tx.rows(_OLDEST, (node_id, node_id, max_items - 1))]
+    own = [size for author, publisher, size in rows if author_of(author, publisher) == source]
+    return StoreUsage(Usage(len(own), sum(own)), Usage(len(rows), sum(row[-1] for row in rows)))
 
 
 def total(tx: Transaction) -> Usage:
@@ -349,6 +361,11 @@ def total(tx: Transaction) -> Usage:
     if found is None:
         found = tx.cache[_TOTAL_CACHE] = Usage(*tx.row(_TOTAL))
     return found
+
+
+def usage_of(tx: Transaction, source: str) -> Usage:
+    """Return the number and bytes of the items in all nodes whose author is a bare JID."""
+    return source_usage.get(tx, _SOURCES_CACHE, _OF_SOURCE, source)
 
 
 def expire(tx: Transaction) -> int:
@@ -366,23 +383,27 @@ def _remove_many(tx: Transaction, sql: str, values: tuple[float, ...]) -> int:
     count = tx.run(sql, values).rowcount
     if count:
         nodes.forget_all(tx)
-        tx.cache.pop(_TOTAL_CACHE, None)
-        tx.cache.pop(_CACHE, None)
+        for key in (_TOTAL_CACHE, _SOURCES_CACHE, _CACHE):
+            tx.cache.pop(key, None)
     return count
 
 
-def _count_removed(tx: Transaction, node_id: int, sizes: Sequence[tuple[int]]) -> int:
-    _count(tx, node_id, -len(sizes), -sum(size for (size,) in sizes))
-    return len(sizes)
+def _count_removed(
+    tx: Transaction, node_id: int, removed: Sequence[tuple[str | None, str, int]]
+) -> int:
+    for author, publisher, size in removed:
+        _count(tx, node_id, -1, -size, author_of(author, publisher))
+    return len(removed)
 
 
-def _count(tx: Transaction, node_id: int, items: int, size: int) -> None:
-    _count_cached(tx.cache, node_id, items, size)
-    tx.on_undo(_count_cached, tx.cache, node_id, -items, -size)
+def _count(tx: Transaction, node_id: int, items: int, size: int, source: str) -> None:
+    _count_cached(tx.cache, node_id, items, size, source)
+    tx.on_undo(_count_cached, tx.cache, node_id, -items, -size, source)
 
 
-def _count_cached(caches: dict[str, Any], node_id: int, items: int, size: int) -> None:
+def _count_cached(caches: dict[str, Any], node_id: int, items: int, size: int, source: str) -> None:
     nodes.count_items(caches, node_id, items, size)
+    source_usage.count(caches, _SOURCES_CACHE, source, items, size)
     total: Usage | None = caches.get(_TOTAL_CACHE)
     if total is not None:
         caches[_TOTAL_CACHE] = Usage(total.messages + items, total.bytes + size)

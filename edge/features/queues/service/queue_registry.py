@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from edge.engine import events, space
+from edge.engine import events, quota, space
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
-from edge.engine.quota import ExceededLimit, Usage
+from edge.engine.quota import ExceededLimit, StoreUsage, Usage
 from edge.features.pubsub.rules.replacement import Existing, author_of
 from edge.features.pubsub.service.access import access_check
 from edge.features.pubsub.service.queries import Node, member_jids, members, shares_matching
@@ -21,6 +21,7 @@ from edge.features.queues.store import queue_items, queue_members, queues
 from edge.features.queues.store.queue_items import NewItem as NewItem
 from edge.features.queues.store.queues import Queue as Queue
 from edge.features.queues.store.queues import add_for_share as add_for_share
+from edge.features.queues.store.queues import forget as forget
 from edge.features.queues.store.queues import get as get
 from edge.features.queues.store.queues import of_node as of_node
 from edge.features.queues.store.queues import of_share as of_share
@@ -28,9 +29,6 @@ from edge.features.queues.store.queues import of_share as of_share
 SHARES_PART: Final = 2
 """Divisor of `limits.queue_items` and `limits.queue_bytes` for shared subscriptions: they may use
 half. Any subscriber can create a share; unprocessed shares must leave room for queue nodes."""
-
-_NO_QUEUE: Final = 0
-"""Queue number that no queue has, to look up only the usage of all queues together."""
 
 
 # Queues of nodes
@@ -138,53 +136,80 @@ def exceeded_node_limit(
     A dead item with the same ItemID makes room. `queue` is `None` if the publication will create
     the node and its queue.
     """
-    size = new.charge
+    source, size = author_of(None, new.publisher), new.charge
     if queue is None:
-        return _exceeded_total(context, queues.usage(tx, _NO_QUEUE)[1], 1, size)
+        return _exceeded_total(context, tx, source, Usage(1, size))
     old = queue_items.find(tx, queue.id, new.item)
-    growth = size if old is None else size - old.bytes
-    count = 1 if old is None else 0
-    return _exceeded_limit(context, tx, queue, growth, count) if growth > 0 else None
+    if old is None:
+        return _exceeded_limit(context, tx, queue, source, Usage(1, size))
+    growth = Usage(0, size - old.bytes)
+    is_own = author_of(old.author, old.publisher) == source
+    own = growth if is_own else Usage(1, size)
+    return _exceeded_limit(context, tx, queue, source, growth, own)
 
 
 def exceeded_share_limit(
     context: Context, tx: Transaction, shares: Sequence[Queue], new: NewItem
 ) -> ExceededLimit | None:
     """Return the limit that adding an item to all queues in `shares` would exceed, or `None`."""
-    size, count = new.charge, len(shares)
+    size = new.charge
+    growth: dict[str, Usage] = {}
+    total = Usage()
     for queue in shares:
-        exceeded = _exceeded_limit(context, tx, queue, size)
+        source = queue.owner or ""
+        before = growth.get(source, Usage())
+        growth[source] = Usage(before.messages + 1, before.bytes + size)
+        total = Usage(total.messages + 1, total.bytes + size)
+        exceeded = _exceeded_limit(context, tx, queue, source, total, growth[source])
         if exceeded is not None:
             return exceeded
-    if count < 2:
-        return None
-    total = queues.usage(tx, shares[0].id)[1]
-    return _exceeded_total(context, total, count, count * size, SHARES_PART)
+    return None
 
 
 def _exceeded_limit(
-    context: Context, tx: Transaction, queue: Queue, size: int, count: int = 1
+    context: Context,
+    tx: Transaction,
+    queue: Queue,
+    source: str,
+    growth: Usage,
+    own: Usage | None = None,
 ) -> ExceededLimit | None:
-    """Return the limit of the queue, of all queues or of the database that `count` more items with
-    `size` bytes in total would exceed, or `None`."""
-    limits, (own, total) = context.limits, queues.usage(tx, queue.id)
-    if own.messages + count > limits.items_per_queue:
+    """Return the limit of a queue, of a source, of all queues or of the database that a further
+    item would exceed, or `None`.
+
+    Args:
+        growth: the growth of all queues together; the queue grows by at most one item.
+        own: the growth of the items that count for the source, if it differs.
+    """
+    limits, used = context.limits, queues.get(tx, queue.id) or queue
+    count = min(growth.messages, 1)
+    size = growth.bytes // max(growth.messages, 1)  # all items of one publication are equal
+    if used.items + count > limits.items_per_queue:
         return ExceededLimit("items_per_queue", limits.items_per_queue)
-    if own.bytes + size > limits.queue_bytes_per_queue:
+    if size > 0 and used.bytes + size > limits.queue_bytes_per_queue:
         return ExceededLimit("queue_bytes_per_queue", limits.queue_bytes_per_queue)
     part = 1 if queue.share is None else SHARES_PART
-    exceeded = _exceeded_total(context, total, count, size, part)
-    return exceeded or space.reserve(tx, size, limits)
+    exceeded = _exceeded_total(context, tx, source, growth, own, part)
+    return exceeded or (space.reserve(tx, size, limits) if size > 0 else None)
 
 
 def _exceeded_total(
-    context: Context, total: Usage, count: int, size: int, part: int = 1
+    context: Context,
+    tx: Transaction,
+    source: str,
+    growth: Usage,
+    own: Usage | None = None,
+    part: int = 1,
 ) -> ExceededLimit | None:
-    """Return the limit of all queues together that `count` more items with `size` bytes in total
-    would exceed, or `None`; each limit is divided by `part`."""
-    limits = context.limits
-    if total.messages + count > limits.queue_items // part:
-        return ExceededLimit("queue_items", limits.queue_items // part)
-    if total.bytes + size > limits.queue_bytes // part:
-        return ExceededLimit("queue_bytes", limits.queue_bytes // part)
-    return None
+    """Return the limit of all queues together, or of a source in them, that growth would exceed, or
+    `None`; each limit is divided by `part`."""
+    limits, total = context.limits, queues.total(tx)
+    most = StoreUsage(
+        Usage(limits.queue_items_per_source // part, limits.queue_bytes_per_source // part),
+        Usage(limits.queue_items // part, limits.queue_bytes // part),
+    )
+    if quota.has_room_for_all(growth, total, most):
+        return None
+    used = StoreUsage(queues.usage_of(tx, source), total)
+    grows = StoreUsage(growth if own is None else own, growth)
+    return quota.exceeded_store_limit(quota.QUEUE_LIMITS, grows, used, most)

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from edge.engine import row_numbers
 from edge.engine.database import Transaction
+from edge.features.pubsub.rules.replacement import author_of
 from edge.features.queues.rules.assignment import Policy, slot_of
 from edge.features.queues.store import queues
 from edge.features.queues.store.queues import CACHED_QUEUES, Queue
@@ -376,7 +377,7 @@ def enqueue(tx: Transaction, queue: Queue, new: NewItem, lock: Lock | None = Non
     unwritten.new.append((row, *values, slot, size, *locked))
     unwritten.bodies.append((row, body))
     tx.on_undo(_undo_enqueue, unwritten)
-    queues.count_items(tx, queue.id, 1, size)
+    queues.count_items(tx, queue, author_of(None, publisher), 1, size)
     tx.memo.pop(_ABSENT, None)
     drained: set[int] = tx.cache.get(_DRAINED, set())
     if state == "ready" and queue.id in drained:
@@ -504,6 +505,7 @@ def requeue(tx: Transaction, row: int) -> bool:
 
 def delete(tx: Transaction, item: Item) -> None:
     """Delete an existing item."""
+    queue = queues.get(tx, item.queue)  # cached before the change, which is then counted in it
     cached: dict[str, Item] = tx.cache.get(_ITEMS, {}).get(item.queue, {})
     known = cached.get(item.item)
     if known is not None and known.row == item.row:
@@ -514,7 +516,9 @@ def delete(tx: Transaction, item: Item) -> None:
         tx.on_undo(unwritten.deleted.pop)
     elif tx.run(_DELETE, (item.row,)).rowcount == 0:
         return
-    queues.count_items(tx, item.queue, -1, -item.bytes)
+    if queue is not None:
+        author = author_of(item.author, item.publisher)
+        queues.count_items(tx, queue, author, -1, -item.bytes)
 
 
 def delete_all(tx: Transaction, queue: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from edge.engine import source_usage
 from edge.engine.database import Transaction
 from edge.engine.quota import Usage
 from edge.features.queues.rules.transitions import MAX_DELIVERIES
@@ -21,6 +22,7 @@ CACHED_QUEUES: Final = 256
 
 _CACHE: Final = "queues"
 _TOTAL_CACHE: Final = "queues total"
+_SOURCES_CACHE: Final = "queue items of sources"
 
 
 class Queue(NamedTuple):
@@ -34,6 +36,8 @@ class Queue(NamedTuple):
         favourite: the number of the subscription that gets all items under the sticky policy.
         lock_timeout: service seconds for which an item is locked; unused for shared subscriptions.
         max_deliveries: the deliveries after which an uncompleted item is dead.
+        owner: the bare JID that holds a shared subscription, for which its items count; `None` for
+            a queue node, whose items count for their authors.
         items: the number of items in the queue, in any state.
         bytes: the bytes charged for these items.
     """
@@ -46,20 +50,21 @@ class Queue(NamedTuple):
     favourite: int | None
     lock_timeout: float
     max_deliveries: int
+    owner: str | None
     items: int
     bytes: int
 
 
 _QUEUE: Final = """
-SELECT id, node, share, filter, policy, favourite, lock_timeout, max_deliveries, items, bytes
+SELECT id, node, share, filter, policy, favourite, lock_timeout, max_deliveries, owner, items, bytes
 FROM main.queues
 """
 _GET: Final = f"{_QUEUE} WHERE id = ?"
 _OF_NODE: Final = f"{_QUEUE} WHERE node = ?"
 _OF_SHARE: Final = f"{_QUEUE} WHERE share = ? AND filter = ?"
 _ADD: Final = """
-INSERT INTO main.queues (node, share, filter, policy, lock_timeout, max_deliveries)
-VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO main.queues (node, share, filter, policy, lock_timeout, max_deliveries, owner)
+VALUES (?, ?, ?, ?, ?, ?, ?)
 """
 _CONFIGURE: Final = """
 UPDATE main.queues SET policy = ?, lock_timeout = ?, max_deliveries = ? WHERE id = ?
@@ -68,6 +73,7 @@ _SET_FAVOURITE: Final = "UPDATE main.queues SET favourite = ? WHERE id = ?"
 _REMOVE_ITEMS: Final = "DELETE FROM main.queue_items WHERE queue = ?"
 _REMOVE: Final = "DELETE FROM main.queues WHERE id = ?"
 _TOTAL: Final = "SELECT items, bytes FROM main.queues_total"
+_OF_SOURCE: Final = "SELECT items, bytes FROM main.queue_sources WHERE source = ?"
 
 
 class _Cache:
@@ -109,18 +115,21 @@ def _keep(tx: Transaction, row: Any) -> Queue | None:
 
 
 def forget(tx: Transaction) -> None:
-    """Drop the cached queues and the cached total of all queues."""
-    tx.cache.pop(_CACHE, None)
-    tx.cache.pop(_TOTAL_CACHE, None)
+    """Drop the cached queues, and the cached usage of all queues together and of sources."""
+    for key in (_CACHE, _TOTAL_CACHE, _SOURCES_CACHE):
+        tx.cache.pop(key, None)
 
 
-def count_items(tx: Transaction, id: int, items: int, size: int) -> None:
-    """Add to the cached numbers of items and bytes of a queue and of all queues."""
-    _count(tx.cache, id, items, size)
-    tx.on_undo(_count, tx.cache, id, -items, -size)
+def count_items(tx: Transaction, queue: Queue, author: str, items: int, size: int) -> None:
+    """Add to the cached numbers of items and bytes of a queue, of all queues, and of the source for
+    which an item of this author counts."""
+    source = queue.owner or author
+    _count(tx.cache, queue.id, source, items, size)
+    tx.on_undo(_count, tx.cache, queue.id, source, -items, -size)
 
 
-def _count(caches: dict[str, Any], id: int, items: int, size: int) -> None:
+def _count(caches: dict[str, Any], id: int, source: str, items: int, size: int) -> None:
+    source_usage.count(caches, _SOURCES_CACHE, source, items, size)
     cache: _Cache | None = caches.get(_CACHE)
     queue = None if cache is None else cache.by_id.get(id)
     if cache is not None and queue is not None:
@@ -144,12 +153,14 @@ def add_for_node(
     max_deliveries: int = MAX_DELIVERIES,
 ) -> Queue:
     """Create the queue of a node, given by number; `lock_timeout` is in service seconds."""
-    return _add(tx, (node, None, None, policy, lock_timeout, max_deliveries))
+    return _add(tx, (node, None, None, policy, lock_timeout, max_deliveries, None))
 
 
-def add_for_share(tx: Transaction, share: str, filter: str, policy: str = "least-loaded") -> Queue:
-    """Create the queue of a shared subscription."""
-    return _add(tx, (None, share, filter, policy, LOCK_TIMEOUT, MAX_DELIVERIES))
+def add_for_share(
+    tx: Transaction, share: str, filter: str, policy: str = "least-loaded", owner: str = ""
+) -> Queue:
+    """Create the queue of a shared subscription; `owner` is the bare JID of its first member."""
+    return _add(tx, (None, share, filter, policy, LOCK_TIMEOUT, MAX_DELIVERIES, owner))
 
 
 def _add(tx: Transaction, values: tuple[Any, ...]) -> Queue:
@@ -177,13 +188,17 @@ def remove(tx: Transaction, queue: int) -> None:
     forget(tx)
 
 
-def usage(tx: Transaction, queue: int) -> tuple[Usage, Usage]:
-    """Return the number and bytes of items of one queue and of all queues together."""
-    found = get(tx, queue)
-    total: Usage | None = tx.cache.get(_TOTAL_CACHE)
-    if total is None:
-        total = tx.cache[_TOTAL_CACHE] = Usage(*tx.row(_TOTAL))
-    return Usage() if found is None else Usage(found.items, found.bytes), total
+def total(tx: Transaction) -> Usage:
+    """Return the number and bytes of the items of all queues together."""
+    found: Usage | None = tx.cache.get(_TOTAL_CACHE)
+    if found is None:
+        found = tx.cache[_TOTAL_CACHE] = Usage(*tx.row(_TOTAL))
+    return found
+
+
+def usage_of(tx: Transaction, source: str) -> Usage:
+    """Return the number and bytes of the items in all queues that count for a bare JID."""
+    return source_usage.get(tx, _SOURCES_CACHE, _OF_SOURCE, source)
 
 
 def _queue(row: Any) -> Queue | None:

@@ -8,7 +8,7 @@ import pytest
 
 from edge.engine import database
 from edge.engine.database import Transaction
-from edge.engine.quota import Usage
+from edge.engine.quota import StoreUsage, Usage
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.store import items, nodes
 from tests.helpers.store import Clock, in_memory
@@ -84,10 +84,15 @@ def test_trim_removes_the_oldest_items(tx: Transaction) -> None:
 
 def test_usage_replaced_by_a_new_item(tx: Transaction) -> None:
     put(tx, *"abcd")
-    assert items.usage_replaced(tx, 1, "b", 4) == Usage(1, 10)
-    assert items.usage_replaced(tx, 1, "new", 4) == Usage(1, 10)
-    assert items.usage_replaced(tx, 1, "new", 2) == Usage(3, 30)
-    assert items.usage_replaced(tx, 1, "new", 5) == Usage(0, 0)
+
+    def replaced(item: str, max_items: int, source: str = "pump1@gw.example") -> StoreUsage:
+        return items.usage_replaced(tx, 1, item, max_items, source)
+
+    assert replaced("b", 4) == StoreUsage(Usage(1, 10), Usage(1, 10))
+    assert replaced("new", 4) == StoreUsage(Usage(1, 10), Usage(1, 10))
+    assert replaced("new", 2) == StoreUsage(Usage(3, 30), Usage(3, 30))
+    assert replaced("new", 5) == StoreUsage(Usage(), Usage())
+    assert replaced("b", 4, "pump2@gw.example") == StoreUsage(Usage(), Usage(1, 10))
 
 
 def test_removing_and_purging_update_the_counts(tx: Transaction) -> None:
