@@ -80,7 +80,7 @@ def _read(
         return spark.createDataFrame([], schema)
     reader = spark.read.schema(schema)
     if below:
-        reader = reader.option("basePath", escape_glob(below))
+        reader = reader.option("basePath", below)  # no pattern, unlike the paths of files
     return reader.parquet(*(escape_glob(storage.uri(each)) for each in files))
 
 

@@ -114,7 +114,8 @@ def test_odd_names_and_empty_files_are_read(spark: SparkSession, fleet: FleetFol
     names = ("%41 b", "[a]{b,c}*?", "ü\u2028", "back\\slash", "co:lon", "x=1/y=2", "x=3/y", "'\"")
     lane = Lane()
     for at, name in enumerate(names):
-        put(fleet.landing / name / f"{at}{name[:1]}.seg", lane.seal(some_events(2))[1], at=at)
+        path = fleet.landing / name / f"{at}{name[:1]}.seg"
+        put(path, lane.seal(some_events(2))[1], at=NOON / 1000 + at)
         put(fleet.landing / name / "empty.seg", b"")
     count = len(names)
     assert ingest_by_spark(spark, fleet).counts == Counts(count, 2 * count, quarantined=count)
