@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _STUCK_MS: Final = 1_800_000  # for which items are due and none is delivered
 _TOGETHER_MS: Final = 750_000  # between two depths_logged, beyond which nothing is known
+_BEFORE_MS: Final = 366 * DAY_MS  # before its arrival, from which an event's time is plausible
 _MOMENT: Final = ("ready", "locked", "delayed", "dead", "oldest_s", "members")
 _SUMS: Final = ("delivered", "redelivered", "timeouts")
 
@@ -118,6 +119,12 @@ def _times(events: Sequence[SystemEvent]) -> dict[str, Any]:
     return {"times": sum(counts), "since": iso(min(times)), "until": iso(max(times))}
 
 
+def counted_at(time: int, arrived: int) -> int:
+    """Return the time that determines an event's day: its own, or an implausible one's arrival."""
+    plausible = arrived - _BEFORE_MS <= time <= arrived + DAY_MS
+    return time if plausible else arrived
+
+
 def growth(
     events: Sequence[SystemEvent],
     sizes: Sequence[tuple[int, int]],
@@ -126,8 +133,9 @@ def growth(
 ) -> dict[str, Any]:
     """Return the row that the report's table `growth` must have.
 
-    `sizes` has the time of sealing and the bytes of each segment, `times` the times of all events,
-    in milliseconds since 1970 UTC. `disk_used` is the value in the last segment's header, in bytes.
+    `sizes` has the time of sealing and the bytes of each segment, `times` the times at which all
+    events count (`counted_at`), in milliseconds since 1970 UTC. `disk_used` is the value in the
+    last segment's header, in bytes.
     """
     shipped: defaultdict[int, int] = defaultdict(int)
     for sealed, size in sizes:

@@ -36,7 +36,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "time",
         0.0,
         0.4,
-        ("clock_unsynchronised",),
+        ("clock_unsynchronised", "misdated"),
         alone=True,
     ),
     "clock-step": Fault(

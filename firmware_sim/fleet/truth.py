@@ -164,6 +164,9 @@ class GatewayTruth:
     def _growth(self, events: list[SystemEvent]) -> dict[str, Any]:
         sizes = [(each.header.sealed_at, each.size) for each in self.accepted()]
         times = (
-            time for each in self.accepted() for of in each.content.times.values() for time in of
+            expected_work.counted_at(time, each.arrived)
+            for each in self.accepted()
+            for of in each.content.times.values()
+            for time in of
         )
         return expected_work.growth(events, sizes, times, self.last().header.disk_used)

@@ -132,6 +132,14 @@ def test_ordinary_day_is_neither_the_first_nor_the_last(days: int, usual: float)
     assert (found["shipped"], found["events_day"], found["disk_used"]) == (shipped, 1.0, 99)
 
 
+def test_an_implausible_time_counts_at_the_arrival() -> None:
+    day = 86_400_000
+    for off in (-366 * day, 0, day):
+        assert expected_work.counted_at(START + off, START) == START + off
+    for off in (-366 * day - 1, day + 1):
+        assert expected_work.counted_at(START + off, START) == START
+
+
 def test_versions_are_summed_over_gateways() -> None:
     def run_of(errors: int, *times: int) -> VersionRun:
         run = VersionRun()
