@@ -49,6 +49,7 @@ from edge.engine.router import Router
 from edge.engine.service_time import Run, Start
 from edge.engine.timers import Timer
 from edge.errors import ConfigError, SetupError, StoreBroken, StoreError, StoreFull
+from edge.event_counts import EventCounts
 from edge.features.accounts.store import last_seen
 from edge.features.eventlog import service as eventlog
 from edge.features.eventlog.rules import levels
@@ -67,7 +68,6 @@ from edge.status_page import StatusPage
 from edge.uplink import setup
 from edge.uplink.backlog import GatewayFacts, StoreBacklog
 from edge.uplink.connection import UplinkConnection
-from edge.web.event_counts import EventCounts
 from sync.common import sd_notify
 from sync.common.text import size
 from sync.uplink.batcher import BatchLimits

@@ -18,6 +18,7 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent, logged
 from edge.engine.flash_meter import KernelCounters, WriteMeter
 from edge.engine.group_commit import Store
+from edge.event_counts import EventCounts
 from edge.features.accounts.store import certificates
 from edge.features.eventlog.rules import levels
 from edge.features.eventlog.store import uplink_view
@@ -30,7 +31,6 @@ from edge.ops.control import DeviceConnections, ProcessStatus
 from edge.ops.device_status import Device, DeviceStatus
 from edge.ops.health import Health
 from edge.ops.status import Status, StoredStatus
-from edge.web.event_counts import EventCounts
 from sync.common.metrics import Histogram
 
 CACHE_TIME: Final = 5.0

@@ -122,7 +122,7 @@ class Child:
             if whole[at : child._start].strip():
                 return True
             at = child._end()
-        return bool(whole[at:stop].strip())
+        return at < stop and bool(whole[at:stop].strip())  # the end may be -1
 
     def tree(self) -> Element:
         """Parse the whole element and return its tree; not for hot paths."""

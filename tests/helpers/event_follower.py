@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -37,9 +38,11 @@ class Follower:
 @contextmanager
 def following(folder: Path, *words: str) -> Iterator[Follower]:
     command = [sys.executable, "-m", "edge", "events", "--follow", "--json", "--dir", str(folder)]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in background it is ignored
     with subprocess.Popen(
         [*command, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
+        signal.signal(signal.SIGINT, before)
         try:
             yield Follower(process)
         finally:

@@ -65,10 +65,12 @@ class AttackedGateway:
     async def assert_serves(self, address: str = DEVICE_IP) -> None:
         """Assert that an honest device can log in and is answered.
 
-        Its resource is not ASCII, so that its normalisation is imported before an attack.
+        It also uses an address that is not ASCII, so that its normalisation is imported before an
+        attack.
         """
         async with await self.log_in(HONEST, "caf\u00e9", address) as client:
             assert (await client.iq("get", PING)).get("type") == "result"
+            assert (await client.iq("get", PING, to="caf\u00e9@gw.example")).get("type") == "error"
 
 
 @contextlib.asynccontextmanager

@@ -21,6 +21,7 @@ from edge.engine.events import NewEvent
 from edge.engine.flash_meter import KernelCounters, WriteMeter
 from edge.engine.group_commit import Store
 from edge.errors import StoreError
+from edge.event_counts import MAX_LABELS, EventCounts
 from edge.features.accounts.store import accounts
 from edge.features.eventlog.store.uplink_view import Notice
 from edge.features.queues.store import queue_items
@@ -30,7 +31,6 @@ from edge.ops.checks.finding import WRONG, Finding
 from edge.ops.control import ConnectedSession, DeviceConnections, ProcessStatus
 from edge.ops.health import Health
 from edge.web import http, page, server, status_snapshot
-from edge.web.event_counts import MAX_LABELS, EventCounts
 from edge.web.hosts import KnownHosts
 from edge.web.http import Request, RequestError, Response
 from edge.web.server import MAX_CONNECTIONS, Server
