@@ -102,6 +102,7 @@ class Transaction:
         now: the moment of the transaction.
         due: the service second that the timer is set to, if any.
         sends: the stanzas that the current unit sends.
+        outcomes: levels of quality of service and outcomes of messages (`message_counts`).
         memo: what stores cache until the end of the transaction.
         cache: what stores cache until a rollback or a change by another process.
     """
@@ -110,12 +111,14 @@ class Transaction:
         "_connection",
         "_earlier",
         "_endings",
+        "_outcomes_before",
         "_undo",
         "_unwritten",
         "cache",
         "due",
         "memo",
         "now",
+        "outcomes",
         "sends",
     )  # fmt: skip
 
@@ -131,6 +134,8 @@ class Transaction:
         self.due: float | None = None
         self.memo: dict[str, Any] = {}
         self.sends: list[Send] = []
+        self.outcomes: list[tuple[int, str]] = []
+        self._outcomes_before = 0  # the number of those of earlier units
         self._earlier: list[list[Send]] = []  # of earlier units of this transaction
         self._endings: list[Callable[[Transaction], None]] = []
         self._unwritten: list[Callable[[Transaction], None]] = []
@@ -205,11 +210,12 @@ class Transaction:
         self._undo.append((function, args))
 
     def undo(self) -> None:
-        """Undo the changes that the current unit made in images, and drop its sends."""
+        """Undo the changes that the current unit made in images, drop its sends and outcomes."""
         while self._undo:
             function, args = self._undo.pop()
             function(*args)
         self.sends = []
+        del self.outcomes[self._outcomes_before :]
 
     def before_commit(self, ending: Callable[[Transaction], None]) -> None:
         """Run a function once, after all units of this transaction and before its commit."""
@@ -233,6 +239,7 @@ class Transaction:
     def take_sends(self) -> Sequence[Send]:
         """End the current unit, and return the stanzas that it sends."""
         self._undo.clear()
+        self._outcomes_before = len(self.outcomes)
         sends = self.sends
         if not sends:
             return ()

@@ -198,7 +198,8 @@ class Session:
     def handle(self, stanza: Stanza) -> None:
         """Route a stanza and submit its unit of work."""
         context = self._context
-        stanza.acknowledged = self.management is not None
+        if self.management is not None:
+            stanza.acknowledged = True
         work = context.router.route(stanza, self.full)
         if isinstance(work, bytes):
             self._answer_in_order(work)

@@ -67,13 +67,18 @@ class StreamHeader(NamedTuple):
 
 
 class StanzaBytes:
-    """The bytes of a stanza, shared by the elements in it."""
+    """The bytes of a stanza, shared by the elements in it.
 
-    __slots__ = ("header", "raw")
+    Attributes:
+        acknowledged: as in `Stanza`.
+    """
+
+    __slots__ = ("acknowledged", "header", "raw")
 
     def __init__(self, header: StreamHeader, raw: bytes = b"") -> None:
         self.header = header
         self.raw = raw
+        self.acknowledged = False
 
 
 class Child:
@@ -113,7 +118,8 @@ class Child:
 
         In a grandchild of the stanza, any content counts, because its children are not listed.
         """
-        whole, stop = self._whole.raw, self._content_end()
+        whole = self._whole.raw
+        stop = self._stop or whole.rfind(b"</")  # a stanza ends where its bytes end
         if whole.find(b">", self._start, stop) == stop - 1:
             return False  # most often: only the start tag comes before the end
         match = TAG.match(whole, self._start)
@@ -134,9 +140,6 @@ class Child:
             stop = whole.index(b">", stop) + 1
         return stop
 
-    def _content_end(self) -> int:
-        return self._stop
-
     def _standalone(self, raw: bytes) -> bytes:
         """Add the declarations that the element's bytes depend on."""
         whole = self._whole
@@ -154,18 +157,18 @@ class Stanza(Child):
 
     `attrs` holds `to`, `from`, `id`, `type` and `{http://www.w3.org/XML/1998/namespace}lang` as
     they were received, unchecked.
-
-    Attributes:
-        acknowledged: whether its sender is told when it was handled (XEP-0198).
     """
 
-    __slots__ = ("acknowledged",)
+    __slots__ = ()
 
-    def __init__(
-        self, name: str, attrs: dict[str, str], whole: StanzaBytes, start: int = 0
-    ) -> None:
-        super().__init__(name, attrs, whole, start)
-        self.acknowledged = False
+    @property
+    def acknowledged(self) -> bool:
+        """Whether the stanza's sender is told when it was handled (XEP-0198)."""
+        return self._whole.acknowledged
+
+    @acknowledged.setter
+    def acknowledged(self, acknowledged: bool) -> None:
+        self._whole.acknowledged = acknowledged
 
     @property
     def payload(self) -> Child | None:
@@ -196,9 +199,6 @@ class Stanza(Child):
     def lang(self) -> str:
         """The language of the stanza or, if it gives none, of the stream; "" if there is none."""
         return self.attrs.get(LANG) or self._whole.header.lang
-
-    def _content_end(self) -> int:
-        return self._whole.raw.rfind(b"</")  # -1 for `<a/>`, which has no content
 
 
 class OversizedStanza(Stanza):

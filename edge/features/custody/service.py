@@ -21,7 +21,7 @@ from edge.engine import destinations, events, message_counts, quota, refusals, s
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.hooks import ALLOWED, Contents, Context, Destination, Message
+from edge.engine.hooks import ALLOWED, Context, Destination, Message
 from edge.engine.quota import ExceededLimit
 from edge.errors import ServiceError
 from edge.features.custody import rules, store
@@ -161,12 +161,16 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
         store.release(tx, held, context.limits.released_keys, sender.generation)
     elif decision.effect is _DEAD_LETTER:
         store.remove(tx, held, context.limits.released_keys)
-    if decision.effect is _DEAD_LETTER:
-        _add_dead_letter(context, tx, message, destination, str(error))
-    else:
-        decision = _deliver_or_report(context, tx, destination, message, contents, decision)
-    if decision.rule is not None:
-        _conclude(context, tx, sender, decision, error, over)
+    reason = contents.unreadable
+    if decision.effect is _DELIVER:
+        reason = destination.deliver(context, tx, message, contents)
+        if not reason:
+            message_counts.count(tx, 2, message_counts.DELIVERED)
+            return
+        decision = rules.UNFIT
+    reason = reason if error is None else str(error)
+    _keep_undelivered(context, tx, message, destination, decision, reason)
+    _conclude(context, tx, sender, decision, error, over)
 
 
 def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Request) -> None:
@@ -192,7 +196,14 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Requ
         readable=not contents.unreadable,
     )
     decision = rules.ACKNOWLEDGED[situation]
-    decision = _deliver_or_report(context, tx, destination, message, contents, decision)
+    reason = contents.unreadable
+    if decision.effect is _DELIVER:
+        reason = destination.deliver(context, tx, message, contents)
+        if not reason:
+            message_counts.count(tx, 1, message_counts.DELIVERED)
+            return
+        decision = rules.UNFIT
+    _keep_undelivered(context, tx, message, destination, decision, reason)
     if _is_refusal(decision):
         message_counts.count(tx, 1, message_counts.REFUSED)
     _conclude(context, tx, sender, decision, acceptance.error, over)
@@ -313,34 +324,21 @@ def _drop(context: Context, tx: Transaction, held: HeldMessage, name: str, reaso
     events.append(tx, events.SYSTEM, event)
 
 
-def _deliver_or_report(
+def _keep_undelivered(
     context: Context,
     tx: Transaction,
-    destination: Destination,
     message: Message,
-    contents: Contents,
+    destination: Destination,
     decision: Decision,
-) -> Decision:
-    """Deliver a message, or keep it as a dead letter and send its sender an error message, as a
-    decision requires; return another decision if the destination does not accept the message."""
-    reason = contents.unreadable
-    if decision.effect is _DELIVER:
-        reason = destination.deliver(context, tx, message, contents)
-        if not reason:
-            message_counts.count(tx, message.qos, message_counts.DELIVERED)
-            return decision
-        decision = rules.UNFIT
-    if decision.effect is _REPORT:
-        letter = _add_dead_letter(context, tx, message, destination, reason)
-        outbox.report_refused(context, tx, letter)
-    return decision
-
-
-def _add_dead_letter(
-    context: Context, tx: Transaction, message: Message, destination: Destination, reason: str
-) -> DeadLetter:
+    reason: str,
+) -> None:
+    """Keep a message that is not delivered as a dead letter, and send its sender an error message,
+    if a decision requires it."""
+    if decision.effect not in (_REPORT, _DEAD_LETTER):
+        return
     sender, to, body, _size, qos, msg_id, _since = message
     recipient = destination.recipient(to)
     letter = DeadLetter(sender.full, msg_id, to.full, qos, body, reason, recipient=recipient)
     outbox.add_dead_letter(context, tx, letter)
-    return letter
+    if decision.effect is _REPORT:
+        outbox.report_refused(context, tx, letter)

@@ -40,8 +40,8 @@ def assured(context: Context, stanza: Stanza) -> Work:
         msg_id, message = _msg_id(context, stanza), _embedded(stanza)
     except StanzaError as malformed:
         return _malformed(context, stanza, malformed)
-    to = stanza.attrs.get("to")
-    body, offered = _body(stanza, message)
+    to, offered = stanza.attrs.get("to"), message.raw
+    body = _with_language(stanza, message, offered) if to and "@" in to else offered
     request = service.request(context, to, body, message.parsed, msg_id, offered)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
@@ -60,7 +60,8 @@ def deliver(context: Context, stanza: Stanza) -> Work:
     """Deliver a message that is in custody."""
     try:
         msg_id = _msg_id(context, stanza)
-        if stanza.children[0].has_other_content() or stanza.children[0].children:
+        request = stanza.children[0]
+        if request.children or request.has_other_content():
             raise StanzaError("bad-request", "a <deliver/> must be empty")
     except StanzaError as malformed:
         return _malformed(context, stanza, malformed)
@@ -81,8 +82,9 @@ def acknowledged(context: Context, stanza: Stanza) -> Work:
         message = _embedded(stanza)
     except StanzaError as malformed:
         return _malformed(context, stanza, malformed)
-    to = stanza.attrs.get("to")
-    request = service.request(context, to, _body(stanza, message)[0], message.parsed)
+    to, offered = stanza.attrs.get("to"), message.raw
+    body = _with_language(stanza, message, offered) if to and "@" in to else offered
+    request = service.request(context, to, body, message.parsed)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         try:
@@ -117,17 +119,14 @@ def _embedded(stanza: Stanza) -> Child:
     return message
 
 
-def _body(stanza: Stanza, message: Child) -> tuple[bytes, bytes]:
-    """Return a message as it is kept, and as it was offered.
+def _with_language(stanza: Stanza, message: Child, offered: bytes) -> bytes:
+    """Return a message for an account as it is kept: one without a language, with that of its iq or
+    stream (RFC 6120, section 8.1.5).
 
-    A message for an account without a language is kept with that of its iq or stream (RFC 6120,
-    section 8.1.5). It is the same message if it is offered again in a stream of another language.
+    It is the same message if it is offered again in a stream of another language.
     """
-    raw, to = message.raw, stanza.attrs.get("to")
-    if to is None or "@" not in to:  # no other client gets the message
-        return raw, raw
     lang = stanza.lang
-    return with_language(raw, lang) if lang and LANG not in message.attrs else raw, raw
+    return with_language(offered, lang) if lang and LANG not in message.attrs else offered
 
 
 def _malformed(context: Context, stanza: Stanza, malformed: StanzaError) -> Work:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import calendar
 import re
-from datetime import datetime
 from typing import Final
 
 _DATE: Final = r"([0-9]{4})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
@@ -15,7 +14,11 @@ _TIME: Final = re.compile(f"\\s*{_DATE}[T ]{_CLOCK}{_ZONE}\\s*", re.ASCII)
 _LAST_SURE_DAY: Final = "28"
 """Every month has the days up to this one."""
 
-_USUAL_LENGTHS: Final = (len("2026-06-07T16:24:30Z"), len("2026-06-07T16:24:30.000Z"))
+_USUAL: Final = re.compile(
+    r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])"
+    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{3})?Z"
+)
+"""The form of most times, which is checked in less time than `_TIME`."""
 
 SHOWN: Final = 40
 """Maximum characters of a device's value that the reason of a refusal repeats."""
@@ -26,13 +29,8 @@ def find_fault(text: str) -> str:
 
     A missing time zone is allowed, as in XEP-0323, and so is one without a colon.
     """
-    if text[-1:] == "Z" and text[10:11] == "T" and len(text) in _USUAL_LENGTHS:
-        try:  # this takes a fifth of the time
-            datetime.fromisoformat(text)
-        except ValueError:
-            pass
-        else:
-            return ""
+    if _USUAL.fullmatch(text):
+        return ""
     match = _TIME.fullmatch(text)
     if match is not None:
         year, month, day = match.groups()

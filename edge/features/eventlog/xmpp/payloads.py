@@ -35,7 +35,7 @@ _NUMBER_FIELDS: Final = frozenset({"numeric", "int", "long", "boolean"})
 TEXT_FIELDS: Final = frozenset(
     {"string", "date", "dateTime", "duration", "timeSpan", "time", "enum"}
 )
-_FIELDS: Final = _NUMBER_FIELDS | TEXT_FIELDS
+_FIELDS: Final = {clark(SENSOR_DATA, kind): kind for kind in _NUMBER_FIELDS | TEXT_FIELDS}
 
 _NODE: Final = clark(SENSOR_DATA, "node")
 _TIMESTAMP: Final = clark(SENSOR_DATA, "timestamp")
@@ -46,9 +46,6 @@ _INTEGER: Final = re.compile(r"\s*[+-]?[0-9]+\s*")
 _BOOLEANS: Final = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
 _TEXT_ATTRIBUTES: Final = frozenset({"dataType", "module", "stringIds"})
 """Attributes of a field that become tags."""
-
-_NO_FLAGS: Final = frozenset({"name", "value", "unit"}) | _TEXT_ATTRIBUTES
-"""All attributes of a field that are not quality flags."""
 
 
 def decode_sensor_data(fields: Element) -> list[tuple[str, NewEvent]]:
@@ -68,7 +65,9 @@ def decode_sensor_data(fields: Element) -> list[tuple[str, NewEvent]]:
             time = timestamp.get("value")
             if time is not None and (fault := device_times.find_fault(time)):
                 raise UnreadablePayload(fault)
-            found += [(events.READINGS, _field_event(field, node, time)) for field in timestamp]
+            for field in timestamp:
+                event = _field_event(field, node, time)
+                found.append((events.READINGS, event))
     if not found:
         raise UnreadablePayload("the sensor data has no fields")
     return found
@@ -99,45 +98,46 @@ def _local(element: Element) -> str:
 
 
 def _field_event(field: Element, node: Element, timestamp: str | None) -> NewEvent:
-    namespace, _, kind = field.tag.rpartition("}")
-    attributes = field.attrib
-    name, value = attributes.get("name"), attributes.get("value")
-    if namespace[1:] != SENSOR_DATA or kind not in _FIELDS:
-        raise UnreadablePayload(f"{kind[:SHOWN]!r} is not a field of XEP-0323")
+    kind = _FIELDS.get(field.tag)
+    if kind is None:
+        raise UnreadablePayload(f"{_local(field)[:SHOWN]!r} is not a field of XEP-0323")
+    attributes = field.attrib.copy()
+    name, value = attributes.pop("name", ""), attributes.pop("value", None)
+    unit = attributes.pop("unit", None)
     if not name or value is None:
         raise UnreadablePayload("a field has no name or no value")
     if len(field):
         raise UnreadablePayload(f"field {name!r} has content; its value is an attribute")
-    tags = _tags(field, node, timestamp)
-    unit = attributes.get("unit")
+    tags = _tags(name, attributes, node, timestamp)
     if kind in _NUMBER_FIELDS:
         number = _number(kind, name, value)
         return NewEvent("reading", name=name, value=number, unit=unit, tags=tags)
     return NewEvent("reading", name=name, text=value, unit=unit, tags=tags)
 
 
-def _tags(field: Element, node: Element, timestamp: str | None) -> dict[str, str]:
-    """Return the tags of a field: what its node and its attributes say, and its quality flags."""
-    tags = {
-        "node" if key == "nodeId" else key: text
-        for key, text in node.attrib.items()
-        if text and key[0] != "{"
-    }
+def _tags(
+    name: str, attributes: dict[str, str], node: Element, timestamp: str | None
+) -> dict[str, str]:
+    """Return the tags of a field: what its node and its other attributes say, and its quality
+    flags."""
+    tags = {}
+    for key, text in node.attrib.items():
+        if text and key[0] != "{":
+            tags["node" if key == "nodeId" else key] = text
     if timestamp is not None:
         tags["timestamp"] = timestamp
-    flags = []
-    for key, text in field.attrib.items():
-        if key in _NO_FLAGS:
-            if key in _TEXT_ATTRIBUTES:
-                tags[key] = text
+    flags = ""
+    for key, text in attributes.items():
+        if key in _TEXT_ATTRIBUTES:
+            tags[key] = text
         elif (flag := _BOOLEANS.get(text)) is not None:
             if flag:
-                flags.append(key)
+                flags = f"{flags} {key}" if flags else key
         elif key[0] != "{":
-            where = f"{key[:SHOWN]} of field {field.get('name')!r}"
+            where = f"{key[:SHOWN]} of field {name!r}"
             raise UnreadablePayload(f"{where} is {text[:SHOWN]!r}, not a boolean")
     if flags:
-        tags["flags"] = " ".join(flags)
+        tags["flags"] = flags
     return tags
 
 
