@@ -12,8 +12,9 @@
 # `current` is switched only when the new one is complete, so that a power cut leaves the old one in
 # place. If the new version changes the database (a migration), the gateway is stopped first and backed
 # up to /var/lib/fieldpost/before-upgrade.backup, in place of the backup of the last such upgrade. If
-# the new version does not start, the old version is started again, with its database. The existing
-# configuration in /var/lib/fieldpost is never changed.
+# the new version does not start, the old version is started again, with its database, and the database
+# of the new version is kept in /var/lib/fieldpost/failed-upgrade. The existing configuration in
+# /var/lib/fieldpost is never changed.
 #
 # --dry-run prints what would be done. --root DIR installs below DIR, without root privileges and
 # without touching users and services; it is meant for tests, which may set $SYSTEMCTL to a command that
@@ -31,6 +32,7 @@ readonly COMMAND=/usr/local/bin/fieldpost
 readonly ACCOUNT=fieldpost
 readonly PYTHON=${PYTHON:-python3}
 readonly BACKUP=$STATE/before-upgrade.backup
+readonly FAILED=$STATE/failed-upgrade   # the database of a new version that did not start
 readonly KEPT_RELEASES=2        # the current one and the previous one
 readonly NEEDED_MIB=250         # an environment takes 80 MB, and pip needs temporary copies
 
@@ -240,6 +242,8 @@ back_up() {
     migration=$(would_migrate) || refuse "the database cannot be read"
     [ "$migration" = True ] || return 0
     say "the new version migrates the database: stopping the gateway, backing up to $BACKUP"
+    # An interrupted upgrade, as by a lost SSH connection, must not leave the gateway stopped.
+    trap 'service start fieldpost.service || true' EXIT
     service stop fieldpost.service || refuse "the gateway cannot be stopped"
     rm -f "$root$BACKUP.new"
     as_gateway "$root$previous/bin/fieldpost" backup --dir "$root$STATE" "$root$BACKUP.new" > /dev/null \
@@ -250,7 +254,8 @@ back_up() {
 
 # refuse REASON: end before anything was changed, with the current version running.
 refuse() {
-    rm -rf "${root:?}$release"
+    trap - EXIT
+    rm -rf "${root:?}$release" "$root$BACKUP.new"
     service start fieldpost.service || true
     die "$1; the current version is untouched"
 }
@@ -261,25 +266,34 @@ start_service() {
     service daemon-reload
     service enable --quiet fieldpost.service
     # This returns when the gateway is ready.
-    service restart fieldpost.service && return
+    if service restart fieldpost.service; then trap - EXIT; return; fi
+    trap - EXIT
     [ -n "$previous" ] || die "the gateway does not start; see: journalctl -u fieldpost -n 50"
     go_back
 }
 
-# Start the previous version again. The new one was never ready, so it has acknowledged nothing.
+# Start the previous version again. Devices can connect to the new one some moments before it is ready,
+# and the service manager may have started it again, so its database may have messages that the backup
+# lacks: it is kept.
 go_back() {
-    local restored=$root$STATE/before-upgrade
+    local restored=$root$STATE/before-upgrade kept=''
     say "the new version does not start: going back to $previous" >&2
     service stop fieldpost.service || die "the gateway cannot be stopped; its backup is ${backup:-not needed}"
     if [ -n "$backup" ]; then
         rm -rf "$restored"
         as_gateway "$root$previous/bin/fieldpost" restore "$backup" --dir "$restored" > /dev/null \
             || die "$backup cannot be restored; the gateway is stopped"
-        # A log of the new version must not be replayed into the old database.
-        rm -f "$root$STATE"/fieldpost.db-{wal,shm}
+        # The log goes with its database, because it must not be replayed into the old one. After a power
+        # cut in between there is no database, which the gateway reports, and not a damaged one.
+        rm -rf "${root:?}$FAILED"
+        as_gateway mkdir -m 700 "$root$FAILED"
+        mv -T "$root$STATE/fieldpost.db" "$root$FAILED/fieldpost.db"
+        mv -t "$root$FAILED" "$root$STATE"/fieldpost.db-* 2> /dev/null || true
+        sync -f "$root$STATE"
         mv -T "$restored/fieldpost.db" "$root$STATE/fieldpost.db"
         rm -rf "$restored"
         sync -f "$root$STATE"
+        kept="; what the new version accepted, if anything, is in $FAILED"
     fi
     switch_release "$previous"
     [ -z "$old_unit" ] || install_text "$root$UNIT" 644 "$old_unit"
@@ -287,7 +301,7 @@ go_back() {
     service start fieldpost.service \
         || die "the previous version does not start either; see: journalctl -u fieldpost -n 50"
     rm -rf "${root:?}$release"
-    die "the new version did not start, and the previous one runs again; see: journalctl -u fieldpost -n 50"
+    die "the new version did not start, and the previous one runs again$kept; see: journalctl -u fieldpost -n 50"
 }
 
 drop_old_releases() {

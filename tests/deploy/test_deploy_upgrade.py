@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import sqlite3
 import subprocess
 import sys
 import sysconfig
 import zipfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,9 @@ if word in ("stop", "restart") and pid.exists():
     signal.pidfd_send_signal(gateway, signal.SIGTERM)
     assert select.select([gateway], [], [], 30)[0], "it does not stop"
     pid.unlink()
+if word == "restart" and (root / "hang up").exists():
+    os.kill(os.getppid(), signal.SIGHUP)
+    sys.exit()
 if word in ("start", "restart") and not pid.exists():
     release = root / os.readlink(root / "opt/fieldpost/current")[1:]
     ready = root / "ready"
@@ -148,6 +154,14 @@ def test_a_version_that_does_not_start_is_replaced_by_the_old_one(
     assert pi.is_running()
     assert pi.devices() == ["pump1"]
     assert pi.backup.exists() == migration
+    kept = pi.state / "failed-upgrade"
+    assert kept.exists() == migration
+    assert (f"is in /var/lib/fieldpost/{kept.name}" in done.stderr) == migration
+    if migration:  # devices may have connected before it failed
+        assert kept.stat().st_mode & 0o777 == 0o700
+        with closing(sqlite3.connect(kept / "fieldpost.db")) as database:
+            assert database.execute("PRAGMA user_version").fetchone() == (9999,)
+            assert database.execute("SELECT name FROM accounts").fetchall() == [("pump1",)]
     epochs = [line for line in pi.fieldpost("events").splitlines() if "uplink" in line]
     assert any("restored" in line for line in epochs) == migration
 
@@ -180,6 +194,14 @@ def test_a_backup_that_fails_leaves_the_old_version_running(pi: Machine) -> None
     assert "the backup has failed; the current version is untouched" in done.stderr
     assert pi.current == release
     assert [path.name for path in release_folders(pi)] == [release.name]
+
+
+def test_an_interrupted_upgrade_leaves_the_gateway_running(pi: Machine) -> None:
+    (pi.root / "hang up").touch()
+    done = pi.install(pi.changed_wheel(migration=True))
+    assert done.returncode == -signal.SIGHUP
+    assert pi.is_running()
+    assert pi.devices() == ["pump1"]
 
 
 def release_folders(pi: Machine) -> list[Path]:
