@@ -208,17 +208,10 @@ class StoreUsage(NamedTuple):
     total: Usage
 
 
-def has_room_for_all(growth: Usage, total: Usage, most: StoreUsage) -> bool:
-    """Return whether a store has so much room that no source can exceed a limit, so that the usage
-    of the source need not be known."""
-    (of_source, bytes_of_source), (limit, bytes_limit) = most
-    count, size = total.messages + growth.messages, total.bytes + growth.bytes
-    return (
-        count <= of_source
-        and size <= bytes_of_source
-        and count <= limit - limit // RESERVED_SHARE
-        and size <= bytes_limit - bytes_limit // RESERVED_SHARE
-    )
+def has_room_for_all(used: int, of_source: int, limit: int) -> bool:
+    """Return whether a store that uses so much has so much room that no source can exceed a limit,
+    so that the usage of the source need not be known."""
+    return used <= of_source and used <= limit - limit // RESERVED_SHARE
 
 
 def exceeded_store_limit(

@@ -41,6 +41,39 @@ def caches_equal_rows(context: Context, tx: Transaction) -> None:
     for source, used in cache.get(items._SOURCES_CACHE, {}).items():
         assert items.usage_of(fresh, source) == used
     _queues_equal_rows(fresh, cache)
+    for counts, counted in _COUNTS:
+        assert fresh.rows(counts) == fresh.rows(counted)
+
+
+_AUTHOR = "coalesce(i.author, substr(i.publisher, 1, instr(i.publisher || '/', '/') - 1))"
+_COUNTS = (
+    (
+        "SELECT id, items, bytes FROM nodes WHERE items > 0 ORDER BY id",
+        "SELECT node, count(*), sum(bytes) FROM items GROUP BY node ORDER BY node",
+    ),
+    (
+        "SELECT * FROM item_sources ORDER BY source",
+        f"SELECT {_AUTHOR}, count(*), sum(bytes) FROM items AS i GROUP BY 1 ORDER BY 1",  # noqa: S608 - of constants
+    ),
+    (
+        "SELECT id, items, bytes FROM queues WHERE items > 0 ORDER BY id",
+        "SELECT queue, count(*), sum(bytes) FROM queue_items GROUP BY queue ORDER BY queue",
+    ),
+    (
+        "SELECT * FROM queue_sources ORDER BY source",
+        f"""SELECT coalesce(q.owner, {_AUTHOR}), count(*), sum(i.bytes)
+        FROM queue_items AS i JOIN queues AS q ON q.id = i.queue GROUP BY 1 ORDER BY 1""",  # noqa: S608 - of constants
+    ),
+    (
+        "SELECT items, bytes FROM items_total",
+        "SELECT count(*), coalesce(sum(bytes), 0) FROM items",
+    ),
+    (
+        "SELECT items, bytes FROM queues_total",
+        "SELECT count(*), coalesce(sum(bytes), 0) FROM queue_items",
+    ),
+)
+"""Each count that the database has, with the rows that it counts."""
 
 
 def _queues_equal_rows(fresh: Transaction, cache: dict[str, Any]) -> None:

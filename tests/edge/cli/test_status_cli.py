@@ -9,12 +9,14 @@ import msgspec
 from edge import __version__
 from edge.build_kind import build_kind
 from edge.config.limits import Limits
-from edge.engine import database, events, meta, refusals
+from edge.engine import database, events, meta, refusals, source_usage
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.features.accounts.store import accounts
 from edge.features.presence.store import roster
 from edge.features.presence.store.roster import RosterItem
+from edge.features.pubsub.store import items
+from edge.features.queues.store import queue_items
 from edge.ops.status import PROCESS_LIMITS
 from tests.helpers import waiting
 from tests.helpers.folder import change, configure, fieldpost
@@ -91,7 +93,7 @@ def publish_and_subscribe(tx: Transaction) -> None:
     for node, jid in ((1, PUMP), (1, VALVE), (2, PUMP)):
         tx.run("INSERT INTO affiliations VALUES (?, ?, 'owner')", (node, jid))
     for node, item, size in ((1, "x", 9), (1, "y", 1), (2, "x", 40)):
-        tx.run(_ITEM, (node, item, PUMP, size))
+        items.put(tx, node, item, PUMP, b"", size)
     tx.run("INSERT INTO queues (node) VALUES (3)")
     tx.run("INSERT INTO queues (share, filter, owner) VALUES ('pool', 'a/#', ?)", (VALVE,))
     members = (("pump1", 1, None, None), ("pump1", None, "#", None), ("valve", 3, None, 1))
@@ -99,12 +101,10 @@ def publish_and_subscribe(tx: Transaction) -> None:
         tx.run(_SUBSCRIPTION, (f"{name}{target[0]}", f"{name}@gw.example", *target, name))
     for queue, state, size in ((1, "ready", 5), (1, "dead", 6), (2, "locked", 70)):
         tx.run(_QUEUE_ITEM, (queue, PUMP, state, size))
+        source_usage.count_new(tx, queue_items._COUNT_NEW, [(queue, PUMP, size)])
     tx.run(_NOTIFICATION, (f"{VALVE}/fw", "valve"))
 
 
-_ITEM = """
-INSERT INTO items (node, item, publisher, wall, bytes, body) VALUES (?, ?, ?, 0, ?, x'')
-"""
 _SUBSCRIPTION = """
 INSERT INTO subscriptions (subid, account, jid, node, filter, queue)
 SELECT ?, id, ?, ?, ?, ? FROM accounts WHERE name = ?

@@ -409,20 +409,9 @@ CREATE TRIGGER dead_removed AFTER DELETE ON dead BEGIN
     UPDATE dead_total SET messages = messages - 1, bytes = bytes - old.bytes;
 END;
 
-CREATE TRIGGER item_added AFTER INSERT ON items BEGIN
-    UPDATE nodes SET items = items + 1, bytes = bytes + new.bytes WHERE id = new.node;
-    UPDATE items_total SET items = items + 1, bytes = bytes + new.bytes;
-END;
-
 CREATE TRIGGER item_removed AFTER DELETE ON items BEGIN
     UPDATE nodes SET items = items - 1, bytes = bytes - old.bytes WHERE id = old.node;
     UPDATE items_total SET items = items - 1, bytes = bytes - old.bytes;
-END;
-
-CREATE TRIGGER item_source_added AFTER INSERT ON items BEGIN
-    INSERT INTO item_sources (source, items, bytes)
-    VALUES (coalesce(new.author, substr(new.publisher, 1, instr(new.publisher || '/', '/') - 1)), 1, new.bytes)
-    ON CONFLICT (source) DO UPDATE SET items = items + 1, bytes = bytes + excluded.bytes;
 END;
 
 CREATE TRIGGER item_source_changed AFTER UPDATE OF author ON items BEGIN
@@ -449,25 +438,9 @@ CREATE TRIGGER offline_removed AFTER DELETE ON offline BEGIN
     UPDATE offline_total SET messages = messages - 1, bytes = bytes - old.bytes;
 END;
 
-CREATE TRIGGER queue_item_added AFTER INSERT ON queue_items BEGIN
-    UPDATE queues SET items = items + 1, bytes = bytes + new.bytes WHERE id = new.queue;
-    UPDATE queues_total SET items = items + 1, bytes = bytes + new.bytes;
-END;
-
 CREATE TRIGGER queue_item_removed AFTER DELETE ON queue_items BEGIN
     UPDATE queues SET items = items - 1, bytes = bytes - old.bytes WHERE id = old.queue;
     UPDATE queues_total SET items = items - 1, bytes = bytes - old.bytes;
-END;
-
-CREATE TRIGGER queue_source_added AFTER INSERT ON queue_items BEGIN
-    INSERT INTO queue_sources (source, items, bytes)
-    VALUES (
-        coalesce(
-            (SELECT owner FROM queues WHERE id = new.queue),
-            new.author, substr(new.publisher, 1, instr(new.publisher || '/', '/') - 1)
-        ), 1, new.bytes
-    )
-    ON CONFLICT (source) DO UPDATE SET items = items + 1, bytes = bytes + excluded.bytes;
 END;
 
 CREATE TRIGGER queue_source_changed AFTER UPDATE OF author ON queue_items

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import add
 
 import pytest
 from hypothesis import given
@@ -246,7 +247,7 @@ def test_a_store_with_room_for_all_exceeds_no_limit(
     total = Usage(own.messages + others.messages, own.bytes + others.bytes)
     most, grows = StoreUsage(per_source, limit), StoreUsage(growth, growth)
     exceeded = exceeded_store_limit(ITEM_LIMITS, grows, StoreUsage(own, total), most)
-    if has_room_for_all(growth, total, most):
+    if all(map(has_room_for_all, map(add, total, growth), per_source, limit)):
         assert exceeded is None
     if exceeded is None and growth.messages:
         assert own.messages + growth.messages <= per_source.messages

@@ -45,6 +45,8 @@ UNREADABLE: Final = "unreadable"
 ITEM_EXISTS: Final = "item_exists"
 """Name of the refusal of an item whose ItemID belongs to another item that may not be replaced."""
 
+_PUBLISH: Final = Outcome.PUBLISH  # looking up a member of an Enum takes longer
+
 NOTIFICATION_OVERHEAD: Final = 512
 """Approximate size of a notification without its payload, in bytes."""
 
@@ -179,6 +181,8 @@ def is_repeated(tx: Transaction, sender: Sender, node: Node, item: NewItem) -> b
         PubsubError: the ItemID belongs to an item that the sender may not replace.
     """
     outcome = _outcome(tx, sender, node, item)
+    if outcome is _PUBLISH:
+        return False
     if outcome is Outcome.CONFLICT:
         raise PubsubError(Reason.ITEM_EXISTS)
     if outcome is Outcome.FORBIDDEN:
@@ -188,18 +192,18 @@ def is_repeated(tx: Transaction, sender: Sender, node: Node, item: NewItem) -> b
 
 def _outcome(tx: Transaction, sender: Sender, node: Node, item: NewItem) -> Outcome:
     if node.id == NEW_NODE:
-        return Outcome.PUBLISH
+        return _PUBLISH
     if node.config.queueing:
         found = queue_registry.existing_item(tx, node.id, item.id)
         if found is None:
-            return Outcome.PUBLISH
+            return _PUBLISH
         existing, author = found.existing, found.author
         own = author == sender.bare
         same = own and found.payload(tx) == item.payload
     else:
         stored_author = items.author(tx, node.id, item.id) if node.items else None
         if stored_author is None:
-            return Outcome.PUBLISH
+            return _PUBLISH
         existing, own, same = Existing.STORED, stored_author == sender.bare, False
     may_delete = may_manage_nodes(sender) or affiliation.may_delete_item(
         access.affiliation_of(tx, node, sender.bare), own=own
@@ -259,13 +263,17 @@ def _exceeded_storage_limit(
     if not node.config.persist_items:
         return None
     limits, total, size = context.limits, items.total(tx), _stored_size(sender, item)
+    if quota.has_room_for_all(
+        total.messages + 1, limits.items_per_source, limits.items
+    ) and quota.has_room_for_all(
+        total.bytes + size, limits.items_bytes_per_source, limits.items_bytes
+    ):
+        return None
     most = StoreUsage(
         Usage(limits.items_per_source, limits.items_bytes_per_source),
         Usage(limits.items, limits.items_bytes),
     )
     added = Usage(1, size)
-    if quota.has_room_for_all(added, total, most):
-        return None
     used, growth = StoreUsage(items.usage_of(tx, sender.bare), total), StoreUsage(added, added)
     if quota.exceeded_store_limit(quota.ITEM_LIMITS, growth, used, most) is None:
         return None

@@ -1,8 +1,9 @@
 """Store the items of nodes other than queues.
 
 The position of an item is its row number. Each publication gets a higher number, even if the ItemID
-exists already. The number and bytes of the items of each node, and of all nodes, are kept in two
-places: SQL triggers update the rows, `_count` updates the copies in memory (`Transaction.cache`).
+exists already. The number and bytes of the items of each node, of each author, and of all nodes are
+kept in two places: `_insert` and, for deleted items, SQL triggers update the rows; `_count` updates
+the copies in memory (`Transaction.cache`).
 
 The ItemIDs of nodes with few items are cached too, so that publishing an item reads no rows. The
 insertion of its row and the deletion of replaced rows are written later, in one batch for several
@@ -96,6 +97,12 @@ _PUT: Final = """
 INSERT INTO main.items (id, node, item, publisher, wall, expires, bytes, body)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
+_COUNT_NEW: Final = (
+    "UPDATE main.nodes SET items = items + ?3, bytes = bytes + ?4 WHERE id = ?1",
+    """INSERT INTO main.item_sources (source, items, bytes) VALUES (?2, ?3, ?4)
+    ON CONFLICT (source) DO UPDATE SET items = items + ?3, bytes = bytes + ?4""",
+    "UPDATE main.items_total SET items = items + ?3, bytes = bytes + ?4",
+)
 _KNOWN: Final = """
 SELECT item, id, bytes, author, publisher FROM main.items WHERE node = ? ORDER BY id LIMIT ?
 """
@@ -161,12 +168,12 @@ def put(
         excess: how many items to remove in all: the replaced item, if any, and then the oldest
             ones. A replaced item is removed even if `excess` is 0 or less.
     """
-    known = _known(tx, node_id)
+    known, author = _known(tx, node_id), author_of(None, publisher)
     row = row_numbers.take(tx, "items")
     values = row, node_id, item_id, publisher, tx.now.wall, expires, size, payload
     if known is None:
         _count_removed(tx, node_id, tx.rows(_MAKE_ROOM, (node_id, item_id, excess)))
-        tx.run(_PUT, values)
+        _insert(tx, [values])
     else:
         old = [item_id] if item_id in known else []
         others = (name for name in known if name != item_id)
@@ -174,13 +181,13 @@ def put(
             _remove_later(tx, node_id, known, name)
         unwritten = tx.unwritten(_CACHE, _Unwritten, _write)
         unwritten.new[row] = values
-        known[item_id] = row, size, author_of(None, publisher)
+        known[item_id] = row, size, author
         tx.on_undo(unwritten.new.pop, row)
         tx.on_undo(known.pop, item_id)
         if len(known) > CACHED_ITEMS:
             tx.cache[_CACHE][node_id] = None
             tx.on_undo(tx.cache[_CACHE].__setitem__, node_id, known)
-    _count(tx, node_id, 1, size, author_of(None, publisher))
+    _count(tx, node_id, 1, size, author)
     if expires is not None:
         tx.wake_at(expires)
 
@@ -231,9 +238,19 @@ def _undo_removal(
 def _write(tx: Transaction) -> None:
     """Write the changes to the table: deletions first, because ItemIDs are unique."""
     unwritten: _Unwritten = tx.memo.pop(_CACHE)
-    for sql, values in ((_REMOVE_ROW, unwritten.removed), (_PUT, [*unwritten.new.values()])):
-        if values:
-            tx.run_many(sql, values)
+    if unwritten.removed:
+        tx.run_many(_REMOVE_ROW, unwritten.removed)
+    if unwritten.new:
+        _insert(tx, [*unwritten.new.values()])
+
+
+def _insert(tx: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
+    tx.run_many(_PUT, rows)
+    new = [
+        (node_id, author_of(None, publisher), size)
+        for _row, node_id, _item, publisher, _wall, _expires, size, _body in rows
+    ]
+    source_usage.count_new(tx, _COUNT_NEW, new)
 
 
 def get(tx: Transaction, node_id: int, item_id: str) -> Item | None:
@@ -403,7 +420,8 @@ def _count(tx: Transaction, node_id: int, items: int, size: int, source: str) ->
 
 def _count_cached(caches: dict[str, Any], node_id: int, items: int, size: int, source: str) -> None:
     nodes.count_items(caches, node_id, items, size)
-    source_usage.count(caches, _SOURCES_CACHE, source, items, size)
+    if _SOURCES_CACHE in caches:
+        source_usage.count(caches[_SOURCES_CACHE], source, items, size)
     total: Usage | None = caches.get(_TOTAL_CACHE)
     if total is not None:
         caches[_TOTAL_CACHE] = Usage(total.messages + items, total.bytes + size)

@@ -204,12 +204,13 @@ def _exceeded_total(
     """Return the limit of all queues together, or of a source in them, that growth would exceed, or
     `None`; each limit is divided by `part`."""
     limits, total = context.limits, queues.total(tx)
-    most = StoreUsage(
-        Usage(limits.queue_items_per_source // part, limits.queue_bytes_per_source // part),
-        Usage(limits.queue_items // part, limits.queue_bytes // part),
-    )
-    if quota.has_room_for_all(growth, total, most):
+    of_source, items = limits.queue_items_per_source // part, limits.queue_items // part
+    bytes_of_source, size = limits.queue_bytes_per_source // part, limits.queue_bytes // part
+    if quota.has_room_for_all(
+        total.messages + growth.messages, of_source, items
+    ) and quota.has_room_for_all(total.bytes + growth.bytes, bytes_of_source, size):
         return None
+    most = StoreUsage(Usage(of_source, bytes_of_source), Usage(items, size))
     used = StoreUsage(queues.usage_of(tx, source), total)
     grows = StoreUsage(growth if own is None else own, growth)
     return quota.exceeded_store_limit(quota.QUEUE_LIMITS, grows, used, most)

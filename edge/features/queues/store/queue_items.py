@@ -2,7 +2,8 @@
 
 The row number of an item is its place in the queue, and stays the same if a member does not
 complete the item. Payloads are in a separate table, because the row of an item is written several
-times. SQL triggers maintain the totals of each queue.
+times. The totals of each queue, of each source and of all queues are kept by `_write` and, for
+deleted items, by SQL triggers.
 
 Recently published or requested items of queue nodes are cached in memory (`Transaction.cache`), and
 so are the numbers of queues without a ready item. Insertions, and deletions of cached items, are
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from edge.engine import row_numbers
+from edge.engine import row_numbers, source_usage
 from edge.engine.database import Transaction
 from edge.features.pubsub.rules.replacement import author_of
 from edge.features.queues.rules.assignment import Policy, slot_of
@@ -159,6 +160,16 @@ INSERT INTO main.queue_items (
     deliveries, subscription, holder, locked, until
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+_COUNT_NEW: Final = (
+    "UPDATE main.queues SET items = items + ?3, bytes = bytes + ?4 WHERE id = ?1",
+    """INSERT INTO main.queue_sources (source, items, bytes)
+    SELECT coalesce(owner, ?2), ?3, ?4 FROM main.queues WHERE id = ?1
+    ON CONFLICT (source) DO UPDATE SET items = items + ?3, bytes = bytes + ?4""",
+    "UPDATE main.queues_total SET items = items + ?3, bytes = bytes + ?4",
+)
+_QUEUE, _PUBLISHER, _BYTES = 1, 4, 12
+"""The places of columns among the values of `_ENQUEUE`."""
+
 _ADD_BODY: Final = "INSERT INTO main.queue_bodies (id, body) VALUES (?, ?)"
 _BODY: Final = "SELECT body FROM main.queue_bodies WHERE id = ?"
 _LOCK: Final = """
@@ -407,10 +418,17 @@ def _restore(cached: dict[str, Item], name: str, item: Item | None) -> None:
 
 def _write(tx: Transaction) -> None:
     unwritten: _Unwritten = tx.memo.pop(_ITEMS)
-    batches = (_ENQUEUE, unwritten.new), (_ADD_BODY, unwritten.bodies), (_DELETE, unwritten.deleted)
-    for sql, values in batches:
-        if values:
-            tx.run_many(sql, values)
+    if unwritten.new:
+        tx.run_many(_ENQUEUE, unwritten.new)
+        source_usage.count_new(tx, _COUNT_NEW, map(_counted, unwritten.new))
+        tx.run_many(_ADD_BODY, unwritten.bodies)
+    if unwritten.deleted:
+        tx.run_many(_DELETE, unwritten.deleted)
+
+
+def _counted(values: tuple[Any, ...]) -> tuple[int, str, int]:
+    """Return the queue, the author and the bytes of a new row."""
+    return values[_QUEUE], author_of(None, values[_PUBLISHER]), values[_BYTES]
 
 
 def _slot(queue: Queue, publisher: str) -> int | None:

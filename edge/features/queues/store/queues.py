@@ -1,7 +1,8 @@
 """Queues: one for each queue node (XEP-0254) and for each shared subscription (MQTT-234).
 
-Queues in use, and the total of all queues, are cached in memory (`Transaction.cache`). SQL triggers
-update the numbers of items and bytes in the rows; `count_items` updates them in the cache.
+Queues in use, and the total of all queues, are cached in memory (`Transaction.cache`). The store of
+items and SQL triggers update the numbers of items and bytes in the rows (`queue_items`);
+`count_items` updates them in the cache.
 """
 
 from __future__ import annotations
@@ -129,7 +130,8 @@ def count_items(tx: Transaction, queue: Queue, author: str, items: int, size: in
 
 
 def _count(caches: dict[str, Any], id: int, source: str, items: int, size: int) -> None:
-    source_usage.count(caches, _SOURCES_CACHE, source, items, size)
+    if _SOURCES_CACHE in caches:
+        source_usage.count(caches[_SOURCES_CACHE], source, items, size)
     cache: _Cache | None = caches.get(_CACHE)
     queue = None if cache is None else cache.by_id.get(id)
     if cache is not None and queue is not None:
