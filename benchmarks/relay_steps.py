@@ -66,7 +66,8 @@ class Device:
         (item,) = self._parser.feed(data)
         if not isinstance(item, Stanza):
             raise TypeError(f"the parser returned {item!r} instead of a stanza")
-        item.acknowledged = acknowledged
+        if acknowledged:
+            item.acknowledged = True
         work = self._router.route(item, self.full)
         if not callable(work):
             raise TypeError(f"the router returned {work!r} instead of a unit of work")

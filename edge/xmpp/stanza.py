@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -284,7 +285,12 @@ def with_language(raw: bytes, lang: str) -> bytes:
     """Return the bytes of a stanza that has no language with this one."""
     match = _NAME.match(raw)
     after = 0 if match is None else match.end()
-    return b"%b%b%b" % (raw[:after], attribute("xml:lang", lang), raw[after:])
+    return b"%b%b%b" % (raw[:after], _language(lang), raw[after:])
+
+
+@lru_cache(maxsize=16)
+def _language(lang: str) -> bytes:
+    return attribute("xml:lang", lang)
 
 
 def stamped(stanza: Stanza | bytes, from_: str, to: str | None = None) -> bytes:
