@@ -297,7 +297,7 @@ class App:
         stack.push_async_callback(web.stop)
         pages = await self._start_web(web, store, router)
         await self._start_control(stack, state, connections, store, router.context)
-        addresses = await self._unless_stopped(front.start())
+        addresses = await self._unless_stopped(self._start_front(front, clock, store, refusals))
         if addresses is None:
             return
         parts = _ReloadedParts(store, router, front, web, centre, sealer, facts)
@@ -468,6 +468,16 @@ class App:
 
         store.before_commit = observe if observers else lambda _tx: None
 
+    async def _start_front(
+        self, front: Listener | Component, clock: Clock, store: Store, refusals: RefusalCounters
+    ) -> list[tuple[str, Address]]:
+        """Accept devices, with a certificate that is renewed before if it is due, so that an
+        expired one is not judged as a failure; return the addresses."""
+        if self._settings.component is None:
+            domain, now = self._settings.gateway.domain, clock().wall
+            await background_tasks.check_certificates(self._folder, domain, now, store, refusals)
+        return await front.start()
+
     async def _start_control(
         self,
         stack: AsyncExitStack,
@@ -483,7 +493,7 @@ class App:
             connections,
             self._reload,
             lambda queue: store.run(partial(present_members, queue=queue)),
-            OperatorRequests(context, store),
+            OperatorRequests(self._folder, context, store),
         )
         stack.callback(control.stop)
         try:

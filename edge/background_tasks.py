@@ -142,10 +142,10 @@ async def log_queue_depths(
 async def maintain_certificates(
     folder: Path, domain: str, clock: Callable[[], Now], store: Store, counters: RefusalCounters
 ) -> None:
-    """Run `check_certificates` at the start and once a day."""
+    """Run `check_certificates` once a day; the start of the gateway does it before."""
     while True:
-        await check_certificates(folder, domain, clock().wall, store, counters)
         await asyncio.sleep(CERTIFICATE_INTERVAL)
+        await check_certificates(folder, domain, clock().wall, store, counters)
 
 
 async def check_certificates(

@@ -339,7 +339,9 @@ def test_an_expired_certificate_is_not_loaded(stopped: Gateway) -> None:
         assert json.loads(stopped.command("status", "--json"))["health"] == "degraded"
         assert process.terminate() == 0
     with stopped.run() as process:
+        assert "health=" not in process.stdout, "it is renewed before the health is judged"
         assert process.terminate() == 0
+        assert "certificates: " not in process.stderr
     assert files.server.read_bytes() != expired
 
 
