@@ -84,7 +84,8 @@ def kind_of(domain: str, address: Jid) -> AddressKind:
     if address.domain == pubsub_service(domain) and not address.local:
         return AddressKind.NODE if address.resource else AddressKind.SERVICE
     if address.domain != domain:
-        raise AddressError(AddressReason.REMOTE_DOMAIN)
+        text = f"{AddressReason.REMOTE_DOMAIN.value}, {domain}, and not {address.domain}"
+        raise AddressError(AddressReason.REMOTE_DOMAIN, text)
     if not address.local:
         if address.resource:
             raise AddressError(AddressReason.NOBODY)

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine import access, addresses, destinations, events, quota, refusals
+from edge.engine import (
+    access,
+    addresses,
+    destinations,
+    events,
+    quota,
+    refusals,
+    space,
+    space_rules,
+)
 from edge.engine.database import Transaction
 from edge.engine.destinations import NO_DESTINATION, Rejection
 from edge.engine.events import NewEvent
@@ -137,10 +146,11 @@ def _send_plain(context: Context, tx: Transaction, to: str, body: bytes, kind: M
     refusal = messages.send(context, tx, sender, address, message)
     if refusal is not None:
         refusals.log(context, tx, sender, refusal.rule, refusal.figure)
-        reached = f"the limit {refusal.rule} = {refusal.figure} is reached"
-        reason = _UNREACHABLE.get(refusal.rule, reached)
+        reason = _UNREACHABLE.get(refusal.rule, "")
         if refusal.rule == NO_DESTINATION:
             reason = _find_fault(tx, address.local)
+        elif not reason:
+            reason = _limit(context, tx, refusal.rule, refusal.figure)
         raise RequestRefused(f"{address.full} cannot be reached: {reason}")
 
 
@@ -154,7 +164,7 @@ def _hand_over(context: Context, tx: Transaction, request: SendMessage, body: by
         is_account = addresses.kind_of(context.domain, to) is _ACCOUNT
         if rejection.rule == NO_DESTINATION and context.has_accounts and is_account:
             raise RequestRefused(f"{request.to}: {_find_fault(tx, to.local)}")
-        raise RequestRefused(f"{request.to}: {_reason(rejection)}")
+        raise RequestRefused(f"{request.to}: {_reason(context, tx, rejection)}")
 
 
 def _publish(context: Context, tx: Transaction, request: SendMessage, body: bytes) -> None:
@@ -173,12 +183,21 @@ def _publish(context: Context, tx: Transaction, request: SendMessage, body: byte
     publishing.publish(context, tx, sender, Publication(to.resource, shape, new, options))
 
 
-def _reason(rejection: Rejection) -> str:
+def _reason(context: Context, tx: Transaction, rejection: Rejection) -> str:
     if rejection.error is not None:
         return str(rejection.error)
     if rejection.figure is not None:
-        return f"the limit {rejection.rule} = {rejection.figure} is reached"
+        return _limit(context, tx, rejection.rule, rejection.figure)
     return rejection.text or rejection.rule
+
+
+def _limit(context: Context, tx: Transaction, rule: str, figure: int | None) -> str:
+    """Return which limit is reached; for a full disk or database, also how far, and the remedy."""
+    over = space.exceeded_limit(tx, space_rules.MESSAGE_ROOM, context.limits)
+    if over is not None and over.name == rule:
+        bounds = space.space_limits(context.limits)
+        return "; ".join(space_rules.shortage(space.measure(tx), bounds, over))
+    return f"the limit {rule} = {figure} is reached"
 
 
 # Nodes

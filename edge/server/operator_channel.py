@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -23,6 +24,7 @@ from edge.features.pubsub.service.publishing import ITEM_PUBLISHED, NewItem
 from edge.features.pubsub.service.queries import Node
 from edge.ops import operator
 from edge.ops.operator_requests import Answer, ItemReport, Listen, Request, RequestRefused
+from edge.ops.store_remedies import store_remedy
 
 MAX_LISTENERS: Final = 4
 """Maximum concurrent listeners: half of the control socket's connections, so that the other half is
@@ -74,11 +76,13 @@ class OperatorRequests:
     """Performs the operator's requests, and sends published items to listeners.
 
     Args:
+        folder: the gateway's folder, which errors of the database name.
         context: the gateway's context; listeners are registered with its hooks.
         store: the gateway's store; the listener or component must have set its `on_sends`.
     """
 
-    def __init__(self, context: Context, store: Store) -> None:
+    def __init__(self, folder: Path, context: Context, store: Store) -> None:
+        self._folder = folder
         self._context = context
         self._store = store
         self._deliver_to_sessions = store.on_sends
@@ -95,7 +99,7 @@ class OperatorRequests:
         except msgspec.DecodeError:
             answer = Answer("unknown request")
         except StoreError as error:
-            answer = Answer(str(error))
+            answer = Answer(f"{error}; {store_remedy(error, self._folder)}")
         return msgspec.json.encode(answer) + b"\n"
 
     def listen(self, request: Listen, transport: asyncio.Transport) -> Listener | None:

@@ -142,6 +142,8 @@ async def test_a_completely_full_disk_is_reported_and_survived(
         for number in range(30):
             outcome = await writer.assured(f"late{number}", log_message(9))
             assert outcome == "resource-constraint"
+        refused = fieldpost(gateway.folder, "send", "hi", "--to", "pump")
+        assert (refused.exit_code, "free disk space" in refused.stderr) == (1, True)
         await check_requests(writer)
         assert (await writer.deliver("early")) in {"delivered", "resource-constraint"}
         async with await bind_session(process, "pump") as pump:
@@ -183,6 +185,9 @@ async def test_every_view_says_that_a_full_disk_refuses_messages(
         found = json.loads(gateway.command("status", "--json"))
         assert (found["health"], len(found["problems"])) == ("failing", 1)
         assert f"    -> {problem['remedy']}" in gateway.command("status")
+        for qos in ("0", "1"):
+            refused = fieldpost(gateway.folder, "send", "hi", "--to", "pump", "--qos", qos)
+            assert (refused.exit_code, problem["remedy"] in refused.stderr) == (1, True)
         diagnosis = fieldpost(gateway.folder, "doctor", "--json")
         assert problem["remedy"] in [
             each["remedy"] for each in json.loads(diagnosis.stdout)["findings"]

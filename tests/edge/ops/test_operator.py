@@ -97,7 +97,10 @@ def test_a_message_reaches_a_device_at_each_level(gateway: Gateway) -> None:
         (SendMessage(f"valve1@{DOMAIN}", "<presence/>", 1), "is not a <message/>"),
         (SendMessage(f"nobody@{DOMAIN}", TEXT, 1), "no such account"),
         (SendMessage(f"nobody@{DOMAIN}", TEXT, 0), "cannot be reached: there is no such account"),
-        (SendMessage("a@other.example", TEXT, 0), "serves only its own domain"),
+        (
+            SendMessage("a@other.example", TEXT, 0),
+            "serves only its own domain, gw.example, and not other.example",
+        ),
         (SendMessage("a@other.example", TEXT, 1), "serves only its own domain"),
         (SendMessage(f"valve1@{DOMAIN}", ERROR, 0), "of type error"),
         (SendMessage(f"valve1@{DOMAIN}", TEXT, 1, {"pubsub#queue_ttl": "1"}), "a queue node"),
