@@ -90,6 +90,8 @@ def _read(stanza: Stanza) -> tuple[Jid, Contact | None]:
         StanzaError: `bad-request`, `not-acceptable` or `jid-malformed`.
     """
     items = stanza.children[0].children
+    if stanza.children[0].has_other_content():
+        raise StanzaError("bad-request", "a roster set contains no text beside its item")
     if len(items) != 1 or items[0].name != _ITEM:
         raise StanzaError("bad-request", "a roster set must have exactly one item")
     attrs = items[0].attrs
@@ -103,7 +105,11 @@ def _read(stanza: Stanza) -> tuple[Jid, Contact | None]:
     name = attrs.get("name") or None
     if name is not None and len(name.encode()) > MAX_NAME_BYTES:
         raise StanzaError("not-acceptable", f"a name must have at most {MAX_NAME_BYTES} bytes")
-    groups = [group.text or "" for group in items[0].tree().findall(_GROUP)]
+    tree = items[0].tree()
+    texts = [tree.text, *(each.tail for each in tree)]
+    if any(text and text.strip() for text in texts):
+        raise StanzaError("bad-request", "a roster item contains no text beside its groups")
+    groups = [group.text or "" for group in tree.findall(_GROUP)]
     _check_groups(groups)
     return contact, Contact(contact.bare, name, tuple(groups))
 
