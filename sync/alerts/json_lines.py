@@ -32,6 +32,14 @@ class JsonLinesOutput:
     out: Path | None = None
     max_file_bytes: int = MAX_FILE_BYTES
 
+    def prepare(self) -> None:
+        """Create the file if it is missing; raises OSError if it cannot be written.
+
+        Call it before the fleet is checked.
+        """
+        if self.out is not None:
+            self._append(self.out, b"")
+
     def write(self, alerts: Sequence[Alert]) -> None:
         """Write a line for each alert. Raises OSError; some lines may have been written then."""
         data = b"".join(map(_line, alerts))

@@ -7,13 +7,12 @@ replaced as a whole.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
-from sync.common.durable_files import replace_file
+from sync.common.durable_files import check_writable, replace_file
 from sync.common.errors import FleetError
 from sync.common.progress import Progress, no_progress
 from sync.common.text import os_error, size
@@ -45,12 +44,7 @@ def prepare_folder(folder: Path) -> None:
     """
     try:
         for each in (folder, folder / PAGES):
-            each.mkdir(parents=True, exist_ok=True)
-            probe = each / f".{os.getpid()}.probe"
-            try:
-                replace_file(probe, b"\n")
-            finally:
-                probe.unlink(missing_ok=True)
+            check_writable(each)
         check_templates()
         free = shutil.disk_usage(folder).free
     except OSError as error:

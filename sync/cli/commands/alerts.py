@@ -83,8 +83,8 @@ def command(
 
     Each problem causes an alert when it begins and when it ends, as a line of JSON on standard
     output. No Java is needed. The ingest must run all the time, for example by
-    `fieldpost-fleet ingest --continuous`. With --once, exit status 1 means that some
-    alerts could not be delivered to the webhook yet.
+    `fieldpost-fleet ingest --continuous`. With --once, exit status 1 means that the
+    check failed, or that some alerts could not be delivered to the webhook yet.
     """
     from sync.alerts.json_lines import JsonLinesOutput
     from sync.alerts.monitor import AlertMonitor
@@ -97,6 +97,7 @@ def command(
     store = StateStore(fleet.tables)
     with store.locked():
         output = JsonLinesOutput(out)
+        output.prepare()
         monitor = AlertMonitor(
             *(fleet, store, output, _webhook(webhook, token_file)), max_gateways=gateways
         )

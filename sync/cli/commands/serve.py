@@ -151,11 +151,14 @@ def command(
         msg = "--certificate cannot be combined with --behind-proxy: the proxy terminates TLS"
         raise click.UsageError(msg)
     from sync.common import json_log
+    from sync.common.durable_files import check_writable
     from sync.receiver import server, tls
     from sync.receiver.periodic_ingest import IngestPlan
 
     fleet = FleetFolder(folder)
     fleet.require()
+    if report is not None:
+        check_writable(report)
     json_log.log_to_stderr()
     frontend = proxy or (
         tls.CertificateFiles(*files) if files else tls.ensure_own_certificate(fleet)

@@ -363,6 +363,16 @@ async def test_once_fails_while_alerts_wait_for_the_webhook(fleet: Fleet) -> Non
     assert fleet.written() == [("raised", "silent", TWO)]
 
 
+def test_the_file_is_checked_before_the_fleet(fleet: Fleet) -> None:
+    fleet.arrive(ONE)
+    fleet.ingest()
+    out = fleet.folder.root / "missing" / "alerts.jsonl"
+    words = ["alerts", "--dir", str(fleet.folder.root), "--once", "--out", str(out)]
+    result = CliRunner().invoke(cli, words)
+    assert (result.exit_code, str(out) in result.output) == (1, True)
+    assert fleet.start()._state is None, "no check was made"
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

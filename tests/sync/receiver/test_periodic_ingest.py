@@ -159,3 +159,13 @@ async def test_the_real_ingest_command_is_started(folder: FleetFolder, log: Log)
 def test_a_report_needs_an_ingest(folder: FleetFolder, tmp_path: Path) -> None:
     result = fleet_command("serve", "--dir", folder.root, "--report", tmp_path / "out")
     assert (result.returncode, "--report requires --ingest-every" in result.stderr) == (2, True)
+
+
+def test_the_folder_of_the_report_is_checked_before_gateways_connect(
+    folder: FleetFolder, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    words = ("--ingest-every", "60", "--report", tmp_path / "file" / "out")
+    result = fleet_command("serve", "--dir", folder.root, "--listen", "127.0.0.1:0", *words)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert str(tmp_path / "file" / "out") in result.stderr
