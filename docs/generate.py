@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,6 @@ from pyspark.sql.pandas.types import from_arrow_type
 from edge.config.annotated_file import default, reasons, to_toml
 from edge.config.load import SECTIONS
 from edge.config.options import Section
-from edge.engine import message_counts
 from edge.engine.events import NewEvent
 from edge.engine.flash_meter import KernelCounters
 from edge.engine.usage import LimitUsage, WaitingCounts
@@ -91,9 +89,9 @@ def _metrics_table(text: str) -> str:
     for name, meaning, kind, samples in re.findall(
         r"# HELP (\S+) (.+)\n# TYPE \S+ (\w+)\n((?:[^#].*\n)*)", text
     ):
-        values: dict[str, list[str]] = {}
+        values: dict[str, dict[str, None]] = {}
         for label, value in re.findall(r'(\w+)="([^"]*)"', samples):
-            values.setdefault(label, []).append(value)
+            values.setdefault(label, {})[value] = None
         shown = "; ".join(
             f"`{label}`: {', '.join(found)}" if label in LISTED_LABELS else f"`{label}`"
             for label, found in values.items()
@@ -135,10 +133,7 @@ def _gateway_exposition() -> str:
     )
     counts = EventCounts()
     failed = NewEvent("limit", name="authentication", text="")
-    dead = NewEvent("message", name="dead", qos=1)
-    counts.add([failed, dead, dead._replace(name="in_doubt", qos=2)])
-    for level, outcome in product(message_counts.LEVELS, message_counts.OUTCOMES):
-        counts.add_messages({(level, outcome): 0})
+    counts.add([failed])
     figures = ProcessFigures(
         status=process,
         resident=0,

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import product
 from typing import Final
 
+from edge.engine import message_counts
 from edge.engine.events import NewEvent
 from edge.engine.refusals import without_details
 
@@ -20,11 +22,14 @@ forty rules and a dozen reasons."""
 OTHER: Final = "other"
 
 _LOGIN_RULES: Final = frozenset({"authentication", "authentication_limit"})
-_DEAD: Final = frozenset({"dead", "in_doubt"})
+_DEAD: Final = ("dead", "in_doubt")
 
 
 class EventCounts:
     """Counts of events since the start of the process.
+
+    Those with few label values begin with zeros: Prometheus sees no increase in a time series that
+    begins with 1.
 
     Attributes:
         refusals: refusals by rule.
@@ -36,8 +41,8 @@ class EventCounts:
     def __init__(self) -> None:
         self.refusals: Counter[str] = Counter()
         self.failed_logins: Counter[str] = Counter()
-        self.messages: Counter[tuple[int, str]] = Counter()
-        self.dead_letters: Counter[tuple[str, str]] = Counter()
+        self.messages = Counter(dict.fromkeys(message_counts.OUTCOMES, 0))
+        self.dead_letters = Counter(dict.fromkeys(product(("1", "2"), _DEAD), 0))
 
     def add_messages(self, counts: Mapping[tuple[int, str], int]) -> None:
         """Add numbers of messages, by quality of service and outcome, after their commit."""

@@ -7,6 +7,7 @@ message of a unit that is rolled back or runs again is counted once.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 from typing import Final, TypeAlias
 
 from edge.engine.database import Transaction
@@ -14,17 +15,15 @@ from edge.engine.database import Transaction
 MessageCounts: TypeAlias = dict[tuple[int, str], int]
 """Numbers of messages by quality of service and outcome."""
 
-LEVELS: Final = (1, 2)
-"""The levels of quality of service that are counted."""
-
 ACCEPTED: Final = "accepted"
 DELIVERED: Final = "delivered"
 REFUSED: Final = "refused"
-OUTCOMES: Final = (ACCEPTED, DELIVERED, REFUSED)
+OUTCOMES: Final = ((2, ACCEPTED), *product((0, 1, 2), (DELIVERED, REFUSED)))
+"""The levels with their outcomes. Level 0 are plain messages; only level 2 has custody."""
 
 
 def count(tx: Transaction, level: int, outcome: str) -> None:
-    """Count a message of a quality of service with its outcome, one of `OUTCOMES`."""
+    """Count a message of a quality of service with its outcome; `OUTCOMES` has all pairs."""
     tx.outcomes.append((level, outcome))
 
 

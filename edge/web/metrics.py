@@ -109,8 +109,9 @@ def _event_families(counts: EventCounts) -> Iterator[Family]:
     samples = [(labels(rule=name), count) for name, count in counts.refusals.items()]
     yield Family("refusals_total", COUNTER, meaning, samples)
     meaning = (
-        "Messages from devices with quality of service since the start, by level and outcome:"
-        " accepted (in custody, until the sender's deliver), delivered, or refused with an error."
+        "Messages from devices since the start, by level and outcome: accepted (level 2: in"
+        " custody, until the sender's deliver), delivered (stored or sent, and at level 0 perhaps"
+        " lost later), or refused. Those that became dead letters are counted separately."
     )
     messages = [
         (labels(qos=str(level), outcome=outcome), count)

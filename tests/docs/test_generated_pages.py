@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import promtool
+
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
 assert SPEC is not None
@@ -31,6 +33,11 @@ FROM_DEVICES = {"reading", "log"}
 def test_a_generated_page_is_up_to_date(name: str) -> None:
     page = (ROOT / "docs" / "reference" / name).read_text("utf-8")
     assert page == GENERATE.PAGES[name](), "run `make docs`"
+
+
+@pytest.mark.parametrize("component", ["gateway", "receiver"])
+def test_promtool_has_no_warning_about_metrics(component: str) -> None:
+    promtool.check("metrics", text=getattr(GENERATE, f"_{component}_exposition")())
 
 
 def logged_events() -> set[tuple[str, str]]:

@@ -14,7 +14,7 @@ from edge.features.queues.store import queue_items
 from edge.features.queues.store.queue_items import Lock, NewItem
 from edge.ops import devices, setup
 from edge.ops.transactions import changing
-from tests.helpers import queue_rows, waiting
+from tests.helpers import promtool, queue_rows, waiting
 from tests.helpers.command_tree import command_tree, leaves
 
 ROOT = Path(__file__).parents[2]
@@ -100,3 +100,17 @@ def test_the_table_of_limits_has_every_limit_with_a_usage() -> None:
         assert any(map(pattern.fullmatch, Limits.__struct_fields__)), pattern
     for names in (*usage._TOTALS, *usage._EACH):
         assert all(any(pattern.fullmatch(name) for pattern in patterns) for name in names), names
+
+
+def test_promtool_accepts_the_rules_for_alerts(tmp_path: Path) -> None:
+    (rules,) = re.findall(r"^```yaml\n(groups:\n.+?)^```$", OPERATE, re.MULTILINE | re.DOTALL)
+    (tmp_path / "rules.yml").write_text(rules, "utf-8")
+    promtool.check("rules", tmp_path / "rules.yml")
+
+
+def test_rules_for_alerts_use_metrics_that_exist() -> None:
+    (rules,) = re.findall(r"^```yaml\n(groups:\n.+?)^```$", OPERATE, re.MULTILINE | re.DOTALL)
+    metrics = (ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8")
+    used = set(re.findall(r"fieldpost_\w+", rules))
+    assert used
+    assert used <= set(re.findall(r"^\| `(fieldpost_\w+)`", metrics, re.MULTILINE))

@@ -20,7 +20,7 @@ from edge.ops import control
 from tests.helpers.folder import configure, fieldpost
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
-from tests.helpers.xmpp import log_in, log_message
+from tests.helpers.xmpp import condition, log_in, log_message
 
 SECONDS = 20
 
@@ -178,10 +178,15 @@ async def test_metrics_follow_sessions_messages_and_commits(
         assert json.loads(get(process, "/health"))["status"] == "ok"
         assert await pump.assured("m2", log_message(2)) == "received"
         assert await pump.deliver("m2") == "delivered"
+        pump.send(log_message(3).replace("<message", "<message to='gw.example'", 1))
+        pump.send("<message to='nobody@gw.example'><body>x</body></message>")
+        assert condition(await pump.element()) == "service-unavailable"
         after = get(process, "/metrics")
     assert metric(after, 'limit_used{limit="sessions"}') == metric(after, "sessions") == 1
     assert metric(after, 'messages_total{qos="2",outcome="accepted"}') == 2
     assert metric(after, 'messages_total{qos="2",outcome="delivered"}') == 1
+    assert metric(after, 'messages_total{qos="0",outcome="delivered"}') == 1
+    assert metric(after, 'messages_total{qos="0",outcome="refused"}') == 1
     for name in ("stanzas_total", "commits_total", "database_written_bytes_total"):
         assert metric(after, name) > metric(before, name)
     page = get(process, "/")

@@ -356,6 +356,18 @@ async def test_metrics_follow_the_format_of_prometheus(gateway: Gateway) -> None
     assert "fieldpost_uplink_last_upload_timestamp_seconds" not in samples
 
 
+async def test_messages_are_counted_from_zero(gateway: Gateway) -> None:
+    """Prometheus sees no increase in a time series that begins with 1."""
+    text = (await gateway.site.respond("/metrics")).body.decode()
+    for labels in (
+        'messages_total{qos="0",outcome="refused"}',
+        'messages_total{qos="1",outcome="delivered"}',
+        'messages_total{qos="2",outcome="accepted"}',
+        'messages_dead_lettered_total{qos="2",state="in_doubt"}',
+    ):
+        assert f"\nfieldpost_{labels} 0\n" in text
+
+
 async def test_refusals_failed_logins_and_dead_letters_are_counted(gateway: Gateway) -> None:
     counts = gateway.reader.process().counts
     failed = NewEvent("limit", "192.0.2.1", name="authentication", value=2.0)

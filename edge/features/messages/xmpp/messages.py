@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from edge.engine import addresses, answers, destinations, refusals
+from edge.engine import addresses, answers, destinations, message_counts, refusals
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressError, AddressReason
 from edge.engine.database import Transaction
@@ -98,6 +98,7 @@ def _to_service(context: Context, stanza: Stanza) -> Work:
         message = Message(sender, to, stanza.raw, stanza.size, qos=0)
         rejection = destinations.hand_over(context, tx, destination, message)
         if rejection is None:
+            message_counts.count(tx, 0, message_counts.DELIVERED)
             return b""
         error = _rejection_error(context, rejection)
         return _refuse(context, tx, stanza, sender, rejection.rule, error, rejection.figure)
@@ -126,6 +127,7 @@ def _to_account(context: Context, stanza: Stanza, kind: MessageType, address: Ji
         )
         refusal = service.send(context, tx, sender, to, message)
         if refusal is None:
+            message_counts.count(tx, 0, message_counts.DELIVERED)
             return b""
         error = stanza_error(refusal)
         return _refuse(context, tx, stanza, sender, refusal.rule, error, refusal.figure)
@@ -143,6 +145,7 @@ def _refuse(
     figure: int | None = None,
 ) -> bytes:
     refusals.log(context, tx, sender, rule, figure)
+    message_counts.count(tx, 0, message_counts.REFUSED)
     if error is None:
         return b""
     return replies.message_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))

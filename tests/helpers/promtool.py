@@ -1,0 +1,24 @@
+"""Run Prometheus' `promtool`, which checks metrics and rules."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+
+def check(kind: str, *words: object, text: str = "") -> None:
+    """Fail with the output of `promtool check KIND` if it finds a fault; skip if it is missing."""
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("no promtool (Debian package prometheus)")
+    done = subprocess.run(
+        [program, "check", kind, *map(str, words)],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
