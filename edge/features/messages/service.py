@@ -350,9 +350,10 @@ def return_unacknowledged(
 ) -> None:
     """Send stored messages that an ended session did not acknowledge to another one, if any."""
     tx.wake_at(tx.now.service)  # some may have expired while the session had them
-    account = offline.find_account(tx, rows[0])  # all are of the session's account
-    if account is not None:
-        flush_to_best(context, tx, account)
+    # All are of the session's account, unless that was removed and their numbers were used again.
+    for account in dict.fromkeys(offline.find_account(tx, row) for row in rows):
+        if account is not None:
+            flush_to_best(context, tx, account)
 
 
 def expire(context: Context, tx: Transaction) -> None:

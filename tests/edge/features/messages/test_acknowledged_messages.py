@@ -245,3 +245,21 @@ def test_without_offline_messages_those_to_a_session_survive_too(
     assert reply.error == ("cancel", "service-unavailable")
     come_back(gateway, VALVE)
     assert bodies(received(gateway, VALVE)) == ["1"]
+
+
+def test_rows_of_a_removed_recipient_hold_back_no_messages_of_others(gateway: Gateway) -> None:
+    """Its rows are gone, and their numbers are used again, while its session has them in flight."""
+    gateway.add("first")
+    gateway.add("second")
+    for body in ("1", "2"):
+        assert send(gateway, body) is None
+    gateway.tx(lambda tx: tx.run("DELETE FROM accounts WHERE name = 'valve'"))
+    assert stored(gateway) == 0
+    devices = ("first@gw.example/fw", "second@gw.example/fw")
+    for full in devices:
+        assert send(gateway, "x", full.partition("/")[0]) is None
+    for full in devices:
+        come_back(gateway, full)
+    gateway.end(VALVE)
+    for full in devices:
+        assert bodies(received(gateway, full)) == ["x"]
