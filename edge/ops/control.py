@@ -69,8 +69,8 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     the process uptime in seconds, `boot` the kernel's id of the boot. `limits` are the values in
     force, by option; `used` is the use of each limit that the process itself counts.
     `accepts_devices` is whether devices can connect, `store_error` why the database does not work,
-    if the process cannot use it, `certificate_error` why it does not use the present certificate
-    files, but the previous certificate, and `link_error` why a component has no link to its server.
+    if the process cannot use it, `certificate_error` why it uses the previous certificate in place
+    of the present files, and `link_error` why a component has no link to its server.
     """
 
     version: str
@@ -109,10 +109,10 @@ class ConnectedSession(Struct, frozen=True, kw_only=True):
 
 
 class DeviceConnections(Struct, frozen=True, kw_only=True):
-    """The sessions of devices, and when sessions began or ended in the last minute.
+    """The sessions of devices, and when devices were last seen, as the process alone knows it.
 
-    `seen` has the time of each account's last begin or end of a session that is not in the database
-    yet, in ms since 1970 UTC.
+    `seen` has, by account, when a session last began or ended, in ms since 1970 UTC; accounts for
+    which the database has this time are left out.
     """
 
     sessions: list[ConnectedSession]

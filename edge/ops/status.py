@@ -73,8 +73,8 @@ class Status(NamedTuple):
         trouble: why the running gateway does not answer, if that is so.
         accepts_devices: whether devices can connect, if the gateway is running.
         store_error: why the running gateway cannot use its database, if that is so.
-        certificate_error: why the running gateway does not use the present certificate files, but
-            the previous certificate, if that is so.
+        certificate_error: why the running gateway uses the previous certificate in place of the
+            present files, if that is so.
         link_error: why the running gateway, a component, has no link to its server.
         version: the version of the running gateway, or of this command if none is running.
         build: whether it is "compiled" or "pure" (`build_kind`).
