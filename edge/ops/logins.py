@@ -55,7 +55,8 @@ def _fault(
         return f"device {name} has no password; use its certificate"
     if any(found is not None and credentials.verify(password, found) for found in stored):
         return ""
-    return f"the password of device {name} is another; `fieldpost device passwd {name}` sets one"
+    remedy = f"`fieldpost device passwd {name}` sets a new one"
+    return f"the password is not that of device {name}; {remedy}"
 
 
 def _certificate_fault(tx: Transaction, name: str, certificate: Path) -> str:

@@ -17,7 +17,7 @@ from edge.engine.group_commit import Store
 from edge.engine.service_time import Now
 from edge.errors import StoreBroken, StoreError
 from edge.features.eventlog.rules import eviction
-from edge.features.eventlog.rules.eviction import BacklogQuota, Content, EventWeight
+from edge.features.eventlog.rules.eviction import BacklogQuota, EventWeight, SegmentContent
 from edge.features.eventlog.store import epochs, lost_ranges, segments, uplink_view
 from edge.features.eventlog.store.lost_ranges import LostRange
 from sync.segment import Dropped, Event, Identity, digest_of, encode
@@ -222,7 +222,7 @@ def _seal(tx: Transaction, draft: Draft, data: bytes, digest: bytes) -> bool:
     return segments.seal(tx, sealed)
 
 
-def _content(tx: Transaction, found: Sequence[Event]) -> Content:
+def _content(tx: Transaction, found: Sequence[Event]) -> SegmentContent:
     weights = (EventWeight(e.source, e.level, len(e.text or "") + EVENT_OVERHEAD) for e in found)
     return eviction.describe(weights, events.urgent_levels(tx))
 

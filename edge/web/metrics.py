@@ -104,7 +104,7 @@ def _event_families(counts: EventCounts) -> Iterator[Family]:
     yield Family("failed_logins_total", COUNTER, meaning, samples)
     meaning = (
         "Refused requests and connections since the start, by rule (a limit or another reason, as"
-        " in the events limit); counted when they are logged."
+        " in events of the kind limit); counted when they are logged."
     )
     samples = [(labels(rule=name), count) for name, count in counts.refusals.items()]
     yield Family("refusals_total", COUNTER, meaning, samples)

@@ -192,7 +192,7 @@ async def test_the_operator_learns_why_a_login_is_refused(
     devices.revoke(gateway.folder, "gone1")
     refused = "Error: the server refused the password or offers no safe mechanism"
     for name, secret, reason in (
-        ("pump1", wrong, "the password of device pump1 is another"),
+        ("pump1", wrong, "the password is not that of device pump1"),
         ("nobody", wrong, "there is no device nobody"),
         ("gone1", commands.password, "device gone1 is revoked"),
         ("cam1", wrong, "device cam1 has no password"),

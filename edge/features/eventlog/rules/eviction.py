@@ -53,7 +53,7 @@ def lane_to_evict(used: Mapping[str, int], bound: BacklogQuota) -> str:
     return max(used, key=lambda lane: used[lane] - bound.shares[lane] * bound.bytes)
 
 
-class Content(NamedTuple):
+class SegmentContent(NamedTuple):
     """The main source of a segment, and whether its eviction is put off.
 
     Attributes:
@@ -74,7 +74,7 @@ class EventWeight(NamedTuple):
     bytes: int
 
 
-def describe(found: Iterable[EventWeight], urgent: Collection[str]) -> Content:
+def describe(found: Iterable[EventWeight], urgent: Collection[str]) -> SegmentContent:
     """Return what the eviction of a segment with these events depends on; `urgent` are the levels
     of urgent events."""
     sizes: defaultdict[str, int] = defaultdict(int)
@@ -88,12 +88,12 @@ def describe(found: Iterable[EventWeight], urgent: Collection[str]) -> Content:
     dominates = 2 * sizes[largest] > sum(sizes.values())
     main = largest if largest and dominates else None
     if not alarms:
-        return Content(main)
-    return Content(main, 1 if alarms == {main} else 2)
+        return SegmentContent(main)
+    return SegmentContent(main, 1 if alarms == {main} else 2)
 
 
 class StoredSegment(NamedTuple):
-    """A waiting segment: its row, its bytes, and its `Content`."""
+    """A waiting segment: its row, its bytes, and its `SegmentContent`."""
 
     row: int
     bytes: int

@@ -15,7 +15,7 @@ from edge.engine import events, meta
 from edge.engine.database import Transaction
 from edge.engine.events import StoredEvent
 from edge.features.eventlog.rules import eviction
-from edge.features.eventlog.rules.eviction import BacklogQuota, Content, StoredSegment
+from edge.features.eventlog.rules.eviction import BacklogQuota, SegmentContent, StoredSegment
 from edge.features.eventlog.store import lost_ranges
 from edge.features.eventlog.store.lost_ranges import LostRange
 
@@ -64,7 +64,7 @@ class NewSegment(NamedTuple):
     data: bytes
     previous: bytes
     dropped: Sequence[DroppedRange]
-    content: Content = Content()
+    content: SegmentContent = SegmentContent()
 
 
 class EvictedRange(NamedTuple):

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from edge.features.eventlog.rules.eviction import (
     FLOOD_PART,
-    Content,
     EventWeight,
+    SegmentContent,
     StoredSegment,
     describe,
     order,
@@ -26,16 +26,16 @@ def event(source: str | None, size: int = 10, level: str = "Notice") -> EventWei
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
-        ([], Content(None, 0)),
-        ([event(None)], Content(None, 0)),
-        ([event(f"{FLOOD}/a"), event(f"{FLOOD}/b"), event(MODEST)], Content(FLOOD, 0)),
-        ([event(FLOOD), event(MODEST)], Content(None, 0)),
-        ([event(FLOOD, level="Critical"), event(FLOOD)], Content(FLOOD, 1)),
-        ([event(FLOOD, 100), event(MODEST, level="Critical")], Content(FLOOD, 2)),
-        ([event(FLOOD, level="Critical"), event(MODEST)], Content(None, 2)),
+        ([], SegmentContent(None, 0)),
+        ([event(None)], SegmentContent(None, 0)),
+        ([event(f"{FLOOD}/a"), event(f"{FLOOD}/b"), event(MODEST)], SegmentContent(FLOOD, 0)),
+        ([event(FLOOD), event(MODEST)], SegmentContent(None, 0)),
+        ([event(FLOOD, level="Critical"), event(FLOOD)], SegmentContent(FLOOD, 1)),
+        ([event(FLOOD, 100), event(MODEST, level="Critical")], SegmentContent(FLOOD, 2)),
+        ([event(FLOOD, level="Critical"), event(MODEST)], SegmentContent(None, 2)),
     ],
 )
-def test_content_of_a_segment(events: list[EventWeight], expected: Content) -> None:
+def test_content_of_a_segment(events: list[EventWeight], expected: SegmentContent) -> None:
     assert describe(events, URGENT) == expected
 
 
