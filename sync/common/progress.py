@@ -29,7 +29,7 @@ def progress_text(stage: str, done: int, total: int) -> str:
 
 @contextlib.contextmanager
 def progress_line(*, shown: bool = True) -> Iterator[Progress]:
-    """Yield a function that shows progress on standard error, in one line that is cleared at the end.
+    """Yield a function that shows progress in one line on standard error, cleared at the end.
 
     Nothing is shown unless standard error is a terminal and `shown` is true. The terminal is still
     used if standard error is redirected within the block.

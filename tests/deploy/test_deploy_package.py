@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.helpers.spark_package import DEPLOY, spark_package
-from tests.helpers.wheel import ROOT, build
+from tests.helpers.wheel import ROOT
 
 SCRIPT = ROOT / "deploy" / "raspberrypi" / "install.sh"
 SECONDS = 180
@@ -65,11 +65,6 @@ def commands(folder: Path, **answers: str) -> dict[str, str]:
         (folder / name).write_text(f"#!/bin/sh\necho {answer}\n", "utf-8")
         (folder / name).chmod(0o755)
     return {"PATH": f"{folder}:{os.environ['PATH']}"}
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("wheel"))
 
 
 def names(extra: str) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -18,7 +19,6 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.test_deploy_package import DOMAIN, SECONDS, install, machine
-from tests.helpers.wheel import build
 
 SYSTEMCTL = f"""#!{sys.executable}
 import os, pathlib, select, signal, subprocess, sys, time
@@ -64,12 +64,17 @@ class Machine:
 
     def __init__(self, folder: Path, wheel: Path) -> None:
         self.root, self.wheel = machine(folder), wheel
+        self.copy = folder.with_name("copy")
         self.state = self.root / "var/lib/fieldpost"
         self.backup = self.state / "before-upgrade.backup"
         systemctl = self.root / "systemctl"
         systemctl.write_text(SYSTEMCTL, "utf-8")
         systemctl.chmod(0o755)
         self._systemctl = {"SYSTEMCTL": str(systemctl)}
+        self._environment = os.environ | {
+            "PYTHONPATH": sysconfig.get_path("purelib"),
+            "FIELDPOST_DIR": str(self.state),
+        }
 
     @property
     def current(self) -> Path:
@@ -100,8 +105,7 @@ class Machine:
         """Run a command of the current version, or of the release in `folder`."""
         done = subprocess.run(
             [(folder or self.current) / "bin/fieldpost", *words],
-            env=os.environ
-            | {"PYTHONPATH": sysconfig.get_path("purelib"), "FIELDPOST_DIR": str(self.state)},
+            env=self._environment,
             capture_output=True,
             text=True,
             check=False,
@@ -116,25 +120,35 @@ class Machine:
     def is_running(self) -> bool:
         return str(json.loads(self.fieldpost("status", "--json"))["state"]) == "running"
 
-    def stop(self) -> None:
-        subprocess.run([self._systemctl["SYSTEMCTL"], "stop"], check=True, timeout=SECONDS)
+    def systemctl(self, word: str) -> None:
+        command = [self._systemctl["SYSTEMCTL"], word]
+        subprocess.run(command, env=self._environment, check=True, timeout=SECONDS)
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture
-def pi(tmp_path: Path, wheel: Path) -> Iterator[Machine]:
-    pi = Machine(tmp_path / "pi", wheel)
+def installed(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Machine:
+    """Install a gateway once for all tests, and keep a copy of the machine's files."""
+    pi = Machine(tmp_path_factory.mktemp("machine") / "pi", wheel)
     try:
         done = pi.install(wheel, "--domain", DOMAIN, "--listen", "127.0.0.1:0")
         assert done.returncode == 0, done.stdout + done.stderr
         pi.fieldpost("device", "add", "pump1")
-        yield pi
     finally:
-        pi.stop()
+        pi.systemctl("stop")
+    shutil.copytree(pi.root, pi.copy, symlinks=True)
+    return pi
+
+
+@pytest.fixture
+def pi(installed: Machine) -> Iterator[Machine]:
+    """A machine as it was after the installation; its path is the same, as the release needs it."""
+    shutil.rmtree(installed.root)
+    shutil.copytree(installed.copy, installed.root, symlinks=True)
+    try:
+        installed.systemctl("start")
+        yield installed
+    finally:
+        installed.systemctl("stop")
 
 
 @pytest.mark.parametrize("migration", [True, False])
