@@ -16,7 +16,10 @@ from edge.ops import current_time, device_status, devices
 from edge.ops.control import ConnectedSession
 from edge.ops.device_status import Device, DeviceStatus
 from edge.ops.orphans import Orphans
-from sync.common.text import columns, duration, plural, utc_time
+from sync.common.text import columns, duration, listing, plural, utc_time
+
+MAX_NAMES: Final = 10
+"""Maximum number of nodes that `device remove` names."""
 
 _password = click.option(
     "--password",
@@ -227,9 +230,8 @@ def _chosen(password: str | None, password_stdin: bool) -> str | None:
 
 def _orphans(found: Orphans) -> Iterator[str]:
     if found.nodes:
-        names = ", ".join(found.nodes[:_NAMED])
-        more = f" and {len(found.nodes) - _NAMED} more" if len(found.nodes) > _NAMED else ""
-        yield f"is the only owner of {plural(len(found.nodes), 'node')}: {names}{more}"
+        names = listing(found.nodes, MAX_NAMES)
+        yield f"is the only owner of {plural(len(found.nodes), 'node')}: {names}"
     if found.items:
         yield f"published {plural(found.items, 'item')} that nodes keep"
     if found.queued:
@@ -255,8 +257,6 @@ _HEADER: Final = (
     "unacked", "access",
 )  # fmt: skip
 _NONE: Final = "-"
-_NAMED: Final = 10
-"""Maximum number of nodes that `device remove` names."""
 
 
 def _object(found: DeviceStatus) -> dict[str, object]:

@@ -21,6 +21,12 @@ MESSAGE_ROOM: Final = 4096
 """Bytes of room below which the database counts as full: hardly any message is accepted."""
 
 
+DATABASE_REMEDY: Final = (
+    "raise limits.database_bytes and run `fieldpost reload`, or delete waiting messages"
+)
+"""What to do if the database has reached its limit."""
+
+
 class SpaceUsage(NamedTuple):
     """The space that the database takes, in bytes.
 
@@ -73,7 +79,7 @@ def shortage(usage: SpaceUsage, limits: SpaceLimits, over: ExceededLimit) -> tup
             f"the database uses {used} of {in_units(limits.database)}, of which"
             f" {in_units(limits.reserve)} are reserved for the delivery of stored messages"
         )
-        remedy = "raise limits.database_bytes and run `fieldpost reload`, or delete what waits"
+        remedy = DATABASE_REMEDY
     else:
         needed = limits.reserve + max(0, WAL_SHARE - usage.wal)
         text = (

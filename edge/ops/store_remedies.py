@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edge.engine import database
+from edge.engine.space_rules import DATABASE_REMEDY
 from edge.errors import StoreBroken, StoreBusy, StoreDamaged, StoreError, StoreFull
 
 
@@ -13,7 +14,7 @@ def store_remedy(error: StoreError, folder: Path) -> str:
     if isinstance(error, StoreFull):
         if error.rule == "disk":
             return f"free disk space: `df {folder}` shows it"
-        return "raise limits.database_bytes and run `fieldpost reload`, or delete what waits"
+        return DATABASE_REMEDY
     if isinstance(error, StoreBusy):
         return "another process uses it: try again, or end that process"
     if isinstance(error, StoreDamaged):

@@ -50,6 +50,12 @@ def plural(number: int, one: str, many: str | None = None) -> str:
     return f"{number} {noun(number, one, many)}"
 
 
+def listing(names: Sequence[str], most: int) -> str:
+    """Format the first `most` names and the number of the others, such as `a, b and 2 more`."""
+    others = len(names) - most
+    return ", ".join(names[:most]) + (f" and {others} more" if others > 0 else "")
+
+
 def duration(seconds: float) -> str:
     """Format a duration with its two largest units, such as `2 h 5 min`."""
     left = round(seconds)

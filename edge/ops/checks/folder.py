@@ -17,7 +17,7 @@ from edge.ops import config_check, der, pki
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding, early
 from edge.ops.tls_context import server_context
 from sync.common.regular_files import NotRegularError, check_regular, read_regular
-from sync.common.text import os_error, plural, utc_time
+from sync.common.text import listing, os_error, plural, utc_time
 
 EXPIRY_NOTICE_DAYS: Final = 30
 """Days before the expiry of a certificate from which it is reported."""
@@ -192,8 +192,4 @@ def expiring_devices(expiring: list[ExpiringDevice]) -> Iterator[Finding]:
 
 
 def _names(found: list[ExpiringDevice]) -> str:
-    names = ", ".join(
-        f"{each.name} ({utc_time(each.not_after)[:10]})" for each in found[:MAX_NAMES]
-    )
-    others = len(found) - MAX_NAMES
-    return f"{names} and {plural(others, 'other')}" if others > 0 else names
+    return listing([f"{each.name} ({utc_time(each.not_after)[:10]})" for each in found], MAX_NAMES)

@@ -14,13 +14,12 @@ from edge.engine.events import NewEvent, StoredEvent
 from edge.engine.flash_meter import WriteMeter
 from edge.engine.quota import ExceededLimit
 from edge.engine.service_time import Run
-from edge.engine.space_rules import MESSAGE_ROOM
+from edge.engine.space_rules import DATABASE_REMEDY, MESSAGE_ROOM
 from edge.engine.status_events import ROOM
 from edge.server.refusal_counters import RefusalCounters
 from tests.helpers.store import Clock, Gateway, new_database, opened
 
 EXCEEDED = ExceededLimit("database_bytes", 7)
-SHORTAGE_REMEDY = "raise limits.database_bytes and run `fieldpost reload`, or delete what waits"
 
 
 def test_a_migration_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +72,7 @@ def test_the_begin_and_end_of_a_full_database_are_logged(
     assert (full.kind, full.name, full.level) == ("store", "full", "Warning")
     assert full.tags == {"rule": "database_bytes", "limit": "7"}
     assert full.text is not None
-    assert full.text.endswith("new messages are refused; " + SHORTAGE_REMEDY)
+    assert full.text.endswith("new messages are refused; " + DATABASE_REMEDY)
     assert log_fullness() == []
     free_bytes = ROOM - 1
     assert log_fullness() == [], "less than ROOM is not a recovery"

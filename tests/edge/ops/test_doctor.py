@@ -333,7 +333,7 @@ def test_expiring_certificates_of_devices(folder: Path) -> None:
     (finding,) = folder_checks.expiring_devices(many)
     assert finding.verdict == NOTICE
     assert "pump0 (1970-01-01), pump1 (1970-01-01)," in finding.text
-    assert finding.text.endswith("pump4 (1970-01-01) and 2 others")
+    assert finding.text.endswith("pump4 (1970-01-01) and 2 more")
 
 
 def test_expired_certificates_of_devices(folder: Path) -> None:

@@ -12,7 +12,7 @@ from edge.features.queues.rules.diagnosis import ItemState, Members, MemberState
 from edge.features.queues.store import overview, queue_items
 from edge.features.queues.store.overview import Attendance, Overview, Subscriber
 from edge.features.queues.store.queue_items import Item
-from sync.common.text import plural, utc_time
+from sync.common.text import listing, plural, utc_time
 
 MAX_MEMBERS: Final = 1000
 """Maximum number of members, and of their sessions, in a report on a queue."""
@@ -247,5 +247,4 @@ def _load(member: MemberState) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    rest = len(names) - MAX_NAMES
-    return ", ".join(names[:MAX_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+    return listing(names, MAX_NAMES)
