@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder, segment_path
-from sync.common.text import double_backslashes, unescape
+from sync.common.text import double_backslashes, os_error, unescape
 from sync.ingest.inspect_file import FileInspection, inspect_file
 from sync.segment import SUFFIX
 from sync.tables.delta import FleetTables
@@ -96,6 +96,8 @@ class Quarantine:
             for file in files:
                 try:
                     moved.append(self._readmit(file))
+                except OSError as error:
+                    refused.append(f"{file.shown}: {os_error(error)}")
                 except FleetError as error:
                     refused.append(f"{file.shown}: {error}")
         return moved, refused

@@ -154,6 +154,13 @@ def submitted_settings() -> dict[str, str]:
     }
 
 
+def require_java() -> None:
+    """Raise FleetError unless Spark runs already or finds a suitable Java."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        with tempfile.TemporaryDirectory(prefix="fieldpost-java-") as folder:
+            find_java(os.environ, Path(folder))
+
+
 @contextlib.contextmanager
 def spark_session(
     name: str, *, extra: Mapping[str, str] | None = None, options: str = ""

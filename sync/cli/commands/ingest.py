@@ -82,7 +82,12 @@ def command(
     from sync.ingest.continuous import run_continuously, stopped_by_signals
     from sync.ingest.ingest import IngestControl, ingest_waiting
     from sync.tables.hadoop import storage_at
-    from sync.tables.spark_session import spark_errors, spark_on_demand, spark_session
+    from sync.tables.spark_session import (
+        require_java,
+        spark_errors,
+        spark_on_demand,
+        spark_session,
+    )
 
     options = StorageOptions(folder, landing, tables)
     options.check()
@@ -90,6 +95,7 @@ def command(
         from sync.pages.files import prepare_folder
 
         prepare_folder(out)
+        require_java()
     log = None if verbose else options.log("ingest.log")
 
     def start() -> AbstractContextManager[SparkSession]:

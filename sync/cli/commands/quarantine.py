@@ -113,7 +113,7 @@ def _chosen(
 ) -> list[QuarantinedFile]:
     if reason is not None:
         return [file for file in quarantine.files() if file.reason == reason]
-    return [quarantine.find(name) for name in files]
+    return list(dict.fromkeys(map(quarantine.find, files)))
 
 
 def _document(file: QuarantinedFile) -> dict[str, Any]:

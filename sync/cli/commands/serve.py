@@ -154,11 +154,13 @@ def command(
     from sync.common.durable_files import check_writable
     from sync.receiver import server, tls
     from sync.receiver.periodic_ingest import IngestPlan
+    from sync.tables.spark_session import require_java
 
     fleet = FleetFolder(folder)
     fleet.require()
     if report is not None:
         check_writable(report)
+        require_java()
     json_log.log_to_stderr()
     frontend = proxy or (
         tls.CertificateFiles(*files) if files else tls.ensure_own_certificate(fleet)

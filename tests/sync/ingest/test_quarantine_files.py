@@ -175,6 +175,17 @@ def test_an_accepted_segment_cannot_be_readmitted(fleet: FleetFolder) -> None:
     assert "nothing to re-admit" in quarantine(fleet, "readmit", "--reason", "days").stdout
 
 
+def test_a_file_that_cannot_be_moved_leaves_the_others_reported(fleet: FleetFolder) -> None:
+    for name in ("a.seg", "b.seg", "c.seg"):
+        put(fleet.quarantine / name, name.encode())
+    target = fleet.landing / "readmitted" / f"{sha256(b'b.seg').hexdigest()}.seg"
+    target.mkdir(parents=True)
+    done = quarantine(fleet, "readmit", "a.seg", "b.seg", "c.seg", "a.seg")
+    assert (done.exit_code, done.stdout.count("re-admitted ")) == (1, 2)
+    assert "not re-admitted b.seg: " in done.stderr
+    assert [path.name for path in fleet.quarantine.iterdir()] == ["b.seg"]
+
+
 @pytest.mark.parametrize("part", ["landing", "archive"])
 def test_refusing_a_fork_says_whether_its_gateway_has_a_new_epoch(
     fleet: FleetFolder, part: str

@@ -15,7 +15,7 @@ from sync.common.errors import FleetError
 from sync.pages import files
 from sync.pages.files import prepare_folder
 from tests.helpers.fleet_command import fleet_command
-from tests.helpers.fleet_tables import fleet_folder
+from tests.helpers.fleet_tables import Lane, fleet_folder, land, some_events, waiting_segments
 from tests.helpers.spark_package import spark_package
 
 
@@ -55,6 +55,18 @@ def test_commands_check_the_folder_before_they_start(
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "cannot write the report" in done.stderr
     assert not list(fleet.tables.iterdir())
+
+
+@pytest.mark.parametrize("command", [("ingest",), ("serve", "--ingest-every", "60")])
+def test_commands_look_for_java_before_they_start(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = fleet_folder(tmp_path / "fleet")
+    land(fleet, Lane().seal(some_events(1)))
+    monkeypatch.setattr("sync.tables.java._candidates", lambda *_: iter(()))
+    done = fleet_command(*command, "--report", tmp_path / "out", "--dir", fleet.root)
+    assert (done.returncode, "Spark needs Java" in done.stderr) == (1, True)
+    assert len(waiting_segments(fleet)) == 1
 
 
 def test_templates_are_read_from_the_zip_for_spark(tmp_path: Path) -> None:
