@@ -13,7 +13,6 @@ from enum import Enum
 class Existing(Enum):
     """State of the item that has the ItemID."""
 
-    ABSENT = "absent"
     STORED = "stored"
     WAITING = "waiting"
     LOCKED = "locked"
@@ -23,21 +22,19 @@ class Existing(Enum):
 class Outcome(Enum):
     """Effect of a publication on the item that has its ItemID, or the error that refuses it."""
 
-    PUBLISH = "published; an item with the same ItemID is replaced"
+    PUBLISH = "published; the item is replaced"
     UNCHANGED = "answered as before; nothing changes"
     CONFLICT = "conflict"
     FORBIDDEN = "forbidden"
 
 
 def decide(existing: Existing, *, may_delete: bool, same: bool) -> Outcome:
-    """Decide what publishing an ItemID does.
+    """Decide what publishing the ItemID of an existing item does.
 
     Args:
         may_delete: whether the publisher may delete the existing item (`affiliation`).
         same: whether the publisher published the existing item, with the same payload.
     """
-    if existing is Existing.ABSENT:
-        return Outcome.PUBLISH
     if existing in (Existing.WAITING, Existing.LOCKED):
         return Outcome.UNCHANGED if same else Outcome.CONFLICT
     return Outcome.PUBLISH if may_delete else Outcome.FORBIDDEN
