@@ -471,12 +471,15 @@ class App:
     async def _start_front(
         self, front: Listener | Component, clock: Clock, store: Store, refusals: RefusalCounters
     ) -> list[tuple[str, Address]]:
-        """Accept devices, with a certificate that is renewed before if it is due, so that an
-        expired one is not judged as a failure; return the addresses."""
+        """Accept devices and return the addresses; renew a certificate that is due.
+
+        This comes before the health is judged, so that an expired certificate is not a failure.
+        """
+        addresses = await front.start()  # fails if the present certificate cannot be read
         if self._settings.component is None:
             domain, now = self._settings.gateway.domain, clock().wall
             await background_tasks.check_certificates(self._folder, domain, now, store, refusals)
-        return await front.start()
+        return addresses
 
     async def _start_control(
         self,

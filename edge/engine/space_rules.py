@@ -24,7 +24,7 @@ MESSAGE_ROOM: Final = 4096
 DATABASE_REMEDY: Final = (
     "raise limits.database_bytes and run `fieldpost reload`, or delete waiting messages"
 )
-"""What to do if the database has reached its limit."""
+"""Remedy for a database that has reached its limit."""
 
 
 class SpaceUsage(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a component does not offer is refused with the reason, and is in the documentation."""
+"""A component refuses what it does not offer, with the reason; the documentation lists it."""
 
 from __future__ import annotations
 

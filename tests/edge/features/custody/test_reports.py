@@ -127,7 +127,7 @@ def test_the_report_follows_a_repeated_deliver_of_a_device_that_only_sends(
 
 
 def test_reports_are_bounded(make_gateway: MakeGateway) -> None:
-    """What the limits of stored messages do not take is only sent."""
+    """A report that exceeds the limits of stored messages is only sent."""
     gateway = make_gateway(Limits(offline_messages_per_source=1), accounts_of=("pump1",))
     make_available(gateway, PUMP)
     for _ in range(3):
