@@ -1,4 +1,4 @@
-"""What one account can take from all: each limit is judged here, and the shared stores are filled.
+"""Fairness of limits between accounts: each limit is judged, and the shared stores are filled.
 
 A limit bounds one account, connection or address (`OWN`); or it is shared, each account has a limit
 of its own, and a part is reserved for accounts that use little (`FAIR`); or it is named with the

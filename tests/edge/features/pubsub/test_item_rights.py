@@ -1,4 +1,4 @@
-"""Who may do what to whose item: each combination of the table in docs/reference/item-rights.md."""
+"""Rights to items: each combination of the table in docs/reference/item-rights.md."""
 
 from __future__ import annotations
 
