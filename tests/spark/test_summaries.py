@@ -90,7 +90,7 @@ def test_only_days_with_new_events_are_computed(
     summarise(spark, third, [replace(EVENTS_A_DAY, version=3)], past=True)
     assert held <= parquet(tmp_path)
     summarise(spark, third, [newer, NONE])
-    assert len(held - parquet(tmp_path)) == 2 + 2
+    assert len(held - parquet(tmp_path)) == 2, "a file of each of the two computations"
 
 
 def test_an_interrupted_report_keeps_the_days_that_it_has_summarised(
@@ -112,6 +112,44 @@ def test_an_interrupted_report_keeps_the_days_that_it_has_summarised(
     assert events_to_summarise(snapshot, BOTH) == 1
     kept = summarise(spark, snapshot, BOTH)
     assert (kept.days, len(events_by_day(kept))) == ((4, 1, 0), 5)
+
+
+def test_days_with_few_events_share_a_file_until_all_are_replaced(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "FILE_EVENTS", 3)
+    first = batch(tmp_path, 0, 1, 2, 3, 3, 3, 3, 4)
+    kept = summarise(spark, first, BOTH)
+    assert events_by_day(kept) == {21: 1, 22: 1, 23: 1, 24: 4, 25: 1}
+    shared = min(parquet(tmp_path), key=lambda path: path.parent.name)
+    assert sorted(path.parent.name for path in parquet(tmp_path)) == [
+        "of=2025-11-21",
+        "of=2025-11-24",
+        "of=2025-11-25",
+    ]
+
+    later = time.time() + GRACE_S + 1
+    monkeypatch.setattr("sync.tables.summaries.index.time.time", lambda: later)
+    now = summarise(spark, batch(tmp_path, 1), BOTH)
+    assert (now.days, events_by_day(now)) == ((4, 1, 0), {21: 1, 22: 2, 23: 1, 24: 4, 25: 1})
+    assert events_by_day(now, date(2025, 11, 22)) == {22: 2, 23: 1, 24: 4, 25: 1}
+    assert events_by_day(now.until(date(2025, 11, 22))) == {21: 1, 22: 2}
+    assert shared.exists(), "two days of it are in use"
+    now = summarise(spark, batch(tmp_path, 0, 2), BOTH)
+    assert events_by_day(now) == {21: 2, 22: 2, 23: 2, 24: 4, 25: 1}
+    assert not shared.exists()
+
+
+def test_summaries_of_an_older_version_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Version 0.1 wrote the same index, with a file for each day."""
+    only = batch(tmp_path, 0)
+    summarise(spark, only, BOTH)
+    [index] = (tmp_path / FOLDER).rglob("kept.json")
+    index.write_text(index.read_text().replace('"version": 2', '"version": 1'))
+    kept = summarise(spark, only, BOTH)
+    assert (kept.days, events_by_day(kept)) == ((1, 0, 0), {21: 1})
+    index.write_text(index.read_text().replace('"version": 1', '"version": 3'))
+    assert summarise(spark, only, BOTH).days == (0, 1, 0)
 
 
 def test_damaged_and_incomplete_summaries_are_computed_again(

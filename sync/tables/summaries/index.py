@@ -1,23 +1,25 @@
 """The index of stored summaries: one JSON file in each folder, without which its rows do not count.
 
-`summaries/ATTEMPT/kept.json` below the tables' folder names the files of its folder and the content
-that their rows were computed from. It is created last and never changed. Rows of the same content
-are equal, so it does not matter which of two is read. All of this is a cache: what is lost or
-damaged is computed again.
+`summaries/ATTEMPT/kept.json` below the tables' folder names the files of its folder, their days and
+the content that the rows were computed from. It is created last and never changed. Rows of the same
+content are equal, so it does not matter which of two is read. A file may have the rows of several
+days: when one of them is computed again, its old rows stay in the file and do not count. All of
+this is a cache: what is lost or damaged is computed again.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sync.tables.storage import File, Storage
 
 FOLDER: Final = "summaries"
-"""The folder of all `ATTEMPT/SUMMARY/of=DAY/FILE`. Each computation has a random ATTEMPT."""
+"""The folder of all `ATTEMPT/SUMMARY/of=DAY/FILE`. Each computation has a random ATTEMPT; DAY is
+the first of the days that a file may have."""
 
 GRACE_S: Final = 3_600
 """Seconds for which replaced files are kept: a report that began before the replacement may still
@@ -28,7 +30,10 @@ ORPHAN_S: Final = 86_400
 
 KEPT: Final = "kept.json"
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+
+_READABLE: Final = (1, _VERSION)
+"""Versions that can be read. In version 1, each file has the rows of one day."""
 
 
 class Key(NamedTuple):
@@ -48,6 +53,7 @@ class Key(NamedTuple):
 class Entry:
     """The files with the rows of a `Key`, as paths below the tables' folder; may be empty.
 
+    Other keys of the same attempt may have the same files.
     `attempt` names their folder; `kept_at` is when they became valid, in seconds since 1970.
     """
 
@@ -56,12 +62,22 @@ class Entry:
     kept_at: float
 
 
-Index = dict[Key, Entry]
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The entries whose files are complete, and the days (UTC, ISO) that each file may have."""
+
+    entries: Mapping[Key, Entry]
+    days_of: Mapping[str, Set[str]]
 
 
 def content_of(first: int, end: int) -> str:
     """Return the `Key.content` of the rows `first` to `end` - 1 of a day, counted from 0."""
     return f"{first}-{end}"
+
+
+def attempt_of(path: str) -> str:
+    """Return the ATTEMPT in the path of a file below the tables' folder (see `FOLDER`)."""
+    return path.split("/")[1]
 
 
 def retired_contents(stored: Iterable[str], retired: int) -> list[str]:
@@ -86,7 +102,13 @@ def retired_contents(stored: Iterable[str], retired: int) -> list[str]:
 
 def read_index(tables: Storage) -> Index:
     """Read all entries whose files are complete."""
-    return dict(_all(tables))
+    entries: dict[Key, Entry] = {}
+    days_of: dict[str, set[str]] = {}
+    for key, entry in _all(tables):
+        entries[key] = entry
+        for path in entry.files:
+            days_of.setdefault(path, set()).add(key.day)
+    return Index(entries, days_of)
 
 
 def add_entries(tables: Storage, attempt: str, files: Mapping[Key, Iterable[File]]) -> None:
@@ -105,7 +127,8 @@ def remove_replaced(tables: Storage, wanted: Iterable[Key]) -> None:
     """Remove the files of replaced rows and of interrupted reports.
 
     `wanted` are the keys in use. `GRACE_S` after the rows of a wanted key became valid, they
-    replace all others of the same summary and day. Rows of other summaries are kept.
+    replace all others of the same summary and day. Rows of other summaries are kept. A file is
+    removed when the rows of all its days are replaced.
 
     Raises OSError if a file cannot be removed.
     """
@@ -113,14 +136,15 @@ def remove_replaced(tables: Storage, wanted: Iterable[Key]) -> None:
     index = dict(kept)
     used = {key: index[key] for key in wanted if key in index}
     since = {(key.name, key.day): entry.kept_at for key, entry in used.items()}
-    staying = set()
+    staying: set[str] = set()
+    paths: set[str] = set()
     for key, entry in kept:
         replaced = now - since.get((key.name, key.day), now) > GRACE_S
         if used.get(key) is entry or not replaced:
             staying.add(entry.attempt)
-            continue
-        for path in entry.files:
-            tables.remove(path)
+            paths.update(entry.files)
+    for path in {path for _, entry in kept for path in entry.files} - paths:
+        tables.remove(path)
     for attempt in {entry.attempt for _, entry in kept} - staying:
         tables.remove(f"{FOLDER}/{attempt}")
     _remove_orphans(tables, now)
@@ -131,7 +155,7 @@ def _remove_orphans(tables: Storage, now: float) -> None:
     newest: dict[str, float] = {}
     complete = set()
     for file in tables.files(FOLDER):
-        attempt = file.path.split("/")[1]
+        attempt = attempt_of(file.path)
         newest[attempt] = max(newest.get(attempt, 0.0), file.modified)
         if file.path.endswith(f"/{KEPT}"):
             complete.add(attempt)
@@ -149,10 +173,10 @@ def _all(tables: Storage) -> Iterator[tuple[Key, Entry]]:
 
 
 def _entries(tables: Storage, file: File, files: Mapping[str, File]) -> Iterator[tuple[Key, Entry]]:
-    attempt = file.path.split("/")[1]
+    attempt = attempt_of(file.path)
     try:
         document = json.loads(tables.read(file.path))
-        if document["version"] != _VERSION:
+        if document["version"] not in _READABLE:
             return
         for *key, sizes in document["kept"]:
             if all(path in files and files[path].size == size for path, size in sizes.items()):

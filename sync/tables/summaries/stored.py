@@ -10,7 +10,7 @@ concurrent reports do the same work twice and agree.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,6 +30,7 @@ from sync.tables.summaries.index import (
     Index,
     Key,
     add_entries,
+    attempt_of,
     content_of,
     read_index,
     remove_replaced,
@@ -48,8 +49,13 @@ ones are computed, so an interrupted report loses the work of at most this many 
 PART: Final = 4 * 1024 * 1024
 """Bytes of event files for each partition of their events: some hundred thousand events."""
 
+FILE_EVENTS: Final = 100_000
+"""Maximum number of events whose days share a file of each summary. Each file takes Spark 10 ms of
+processor time to write or read, so one gateway with few events on each of many days must not have
+as many files."""
+
 _OF: Final = "of"
-"""The column by which files are partitioned: a copy of `day`, which itself stays in the files."""
+"""The column by which files are partitioned: the first of the days that share a file."""
 
 
 class DayCount(NamedTuple):
@@ -66,23 +72,39 @@ class DayCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredSummaries:
-    """The summaries as of one moment. `days` counts days by how their summaries were obtained."""
+    """The summaries as of one moment. `days` counts days by how their summaries were obtained.
+
+    `_files` has the files of each summary and day, `_days_of` the days that a file may have.
+    """
 
     spark: SparkSession
     tables: Storage
     days: DayCount
     _files: Mapping[str, Mapping[str, tuple[str, ...]]]
+    _days_of: Mapping[str, Set[str]]
 
     def rows(self, summary: Summary, since: date | None = None) -> DataFrame:
         """Return a summary's rows, with `day`, of all days or of those from `since` (UTC) on."""
         schema = StructType([*summary.schema.fields, DAY])
         first = since.isoformat() if since else ""
-        by_day = self._files[summary.name]
-        chosen = [path for day, paths in by_day.items() if day >= first for path in paths]
+        chosen: dict[str, set[str]] = {}
+        for day, found in self._files[summary.name].items():
+            for path in found if day >= first else ():
+                chosen.setdefault(path, set()).add(day)
         if not chosen:
             return empty_frame(self.spark, schema)
         paths = [escape_glob(self.tables.uri(path)) for path in chosen]
-        return self.spark.read.schema(schema).parquet(*paths)
+        rows = self.spark.read.schema(schema).parquet(*paths)
+        others = {
+            f"{attempt_of(path)}/{day}"
+            for path, days in chosen.items()
+            for day in self._days_of[path] - days
+        }
+        if not others:
+            return rows
+        attempt = F.element_at(F.split("_metadata.file_path", "/"), -4)
+        of_day = F.concat_ws("/", attempt, F.col(DAY.name).cast("string"))
+        return rows.where(~of_day.isin(*others))
 
     def until(self, last: date) -> StoredSummaries:
         """Return the summaries of the days up to `last` (UTC); the counts `days` are unchanged."""
@@ -118,15 +140,16 @@ def summarise(
         days = sorted(touched, reverse=True)
         for at in range(0, len(days), DAYS_AT_ONCE):
             progress("summarising days", at, len(days))
-            _compute_days(spark, storage, summaries, stale, days[at : at + DAYS_AT_ONCE])
+            groups = _groups(days[at : at + DAYS_AT_ONCE], snapshot)
+            _compute_days(spark, storage, summaries, stale, groups)
         index = read_index(storage)
         if not past:
             remove_replaced(storage, [key for keys in wanted.values() for key in keys])
     found = {name: _found(keys, index) for name, keys in wanted.items()}
     known = {day for by_day in found.values() for day in by_day}
-    lost = {key.day for keys in wanted.values() for key in keys if key not in index}
+    lost = {key.day for keys in wanted.values() for key in keys if key not in index.entries}
     count = DayCount(len(known - touched), len(touched), len(lost))
-    return StoredSummaries(spark, storage, count, found)
+    return StoredSummaries(spark, storage, count, found, index.days_of)
 
 
 def events_to_summarise(snapshot: Snapshot, summaries: Sequence[Summary]) -> int:
@@ -142,7 +165,7 @@ def _wanted(
 ) -> dict[str, dict[Key, tuple[str, ...]]]:
     """Return all keys of each summary, with the files of their events; none for retired events."""
     stored: dict[tuple[str, str, str], list[str]] = {}
-    for key in index:
+    for key in index.entries:
         stored.setdefault((key.name, key.shape, key.day), []).append(key.content)
     wanted: dict[str, dict[Key, tuple[str, ...]]] = {each.name: {} for each in summaries}
     shapes = {each.name: each.shape for each in summaries}
@@ -160,15 +183,29 @@ def _wanted(
 
 def _stale(wanted: Mapping[Key, tuple[str, ...]], index: Index) -> dict[Key, tuple[str, ...]]:
     """Select the keys whose rows are not stored and can be computed."""
-    return {key: files for key, files in wanted.items() if files and key not in index}
+    return {key: files for key, files in wanted.items() if files and key not in index.entries}
 
 
 def _found(wanted: Iterable[Key], index: Index) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for key in wanted:
-        if key in index:
-            found[key.day] = found.get(key.day, ()) + index[key].files
+        if key in index.entries:
+            found[key.day] = found.get(key.day, ()) + index.entries[key].files
     return found
+
+
+def _groups(days: Iterable[str], snapshot: Snapshot) -> list[list[str]]:
+    """Divide days into groups, in order, each of at most `FILE_EVENTS` events or one day."""
+    groups: list[list[str]] = []
+    events = 0
+    for day in sorted(days):
+        events += snapshot.days[day].rows
+        if groups and events <= FILE_EVENTS:
+            groups[-1].append(day)
+        else:
+            groups.append([day])
+            events = snapshot.days[day].rows
+    return groups
 
 
 def _compute_days(
@@ -176,16 +213,17 @@ def _compute_days(
     storage: Storage,
     summaries: Iterable[Summary],
     stale: Mapping[str, Mapping[Key, tuple[str, ...]]],
-    days: Collection[str],
+    groups: Sequence[Sequence[str]],
 ) -> None:
-    """Compute the stale summaries of some days, and store them."""
+    """Compute the stale summaries of some days, and store each group of days in one file."""
+    days = {day for group in groups for day in group}
     chosen = {
         name: {key: files for key, files in keys.items() if key.day in days}
         for name, keys in stale.items()
     }
     files = sorted({path for keys in chosen.values() for paths in keys.values() for path in paths})
     with without_repartitioning(spark):
-        _compute(storage, summaries, chosen, read_event_files(spark, storage, files))
+        _compute(storage, summaries, chosen, groups, read_event_files(spark, storage, files))
 
 
 @contextmanager
@@ -208,26 +246,27 @@ def _compute(
     tables: Storage,
     summaries: Iterable[Summary],
     stale: Mapping[str, Mapping[Key, tuple[str, ...]]],
+    groups: Sequence[Sequence[str]],
     events: DataFrame,
 ) -> None:
     attempt, parts = secrets.token_hex(8), -(-size_of(events) // PART)
     touched = {key.day for keys in stale.values() for key in keys}
+    day_text = F.col(DAY.name).cast("string")
+    file_of_day = F.coalesce(*(F.when(day_text <= each[-1], each[0]) for each in groups))
 
     def write(summary: Summary) -> dict[Key, list[File]]:
         keys = {key.day: key for key in stale[summary.name]}
-        of_days = F.col(DAY.name).cast("string").isin(*keys)
-        chosen = divided.where(of_days) if keys.keys() < touched else divided
+        chosen = divided.where(day_text.isin(*keys)) if keys.keys() < touched else divided
         rows = conform(summary.compute(chosen), StructType([*summary.schema.fields, DAY]))
-        rows = rows.withColumn(_OF, F.col(DAY.name).cast("string"))
+        rows = rows.withColumn(_OF, file_of_day)
         if parts > 1:
-            rows = rows.repartition(_OF)  # for one file of a day
+            rows = rows.repartition(_OF)  # for one file of a group
         folder = f"{FOLDER}/{attempt}/{summary.name}"
         rows.write.partitionBy(_OF).mode("errorifexists").parquet(tables.uri(folder))
-        written: dict[Key, list[File]] = {key: [] for key in keys.values()}
+        written: dict[str, list[File]] = {group[0]: [] for group in groups}
         for file in tables.files(folder, ".parquet"):
-            day = file.path.split("/")[-2].removeprefix(f"{_OF}=")
-            written[keys[day]].append(file)
-        return written
+            written[file.path.split("/")[-2].removeprefix(f"{_OF}=")].append(file)
+        return {keys[day]: written[group[0]] for group in groups for day in group if day in keys}
 
     with _divided(events, parts) as divided, ThreadPoolExecutor(AT_ONCE) as pool:
         added = pool.map(write, (each for each in summaries if stale[each.name]))
