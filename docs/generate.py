@@ -77,7 +77,8 @@ def metrics_page() -> str:
         "Metrics in the text format of Prometheus. No device, node, queue or gateway is a label,\n"
         "so that the number of time series does not grow with a site or a fleet.\n"
         "\n## Gateway\n\n"
-        "At `/metrics` of the address in `[web] listen`.\n\n"
+        "At `/metrics` of the address in `[web] listen`. No value is a reason to restart the\n"
+        "gateway: see [Health](../how-to/operate.md#health).\n\n"
     )
     text += _metrics_table(_gateway_exposition())
     text += "\n## Receiver\n\nAt `/metrics` of the address in `serve --metrics`.\n\n"

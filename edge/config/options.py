@@ -137,8 +137,8 @@ class Web(Section, frozen=True, kw_only=True):
     headings = {"listen": SET_THESE}
 
     listen: Annotated[str, option()] = ""
-    """Address and port of the pages /, /health and /metrics, such as "127.0.0.1:9105". They use
-    HTTP without a password, so use a loopback address or a management network. An empty string
+    """Address and port of the pages /, /health, /live and /metrics, such as "127.0.0.1:9105". They
+    use HTTP without a password, so use a loopback address or a management network. An empty string
     disables the pages."""
     names: Annotated[list[str], option(max_length=16)] = field(default_factory=list)
     """Host names under which the pages are requested, such as "gw1.site.example". IP addresses,

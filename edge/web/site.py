@@ -1,4 +1,7 @@
-"""The pages by path: `/` for people, `/health` for supervisors, `/metrics` for Prometheus."""
+"""The pages by path: `/` for people, `/metrics` for Prometheus, and two for supervisors.
+
+`/health` tells whether messages are accepted, `/live` whether the process answers.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,8 @@ class Site:
 
     async def respond(self, path: str) -> Response:
         """Return the response for a path."""
+        if path == "/live":
+            return _json(200, {"status": "live"})
         if path not in ("/", "/health", "/metrics"):
             return http.status_response(404)
         found = await self._reader.check_health()
@@ -45,13 +50,20 @@ class Site:
 
 
 def _health(found: Health, snapshot: Snapshot | None) -> Response:
-    """Report whether messages are accepted. An unreachable centre is not a failure."""
+    """Report whether messages are accepted. An unreachable centre is not a failure.
+
+    No problem that a gateway can report is solved by its restart, which would end its sessions.
+    """
     report: dict[str, object] = {
         "status": found.state,
+        "restart": False,
         "problems": [each._asdict() for each in found.problems],
         "uplink": None if snapshot is None else _uplink(snapshot),
     }
-    status = 503 if found.state == health.FAILING else 200
+    return _json(503 if found.state == health.FAILING else 200, report)
+
+
+def _json(status: int, report: dict[str, object]) -> Response:
     return Response(status, _JSON, msgspec.json.encode(report) + b"\n")
 
 

@@ -1,4 +1,4 @@
-"""Monitoring pages of the receiver: `/metrics` for Prometheus, and `/health`.
+"""Monitoring pages of the receiver: `/metrics` for Prometheus, `/health` and `/live`.
 
 They are plain HTTP on a separate address and contain no secrets and no names of gateways.
 """
@@ -27,7 +27,10 @@ from sync.segment import MAX_FILE
 
 @dataclass(frozen=True, slots=True)
 class MonitoringPages:
-    """`/metrics` and `/health`. `certificate` is the server certificate; None behind a proxy."""
+    """`/metrics`, `/health` and `/live`.
+
+    `certificate` is the server certificate; None behind a proxy.
+    """
 
     metrics: Metrics
     uploads: Uploads
@@ -43,6 +46,7 @@ class MonitoringPages:
         app = web.Application()
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/health", self._health)
+        app.router.add_get("/live", self._live)
         return app
 
     async def _metrics(self, request: web.Request) -> web.Response:
@@ -59,6 +63,11 @@ class MonitoringPages:
         elif not await self.in_thread(self._has_room):
             state = "full"
         return web.json_response({"status": state}, status=200 if state == "ok" else 503)
+
+    async def _live(self, request: web.Request) -> web.Response:
+        """Answer 200, because the process answers. A restart makes no room on a full disk."""
+        del request
+        return web.json_response({"status": "live"})
 
     def _has_room(self) -> bool:
         try:

@@ -95,7 +95,7 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
-    help="Address that serves /metrics (Prometheus) and /health over plain HTTP.",
+    help="Address that serves /metrics (Prometheus), /health and /live over plain HTTP.",
 )
 @click.option(
     "--ingest-every",

@@ -179,7 +179,8 @@ async def call(address: Address, request: bytes) -> bytes:
 
 
 async def test_only_the_pages_are_served(address: Address) -> None:
-    for path, status in (("/", 200), ("/health", 200), ("/metrics", 200), ("/x", 404)):
+    known = ("/", "/health", "/live", "/metrics")
+    for path, status in (*((each, 200) for each in known), ("/x", 404)):
         answer = await call(address, f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         assert answer.startswith(f"HTTP/1.1 {status} ".encode())
     answer = await call(address, b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -197,7 +198,7 @@ async def test_unknown_host_names_are_refused(gateway: Gateway, address: Address
         return http.status_response(200)
 
     gateway.server.respond = answer
-    for path in ("/", "/health", "/metrics", "/x"):
+    for path in ("/", "/health", "/live", "/metrics", "/x"):
         for host in (b"Host: evil.example:9105\r\n", b"", b"Host: localhost\r\n" * 2):
             response = await call(address, b"GET %s HTTP/1.1\r\n%s\r\n" % (path.encode(), host))
             head, body = response.split(b"\r\n\r\n")
@@ -294,6 +295,23 @@ async def test_health_is_the_judgement_and_does_not_depend_on_the_centre(gateway
     status, report = await health(gateway)
     assert (status, report["status"]) == (503, "failing")
     assert report["problems"] == [DISK_FULL._asdict()]
+
+
+async def test_a_failing_gateway_is_live_and_asks_not_to_be_restarted(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart frees no disk, and it ends the sessions to which stored messages are delivered."""
+    gateway.judged.health = Health([DISK_FULL], [])
+
+    async def fail(_query: object) -> None:
+        raise StoreError("interrupted")
+
+    for _ in range(2):  # the second time with a database that does not answer
+        status, report = await health(gateway)
+        assert (status, report["status"], report["restart"]) == (503, "failing", False)
+        live = await gateway.site.respond("/live")
+        assert (live.status, json.loads(live.body)) == (200, {"status": "live"})
+        monkeypatch.setattr(gateway.store, "read", fail)
 
 
 async def test_a_limit_that_is_reached_does_not_fail_the_health_check(gateway: Gateway) -> None:

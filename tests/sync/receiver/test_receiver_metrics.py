@@ -132,10 +132,11 @@ async def test_metrics_page(receiver: tuple[Client, str]) -> None:
     assert OTHER not in text
 
 
-async def test_health_page(receiver: tuple[Client, str]) -> None:
+async def test_health_page_and_liveness(receiver: tuple[Client, str]) -> None:
     sender, url = receiver
     assert await fetch(f"{url}/health") == (200, "application/json", '{"status": "ok"}')
     for first in (1, 4, 7):
         name = identity(first, first + 2)
         assert (await sender.put(segment(name), name)).status == 201
     assert await fetch(f"{url}/health") == (503, "application/json", '{"status": "full"}')
+    assert await fetch(f"{url}/live") == (200, "application/json", '{"status": "live"}')
