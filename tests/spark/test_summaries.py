@@ -97,6 +97,7 @@ def test_an_interrupted_report_keeps_the_days_that_it_has_summarised(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stored, "DAYS_AT_ONCE", 2)
+    monkeypatch.setattr(stored, "EVENTS_AT_ONCE", 2)
     snapshot = batch(tmp_path, 0, 1, 2, 3, 4)
     steps: list[tuple[int, int]] = []
 
@@ -128,7 +129,7 @@ def test_days_with_few_events_share_a_file_until_all_are_replaced(
         "of=2025-11-25",
     ]
 
-    later = time.time() + GRACE_S + 1
+    later = time.time() + 2 * GRACE_S
     monkeypatch.setattr("sync.tables.summaries.index.time.time", lambda: later)
     now = summarise(spark, batch(tmp_path, 1), BOTH)
     assert (now.days, events_by_day(now)) == ((4, 1, 0), {21: 1, 22: 2, 23: 1, 24: 4, 25: 1})

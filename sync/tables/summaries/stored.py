@@ -43,8 +43,13 @@ AT_ONCE: Final = 4
 """Maximum number of summaries computed concurrently: most are small, and planning takes longest."""
 
 DAYS_AT_ONCE: Final = 64
-"""Maximum number of days that are summarised together. Their summaries are valid before the next
-ones are computed, so an interrupted report loses the work of at most this many days."""
+"""Number of days that are summarised together, or more until they have `EVENTS_AT_ONCE` events.
+Their summaries are valid before the next ones are computed, so an interrupted report loses the work
+of these days only."""
+
+EVENTS_AT_ONCE: Final = 500_000
+"""Events that are summarised together: Spark takes longer to plan the summaries than to compute
+those of fewer events."""
 
 PART: Final = 4 * 1024 * 1024
 """Bytes of event files for each partition of their events: some hundred thousand events."""
@@ -126,10 +131,11 @@ def summarise(
 ) -> StoredSummaries:
     """Bring `summaries` up to date with the events of `snapshot`, and return them.
 
-    The latest days are computed first, `DAYS_AT_ONCE` at a time. If the computation is interrupted,
-    the next one continues with the days that are left. Writes to the tables' storage only if a
-    summary is out of date. `past` says that the snapshot is not the latest: then no summary is
-    removed. Raises OSError if a file cannot be written; summaries stored before stay valid.
+    The latest days are computed first, some at a time (`DAYS_AT_ONCE`). If the computation is
+    interrupted, the next one continues with the days that are left. Writes to the tables' storage
+    only if a summary is out of date. `past` says that the snapshot is not the latest: then no
+    summary is removed. Raises OSError if a file cannot be written; summaries stored before stay
+    valid.
     """
     storage = snapshot.storage
     index = read_index(storage)
@@ -137,11 +143,11 @@ def summarise(
     stale = {each.name: _stale(wanted[each.name], index) for each in summaries}
     touched = {key.day for keys in stale.values() for key in keys}
     if touched:
-        days = sorted(touched, reverse=True)
-        for at in range(0, len(days), DAYS_AT_ONCE):
-            progress("summarising days", at, len(days))
-            groups = _groups(days[at : at + DAYS_AT_ONCE], snapshot)
-            _compute_days(spark, storage, summaries, stale, groups)
+        done = 0
+        for days in _batches(touched, snapshot):
+            progress("summarising days", done, len(touched))
+            _compute_days(spark, storage, summaries, stale, _groups(days, snapshot))
+            done += len(days)
         index = read_index(storage)
         if not past:
             remove_replaced(storage, [key for keys in wanted.values() for key in keys])
@@ -192,6 +198,19 @@ def _found(wanted: Iterable[Key], index: Index) -> dict[str, tuple[str, ...]]:
         if key in index.entries:
             found[key.day] = found.get(key.day, ()) + index.entries[key].files
     return found
+
+
+def _batches(days: Iterable[str], snapshot: Snapshot) -> Iterator[list[str]]:
+    """Divide days, the latest first, into those that are summarised together."""
+    batch: list[str] = []
+    events = 0
+    for day in sorted(days, reverse=True):
+        if len(batch) >= DAYS_AT_ONCE and events >= EVENTS_AT_ONCE:
+            yield batch
+            batch, events = [], 0
+        batch.append(day)
+        events += snapshot.days[day].rows
+    yield batch
 
 
 def _groups(days: Iterable[str], snapshot: Snapshot) -> list[list[str]]:
