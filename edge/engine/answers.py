@@ -14,7 +14,7 @@ from edge.engine.addresses import AddressError, AddressKind, AddressReason
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Work
 from edge.errors import ServiceError
-from edge.xmpp import replies, serialize
+from edge.xmpp import PROTOCOL, replies, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.stanza import Stanza
 
@@ -72,7 +72,8 @@ def stanza_error(context: Context, error: ServiceError[Any] | StanzaError) -> St
         return error
     if isinstance(error, AddressError):
         return StanzaError(_ADDRESS_CONDITIONS[error.reason], error.text)
-    return context.hooks.error_mappings[type(error)](error)
+    found: StanzaError = context.hooks.error_mappings[PROTOCOL, type(error)](error)
+    return found
 
 
 def address_kind(context: Context, to: str | None, own: str) -> AddressKind:

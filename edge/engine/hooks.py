@@ -19,13 +19,13 @@ from xml.etree.ElementTree import Element
 
 from edge.config.limits import Limits
 from edge.config.options import Pubsub, Uplink, Xmpp
-from edge.engine.access import Sender
+from edge.engine.access import Sender, Trust
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Receipt, Transaction
 from edge.engine.events import NewEvent
 from edge.engine.quota import ExceededLimit
 from edge.errors import FieldpostError, ServiceError
-from edge.xmpp.errors import StanzaError
+from edge.xmpp import PROTOCOL
 from edge.xmpp.jid import Jid
 from edge.xmpp.stanza import Stanza
 
@@ -57,6 +57,16 @@ class Context(NamedTuple):
     hooks: Hooks
 
     @property
+    def trust(self) -> Trust:
+        """Which accounts a sender may reach (`access.may_reach`): the option `[xmpp] trust`."""
+        return self.xmpp.trust
+
+    @property
+    def stores_messages(self) -> bool:
+        """Return whether messages are stored for accounts without an available session."""
+        return self.xmpp.offline == "store"
+
+    @property
     def trusted_domains(self) -> Sequence[str]:
         """The domains whose users the gateway trusts; empty if it is not a server's component."""
         return () if self.has_accounts else self.xmpp.trusted_domains
@@ -72,7 +82,7 @@ class Context(NamedTuple):
 
     def encode(self, message: object) -> bytes:
         """Encode a message with the encoder of its type (`Hooks.encode`)."""
-        return self.hooks.encoders[type(message)](self, message)
+        return self.hooks.encoders[PROTOCOL, type(message)](self, message)
 
 
 Work: TypeAlias = Callable[[Transaction, Sender], bytes]
@@ -312,8 +322,11 @@ class Hooks:
     destinations: dict[AddressKind, Destination] = field(default_factory=dict)
     """Destinations of messages, by the kind of their address."""
     adhoc_commands: dict[str, AdHocCommand] = field(default_factory=dict)
-    encoders: dict[type[Any], Encoder] = field(default_factory=dict)
-    error_mappings: dict[type[Any], Callable[[Any], StanzaError]] = field(default_factory=dict)
+    encoders: dict[tuple[str, type[Any]], Encoder] = field(default_factory=dict)
+    """Encoders of what sessions are sent, by protocol and type of the message."""
+    error_mappings: dict[tuple[str, type[Any]], Callable[[Any], Any]] = field(default_factory=dict)
+    """Functions that map a service's errors, by protocol and type of the error, to what handlers of
+    this protocol answer with."""
     on_acknowledged: dict[str, ReceiptHook] = field(default_factory=dict)
     """By kind of row (`Receipt`): run when a session acknowledges stanzas made from such rows,
     except stanzas that await an answer (`AWAITS_ANSWER`)."""
@@ -385,13 +398,17 @@ class Hooks:
         """Register an ad-hoc command, which the publish-subscribe service offers."""
         self.add(self.adhoc_commands, command.node, command)
 
-    def encode(self, message_type: type[V], encoder: Callable[[Context, V], bytes]) -> None:
-        """Register the encoder of a type of messages that services send (`Context.send`)."""
-        self.add(self.encoders, message_type, encoder)
+    def encode(
+        self, protocol: str, message_type: type[V], encoder: Callable[[Context, V], bytes]
+    ) -> None:
+        """Register a protocol's encoder of a type of messages that sessions are sent."""
+        self.add(self.encoders, (protocol, message_type), encoder)
 
-    def error_mapping(self, error_type: type[E], mapping: Callable[[E], StanzaError]) -> None:
-        """Register a function that maps a service's errors of a type to stanza errors."""
-        self.add(self.error_mappings, error_type, mapping)
+    def error_mapping(
+        self, protocol: str, error_type: type[E], mapping: Callable[[E], object]
+    ) -> None:
+        """Register a function that maps a service's errors of a type for handlers of a protocol."""
+        self.add(self.error_mappings, (protocol, error_type), mapping)
 
     def advertise(self, *features: str) -> None:
         """Add features to the gateway's service discovery."""

@@ -2,3 +2,8 @@
 
 The package is pure: no sockets, clocks, database or rules of the broker.
 """
+
+from typing import Final
+
+PROTOCOL: Final = "xmpp"
+"""The name under which the encoders and error mappings of XMPP are registered (`engine.hooks`)."""

@@ -15,7 +15,7 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Handler, Hooks, OffloadedWork, Work
 from edge.features.accounts import service
 from edge.features.accounts.service import AccountError, Reason
-from edge.xmpp import jid, serialize
+from edge.xmpp import PROTOCOL, jid, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import REGISTER, clark
 from edge.xmpp.stanza import Stanza
@@ -88,4 +88,6 @@ def register(hooks: Hooks) -> None:
         hooks.add(hooks.server_iqs, (type_, _QUERY), handler)
         hooks.add(hooks.own_account_iqs, (type_, _QUERY), handler)
     hooks.advertise(REGISTER)
-    hooks.error_mapping(AccountError, lambda error: StanzaError(_CONDITIONS[error.reason]))
+    hooks.error_mapping(
+        PROTOCOL, AccountError, lambda error: StanzaError(_CONDITIONS[error.reason])
+    )

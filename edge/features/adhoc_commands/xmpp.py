@@ -19,8 +19,8 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import AdHocCommand, Context, Hooks, OffloadedWork, Work
 from edge.features.adhoc_commands import service, store
 from edge.features.adhoc_commands.service import CommandError, Reason
+from edge.xmpp import PROTOCOL, disco, forms, serialize
 from edge.xmpp import commands as wire
-from edge.xmpp import disco, forms, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import COMMANDS, DATA_FORMS, DISCO_ITEMS, clark
 from edge.xmpp.stanza import Stanza, parse_fragment
@@ -169,5 +169,5 @@ def register(hooks: Hooks) -> None:
     hooks.add(hooks.pubsub_iqs, ("set", clark(COMMANDS, "command")), execute)
     hooks.pubsub_disco.append(discover)
     hooks.advertise_pubsub(COMMANDS)
-    hooks.error_mapping(CommandError, _stanza_error)
+    hooks.error_mapping(PROTOCOL, CommandError, _stanza_error)
     hooks.on_session_end.append(service.on_session_end)

@@ -12,7 +12,7 @@ from edge.errors import ServiceError
 from edge.features.custody import service, store
 from edge.features.custody.rules import Reason
 from edge.features.custody.service import CustodyError
-from edge.xmpp import serialize
+from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, QOS_ALL, clark
 from edge.xmpp.stanza import LANG, Child, Stanza, with_language
@@ -153,7 +153,7 @@ def register(hooks: Hooks) -> None:
         ):
             hooks.add(hooks.any_iqs, ("set", clark(namespace, name)), handler)
             hooks.add(hooks.any_iqs, ("get", clark(namespace, name)), refuse_get)
-    hooks.error_mapping(CustodyError, _stanza_error)
+    hooks.error_mapping(PROTOCOL, CustodyError, _stanza_error)
     hooks.images.append(store.load)
     hooks.on_timer.append(service.expire)
     hooks.on_time_off.append(store.age)

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from edge.config.options import Xmpp
 from edge.engine import access, events, in_flight, quota, send_share, sessions, space
 from edge.engine.access import Relation, Sender
 from edge.engine.database import Receipt, Transaction
@@ -115,11 +114,6 @@ class Refusal(NamedTuple):
     figure: int | None = None
 
 
-def is_store_enabled(xmpp: Xmpp) -> bool:
-    """Return whether messages are stored for accounts without an available session."""
-    return xmpp.offline == "store"
-
-
 def send(
     context: Context, tx: Transaction, sender: Sender, to: Jid, message: AccountMessage
 ) -> Refusal | None:
@@ -131,7 +125,7 @@ def send(
     if message.kind is MessageType.ERROR:
         exists = find_answerable_session(context, tx, sender, to.full) is not None
     else:
-        exists = access.may_reach(sender, relation, context.xmpp.trust)
+        exists = access.may_reach(sender, relation, context.trust)
     bound = sessions.of_account(tx, to.bare) if exists else []
     full = to.full if to.resource else None
     refusal = deliver(context, tx, message, rules.route(message.kind, bound, full, exists=exists))
@@ -171,16 +165,14 @@ def _is_stored_first(context: Context, tx: Transaction, message: AccountMessage)
     If older messages are stored, these must be sent first (RFC 6120, section 10.1).
     """
     return _survives_crash(message) or (
-        message.storable
-        and is_store_enabled(context.xmpp)
-        and offline.has_messages(tx, message.account)
+        message.storable and context.stores_messages and offline.has_messages(tx, message.account)
     )
 
 
 def _store_or_refuse(context: Context, tx: Transaction, message: AccountMessage) -> Refusal | None:
     if not message.storable:
         return None
-    if not is_store_enabled(context.xmpp):
+    if not context.stores_messages:
         return Refusal(NOBODY_THERE, RefusalReason.NOBODY_AVAILABLE)
     exceeded = store(context, tx, message)
     return None if exceeded is None else _storage_refusal(exceeded)
@@ -386,7 +378,7 @@ def find_answerable_session(
     if requester is None:
         return None
     relation = accounts.find_relation(tx, requester, sender.account)
-    allowed = access.may_answer(sender, requester, relation, context.xmpp.trust)
+    allowed = access.may_answer(sender, requester, relation, context.trust)
     return session if allowed else None
 
 
@@ -408,7 +400,7 @@ class ReturnedMessages:
         if account not in self._stored_before:
             self._stored_before[account] = offline.last_row(self._tx, account)
         has_stored = self._stored_before[account] and message.storable
-        if route.outcome is Outcome.BEST and has_stored and is_store_enabled(self._context.xmpp):
+        if route.outcome is Outcome.BEST and has_stored and self._context.stores_messages:
             route = Route(Outcome.STORE)  # until all of them are in order
         return deliver(self._context, self._tx, message, route)
 

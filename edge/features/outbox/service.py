@@ -494,7 +494,7 @@ def _report(
     report = FailureReport(qos, msg_id, destination, to, failure, in_doubt, None, body)
     is_stored = False
     receives_stored = own is None or routing.best_session((own,)) is not None
-    is_enabled = context.has_accounts and messages.is_store_enabled(context.xmpp)
+    is_enabled = context.has_accounts and context.stores_messages
     if is_enabled and receives_stored:
         stanza = context.encode(report._replace(stored=tx.now.wall))
         message = AccountMessage(

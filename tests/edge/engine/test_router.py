@@ -10,6 +10,9 @@ from edge.config.options import Xmpp
 from edge.engine import router
 from edge.engine.hooks import Hooks, RegistrationError, register_features
 from edge.features import ping
+from edge.features.adhoc_commands.service import CommandError
+from edge.features.presence.service.messages import RosterPush
+from edge.xmpp import PROTOCOL
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PING
 from tests.helpers.store import (
@@ -128,6 +131,17 @@ def test_duplicate_registrations_are_an_error() -> None:
     register_features(hooks, accounts=True)
     with pytest.raises(RegistrationError, match="the same key in server_iqs"):
         ping.register(hooks)
+
+
+def test_encoders_and_error_mappings_are_registered_once_per_protocol() -> None:
+    hooks = Hooks(Xmpp())
+    register_features(hooks, accounts=True)
+    hooks.encode("other", RosterPush, lambda _context, _push: b"")
+    hooks.error_mapping("other", CommandError, str)
+    with pytest.raises(RegistrationError, match="the same key in encoders"):
+        hooks.encode(PROTOCOL, RosterPush, lambda _context, _push: b"")
+    with pytest.raises(RegistrationError, match="the same key in error_mappings"):
+        hooks.error_mapping(PROTOCOL, CommandError, str)
 
 
 def test_a_component_has_no_account_features() -> None:

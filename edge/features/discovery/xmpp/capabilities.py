@@ -14,8 +14,8 @@ from edge.engine.sessions import Session
 from edge.features.discovery import service
 from edge.features.discovery.service import InfoQuery
 from edge.features.discovery.store import CapsQuery
+from edge.xmpp import PROTOCOL, disco, serialize
 from edge.xmpp import capabilities as caps
-from edge.xmpp import disco, serialize
 from edge.xmpp.capabilities import Caps
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, DISCO_INFO, QOS_ALL, clark
@@ -97,7 +97,7 @@ NEEDS_ACCOUNTS: Final = True
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    hooks.encode(InfoQuery, _encode_query)
+    hooks.encode(PROTOCOL, InfoQuery, _encode_query)
     hooks.on(service.CAPS_NEEDED, _read_announced)
     hooks.add(hooks.iq_answers, _ID_KIND, handle_answer)
     hooks.on_session_end.append(service.on_session_end)

@@ -68,7 +68,7 @@ def account_query(context: Context, stanza: Stanza) -> Work:
     def work(tx: Transaction, sender: Sender) -> bytes:
         error = None
         relation = accounts.find_relation(tx, sender, account)
-        if not access.may_reach(sender, relation, context.xmpp.trust):
+        if not access.may_reach(sender, relation, context.trust):
             error = StanzaError("service-unavailable")
         elif "node" in query.attrs:
             error = StanzaError("item-not-found")

@@ -9,7 +9,7 @@ from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Hooks
 from edge.features.eventlog.rules.levels import INFORMATIONAL
 from edge.features.eventlog.service import EventNotification
-from edge.xmpp import serialize
+from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.namespaces import EVENTLOG
 
 _FACILITY: Final = "fieldpost"
@@ -97,4 +97,4 @@ def _tags(event: NewEvent) -> Iterator[tuple[str, str, str]]:
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    hooks.encode(EventNotification, _encode)
+    hooks.encode(PROTOCOL, EventNotification, _encode)

@@ -31,7 +31,7 @@ def relay_request(context: Context, stanza: Stanza) -> Work:
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         relation = accounts.find_relation(tx, sender, address.local)
-        if not access.may_reach(sender, relation, context.xmpp.trust):
+        if not access.may_reach(sender, relation, context.trust):
             if relation is not Relation.NOBODY:
                 refusals.log(context, tx, sender, "untrusted")
             return _unavailable(stanza, sender)

@@ -23,7 +23,7 @@ from edge.features.messages.service import (
     Refusal,
     RefusalReason,
 )
-from edge.xmpp import jid, replies, serialize
+from edge.xmpp import PROTOCOL, jid, replies, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.jid import Jid
 from edge.xmpp.namespaces import CHAT_STATES, CLIENT, DELAY, clark
@@ -170,6 +170,6 @@ def _encode_delayed(context: Context, message: DelayedMessage) -> bytes:
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.add(hooks.stanza_handlers, "message", handle)
-    hooks.encode(DelayedMessage, _encode_delayed)
+    hooks.encode(PROTOCOL, DelayedMessage, _encode_delayed)
     hooks.on_timer.append(service.expire)  # a component may have stored messages, too
     hooks.on_time_off.append(store.age)

@@ -13,7 +13,7 @@ NEEDS_ACCOUNTS: Final = True
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    if service.is_store_enabled(hooks.xmpp):
+    if hooks.xmpp.offline == "store":
         hooks.advertise(OFFLINE)
     for kind in (store.RECEIPT, store.SESSION_RECEIPT):
         hooks.add(hooks.on_acknowledged, kind, service.acknowledge)

@@ -164,7 +164,7 @@ def _is_to_account(stanza: bytes) -> bool:
 
 def _reroute_overflow(context: Context, tx: Transaction, stanza: bytes) -> None:
     tree = parse_fragment(stanza)
-    if _is_to_account(stanza) and service.is_store_enabled(context.xmpp):
+    if _is_to_account(stanza) and context.stores_messages:
         message = _account_message(context, tree, stanza)
         refusal = service.deliver(context, tx, message, Route(Outcome.STORE))
         if refusal is not None:

@@ -32,7 +32,7 @@ from edge.features.outbox.service import (
     Request,
 )
 from edge.features.outbox.store import outbox
-from edge.xmpp import jid, serialize
+from edge.xmpp import PROTOCOL, jid, serialize
 from edge.xmpp.embedded import as_client_stanza
 from edge.xmpp.errors import STANZA_CONDITIONS, STANZA_TYPES, FragmentError, StanzaError
 from edge.xmpp.jid import Jid, JidError
@@ -160,7 +160,7 @@ class AccountDestination:
     def acceptance(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Acceptance:
         """Return whether the sender may reach the account and whether the account exists."""
         relation = accounts.find_relation(tx, sender, to.local)
-        allowed = access.may_hand_over(sender, relation, context.xmpp.trust)
+        allowed = access.may_hand_over(sender, relation, context.trust)
         error = OutboxError(Reason.NO_ACCOUNT) if relation is Relation.NOBODY else None
         return Acceptance(allowed, error)
 
@@ -226,10 +226,10 @@ def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.add(hooks.destinations, AddressKind.ACCOUNT, AccountDestination())
     hooks.error_mapping(
-        OutboxError, lambda error: StanzaError(_CONDITIONS_OF_REASONS[error.reason])
+        PROTOCOL, OutboxError, lambda error: StanzaError(_CONDITIONS_OF_REASONS[error.reason])
     )
-    hooks.encode(QosRequest, _encode_request)
-    hooks.encode(PlainMessage, _encode_plain)
+    hooks.encode(PROTOCOL, QosRequest, _encode_request)
+    hooks.encode(PROTOCOL, PlainMessage, _encode_plain)
     for kind in _REQUESTS:
         hooks.add(hooks.iq_answers, kind, handle_answer)
     hooks.on_available.append(service.on_available)

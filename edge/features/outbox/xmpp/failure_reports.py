@@ -10,7 +10,7 @@ from typing import Final
 
 from edge.engine.hooks import Context, Hooks
 from edge.features.outbox.service import DeliveryFailure, FailureReason, FailureReport
-from edge.xmpp import serialize
+from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.errors import FragmentError, StanzaError
 from edge.xmpp.namespaces import QOS
 from edge.xmpp.stanza import parse_fragment
@@ -53,4 +53,4 @@ def _stanza_error(failure: DeliveryFailure) -> StanzaError:
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    hooks.encode(FailureReport, _encode)
+    hooks.encode(PROTOCOL, FailureReport, _encode)

@@ -292,7 +292,7 @@ def direct_available(
         PresenceError: the session has directed presence to too many addresses.
     """
     relation = accounts.find_relation(tx, sender, target.local)
-    if not access.may_reach(sender, relation, context.xmpp.trust):
+    if not access.may_reach(sender, relation, context.trust):
         rule = "no_destination" if relation is Relation.NOBODY else "untrusted"
         refusals.log(context, tx, sender, rule)
         return

@@ -28,7 +28,7 @@ from edge.features.presence.service.messages import (
 )
 from edge.features.presence.service.presence import AddressedTo, AvailablePresence
 from edge.features.presence.store import presence as store
-from edge.xmpp import capabilities, jid, serialize
+from edge.xmpp import PROTOCOL, capabilities, jid, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.jid import Jid
 from edge.xmpp.namespaces import CLIENT, PRE_APPROVAL, clark
@@ -198,10 +198,10 @@ NEEDS_ACCOUNTS: Final = True
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.add(hooks.stanza_handlers, "presence", handle)
-    hooks.encode(SessionPresence, _encode_session_presence)
-    hooks.encode(UnavailablePresence, _encode_unavailable)
-    hooks.encode(SubscriptionStanza, _encode_subscription)
-    hooks.error_mapping(PresenceError, _stanza_error)
+    hooks.encode(PROTOCOL, SessionPresence, _encode_session_presence)
+    hooks.encode(PROTOCOL, UnavailablePresence, _encode_unavailable)
+    hooks.encode(PROTOCOL, SubscriptionStanza, _encode_subscription)
+    hooks.error_mapping(PROTOCOL, PresenceError, _stanza_error)
     hooks.stream_features.append(_pre_approval)
     hooks.on_session_end.append(service.on_session_end)
     hooks.add(hooks.on_acknowledged, store.RECEIPT, service.on_page_acknowledged)

@@ -17,7 +17,7 @@ from edge.features.presence.service import subscriptions
 from edge.features.presence.service.messages import RosterPush
 from edge.features.presence.service.roster import Contact, Party
 from edge.features.presence.store.roster import RosterItem
-from edge.xmpp import jid, serialize
+from edge.xmpp import PROTOCOL, jid, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.jid import Jid
 from edge.xmpp.namespaces import ROSTER, ROSTER_VERSIONING, clark
@@ -166,5 +166,5 @@ def register(hooks: Hooks) -> None:
         hooks.add(hooks.account_iqs, (type_, _QUERY), handler)
     hooks.stream_features.append(_versioning)
     hooks.on_external_change.append(service.on_external_change)
-    hooks.encode(RosterItem, _encode_item)
-    hooks.encode(RosterPush, _encode_push)
+    hooks.encode(PROTOCOL, RosterItem, _encode_item)
+    hooks.encode(PROTOCOL, RosterPush, _encode_push)

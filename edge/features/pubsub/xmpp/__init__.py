@@ -25,7 +25,7 @@ from edge.features.pubsub.xmpp import (
     notifications,
     subscriptions,
 )
-from edge.xmpp import pubsub, rsm
+from edge.xmpp import PROTOCOL, pubsub, rsm
 from edge.xmpp.namespaces import DISCO_INFO, DISCO_ITEMS, PUBSUB, PUBSUB_OWNER, QOS_ALL, RSM, clark
 from edge.xmpp.stanza import Child, Stanza
 
@@ -147,9 +147,9 @@ def register(hooks: Hooks) -> None:
         AddressReason.NO_MESSAGES, "the service takes no messages; send them to a node"
     )
     hooks.add(hooks.destinations, AddressKind.SERVICE, NoDestination(no_messages))
-    hooks.encode(Notification, notifications.encode)
-    hooks.error_mapping(PubsubError, errors.stanza_error)
-    hooks.error_mapping(AffiliationsRefused, errors.affiliations_refused)
+    hooks.encode(PROTOCOL, Notification, notifications.encode)
+    hooks.error_mapping(PROTOCOL, PubsubError, errors.stanza_error)
+    hooks.error_mapping(PROTOCOL, AffiliationsRefused, errors.affiliations_refused)
     hooks.on_unavailable.append(subscription_service.on_unavailable)
     hooks.on(PUBSUB_AVAILABLE, subscription_service.on_pubsub_available)
     hooks.on(PUBSUB_UNAVAILABLE, subscription_service.on_pubsub_unavailable)

@@ -15,7 +15,7 @@ from edge.features.queues.service import membership, notifications, operations, 
 from edge.features.queues.service.errors import QueueError, RefusalReason
 from edge.features.queues.service.messages import ItemDelivery, LockEnded
 from edge.features.queues.store.notifications import KIND
-from edge.xmpp import pubsub, serialize
+from edge.xmpp import PROTOCOL, pubsub, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import QUEUEING, QUEUEING_SHORT, REDELIVERED, clark
 from edge.xmpp.stanza import Stanza
@@ -89,9 +89,9 @@ def register(hooks: Hooks) -> None:
         for namespace in (QUEUEING, QUEUEING_SHORT):
             hooks.add(hooks.pubsub_requests, (type_, clark(namespace, "unlock")), unlock)
     hooks.advertise_pubsub(QUEUEING)
-    hooks.error_mapping(QueueError, _stanza_error)
-    hooks.encode(ItemDelivery, encode_delivery)
-    hooks.encode(LockEnded, encode_lock_ended)
+    hooks.error_mapping(PROTOCOL, QueueError, _stanza_error)
+    hooks.encode(PROTOCOL, ItemDelivery, encode_delivery)
+    hooks.encode(PROTOCOL, LockEnded, encode_lock_ended)
     hooks.on_session_bound.append(membership.on_session_bound)
     hooks.on_available.append(membership.on_available)
     hooks.on_caps_known.append(membership.on_ready)
