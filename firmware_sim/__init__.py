@@ -1,1 +1,4 @@
-"""A client library for device firmware, and simulated devices, fleets and attacks that use it."""
+"""The firmware library, `device`, and the simulator, whose devices use it.
+
+The library is in the gateway's wheel; the rest is in the distribution `fieldpost-sim`.
+"""

@@ -4,6 +4,19 @@ The names in `__all__` are the public interface; docs/how-to/integrate-firmware.
 """
 
 from firmware_sim.device.device import Device
+from firmware_sim.device.errors import (
+    CannotDo,
+    DeviceStopped,
+    FirmwareError,
+    InboxError,
+    JobsError,
+    MessageRefused,
+    NoAnswer,
+    NotSent,
+    OutboxError,
+    OutboxFull,
+    RequestRefused,
+)
 from firmware_sim.device.inbox import Inbox, InboxCounter
 from firmware_sim.device.jobs import Job, JobCounter, JobStore
 from firmware_sim.device.limits import (
@@ -20,19 +33,6 @@ from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
 from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import Level, State
 from firmware_sim.device.worker import Worker
-from firmware_sim.errors import (
-    CannotDo,
-    DeviceStopped,
-    FirmwareError,
-    InboxError,
-    JobsError,
-    MessageRefused,
-    NoAnswer,
-    NotSent,
-    OutboxError,
-    OutboxFull,
-    RequestRefused,
-)
 
 __all__ = [
     "CannotDo",

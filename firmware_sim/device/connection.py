@@ -22,9 +22,9 @@ from slixmpp.exceptions import IqError, IqTimeout
 from slixmpp.jid import JID
 
 from firmware_sim.device.complete_tags import CompleteTags
+from firmware_sim.device.errors import ConnectionFailed, NotSent
 from firmware_sim.device.qos_receiver_plugin import RECEIVER, IncomingStanza, ReceiverPlugin
 from firmware_sim.device.qos_sender_plugin import NAMESPACE, SenderPlugin, StanzaText
-from firmware_sim.errors import ConnectionFailed, NotSent
 
 _MANAGEMENT: Final = "xep_0198"
 _SAFE: Final = {"feature_mechanisms": {"unencrypted_plain": False, "unencrypted_scram": False}}

@@ -26,6 +26,7 @@ from slixmpp.jid import JID
 
 from firmware_sim.device import messages
 from firmware_sim.device.connection import Connection, endpoint
+from firmware_sim.device.errors import ConnectionFailed, DeviceStopped, MessageRefused, NotSent
 from firmware_sim.device.inbox import Inbox
 from firmware_sim.device.limits import OutboxLimits, ReconnectPolicy, SendPolicy
 from firmware_sim.device.outbox import Outbox, OutboxRecord
@@ -35,7 +36,6 @@ from firmware_sim.device.sender_loop import DeliveryStep, SenderLoop
 from firmware_sim.device.sender_rules import Level, State, backoff
 from firmware_sim.device.sessions import SessionClient
 from firmware_sim.device.subscriptions import Subscriptions
-from firmware_sim.errors import ConnectionFailed, DeviceStopped, MessageRefused, NotSent
 
 BACKLOG: Final = 256
 """Maximum number of messages queued for `Device.messages`; then the device stops reading."""

@@ -17,10 +17,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
+from firmware_sim.device.errors import InboxError
 from firmware_sim.device.limits import InboxLimits
 from firmware_sim.device.receiver_rules import State
 from firmware_sim.device.storage import DurableFile, Schema, bare, opened
-from firmware_sim.errors import InboxError
 
 _VERSION: Final = 1
 

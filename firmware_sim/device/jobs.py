@@ -14,8 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
+from firmware_sim.device.errors import JobsError
 from firmware_sim.device.storage import DurableFile, Schema, opened
-from firmware_sim.errors import JobsError
 
 _VERSION: Final = 2
 _STEPS: Final = {2: "ALTER TABLE job ADD COLUMN publisher TEXT NOT NULL DEFAULT ''"}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from firmware_sim.errors import MessageRefused
+from firmware_sim.device.errors import MessageRefused
 
 CLIENT: Final = "jabber:client"
 EVENT_LOG: Final = "urn:xmpp:eventlog"

@@ -17,10 +17,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
+from firmware_sim.device.errors import MessageRefused, OutboxError, OutboxFull
 from firmware_sim.device.limits import OutboxLimits
 from firmware_sim.device.sender_rules import IN_FLIGHT, LIVE, Level, Message, State
 from firmware_sim.device.storage import DurableFile, Schema, opened
-from firmware_sim.errors import MessageRefused, OutboxError, OutboxFull
 
 _VERSION: Final = 1
 _LABEL_BYTES: Final = 256

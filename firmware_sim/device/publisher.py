@@ -21,10 +21,10 @@ from typing import Final, Self
 from slixmpp.jid import JID
 
 from firmware_sim.device.connection import endpoint
+from firmware_sim.device.errors import NoAnswer, RequestRefused
 from firmware_sim.device.limits import ReconnectPolicy
 from firmware_sim.device.pubsub import Pubsub
 from firmware_sim.device.sessions import PubsubClient
-from firmware_sim.errors import NoAnswer, RequestRefused
 
 _RECONNECT: Final = ReconnectPolicy()
 _FULL: Final = "resource-constraint"

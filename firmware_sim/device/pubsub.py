@@ -17,7 +17,7 @@ from slixmpp.exceptions import IqError, IqTimeout
 from slixmpp.xmlstream.handler import Callback
 from slixmpp.xmlstream.matcher import MatchXPath
 
-from firmware_sim.errors import NoAnswer, RequestRefused
+from firmware_sim.device.errors import NoAnswer, RequestRefused
 
 PUBSUB: Final = "http://jabber.org/protocol/pubsub"
 EVENT: Final = f"{PUBSUB}#event"

@@ -20,9 +20,9 @@ from slixmpp.xmlstream.handler import Callback
 from slixmpp.xmlstream.matcher.base import MatcherBase
 
 from firmware_sim.device import capabilities, messages
+from firmware_sim.device.errors import MessageRefused
 from firmware_sim.device.qos_sender_plugin import NAMESPACES, StanzaText, Step
 from firmware_sim.device.receiver_rules import Reply
-from firmware_sim.errors import MessageRefused
 
 if TYPE_CHECKING:
     from slixmpp.xmlstream.stanzabase import StanzaBase

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from firmware_sim.device import receiver_rules
+from firmware_sim.device.errors import InboxError
 from firmware_sim.device.inbox import LEVEL_COUNTERS, Inbox, InboxCounter, Key
 from firmware_sim.device.qos_sender_plugin import Step
 from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
 from firmware_sim.device.receiver_rules import Effect, Input, Reply, Transition
-from firmware_sim.errors import InboxError
 
 if TYPE_CHECKING:
     from firmware_sim.device.qos_receiver_plugin import IncomingStanza

@@ -15,10 +15,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from firmware_sim.device import messages, sender_rules
+from firmware_sim.device.errors import DeviceStopped, OutboxError
 from firmware_sim.device.qos_sender_plugin import Answer, Outcome, Request, Returned, Step
 from firmware_sim.device.send_window import SendWindow, Transmission
 from firmware_sim.device.sender_rules import Action, Input, Level, Message, State
-from firmware_sim.errors import DeviceStopped, OutboxError
 
 if TYPE_CHECKING:
     from firmware_sim.device.limits import SendPolicy

@@ -10,10 +10,10 @@ from typing import Any
 from slixmpp.jid import JID
 
 from firmware_sim.device.connection import REFUSED_LOGIN, Connection, Endpoint
+from firmware_sim.device.errors import ConnectionFailed, FirmwareError
 from firmware_sim.device.limits import ReconnectPolicy
 from firmware_sim.device.pubsub import Pubsub
 from firmware_sim.device.sender_rules import backoff
-from firmware_sim.errors import ConnectionFailed, FirmwareError
 
 
 class SessionClient(abc.ABC):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 if TYPE_CHECKING:
-    from firmware_sim.errors import FirmwareError
+    from firmware_sim.device.errors import FirmwareError
 
 
 class DurableFile:

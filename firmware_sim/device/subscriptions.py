@@ -7,8 +7,8 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
+from firmware_sim.device.errors import NoAnswer, RequestRefused
 from firmware_sim.device.pubsub import Pubsub
-from firmware_sim.errors import NoAnswer, RequestRefused
 
 _log = logging.getLogger(__name__)
 

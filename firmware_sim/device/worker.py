@@ -36,11 +36,11 @@ from slixmpp.jid import JID
 
 from firmware_sim.device import messages
 from firmware_sim.device.connection import endpoint
+from firmware_sim.device.errors import CannotDo, DeviceStopped, NoAnswer, RequestRefused
 from firmware_sim.device.jobs import Job, JobCounter, JobStore
 from firmware_sim.device.limits import ReconnectPolicy, WorkLimits
 from firmware_sim.device.pubsub import ItemEvent, ItemEventKind, Pubsub
 from firmware_sim.device.sessions import PubsubClient
-from firmware_sim.errors import CannotDo, DeviceStopped, NoAnswer, RequestRefused
 
 _log = logging.getLogger(__name__)
 

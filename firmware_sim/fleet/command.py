@@ -58,14 +58,15 @@ def fleet_command(
     The expected results are in truth.json. The same arguments, including --start, give the same
     bytes. This command needs no gateway and no centre.
     """
-    from firmware_sim.fleet.writer import FolderNotEmptyError, write_fleet
+    from firmware_sim.errors import SimulationFailed
+    from firmware_sim.fleet.writer import write_fleet
 
     settings = FleetSettings(
         start=_start(start, options["days"]), faults=_faults(faults.split(",")), **options
     )
     try:
         truth = write_fleet(settings, out)
-    except (FolderNotEmptyError, OSError) as error:
+    except (SimulationFailed, OSError) as error:
         fail(str(error))
     totals = truth["totals"] | {"planted": len(truth["planted"])}
     click.echo(json.dumps(totals) if as_json else _line(totals, out))

@@ -12,17 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from firmware_sim.errors import FirmwareError
+from firmware_sim.errors import SimulationFailed
 from firmware_sim.fleet.settings import FleetSettings
 from firmware_sim.fleet.shipping import Delivery
 from firmware_sim.fleet.simulate import Fleet
 
 SEGMENTS: Final = "segments"
 TRUTH: Final = "truth.json"
-
-
-class FolderNotEmptyError(FirmwareError):
-    """The folder for a simulated fleet is not empty."""
 
 
 def _write(root: Path, delivery: Delivery) -> None:
@@ -36,13 +32,13 @@ def _write(root: Path, delivery: Delivery) -> None:
 def write_fleet(settings: FleetSettings, folder: Path) -> dict[str, Any]:
     """Simulate a fleet, write it to `folder`, and return the content of `truth.json`.
 
-    Raises `FolderNotEmptyError` if the folder is not empty, and `OSError` if a file cannot be
+    Raises `SimulationFailed` if the folder is not empty, and `OSError` if a file cannot be
     written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         msg = f"{folder} is not empty; choose a new folder"
-        raise FolderNotEmptyError(msg)
+        raise SimulationFailed(msg)
     fleet = Fleet(settings)
     fleet.simulate(partial(_write, folder / SEGMENTS))
     truth = fleet.truth()

@@ -11,10 +11,10 @@ import random
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from firmware_sim.device.errors import DeviceStopped, FirmwareError
 from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
 from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import LIVE, State
-from firmware_sim.errors import DeviceStopped, FirmwareError
 from firmware_sim.scenarios.faults import Fault, FaultPlan
 from firmware_sim.scenarios.link import FaultyLink
 

@@ -25,8 +25,9 @@ from firmware_sim.attackers.__main__ import named
 from firmware_sim.attackers.accounts import AWAY, VICTIM
 from firmware_sim.attackers.attack import Attack
 from firmware_sim.device.device import Device
+from firmware_sim.device.errors import FirmwareError
 from firmware_sim.device.sender_loop import DeliveryStep
-from firmware_sim.errors import FirmwareError, GatewayCommandFailed
+from firmware_sim.errors import SimulationFailed
 from firmware_sim.scenarios import count_verdict, gateway_log
 from firmware_sim.scenarios.actor import RECONNECT
 from firmware_sim.scenarios.attack_verdict import (
@@ -306,13 +307,13 @@ async def _attackers(
         async with asyncio.timeout(settings.attacked + _REFUSED_S + _END_S):
             output, errors = await process.communicate(json.dumps(order).encode())
     except TimeoutError as error:
-        raise GatewayCommandFailed("the attackers did not end in time") from error
+        raise SimulationFailed("the attackers did not end in time") from error
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
     if process.returncode != 0:
-        raise GatewayCommandFailed(f"the attackers failed: {errors.decode()[-500:]}")
+        raise SimulationFailed(f"the attackers failed: {errors.decode()[-500:]}")
     found: dict[str, dict[str, int]] = json.loads(output)
     return found
 

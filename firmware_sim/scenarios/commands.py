@@ -184,7 +184,7 @@ def _finish_count(
     The gateway's event log is read from the file `events` or, without it, from `gateway_dir`. If
     both are None, only the deliveries according to the devices are judged.
     """
-    from firmware_sim.errors import FirmwareError
+    from firmware_sim.device.errors import FirmwareError
     from firmware_sim.scenarios import gateway_log
     from firmware_sim.scenarios.count_verdict import judge
 
@@ -364,7 +364,7 @@ class _Folder:
 
 def _run(work: Callable[[ShowProgress], Coroutine[Any, Any, T]]) -> tuple[T, float]:
     """Run a scenario; return its result and duration in seconds. Exit with 1 on an error."""
-    from firmware_sim.errors import FirmwareError
+    from firmware_sim.device.errors import FirmwareError
 
     # Lost connections are part of every run; each device logs its own.
     logging.getLogger("slixmpp").setLevel(logging.CRITICAL)

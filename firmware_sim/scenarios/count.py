@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from firmware_sim.device.device import Device
+from firmware_sim.device.errors import DeviceStopped, OutboxFull
 from firmware_sim.device.limits import SendPolicy
 from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import State
-from firmware_sim.errors import DeviceStopped, OutboxFull
 from firmware_sim.scenarios.actor import FULL_WAIT_S, RECONNECT, Actor, taken, waiting
 from firmware_sim.scenarios.faults import Fault, FaultPlan
 from firmware_sim.scenarios.record import EVENT, RunRecord

@@ -19,11 +19,11 @@ from typing import Final
 
 from firmware_sim.device import messages
 from firmware_sim.device.device import Device
+from firmware_sim.device.errors import DeviceStopped, NotSent, OutboxFull
 from firmware_sim.device.limits import OutboxLimits
 from firmware_sim.device.receive_options import ReceiveOptions
 from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import State
-from firmware_sim.errors import DeviceStopped, NotSent, OutboxFull
 from firmware_sim.scenarios import custody_verdict
 from firmware_sim.scenarios.actor import FULL_WAIT_S, RECONNECT, SEND, Actor, waiting
 from firmware_sim.scenarios.actuator import Actuator, command

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from firmware_sim.errors import GatewayCommandFailed
+from firmware_sim.errors import SimulationFailed
 
 COMMAND_S: Final = 120.0
 """Maximum seconds for one command: enough to print a million events from a slow card."""
@@ -21,12 +21,12 @@ def program() -> str:
     """Return the path of `fieldpost`: beside the Python interpreter, else in `$PATH`.
 
     Raises:
-        GatewayCommandFailed: the command is not installed.
+        SimulationFailed: the command is not installed.
     """
     beside = Path(sys.executable).with_name("fieldpost")
     found = str(beside) if beside.exists() else shutil.which("fieldpost")
     if found is None:
-        raise GatewayCommandFailed(
+        raise SimulationFailed(
             "the `fieldpost` command is not installed; install the gateway in this environment"
         )
     return found
@@ -40,7 +40,7 @@ def run(*words: str | Path, stdin: str = "") -> str:
         stdin: the command's standard input.
 
     Raises:
-        GatewayCommandFailed: the command is not installed, failed, or took longer than `COMMAND_S`.
+        SimulationFailed: the command is not installed, failed, or took longer than `COMMAND_S`.
     """
     argv = [program(), *(str(word) for word in words)]
     try:
@@ -48,7 +48,7 @@ def run(*words: str | Path, stdin: str = "") -> str:
             argv, input=stdin, capture_output=True, text=True, timeout=COMMAND_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise GatewayCommandFailed(f"{' '.join(argv)}: {error}") from error
+        raise SimulationFailed(f"{' '.join(argv)}: {error}") from error
     if done.returncode != 0:
-        raise GatewayCommandFailed(f"{' '.join(argv)}: {done.stderr.strip() or done.returncode}")
+        raise SimulationFailed(f"{' '.join(argv)}: {done.stderr.strip() or done.returncode}")
     return done.stdout

@@ -15,7 +15,7 @@ def from_gateway(directory: Path) -> list[str]:
     """Return the lines of a gateway's event log: one JSON object for each event.
 
     Raises:
-        GatewayCommandFailed: the command is not installed, failed, or took too long.
+        SimulationFailed: the command is not installed, failed, or took too long.
     """
     return gateway_command.run("events", "--dir", directory, "--json").split("\n")[:-1]
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from firmware_sim.errors import GatewayCommandFailed
+from firmware_sim.errors import SimulationFailed
 from firmware_sim.scenarios import gateway_command
 
 DOMAIN: Final = "gw.example"
@@ -75,7 +75,7 @@ class GatewayProcess:
         """Create a gateway's folder, provision its devices, and set configuration options.
 
         Raises:
-            GatewayCommandFailed: a `fieldpost` command failed, or an option does not exist.
+            SimulationFailed: a `fieldpost` command failed, or an option does not exist.
         """
         port = free_port()
         listen = ("--listen", f"{HOST}:{port}")
@@ -110,7 +110,7 @@ class GatewayProcess:
         """Start the gateway, and wait until it is ready.
 
         Raises:
-            GatewayCommandFailed: the gateway did not start within `READY_S`.
+            SimulationFailed: the gateway did not start within `READY_S`.
         """
         argv = (gateway_command.program(), "run", "--dir", str(self.folder))
         pipe = asyncio.subprocess.PIPE
@@ -126,7 +126,7 @@ class GatewayProcess:
                 line = await self._process.stdout.readline()
         if not line.startswith(b"ready"):
             await self.kill()
-            raise GatewayCommandFailed(f"the gateway did not start: {self.complaints}")
+            raise SimulationFailed(f"the gateway did not start: {self.complaints}")
 
     async def kill(self) -> None:
         """Stop the gateway abruptly with SIGKILL, and wait until the process has ended."""
@@ -156,7 +156,7 @@ class GatewayProcess:
         """Kill and restart the gateway `kills` times, at random moments within `seconds` seconds.
 
         Raises:
-            GatewayCommandFailed: the gateway did not start again.
+            SimulationFailed: the gateway did not start again.
         """
         chance = random.Random(f"kills/{seed}")  # noqa: S311 - repeatable
         step = seconds / max(kills, 1)
@@ -217,7 +217,7 @@ def free_port() -> int:
     So no outgoing connection can take the port while the gateway is down.
 
     Raises:
-        GatewayCommandFailed: no free port was found.
+        SimulationFailed: no free port was found.
     """
     first = int(_EPHEMERAL.read_text("ascii").split()[0]) if _EPHEMERAL.exists() else 32_768
     for _ in range(_TRIES):
@@ -226,7 +226,7 @@ def free_port() -> int:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind((HOST, port))
             return port
-    raise GatewayCommandFailed("no free port was found")
+    raise SimulationFailed("no free port was found")
 
 
 async def _run(*words: str | Path, stdin: str = "") -> str:
@@ -241,7 +241,5 @@ def _configure(path: Path, options: Mapping[str, Option]) -> None:
         if equals and name in left:
             lines[number] = f"{name} = {json.dumps(left.pop(name))}"
     if left:
-        raise GatewayCommandFailed(
-            f"unknown options of the gateway's configuration: {', '.join(left)}"
-        )
+        raise SimulationFailed(f"unknown options of the gateway's configuration: {', '.join(left)}")
     path.write_text("\n".join(lines) + "\n", "utf-8")

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from firmware_sim.device.errors import FirmwareError
 from firmware_sim.device.limits import OutboxLimits
 from firmware_sim.device.outbox import Outbox
 from firmware_sim.device.sender_rules import State
-from firmware_sim.errors import FirmwareError
 
 if TYPE_CHECKING:
     from firmware_sim.scenarios.count_verdict import Key

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from firmware_sim.device.publisher import Publisher
-from firmware_sim.errors import ScenarioFailed
+from firmware_sim.errors import SimulationFailed
 from firmware_sim.scenarios import workers_verdict
 from firmware_sim.scenarios.gateway_process import SHORT_RUN, Account, GatewayProcess
 from firmware_sim.scenarios.workers_evidence import gather, waiting
@@ -209,7 +209,7 @@ async def workers(
         await run.stop()
         await gateway.stop()
     if failed:
-        raise ScenarioFailed(f"{failed[0].name} stopped: {failed[0].failure}")
+        raise SimulationFailed(f"{failed[0].name} stopped: {failed[0].failure}")
     publishers = list(run.publishers.values())
     evidence = await asyncio.to_thread(gather, run.stage, publishers, run.fair, _DELIVERIES)
     faults = sum((worker.happened for worker in run.workers), Counter[Fault]())
@@ -224,7 +224,9 @@ async def _play(run: _Run) -> None:
         async with asyncio.timeout(_START_S):
             await run.prepare()
     except TimeoutError as error:
-        raise ScenarioFailed(f"not all participants subscribed within {_START_S:.0f} s") from error
+        raise SimulationFailed(
+            f"not all participants subscribed within {_START_S:.0f} s"
+        ) from error
     reporting = asyncio.create_task(run.report())
     try:
         await run.behave()

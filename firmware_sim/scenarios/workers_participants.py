@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from firmware_sim.device import pubsub
 from firmware_sim.device.device import Device
+from firmware_sim.device.errors import CannotDo, DeviceStopped, FirmwareError, NoAnswer, OutboxFull
 from firmware_sim.device.jobs import Job, JobCounter
 from firmware_sim.device.limits import OutboxLimits, WorkLimits
 from firmware_sim.device.publisher import Publisher
@@ -24,7 +25,6 @@ from firmware_sim.device.pubsub import PUBSUB, Pubsub
 from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
 from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.worker import Worker
-from firmware_sim.errors import CannotDo, DeviceStopped, FirmwareError, NoAnswer, OutboxFull
 from firmware_sim.scenarios.actor import FULL_WAIT_S, RECONNECT, SEND, BackgroundTasks
 from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, GatewayProcess
 from firmware_sim.scenarios.workers_plan import QUEUE, Fault, Publication, Route, WorkersPlan

@@ -1,4 +1,4 @@
-"""The wheel, the zip for Spark, and install.sh in a folder as a machine, offline, without root."""
+"""The wheels, the zip for Spark, and install.sh in a folder as a machine, offline, without root."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.spark_package import DEPLOY, spark_package
-from tests.helpers.wheel import ROOT
+from tests.helpers.wheel import ROOT, build
 
 SCRIPT = ROOT / "deploy" / "raspberrypi" / "install.sh"
 SECONDS = 180
-DOMAIN = "gw.example"
-PACKAGES = {"edge", "sync", "firmware_sim"}
+PACKAGES = ("edge", "sync", "firmware_sim")
+LIBRARY = "firmware_sim/device"
+"""Of `firmware_sim`, the gateway's wheel has only this: the client of `fieldpost send`."""
 PYTHON = f"""#!/bin/sh
 [ "$1 $2" != "-m venv" ] || set -- "$@" --without-pip
 exec {sys.base_prefix}/bin/python3 "$@"
@@ -83,17 +85,64 @@ def test_packages_of_the_centre_are_an_extra() -> None:
     assert {"pyspark", "pyarrow", "pandas"} <= names(extra="fleet")
 
 
-def test_wheel_contains_every_file_and_nothing_else(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        wheel_files = set(archive.namelist())
-    files = {
+def files_below(*packages: str) -> set[str]:
+    return {
         path.relative_to(ROOT).as_posix()
-        for package in PACKAGES
+        for package in packages
         for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {"edge/app.py", "edge/engine/migrations/0001_initial.sql"} <= files
-    assert {name for name in wheel_files if ".dist-info/" not in name} == files
+
+
+def contents(wheel: Path) -> tuple[set[str], set[str]]:
+    """Return the files of a wheel, and its commands."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        [scripts] = [name for name in names if name.endswith("entry_points.txt")]
+        lines = archive.read(scripts).decode().splitlines()
+    commands = {line.partition(" = ")[0] for line in lines if " = " in line}
+    return {name for name in names if ".dist-info/" not in name}, commands
+
+
+def test_wheels_contain_every_file_and_the_gateways_has_no_simulator(
+    wheel: Path, tmp_path: Path
+) -> None:
+    gateway, commands = contents(wheel)
+    simulator, more_commands = contents(build(tmp_path, ROOT / "firmware_sim"))
+    assert (commands, more_commands) == ({"fieldpost", "fieldpost-fleet"}, {"fieldpost-sim"})
+    assert {"edge/app.py", "edge/engine/migrations/0001_initial.sql"} <= gateway
+    library = {name for name in gateway if name.startswith("firmware_sim/")}
+    assert library == {"firmware_sim/__init__.py", *files_below(LIBRARY)}
+    assert not gateway & simulator
+    assert gateway | simulator == files_below(*PACKAGES) - {"firmware_sim/pyproject.toml"}
+
+
+def test_send_and_listen_work_with_the_gateways_wheel_alone(wheel: Path, tmp_path: Path) -> None:
+    unpacked = tmp_path / "wheel"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(unpacked)
+    code = (
+        "import firmware_sim, sys\n"
+        f"assert firmware_sim.__file__ == {str(unpacked / 'firmware_sim/__init__.py')!r}\n"
+        "from edge.__main__ import main\n"
+        "sys.exit(main())"
+    )
+    gateway = Gateway(tmp_path / "gateway", "pump1", "valve1")
+
+    def call(command: str, device: str, *words: str) -> str:
+        login = ("--as", f"{device}@{DOMAIN}", "--password-stdin", "--ca", str(gateway.ca))
+        server = ("--host", "127.0.0.1", "--port", str(port_of(process)))
+        done = subprocess.run(
+            [sys.executable, "-c", code, command, *login, *server, *words],
+            env={**os.environ, "PYTHONPATH": str(unpacked)}, cwd=tmp_path, input=PASSWORD,
+            capture_output=True, text=True, check=False, timeout=SECONDS,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    with gateway.run() as process:
+        call("send", "pump1", "--to", f"valve1@{DOMAIN}", "--qos", "2", "open")
+        assert call("listen", "valve1", "--count", "1").endswith("open\n")
 
 
 def test_dry_run_prints_every_step_and_changes_nothing(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.test_deploy_package import DOMAIN, SECONDS, install, machine
+from tests.deploy.test_deploy_package import SECONDS, install, machine
+from tests.helpers.gateway import DOMAIN
 
 SYSTEMCTL = f"""#!{sys.executable}
 import os, pathlib, select, signal, subprocess, sys, time

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from edge.cli.commands import main as fieldpost
 from firmware_sim.__main__ import main
-from firmware_sim.errors import GatewayCommandFailed
+from firmware_sim.errors import SimulationFailed
 from firmware_sim.scenarios import gateway_command
 
 RUN_S: Final = 2400
@@ -43,7 +43,7 @@ def _call(*words: str | Path, stdin: str = "") -> str:
     with _LOCK:
         result = CliRunner().invoke(fieldpost, [str(word) for word in words], input=stdin)
     if result.exit_code != 0:
-        raise GatewayCommandFailed(result.output)
+        raise SimulationFailed(result.output)
     return result.stdout
 
 

@@ -1,4 +1,4 @@
-"""The project's wheel, built from this checkout without network."""
+"""The project's wheels, built from this checkout without network."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ ROOT = Path(__file__).parents[2]
 BUILD_S = 120
 
 
-def build(folder: Path) -> Path:
-    """Build the wheel into `folder`, which must not contain one, and return its path."""
+def build(folder: Path, project: Path = ROOT) -> Path:
+    """Build a project's wheel into `folder`, which must not contain one, and return its path."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
     offline = ["--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*pip, *offline, "-w", folder, ROOT], check=True, timeout=BUILD_S)
-    [built] = folder.glob("fieldpost-*.whl")
+    subprocess.run([*pip, *offline, "-w", folder, project], check=True, timeout=BUILD_S)
+    [built] = folder.glob("fieldpost*.whl")
     return built

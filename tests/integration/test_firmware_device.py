@@ -12,11 +12,11 @@ import pytest
 
 from firmware_sim.device.connection import Connection, Endpoint
 from firmware_sim.device.device import BACKLOG, Device
+from firmware_sim.device.errors import DeviceStopped, MessageRefused, OutboxError, OutboxFull
 from firmware_sim.device.limits import OutboxLimits, ReconnectPolicy, SendPolicy
 from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
 from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import State
-from firmware_sim.errors import DeviceStopped, MessageRefused, OutboxError, OutboxFull
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza, accept
 from tests.helpers.talk import MESSAGE, QOS, error_of, wait_online
 

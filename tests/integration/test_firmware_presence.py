@@ -8,8 +8,8 @@ import hashlib
 
 import pytest
 
+from firmware_sim.device.errors import DeviceStopped, MessageRefused, NotSent
 from firmware_sim.device.limits import InboxLimits, OutboxLimits, SendPolicy
-from firmware_sim.errors import DeviceStopped, MessageRefused, NotSent
 from tests.helpers.talk import JID, MESSAGE, NAMESPACES, QOS, SENDER, Talk, TalkFactory, error_of
 
 

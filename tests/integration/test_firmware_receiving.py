@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from firmware_sim.device.errors import DeviceStopped, InboxError
 from firmware_sim.device.inbox import Inbox, InboxCounter
 from firmware_sim.device.receive_options import ReceiveOptions
-from firmware_sim.errors import DeviceStopped, InboxError
 from tests.helpers.talk import JID, MESSAGE, NAMESPACES, QOS, SENDER, Talk, TalkFactory, error_of
 
 

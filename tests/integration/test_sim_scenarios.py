@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from firmware_sim.attackers.__main__ import ALL
-from firmware_sim.errors import GatewayCommandFailed
+from firmware_sim.errors import SimulationFailed
 from firmware_sim.scenarios.gateway_process import DOMAIN, GatewayProcess
 from tests.helpers.simulator import simulate
 
@@ -93,11 +93,11 @@ def test_unfinished_work_fails_the_run(tmp_path: Path, words: str) -> None:
 async def test_failed_start_reports_its_cause(tmp_path: Path) -> None:
     gateway = await GatewayProcess.make(tmp_path / "gateway", [], {})
     (gateway.folder / "fieldpost.toml").write_text(f"[gateway]\ndomain = {DOMAIN!r}\nodd = 1\n")
-    with pytest.raises(GatewayCommandFailed, match="odd"):
+    with pytest.raises(SimulationFailed, match="odd"):
         await gateway.start()
     assert not gateway.running
 
 
 async def test_unknown_option_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(GatewayCommandFailed, match=r"unknown options .*: dancing"):
+    with pytest.raises(SimulationFailed, match=r"unknown options .*: dancing"):
         await GatewayProcess.make(tmp_path / "gateway", [], {"dancing": 1})

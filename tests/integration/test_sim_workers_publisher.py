@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from firmware_sim.device.errors import RequestRefused
 from firmware_sim.device.limits import ReconnectPolicy
 from firmware_sim.device.publisher import Publisher
-from firmware_sim.errors import RequestRefused
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza
 
 PAYLOAD = ET.Element("{urn:x}job", {"n": "1"})

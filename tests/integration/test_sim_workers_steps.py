@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from firmware_sim.device.errors import CannotDo, DeviceStopped, NoAnswer, RequestRefused
 from firmware_sim.device.jobs import Job, JobCounter, JobState
 from firmware_sim.device.limits import ReconnectPolicy, WorkLimits
 from firmware_sim.device.worker import Worker
-from firmware_sim.errors import CannotDo, DeviceStopped, NoAnswer, RequestRefused
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza
 
 JID = "worker1@gw.example/w"

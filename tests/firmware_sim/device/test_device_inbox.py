@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from firmware_sim.device.errors import InboxError
 from firmware_sim.device.inbox import Inbox, InboxCounter, Key
 from firmware_sim.device.limits import InboxLimits
 from firmware_sim.device.receiver_rules import State
-from firmware_sim.errors import InboxError
 
 JID = "valve1@gw.example/fw"
 A, B = Key("a@gw.example/x", "1"), Key("b@gw.example/x", "1")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from firmware_sim.device import messages
 from firmware_sim.device.device import Device
-from firmware_sim.errors import MessageRefused
+from firmware_sim.device.errors import MessageRefused
 
 WHEN = datetime(2026, 3, 4, 5, 6, 7, 891_000, tzinfo=timezone(timedelta(hours=2)))
 

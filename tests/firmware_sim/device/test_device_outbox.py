@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from firmware_sim.device.errors import MessageRefused, OutboxError, OutboxFull
 from firmware_sim.device.limits import OutboxLimits
 from firmware_sim.device.outbox import Outbox
 from firmware_sim.device.sender_rules import Level, Message, State
-from firmware_sim.errors import MessageRefused, OutboxError, OutboxFull
 
 JID = "pump1@gw.example/fw"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from firmware_sim.device.errors import FirmwareError, InboxError, JobsError, OutboxError
 from firmware_sim.device.inbox import Inbox, InboxCounter, Key
 from firmware_sim.device.jobs import JobStore
 from firmware_sim.device.limits import OutboxLimits
@@ -21,7 +22,6 @@ from firmware_sim.device.outbox import Outbox
 from firmware_sim.device.receiver_rules import State as Received
 from firmware_sim.device.sender_rules import LIVE, State
 from firmware_sim.device.storage import DurableFile
-from firmware_sim.errors import FirmwareError, InboxError, JobsError, OutboxError
 from firmware_sim.scenarios.actuator import Actuator
 
 JID = "valve1@gw.example/fw"

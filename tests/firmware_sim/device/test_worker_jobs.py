@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from firmware_sim.device.errors import JobsError
 from firmware_sim.device.jobs import Job, JobCounter, JobRecord, JobState, JobStore
-from firmware_sim.errors import JobsError
 
 JOB = Job("j1", "<job/>", 0, "p1@gw.example")
 SCHEMA = "CREATE TABLE effect (item TEXT NOT NULL) STRICT"

@@ -13,9 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from firmware_sim.__main__ import main
+from firmware_sim.errors import SimulationFailed
 from firmware_sim.fleet.faults import FAULTS, spread
 from firmware_sim.fleet.settings import FleetSettings
-from firmware_sim.fleet.writer import FolderNotEmptyError, write_fleet
+from firmware_sim.fleet.writer import write_fleet
 from sync.ingest.ledger import Claim, judge
 from sync.segment import Event, Segment, SegmentError, decode
 
@@ -275,6 +276,6 @@ def test_fleet_command(tmp_path: Path) -> None:
 
 def test_folder_with_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
-    with pytest.raises(FolderNotEmptyError):
+    with pytest.raises(SimulationFailed):
         write_fleet(FleetSettings(1, 1, 1, START), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

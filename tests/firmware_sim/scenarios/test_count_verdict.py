@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from firmware_sim.device.sender_rules import State
-from firmware_sim.errors import GatewayCommandFailed
+from firmware_sim.errors import SimulationFailed
 from firmware_sim.scenarios import gateway_log
 from firmware_sim.scenarios.count_verdict import SHOWN, judge
 from firmware_sim.scenarios.record import RunMismatch, RunRecord
@@ -102,7 +102,7 @@ def test_invalid_line_is_reported_by_number(line: str) -> None:
 
 
 def test_failed_events_command_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(GatewayCommandFailed, match="fieldpost events"):
+    with pytest.raises(SimulationFailed, match="fieldpost events"):
         gateway_log.from_gateway(tmp_path / "nothing")
 
 
