@@ -20,6 +20,7 @@ WHOLE = (
     "edge/features/presence/rules/",
     "edge/features/pubsub/rules/",
     "edge/features/queues/rules/",
+    "edge/topics.py",
     "sync/segment/",
     "sync/uplink/batcher.py",
 )

@@ -14,7 +14,7 @@ from benchmarks.exchanges import saturated
 from benchmarks.load import Measurement
 from benchmarks.queue_payload import TOPIC
 from benchmarks.report import Goal, Settings, Topic, milliseconds, number, table
-from edge.features.pubsub.rules import topic
+from edge import topics
 
 WORKERS: Final = (1, 10, 100)
 REQUESTS: Final = 5
@@ -215,7 +215,7 @@ def _matching(settings: Settings) -> Part:
 def _match_times(count: int) -> tuple[float, float]:
     """Return the seconds that the filter tree takes to match a name, and that a scan takes."""
     filters = [waiting.FILTERS[n % len(waiting.FILTERS)].format(n=n) for n in range(count)]
-    tree: topic.Trie[int] = topic.Trie()
+    tree: topics.Trie[int] = topics.Trie()
     for value, one in enumerate(filters):
         tree.add(one, value)
     began = time.perf_counter()
@@ -223,7 +223,7 @@ def _match_times(count: int) -> tuple[float, float]:
         tree.match(TOPIC)
     matched = time.perf_counter()
     for _ in range(3):
-        [one for one in filters if topic.matches(one, TOPIC)]
+        [one for one in filters if topics.matches(one, TOPIC)]
     return (matched - began) / 1000, (time.perf_counter() - matched) / 3
 
 

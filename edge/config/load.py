@@ -16,7 +16,7 @@ from msgspec import field
 from edge.config.limits import REJECTED_SEGMENT_BYTES, Limits
 from edge.config.options import Flash, Gateway, Log, Pubsub, Section, Uplink, Web, Xmpp
 from edge.errors import ConfigError
-from edge.features.pubsub.rules.topic import InvalidFilter, check_filter
+from edge.topics import InvalidFilter, check_filter
 from sync.common.regular_files import read_regular
 
 FILE_NAME: Final = "fieldpost.toml"

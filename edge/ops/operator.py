@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from edge import topics
 from edge.engine import (
     access,
     addresses,
@@ -29,10 +30,9 @@ from edge.features.messages import rules
 from edge.features.messages import service as messages
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import NO_ROOM, NOBODY_THERE, AccountMessage
-from edge.features.pubsub.rules import publication, topic
+from edge.features.pubsub.rules import publication
 from edge.features.pubsub.rules.node_config import DEFAULT
 from edge.features.pubsub.rules.publication import PublicationShape
-from edge.features.pubsub.rules.topic import InvalidFilter
 from edge.features.pubsub.service import nodes, publishing
 from edge.features.pubsub.service.publishing import ItemEvents, NewItem, Publication
 from edge.features.queues.service import admin
@@ -50,6 +50,7 @@ from edge.ops.operator_requests import (
     TakeItem,
     Work,
 )
+from edge.topics import InvalidFilter
 from edge.xmpp import jid
 from edge.xmpp.errors import FragmentError
 from edge.xmpp.namespaces import CLIENT, clark
@@ -72,7 +73,7 @@ def check_filters(filters: list[str]) -> tuple[str, ...]:
     """Return the filters of a `Listen`; raises `RequestRefused` if one is invalid."""
     for text in filters:
         try:
-            topic.check_filter(text)
+            topics.check_filter(text)
         except InvalidFilter as error:
             raise RequestRefused(f"{text}: {error}") from None
     return tuple(filters)

@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from edge import topics
 from edge.engine import meta
 from edge.engine.database import Transaction
 from edge.errors import SetupError
-from edge.features.pubsub.rules import topic
-from edge.features.pubsub.rules.topic import InvalidFilter
 from edge.features.queues.service import admin, diagnosis
 from edge.features.queues.service.diagnosis import Moment, Report
 from edge.features.queues.service.errors import QueueError
@@ -24,6 +23,7 @@ from edge.features.queues.store.overview import Overview
 from edge.ops import control
 from edge.ops.control import QueueAttendance
 from edge.ops.transactions import changing, read_pages, reading
+from edge.topics import InvalidFilter
 
 BATCH: Final = 10_000
 """Maximum items that one transaction requeues or deletes. It blocks the gateway for under 1 s."""
@@ -42,7 +42,7 @@ def find(tx: Transaction, name: str) -> Overview:
     Raises `SetupError` if there is none.
     """
     try:
-        share = topic.parse_share(name)
+        share = topics.parse_share(name)
     except InvalidFilter as error:
         raise SetupError(f"{name}: {error}") from None
     if share is not None:

@@ -14,12 +14,12 @@ from typing import Final
 
 import msgspec
 
+from edge import topics
 from edge.engine.access import Sender
 from edge.engine.database import Send, Transaction
 from edge.engine.group_commit import Store
 from edge.engine.hooks import Context
 from edge.errors import StoreError
-from edge.features.pubsub.rules import topic
 from edge.features.pubsub.service.publishing import ITEM_PUBLISHED, NewItem
 from edge.features.pubsub.service.queries import Node
 from edge.ops import operator
@@ -130,7 +130,7 @@ class OperatorRequests:
     ) -> None:
         line = b""
         for number, listener in list(self._listeners.items()):  # this may be another thread
-            if topic.matches_any(listener.filters, node.name):
+            if topics.matches_any(listener.filters, node.name):
                 payload = item.payload.decode()
                 report = ItemReport(node.name, item.id, sender.full, payload)
                 line = line or msgspec.json.encode(Answer(item=report)) + b"\n"

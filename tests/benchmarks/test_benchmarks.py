@@ -13,11 +13,11 @@ from benchmarks.payload import DOMAIN
 from benchmarks.peer_servers import PEERS, find_program
 from benchmarks.queue_payload import ITEM, NODE, RETRACTED, STANZA, TOPIC
 from benchmarks.relay_steps import GROUP, PAIRS, RelayedMessages
+from edge import topics
 from edge.engine import events
 from edge.engine.quota import Usage
 from edge.features.outbox.store import dead_letters
 from edge.features.outbox.store.dead_letters import DeadLetter
-from edge.features.pubsub.rules import topic
 from edge.ops.transactions import changing
 from sync.ingest.ingest import STEPS
 from tests.helpers.store import Gateway, new_database
@@ -143,7 +143,7 @@ def test_benchmark_filters_match_no_topic(gateway: Gateway, tmp_path: Path) -> N
     assert gateway.count("SELECT count(DISTINCT filter) FROM subscriptions") == 250
     assert gateway.count("SELECT count(DISTINCT account) FROM subscriptions") == 3
     rows = gateway.connection.execute("SELECT filter FROM subscriptions").fetchall()
-    assert not [text for (text,) in rows if topic.matches(text, TOPIC)]
+    assert not [text for (text,) in rows if topics.matches(text, TOPIC)]
 
 
 def test_answered_messages_that_were_not_used_fail_a_benchmark(tmp_path: Path) -> None:

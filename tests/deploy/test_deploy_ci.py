@@ -17,8 +17,9 @@ WHOLE = (
     "edge/features/messages/rules.py",
     "edge/features/eventlog/rules/levels.py",
     "edge/features/presence/rules/subscriptions.py",
-    "edge/features/pubsub/rules/topic.py",
+    "edge/features/pubsub/rules/subscription.py",
     "edge/features/queues/rules/locks.py",
+    "edge/topics.py",
     "sync/segment/cbor_guard.py",
     "sync/uplink/batcher.py",
 )

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from edge import topics
 from edge.engine import events, quota, refusals
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
-from edge.features.pubsub.rules import node_config, topic
+from edge.features.pubsub.rules import node_config
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.rules.node_config import DEFAULT, InvalidOption, NodeConfig
 from edge.features.pubsub.rules.reasons import Reason
@@ -66,7 +67,7 @@ def may_auto_create(context: Context, tx: Transaction, sender: Sender, name: str
     Raises:
         PubsubError: the option allows it, but the name is invalid or there are too many nodes.
     """
-    if not topic.matches_any(context.pubsub.auto_create, name):
+    if not topics.matches_any(context.pubsub.auto_create, name):
         return False
     check_name(context, name)
     _check_room(context, tx, sender.bare)
@@ -75,7 +76,7 @@ def may_auto_create(context: Context, tx: Transaction, sender: Sender, name: str
 
 def check_name(context: Context, name: str) -> None:
     """Check that `name` is a valid node name; raises `PubsubError`."""
-    problem = topic.name_problem(name, context.limits.node_bytes)
+    problem = topics.name_problem(name, context.limits.node_bytes)
     if not problem:
         try:
             prepared = jid.prepare_resource(name)

@@ -28,13 +28,13 @@ from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import BOUND
 from edge.features.outbox.service import OutgoingMessage
 from edge.features.pubsub.rules.node_config import NodeConfig
-from edge.features.pubsub.rules.topic import matches
 from edge.features.pubsub.service.access import access_check, may_cache_access, may_subscribe
 from edge.features.pubsub.service.item_publisher import named_publisher
 from edge.features.pubsub.store import items, nodes, subscriptions
 from edge.features.pubsub.store import recipients as store
 from edge.features.pubsub.store.nodes import Node
 from edge.features.pubsub.store.subscriptions import Subscription
+from edge.topics import matches
 
 LAST_ITEMS: Final = "last_items"
 """Name of the refusal of last items to a new subscription that matches too many nodes."""

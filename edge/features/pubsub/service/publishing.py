@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from edge import topics
 from edge.engine import quota, refusals, space
 from edge.engine.access import Sender, may_manage_nodes
 from edge.engine.database import Transaction
@@ -17,7 +18,7 @@ from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Event
 from edge.engine.quota import ExceededLimit, StoreUsage, Usage
 from edge.features.eventlog import service as eventlog
-from edge.features.pubsub.rules import affiliation, node_config, topic
+from edge.features.pubsub.rules import affiliation, node_config
 from edge.features.pubsub.rules.node_config import DEFAULT, InvalidOption, NodeConfig
 from edge.features.pubsub.rules.publication import (
     DEFAULT_OPTIONS,
@@ -130,7 +131,7 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
 
 def is_shipped(context: Context, node: str) -> bool:
     """Return whether `[uplink] topics` selects a node, by name, so that its items are logged."""
-    return topic.matches_any(context.uplink.topics, node)
+    return topics.matches_any(context.uplink.topics, node)
 
 
 def find_target(

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
+from edge import topics
 from edge.engine import event_counters, quota, refusals, sessions
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
@@ -20,7 +21,6 @@ from edge.engine.hooks import Context
 from edge.engine.sessions import Session
 from edge.features.accounts import service as accounts
 from edge.features.pubsub.rules import subscription as rules
-from edge.features.pubsub.rules import topic
 from edge.features.pubsub.rules.reasons import Reason
 from edge.features.pubsub.rules.subscription import (
     REQUESTS,
@@ -28,7 +28,6 @@ from edge.features.pubsub.rules.subscription import (
     SubscriptionKind,
     SubscriptionOptions,
 )
-from edge.features.pubsub.rules.topic import Share
 from edge.features.pubsub.service import access, notifications
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.store import nodes, subscriptions
@@ -38,6 +37,7 @@ from edge.features.queues.rules.assignment import Policy
 from edge.features.queues.rules.transitions import Loss
 from edge.features.queues.service import membership, queue_registry
 from edge.features.queues.service.queue_registry import Queue
+from edge.topics import Share
 from edge.xmpp.jid import Jid
 
 OptionValues: TypeAlias = Mapping[str, Sequence[str]]
@@ -94,27 +94,27 @@ def parse_target(context: Context, text: str) -> Target:
     """
     if not text:
         raise PubsubError(Reason.NODE_REQUIRED)
-    if topic.is_share(text) and not context.pubsub.shares:
+    if topics.is_share(text) and not context.pubsub.shares:
         raise PubsubError(Reason.SHARES_DISABLED)
     try:
-        share = topic.parse_share(text)
+        share = topics.parse_share(text)
         if share is not None:
             _check_size(context, share.name)
             _check_size(context, share.filter)
             return Target(text, share, share.filter)
-        if not topic.is_filter(text):
+        if not topics.is_filter(text):
             return Target(text)
         _check_size(context, text)
-        topic.check_filter(text)
+        topics.check_filter(text)
         return Target(text, None, text)
-    except topic.InvalidFilter as error:
+    except topics.InvalidFilter as error:
         raise PubsubError(Reason.INVALID_FILTER, str(error)) from None
 
 
 def _check_size(context: Context, text: str) -> None:
     limit = context.limits.node_bytes
     if len(text.encode()) > limit:
-        raise topic.InvalidFilter(f"filters and share names must have at most {limit} bytes")
+        raise topics.InvalidFilter(f"filters and share names must have at most {limit} bytes")
 
 
 def _target_name(tx: Transaction, subscription: Subscription) -> str:

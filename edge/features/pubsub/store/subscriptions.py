@@ -17,9 +17,9 @@ from edge.features.pubsub.rules.subscription import (
     SubscriptionKind,
     SubscriptionOptions,
 )
-from edge.features.pubsub.rules.topic import Trie
 from edge.features.pubsub.store import recipients
 from edge.features.queues.rules.assignment import Policy
+from edge.topics import Trie
 
 BATCH: Final = 64
 """Maximum number of subscriptions that one unit of work ends because their sessions did not return

@@ -16,11 +16,11 @@ from edge.engine import database
 from edge.engine.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.pubsub.rules.subscription import SubscriptionOptions
-from edge.features.pubsub.rules.topic import matches
 from edge.features.pubsub.store import subscriptions
 from edge.features.pubsub.store.subscriptions import Subscription
 from edge.features.queues.rules.assignment import Policy
 from edge.features.queues.store import queues
+from edge.topics import matches
 from tests.helpers.store import Clock, in_memory, new_database, opened
 
 NAMES: Final = ("a", "a/b", "b/a", "$a/b", "a/b/c")

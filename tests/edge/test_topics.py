@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.features.pubsub.rules import topic
-from edge.features.pubsub.rules.topic import InvalidFilter, Share, Trie
+from edge import topics
+from edge.topics import InvalidFilter, Share, Trie
 
 MATCHES: Final = [
     ("a/b/c", "a/b/c"),
@@ -32,7 +32,7 @@ MATCHES: Final = [
     ("$sys/+/b", "$sys/a/b"),
     ("a/+", "a/$b"),
     ("a/#", "a/$b/c"),
-    ("/" * (topic.MAX_LEVELS - 1), "/" * (topic.MAX_LEVELS - 1)),
+    ("/" * (topics.MAX_LEVELS - 1), "/" * (topics.MAX_LEVELS - 1)),
 ]
 MISSES: Final = [
     ("a/b", "a/b/c"),
@@ -58,8 +58,8 @@ MISSES: Final = [
     [*((*one, True) for one in MATCHES), *((*one, False) for one in MISSES)],
 )
 def test_a_filter_matches(filter: str, name: str, matching: bool) -> None:
-    topic.check_filter(filter)
-    assert topic.matches(filter, name) is matching
+    topics.check_filter(filter)
+    assert topics.matches(filter, name) is matching
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_filter_matches(filter: str, name: str, matching: bool) -> None:
     ["a", "plant/boiler1/temp", "//", "$SYS/x", "urn:xmpp:x", "naïve/ß", "a b", "x" * 64, "/" * 31],
 )
 def test_valid_node_names(name: str) -> None:
-    assert topic.name_problem(name, 64) == ""
+    assert topics.name_problem(name, 64) == ""
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_valid_node_names(name: str) -> None:
     ],
 )
 def test_invalid_node_names(name: str, problem: str) -> None:
-    assert problem in topic.name_problem(name, 64)
+    assert problem in topics.name_problem(name, 64)
 
 
 @pytest.mark.parametrize(
@@ -105,29 +105,29 @@ def test_invalid_node_names(name: str, problem: str) -> None:
         ("$share", "must not begin"),
         ("$share/x", "must not begin"),
         ("$share:x", "must not begin"),
-        ("/" * topic.MAX_LEVELS, "levels"),
+        ("/" * topics.MAX_LEVELS, "levels"),
     ],
 )
 def test_invalid_filters(text: str, problem: str) -> None:
     with pytest.raises(InvalidFilter, match=problem):
-        topic.check_filter(text)
+        topics.check_filter(text)
 
 
 def test_a_text_without_the_prefix_is_not_a_share() -> None:
-    assert [topic.parse_share(text) for text in ("a", "$shared:a:b", "a/$share/b/c")] == [None] * 3
+    assert [topics.parse_share(text) for text in ("a", "$shared:a:b", "a/$share/b/c")] == [None] * 3
 
 
 @pytest.mark.parametrize("text", ["$share:tellers:a/+/#", "$share/tellers/a/+/#"])
 def test_both_syntaxes_are_the_same_share(text: str) -> None:
-    share = topic.parse_share(text)
+    share = topics.parse_share(text)
     assert share == Share("tellers", "a/+/#")
     assert share.text == "$share:tellers:a/+/#"
-    assert topic.is_share(text)
+    assert topics.is_share(text)
 
 
 def test_a_filter_in_a_share_may_contain_the_other_separator() -> None:
-    assert topic.parse_share("$share:n:/a:b") == Share("n", "/a:b")
-    assert topic.parse_share("$share/n/a:b/c") == Share("n", "a:b/c")
+    assert topics.parse_share("$share:n:/a:b") == Share("n", "/a:b")
+    assert topics.parse_share("$share/n/a:b/c") == Share("n", "a:b/c")
 
 
 @pytest.mark.parametrize(
@@ -149,12 +149,12 @@ def test_a_filter_in_a_share_may_contain_the_other_separator() -> None:
 )
 def test_invalid_shares(text: str, problem: str) -> None:
     with pytest.raises(InvalidFilter, match=problem):
-        topic.parse_share(text)
+        topics.parse_share(text)
 
 
 def test_a_text_with_a_wildcard_is_a_filter() -> None:
-    assert not topic.is_filter("a/b")
-    assert all(topic.is_filter(text) for text in ("a/+", "a/#", "a#"))
+    assert not topics.is_filter("a/b")
+    assert all(topics.is_filter(text) for text in ("a/+", "a/#", "a#"))
 
 
 def test_the_trie_finds_each_matching_filter_once() -> None:
@@ -163,7 +163,7 @@ def test_the_trie_finds_each_matching_filter_once() -> None:
     for filter in [*filters, *filters]:
         trie.add(filter, filter)
     for _filter, name in MATCHES + MISSES:
-        matching = [filter for filter in filters if topic.matches(filter, name)]
+        matching = [filter for filter in filters if topics.matches(filter, name)]
         assert sorted(trie.match(name)) == sorted(matching)
 
 
@@ -186,7 +186,7 @@ def test_the_trie_agrees_with_matches(steps: list[tuple[str, bool]], name: str) 
         else:
             trie.remove(text, text)
             present.discard(text)
-    assert sorted(trie.match(name)) == sorted(t for t in present if topic.matches(t, name))
+    assert sorted(trie.match(name)) == sorted(t for t in present if topics.matches(t, name))
     for text in present:
         trie.remove(text, text)
     assert trie.is_empty
