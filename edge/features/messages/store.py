@@ -111,17 +111,15 @@ _MOVE: Final = "UPDATE main.offline SET id = (SELECT max(id) + 1 FROM main.offli
 _AGE: Final = "UPDATE main.offline SET since = since - ? WHERE since <= ?"
 _EXPIRED: Final = """
 DELETE FROM main.offline WHERE id IN (
-    SELECT id FROM (
-        SELECT o.id, o.since FROM main.offline AS o LEFT JOIN temp.under_way AS u
-            ON u.kind IN ('offline', 'offline_session') AND u.id = o.id
-        WHERE u.id IS NULL ORDER BY o.id LIMIT ?
-    ) WHERE since <= ?
+    SELECT o.id FROM main.offline AS o LEFT JOIN temp.under_way AS u
+        ON u.kind IN ('offline', 'offline_session') AND u.id = o.id
+    WHERE o.since <= ? AND u.id IS NULL ORDER BY o.since LIMIT ?
 ) RETURNING sender, (SELECT name FROM main.accounts WHERE id = account)
 """
 _FIRST: Final = """
 SELECT o.since FROM main.offline AS o LEFT JOIN temp.under_way AS u
     ON u.kind IN ('offline', 'offline_session') AND u.id = o.id
-WHERE u.id IS NULL ORDER BY o.id LIMIT 1
+WHERE u.id IS NULL ORDER BY o.since LIMIT 1
 """
 
 
@@ -230,7 +228,7 @@ def expire(tx: Transaction, ttl: float) -> list[ExpiredMessage]:
 
     Deletes at most `BATCH_SIZE` messages, and none that awaits a session's acknowledgement.
     """
-    rows = tx.rows(_EXPIRED, (BATCH_SIZE, tx.now.service - ttl))
+    rows = tx.rows(_EXPIRED, (tx.now.service - ttl, BATCH_SIZE))
     return [ExpiredMessage(*row) for row in rows]
 
 

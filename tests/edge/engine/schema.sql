@@ -20,6 +20,8 @@ CREATE INDEX notifications_by_age ON notifications (since);
 
 CREATE INDEX offline_by_account ON offline (account, id, bytes);
 
+CREATE INDEX offline_by_age ON offline (since);
+
 CREATE INDEX offline_by_source ON offline (source, account, bytes);
 
 CREATE INDEX outbox_by_account ON outbox (account);

@@ -138,6 +138,29 @@ def test_old_messages_expire_unless_they_are_in_flight(tx: Transaction) -> None:
     assert store.oldest_since(tx) == 1000.0
 
 
+def test_moved_messages_expire_by_age(db: sqlite3.Connection, tx: Transaction) -> None:
+    """More than a batch of younger messages has lower row numbers than the oldest message."""
+    add(tx, "lamp")
+    tx.now = Clock(1010.0)()
+    add(tx, *["valve"] * (store.BATCH_SIZE + 1), "lamp")
+    last = store.last_row(tx, "lamp")
+    store.move_to_end(tx, "lamp", last - 1)
+    assert store.last_row(tx, "lamp") == last + 1
+    statements: list[str] = []
+    db.set_trace_callback(statements.append)
+    assert store.oldest_since(tx) == 1000.0
+    assert store.expire(tx, 10) == [ExpiredMessage(SENDER, "lamp")]
+    db.set_trace_callback(None)
+    plans = [
+        str(row[3])
+        for sql in set(statements)  # triggers' statements begin with --
+        if not sql.startswith("--")
+        for row in tx.rows(f"EXPLAIN QUERY PLAN {sql}")
+    ]
+    assert sum("USING COVERING INDEX offline_by_age" in plan for plan in plans) == 2
+    assert not [plan for plan in plans if "TEMP B-TREE" in plan or plan.startswith("SCAN m")]
+
+
 def test_expiry_is_limited_per_unit_of_work(tx: Transaction) -> None:
     add(tx, *["valve"] * (store.BATCH_SIZE + 1))
     assert len(store.expire(tx, 0)) == store.BATCH_SIZE
