@@ -61,9 +61,11 @@ class ServiceError(Exception, Generic[R]):
     Attributes:
         reason: why the request is refused, as a member of the feature's enum.
         text: details for people, perhaps empty.
+        rule: the name under which the refusal is logged, if the reason has a name of its own.
     """
 
-    def __init__(self, reason: R, text: str = "") -> None:
+    def __init__(self, reason: R, text: str = "", rule: str | None = None) -> None:
         super().__init__(text or str(reason.value))
         self.reason = reason
         self.text = text
+        self.rule = rule

@@ -107,7 +107,7 @@ class Rejection(NamedTuple):
     """The rejection of a message: the rule under which it is logged, and details for the sender.
 
     Attributes:
-        error: the destination's error, if the rule is `NO_DESTINATION`.
+        error: the destination's error, if the rule is `NO_DESTINATION` or that of the error.
         text: the reason, if the rule is `UNREADABLE` or `UNFIT`.
         figure: the value of the exceeded limit, if the rule is the name of a limit.
     """
@@ -136,7 +136,7 @@ def hand_over(
         return Rejection(UNREADABLE, text=contents.unreadable)
     error = destination.refusal(context, tx, message, contents)
     if error is not None:
-        return Rejection(NO_DESTINATION, error)
+        return Rejection(error.rule or NO_DESTINATION, error)
     exceeded = destination.room_now(context, tx, message, contents)
     if exceeded is None and message.qos:  # at level 0 the destination includes the database
         exceeded = space.reserve(tx, message.size, context.limits)

@@ -305,9 +305,11 @@ def _conclude(
         refusals.log_if_room(context, tx, sender, refusals.REPEATED)
         return
     exceeded = over if answer is Reason.NO_ROOM else None
-    refusals.log(
-        context, tx, sender, exceeded.name if exceeded else rule, exceeded and exceeded.value
-    )
+    if exceeded is not None:
+        rule = exceeded.name
+    elif error is not None and error.rule is not None:
+        rule = error.rule
+    refusals.log(context, tx, sender, rule, exceeded and exceeded.value)
     if isinstance(answer, Reason):
         text = f"the limit {exceeded.name} = {exceeded.value} is reached" if exceeded else ""
         raise CustodyError(answer, text)

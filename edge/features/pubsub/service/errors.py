@@ -12,8 +12,8 @@ from edge.features.pubsub.rules.reasons import Reason
 class PubsubError(ServiceError[Reason]):
     """A publish-subscribe request is refused; no node, item or subscription has changed."""
 
-    def __init__(self, reason: Reason, text: str = "") -> None:
-        super().__init__(reason, text or reason.value)
+    def __init__(self, reason: Reason, text: str = "", rule: str | None = None) -> None:
+        super().__init__(reason, text or reason.value, rule)
 
 
 class AffiliationsRefused(PubsubError):

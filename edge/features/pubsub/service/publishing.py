@@ -185,9 +185,10 @@ def is_repeated(tx: Transaction, sender: Sender, node: Node, item: NewItem) -> b
     if outcome is _PUBLISH:
         return False
     if outcome is Outcome.CONFLICT:
-        raise PubsubError(Reason.ITEM_EXISTS)
+        raise PubsubError(Reason.ITEM_EXISTS, rule=ITEM_EXISTS)
     if outcome is Outcome.FORBIDDEN:
-        raise PubsubError(Reason.FORBIDDEN, "you may not replace the item with this ItemID")
+        text = "you may not replace the item with this ItemID"
+        raise PubsubError(Reason.FORBIDDEN, text, ITEM_EXISTS)
     return outcome is Outcome.UNCHANGED
 
 

@@ -14,8 +14,10 @@ from tests.helpers.pubsub import (
     create,
     embedded,
     error_of,
+    item,
     message_to_node,
     notifications,
+    publish,
     reading,
     retrieve,
     send_message,
@@ -192,3 +194,17 @@ def test_a_message_does_not_replace_a_locked_item(gateway: Gateway, level: int) 
     other = ITEM.replace(reading(1), reading(2))
     assert error_of(send(gateway, level, other, "work")) == ("cancel", "conflict")
     assert gateway.count("SELECT count(*) FROM queue_items") == 1
+    assert refused_by(gateway) == ["item_exists"]
+
+
+@LEVELS
+def test_a_message_does_not_replace_an_item_of_another(gateway: Gateway, level: int) -> None:
+    create(gateway, VALVE, "open", publish_model="open")
+    publish(gateway, VALVE, "open", item("r1", reading(1)))
+    assert error_of(send(gateway, level, ITEM, "open")) == ("auth", "forbidden")
+    assert refused_by(gateway) == ["item_exists"]
+
+
+def refused_by(gateway: Gateway) -> list[str | None]:
+    """Return the rules under which refusals were logged."""
+    return [event.name for event in gateway.events("system") if event.kind == "limit"]
