@@ -1,7 +1,8 @@
 """Refuse the commands that a gateway does not offer as a component of an XMPP server.
 
 The server has the accounts and delivers the messages. A command that would have no effect on any
-device is refused with the reason. `docs/how-to/component.md` has this table, too.
+device is refused with the reason: by the command itself, and by the gateway in answer to a request
+at the control socket. `docs/how-to/component.md` has this table, too.
 """
 
 from __future__ import annotations
@@ -41,11 +42,16 @@ with `--as`, which log in to a server."""
 
 def refuse(settings: Config, command: str) -> None:
     """Raise `SetupError` if the gateway is a component and does not offer `command`."""
-    if settings.component is not None and (reason := NOT_OFFERED.get(command)) is not None:
-        raise SetupError(
-            f"`fieldpost {command}` is not offered, because the gateway is a component"
-            f" (xmpp.component): {reason}"
-        )
+    if settings.component is not None and command in NOT_OFFERED:
+        raise SetupError(refusal(command))
+
+
+def refusal(command: str) -> str:
+    """Return the text that refuses a command of `NOT_OFFERED`."""
+    return (
+        f"`fieldpost {command}` is not offered, because the gateway is a component"
+        f" (xmpp.component): {NOT_OFFERED[command]}"
+    )
 
 
 def refuse_command(folder: Path, words: str) -> None:

@@ -38,6 +38,7 @@ from edge.features.pubsub.service.publishing import ItemEvents, NewItem, Publica
 from edge.features.queues.service import admin
 from edge.features.queues.store import overview
 from edge.features.queues.store.overview import Overview
+from edge.ops import component_mode
 from edge.ops.operator_requests import (
     Answer,
     ConfigureNode,
@@ -45,6 +46,7 @@ from edge.ops.operator_requests import (
     DeleteNode,
     FinishItem,
     ItemReport,
+    Listen,
     RequestRefused,
     SendMessage,
     TakeItem,
@@ -69,14 +71,21 @@ _UNREACHABLE: Final = {
 """Error texts for refused plain messages, by the rule that refused. Other rules are limits."""
 
 
-def check_filters(filters: list[str]) -> tuple[str, ...]:
-    """Return the filters of a `Listen`; raises `RequestRefused` if one is invalid."""
-    for text in filters:
+def check_listen(context: Context, request: Listen) -> tuple[str, ...]:
+    """Return the filters of a request; raises `RequestRefused` if one is invalid, or if the gateway
+    is a component."""
+    _check_offered(context, "listen")
+    for text in request.filters:
         try:
             topics.check_filter(text)
         except InvalidFilter as error:
             raise RequestRefused(f"{text}: {error}") from None
-    return tuple(filters)
+    return tuple(request.filters)
+
+
+def _check_offered(context: Context, command: str) -> None:
+    if not context.has_accounts:
+        raise RequestRefused(component_mode.refusal(command))
 
 
 def perform(context: Context, tx: Transaction, request: Work) -> Answer:
@@ -84,9 +93,11 @@ def perform(context: Context, tx: Transaction, request: Work) -> Answer:
     try:
         if isinstance(request, SendMessage):
             _send(context, tx, request)
-        elif isinstance(request, TakeItem):
+            return _DONE
+        _check_offered(context, "queue" if isinstance(request, TakeItem | FinishItem) else "node")
+        if isinstance(request, TakeItem):
             return _take(tx, request)
-        elif isinstance(request, FinishItem):
+        if isinstance(request, FinishItem):
             admin.finish(context, tx, _queue(tx, request.node), request.item)
         else:
             _manage_node(context, tx, request)
@@ -99,6 +110,10 @@ def perform(context: Context, tx: Transaction, request: Work) -> Answer:
 
 
 def _send(context: Context, tx: Transaction, request: SendMessage) -> None:
+    if request.to != context.domain:
+        service = addresses.pubsub_service(context.domain)
+        at_service = request.to.partition("/")[0] == service
+        _check_offered(context, "send --node" if at_service else "send --to")
     body = request.message.encode()
     if request.qos not in (0, 1, 2):
         raise RequestRefused(f"{request.qos} is not a level of quality of service: 0, 1 or 2")
@@ -137,8 +152,6 @@ def _find_fault(tx: Transaction, name: str) -> str:
 
 
 def _send_plain(context: Context, tx: Transaction, to: str, body: bytes, kind: MessageType) -> None:
-    if not context.has_accounts:
-        raise addresses.AddressError(addresses.AddressReason.NOBODY)
     sender, address = access.operator(context.domain), jid.parse(to)
     stanza = stamped(body, sender.full, address.full)
     message = AccountMessage(
@@ -163,7 +176,7 @@ def _hand_over(context: Context, tx: Transaction, request: SendMessage, body: by
     if rejection is not None:
         refusals.log(context, tx, sender, rejection.rule, rejection.figure)
         is_account = addresses.kind_of(context.domain, to) is _ACCOUNT
-        if rejection.rule == NO_DESTINATION and context.has_accounts and is_account:
+        if rejection.rule == NO_DESTINATION and is_account:
             raise RequestRefused(f"{request.to}: {_find_fault(tx, to.local)}")
         raise RequestRefused(f"{request.to}: {_reason(context, tx, rejection)}")
 

@@ -105,7 +105,7 @@ class OperatorRequests:
     def listen(self, request: Listen, transport: asyncio.Transport) -> Listener | None:
         """Begin to send published items to `transport`; if refused, send an error and close."""
         try:
-            filters = operator.check_filters(request.filters)
+            filters = operator.check_listen(self._context, request)
             if len(self._listeners) >= MAX_LISTENERS:
                 raise RequestRefused(f"{MAX_LISTENERS} commands listen already; stop one of them")
         except RequestRefused as error:

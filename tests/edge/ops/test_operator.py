@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -9,13 +10,14 @@ import pytest
 from edge.config.limits import Limits
 from edge.config.options import Xmpp
 from edge.features.accounts.store import accounts
-from edge.ops import operator
+from edge.ops import component_mode, operator
 from edge.ops.operator_requests import (
     Answer,
     ConfigureNode,
     CreateNode,
     DeleteNode,
     FinishItem,
+    Listen,
     RequestRefused,
     SendMessage,
     TakeItem,
@@ -46,6 +48,33 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 def perform(gateway: Gateway, request: Work) -> Answer:
     context = gateway.router.context
     return gateway.commit(lambda tx: operator.perform(context, tx, request))
+
+
+@pytest.mark.parametrize(
+    ("request_", "command"),
+    [
+        (CreateNode("plant/a"), "node"),
+        (ConfigureNode("plant/a", {}), "node"),
+        (DeleteNode("plant/a"), "node"),
+        (TakeItem("jobs"), "queue"),
+        (FinishItem("jobs", "r1"), "queue"),
+        (SendMessage(f"pubsub.{DOMAIN}/plant/a", TEXT, 1), "send --node"),
+        (SendMessage(f"pubsub.{DOMAIN}/jobs", TEXT, 1, {"pubsub#queue_ttl": "5"}), "send --node"),
+        (SendMessage("pump1@users.example", TEXT, 0), "send --to"),
+        (SendMessage(f"valve1@{DOMAIN}", TEXT, 2), "send --to"),
+    ],
+)
+def test_a_component_refuses_what_it_does_not_offer(
+    tmp_path: Path, request_: Work, command: str
+) -> None:
+    """Also for a command of another version, or another program at the control socket."""
+    gateway = Gateway(new_database(tmp_path), accounts=False)
+    with closing(gateway):
+        answer = perform(gateway, request_)
+        assert answer.error == component_mode.refusal(command)
+        assert gateway.count("SELECT count(*) FROM nodes") == 0
+        with pytest.raises(RequestRefused, match="`fieldpost listen` is not offered"):
+            operator.check_listen(gateway.router.context, Listen(["#"]))
 
 
 def perform_successfully(gateway: Gateway, request: Work) -> Answer:
@@ -151,7 +180,8 @@ def test_items_are_taken_once_and_in_the_order_of_their_options(gateway: Gateway
         assert finish(gateway) == text
 
 
-def test_filters_are_checked() -> None:
-    assert operator.check_filters(["plant/#", "+"]) == ("plant/#", "+")
+def test_filters_are_checked(gateway: Gateway) -> None:
+    context = gateway.router.context
+    assert operator.check_listen(context, Listen(["plant/#", "+"])) == ("plant/#", "+")
     with pytest.raises(RequestRefused, match="a/#/b"):
-        operator.check_filters(["a/#/b"])
+        operator.check_listen(context, Listen(["a/#/b"]))
