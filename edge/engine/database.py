@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from edge.engine import tables
 from edge.engine.service_time import Now
 from edge.engine.space_rules import WAL_SHARE
-from edge.engine.temporary_tables import TABLES
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreDamaged, StoreError, StoreFull
 from sync.common.regular_files import NotRegularError, check_regular
 
@@ -278,7 +278,7 @@ def connect(path: Path, max_bytes: int | None = None) -> sqlite3.Connection:
         _set_up(connection)
         if max_bytes is not None:
             connection.execute(limit_pages(max_bytes))
-        connection.executescript(TABLES)
+        connection.executescript(tables.temporary())
     except sqlite3.Error as error:
         connection.close()
         raise translate(error) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from edge.engine import tables
 from edge.engine.database import Transaction
 from edge.errors import StoreDamaged
 
@@ -20,20 +21,6 @@ _READ: Final = "SELECT value FROM meta WHERE key = ?"
 _WRITE: Final = """
 INSERT INTO meta (key, value) VALUES (?, ?)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value
-"""
-_REACHED: Final = """
-SELECT max(
-    coalesce((SELECT value FROM meta WHERE key = ?), 0.0),
-    coalesce((SELECT since FROM held ORDER BY id DESC LIMIT 1), 0.0),
-    coalesce((SELECT since FROM outbox ORDER BY id DESC LIMIT 1), 0.0),
-    coalesce((SELECT since FROM offline ORDER BY id DESC LIMIT 1), 0.0),
-    coalesce((
-        SELECT max((
-            SELECT b.since FROM event_batches AS b WHERE b.lane = l.lane
-            ORDER BY b.last DESC LIMIT 1
-        )) FROM lanes AS l
-    ), 0.0)
-)
 """
 
 
@@ -79,7 +66,8 @@ def last_service_second(tx: Transaction) -> float:
 
     After a crash, rows written since the last save are later than the saved service second.
     """
-    return float(tx.row(_REACHED, (SERVICE,))[0])
+    newest = (tx.row(each.latest) for each in tables.declared() if each.latest)
+    return max(read_number(tx, SERVICE), *(row[0] or 0.0 for row in newest if row is not None))
 
 
 def write(tx: Transaction, key: str, value: str | bytes | float) -> None:

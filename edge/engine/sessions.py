@@ -1,7 +1,7 @@
 """The rows of bound sessions (`temp.sessions`), which only units of work change.
 
 The rows include detached sessions, which have lost their connection and can be resumed (XEP-0198).
-The tables are temporary (`temporary_tables`), because sessions end with the process. A session's
+The tables are temporary (`tables`), because sessions end with the process. A session's
 generation is its number. Units of a session that was replaced find no row, and do nothing.
 
 The sessions of an account are cached in memory once they are read; every writer of these rows
@@ -24,7 +24,6 @@ INSERT INTO temp.sessions (generation, full, bare, account, grant, since)
 VALUES (?, ?, ?, ?, ?, ?)
 """
 _END: Final = "DELETE FROM temp.sessions WHERE generation = ?"
-_FORGET_DIRECTED: Final = "DELETE FROM temp.directed WHERE generation = ?"
 _DETACHED: Final = "UPDATE temp.sessions SET detached = ? WHERE generation = ?"
 _QOS: Final = "UPDATE temp.sessions SET qos = ? WHERE generation = ?"
 _SENDER: Final = """
@@ -110,7 +109,6 @@ def remove(tx: Transaction, generation: int) -> None:
     """Remove a session."""
     forget_cached(tx, generation)
     tx.run(_END, (generation,))
-    tx.run(_FORGET_DIRECTED, (generation,))
     tx.cache.get(_SENDERS, {}).pop(generation, None)
 
 

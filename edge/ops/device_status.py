@@ -162,9 +162,9 @@ def read_devices(tx: Transaction, domain: str, now: int) -> list[Device]:
                 not_after=not_after,
                 days=None if not_after is None else (not_after - now) // DAY_MS,
                 seen=heartbeat if seen == last_seen.ONLINE else seen,
-                held=waiting.held.get(jid, 0),
-                outbox=waiting.outbox.get(name, 0),
-                offline=waiting.offline.get(name, 0),
+                held=waiting["held"].get(jid, 0),
+                outbox=waiting["outbox"].get(name, 0),
+                offline=waiting["offline"].get(name, 0),
             )
         )
     return found

@@ -20,7 +20,7 @@ from edge.config.load import Config
 from edge.engine import meta, space, usage
 from edge.engine.database import Transaction
 from edge.engine.space_rules import SpaceLimits, SpaceUsage
-from edge.engine.usage import LimitUsage, WaitingCounts
+from edge.engine.usage import LimitUsage
 from edge.errors import SetupError
 from edge.ops import control
 from edge.ops.control import ProcessStatus
@@ -63,6 +63,32 @@ class Limit(NamedTuple):
     allowed: int | float
     counted: bool
     used: LimitUsage | None
+
+
+class WaitingCounts(NamedTuple):
+    """Numbers of waiting messages, events, segments and items.
+
+    Attributes:
+        held: messages in custody, before their `deliver`.
+        outbox: messages in outboxes.
+        offline: plain messages for accounts without a session.
+        dead: dead letters.
+        in_doubt: dead letters that may have been delivered.
+        events_unsealed: events that are not in a segment yet.
+        segments: segments that the centre has not acknowledged.
+        queued: items in queues.
+        queued_dead: items in queues that are dead.
+    """
+
+    held: int
+    outbox: int
+    offline: int
+    dead: int
+    in_doubt: int
+    events_unsealed: int
+    segments: int
+    queued: int
+    queued_dead: int
 
 
 class Status(NamedTuple):
@@ -203,7 +229,7 @@ def read_stored(tx: Transaction) -> StoredStatus:
     return StoredStatus(
         meta.epoch(tx),
         meta.last_service_second(tx),
-        usage.waiting(tx),
+        WaitingCounts(**usage.waiting(tx)),
         usage.limits(tx),
         space.measure(tx),
     )

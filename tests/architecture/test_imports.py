@@ -105,7 +105,8 @@ def test_no_module_imports_itself_through_others() -> None:
     assert cycles({"a": {"b"}, "b": {"a"}, "c": {"a"}, "d": set()}) != []
 
 
-def contains_sql(path: Path) -> bool:
+def strings(path: Path) -> Iterator[str]:
+    """Yield the strings in a module that are not docstrings."""
     tree = ast.parse(path.read_text("utf-8"))
     docstrings = {
         id(node.body[0].value)
@@ -114,22 +115,42 @@ def contains_sql(path: Path) -> bool:
         and node.body
         and isinstance(node.body[0], ast.Expr)
     }
-    return any(
-        isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and id(node) not in docstrings
-        and SQL.search(node.value) is not None
-        for node in ast.walk(tree)
-    )
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in docstrings:
+                yield text
 
 
 def test_sql_is_in_the_engine_and_in_stores() -> None:
     found = {
-        str(path.relative_to(ROOT)) for path in (ROOT / "edge").rglob("*.py") if contains_sql(path)
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "edge").rglob("*.py")
+        if any(map(SQL.search, strings(path)))
     }
-    allowed = re.compile(r"edge/engine/\w+\.py|edge/features/\w+/store(/\w+)?\.py")
+    allowed = re.compile(r"edge/engine/\w+\.py|edge/features/\w+/(tables|store(/\w+)?)\.py")
     assert {path for path in found if not allowed.fullmatch(path)} == set()
     assert "edge/features/custody/store.py" in found
+
+
+ENGINE_TABLES = {
+    *("event_batches", "lanes", "lane_counters", "meta", "refusals", "sqlite_sequence", "wear"),
+    *("folded", "fullness", "sessions", "under_way"),
+    "accounts",  # whether a session's account is provisioned and trusted
+}
+"""The tables that the engine's statements may name; all others belong to features."""
+
+TABLE = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE|TABLE)\s+(?:main\.|temp\.)?([a-z]\w+)")
+
+
+def test_engine_and_configuration_name_no_feature() -> None:
+    modules = [
+        path for part in ("engine", "config") for path in (ROOT / "edge" / part).glob("*.py")
+    ]
+    found = {path.name: list(strings(path)) for path in modules}
+    named = {table for texts in found.values() for text in texts for table in TABLE.findall(text)}
+    assert named - {"pragma_database_list"} == ENGINE_TABLES
+    loading = {name for name, texts in found.items() if any("edge.features" in t for t in texts)}
+    assert loading == {"hooks.py", "tables.py"}, "these load what the features register and declare"
 
 
 def test_every_mypyc_pattern_matches_modules() -> None:

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from edge.cli.commands import main
 from edge.config.limits import Limits
-from edge.engine import usage
+from edge.engine import tables
 from edge.features.queues.rules.diagnosis import Reason
 from edge.features.queues.store import queue_items
 from edge.features.queues.store.queue_items import Lock, NewItem
@@ -98,7 +98,8 @@ def test_the_table_of_limits_has_every_limit_with_a_usage() -> None:
     patterns = [re.compile(name.replace("*", "[a-z_]+")) for name in found]
     for pattern in patterns:
         assert any(map(pattern.fullmatch, Limits.__struct_fields__)), pattern
-    for names in (*usage._TOTALS, *usage._EACH):
+    declared = [names for each in tables.declared() for names in (*each.totals, *each.largest)]
+    for names in declared:
         assert all(any(pattern.fullmatch(name) for pattern in patterns) for name in names), names
 
 

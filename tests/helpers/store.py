@@ -19,7 +19,7 @@ from xml.etree.ElementTree import Element
 
 from edge.config.limits import Limits
 from edge.config.options import Pubsub, Uplink, Xmpp
-from edge.engine import database, events, meta, space, timers
+from edge.engine import database, events, meta, space, tables, timers
 from edge.engine.database import Receipt, Send, Transaction
 from edge.engine.events import LANES, NewEvent, StoredEvent
 from edge.engine.group_commit import Store, UnitLimits
@@ -27,7 +27,6 @@ from edge.engine.hooks import OffloadedWork
 from edge.engine.router import Router, guarded
 from edge.engine.service_time import Now
 from edge.engine.session_lifecycle import SessionLifecycle
-from edge.engine.temporary_tables import TABLES
 from edge.features.accounts.store import accounts
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import Stanza
@@ -92,7 +91,7 @@ def in_memory() -> Iterator[sqlite3.Connection]:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(_FIRST_EPOCH, (EPOCH,))
         connection.execute("INSERT INTO meta VALUES (?, ?)", (meta.EPOCH, EPOCH))
-        connection.executescript(TABLES)
+        connection.executescript(tables.temporary())
         yield connection
 
 

@@ -126,7 +126,7 @@ def test_requeue_sends_messages_again(folder: Path) -> None:
         ("valve", "m1", "queued"),
     ]
     assert logged(folder) == [("requeued", "Notice")] * 2
-    assert query(folder, usage.waiting).outbox == 2
+    assert query(folder, usage.waiting)["outbox"] == 2
 
 
 def test_requeue_is_all_or_nothing(folder: Path) -> None:

@@ -145,7 +145,7 @@ def test_use_is_shown_for_every_counted_limit(folder: Path) -> None:
     limits = status(folder)["limits"]
     uncounted = {name for name, limit in limits.items() if "used" not in limit}
     assert uncounted == NOT_COUNTED, (
-        "a limit of rows needs its query in _TOTALS or _EACH of edge/engine/usage.py; one that the"
+        "a limit of rows needs its query in `tables.py` of its feature; one that the"
         " process counts belongs in PROCESS_LIMITS of edge/ops/status.py; others in NOT_COUNTED"
     )
     unknown = {name for name, limit in limits.items() if limit.get("used", 0) is None}

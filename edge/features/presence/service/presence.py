@@ -160,6 +160,7 @@ def on_session_end(context: Context, tx: Transaction, sender: Sender) -> None:
     """Send unavailable presence to all who saw a session that has ended (section 4.5.2)."""
     saw = dict(_who_saw(tx, sender, _own_session(tx, sender)))
     saw.pop(sender.generation, None)
+    presence.clear_directed(tx, sender.generation)
     for generation, to in saw.items():
         context.send(tx, generation, UnavailablePresence(sender.full, to))
 

@@ -12,11 +12,10 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from edge.engine import database, quota
+from edge.engine import database, quota, tables
 from edge.engine.database import NeedsDatabase, Transaction
 from edge.engine.quota import Usage
 from edge.engine.service_time import Now
-from edge.engine.temporary_tables import TABLES
 from edge.features.custody import store as custody
 from edge.features.custody.store import PAGE_KEYS, HeldMessage, was_released
 from edge.features.outbox.store import outbox
@@ -177,7 +176,7 @@ def test_custody_of_an_older_version_is_migrated(monkeypatch: pytest.MonkeyPatch
         db.execute("INSERT INTO released_pages VALUES (?, 0, ?)", (A, bytes(8) + key))
         monkeypatch.undo()
         database.migrate(db)
-        db.executescript(TABLES)
+        db.executescript(tables.temporary())
         tx = at(db)
         assert outbox.usage(tx, "valve", A)[1].total == Usage(1, 100)
         image_equals_rows(tx)

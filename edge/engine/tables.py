@@ -1,0 +1,109 @@
+"""The declarations of temporary tables and of queries for operators, by the engine and features.
+
+A feature declares its temporary tables, and the queries about its rows that operators need, in
+`edge/features/NAME/tables.py` as `TABLES`. Such a module imports this one alone, so that a command
+reads all declarations without importing the features. Lasting tables are in `migrations`.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final, NamedTuple
+
+
+class Tables(NamedTuple):
+    """The temporary tables of a feature, and its queries for operators (`usage`).
+
+    A query reads no more rows than the limits of its table allow, and no large bodies. The handling
+    of messages uses cheaper queries.
+
+    Attributes:
+        temporary: statements that create the temporary tables. These are of one connection, and end
+            with the process: commands beside the gateway do not see the gateway's rows.
+        totals: the query for the usage of one or two options of `[limits]`: one row, with the value
+            of each option.
+        largest: the query for the usage of one or two options that limit each source, account or
+            lane; its rows are (owner, value of each option).
+        waiting: queries for numbers of waiting rows, by the name of the number in the status.
+        waiting_by_account: queries for numbers of waiting messages; the rows are (account, number).
+        latest: the query for the service second of the newest row, if rows are written so often
+            that it can be later than the saved one.
+    """
+
+    temporary: str = ""
+    totals: Mapping[tuple[str, ...], str] = {}
+    largest: Mapping[tuple[str, ...], str] = {}
+    waiting: Mapping[str, str] = {}
+    waiting_by_account: Mapping[str, str] = {}
+    latest: str = ""
+
+
+ENGINE: Final = Tables(
+    temporary="""
+CREATE TEMPORARY TABLE sessions (
+    generation INTEGER PRIMARY KEY,
+    full TEXT NOT NULL UNIQUE,
+    bare TEXT NOT NULL,
+    account TEXT NOT NULL,
+    grant INTEGER, -- the account's grant at log-in; NULL if the log-in was to another server
+    available INTEGER NOT NULL DEFAULT 0, -- has sent initial presence (RFC 6121, section 4.2)
+    priority INTEGER NOT NULL DEFAULT 0,
+    presence BLOB, -- the last broadcast presence
+    interested INTEGER NOT NULL DEFAULT 0, -- has requested its roster
+    detached INTEGER NOT NULL DEFAULT 0, -- waits to be resumed (XEP-0198)
+    qos TEXT, -- namespace of the supported quality of service; '' for none, NULL if unknown
+    pubsub_unavailable INTEGER NOT NULL DEFAULT 0, -- to the publish-subscribe service
+    since REAL NOT NULL -- service seconds: when it was bound
+) STRICT;
+CREATE INDEX temp.sessions_by_bare ON sessions (bare);
+CREATE TEMPORARY TABLE under_way (
+    kind TEXT NOT NULL,
+    id INTEGER NOT NULL, -- of a row whose stanza was sent to the session
+    generation INTEGER NOT NULL,
+    PRIMARY KEY (generation, kind, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX temp.under_way_by_row ON under_way (kind, id);
+CREATE TEMPORARY TABLE folded (
+    kind TEXT NOT NULL, -- of the event
+    name TEXT NOT NULL,
+    source TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    tags TEXT NOT NULL, -- a JSON object
+    count INTEGER NOT NULL, -- occurrences since the last log
+    last REAL NOT NULL, -- service seconds
+    due REAL NOT NULL, -- service seconds from which it may be logged
+    PRIMARY KEY (kind, name, source, topic, tags)
+) STRICT;
+CREATE TEMPORARY TABLE fullness (
+    one INTEGER PRIMARY KEY CHECK (one = 1), -- the database has no room for new messages
+    since REAL NOT NULL -- service seconds
+) STRICT;
+""",
+    totals={("refusal_sources",): "SELECT count(*) FROM refusals"},
+    largest={("unsealed_events",): "SELECT lane, last - sealed FROM lane_counters"},
+    waiting={"events_unsealed": "SELECT sum(last - sealed) FROM lane_counters"},
+    latest="""
+SELECT max((
+    SELECT b.since FROM event_batches AS b WHERE b.lane = l.lane ORDER BY b.last DESC LIMIT 1
+)) FROM lanes AS l
+""",
+)
+
+
+@cache
+def declared() -> tuple[Tables, ...]:
+    """Return the declarations of the engine and of all features, by the names of the features."""
+    package = import_module("edge.features")
+    features = (found for found in pkgutil.iter_modules(package.__path__) if found.ispkg)
+    names = sorted(f"{package.__name__}.{found.name}.tables" for found in features)
+    return (ENGINE, *(import_module(name).TABLES for name in names if find_spec(name)))
+
+
+@cache
+def temporary() -> str:
+    """Return the statements that create all temporary tables."""
+    return "".join(tables.temporary for tables in declared())
