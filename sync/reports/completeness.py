@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from sync.reports.shared import column, lanes
+from sync.reports.shared import column, frames, lanes
 from sync.reports.shared.events import is_system_event, tag, text_tag
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import count
-from sync.reports.shared.frames import INTEGER, LANE, TEXT, merged, schema
+from sync.reports.shared.frames import INTEGER, LANE, OLDER, TEXT, merged, schema
 from sync.reports.shared.report import Problem, ProblemKind, Report, Table, Weight
 from sync.tables.partitions import conform, union
 from sync.tables.summaries import Summary
@@ -33,7 +33,8 @@ TABLE: Final = Table(
         "missing events can be counted: missing = expected - received. Dropped events were given "
         "up by the gateway, which reports that; the other missing ones are unexplained, and there "
         "must be none. An epoch is closed by a clean stop, open as long as it may continue, and "
-        "cut off if a newer one began without a clean stop."
+        "cut off if a newer one began without a clean stop. The epochs of a gateway before its "
+        f"latest {count(frames.GATEWAY_ROWS)} rows are added up for each lane, as epoch {OLDER}."
     ),
     columns=(
         column.text("gateway", "Gateway"),
@@ -115,7 +116,31 @@ def completeness(numbers: DataFrame, dropped: DataFrame, segments: DataFrame) ->
         .withColumn("unexplained", missing - F.col("declared"))
         .withColumn("duplicates", F.col("rows") - F.col("received"))
     )
-    return conform(_with_state(counted, numbers), TABLE.schema).orderBy(*LANE)
+    every = conform(_with_state(counted, numbers), TABLE.schema)
+    return conform(_with_older_ones_added_up(every), TABLE.schema).orderBy(*LANE)
+
+
+def _with_older_ones_added_up(rows: DataFrame) -> DataFrame:
+    """Keep the latest `frames.GATEWAY_ROWS` rows of each gateway, and add up the others by lane."""
+    latest = Window.partitionBy("gateway").orderBy(F.desc("epoch"), "lane")
+    kept = F.row_number().over(latest) <= frames.GATEWAY_ROWS
+    named = rows.withColumn("epoch", F.when(kept, F.col("epoch")).otherwise(OLDER))
+    states = ("torn", "open")
+    state = F.coalesce(*(F.max(F.when(F.col("state") == each, each)) for each in states))
+    return named.groupBy(*LANE).agg(
+        F.coalesce(state, F.lit("closed")).alias("state"),
+        *(F.coalesce(F.try_sum(name), F.max(name)).alias(name) for name in _SUMMED),
+        F.min("first_seq").alias("first_seq"),
+        F.max("last_seq").alias("last_seq"),
+        F.max("since").alias("since"),
+    )
+
+
+_SUMMED: Final = (
+    *("expected", "received", "missing", "declared", "unexplained", "duplicates"),
+    *("forks", "chain_breaks", "repeated_segments"),
+)
+"""Columns that are added up; if no integer can hold the sum, the column has the greatest number."""
 
 
 def _received(arrived: DataFrame) -> DataFrame:

@@ -22,15 +22,20 @@ from sync.reports.shared.report import (
     Table,
 )
 from sync.reports.shared.window import window
+from sync.segment import KINDS
 from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
+
+OTHER: Final = "(other)"
+"""The kind of all events whose kind is not one of `KINDS`, however many kinds a gateway invents."""
 
 TABLE: Final = Table(
     order=150,
     title="Events by lane and kind",
     about=(
         "All events that are stored here. A gateway numbers its events separately in three lanes: "
-        "readings, logs and system events. Times in the plot are those of the gateways' clocks."
+        "readings, logs and system events. Kinds that this version does not know are one row, "
+        f"{OTHER}. Times in the plot are those of the gateways' clocks."
     ),
     columns=(
         column.text("lane", "Lane"),
@@ -90,7 +95,8 @@ def step_for(span_s: float) -> int:
 
 def totals(daily: DataFrame) -> DataFrame:
     """Compute a row of `TABLE` for each lane and kind in `daily` (rows of `COUNTS`)."""
-    rows = daily.groupBy("lane", "kind").agg(F.sum("events").alias("events"))
+    kind = F.when(F.col("kind").isin(*KINDS), F.col("kind")).otherwise(OTHER).alias("kind")
+    rows = daily.groupBy("lane", kind).agg(F.sum("events").alias("events"))
     return conform(rows, TABLE.schema).orderBy("lane", "kind")
 
 

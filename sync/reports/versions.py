@@ -17,17 +17,22 @@ from sync.reports.shared import column
 from sync.reports.shared.events import ERROR_LEVELS, is_system_event, text_tag
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import count, decimal, or_unknown, plural
-from sync.reports.shared.frames import INTEGER, REAL, TEXT, TIME, schema, seconds
+from sync.reports.shared.frames import INTEGER, OLDER, REAL, TEXT, TIME, schema, seconds
 from sync.reports.shared.report import Problem, ProblemKind, Report, Table
 from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
+
+GATEWAY_VERSIONS: Final = 100
+"""Maximum versions of one gateway that have a row of their own: that many upgrades take years. One
+gateway that invents versions does not lengthen the table for all."""
 
 TABLE: Final = Table(
     order=130,
     title="Versions",
     about=(
         "Which versions of Fieldpost run, and whether one has more errors than the version before "
-        "it, on the gateways that ran both."
+        "it, on the gateways that ran both. The versions of a gateway before its latest "
+        f"{count(GATEWAY_VERSIONS)} are in one row, {OLDER}."
     ),
     columns=(
         column.text("version", "Version"),
@@ -160,17 +165,27 @@ def _by_gateway(days: DataFrame, segments: DataFrame) -> DataFrame:
     latest = F.last("version", ignorenulls=True).over(order)
     named = days.withColumn("latest", latest).join(headers, on="gateway", how="left")
     version = F.coalesce("latest", "at_first", F.lit(UNKNOWN))
-    by_gateway = named.groupBy("gateway", version.alias("version")).agg(
+    every = _sums(named.withColumn("version", version))
+    newest = Window.partitionBy("gateway").orderBy(
+        F.coalesce(F.col("version") == F.col("now"), F.lit(False)).desc(), F.desc("end"), "version"
+    )
+    told_apart = F.row_number().over(newest) <= GATEWAY_VERSIONS
+    by_gateway = _sums(
+        every.withColumn("version", F.when(told_apart, F.col("version")).otherwise(OLDER))
+    )
+    before = F.when(F.col("version") != OLDER, F.nullif(F.lag("version").over(order), F.lit(OLDER)))
+    return by_gateway.withColumns({"before": before, "days": F.col("span_s") / _DAY_S})
+
+
+def _sums(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("gateway", "version").agg(
         F.any_value("now").alias("now"),
         F.min("begin").alias("begin"),
         F.max("end").alias("end"),
         F.min("known_begin").alias("known_begin"),
         F.max("known_end").alias("known_end"),
-        F.sum("events").alias("events"),
-        F.sum("errors").alias("errors"),
-        (F.sum("span_s") / _DAY_S).alias("days"),
+        *(F.sum(name).alias(name) for name in ("events", "errors", "span_s")),
     )
-    return by_gateway.withColumn("before", F.lag("version").over(order))
 
 
 def _compared(by_gateway: DataFrame, rows: DataFrame) -> DataFrame:

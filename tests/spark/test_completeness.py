@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sync.reports import completeness
 from sync.reports.completeness import FIRST_PREVIOUS, TABLE
-from sync.reports.shared import lanes
+from sync.reports.shared import frames, lanes
+from sync.reports.shared.frames import OLDER
 from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import at, event, events, report_rows, table
 
@@ -169,6 +170,29 @@ def test_completeness_of_every_lane(spark: SparkSession) -> None:
     assert found == ROWS
     states = {row[:3]: row[3:] for row in report_rows(report, *key, "state", "since")}
     assert {lane: states[lane] for lane in STATES} == STATES
+
+
+def test_old_epochs_of_one_gateway_are_added_up(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One gateway that begins epoch after epoch does not lengthen the table for all."""
+    monkeypatch.setattr(frames, "GATEWAY_ROWS", 2)
+    rows = events_of("honest", "logs", [1])
+    for place in range(9):
+        rows += events_of("liar", "logs", [2, 3], epoch=f"0{place}")
+    segments = [segment("liar", "system", 1, 2**63 - 1, epoch=f"0{place}") for place in range(2)]
+    report = report_of(events(spark, rows), table(spark, SEGMENTS, segments))
+    columns = ("gateway", "epoch", "lane", "expected", "received", "unexplained", "chain_breaks")
+    assert report_rows(report, *columns) == [
+        ("honest", FIRST, "logs", 1, 1, 0, 0),
+        ("liar", OLDER, "logs", 21, 14, 7, 0),
+        ("liar", OLDER, "system", 0, 0, 0, 0),
+        ("liar", "07", "logs", 3, 2, 1, 0),
+        ("liar", "08", "logs", 3, 2, 1, 0),
+    ]
+    of_older = report.where(f"epoch = '{OLDER}' AND lane = 'logs'")
+    assert report_rows(of_older, "state", "since", "first_seq", "last_seq") == [("torn", 3, 2, 3)]
+    assert OLDER in TABLE.about
 
 
 def test_summary_of_number_ranges_by_day(spark: SparkSession) -> None:

@@ -35,6 +35,17 @@ def test_totals_are_counted_by_lane_and_kind_and_by_time(spark: SparkSession) ->
     assert report_rows(hourly, "begin", "events") == [(begin - 3600, 1), (begin, 4)]
 
 
+def test_kinds_that_a_gateway_invents_are_one_row(spark: SparkSession) -> None:
+    rows = [event("liar", kind=f"kind-{each}") for each in range(9)]
+    daily = totals.DAILY.compute(events(spark, [*rows, event(), event(kind="node")]))
+    assert report_rows(totals.totals(daily), "lane", "kind", "events") == [
+        ("logs", totals.OTHER, 9),
+        ("logs", "log", 1),
+        ("logs", "node", 1),
+    ]
+    assert totals.OTHER in totals.TABLE.about
+
+
 def test_the_step_of_counts_suits_the_day(spark: SparkSession) -> None:
     rows = [event(time=at(second)) for second in (0, 97, 90_000)]
     rows += [event("other", time=at(second)) for second in (0, 40_000)]

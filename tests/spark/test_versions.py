@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from sync.reports import versions
+from sync.reports.shared.frames import OLDER
 from sync.reports.versions import DAILY
 from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import at, event, events, named_rows, table
@@ -92,6 +93,27 @@ def test_a_version_is_worse_if_its_gateways_have_more_errors_than_before(
     assert third["gateway_days"] == pytest.approx(5, abs=1e-3)
     assert third["per_day"] == pytest.approx(23, abs=1e-2)
     assert third["ratio"] == pytest.approx(4.25, abs=1e-2)
+
+
+def test_earlier_versions_of_one_gateway_are_added_up(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One gateway that invents versions does not lengthen the table for all."""
+    monkeypatch.setattr(versions, "GATEWAY_VERSIONS", 3)
+    rows = [start("liar", place, f"v{place}") for place in range(9)]
+    days = DAILY.compute(events(spark, [*rows, start("honest", 0, "1")]))
+    sent = [segment("liar", 1, "v2"), segment("honest", 1, "1")]
+    report = versions.versions(days, table(spark, SEGMENTS, sent))
+    found = named_rows(report, versions.TABLE.schema)
+    shown = ("version", "current", "events", "before")
+    assert [tuple(row[name] for name in shown) for row in found] == [
+        ("v8", 0, 1, "v7"),
+        ("v7", 0, 1, "v2"),
+        ("v2", 1, 1, None),
+        (OLDER, 0, 6, None),
+        ("1", 1, 1, None),
+    ]
+    assert OLDER in versions.TABLE.about
 
 
 def test_a_wrong_clock_adds_at_most_a_day_to_the_time_of_a_version(spark: SparkSession) -> None:

@@ -72,6 +72,10 @@ GATEWAY_ROWS: Final = 1_000
 invents neither displace other gateways nor fill the driver's memory."""
 
 
+OLDER: Final = "(older)"
+"""In place of an epoch or a version: the row adds up the earlier ones of a gateway. Sorts first."""
+
+
 def of_each_gateway(rows: DataFrame, *order: Column) -> DataFrame:
     """Return the first `GATEWAY_ROWS` rows of each gateway, in the order of `order`."""
     place = F.row_number().over(Window.partitionBy("gateway").orderBy(*order))

@@ -23,7 +23,7 @@ from sync.reports import (
     sensors,
     versions,
 )
-from sync.reports.shared import events, plausible, readings, thresholds
+from sync.reports.shared import events, frames, plausible, readings, thresholds
 from sync.reports.shared.registry import PROBLEM_KINDS, REPORTS
 from sync.reports.shared.report import Problem, Report
 from sync.reports.shared.thresholds import MISSED_INTERVALS, SEAL_S
@@ -96,7 +96,8 @@ NUMBERS: dict[str, tuple[float | str, ...]] = {
         *(clocks.BIG_STEP_S, clocks.ODD_STEPS, clocks.SETTLE_S / 60, clocks.DRIFT_PPM),
         *(clocks.AHEAD_S, clocks.BEHIND_S, clocks.RECENT_S / 3600, clocks.APART_H),
     ),
-    "Versions": (versions.MIN_ERRORS, versions.SIGMAS),
+    "Versions": (versions.GATEWAY_VERSIONS, versions.MIN_ERRORS, versions.SIGMAS),
+    "Completeness": (f"{frames.GATEWAY_ROWS:,}",),
     "Anomalies": (
         *(anomalies.FLAT_READINGS, anomalies.FLAT_S / 3600, anomalies.MIN_COMPARED),
         *(anomalies.WINDOW_D, anomalies.UNUSUAL_Z, anomalies.MIN_DAYS, anomalies.MIN_HOURS),
