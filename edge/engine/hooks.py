@@ -327,6 +327,8 @@ class Hooks:
     error_mappings: dict[tuple[str, type[Any]], Callable[[Any], Any]] = field(default_factory=dict)
     """Functions that map a service's errors, by protocol and type of the error, to what handlers of
     this protocol answer with."""
+    implementations: dict[str, Any] = field(default_factory=dict)
+    """Features' implementations of protocols that other features declare, by name."""
     on_acknowledged: dict[str, ReceiptHook] = field(default_factory=dict)
     """By kind of row (`Receipt`): run when a session acknowledges stanzas made from such rows,
     except stanzas that await an answer (`AWAITS_ANSWER`)."""

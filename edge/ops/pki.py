@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.errors import SetupError
 from edge.ops import der
-from edge.ops.checks.finding import early
 from sync.common.durable_files import PRIVATE_FOLDER, PUBLIC_FILE, replace_file, write_new
 from sync.common.regular_files import read_regular
 from sync.common.text import utc_time
@@ -151,6 +150,16 @@ def server_fault(folder: Path, domain: str, now: int) -> tuple[str, str] | None:
         text = f"{path} is not for {domain}, but for {', '.join(names[:MAX_NAMES])}"
         return text, f"replace it by a certificate for {domain}, and run `fieldpost reload`"
     return None
+
+
+def early(what: str, begins: int, now: int) -> tuple[str, str]:
+    """Return the text and the remedy for a certificate or revocation list that is not valid yet.
+
+    `what` names it; `begins` and `now` are in ms since 1970 UTC.
+    """
+    first, today = utc_time(begins, "minutes"), utc_time(now, "minutes")
+    text = f"{what} is not valid before {first}, and the clock shows {today}"
+    return text, "the clock is behind: set it, and check the time service (`timedatectl`)"
 
 
 def expiry_times(folder: Path) -> dict[str, int]:

@@ -126,7 +126,13 @@ class OperatorRequests:
             self._store.on_sends = self._deliver_to_sessions
 
     def _on_published(
-        self, _context: Context, tx: Transaction, node: Node, sender: Sender, item: NewItem
+        self,
+        _context: Context,
+        tx: Transaction,
+        node: Node,
+        sender: Sender,
+        item: NewItem,
+        *_: object,
     ) -> None:
         line = b""
         for number, listener in list(self._listeners.items()):  # this may be another thread

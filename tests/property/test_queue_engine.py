@@ -18,7 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from edge.config.limits import Limits
 from edge.engine.database import Transaction
-from edge.features.queues.rules.assignment import Policy, slot_of
+from edge.features.pubsub.rules.node_config import QueuePolicy
+from edge.features.queues.rules.assignment import slot_of
 from edge.features.queues.store import queue_items
 from tests.helpers import pubsub
 from tests.helpers import queue_nodes as helper
@@ -54,11 +55,11 @@ class QueueMachine(RuleBasedStateMachine):
     """Everything that can happen to a queue node."""
 
     @initialize(
-        policy=st.sampled_from(Policy),
+        policy=st.sampled_from(QueuePolicy),
         deliveries=st.integers(2, 6),
         requests=st.tuples(*[st.integers(1, 3)] * 4),
     )
-    def begin(self, policy: Policy, deliveries: int, requests: tuple[int, ...]) -> None:
+    def begin(self, policy: QueuePolicy, deliveries: int, requests: tuple[int, ...]) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.gateway = DryRunGateway(new_database(Path(self.folder.name)), LIMITS)
         self.policy = policy
@@ -203,9 +204,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.check_workers_know_their_items(rows)
         self.check_requests_not_exceeded(rows)
         self.check_order(rows)
-        if self.policy is Policy.HASH:
+        if self.policy is QueuePolicy.HASH:
             self.check_one_member_per_slot(rows)
-        elif self.policy is Policy.LEAST_LOADED:
+        elif self.policy is QueuePolicy.LEAST_LOADED:
             self.check_members_with_capacity_get_items(rows)
         self.check_progress(rows)
         self.before = {row.item: row for row in rows}
@@ -246,7 +247,7 @@ class QueueMachine(RuleBasedStateMachine):
         waits = [row for row in rows if row.state == "ready" and not row.deliveries]
         for delivered in fresh:
             for row in waits:
-                if self.policy is not Policy.HASH or slot_of(row.publisher) == slot_of(
+                if self.policy is not QueuePolicy.HASH or slot_of(row.publisher) == slot_of(
                     delivered.publisher
                 ):
                     assert (-delivered.priority, delivered.place) < (-row.priority, row.place)

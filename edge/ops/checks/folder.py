@@ -14,7 +14,7 @@ from edge.engine.service_time import DAY_MS
 from edge.errors import SetupError
 from edge.features.accounts.store.certificates import ExpiringDevice, RevokedCertificate
 from edge.ops import config_check, der, pki
-from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding, early
+from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.ops.tls_context import server_context
 from sync.common.regular_files import NotRegularError, check_regular, read_regular
 from sync.common.text import listing, os_error, plural, utc_time
@@ -114,7 +114,7 @@ def certificates(folder: Path, domain: str, now: int) -> Iterator[Finding]:
         if fault is not None:
             yield Finding("certificates", WRONG, *fault)
         elif now < found.begins:
-            yield Finding("certificates", WRONG, *early(str(path), found.begins, now))
+            yield Finding("certificates", WRONG, *pki.early(str(path), found.begins, now))
         elif days < 0:
             yield Finding("certificates", WRONG, f"{path} has expired", remedy)
         elif days < EXPIRY_NOTICE_DAYS:
@@ -165,7 +165,7 @@ def revocation_list(folder: Path, now: int, revoked: list[RevokedCertificate]) -
         )
     elif now < begins.timestamp() * 1000:
         begins_ms = round(begins.timestamp() * 1000)
-        yield Finding("certificates", WRONG, *early(str(files.crl), begins_ms, now))
+        yield Finding("certificates", WRONG, *pki.early(str(files.crl), begins_ms, now))
     elif ends is not None and ends.timestamp() * 1000 < now:
         yield Finding("certificates", WRONG, f"{files.crl} has expired", remedy)
     elif missing:

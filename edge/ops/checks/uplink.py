@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from edge.engine.service_time import DAY_MS
-from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding, early
+from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
+from edge.ops.pki import early
 from edge.ops.status import NOT_RUNNING, Status
 from edge.ops.uplink import CentreAnswer, Route, UplinkStatus
 from sync.common.text import duration, plural, size

@@ -7,7 +7,7 @@ XEP-0060, sections 8.1 to 8.3 and 16.4.3; XEP-0254, section 4.1.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
@@ -27,6 +27,14 @@ class InvalidOption(ValueError):
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name} {problem}")
         self.name = name
+
+
+class QueuePolicy(StrEnum):
+    """Rule that chooses the member that gets the next item of a queue."""
+
+    LEAST_LOADED = "least-loaded"
+    HASH = "hash"
+    STICKY = "sticky"
 
 
 class NodeConfig(Struct, frozen=True, omit_defaults=True):
@@ -56,7 +64,7 @@ class NodeConfig(Struct, frozen=True, omit_defaults=True):
     queueing: bool = False
     queue_lock_timeout: float = 60.0
     queue_max_deliveries: int = 5
-    queue_policy: Literal["least-loaded", "hash", "sticky"] = "least-loaded"
+    queue_policy: QueuePolicy = QueuePolicy.LEAST_LOADED
 
 
 DEFAULT: Final = NodeConfig()
@@ -100,11 +108,11 @@ _MAX: Final = "max"
 `item_expire` it means never."""
 
 QUEUE_POLICIES: Final = (
-    ("least-loaded", "The subscriber with the fewest items"),
-    ("hash", "One subscriber for each publisher, in order"),
-    ("sticky", "One subscriber for all items while it is available"),
+    (QueuePolicy.LEAST_LOADED, "The subscriber with the fewest items"),
+    (QueuePolicy.HASH, "One subscriber for each publisher, in order"),
+    (QueuePolicy.STICKY, "One subscriber for all items while it is available"),
 )
-"""Policies that choose the subscriber for an item of a queue or share, with labels."""
+"""All policies, with labels."""
 
 OPTIONS: Final = (
     Option("title", ValueType.TEXT, "Short name of the node", maximum=128),

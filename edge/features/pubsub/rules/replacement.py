@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from enum import Enum
+from typing import NamedTuple
 
 
 class Existing(Enum):
@@ -17,6 +18,18 @@ class Existing(Enum):
     WAITING = "waiting"
     LOCKED = "locked"
     DEAD = "dead"
+
+
+class ExistingItem(NamedTuple):
+    """The item that has the ItemID.
+
+    `is_own` is whether the publisher has the rights of the item's author, `is_same` whether also
+    the payload is the same.
+    """
+
+    state: Existing
+    is_own: bool
+    is_same: bool = False
 
 
 class Outcome(Enum):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from edge.features.queues.rules.assignment import Policy
+from edge.features.pubsub.rules.node_config import QueuePolicy
 
 DEFAULT_REQUESTS: Final = 10
 """Default of the option `REQUESTS` for a member of a share: the maximum number of items that are
@@ -29,7 +29,7 @@ PRESENCE: Final = "presence"
 
 _BOOLEANS: Final = {"1": True, "true": True, "0": False, "false": False}
 _LEVELS: Final = ("0", "1", "2")
-_POLICIES: Final = [policy.value for policy in Policy]
+_POLICIES: Final = list(QueuePolicy)
 
 
 class SubscriptionKind(Enum):
@@ -38,6 +38,17 @@ class SubscriptionKind(Enum):
     PLAIN = "a node or a filter"
     QUEUE = "a queue node"
     SHARE = "a share"
+
+
+class EndReason(Enum):
+    """Reasons for the end of a subscription."""
+
+    UNSUBSCRIBED = "its subscriber ended it"
+    OWNER = "an owner of the node ended it"
+    UNAUTHORIZED = "its subscriber may no longer subscribe"
+    UNAVAILABLE = "its session became unavailable"
+    SESSION_ENDED = "its session ended"
+    NOT_RETURNED = "its session did not return after a restart"
 
 
 OPTIONS: Final = {
@@ -79,7 +90,7 @@ class SubscriptionOptions(NamedTuple):
     qos: int = 0
     presence: bool = False
     requests: int | None = None
-    policy: Policy | None = None
+    policy: QueuePolicy | None = None
 
 
 DEFAULT: Final = SubscriptionOptions()
@@ -138,7 +149,7 @@ def _set(old: SubscriptionOptions, name: str, text: str, max_requests: int) -> S
     if name == POLICY:
         if text not in _POLICIES:
             raise InvalidSubscriptionOption(f"{name} must be one of {', '.join(_POLICIES)}")
-        return old._replace(policy=Policy(text))
+        return old._replace(policy=QueuePolicy(text))
     is_number = text.isascii() and text.isdigit() and len(text) < 10
     if not (is_number and 1 <= int(text) <= max_requests):
         raise InvalidSubscriptionOption(f"{name} must be a whole number from 1 to {max_requests}")
@@ -154,5 +165,5 @@ def format_option(options: SubscriptionOptions, name: str) -> str | None:
     if name == EXPIRE:
         return PRESENCE if options.presence else ""
     if name == POLICY:
-        return (options.policy or Policy.LEAST_LOADED).value
+        return options.policy or QueuePolicy.LEAST_LOADED
     return None if options.requests is None else str(options.requests)

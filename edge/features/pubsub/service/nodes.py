@@ -16,7 +16,7 @@ from edge.features.pubsub.rules import node_config
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.rules.node_config import DEFAULT, InvalidOption, NodeConfig
 from edge.features.pubsub.rules.reasons import Reason
-from edge.features.pubsub.service import access
+from edge.features.pubsub.service import access, queueing
 from edge.features.pubsub.service import subscriptions as subscribing
 from edge.features.pubsub.service.errors import AffiliationsRefused, PubsubError
 from edge.features.pubsub.service.notifications import (
@@ -31,7 +31,6 @@ from edge.features.pubsub.service.notifications import (
 )
 from edge.features.pubsub.store import affiliations, items, nodes, subscriptions
 from edge.features.pubsub.store.nodes import Node
-from edge.features.queues.service import queue_registry
 from edge.xmpp import jid
 
 _DISCOVERY_BATCH = 256
@@ -57,7 +56,7 @@ def create(
     _check_room(context, tx, owner)
     node = nodes.add(tx, name, owner, config)
     affiliations.put(tx, node.id, owner, Affiliation.OWNER)
-    queue_registry.configure_node(context, tx, node)
+    queueing.of(context).configure_node(context, tx, node)
     return node
 
 
@@ -146,9 +145,9 @@ def _configure(
 ) -> None:
     old, node = before.config, before._replace(config=config)
     if config.queueing != old.queueing:
-        _check_empty(tx, before)
+        _check_empty(context, tx, before)
     nodes.save(tx, node)
-    queue_registry.configure_node(context, tx, node)
+    queueing.of(context).configure_node(context, tx, node)
     access_changed = (
         config.access_model != old.access_model
         or config.roster_groups_allowed != old.roster_groups_allowed
@@ -162,10 +161,10 @@ def _configure(
     _announce(context, tx, node, event)
 
 
-def _check_empty(tx: Transaction, node: Node) -> None:
+def _check_empty(context: Context, tx: Transaction, node: Node) -> None:
     """Check that a node has no items and no subscriptions before `pubsub#queueing` changes, because
     queue nodes store them in another way; raises `PubsubError`."""
-    queue = queue_registry.of_node(tx, node.id)
+    queue = queueing.of(context).of_node(tx, node.id)
     if node.items or (queue is not None and queue.items) or nodes.count_subscriptions(tx, node.id):
         raise PubsubError(
             Reason.INVALID_CONFIGURATION,
@@ -196,13 +195,13 @@ def delete(
     node = access.get_owned_node(tx, sender, name)
     _announce(context, tx, node, NodeDeleted(node.name, redirect))
     _log_items(tx, sender, node, "deleted", _remove_items(context, tx, node))
-    queue_registry.remove_node(context, tx, node)
+    queueing.of(context).remove_node(context, tx, node)
     nodes.remove(tx, node.id)
 
 
 def _remove_items(context: Context, tx: Transaction, node: Node) -> int:
     if node.config.queueing:
-        return queue_registry.purge_node(context, tx, node)
+        return queueing.of(context).purge_node(context, tx, node)
     return items.purge(tx, node.id)
 
 
@@ -210,9 +209,8 @@ def _announce(context: Context, tx: Transaction, node: Node, event: NodeEvent) -
     """Notify the subscribers of a node, including the members of its queue, of an event, if the
     node's configuration enables notifications of such events."""
     announce(context, tx, node, event)
-    queue = queue_registry.of_node(tx, node.id)
-    if queue is not None and is_notified(node.config, event):
-        for member in subscriptions.members(tx, queue.id):
+    if node.config.queueing and is_notified(node.config, event):
+        for member in subscriptions.all_of_node(tx, node.id):
             send(context, tx, member, Notification(event, member.jid))
 
 

@@ -30,15 +30,12 @@ from edge.features.pubsub.rules.publication import (
     find_fault,
 )
 from edge.features.pubsub.rules.reasons import Reason
-from edge.features.pubsub.rules.replacement import Existing, Outcome, decide
-from edge.features.pubsub.service import access, notifications
+from edge.features.pubsub.rules.replacement import Existing, ExistingItem, Outcome, decide
+from edge.features.pubsub.service import access, notifications, queueing
 from edge.features.pubsub.service import nodes as node_service
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.store import items, nodes
 from edge.features.pubsub.store.nodes import NEW_NODE, Node
-from edge.features.queues.service import operations, queue_registry
-from edge.features.queues.service.queue_registry import NewItem as QueuedItem
-from edge.features.queues.service.queue_registry import Queue
 
 UNREADABLE: Final = "unreadable"
 """Name of the refusal of an item whose payload cannot be decoded into events."""
@@ -113,12 +110,12 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
         )
     item = request.item
     try:
-        if is_repeated(tx, sender, node, item):
+        if is_repeated(context, tx, sender, node, item):
             return
     except PubsubError:
         refusals.log(context, tx, sender, ITEM_EXISTS)
         raise
-    exceeded, queues_ = check_room(context, tx, sender, node, item)
+    exceeded, shares = check_room(context, tx, sender, node, item)
     if not node.config.queueing:  # the check of a queue includes the database
         size = _stored_size(sender, item)
         exceeded = exceeded or space.reserve(tx, size, context.limits)
@@ -126,7 +123,7 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
         refusals.log(context, tx, sender, exceeded.name, exceeded.value)
         text = f"the limit {exceeded.name} = {exceeded.value} is reached"
         raise PubsubError(Reason.LIMIT_EXCEEDED, text)
-    put(context, tx, sender, node, item, request.options, queues_)
+    put(context, tx, sender, node, item, request.options, shares)
 
 
 def is_shipped(context: Context, node: str) -> bool:
@@ -171,7 +168,9 @@ def _apply_preconditions(
         raise PubsubError(Reason.PRECONDITION_NOT_MET, str(error)) from None
 
 
-def is_repeated(tx: Transaction, sender: Sender, node: Node, item: NewItem) -> bool:
+def is_repeated(
+    context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem
+) -> bool:
     """Return whether an item is a repetition, which changes nothing: its queue has the same item of
     the same publisher, and this item waits or is locked.
 
@@ -181,7 +180,7 @@ def is_repeated(tx: Transaction, sender: Sender, node: Node, item: NewItem) -> b
     Raises:
         PubsubError: the ItemID belongs to an item that the sender may not replace.
     """
-    outcome = _outcome(tx, sender, node, item)
+    outcome = _outcome(context, tx, sender, node, item)
     if outcome is _PUBLISH:
         return False
     if outcome is Outcome.CONFLICT:
@@ -192,67 +191,53 @@ def is_repeated(tx: Transaction, sender: Sender, node: Node, item: NewItem) -> b
     return outcome is Outcome.UNCHANGED
 
 
-def _outcome(tx: Transaction, sender: Sender, node: Node, item: NewItem) -> Outcome:
+def _outcome(
+    context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem
+) -> Outcome:
+    found: ExistingItem | None = None
     if node.id == NEW_NODE:
         return _PUBLISH
     if node.config.queueing:
-        found = queue_registry.existing_item(tx, node.id, item.id)
-        if found is None:
-            return _PUBLISH
-        existing, author = found.existing, found.author
-        own = author == sender.bare
-        same = own and found.payload(tx) == item.payload
-    else:
-        stored_author = items.author(tx, node.id, item.id) if node.items else None
-        if stored_author is None:
-            return _PUBLISH
-        existing, own, same = Existing.STORED, stored_author == sender.bare, False
+        found = queueing.of(context).existing_item(tx, sender, node, item.id, item.payload)
+    elif node.items and (author := items.author(tx, node.id, item.id)) is not None:
+        found = ExistingItem(Existing.STORED, author == sender.bare)
+    if found is None:
+        return _PUBLISH
     may_delete = may_manage_nodes(sender) or affiliation.may_delete_item(
-        access.affiliation_of(tx, node, sender.bare), own=own
+        access.affiliation_of(tx, node, sender.bare), own=found.is_own
     )
-    return decide(existing, may_delete=may_delete, same=same)
+    return decide(found.state, may_delete=may_delete, same=found.is_same)
 
 
 class Room(NamedTuple):
-    """Result of `check_room`: the limit that an item would exceed, if any, and the queues of the
-    node, or of matching shares, that get the item."""
+    """Result of `check_room`: the limit that an item would exceed, if any, and the queue numbers of
+    the shares that get the item."""
 
     exceeded: ExceededLimit | None
-    queues: Sequence[Queue]
+    shares: Sequence[int]
 
 
 def check_room(
     context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem
 ) -> Room:
     """Return which limit an item would exceed (of the event log, of stored items, of notifications,
-    or of a queue), and the queues that get the item.
+    or of a queue), and the shares that get the item.
 
     If the queue of one matching share is full, nothing is published, so that no share misses items.
     """
-    found = _find_queues(context, tx, node)
-    queued = QueuedItem(node.name, item.id, sender.full, item.payload)
-    logged, exceeded = item.logged.events, None
-    if logged:
-        exceeded = eventlog.exceeded_limit(context, tx, logged)
-    if exceeded is None and node.config.queueing:
-        queue = found[0] if found else None
-        exceeded = queue_registry.exceeded_node_limit(context, tx, queue, queued)
-    elif exceeded is None:
-        exceeded = (
-            _exceeded_storage_limit(context, tx, sender, node, item)
-            or _exceeded_notification_limit(context, tx, node, item)
-            or queue_registry.exceeded_share_limit(context, tx, found, queued)
+    is_queue, exceeded = node.config.queueing, None
+    shares = () if is_queue else notifications.matching_shares(context, tx, node)
+    if item.logged.events:
+        exceeded = eventlog.exceeded_limit(context, tx, item.logged.events)
+    if exceeded is None and not is_queue:
+        exceeded = _exceeded_storage_limit(
+            context, tx, sender, node, item
+        ) or _exceeded_notification_limit(context, tx, node, item)
+    if exceeded is None and (is_queue or shares):
+        exceeded = queueing.of(context).exceeded_limit(
+            context, tx, sender, node, item.id, item.payload, shares
         )
-    return Room(exceeded, found)
-
-
-def _find_queues(context: Context, tx: Transaction, node: Node) -> list[Queue]:
-    if node.config.queueing:
-        found = [queue_registry.of_node(tx, node.id)]
-    else:
-        shares = notifications.matching_shares(context, tx, node)
-        found = [queue_registry.get(tx, share) for share in shares]
-    return [queue for queue in found if queue is not None]
+    return Room(exceeded, shares)
 
 
 def _stored_size(sender: Sender, item: NewItem) -> int:
@@ -305,10 +290,11 @@ def _max_items(context: Context, node: Node) -> int:
     return min(node.config.max_items, context.limits.items_per_node)
 
 
-ITEM_PUBLISHED: Final[Event[[Context, Transaction, Node, Sender, NewItem]]] = Event(
-    "item published"
-)
-"""Event of a published item; its handlers run in the transaction of the publication."""
+ITEM_PUBLISHED: Final = Event[
+    [Context, Transaction, Node, Sender, NewItem, ItemOptions, Sequence[int]]
+]("item published")
+"""Event of a published item, with its options and the queue numbers of the shares that get it; its
+handlers run in the transaction of the publication."""
 
 
 def put(
@@ -318,18 +304,18 @@ def put(
     node: Node,
     item: NewItem,
     options: ItemOptions = DEFAULT_OPTIONS,
-    found: Sequence[Queue] | None = None,
+    shares: Sequence[int] | None = None,
 ) -> None:
     """Publish an item that has passed the checks of rights, node configuration and limits.
 
     Args:
         node: the node, from `find_target`.
-        found: the queues that get the item, from `check_room`; if `None`, they are looked up.
+        shares: the shares that get the item, from `check_room`; if `None`, they are looked up.
     """
     if node.id == NEW_NODE:
         node = node_service.create(context, tx, node.name, sender.bare, node.config)
-        found = None
-    config, payload = node.config, item.payload
+        shares = None
+    config = node.config
     if item.logged.events:
         logged, qos, since = item.logged
         eventlog.write(tx, logged, sender.full, qos, since, node.name)
@@ -337,16 +323,11 @@ def put(
         if config.persist_items:
             _store(context, tx, sender, node, item)
         item_id = item.id if config.persist_items or config.deliver_payloads else None
-        event = notifications.published(tx, node, item_id, payload, sender.full)
+        event = notifications.published(tx, node, item_id, item.payload, sender.full)
         notifications.announce(context, tx, node, event)
-        payload = payload if config.deliver_payloads else b""
-    context.hooks.trigger(ITEM_PUBLISHED, context, tx, node, sender, item)
-    priority, delay, ttl = options
-    for queue in _find_queues(context, tx, node) if found is None else found:
-        due = tx.now.service + delay if delay else None
-        expires = None if ttl is None else tx.now.service + ttl
-        queued = QueuedItem(node.name, item.id, sender.full, payload, priority, due, expires)
-        operations.enqueue(context, tx, queue, queued)
+        if shares is None:
+            shares = notifications.matching_shares(context, tx, node)
+    context.hooks.trigger(ITEM_PUBLISHED, context, tx, node, sender, item, options, shares or ())
 
 
 def _store(context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem) -> None:

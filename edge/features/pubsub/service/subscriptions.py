@@ -10,33 +10,31 @@ again within `limits.resume_time`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
 from edge import topics
 from edge.engine import event_counters, quota, refusals, sessions
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.hooks import Context
+from edge.engine.hooks import Context, Event
 from edge.engine.sessions import Session
 from edge.features.accounts import service as accounts
 from edge.features.pubsub.rules import subscription as rules
+from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.reasons import Reason
 from edge.features.pubsub.rules.subscription import (
     REQUESTS,
+    EndReason,
     InvalidSubscriptionOption,
     SubscriptionKind,
     SubscriptionOptions,
 )
-from edge.features.pubsub.service import access, notifications
+from edge.features.pubsub.service import access, notifications, queueing
 from edge.features.pubsub.service.errors import PubsubError
+from edge.features.pubsub.service.queueing import Queue
 from edge.features.pubsub.store import nodes, subscriptions
 from edge.features.pubsub.store.nodes import Node
 from edge.features.pubsub.store.subscriptions import Subscription
-from edge.features.queues.rules.assignment import Policy
-from edge.features.queues.rules.transitions import Loss
-from edge.features.queues.service import membership, queue_registry
-from edge.features.queues.service.queue_registry import Queue
 from edge.topics import Share
 from edge.xmpp.jid import Jid
 
@@ -44,23 +42,6 @@ OptionValues: TypeAlias = Mapping[str, Sequence[str]]
 """Values of options, by registered name (`pubsub#...`)."""
 
 
-class EndReason(Enum):
-    """Reasons for the end of a subscription."""
-
-    UNSUBSCRIBED = "its subscriber ended it"
-    OWNER = "an owner of the node ended it"
-    UNAUTHORIZED = "its subscriber may no longer subscribe"
-    UNAVAILABLE = "its session became unavailable"
-    SESSION_ENDED = "its session ended"
-    NOT_RETURNED = "its session did not return after a restart"
-
-
-_LOSSES: Final = {
-    EndReason.UNAVAILABLE: Loss.UNAVAILABLE,
-    EndReason.SESSION_ENDED: Loss.CONNECTION,
-    # the session may return later and still hold items, so it has to be notified
-    EndReason.NOT_RETURNED: Loss.UNAVAILABLE,
-}
 _NOTIFIED: Final = (EndReason.OWNER, EndReason.UNAUTHORIZED)
 
 
@@ -186,14 +167,14 @@ def subscribe(
     old = rules.default_options(kind, max_requests) if found is None else found.options
     new = _apply_options(context, kind, old, values)
     share = subject.queue if kind is SubscriptionKind.SHARE else None
-    _check_policy(None if share is None else Policy(share.policy), new)
+    _check_policy(None if share is None else QueuePolicy(share.policy), new)
     if found is None:
         _check_room(context, tx, sender.bare, sender.account)
     on_pubsub_available(context, tx, sender)
     if found is None:
-        found = _add(tx, sender, jid, subid, target, subject, new)
+        found = _add(context, tx, sender, jid, subid, target, subject, new)
         if found.queue is not None:
-            membership.join(context, tx, found)
+            queueing.of(context).join(context, tx, found)
         else:
             notifications.send_last_items(context, tx, found)
     elif values:
@@ -203,7 +184,7 @@ def subscribe(
 
 def _find_subject(context: Context, tx: Transaction, sender: Sender, target: Target) -> _Subject:
     if target.share is not None:
-        queue = queue_registry.of_share(tx, target.share.name, target.share.filter)
+        queue = queueing.of(context).of_share(tx, *target.share)
         return _Subject(SubscriptionKind.SHARE, None, queue)
     if target.filter is not None:
         return _Subject(SubscriptionKind.PLAIN)
@@ -211,10 +192,10 @@ def _find_subject(context: Context, tx: Transaction, sender: Sender, target: Tar
     access.check_read(context, tx, node, sender)
     if not node.config.queueing:
         return _Subject(SubscriptionKind.PLAIN, node)
-    return _Subject(SubscriptionKind.QUEUE, node, queue_registry.of_node(tx, node.id))
+    return _Subject(SubscriptionKind.QUEUE, node, queueing.of(context).of_node(tx, node.id))
 
 
-def _check_policy(of_share: Policy | None, new: SubscriptionOptions) -> None:
+def _check_policy(of_share: QueuePolicy | None, new: SubscriptionOptions) -> None:
     """Check that a member does not request another policy than that of its share, which the first
     member chose; raises `PubsubError`. `of_share` is `None` if the share is new."""
     if of_share is not None and new.policy not in (None, of_share):
@@ -244,6 +225,7 @@ def _check_room(
 
 
 def _add(
+    context: Context,
     tx: Transaction,
     sender: Sender,
     jid: str,
@@ -254,9 +236,9 @@ def _add(
 ) -> Subscription:
     queue = subject.queue
     if target.share is not None and queue is None:
-        policy = (new.policy or Policy.LEAST_LOADED).value
+        policy = new.policy or QueuePolicy.LEAST_LOADED
         name, filter = target.share
-        queue = queue_registry.add_for_share(tx, name, filter, policy, sender.bare)
+        queue = queueing.of(context).add_for_share(tx, name, filter, policy, sender.bare)
         event_counters.count(tx, "share", "made", sender.bare, topic=filter, tags={"share": name})
     return subscriptions.add(
         tx,
@@ -284,15 +266,12 @@ def unsubscribe(
 
 def end(context: Context, tx: Transaction, subscription: Subscription, reason: EndReason) -> None:
     """End a subscription, take back items assigned to it, and remove its share if that is empty."""
-    queue, name = subscription.queue, _target_name(tx, subscription)
-    if queue is not None:
-        membership.leave(context, tx, subscription, _LOSSES.get(reason, Loss.UNSUBSCRIBED))
-    subscriptions.remove(tx, subscription)
-    queue_registry.forget(tx)  # another member may hold the share now
-    if queue is None:
+    name = _target_name(tx, subscription)
+    if subscription.queue is None:
+        subscriptions.remove(tx, subscription)
         notifications.drop_waiting(context, tx, subscription)
-    elif subscription.share is not None and not subscriptions.has_members(tx, queue):
-        membership.end_share(tx, queue)
+    else:
+        queueing.of(context).end_membership(context, tx, subscription, reason)
     if reason in _NOTIFIED:
         notifications.notify_changed(context, tx, subscription, name, subscribed=False)
 
@@ -308,7 +287,7 @@ def end_unauthorized(context: Context, tx: Transaction, node: Node) -> None:
     for subscription in subscriptions.all_of_node(tx, node.id):
         if not may_subscribe(subscription.bare):
             end(context, tx, subscription, EndReason.UNAUTHORIZED)
-    membership.release_held(context, tx, node)
+    queueing.of(context).release_held(context, tx, node)
 
 
 # Options
@@ -329,7 +308,7 @@ def _change(
     found = old._replace(options=new)
     subscriptions.save(tx, found)
     if found.queue is not None:
-        membership.join(context, tx, found)
+        queueing.of(context).join(context, tx, found)
     return found
 
 
@@ -465,6 +444,9 @@ def _apply_change(
 
 # Sessions and time
 
+AVAILABLE_AGAIN: Final = Event[[Context, Transaction, Sender]]("available to pubsub again")
+"""Event of a session that is available to the pubsub service again (`on_pubsub_available`)."""
+
 
 def on_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
     """End the subscriptions that are bound to a session that became unavailable."""
@@ -481,7 +463,6 @@ def on_pubsub_unavailable(context: Context, tx: Transaction, sender: Sender) -> 
     """
     sessions.set_pubsub_unavailable(tx, sender.generation, True)
     on_unavailable(context, tx, sender)
-    membership.on_unavailable(context, tx, sender)
 
 
 def on_pubsub_available(context: Context, tx: Transaction, sender: Sender) -> None:
@@ -489,7 +470,7 @@ def on_pubsub_available(context: Context, tx: Transaction, sender: Sender) -> No
     session = sessions.find(tx, sender.full)
     if session is not None and session.pubsub_unavailable:
         sessions.set_pubsub_unavailable(tx, sender.generation, False)
-        membership.on_available(context, tx, sender)
+        context.hooks.trigger(AVAILABLE_AGAIN, context, tx, sender)
 
 
 def _is_available(session: Session) -> bool:
@@ -529,10 +510,3 @@ def on_timer(context: Context, tx: Transaction) -> None:
         tx.wake_at(tx.now.service)
     else:
         subscriptions.clear_return_deadline(tx)
-
-
-def on_external_change(context: Context, tx: Transaction) -> None:
-    """End the shares that have lost all members because another process removed accounts."""
-    for queue in subscriptions.shares_without_members(tx):
-        membership.end_share(tx, queue)
-        subscriptions.invalidate_filters(tx)

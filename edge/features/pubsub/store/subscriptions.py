@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from edge.engine.database import Transaction
+from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.subscription import (
     DEFAULT,
     DELIVER,
@@ -18,7 +19,6 @@ from edge.features.pubsub.rules.subscription import (
     SubscriptionOptions,
 )
 from edge.features.pubsub.store import recipients
-from edge.features.queues.rules.assignment import Policy
 from edge.topics import Trie
 
 BATCH: Final = 64
@@ -116,11 +116,6 @@ _COUNT_OF: Final = """
 SELECT count(*) FROM subscriptions WHERE account = (SELECT id FROM accounts WHERE name = ?)
 """
 _HAS_MEMBERS: Final = "SELECT 1 FROM subscriptions WHERE queue = ? LIMIT 1"
-_SHARES_WITHOUT_MEMBERS: Final = """
-SELECT id FROM queues AS q WHERE share IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM subscriptions AS s WHERE s.queue = q.id)
-ORDER BY id
-"""
 
 _NO_DELIVERY: Final = f'{{"{DELIVER}":"0"}}'
 """JSON in the column `options` of a subscription if its option `deliver` is false. If the option is
@@ -269,11 +264,6 @@ def count(tx: Transaction, account: str | None = None) -> int:
     return int(row[0])
 
 
-def shares_without_members(tx: Transaction) -> list[int]:
-    """Return the queue numbers of shares that have no members, because accounts were removed."""
-    return [int(queue) for (queue,) in tx.rows(_SHARES_WITHOUT_MEMBERS)]
-
-
 def invalidate_filters(tx: Transaction) -> None:
     """Drop the cached filters, because another process has removed accounts that subscribed."""
     tx.cache.pop(_FILTERS, None)
@@ -316,6 +306,6 @@ def _one(row: Any) -> Subscription | None:
 
 def _subscription(row: Any) -> Subscription:
     *fields, qos, requests, presence, delivery, policy_name = row
-    deliver, policy = delivery != _NO_DELIVERY, policy_name and Policy(policy_name)
+    deliver, policy = delivery != _NO_DELIVERY, policy_name and QueuePolicy(policy_name)
     options = SubscriptionOptions(deliver, qos, bool(presence), requests, policy)
     return Subscription._make((*fields, options))

@@ -156,6 +156,5 @@ def register(hooks: Hooks) -> None:
     hooks.on_session_lost.append(subscription_service.on_session_lost)
     hooks.on_timer.append(item_service.expire)
     hooks.on_timer.append(subscription_service.on_timer)
-    hooks.on_external_change.append(subscription_service.on_external_change)
     hooks.advertise_pubsub(PUBSUB, DISCO_INFO, DISCO_ITEMS, RSM, *QOS_ALL)
     hooks.advertise_pubsub(*(f"{PUBSUB}#{feature}" for feature in _FEATURES))

@@ -125,7 +125,7 @@ class NodeDestination:
             return None
         node = publishing.find_target(context, tx, sender, message.to.resource)
         try:
-            publishing.is_repeated(tx, sender, node, _new_item(message, contents, item))
+            publishing.is_repeated(context, tx, sender, node, _new_item(message, contents, item))
         except PubsubError as error:
             return error.with_traceback(None)
         return None
@@ -159,7 +159,7 @@ class NodeDestination:
         if fault is not None:
             return fault.text or str(fault.reason.value)
         new = _new_item(message, contents, item)
-        if not publishing.is_repeated(tx, sender, node, new):
+        if not publishing.is_repeated(context, tx, sender, node, new):
             publishing.put(context, tx, sender, node, new)
         return ""
 

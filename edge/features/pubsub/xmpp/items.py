@@ -18,12 +18,11 @@ from edge.features.pubsub.rules.publication import (
     PublicationShape,
     split_options,
 )
-from edge.features.pubsub.service import access, publishing
+from edge.features.pubsub.service import access, publishing, queueing
 from edge.features.pubsub.service import items as service
 from edge.features.pubsub.service.items import PageRequest
 from edge.features.pubsub.service.publishing import ItemEvents, NewItem, Publication
 from edge.features.pubsub.xmpp import forms
-from edge.features.queues.service import operations
 from edge.xmpp import pubsub, rsm, serialize
 from edge.xmpp.errors import FragmentError, UnexpectedText
 from edge.xmpp.namespaces import PUBSUB, clark, namespace
@@ -188,7 +187,7 @@ def retract(context: Context, stanza: Stanza) -> Work:
     def act(tx: Transaction, sender: Sender) -> None:
         node = access.get_node(tx, name)
         if node.config.queueing:
-            operations.delete_item(context, tx, sender, node, id)
+            queueing.of(context).delete_item(context, tx, sender, node, id)
             return
         if not is_set:
             raise pubsub.refusal("bad-request", text="deleting an item requires an iq of type set")

@@ -15,22 +15,15 @@ hashing, so that a new member takes over few publishers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from edge.features.pubsub.rules.node_config import QueuePolicy
+
 SLOTS: Final = 64
 """Number of slots to which the hash policy maps publishers; each slot is served by one member."""
-
-
-class Policy(Enum):
-    """Rule that chooses the member that gets the next item of a queue."""
-
-    LEAST_LOADED = "least-loaded"
-    HASH = "hash"
-    STICKY = "sticky"
 
 
 class Member(NamedTuple):
@@ -71,7 +64,7 @@ class Assignment(NamedTuple):
 def assign(
     items: Iterable[ReadyItem],
     members: Iterable[Member],
-    policy: Policy,
+    policy: QueuePolicy,
     favourite: int | None = None,
     slot_owners: Mapping[int, int] | None = None,
 ) -> list[Assignment]:
@@ -89,7 +82,7 @@ def assign(
     blocked_slots: set[int] = set()  # an item waits behind those of its slot that wait
     found = []
     for item in items:
-        slot = slot_of(item.publisher) if policy is Policy.HASH else None
+        slot = slot_of(item.publisher) if policy is QueuePolicy.HASH else None
         member = None if slot in blocked_slots else pool.next(item)
         if member is not None:
             found.append(Assignment(item.row, member))
@@ -108,7 +101,7 @@ def open_slots(
     slots: Iterable[int], members: Sequence[Member], slot_owners: Mapping[int, int]
 ) -> list[int]:
     """Return those of `slots` whose member has room for an item now, if the item has no `avoid`."""
-    pool = _Pool(members, Policy.HASH, None, slot_owners)
+    pool = _Pool(members, QueuePolicy.HASH, None, slot_owners)
     return [slot for slot in slots if pool.of_slot(slot, None) is not None]
 
 
@@ -118,7 +111,7 @@ class _Pool:
     def __init__(
         self,
         members: Iterable[Member],
-        policy: Policy,
+        policy: QueuePolicy,
         favourite: int | None,
         slot_owners: Mapping[int, int],
     ) -> None:
@@ -129,9 +122,9 @@ class _Pool:
         self._turn = max((member.turn for member in self._members), default=0)
 
     def next(self, item: ReadyItem) -> Member | None:
-        if self._policy is Policy.HASH:
+        if self._policy is QueuePolicy.HASH:
             return self.of_slot(slot_of(item.publisher), item.avoid)
-        if self._policy is Policy.STICKY:
+        if self._policy is QueuePolicy.STICKY:
             return self._sticky(item.avoid)
         return _least_loaded(self._members, item.avoid)
 

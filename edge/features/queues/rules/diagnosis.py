@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.queues.rules import assignment
-from edge.features.queues.rules.assignment import Policy, ReadyItem
+from edge.features.queues.rules.assignment import ReadyItem
 
 
 class Reason(Enum):
@@ -67,7 +68,7 @@ class Members(NamedTuple):
 
     states: Sequence[MemberState]
     known: bool
-    policy: Policy = Policy.LEAST_LOADED
+    policy: QueuePolicy = QueuePolicy.LEAST_LOADED
     favourite: int | None = None
     slot_owners: Mapping[int, int] = {}
 

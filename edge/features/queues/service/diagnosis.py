@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from edge.engine.database import Transaction
+from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.queues.rules import diagnosis
-from edge.features.queues.rules.assignment import Policy
 from edge.features.queues.rules.diagnosis import ItemState, Members, MemberState, Reason
 from edge.features.queues.store import overview, queue_items
 from edge.features.queues.store.overview import Attendance, Overview, Subscriber
@@ -130,8 +130,8 @@ def _members(
     for one in attendance or ():
         connected.setdefault(one.subscription, []).append(one)
     states = [_state(member, connected.get(member.subscription, [])) for member in members]
-    policy = Policy(queue.policy)
-    owners = queue_items.slot_owners(tx, queue.id) if policy is Policy.HASH else {}
+    policy = QueuePolicy(queue.policy)
+    owners = queue_items.slot_owners(tx, queue.id) if policy is QueuePolicy.HASH else {}
     return Members(states, attendance is not None, policy, queue.favourite, owners)
 
 
@@ -221,7 +221,7 @@ class _Explainer:
         return f"{item.holder} gave the item back; another member must have room: {_names(others)}"
 
     def _chosen_member_busy(self, item: Item) -> str:
-        if self._members.policy is Policy.STICKY:
+        if self._members.policy is QueuePolicy.STICKY:
             favourite = self._members.favourite
             jids = [m.jid for m in self._members.states if m.subscription == favourite]
             return f"all items go to {_names(jids)}, which has as many items as it accepts"

@@ -13,10 +13,11 @@ from typing import Final, NamedTuple
 
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
+from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.service.access import may_subscribe
 from edge.features.pubsub.service.queries import find_node, find_subscription
 from edge.features.queues.rules import assignment as rules
-from edge.features.queues.rules.assignment import Assignment, Member, Policy, ReadyItem
+from edge.features.queues.rules.assignment import Assignment, Member, ReadyItem
 from edge.features.queues.service import notifications, share_delivery
 from edge.features.queues.store import depth_events, queue_items, queue_members, queues
 from edge.features.queues.store.queue_items import Item, Lock, NewItem
@@ -53,7 +54,7 @@ def dispatch(context: Context, tx: Transaction, queue_id: int, queue: Queue | No
     for number in range(PAGES):
         if not _dispatch_page(context, tx, queue, PAGE if number else FIRST_PAGE):
             return
-        if queue.policy == Policy.STICKY.value:  # the page may have changed the favourite
+        if queue.policy == QueuePolicy.STICKY:  # the page may have changed the favourite
             queue = queues.get(tx, queue_id) or queue
     tx.wake_at(tx.now.service)
 
@@ -66,7 +67,7 @@ def assign_new(context: Context, tx: Transaction, queue: Queue, new: NewItem) ->
     least-loaded.
     """
     now = tx.now.service
-    simple = queue.node is not None and queue.policy == Policy.LEAST_LOADED.value
+    simple = queue.node is not None and queue.policy == QueuePolicy.LEAST_LOADED
     if not simple or not queue_items.is_drained(tx, queue.id):
         return False
     if new.expires is not None and new.expires <= now:
@@ -97,7 +98,7 @@ def _dispatch_page(context: Context, tx: Transaction, queue: Queue, size: int) -
         return False
     page = _plan_page(tx, queue, free, size)
     assigned, again = _assign_page(context, tx, queue, page)
-    by_hash = queue.policy == Policy.HASH.value
+    by_hash = queue.policy == QueuePolicy.HASH
     return assigned == size or again or (by_hash and assigned > 0)
 
 
@@ -109,15 +110,15 @@ class _Page(NamedTuple):
 
 def _plan_page(tx: Transaction, queue: Queue, free: Sequence[ConnectedMember], size: int) -> _Page:
     """Plan the assignment of up to `size` items; `free` are the least loaded members with room."""
-    policy = Policy(queue.policy)
-    if policy is Policy.HASH:
+    policy = QueuePolicy(queue.policy)
+    if policy is QueuePolicy.HASH:
         members = queue_members.connected(tx, queue.id)
         owners = queue_items.slot_owners(tx, queue.id)
         items = _ready_by_slot(tx, queue.id, [one.member for one in members], owners)
         return _Page(items, members, _plan(queue, items, members, owners))
     items = queue_items.next_ready(tx, queue.id, min(size, _room_of(free)))
     any_given_back = any(item.holder for item in items)
-    simple = policy is Policy.LEAST_LOADED and not any_given_back
+    simple = policy is QueuePolicy.LEAST_LOADED and not any_given_back
     members = list(free) if simple else queue_members.connected(tx, queue.id)
     plan = _plan(queue, items, members)
     if len(plan) == len(items) or not any_given_back:
@@ -139,7 +140,7 @@ def _plan(
 ) -> list[Assignment]:
     ready = [ReadyItem(item.row, item.publisher, item.holder) for item in items]
     candidates = [one.member for one in members]
-    return rules.assign(ready, candidates, Policy(queue.policy), queue.favourite, slot_owners)
+    return rules.assign(ready, candidates, QueuePolicy(queue.policy), queue.favourite, slot_owners)
 
 
 def _room_of(members: Iterable[ConnectedMember]) -> int:
@@ -178,7 +179,7 @@ def _assign_page(context: Context, tx: Transaction, queue: Queue, page: _Page) -
             continue
         item, first_choice = items[row], members[planned.subscription, planned.session]
         chosen, is_held = _choose_eligible(context, tx, queue, item, first_choice)
-        if chosen is None and not is_held and queue.policy == Policy.LEAST_LOADED.value:
+        if chosen is None and not is_held and queue.policy == QueuePolicy.LEAST_LOADED:
             behind = _assign_behind(context, tx, queue)
             return assigned + behind, behind > 0
         if chosen is None:
@@ -255,7 +256,7 @@ def _stall(tx: Transaction, connected: ConnectedMember) -> None:
 def _update_favourite(tx: Transaction, queue: Queue, page: _Page) -> None:
     """Record the new favourite of a sticky queue if the old favourite is not connected."""
     connected = {one.member.subscription for one in page.members}
-    sticky = queue.policy == Policy.STICKY.value
+    sticky = queue.policy == QueuePolicy.STICKY
     if sticky and page.assignments and queue.favourite not in connected:
         queues.set_favourite(tx, queue.id, page.assignments[0].member.subscription)
 

@@ -15,11 +15,13 @@ from edge.engine import events, sessions
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.hooks import Context, Hooks
+from edge.engine.hooks import Context
 from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import TERMINAL, Input, State
 from edge.features.outbox.service import DeliveryFailure, FailureReason, OutboxRow
-from edge.features.pubsub.service.queries import Node, Subscription, shares_matching
+from edge.features.pubsub.rules.subscription import EndReason
+from edge.features.pubsub.service import queries
+from edge.features.pubsub.service.queries import Node, Subscription
 from edge.features.queues.rules.transitions import Loss
 from edge.features.queues.service import notifications, operations, share_delivery
 from edge.features.queues.service.dispatch import STALL, dispatch, dispatch_all
@@ -30,6 +32,15 @@ from edge.features.queues.store.queue_items import BATCH, Item
 ORPHAN_BATCHES: Final = 160
 """Maximum number of batches of items that one unit of work takes back from removed accounts; a
 batch has `BATCH` items."""
+
+_END_LOSSES: Final = {
+    EndReason.UNAVAILABLE: Loss.UNAVAILABLE,
+    EndReason.SESSION_ENDED: Loss.CONNECTION,
+    # the session may return later and still hold items, so it has to be notified
+    EndReason.NOT_RETURNED: Loss.UNAVAILABLE,
+}
+"""Loss of the items of a subscription that ends; for all other reasons the loss is
+`UNSUBSCRIBED`."""
 
 _QOS_1_LOSSES: Final = {Input.FINAL_ERROR: Loss.REFUSED, Input.SESSION_LOST: Loss.CONNECTION}
 """Loss of an item at QoS 1, by the outbox `Input` that ended the item's message; after all other
@@ -52,6 +63,18 @@ def join(context: Context, tx: Transaction, subscription: Subscription) -> None:
         dispatch(context, tx, subscription.queue)
         unknown = queue_members.with_unknown_qos(tx, subscription=subscription.id)
         share_delivery.learn_qos(context, tx, unknown)
+
+
+def end_membership(
+    context: Context, tx: Transaction, subscription: Subscription, reason: EndReason
+) -> None:
+    """Remove a subscription from its queue's members, with the share if no member is left."""
+    leave(context, tx, subscription, _END_LOSSES.get(reason, Loss.UNSUBSCRIBED))
+    queries.remove_subscription(tx, subscription)
+    queues.forget(tx)  # another member may hold the share now
+    queue = subscription.queue
+    if queue is not None and subscription.share is not None and not queries.has_members(tx, queue):
+        _end_share(tx, queue)
 
 
 def leave(context: Context, tx: Transaction, subscription: Subscription, loss: Loss) -> None:
@@ -103,7 +126,7 @@ def _take_from_subscription(context: Context, tx: Transaction, item: Item, loss:
         operations.handle_loss(context, tx, item, Loss.UNSUBSCRIBED, qos)
 
 
-def end_share(tx: Transaction, queue_id: int) -> None:
+def _end_share(tx: Transaction, queue_id: int) -> None:
     """Remove a shared subscription without members, and all its items (MQTT-234)."""
     queue = queues.get(tx, queue_id)
     if queue is None:
@@ -125,7 +148,7 @@ def end_share(tx: Transaction, queue_id: int) -> None:
 
 def release_held(context: Context, tx: Transaction, node: Node) -> None:
     """Make held items of shares ready and assign them, after the access to a node changed."""
-    for queue in shares_matching(tx, node.name):
+    for queue in queries.shares_matching(tx, node.name):
         if queue_items.release_held(tx, queue):
             dispatch(context, tx, queue)
 
@@ -332,6 +355,9 @@ def _take_back_after_restart(context: Context, tx: Transaction) -> None:
 
 def on_external_change(context: Context, tx: Transaction) -> None:
     """Handle items that another process unlocked or requeued, and accounts that it removed."""
+    for queue in queues.shares_without_members(tx):
+        _end_share(tx, queue)
+        queries.invalidate_filters(tx)
     for _batch in range(ORPHAN_BATCHES):
         found = queue_items.orphaned(tx)
         for item in found:
@@ -340,10 +366,3 @@ def on_external_change(context: Context, tx: Transaction) -> None:
             break
     queue_members.recount_locking(tx, context.limits.unacknowledged_bytes)
     on_timer(context, tx)
-
-
-def register(hooks: Hooks) -> None:
-    """Register the hooks that add the time for which the gateway was off to the age of stored items
-    and notifications. They run even if the gateway is a component and serves no queues."""
-    hooks.on_time_off.append(queue_items.age)
-    hooks.on_time_off.append(stored_notifications.age)

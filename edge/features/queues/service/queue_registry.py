@@ -1,28 +1,35 @@
-"""Create, configure and remove queues of nodes and shared subscriptions, and check their limits."""
+"""Implement the operations on queues that publish-subscribe performs (`Queues`): create, configure
+and remove queues of nodes and shared subscriptions, and publish items to them within their limits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from edge.engine import events, quota, space
+from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
 from edge.engine.quota import ExceededLimit, StoreUsage, Usage
-from edge.features.pubsub.rules.replacement import Existing, author_of
+from edge.features.pubsub.rules.node_config import QueuePolicy
+from edge.features.pubsub.rules.publication import ItemOptions
+from edge.features.pubsub.rules.replacement import Existing, ExistingItem, author_of
 from edge.features.pubsub.service.access import access_check
+from edge.features.pubsub.service.publishing import NewItem
 from edge.features.pubsub.service.queries import Node, member_jids, members, shares_matching
-from edge.features.queues.rules.assignment import Policy
 from edge.features.queues.rules.transitions import Loss
-from edge.features.queues.service import membership
+from edge.features.queues.service import membership, operations
 from edge.features.queues.service.dispatch import dispatch
+from edge.features.queues.service.membership import end_membership as end_membership
+from edge.features.queues.service.membership import join as join
+from edge.features.queues.service.membership import release_held as release_held
+from edge.features.queues.service.operations import delete_item as delete_item
 from edge.features.queues.store import queue_items, queue_members, queues
-from edge.features.queues.store.queue_items import NewItem as NewItem
-from edge.features.queues.store.queues import Queue as Queue
+from edge.features.queues.store.queue_items import NewItem as QueuedItem
+from edge.features.queues.store.queues import Queue
 from edge.features.queues.store.queues import add_for_share as add_for_share
-from edge.features.queues.store.queues import forget as forget
-from edge.features.queues.store.queues import get as get
 from edge.features.queues.store.queues import of_node as of_node
 from edge.features.queues.store.queues import of_share as of_share
 
@@ -49,7 +56,7 @@ def configure_node(context: Context, tx: Transaction, node: Node) -> None:
     else:
         queues.configure(tx, queue.id, *options)
         if config.queue_policy != queue.policy:
-            by_hash = config.queue_policy == Policy.HASH.value
+            by_hash = config.queue_policy == QueuePolicy.HASH
             queue_items.assign_slots(tx, queue.id, by_hash=by_hash)
         dispatch(context, tx, queue.id)
 
@@ -96,66 +103,72 @@ def remove_node(context: Context, tx: Transaction, node: Node) -> None:
 # Items
 
 
-class ExistingItem(NamedTuple):
-    """An item of a queue node: its state, the bare JID that has its publisher's rights ("" if none
-    has), and its row number."""
-
-    existing: Existing
-    author: str
-    row: int
-
-    def payload(self, tx: Transaction) -> bytes:
-        """Return the item's payload; empty if it has none."""
-        return queue_items.body(tx, self.row)
-
-
-def existing_item(tx: Transaction, node: int, item_id: str) -> ExistingItem | None:
-    """Return the item of a queue node with this ItemID. An item that waited longer than its time to
-    live counts as dead, although its timer has not run yet."""
-    queue = queues.of_node(tx, node)
-    item = None if queue is None else queue_items.find(tx, queue.id, item_id)
-    if item is None:
+def existing_item(
+    tx: Transaction, sender: Sender, node: Node, item_id: str, payload: bytes
+) -> ExistingItem | None:
+    """Return the item of a queue node that has the ItemID of an item from `sender`. An item that
+    waited longer than its time to live counts as dead, although its timer has not run yet."""
+    queue = queues.of_node(tx, node.id)
+    found = None if queue is None else queue_items.find(tx, queue.id, item_id)
+    if found is None:
         return None
-    if item.state == "locked":
-        existing = Existing.LOCKED
-    elif item.state == "dead" or (item.expires is not None and item.expires <= tx.now.service):
-        existing = Existing.DEAD
+    if found.state == "locked":
+        state = Existing.LOCKED
+    elif found.state == "dead" or (found.expires is not None and found.expires <= tx.now.service):
+        state = Existing.DEAD
     else:
-        existing = Existing.WAITING
-    return ExistingItem(existing, author_of(item.author, item.publisher), item.row)
+        state = Existing.WAITING
+    is_own = author_of(found.author, found.publisher) == sender.bare
+    return ExistingItem(state, is_own, is_own and queue_items.body(tx, found.row) == payload)
+
+
+def enqueue(
+    context: Context,
+    tx: Transaction,
+    node: Node,
+    sender: Sender,
+    item: NewItem,
+    options: ItemOptions,
+    shares: Sequence[int],
+) -> None:
+    """Put a published item into the queue of its node if this is a queue node, else into those of
+    shares (given by number)."""
+    if not (node.config.queueing or shares):
+        return
+    config, now, (priority, delay, ttl) = node.config, tx.now.service, options
+    body = item.payload if config.queueing or config.deliver_payloads else b""
+    due, expires = now + delay if delay else None, None if ttl is None else now + ttl
+    new = QueuedItem(node.name, item.id, sender.full, body, priority, due, expires)
+    for queue in _queues(tx, node, shares):
+        operations.enqueue(context, tx, queue, new)
+
+
+def _queues(tx: Transaction, node: Node, shares: Sequence[int]) -> list[Queue]:
+    is_queue = node.config.queueing
+    found = [queues.of_node(tx, node.id)] if is_queue else [queues.get(tx, one) for one in shares]
+    return [queue for queue in found if queue is not None]
 
 
 # Limits
 
 
-def exceeded_node_limit(
-    context: Context, tx: Transaction, queue: Queue | None, new: NewItem
+def exceeded_limit(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    node: Node,
+    item_id: str,
+    payload: bytes,
+    shares: Sequence[int],
 ) -> ExceededLimit | None:
-    """Return the limit that an item published to a queue node would exceed, or `None`.
-
-    A dead item with the same ItemID makes room. `queue` is `None` if the publication will create
-    the node and its queue.
-    """
-    source, size = author_of(None, new.publisher), new.charge
-    if queue is None:
-        return _exceeded_total(context, tx, source, Usage(1, size))
-    old = queue_items.find(tx, queue.id, new.item)
-    if old is None:
-        return _exceeded_limit(context, tx, queue, source, Usage(1, size))
-    growth = Usage(0, size - old.bytes)
-    is_own = author_of(old.author, old.publisher) == source
-    own = growth if is_own else Usage(1, size)
-    return _exceeded_limit(context, tx, queue, source, growth, own)
-
-
-def exceeded_share_limit(
-    context: Context, tx: Transaction, shares: Sequence[Queue], new: NewItem
-) -> ExceededLimit | None:
-    """Return the limit that adding an item to all queues in `shares` would exceed, or `None`."""
-    size = new.charge
+    """Return the limit that an item would exceed, or `None`: of the queue of its node if this is a
+    queue node, else of the queues of shares (given by number)."""
+    size = QueuedItem(node.name, item_id, sender.full, payload).charge
+    if node.config.queueing:
+        return _exceeded_node_limit(context, tx, sender.bare, node, item_id, size)
     growth: dict[str, Usage] = {}
     total = Usage()
-    for queue in shares:
+    for queue in _queues(tx, node, shares):
         source = queue.owner or ""
         before = growth.get(source, Usage())
         growth[source] = Usage(before.messages + 1, before.bytes + size)
@@ -164,6 +177,23 @@ def exceeded_share_limit(
         if exceeded is not None:
             return exceeded
     return None
+
+
+def _exceeded_node_limit(
+    context: Context, tx: Transaction, source: str, node: Node, item_id: str, size: int
+) -> ExceededLimit | None:
+    """Return the limit that an item published to a queue node would exceed, or `None`. A dead item
+    with the same ItemID makes room."""
+    queue = queues.of_node(tx, node.id)
+    if queue is None:  # the publication will create the node and its queue
+        return _exceeded_total(context, tx, source, Usage(1, size))
+    old = queue_items.find(tx, queue.id, item_id)
+    if old is None:
+        return _exceeded_limit(context, tx, queue, source, Usage(1, size))
+    growth = Usage(0, size - old.bytes)
+    is_own = author_of(old.author, old.publisher) == source
+    own = growth if is_own else Usage(1, size)
+    return _exceeded_limit(context, tx, queue, source, growth, own)
 
 
 def _exceeded_limit(
@@ -181,12 +211,12 @@ def _exceeded_limit(
         growth: the growth of all queues together; the queue grows by at most one item.
         own: the growth of the items that count for the source, if it differs.
     """
-    limits, used = context.limits, queues.get(tx, queue.id) or queue
+    limits = context.limits
     count = min(growth.messages, 1)
     size = growth.bytes // max(growth.messages, 1)  # all items of one publication are equal
-    if used.items + count > limits.items_per_queue:
+    if queue.items + count > limits.items_per_queue:
         return ExceededLimit("items_per_queue", limits.items_per_queue)
-    if size > 0 and used.bytes + size > limits.queue_bytes_per_queue:
+    if size > 0 and queue.bytes + size > limits.queue_bytes_per_queue:
         return ExceededLimit("queue_bytes_per_queue", limits.queue_bytes_per_queue)
     part = 1 if queue.share is None else SHARES_PART
     exceeded = _exceeded_total(context, tx, source, growth, own, part)

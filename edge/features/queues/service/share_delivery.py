@@ -21,9 +21,10 @@ from edge.engine.hooks import Context
 from edge.features.discovery import service as discovery
 from edge.features.outbox import service as outbox
 from edge.features.outbox.service import OutgoingMessage
+from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.service.item_publisher import named_publisher
 from edge.features.pubsub.service.queries import Subscription, find_node
-from edge.features.queues.rules.assignment import Member, Policy
+from edge.features.queues.rules.assignment import Member
 from edge.features.queues.service.messages import ItemDelivery
 from edge.features.queues.store import queue_items
 from edge.features.queues.store.queue_items import Item
@@ -81,7 +82,7 @@ def _ordering_key(queue: Queue, item: Item) -> str:
     Items of a publisher have the same key if one member gets all of them; otherwise each item has a
     different key.
     """
-    if queue.policy == Policy.LEAST_LOADED.value:
+    if queue.policy == QueuePolicy.LEAST_LOADED:
         return f"{queue.id}/{item.row}"
     return f"{queue.id}/{item.publisher.partition('/')[0]}"
 

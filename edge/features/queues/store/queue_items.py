@@ -17,8 +17,9 @@ from typing import Any, Final, NamedTuple
 
 from edge.engine import row_numbers, source_usage
 from edge.engine.database import Transaction
+from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.replacement import author_of
-from edge.features.queues.rules.assignment import Policy, slot_of
+from edge.features.queues.rules.assignment import slot_of
 from edge.features.queues.store import queues
 from edge.features.queues.store.queues import CACHED_QUEUES, Queue
 
@@ -432,7 +433,7 @@ def _counted(values: tuple[Any, ...]) -> tuple[int, str, int]:
 
 
 def _slot(queue: Queue, publisher: str) -> int | None:
-    return slot_of(publisher) if queue.policy == Policy.HASH.value else None
+    return slot_of(publisher) if queue.policy == QueuePolicy.HASH else None
 
 
 def next_ready(tx: Transaction, queue: int, limit: int) -> list[Item]:

@@ -33,7 +33,7 @@ class Queue(NamedTuple):
         node: the number of its node; `None` for a shared subscription.
         share: the name of the shared subscription; `None` for a queue node.
         filter: the topic filter of the shared subscription; `None` for a queue node.
-        policy: the rule that chooses members, a value of `Policy`.
+        policy: the rule that chooses members, a value of `QueuePolicy`.
         favourite: the number of the subscription that gets all items under the sticky policy.
         lock_timeout: service seconds for which an item is locked; unused for shared subscriptions.
         max_deliveries: the deliveries after which an uncompleted item is dead.
@@ -72,6 +72,11 @@ UPDATE main.queues SET policy = ?, lock_timeout = ?, max_deliveries = ? WHERE id
 """
 _SET_FAVOURITE: Final = "UPDATE main.queues SET favourite = ? WHERE id = ?"
 _REMOVE_ITEMS: Final = "DELETE FROM main.queue_items WHERE queue = ?"
+_SHARES_WITHOUT_MEMBERS: Final = """
+SELECT id FROM queues AS q WHERE share IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM subscriptions AS s WHERE s.queue = q.id)
+ORDER BY id
+"""
 _REMOVE: Final = "DELETE FROM main.queues WHERE id = ?"
 _TOTAL: Final = "SELECT items, bytes FROM main.queues_total"
 _OF_SOURCE: Final = "SELECT items, bytes FROM main.queue_sources WHERE source = ?"
@@ -188,6 +193,11 @@ def remove(tx: Transaction, queue: int) -> None:
     tx.run(_REMOVE_ITEMS, (queue,))  # items that a cascade deletes would stay in the totals
     tx.run(_REMOVE, (queue,))
     forget(tx)
+
+
+def shares_without_members(tx: Transaction) -> list[int]:
+    """Return the queue numbers of shares that have no members, because accounts were removed."""
+    return [int(queue) for (queue,) in tx.rows(_SHARES_WITHOUT_MEMBERS)]
 
 
 def total(tx: Transaction) -> Usage:

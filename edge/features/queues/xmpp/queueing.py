@@ -10,7 +10,9 @@ from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
 from edge.features.outbox.service import ITEM_MESSAGE_ENDED
+from edge.features.presence.service.presence import PUBSUB_UNAVAILABLE
 from edge.features.pubsub.service import access
+from edge.features.pubsub.service.subscriptions import AVAILABLE_AGAIN
 from edge.features.queues.service import membership, notifications, operations, share_delivery
 from edge.features.queues.service.errors import QueueError, RefusalReason
 from edge.features.queues.service.messages import ItemDelivery, LockEnded
@@ -105,6 +107,8 @@ def register(hooks: Hooks) -> None:
     hooks.add(hooks.on_unacknowledged, KIND, notifications.on_unacknowledged)
     hooks.add(hooks.on_acknowledged, share_delivery.QOS_0, membership.on_qos_0_acknowledged)
     hooks.add(hooks.on_unacknowledged, share_delivery.QOS_0, membership.on_qos_0_unacknowledged)
+    hooks.on(AVAILABLE_AGAIN, membership.on_available)
+    hooks.on(PUBSUB_UNAVAILABLE, membership.on_unavailable)
     hooks.on(ITEM_MESSAGE_ENDED, membership.on_message_ended)
     hooks.on_timer.append(membership.on_timer)
     hooks.on_external_change.append(membership.on_external_change)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge.features.pubsub.rules import node_config as rules
-from edge.features.pubsub.rules.node_config import NodeConfig
+from edge.features.pubsub.rules.node_config import NodeConfig, QueuePolicy
 
 MAX_ITEMS = 500
 
@@ -38,7 +38,7 @@ def test_formatted_options_parse_to_the_same_configuration() -> None:
         queueing=True,
         queue_lock_timeout=12345.678,
         queue_max_deliveries=1000,
-        queue_policy="hash",
+        queue_policy=QueuePolicy.HASH,
     )
     for config, before in ((NodeConfig(), other), (other, NodeConfig())):
         values = {option.name: texts for option, texts in rules.option_values(config)}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from edge.features.pubsub.rules import subscription as rules
-from edge.features.pubsub.rules.node_config import QUEUE_POLICIES
+from edge.features.pubsub.rules.node_config import QUEUE_POLICIES, QueuePolicy
 from edge.features.pubsub.rules.subscription import SubscriptionKind, SubscriptionOptions
-from edge.features.queues.rules.assignment import Policy
 
 MAX_REQUESTS = 100
 PLAIN, QUEUE, SHARE = SubscriptionKind
@@ -25,7 +24,7 @@ PLAIN, QUEUE, SHARE = SubscriptionKind
         (SHARE, {rules.REQUESTS: ["1"]}, SubscriptionOptions(requests=1)),
         (SHARE, {rules.QOS: ["2"]}, SubscriptionOptions(qos=2)),
         (SHARE, {rules.EXPIRE: ["presence"]}, SubscriptionOptions(presence=True)),
-        (SHARE, {rules.POLICY: ["hash"]}, SubscriptionOptions(policy=Policy.HASH)),
+        (SHARE, {rules.POLICY: ["hash"]}, SubscriptionOptions(policy=QueuePolicy.HASH)),
     ],
 )
 def test_valid_options(
@@ -78,7 +77,7 @@ def test_options_of_usual_clients_are_accepted(kind: SubscriptionKind) -> None:
 
 
 def test_the_policies_are_those_of_queues() -> None:
-    assert [value for value, _label in QUEUE_POLICIES] == [policy.value for policy in Policy]
+    assert [value for value, _label in QUEUE_POLICIES] == [policy.value for policy in QueuePolicy]
 
 
 def test_default_options() -> None:

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from edge.engine import database
 from edge.engine.database import Transaction
 from edge.features.accounts.store import accounts
+from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.subscription import SubscriptionOptions
 from edge.features.pubsub.store import subscriptions
 from edge.features.pubsub.store.subscriptions import Subscription
-from edge.features.queues.rules.assignment import Policy
 from edge.features.queues.store import queues
 from edge.topics import matches
 from tests.helpers.store import Clock, in_memory, new_database, opened
@@ -138,7 +138,7 @@ def test_members_of_queues_are_no_plain_subscriptions(db: sqlite3.Connection) ->
         share = add(tx, "pump", full, "3", filter="a/#", queue=queue)
         worker = add(tx, "pump", full, "4", node=7, queue=work)
         policies = [one.options.policy for one in (node, filter, share, worker)]
-        assert policies == [None, None, Policy.LEAST_LOADED, None]
+        assert policies == [None, None, QueuePolicy.LEAST_LOADED, None]
         assert tx.row("SELECT options FROM subscriptions") == ('{"pubsub#deliver":"0"}',)
         assert subscriptions.all_of_node(tx, 7) == [node, worker]
         assert subscriptions.plain_of_node(tx, 7) == [node]
@@ -161,7 +161,7 @@ async def test_the_index_notices_an_account_removed_by_another_process(tmp_path:
 
         def count_matches(tx: Transaction) -> tuple[int, int, int]:
             found = subscriptions.plain_matching(tx, "a"), subscriptions.shares_matching(tx, "a")
-            return len(found[0]), len(found[1]), len(subscriptions.shares_without_members(tx))
+            return len(found[0]), len(found[1]), len(queues.shares_without_members(tx))
 
         await store.run(begin)
         assert await store.run(count_matches) == (1, 1, 0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.queues.rules.assignment import (
     SLOTS,
     Assignment,
     Member,
-    Policy,
     ReadyItem,
     assign,
     open_slots,
@@ -86,20 +86,20 @@ def pairs(found: list[Assignment]) -> list[tuple[int, int]]:
 
 def test_the_least_loaded_member_is_next_or_among_equals_the_longest_idle() -> None:
     members = [member(1, in_flight=1), member(2, turn=7), member(3, turn=4)]
-    found = assign(ready(1, 2, 3), members, Policy.LEAST_LOADED)
+    found = assign(ready(1, 2, 3), members, QueuePolicy.LEAST_LOADED)
     assert pairs(found) == [(1, 3), (2, 2), (3, 1)]
 
 
 def test_no_member_exceeds_its_capacity() -> None:
     members = [member(1, capacity=2), member(2, in_flight=1, capacity=2)]
-    found = pairs(assign(ready(1, 2, 3, 4), members, Policy.LEAST_LOADED))
+    found = pairs(assign(ready(1, 2, 3, 4), members, QueuePolicy.LEAST_LOADED))
     assert sorted(subscription for _row, subscription in found) == [1, 1, 2]
 
 
 def test_sessions_of_one_subscription_share_its_capacity() -> None:
     one = Member(1, "w@gw.example/a", 3, 0, 1)
     sessions = [one, one._replace(session="w@gw.example/b", turn=0)]
-    found = assign(ready(1, 2, 3, 4), sessions, Policy.LEAST_LOADED)
+    found = assign(ready(1, 2, 3, 4), sessions, QueuePolicy.LEAST_LOADED)
     assert [member.session[-1] for _row, member in found] == ["b", "a", "b"]
 
 
@@ -107,25 +107,25 @@ def test_an_item_given_back_waits_for_another_member_without_blocking_others() -
     first, busy = member(1), member(2, in_flight=2)
     item = ReadyItem(1, "p@gw.example/p", first.session)
     behind = ReadyItem(2, "p@gw.example/p")
-    assert pairs(assign([item], [first, member(2)], Policy.LEAST_LOADED)) == [(1, 2)]
-    assert pairs(assign([item, behind], [first, busy], Policy.LEAST_LOADED)) == [(2, 1)]
-    assert pairs(assign([item], [first], Policy.LEAST_LOADED)) == [(1, 1)]
+    assert pairs(assign([item], [first, member(2)], QueuePolicy.LEAST_LOADED)) == [(1, 2)]
+    assert pairs(assign([item, behind], [first, busy], QueuePolicy.LEAST_LOADED)) == [(2, 1)]
+    assert pairs(assign([item], [first], QueuePolicy.LEAST_LOADED)) == [(1, 1)]
 
 
 def test_sticky_assigns_all_items_to_the_favourite_while_it_is_connected() -> None:
     members = [member(1, in_flight=1), member(2)]
-    assert pairs(assign(ready(1, 2), members, Policy.STICKY, 1)) == [(1, 1)]
-    assert pairs(assign(ready(1, 2), members, Policy.STICKY, 9)) == [(1, 2), (2, 2)]
-    assert pairs(assign(ready(1), [member(1, in_flight=2)], Policy.STICKY)) == []
+    assert pairs(assign(ready(1, 2), members, QueuePolicy.STICKY, 1)) == [(1, 1)]
+    assert pairs(assign(ready(1, 2), members, QueuePolicy.STICKY, 9)) == [(1, 2), (2, 2)]
+    assert pairs(assign(ready(1), [member(1, in_flight=2)], QueuePolicy.STICKY)) == []
     given_back = ReadyItem(1, "p@gw.example/p", member(1).session)
-    assert pairs(assign([given_back], [member(1), member(2)], Policy.STICKY, 1)) == [(1, 2)]
+    assert pairs(assign([given_back], [member(1), member(2)], QueuePolicy.STICKY, 1)) == [(1, 2)]
 
 
 def test_by_hash_each_publisher_has_one_member_and_all_members_have_publishers() -> None:
     members = [member(number, capacity=1000) for number in range(1, 6)]
     items = [ReadyItem(row, f"p{row % 40}@gw.example/{row}") for row in range(400)]
     by_publisher: dict[int, set[int]] = {}
-    for row, assigned in assign(items, members, Policy.HASH):
+    for row, assigned in assign(items, members, QueuePolicy.HASH):
         by_publisher.setdefault(row % 40, set()).add(assigned.subscription)
     assert all(len(found) == 1 for found in by_publisher.values())
     assert set().union(*by_publisher.values()) == {1, 2, 3, 4, 5}
@@ -135,7 +135,9 @@ def test_by_hash_a_new_member_moves_few_publishers() -> None:
     def owners(count: int) -> list[int]:
         members = [member(number, capacity=SLOTS) for number in range(1, count + 1)]
         items = [ReadyItem(row, f"p{row}@gw.example/p") for row in range(SLOTS)]
-        return [assigned.subscription for _row, assigned in assign(items, members, Policy.HASH)]
+        return [
+            assigned.subscription for _row, assigned in assign(items, members, QueuePolicy.HASH)
+        ]
 
     before, after = owners(7), owners(8)
     moved = [new for old, new in zip(before, after, strict=True) if old != new]
@@ -147,17 +149,19 @@ def test_by_hash_locked_items_keep_their_publisher_with_its_member() -> None:
     members = [member(1), member(2), member(3)]
     slot = slot_of("p@gw.example/p")
     for owner in (1, 2, 3):
-        assert pairs(assign(ready(1), members, Policy.HASH, None, {slot: owner})) == [(1, owner)]
+        assert pairs(assign(ready(1), members, QueuePolicy.HASH, None, {slot: owner})) == [
+            (1, owner)
+        ]
     not_connected = 9
-    assert assign(ready(1), members, Policy.HASH, None, {slot: not_connected}) == []
+    assert assign(ready(1), members, QueuePolicy.HASH, None, {slot: not_connected}) == []
 
 
 def test_by_hash_no_item_overtakes_one_that_waits_for_its_member() -> None:
     only, busy = member(1), member(2, in_flight=2)
     given_back = ReadyItem(1, "p@gw.example/p", only.session)
     other = next(f"q{n}" for n in range(99) if slot_of(f"q{n}") != slot_of("p@gw.example/p"))
-    assert assign([given_back, *ready(2)], [only, busy], Policy.HASH) == []
-    found = assign([given_back, ReadyItem(2, other)], [only], Policy.HASH)
+    assert assign([given_back, *ready(2)], [only, busy], QueuePolicy.HASH) == []
+    found = assign([given_back, ReadyItem(2, other)], [only], QueuePolicy.HASH)
     assert pairs(found) == [(1, 1), (2, 1)]
 
 
@@ -211,8 +215,8 @@ OUTBOX_FULL = FREE._replace(outbox_full=True)
 TOO_MANY_BYTES = FREE._replace(too_many_bytes=True)
 
 
-STICKY = Members([FREE, FULL], known=True, policy=Policy.STICKY)
-BY_HASH = Members([FREE], known=True, policy=Policy.HASH, slot_owners={})
+STICKY = Members([FREE, FULL], known=True, policy=QueuePolicy.STICKY)
+BY_HASH = Members([FREE], known=True, policy=QueuePolicy.HASH, slot_owners={})
 SLOT = slot_of(ITEM.publisher)
 
 
