@@ -1,8 +1,8 @@
 """The composition root of the gateway: start all parts in order, and stop them.
 
-The order of the start: store, event log, uplink, listener or component, web page, control socket,
-`ready` line. The order of the stop, on SIGTERM or SIGINT: accept no new sessions, end the sessions,
-commit the waiting units, seal the closing event. SIGHUP reloads the configuration (`edge.reload`).
+The order of the start: store, event log, uplink, web page, control socket, fronts, `ready` line.
+The order of the stop, on SIGTERM or SIGINT: accept no new sessions, end the sessions, commit the
+waiting units, seal the closing event. SIGHUP reloads the configuration (`edge.reload`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.flash_meter import WriteMeter
 from edge.engine.group_commit import Store, UnitLimits
-from edge.engine.hooks import Context, TimeOffHook
+from edge.engine.hooks import TimeOffHook
 from edge.engine.router import Router
 from edge.engine.service_time import Run, Start
 from edge.engine.timers import Timer
@@ -61,9 +61,11 @@ from edge.ops.checks.finding import WRONG
 from edge.ops.control import DeviceConnections, ProcessStatus, ReloadReport
 from edge.reload import Change, Reloader
 from edge.server.control_server import ControlServer, present_members, state_reader
+from edge.server.fronts import Front, Fronts
 from edge.server.listener import Listener
 from edge.server.operator_channel import OperatorRequests
 from edge.server.refusal_counters import RefusalCounters
+from edge.server.server_context import ServerContext
 from edge.status_page import StatusPage
 from edge.uplink import setup
 from edge.uplink.backlog import GatewayFacts, StoreBacklog
@@ -74,8 +76,7 @@ from sync.uplink.batcher import BatchLimits
 from sync.uplink.interfaces import BacklogUnavailable
 from sync.uplink.sealer import Sealer
 
-if TYPE_CHECKING:  # slixmpp's streams take memory, and only a component needs them
-    from edge.server.component.component import Component
+if TYPE_CHECKING:  # without a status page it takes no memory
     from edge.web.status_snapshot import Sources
 
 STOP_TIME: Final = 5.0
@@ -174,9 +175,8 @@ def _waiting(folder: Path) -> str:
 
 
 class _ReloadedParts(NamedTuple):
-    store: Store
-    router: Router
-    front: Listener | Component
+    server: ServerContext
+    fronts: Fronts
     web: StatusPage
     centre: UplinkConnection
     sealer: Sealer
@@ -283,26 +283,27 @@ class App:
         stack.callback(timer.cancel)
         await store.run(lambda tx: _begin(tx, settings, start, clock.run, router))
         refusals = RefusalCounters()
-        front = self._create_front(store, router, refusals)
-        store.on_flush = sealer.wake
+        server = ServerContext(self._folder, settings, store, router, refusals)
+        fronts = Fronts(server, self._create_fronts(server))
+        store.on_answered.append(sealer.wake)
         meter = WriteMeter(store, settings.flash)
         beats = HeartbeatSources(store, refusals, clock.run, limits, meter)
         stack.push_async_callback(self._write_closing_event, beats, sealer, backlog)
-        stack.push_async_callback(front.stop, STOP_TIME)
+        stack.push_async_callback(fronts.stop, STOP_TIME)
         self._start_time_tasks(stack, beats, clock, start, router.context.hooks.on_time_off)
-        monitor, state = self._create_monitor(store, front, clock)
+        monitor, state = self._create_monitor(store, fronts, clock)
 
-        connections = partial(_device_connections, front, store, clock)
+        connections = partial(_device_connections, fronts, store, clock)
         web = self._create_web(beats, router, monitor, state, connections)
         stack.push_async_callback(web.stop)
         pages = await self._start_web(web, store, router)
-        await self._start_control(stack, state, connections, store, router.context)
-        addresses = await self._unless_stopped(self._start_front(front, clock, store, refusals))
+        await self._start_control(stack, state, connections, server)
+        addresses = await self._unless_stopped(self._start_fronts(fronts, server, clock))
         if addresses is None:
             return
-        parts = _ReloadedParts(store, router, front, web, centre, sealer, facts)
+        parts = _ReloadedParts(server, fronts, web, centre, sealer, facts)
         self._enable_reload(stack, parts, lambda: timer.set(clock().service))
-        self._start_maintenance(stack, clock, store, refusals)
+        self._start_maintenance(stack, clock, server)
         _tune_interpreter()
         addresses += (("web", address) for address in pages)
         await self._announce(stack, monitor, addresses, ready)
@@ -342,19 +343,20 @@ class App:
         self, stack: AsyncExitStack, parts: _ReloadedParts, check_timers: Callable[[], None]
     ) -> None:
         settings, limits = self._settings, self._settings.limits
-        store, router, front, web, centre, sealer, facts = parts
+        server, fronts, web, centre, sealer, facts = parts
+        store = server.store
 
         def on_reloaded(text: bytes) -> None:
             store.set_limits(_unit_limits(limits), limits.database_bytes)
             sealer.set_limits(_batch_limits(settings.uplink))
             facts.config_hash = hashlib.sha256(text).digest()
-            self._observe_commits(store, router, web)
+            self._observe_commits(store, server.router, web)
             check_timers()  # what is due depends on the limits
 
         prepared = (
             _prepare_descriptors,
             partial(_prepare_disk, self._folder),
-            partial(_prepare_front, front),
+            partial(_prepare_fronts, fronts),
             centre.prepare_reload,
             web.prepare_reload,
         )
@@ -381,42 +383,35 @@ class App:
             self._run_task(stack, work, name)
 
     def _start_maintenance(
-        self, stack: AsyncExitStack, clock: Clock, store: Store, refusals: RefusalCounters
+        self, stack: AsyncExitStack, clock: Clock, server: ServerContext
     ) -> None:
-        self._run_task(stack, background_tasks.log_queue_depths(store), "depths")
-        if self._settings.component is None:
+        self._run_task(stack, background_tasks.log_queue_depths(server.store), "depths")
+        if server.tls is not None:
             domain = self._settings.gateway.domain
             work = background_tasks.maintain_certificates(
-                self._folder, domain, clock, store, refusals
+                self._folder, domain, clock, server.store, server.refusals
             )
             self._run_task(stack, work, "certificates")
 
-    def _create_front(
-        self, store: Store, router: Router, refusals: RefusalCounters
-    ) -> Listener | Component:
+    def _create_fronts(self, server: ServerContext) -> list[Front]:
         settings = self._settings
-        if settings.component is None:
-            return Listener(self._folder, settings, store, router, refusals)
-        # imported late: slixmpp's streams take memory
-        from edge.server.component.component import Component
+        fronts: list[Front] = []
+        if settings.listen or settings.listen_tls:
+            fronts.append(Listener(server, settings.listen, settings.listen_tls))
+        if settings.component is not None:
+            # imported late: slixmpp's streams take memory
+            from edge.server.component.component import Component
 
-        return Component(self._folder, settings, store, router, refusals, self._warn, self._fail)
+            fronts.append(Component(server, settings.component, self._warn, self._fail))
+        return fronts
 
     def _create_monitor(
-        self, store: Store, front: Listener | Component, clock: Clock
+        self, store: Store, fronts: Fronts, clock: Clock
     ) -> tuple[HealthMonitor, Callable[[], ProcessStatus]]:
         """Return the health monitor, and the function that returns the state of the process."""
         monitor = HealthMonitor(self._folder, self._settings, store, lambda: state(), self._warn)
         limits = self._settings.limits
-        state = state_reader(
-            limits,
-            clock,
-            front.used,
-            lambda: front.up,
-            lambda: monitor.store_error,
-            lambda: front.certificate_error,
-            lambda: front.link_error,
-        )
+        state = state_reader(limits, clock, fronts, lambda: monitor.store_error)
         return monitor, state
 
     def _create_web(
@@ -468,17 +463,19 @@ class App:
 
         store.before_commit = observe if observers else lambda _tx: None
 
-    async def _start_front(
-        self, front: Listener | Component, clock: Clock, store: Store, refusals: RefusalCounters
+    async def _start_fronts(
+        self, fronts: Fronts, server: ServerContext, clock: Clock
     ) -> list[tuple[str, Address]]:
         """Accept devices and return the addresses; renew a certificate that is due.
 
         This comes before the health is judged, so that an expired certificate is not a failure.
         """
-        addresses = await front.start()  # fails if the present certificate cannot be read
-        if self._settings.component is None:
+        addresses = await fronts.start()  # fails if the present certificate cannot be read
+        if server.tls is not None:
             domain, now = self._settings.gateway.domain, clock().wall
-            await background_tasks.check_certificates(self._folder, domain, now, store, refusals)
+            await background_tasks.check_certificates(
+                self._folder, domain, now, server.store, server.refusals
+            )
         return addresses
 
     async def _start_control(
@@ -486,17 +483,17 @@ class App:
         stack: AsyncExitStack,
         state: Callable[[], ProcessStatus],
         connections: Callable[[], Awaitable[DeviceConnections]],
-        store: Store,
-        context: Context,
+        server: ServerContext,
     ) -> None:
         """Open the control socket; the gateway also works without it."""
+        store = server.store
         control = ControlServer(
             self._folder,
             state,
             connections,
             self._reload,
             lambda queue: store.run(partial(present_members, queue=queue)),
-            OperatorRequests(self._folder, context, store),
+            OperatorRequests(self._folder, server.router.context, store, server.outputs),
         )
         stack.callback(control.stop)
         try:
@@ -510,16 +507,15 @@ class App:
     async def _unless_stopped(
         self, starting: Coroutine[None, None, list[tuple[str, Address]]]
     ) -> list[tuple[str, Address]] | None:
-        """Wait for the listener or component to start; return `None` if the gateway is stopped
-        first."""
-        front = asyncio.create_task(starting)
+        """Wait for the fronts to start; return `None` if the gateway is stopped first."""
+        started = asyncio.create_task(starting)
         stopped = asyncio.create_task(self._stop.wait())
-        await asyncio.wait({front, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({started, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        if front.done():
-            return front.result()
-        front.cancel()
-        await asyncio.wait({front})
+        if started.done():
+            return started.result()
+        started.cancel()
+        await asyncio.wait({started})
         return None
 
     async def _open_store(self, stack: AsyncExitStack, path: Path, clock: Clock) -> Store:
@@ -606,13 +602,11 @@ class App:
                 self._fail(StoreError(text))
 
 
-async def _device_connections(
-    front: Listener | Component, store: Store, clock: Clock
-) -> DeviceConnections:
+async def _device_connections(fronts: Fronts, store: Store, clock: Clock) -> DeviceConnections:
     seen: dict[str, int] = {}
     with suppress(StoreError):  # then the times in the database are shown
         seen = await store.run(last_seen.unsaved)
-    return DeviceConnections(sessions=front.connected_sessions(clock().wall), seen=seen)
+    return DeviceConnections(sessions=fronts.connected_sessions(clock().wall), seen=seen)
 
 
 def _tune_interpreter() -> None:
@@ -641,8 +635,8 @@ async def _prepare_disk(folder: Path, target: Config) -> Change:
     return Change()
 
 
-async def _prepare_front(front: Listener | Component, _target: Config) -> Change:
-    use = front.prepare_reload()
+async def _prepare_fronts(fronts: Fronts, _target: Config) -> Change:
+    use = fronts.prepare_reload()
 
     async def apply() -> None:
         use()

@@ -193,12 +193,12 @@ class Store:
         full: whether too many units wait; then no more should be submitted before `on_room`.
         group_limits: the limits of groups that begin from now on.
         reclaim_interval: seconds between two calls of `SpaceGuard.reclaim`.
-        on_room: called when more units may be submitted again after `full`.
-        on_answered: called after the answers of each group, to write the output of connections.
-        on_flush: called after `on_answered`, to wake tasks that wait for new events.
+        on_room: functions called when more units may be submitted again after `full`.
+        on_answered: functions called after the answers of each group, to write the output of
+            connections and to wake tasks that wait for new events.
+        on_changed: functions called when another process has changed the database.
         on_due: called with the service second that a group sets the timer to.
         on_sends: called with the stanzas that a committed unit sends.
-        on_changed: called when another process has changed the database.
         on_logged: called with the gateway's own events after their commit.
         on_counted: called with numbers of messages after their commit (`message_counts`).
         on_broken: called when the database can no longer be trusted.
@@ -237,12 +237,11 @@ class Store:
         self.full = False
         self.group_limits = GroupLimits()
         self.reclaim_interval = RECLAIM_INTERVAL
-        self.on_room: Callable[[], None] = lambda: None
-        self.on_answered: Callable[[], None] = lambda: None
-        self.on_flush: Callable[[], None] = lambda: None
+        self.on_room: list[Callable[[], None]] = []
+        self.on_answered: list[Callable[[], None]] = []
+        self.on_changed: list[Callable[[], None]] = []
         self.on_due: Callable[[float], None] = lambda _due: None
         self.on_sends: Callable[[Sequence[Send]], None] = lambda _sends: None
-        self.on_changed: Callable[[], None] = lambda: None
         self.on_logged: Callable[[Sequence[NewEvent]], None] = lambda _events: None
         self.on_counted: Callable[[MessageCounts], None] = lambda _counts: None
         self.on_broken: Callable[[StoreBroken], None] = lambda _error: None
@@ -401,17 +400,16 @@ class Store:
         self._return_left(group)
         if self._changed:
             self._changed = False
-            self._call(self.on_changed)
+            self._call_all(self.on_changed)
         for unit in group.units:
             self._answer(unit)
         self._report_committed()
-        self._call(self.on_answered)
-        self._call(self.on_flush)
+        self._call_all(self.on_answered)
         if due is not None:
             self._call(self.on_due, due)
         if self.full and not self._is_at_limit():
             self.full = False
-            self._call(self.on_room)
+            self._call_all(self.on_room)
 
     def _report_committed(self) -> None:
         if self._logged:
@@ -538,6 +536,10 @@ class Store:
             function(*args)
         except Exception as error:
             _report(error)
+
+    def _call_all(self, functions: Sequence[Callable[[], None]]) -> None:
+        for function in functions:
+            self._call(function)
 
     # On the database threads from here on.
 

@@ -45,8 +45,8 @@ _BARE: Final = "SELECT bare FROM temp.sessions WHERE generation = ?"
 _NEWEST: Final = "SELECT bare, max(generation) FROM temp.sessions GROUP BY bare"
 _UNPROVISIONED: Final = """
 SELECT s.generation FROM temp.sessions AS s LEFT JOIN main.accounts AS a
-    ON a.name = s.account AND a.revoked IS NULL AND (s.grant IS NULL OR s.grant = a.grant)
-WHERE a.id IS NULL
+    ON a.name = s.account AND a.revoked IS NULL AND s.grant = a.grant
+WHERE a.id IS NULL AND s.grant IS NOT NULL
 """
 
 _SENDERS: Final = "senders"
@@ -182,7 +182,8 @@ def newest(tx: Transaction) -> dict[str, int]:
 def unprovisioned(tx: Transaction) -> list[int]:
     """Return the generations of sessions whose account was removed or revoked since log-in.
 
-    They are included even if the revocation was lifted or a new account has the same name.
+    They are included even if the revocation was lifted or a new account has the same name. Sessions
+    without a grant, which logged in to another server, are not.
     """
     return [int(row[0]) for row in tx.rows(_UNPROVISIONED)]
 

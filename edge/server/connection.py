@@ -21,7 +21,7 @@ from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
 from edge.server.session import Session
 from edge.server.tcp_options import set_keepalive, set_send_buffer
-from edge.server.tls import PeerCertificate
+from edge.server.tls import PeerCertificate, TlsServer
 from edge.xmpp.errors import StreamError
 from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import STANZA_NAMES, Item, Stanza
@@ -46,9 +46,10 @@ class Connection(asyncio.BufferedProtocol):
         written: bytes written to the transport.
     """
 
-    def __init__(self, context: ServerContext, registry: Registry) -> None:
+    def __init__(self, context: ServerContext, tls_server: TlsServer, registry: Registry) -> None:
         limits = context.settings.limits
         self._context = context
+        self._tls_server = tls_server
         self._registry = registry
         self._limits = limits
         self._direct = False  # TLS begins with the first byte (XEP-0368)
@@ -370,7 +371,7 @@ class Connection(asyncio.BufferedProtocol):
             mechanism = sasl.EXTERNAL if rule == "authentication" else ""
             log_failure(context, rule, source, address, reason, mechanism=mechanism)
 
-        transport = await context.tls.handshake(self, plain, hello, on_failure)
+        transport = await self._tls_server.handshake(self, plain, hello, on_failure)
         if transport is None or self._transport is None:
             plain.abort()
             self.connection_lost(None)  # asyncio does not call it during a handshake
@@ -437,10 +438,14 @@ class Connection(asyncio.BufferedProtocol):
 
     # The end
 
-    def end(self, condition: str, text: str = "", *, at_once: bool = False) -> None:
-        """Send a stream error and close; with `at_once`, without waiting for the peer."""
+    def end(self, condition: str, text: str = "") -> None:
+        """Send a stream error and close."""
         self.fail(StreamError(condition, text))
-        if at_once and self._transport is not None:
+
+    def displace(self) -> None:
+        """Send a stream error and close at once, because a newer connection takes its place."""
+        self.end("resource-constraint", "replaced by a newer connection")
+        if self._transport is not None:
             self._context.refusals.add("connections", source=self.peer)
             self._transport.abort()
 

@@ -32,6 +32,7 @@ from edge.ops.control import (
     QueueAttendance,
     ReloadReport,
 )
+from edge.server.fronts import Fronts
 from edge.server.operator_channel import Listener, OperatorRequests, read_listen
 
 MAX_CLIENTS: Final = 8
@@ -47,22 +48,15 @@ MODE: Final = 0o600
 def state_reader(
     limits: Limits,
     clock: Clock,
-    used: Callable[[], dict[str, int]],
-    accepts_devices: Callable[[], bool],
+    fronts: Fronts,
     store_error: Callable[[], str | None],
-    certificate_error: Callable[[], str | None],
-    link_error: Callable[[], str | None],
 ) -> Callable[[], ProcessStatus]:
     """Return a function that returns the state of the process.
 
     The uptime in this state begins when `state_reader` is called.
 
     Args:
-        used: returns how much of each limit is in use, by the name of the limit's option.
-        accepts_devices: returns whether devices can connect.
         store_error: returns why the process cannot use its database, if that is so.
-        certificate_error: returns why the process does not use the present certificate files.
-        link_error: returns why a component has no link to its server, if that is so.
     """
     started = asyncio.get_running_loop().time()
     build = build_kind()
@@ -76,12 +70,12 @@ def state_reader(
             service=now.service,
             uptime=asyncio.get_running_loop().time() - started,
             synchronised=now.synchronised,
-            used=used(),
+            used=fronts.used(),
             limits=msgspec.to_builtins(limits),
-            accepts_devices=accepts_devices(),
+            accepts_devices=fronts.up,
             store_error=store_error(),
-            certificate_error=certificate_error(),
-            link_error=link_error(),
+            certificate_error=fronts.certificate_error,
+            link_error=fronts.link_error,
         )
 
     return read_state
@@ -216,7 +210,7 @@ class _Client(asyncio.Protocol):
         if self._answer is not None:
             self._answer.cancel()
         if self._listener is not None:
-            self._listener.end()
+            self._listener.remove()
 
     def abort(self) -> None:
         """Close the connection now."""

@@ -14,6 +14,7 @@ from edge import credentials
 from edge.credentials import Credentials
 from edge.engine import access
 from edge.engine.database import Transaction
+from edge.engine.outputs import EndReason
 from edge.errors import StoreError
 from edge.features.accounts.store import accounts, certificates, known_logins
 from edge.features.accounts.store.accounts import LoginAccount
@@ -281,7 +282,7 @@ class Login:
         account = negotiation.username
         resource = wanted.resource or secrets.token_hex(8)
         full = f"{account}@{negotiation.domain}/{resource}"
-        generation = registry.next_generation()
+        generation = context.outputs.next_generation()
         session = Session(context, registry, generation, account, full, self._source)
         if (exceeded := registry.admit(session)) is not None:
             source = session.bare if exceeded.name == "sessions_per_account" else self._source
@@ -290,7 +291,7 @@ class Login:
             error = StanzaError("resource-constraint", text)
             self._connection.continue_with(negotiation.bind_refused(error))
             return
-        registry.replace_others(session)
+        context.admission.replace_others(session)
         enabled = b"" if wanted.enable is None else session.enable_management(wanted.enable)
 
         def unit(tx: Transaction) -> int | StanzaError | None:
@@ -307,7 +308,7 @@ class Login:
                 self._connection.continue_with(negotiation.bind_refused(refused))
                 return
             if outcome is not None:
-                registry.replace(outcome)
+                context.outputs.end(outcome, EndReason.REPLACED)
             if self._connection.closed or session.ended:  # while the unit of work was waiting
                 session.finish()
                 if session.end_error is not None:
@@ -318,15 +319,15 @@ class Login:
         context.store.submit(unit, answer)
 
     def _resume(self, previd: str, h: int) -> None:
-        registry, negotiation = self._registry, self._negotiation
+        context, registry, negotiation = self._context, self._registry, self._negotiation
         session = registry.find_resumable(previd)
         if session is None or not access.may_resume(negotiation.username, session.account):
             handled = registry.handled_by_ended(previd, negotiation.username)
             self._connection.continue_with(negotiation.not_resumed(handled))
             return
-        if not registry.move(session, self._source):
-            limit = self._context.settings.limits.sessions_per_address
-            self._context.refusal_log.log(self._source, "sessions_per_address", limit)
+        if not context.admission.move(session, self._source):
+            limit = context.settings.limits.sessions_per_address
+            context.refusal_log.log(self._source, "sessions_per_address", limit)
             self._connection.continue_with(negotiation.not_resumed(None))
             return
 

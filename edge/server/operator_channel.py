@@ -8,7 +8,6 @@ reads too slowly is disconnected, so it delays no other work.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +15,10 @@ import msgspec
 
 from edge import topics
 from edge.engine.access import Sender
-from edge.engine.database import Send, Transaction
+from edge.engine.database import Receipt, Transaction
 from edge.engine.group_commit import Store
 from edge.engine.hooks import Context
+from edge.engine.outputs import EndReason, Outputs
 from edge.errors import StoreError
 from edge.features.pubsub.service.publishing import ITEM_PUBLISHED, NewItem
 from edge.features.pubsub.service.queries import Node
@@ -46,30 +46,34 @@ def read_listen(line: bytes) -> Listen | None:
 
 
 class Listener:
-    """An operator's connection that gets published items (see `deliver`) until `end` is called."""
+    """An operator's connection that gets published items (see `deliver`) until it is removed."""
 
     def __init__(
         self,
         requests: OperatorRequests,
-        number: int,
+        generation: int,
         filters: tuple[str, ...],
         transport: asyncio.Transport,
     ) -> None:
         self._requests = requests
-        self._number = number
+        self._generation = generation
         self.filters = filters
         self._transport = transport
 
-    def deliver(self, line: bytes) -> None:
+    def deliver(self, line: bytes, _receipt: Receipt | None) -> None:
         """Send a line, or disconnect if more than `MAX_UNREAD_BYTES` are unread."""
         if self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
             self._transport.abort()
         else:
             self._transport.write(line)
 
-    def end(self) -> None:
+    def end(self, _reason: EndReason) -> None:
+        """Disconnect."""
+        self._transport.abort()
+
+    def remove(self) -> None:
         """Remove this listener, so that it receives no more items."""
-        self._requests.remove(self._number)
+        self._requests.remove(self._generation)
 
 
 class OperatorRequests:
@@ -78,16 +82,15 @@ class OperatorRequests:
     Args:
         folder: the gateway's folder, which errors of the database name.
         context: the gateway's context; listeners are registered with its hooks.
-        store: the gateway's store; the listener or component must have set its `on_sends`.
+        outputs: pass the published items to listeners after the commit.
     """
 
-    def __init__(self, folder: Path, context: Context, store: Store) -> None:
+    def __init__(self, folder: Path, context: Context, store: Store, outputs: Outputs) -> None:
         self._folder = folder
         self._context = context
         self._store = store
-        self._deliver_to_sessions = store.on_sends
+        self._outputs = outputs
         self._listeners: dict[int, Listener] = {}
-        self._next = -1  # below the generations of sessions
         context.hooks.on(ITEM_PUBLISHED, self._on_published)
 
     async def answer(self, line: bytes) -> bytes:
@@ -112,18 +115,17 @@ class OperatorRequests:
             transport.write(msgspec.json.encode(Answer(str(error))) + b"\n")
             transport.close()
             return None
-        listener = Listener(self, self._next, filters, transport)
-        if not self._listeners:
-            self._deliver_to_sessions, self._store.on_sends = self._store.on_sends, self._deliver
-        self._listeners[self._next] = listener
-        self._next -= 1
+        generation = self._outputs.next_generation()
+        listener = Listener(self, generation, filters, transport)
+        self._outputs.attach(generation, listener)
+        self._listeners[generation] = listener
         transport.write(_LISTENING)
         return listener
 
-    def remove(self, number: int) -> None:
-        """Stop sending published items to the listener with this number."""
-        if self._listeners.pop(number, None) is not None and not self._listeners:
-            self._store.on_sends = self._deliver_to_sessions
+    def remove(self, generation: int) -> None:
+        """Stop sending published items to the listener with this generation."""
+        self._listeners.pop(generation, None)
+        self._outputs.detach(generation)
 
     def _on_published(
         self,
@@ -135,15 +137,9 @@ class OperatorRequests:
         *_: object,
     ) -> None:
         line = b""
-        for number, listener in list(self._listeners.items()):  # this may be another thread
+        for generation, listener in list(self._listeners.items()):  # maybe on another thread
             if topics.matches_any(listener.filters, node.name):
                 payload = item.payload.decode()
                 report = ItemReport(node.name, item.id, sender.full, payload)
                 line = line or msgspec.json.encode(Answer(item=report)) + b"\n"
-                tx.send(number, line)
-
-    def _deliver(self, sends: Sequence[Send]) -> None:
-        self._deliver_to_sessions([one for one in sends if one.generation >= 0])
-        for number, line, _receipt in sends:
-            if (listener := self._listeners.get(number)) is not None:
-                listener.deliver(line)
+                tx.send(generation, line)

@@ -1,18 +1,25 @@
-"""The state that all connections and sessions of the server share."""
+"""The state that the fronts of the gateway, their connections and their sessions share."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final, Protocol
 
 from edge.config.load import Config
+from edge.engine import meta
 from edge.engine.group_commit import Store
+from edge.engine.outputs import Outputs
 from edge.engine.router import Router
 from edge.engine.session_lifecycle import SessionLifecycle
+from edge.features.accounts.store import known_logins
+from edge.server import tls
+from edge.server.admission import Admission
 from edge.server.login_throttle import LoginThrottle
 from edge.server.refusal_counters import RefusalCounters, RefusalLog
-from edge.server.tls import TlsServer
+from edge.server.tls import TlsContexts, TlsServer
 from edge.xmpp.envelopes import EnvelopeParser
 
 READ_BYTES: Final = 32 * 1024
@@ -45,6 +52,9 @@ class ServerContext:
     """The shared state of the server; created once, on the event loop.
 
     Attributes:
+        outputs: the receivers of what committed units of work send.
+        admission: the limits on the numbers of connections and sessions.
+        tls: the server's side of TLS, if a front uses it (`prepare_logins`).
         decoy_secret: makes credentials for accounts that do not exist.
         paused_connections: number of connections paused by their rate limit.
         unacknowledged_bytes: unacknowledged bytes of all sessions.
@@ -56,19 +66,21 @@ class ServerContext:
 
     def __init__(
         self,
+        folder: Path,
         settings: Config,
         store: Store,
         router: Router,
-        tls: TlsServer,
-        decoy_secret: bytes,
         refusals: RefusalCounters,
     ) -> None:
+        self.folder = folder
         self.settings = settings
         self.store = store
         self.router = router
         self.lifecycle = SessionLifecycle(router.context)
-        self.tls = tls
-        self.decoy_secret = decoy_secret
+        self.outputs = Outputs()
+        self.admission = Admission(settings.limits)
+        self.tls: TlsServer | None = None
+        self.decoy_secret = b""
         self.refusals = refusals
         self.refusal_log = RefusalLog(store, router.context, refusals)
         self.paused_connections = 0
@@ -82,6 +94,39 @@ class ServerContext:
         self._to_flush: list[Flushable] = []
         self._to_check: dict[PeerCheck, None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        store.on_sends = self.outputs.deliver
+        store.on_answered.append(self.flush)
+
+    async def prepare_logins(self) -> TlsServer:
+        """Load the certificate and what is known of earlier logins, if no front has done so before.
+
+        Raises `SetupError` if the certificate cannot be used, and `StoreError`.
+        """
+        if self.tls is None:
+            tls.limit_buffers()
+            contexts = TlsContexts(
+                self.folder,
+                self.settings.gateway.domain,
+                lambda: self.refusals.add("certificate_files"),
+            )
+            store = self.store
+            self.decoy_secret = await store.read(lambda tx: meta.read_bytes(tx, meta.DECOY))
+            for source, account in await store.read(known_logins.list_all):
+                self.throttle.add_known(source, account)
+            self.tls = TlsServer(contexts, self.settings.limits)
+        return self.tls
+
+    @property
+    def certificate_error(self) -> str | None:
+        """Return why the present certificate files are not used, if that is so."""
+        return None if self.tls is None else self.tls.certificate_error
+
+    def prepare_reload(self) -> Callable[[], None]:
+        """Check the certificates and load them again; return a function that puts them into use.
+
+        Raises `SetupError`.
+        """
+        return (lambda: None) if self.tls is None else self.tls.prepare_reload()
 
     def may_relay(self, size: int) -> bool:
         """Return whether there is memory for a stanza of `size` bytes from one session to another,

@@ -20,10 +20,11 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from edge.engine.database import AWAITS_ANSWER, Receipt
 from edge.engine.hooks import OffloadedWork, Work
+from edge.engine.outputs import EndReason
 from edge.engine.router import guarded, refusal
 from edge.engine.send_share import BufferSize, SendShares
 from edge.errors import StoreError
@@ -45,6 +46,23 @@ OWN_BACKLOG: Final = 4
 """Without stream management, a session ends if the gateway's own stanzas in its buffers exceed this
 multiple of `limits.send_buffer`. Answers to requests do not count: the gateway reads no further
 requests while `limits.send_buffer` bytes are unsent."""
+
+
+class _End(NamedTuple):
+    """A stream error, and the reason that the event log gives if it is not the condition."""
+
+    condition: str
+    text: str = ""
+    reason: str = ""
+
+
+_ENDS: Final = {
+    EndReason.REVOKED: _End("not-authorized", "the account was revoked"),
+    EndReason.REPLACED: _End("conflict", "replaced by a new session", "replaced"),
+    EndReason.EVICTED: _End("resource-constraint", reason="evicted"),
+    EndReason.MEMORY: _End("resource-constraint"),
+    EndReason.SHUTDOWN: _End("system-shutdown"),
+}
 
 
 class SessionConnection(Protocol):
@@ -70,8 +88,11 @@ class SessionConnection(Protocol):
     def flush(self) -> None:
         """Write the output now."""
 
-    def end(self, condition: str, text: str = "", *, at_once: bool = False) -> None:
+    def end(self, condition: str, text: str = "") -> None:
         """Send a stream error and close."""
+
+    def displace(self) -> None:
+        """Close at once, because a newer connection takes its place."""
 
     def fail(self, error: StreamError) -> None:
         """Send a stream error and close."""
@@ -92,12 +113,6 @@ class SessionRegistry(Protocol):
     def mark_resumable(self, session: Session) -> None:
         """Make the session resumable by its stream management id."""
 
-    def mark_attached(self, session: Session) -> None:
-        """Record that the session has a connection again."""
-
-    def mark_detached(self, session: Session) -> None:
-        """Record that the session waits to be resumed."""
-
     def mark_ended(self, session: Session) -> None:
         """Record that the session has ended."""
 
@@ -106,9 +121,6 @@ class SessionRegistry(Protocol):
 
     def remove_session(self, generation: int) -> None:
         """Remove the session."""
-
-    def end_largest(self) -> str:
-        """End the session with the most unacknowledged bytes; return its bare JID."""
 
 
 class Session:
@@ -356,7 +368,7 @@ class Session:
         if not self.management.send(stanza, token):
             self._end_over_limit("unacknowledged_bytes", "too many stanzas were not acknowledged")
         elif context.unacknowledged_bytes > context.settings.limits.unacknowledged_total_bytes:
-            bare = self._registry.end_largest()
+            bare = context.admission.end_largest()
             context.refusals.add("unacknowledged_total_bytes", source=bare)
         return not self.ended
 
@@ -368,7 +380,7 @@ class Session:
 
     def _end_over_limit(self, rule: str, text: str) -> None:
         self._context.refusals.add(rule, source=self.bare)
-        self.end("resource-constraint", text)
+        self.fail("resource-constraint", text)
 
     @property
     def unacknowledged_stanzas(self) -> int:
@@ -434,7 +446,7 @@ class Session:
         elif position != self._sent_position:
             self._sent_position, self._sent_at = position, now
         elif now - self._sent_at > self._context.settings.limits.stalled_time:
-            self.end("connection-timeout", "the peer does not read")
+            self.fail("connection-timeout", "the peer does not read")
 
     def _check_acknowledgement(
         self, connection: SessionConnection, managed: Management[Token]
@@ -445,7 +457,7 @@ class Session:
         if self._acknowledgement_requested is None:
             connection.send(self._request_acknowledgement(managed))
         elif self._context.loop.time() - self._acknowledgement_requested > timeout:
-            self.end("connection-timeout", "the peer does not acknowledge")
+            self.fail("connection-timeout", "the peer does not acknowledge")
 
     def _request_acknowledgement(self, managed: Management[Token]) -> bytes:
         self._acknowledgement_requested = self._context.loop.time()
@@ -565,7 +577,7 @@ class Session:
         left the old connection; these must be acknowledged from now on.
         """
         self.connection = connection
-        self._registry.mark_attached(self)
+        self._context.admission.mark_attached(self)
         if self._timer is not None:
             self._timer.cancel()
         if self.management is None:
@@ -589,7 +601,7 @@ class Session:
 
     def _wait_for_resume(self) -> None:
         self.connection = None
-        self._registry.mark_detached(self)
+        self._context.admission.mark_detached(self)
         self._timer = self._context.loop.call_later(self._resume_time, self._on_resume_timeout)
 
     def _on_resume_timeout(self) -> None:
@@ -656,21 +668,23 @@ class Session:
             return
         on_done(True)
 
-    def end(self, condition: str, text: str = "") -> None:
+    def end(self, reason: EndReason) -> None:
+        """End for this reason; if the session is being removed, hasten that for its successor."""
+        if reason is EndReason.REPLACED and self._teardown is not None:
+            self._teardown.retry_now()
+            return
+        condition, text, logged = _ENDS[reason]
+        if logged:
+            self.set_end_reason(logged)
+        self.fail(condition, text)
+
+    def fail(self, condition: str, text: str = "") -> None:
         """End with a stream error, which is sent if there is a connection."""
         self.set_end_reason(condition)
         self.end_error = self.end_error or StreamError(condition, text)
         if self.connection is not None:
             self.connection.end(condition, text)
         self.finish()
-
-    def replace(self) -> None:
-        """End because a new session has the same full JID."""
-        if self._teardown is not None:
-            self._teardown.retry_now()
-        else:
-            self.set_end_reason("replaced")
-            self.end("conflict", "replaced by a new session")
 
     def set_end_reason(self, reason: str) -> None:
         """Set the reason for the session's end, for the event log, unless it is set already."""

@@ -17,8 +17,10 @@ from edge.engine import database
 from edge.engine.clock import Clock
 from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.router import Router
+from edge.server.fronts import Fronts
 from edge.server.listener import Listener
 from edge.server.refusal_counters import RefusalCounters
+from edge.server.server_context import ServerContext
 from edge.server.session import Session
 from tests.helpers.gateway import Gateway, bind_session, log_in
 from tests.helpers.xmpp import Client
@@ -69,11 +71,13 @@ async def in_process(
         settings.gateway.domain, limits, settings.xmpp, settings.pubsub, uplink=settings.uplink
     )
     refusals = RefusalCounters()
-    front = Listener(gateway.folder, settings, store, router, refusals)
-    places = await front.start()
+    context = ServerContext(gateway.folder, settings, store, router, refusals)
+    listener = Listener(context, settings.listen, settings.listen_tls)
+    fronts = Fronts(context, [listener])
+    places = await fronts.start()
     try:
         port = dict(reversed(places))["xmpp"].port
-        yield InProcessGateway(gateway, store, router, refusals, port, front)
+        yield InProcessGateway(gateway, store, router, refusals, port, listener)
     finally:
-        await front.stop(5.0)
+        await fronts.stop(5.0)
         await store.close()

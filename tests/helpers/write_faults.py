@@ -218,7 +218,7 @@ class Exchange:
     async def run(self) -> None:
         self._store.on_sends = self._receive
         self._store.on_due = self._on_due
-        self._store.on_changed = self._on_changed
+        self._store.on_changed.append(self._on_changed)
         await self._store.run(self._bind)
         for worker in WORKERS:
             full = f"{worker}@{DOMAIN}/fw"
@@ -231,7 +231,7 @@ class Exchange:
             self._continue(sender)
         ready, self._ready = self._ready, []
         self._store._writer.raw.set_trace_callback(self._on_statement)
-        self._store.on_flush = self._on_flush
+        self._store.on_answered.append(self._on_answered)
         for submit in ready[:FIRST]:
             submit()
         self._ready += ready[FIRST:]
@@ -268,7 +268,7 @@ class Exchange:
 
         self._store.submit(unit, answer, heavy=True)
 
-    def _on_flush(self) -> None:
+    def _on_answered(self) -> None:
         if self._interfere is not None and not self.end.done():
             self._interfere(self)
         if self._store.waiting.units or self.end.done():

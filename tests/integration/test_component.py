@@ -26,7 +26,9 @@ from edge.features.eventlog import service as eventlog
 from edge.server.component import dispatcher
 from edge.server.component import link as link_module
 from edge.server.component.component import Component
+from edge.server.fronts import Fronts
 from edge.server.refusal_counters import RefusalCounters
+from edge.server.server_context import ServerContext
 from tests.helpers.scripted_server import HEADER, SECRET, Link, Server, serving
 from tests.helpers.store import DOMAIN, new_database, opened
 
@@ -66,7 +68,10 @@ class Site:
         store.on_logged = self._keep_lost  # as the journal does
         self.router = Router(DOMAIN, limits, settings.xmpp, accounts=False)
         warn, fail = self.warnings.put_nowait, self.faults.append
-        self.component = Component(folder, settings, store, self.router, self.refusals, warn, fail)
+        context = ServerContext(folder, settings, store, self.router, self.refusals)
+        assert settings.component is not None
+        self.component = Component(context, settings.component, warn, fail)
+        self.fronts = Fronts(context, [self.component])
 
     def _keep_lost(self, found: Iterable[NewEvent]) -> None:
         for event in found:
@@ -81,8 +86,7 @@ class Site:
         finally:
             task.cancel()
             await asyncio.wait({task})
-            await self.component.stop(2)
-            await self.component.stop(2)
+            await self.fronts.stop(2)
             assert self.faults == []
 
     async def next_warning(self) -> str:
@@ -265,7 +269,7 @@ async def test_one_user_takes_only_the_sessions_of_one_account(site: Site, link:
         while (await link.element()).get("type") == "get":
             pass  # the gateway asks older sessions whether they are connected
     assert await site.sessions() == 4
-    assert site.component.used()["sessions_per_account"] == 3
+    assert site.fronts.used()["sessions_per_account"] == 3
     found = [one.resource for one in site.component.connected_sessions(0)]
     assert found == ["x", "17", "18", "19"]
 
@@ -408,7 +412,7 @@ async def test_an_unreadable_secret_is_a_configuration_error(
         site.secret.write_bytes(content)
     with pytest.raises(ConfigError, match=r"xmpp\.component_secret"):
         await site.component.start()
-    await site.component.stop(1)
+    await site.fronts.stop(1)
 
 
 async def test_stanzas_of_a_unit_reach_only_connected_peers(site: Site, link: Link) -> None:

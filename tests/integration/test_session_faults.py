@@ -11,7 +11,7 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import Context
 from edge.errors import StoreBusy
 from edge.ops import devices
-from edge.server import listener, session_teardown, tls
+from edge.server import external_changes, session_teardown, tls
 from edge.server.refusal_counters import Refusal
 from edge.server.session import Session
 from firmware_sim.attackers.stanzas import PING, assured
@@ -226,7 +226,7 @@ async def test_changes_of_another_process_are_handled_although_the_store_was_bus
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
-    monkeypatch.setattr(listener, "RETRY_INTERVAL", SHORT)
+    monkeypatch.setattr(external_changes, "RETRY_INTERVAL", SHORT)
     async with in_process(tmp_path, "cam1") as front, await front.bind_session("cam1") as client:
         await front.store.run(lambda _tx: None)
         handled = asyncio.Event()
@@ -238,7 +238,7 @@ async def test_changes_of_another_process_are_handled_although_the_store_was_bus
         front.router.context.hooks.on_external_change.append(handle)
         devices.revoke(front.gateway.folder, "cam1")
         with front.locked():
-            front.store.on_changed()
+            front.store.on_changed[0]()
             with pytest.raises(StoreBusy):
                 await front.store.run(lambda _tx: None)
         assert not handled.is_set()
@@ -273,7 +273,6 @@ async def test_a_stanza_whose_session_ended_is_not_counted_as_handled(tmp_path: 
         client = await running.bind_session("cam1")
         token = await client.enable()
         context = running.listener._context
-        assert context is not None
         client.send(request)
         assert (await client.stanza()).get("id") == "r"
         go_on = threading.Event()
@@ -283,7 +282,7 @@ async def test_a_stanza_whose_session_ended_is_not_counted_as_handled(tmp_path: 
             session = running.session(client.full)
             assert session is not None
             await until_offloading(session, True)
-            session.end("policy-violation")
+            session.fail("policy-violation")
             await client.closed()
         finally:
             go_on.set()

@@ -46,9 +46,8 @@ async def test_subscriptions_and_locks_survive_the_shutdown_of_the_gateway(tmp_p
         await _ask(owner, CREATE)
         await _ask(bee, element("subscribe", node="work", jid=BEE) + options(queue_requests="2"))
         await _ask(owner, ITEM)
-        await front.listener.stop(10.0)
-        assert await bee.closed() == await owner.closed() == "system-shutdown"
         path = front.gateway.folder / database.FILE_NAME
+    assert await bee.closed() == await owner.closed() == "system-shutdown"
     with closing(database.connect_reader(path)) as db:
         assert db.execute("SELECT jid FROM subscriptions").fetchall() == [(BEE,)]
         items = db.execute("SELECT state, holder FROM queue_items").fetchall()

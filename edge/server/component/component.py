@@ -11,20 +11,18 @@ import random
 import stat
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
-from edge.config.load import Address, Config, read_component_secret
-from edge.engine import events
+from edge.config.load import Address, read_component_secret
+from edge.engine import events, sessions
 from edge.engine.events import NewEvent
-from edge.engine.group_commit import Store
-from edge.engine.router import Router
 from edge.errors import ConfigError, StoreError
 from edge.features.presence.xmpp import component_presence
 from edge.ops.control import ConnectedSession
 from edge.server.component.dispatcher import Dispatcher
 from edge.server.component.link import Link, LinkLost
-from edge.server.refusal_counters import RefusalCounters
+from edge.server.fronts import Front
+from edge.server.server_context import ServerContext
 from sync.common import backoff, sd_notify
 
 MIN_WAIT: Final = 1.0
@@ -42,42 +40,35 @@ START_EXTENSION: Final = 2 * MAX_WAIT
 """Seconds by which each failed attempt to connect extends systemd's time-out for the start."""
 
 
-class Component:
-    """The component side of a gateway, in place of `Listener`.
+class Component(Front):
+    """The front for the users of another XMPP server, over a link to it.
 
     Args:
-        settings: the configuration; `settings.component` is set.
+        address: the address of the server.
         warn: called with a line for the operator.
         fail: called with a fault after which the component cannot continue.
     """
 
     def __init__(
         self,
-        folder: Path,
-        settings: Config,
-        store: Store,
-        router: Router,
-        counters: RefusalCounters,
+        context: ServerContext,
+        address: Address,
         warn: Callable[[str], None],
         fail: Callable[[BaseException], None],
     ) -> None:
-        assert settings.component is not None  # noqa: S101
-        self._address: Address = settings.component
-        self._folder = folder
-        self._settings = settings
-        self._domain = settings.gateway.domain
-        self._store = store
-        self._router = router
-        self._counters = counters
+        self._context = context
+        self._address = address
+        self._domain = context.settings.gateway.domain
+        self._store = context.store
         self._warn = warn
         self._fail = fail
         self._reported = ""  # the reason why there is no link
         self._first_attached = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._dispatcher = Dispatcher(store, router, counters)
-        self._link = Link(self._domain, settings.limits, self._dispatcher)
-        store.on_room = self._dispatcher.resume_reading
-        store.on_sends = self._dispatcher.deliver
+        self._dispatcher = Dispatcher(context)
+        self._link = Link(self._domain, context.settings.limits, self._dispatcher)
+        context.outputs.attach(sessions.COMPONENT_LINK, self._dispatcher)
+        context.store.on_room.append(self._dispatcher.resume_reading)
 
     async def start(self) -> list[tuple[str, Address]]:
         """Connect to the server, however long that takes; return its address, for the `ready` line.
@@ -86,7 +77,7 @@ class Component:
             ConfigError: the secret cannot be read, or is empty.
         """
         self._read_secret()
-        path = self._folder / self._settings.xmpp.component_secret
+        path = self._context.folder / self._context.settings.xmpp.component_secret
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             self._report(f"{path} can be read by others; run `chmod 600 {path}`")
         self._task = asyncio.create_task(self._run(), name="component")
@@ -119,29 +110,29 @@ class Component:
             return self._reported
         return None if self._first_attached.is_set() else "it has not accepted the gateway yet"
 
-    @property
-    def certificate_error(self) -> str | None:
-        """Return `None`: the server has the certificate."""
-        return None
-
     def used(self) -> dict[str, int]:
-        """Return how much of each limit is in use, by the name of the limit's option."""
-        return self._dispatcher.used()
+        """Return nothing: a component has no limits beside those that all fronts share."""
+        return {}
 
     def connected_sessions(self, _wall: int) -> list[ConnectedSession]:
         """Return the sessions, without times and addresses, which only the server knows."""
         return self._dispatcher.connected_sessions()
 
-    async def stop(self, patience: float) -> None:
+    def stop_accepting(self) -> None:
+        """Read no more stanzas, and do not connect again."""
+        if self._task is not None:
+            self._task.cancel()
+            self._dispatcher.stop_reading()
+
+    async def close(self, patience: float) -> None:
         """Answer the stanzas in flight and end the stream; waits at most `patience` seconds."""
-        if self._task is None:
-            return
-        self._task.cancel()
-        await asyncio.wait({self._task})
-        self._dispatcher.stop_reading()
-        with suppress(StoreError, TimeoutError):
-            await asyncio.wait_for(self._store.run(lambda _tx: None), patience)
-        await self._link.close(patience)
+        if self._task is not None:
+            await asyncio.wait({self._task})
+            with suppress(StoreError, TimeoutError):
+                await asyncio.wait_for(self._store.run(lambda _tx: None), patience)
+            await self._link.close(patience)
+        self._context.outputs.detach(sessions.COMPONENT_LINK)
+        self._store.on_room.remove(self._dispatcher.resume_reading)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -150,7 +141,7 @@ class Component:
     # Connecting
 
     def _read_secret(self) -> str:
-        return read_component_secret(self._folder, self._settings)
+        return read_component_secret(self._context.folder, self._context.settings)
 
     async def _run(self) -> None:
         loop, failures = asyncio.get_running_loop(), 0
@@ -173,7 +164,8 @@ class Component:
             return False
         self._report_attached()
         self._store.submit(
-            lambda tx: component_presence.probes(self._router.context, tx), self._send_probes
+            lambda tx: component_presence.probes(self._context.router.context, tx),
+            self._send_probes,
         )
         return True
 
@@ -193,7 +185,7 @@ class Component:
 
     def _report_lost(self, reason: str) -> None:
         """Count a lost or failed link; log its reason if it is not the last one."""
-        self._counters.add("component")
+        self._context.refusals.add("component")
         if not self._first_attached.is_set():
             microseconds = START_EXTENSION * 1_000_000
             sd_notify.notify(f"STATUS={reason}\nEXTEND_TIMEOUT_USEC={microseconds:.0f}")

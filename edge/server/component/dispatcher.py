@@ -17,16 +17,15 @@ from typing import Final, Protocol
 
 from edge.engine import access, refusals, sessions
 from edge.engine.access import Sender
-from edge.engine.database import Receipt, Send, Transaction
-from edge.engine.group_commit import Store
+from edge.engine.database import Receipt, Transaction
 from edge.engine.hooks import OffloadedWork, Work
-from edge.engine.router import Router, guarded, refusal
-from edge.engine.session_lifecycle import SessionLifecycle
+from edge.engine.outputs import EndReason
+from edge.engine.router import guarded, refusal
 from edge.errors import StoreError
 from edge.features.presence.xmpp import component_presence
 from edge.ops.control import ConnectedSession
 from edge.server.component.peers import Peer, Peers
-from edge.server.refusal_counters import RefusalCounters
+from edge.server.server_context import ServerContext
 from edge.server.store_errors import refusal_rule, stanza_error
 from edge.xmpp import disco, jid, serialize
 from edge.xmpp.errors import StanzaError
@@ -71,12 +70,12 @@ class StanzaLink(Protocol):
 class Dispatcher:
     """The dispatcher of one component: its sessions, and its stanzas in flight."""
 
-    def __init__(self, store: Store, router: Router, counters: RefusalCounters) -> None:
-        self._store = store
-        self._router = router
-        self._counters = counters
-        self._lifecycle = SessionLifecycle(router.context)
-        self._peers = Peers(router.context.limits)
+    def __init__(self, context: ServerContext) -> None:
+        self._store = context.store
+        self._router = context.router
+        self._counters = context.refusals
+        self._lifecycle = context.lifecycle
+        self._peers = Peers(context.settings.limits, context.admission, context.outputs, self)
         self._link: StanzaLink | None = None
         self._items: deque[Item] = deque()
         self._in_flight = 0
@@ -120,41 +119,31 @@ class Dispatcher:
         if self._items or not self._reading:
             self._process()
 
-    def deliver(self, sends: Sequence[Send]) -> None:
-        """Send the stanzas that committed units of work have produced."""
-        for send in sends:
-            if send.generation == sessions.COMPONENT_LINK:
-                self._send_outside(send)
-                continue
-            peer = self._peers.by_generation(send.generation)
-            if peer is None or self._link is None:
-                continue  # a removed session's rows were given back
-            self._link.write(send.stanza)
-            if send.receipt is not None:
-                self._confirm(send.generation, send.receipt)
-
-    def _send_outside(self, send: Send) -> None:
+    def deliver(self, stanza: bytes, _receipt: Receipt | None) -> None:
         """Send a stanza to a JID without a session; drop and count it if there is no link."""
         if self._link is None:
             self._counters.add("component_unsent")
         else:
-            self._link.write(send.stanza)
+            self._link.write(stanza)
 
-    def _confirm(self, generation: int, receipt: Receipt) -> None:
-        self._store.submit(
-            lambda tx: self._lifecycle.acknowledge(tx, generation, (receipt,)),
-            lambda _outcome: None,
-        )
+    def end(self, _reason: EndReason) -> None:
+        """Do nothing: the link for JIDs without a session ends with the component alone."""
 
-    def used(self) -> dict[str, int]:
-        """Return how much of each limit is in use, by the name of the limit's option."""
-        waiting = self._store.waiting
-        return {
-            "sessions": len(self._peers),
-            "sessions_per_account": self._peers.largest_account(),
-            "waiting_units": waiting.units,
-            "waiting_bytes": waiting.bytes,
-        }
+    def deliver_to(self, peer: Peer, stanza: bytes, receipt: Receipt | None) -> None:
+        """Send a committed unit's stanza to a peer; `receipt` names the row that stores it."""
+        if self._link is None:
+            return
+        self._link.write(stanza)
+        if receipt is not None:
+            self._store.submit(
+                lambda tx: self._lifecycle.acknowledge(tx, peer.generation, (receipt,)),
+                lambda _outcome: None,
+            )
+
+    def end_session(self, peer: Peer) -> None:
+        """End the session of a peer."""
+        self._peers.remove(peer)
+        self._leave([peer.generation])
 
     def connected_sessions(self) -> list[ConnectedSession]:
         """Return the sessions; only account and resource are known.
@@ -207,8 +196,7 @@ class Dispatcher:
             return
         peer = peer or self._enter(sender)
         if _is_unavailable(stanza) or _is_absent(stanza, peer):
-            self._peers.remove(peer)
-            self._leave([peer.generation])
+            self.end_session(peer)
             return
         work = self._work(stanza, peer)
         if not isinstance(work, bytes):

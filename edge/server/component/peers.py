@@ -3,15 +3,28 @@
 A component does not learn of every log-out, so when there are too many sessions, of one account or
 of all, the one that has been silent longest is removed. Peers that may use the gateway's services
 are trusted; all others are limited separately and never displace trusted ones. A peer with stanzas
-in flight is not removed.
+in flight is not removed. The limits count the sessions of all fronts.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from itertools import count
+from typing import Protocol
 
 from edge.config.limits import Limits
+from edge.engine.database import Receipt
+from edge.engine.outputs import EndReason, Outputs
+from edge.server.admission import Admission
+
+
+class PeerDispatcher(Protocol):
+    """The methods of the dispatcher that its peers call."""
+
+    def deliver_to(self, peer: Peer, stanza: bytes, receipt: Receipt | None) -> None:
+        """Send a stanza to a peer; `receipt` names the row that stores it, if any."""
+
+    def end_session(self, peer: Peer) -> None:
+        """End the session of a peer."""
 
 
 class Peer:
@@ -20,9 +33,13 @@ class Peer:
     `query` is the id of the last query that it was sent to learn whether it is still connected.
     """
 
-    __slots__ = ("bare", "full", "generation", "in_flight", "query", "trusted")
+    __slots__ = ("_dispatcher", "bare", "full", "generation", "in_flight", "query", "trusted")
 
-    def __init__(self, full: str, generation: int) -> None:
+    source = ""  # only its server knows its address
+    unacknowledged_bytes = 0
+
+    def __init__(self, full: str, generation: int, dispatcher: PeerDispatcher) -> None:
+        self._dispatcher = dispatcher
         self.bare = full.partition("/")[0]
         self.full = full
         self.query = ""
@@ -30,14 +47,26 @@ class Peer:
         self.in_flight = 0
         self.trusted = False
 
+    def deliver(self, stanza: bytes, receipt: Receipt | None) -> None:
+        """Send a unit of work's stanza; `receipt` names the row that stores it, if any."""
+        self._dispatcher.deliver_to(self, stanza, receipt)
+
+    def end(self, _reason: EndReason) -> None:
+        """End the session; a component cannot tell that to its peer."""
+        self._dispatcher.end_session(self)
+
 
 class Peers:
     """The peers of a component: at most `limits.sessions`, at most `limits.unauthenticated` of them
     untrusted. Peers with stanzas in flight are not removed, so there can be more for a while."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(
+        self, limits: Limits, admission: Admission, outputs: Outputs, dispatcher: PeerDispatcher
+    ) -> None:
         self._limits = limits
-        self._generations = count(1)
+        self._admission = admission
+        self._outputs = outputs
+        self._dispatcher = dispatcher
         self._trusted: OrderedDict[str, Peer] = OrderedDict()
         self._untrusted: OrderedDict[str, Peer] = OrderedDict()
         self._by_generation: dict[int, Peer] = {}
@@ -60,32 +89,27 @@ class Peers:
         """Return the peers of an account, the longest silent first."""
         return list(self._by_account.get(bare, {}).values())
 
-    def largest_account(self) -> int:
-        """Return the largest number of peers that an account has."""
-        return max(map(len, self._by_account.values()), default=0)
-
     def has_room(self, bare: str) -> bool:
         """Return whether an account may have another peer: it has fewer than
         `limits.sessions_per_account`, or one of them can be removed for it."""
-        own = self.of_account(bare)
         limit = self._limits.sessions_per_account
-        return len(own) < limit or any(not peer.in_flight for peer in own)
+        has_idle = any(not peer.in_flight for peer in self.of_account(bare))
+        return has_idle or self._admission.count_of_account(bare) < limit
 
     def add(self, full: str) -> Peer:
         """Add an untrusted peer; call `remove_excess` afterwards."""
-        peer = Peer(full, next(self._generations))
+        generation = self._outputs.next_generation()
+        peer = Peer(full, generation, self._dispatcher)
+        self._admission.add(peer)
+        self._outputs.attach(generation, peer)
         self._untrusted[full] = peer
-        self._by_generation[peer.generation] = peer
+        self._by_generation[generation] = peer
         self._by_account.setdefault(peer.bare, OrderedDict())[full] = peer
         return peer
 
     def addresses(self) -> list[str]:
         """Return the full JIDs of all peers."""
         return [peer.full for peer in self._by_generation.values()]
-
-    def by_generation(self, generation: int) -> Peer | None:
-        """Return the peer whose session has this generation, if it was not removed."""
-        return self._by_generation.get(generation)
 
     def set_trusted(self, peer: Peer, trusted: bool) -> None:
         """Record whether a peer is trusted."""
@@ -98,6 +122,8 @@ class Peers:
     def remove(self, peer: Peer) -> None:
         """Remove a peer."""
         if self._by_generation.pop(peer.generation, None) is not None:
+            self._admission.remove(peer)
+            self._outputs.detach(peer.generation)
             del self._group(peer)[peer.full]
             own = self._by_account[peer.bare]
             del own[peer.full]
@@ -106,23 +132,25 @@ class Peers:
 
     def clear(self) -> list[int]:
         """Remove all peers; return their generations."""
-        generations = list(self._by_generation)
-        for group in (self._trusted, self._untrusted, self._by_generation, self._by_account):
-            group.clear()
-        return generations
+        peers = list(self._by_generation.values())
+        for peer in peers:
+            self.remove(peer)
+        return [peer.generation for peer in peers]
 
     def remove_excess(self, bare: str) -> list[Peer]:
         """Remove idle peers until the limits are met, the longest silent first; return them.
 
         `bare` is the account whose peers may have become too many.
         """
-        limit = self._limits.sessions
+        admission, limits = self._admission, self._limits
         own = self._by_account.get(bare, OrderedDict())
+        others_of_account = admission.count_of_account(bare) - len(own)
+        limit = limits.sessions - (admission.session_count - len(self))  # the others' share is used
         return [
-            *self._shrink(own, self._limits.sessions_per_account),
-            *self._shrink(self._untrusted, min(self._limits.unauthenticated, limit)),
+            *self._shrink(own, limits.sessions_per_account - others_of_account),
+            *self._shrink(self._untrusted, min(limits.unauthenticated, limit)),
             *self._shrink(self._trusted, limit),
-            *self._shrink(self._untrusted, max(0, limit - len(self._trusted))),
+            *self._shrink(self._untrusted, limit - len(self._trusted)),
         ]
 
     def _shrink(self, group: OrderedDict[str, Peer], limit: int) -> list[Peer]:

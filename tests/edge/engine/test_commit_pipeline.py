@@ -295,7 +295,7 @@ async def test_a_change_by_another_process_makes_units_run_again(
             other.commit()
 
     changes: list[str] = []
-    store.on_changed = lambda: changes.append("changed")
+    store.on_changed.append(lambda: changes.append("changed"))
     store.submit(names.add("a"), change)
     await gate.reached()
     store.submit(names.add("b"), answers)
@@ -407,7 +407,7 @@ async def test_units_that_ran_in_memory_count_until_their_commit(
 ) -> None:
     async with opened(path, bounds=UnitLimits(100, 1000)) as store:
         notifications: list[str] = []
-        store.on_room = lambda: notifications.append("".join(stored(path)))
+        store.on_room.append(lambda: notifications.append("".join(stored(path))))
         await wait_until_answered(store)
         gate = Gate(store, monkeypatch)
         store.submit(names.add("a"), answers, size=500)

@@ -241,9 +241,9 @@ async def test_units_of_a_group_share_one_moment_and_the_earliest_timer(path: Pa
         assert timers == [70.0]
 
 
-async def test_on_flush_is_called_after_each_commit(store: Store) -> None:
+async def test_on_answered_is_called_after_each_commit(store: Store) -> None:
     flushed: list[int] = []
-    store.on_flush = lambda: flushed.append(store.commits)
+    store.on_answered.append(lambda: flushed.append(store.commits))
     await store.run(write("a"))
     await store.run(write("b"))
     assert flushed == [1, 2]
@@ -458,7 +458,7 @@ async def test_a_failing_answer_does_not_block_others(store: Store) -> None:
     def fail_callback(_outcome: object) -> None:
         raise ZeroDivisionError
 
-    store.on_flush = lambda: fail_callback(None)
+    store.on_answered.append(lambda: fail_callback(None))
     store.submit(write("a"), fail_callback)
     assert await store.run(write("b")) == "b"
     assert await store.run(write("c")) == "c"
@@ -542,7 +542,7 @@ async def test_full_is_reported_and_on_room_is_called_once(
 ) -> None:
     async with opened(path, bounds=UnitLimits(*bounds)) as store:
         calls: list[bool] = []
-        store.on_room = lambda: calls.append(store.full)
+        store.on_room.append(lambda: calls.append(store.full))
         answers = Answers(path, fitting + 3)
         for number in range(fitting + 3):
             assert store.full is (number > fitting)
@@ -563,7 +563,7 @@ async def test_bytes_of_a_unit_count_until_its_commit(path: Path) -> None:
 
     async with opened(path, bounds=UnitLimits(100, 1000)) as store:
         calls = asyncio.Event()
-        store.on_room = calls.set
+        store.on_room.append(calls.set)
         store.submit(slow, lambda _outcome: None, size=1000)
         assert await asyncio.to_thread(running.wait, 30)
         assert store.full, "the unit is not committed yet"

@@ -3,9 +3,31 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from edge.config.limits import Limits
+from edge.engine.database import Receipt, Send
+from edge.engine.outputs import EndReason, Outputs
+from edge.server.admission import Admission
 from edge.server.component.peers import Peer, Peers
 
 LIMITS = replace(Limits(), sessions=4, unauthenticated=2)
+OUTPUTS = Outputs()
+
+
+class Dispatched:
+    """What peers pass to their dispatcher."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Peer, bytes, Receipt | None]] = []
+        self.ended: list[Peer] = []
+
+    def deliver_to(self, peer: Peer, stanza: bytes, receipt: Receipt | None) -> None:
+        self.sent.append((peer, stanza, receipt))
+
+    def end_session(self, peer: Peer) -> None:
+        self.ended.append(peer)
+
+
+def new_peers(limits: Limits = LIMITS, admission: Admission | None = None) -> Peers:
+    return Peers(limits, admission or Admission(limits), OUTPUTS, Dispatched())
 
 
 def add(peers: Peers, *names: str, trusted: bool = False) -> list[Peer]:
@@ -22,18 +44,25 @@ def remove_excess(peers: Peers) -> list[str]:
 
 
 def test_each_peer_has_a_session() -> None:
-    peers = Peers(LIMITS)
+    outputs, dispatched = Outputs(), Dispatched()
+    peers = Peers(LIMITS, Admission(LIMITS), outputs, dispatched)
     first, second = add(peers, "a", "b")
     assert first.generation != second.generation
     assert peers.find("a") is first
-    assert peers.by_generation(second.generation) is second
     assert peers.find("c") is None
-    assert peers.by_generation(99) is None
+    outputs.deliver([Send(second.generation, b"<message/>"), Send(99, b"<message/>")])
+    assert dispatched.sent == [(second, b"<message/>", None)]
+    outputs.end(first.generation, EndReason.REPLACED)
+    outputs.end(99, EndReason.REPLACED)
+    assert dispatched.ended == [first]
+    peers.remove(second)
+    outputs.deliver([Send(second.generation, b"<message/>")])
+    assert len(dispatched.sent) == 1
     assert remove_excess(peers) == []
 
 
 def test_the_longest_silent_peer_is_removed_first() -> None:
-    peers = Peers(LIMITS)
+    peers = new_peers()
     add(peers, "a", "b")
     peers.find("a")
     add(peers, "c")
@@ -42,7 +71,7 @@ def test_the_longest_silent_peer_is_removed_first() -> None:
 
 
 def test_untrusted_peers_displace_no_trusted_ones() -> None:
-    peers = Peers(LIMITS)
+    peers = new_peers()
     add(peers, "t1", "t2", trusted=True)
     for number in range(10):
         add(peers, f"s{number}")
@@ -53,7 +82,7 @@ def test_untrusted_peers_displace_no_trusted_ones() -> None:
 
 
 def test_trusted_peers_displace_untrusted_ones_and_then_each_other() -> None:
-    peers = Peers(LIMITS)
+    peers = new_peers()
     add(peers, "s1", "s2")
     add(peers, "t1", "t2", "t3", trusted=True)
     assert remove_excess(peers) == ["s1"]
@@ -63,7 +92,7 @@ def test_trusted_peers_displace_untrusted_ones_and_then_each_other() -> None:
 
 
 def test_a_peer_with_stanzas_in_flight_is_not_removed() -> None:
-    peers = Peers(LIMITS)
+    peers = new_peers()
     busy = add(peers, "a", "b", "c")
     for peer in busy:
         peer.in_flight = 1
@@ -73,7 +102,7 @@ def test_a_peer_with_stanzas_in_flight_is_not_removed() -> None:
 
 
 def test_a_removed_peer_may_return_with_a_new_session() -> None:
-    peers = Peers(LIMITS)
+    peers = new_peers()
     (peer,) = add(peers, "a")
     peers.remove(peer)
     peers.remove(peer)
@@ -86,7 +115,7 @@ def test_a_removed_peer_may_return_with_a_new_session() -> None:
 
 
 def test_a_peer_may_lose_its_trust() -> None:
-    peers = Peers(LIMITS)
+    peers = new_peers()
     (peer,) = add(peers, "a", trusted=True)
     peers.set_trusted(peer, False)
     add(peers, "b", "c")
@@ -94,12 +123,14 @@ def test_a_peer_may_lose_its_trust() -> None:
 
 
 def test_an_account_has_a_limited_number_of_peers() -> None:
-    peers = Peers(replace(Limits(), sessions_per_account=2))
+    limits = replace(Limits(), sessions_per_account=2)
+    admission = Admission(limits)
+    peers = new_peers(limits, admission)
     add(peers, "b@x/1", "b@x/2", "b@x/3", trusted=True)
     own = add(peers, "a@x/1", "a@x/2", trusted=True)
     peers.find("a@x/1")
     assert peers.has_room("a@x")
-    assert peers.largest_account() == 3
+    assert admission.largest_groups() == (3, 0)
     add(peers, "a@x/3")
     assert remove_excess(peers) == ["a@x/2"]
     assert [peer.full for peer in peers.of_account("a@x")] == ["a@x/1", "a@x/3"]
@@ -111,4 +142,18 @@ def test_an_account_has_a_limited_number_of_peers() -> None:
     assert peers.has_room("c@x")
     peers.clear()
     assert peers.has_room("a@x")
-    assert peers.largest_account() == 0
+    assert admission.largest_groups() == (0, 0)
+
+
+def test_the_limits_count_the_sessions_of_other_fronts() -> None:
+    limits = replace(LIMITS, sessions_per_account=3)
+    admission = Admission(limits)
+    others = new_peers(limits, admission)
+    add(others, "a@x/1", "c@x/1", trusted=True)
+    peers = new_peers(limits, admission)
+    add(peers, "b@x/1", "b@x/2", "b@x/3", trusted=True)
+    assert remove_excess(peers) == ["b@x/1"]
+    assert admission.session_count == 4
+    add(peers, "a@x/2", "a@x/3", "a@x/4", trusted=True)
+    assert remove_excess(peers) == ["a@x/2", "b@x/2", "b@x/3"]
+    assert (admission.count_of_account("a@x"), len(others)) == (3, 2)

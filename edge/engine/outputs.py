@@ -1,0 +1,65 @@
+"""The receivers of what committed units of work send: sessions of any protocol, and listeners.
+
+Each receiver has a number, the generation, by which rows and units of work refer to it. All parts
+of the process take their generations from one counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from itertools import count
+from typing import Protocol
+
+from edge.engine.database import Receipt, Send
+
+
+class EndReason(Enum):
+    """Why the gateway ends a session; each protocol maps these to its own errors."""
+
+    REVOKED = "the account was revoked"
+    REPLACED = "replaced by a new session"
+    EVICTED = "another session needed its place"
+    MEMORY = "it had the most unacknowledged bytes"
+    SHUTDOWN = "the gateway stops"
+
+
+class Receiver(Protocol):
+    """The methods of a session, or of another receiver, that are called by its generation."""
+
+    def deliver(self, stanza: bytes, receipt: Receipt | None) -> None:
+        """Send a stanza; `receipt` names the row that stores it, if any."""
+
+    def end(self, reason: EndReason) -> None:
+        """End; a receiver that has ended already may still be attached."""
+
+
+class Outputs:
+    """The receivers by generation."""
+
+    def __init__(self) -> None:
+        self._generations = count(1)  # `sessions.COMPONENT_LINK` is 0
+        self._receivers: dict[int, Receiver] = {}
+
+    def next_generation(self) -> int:
+        """Return the generation of a new receiver."""
+        return next(self._generations)
+
+    def attach(self, generation: int, receiver: Receiver) -> None:
+        """Pass what is sent to `generation` to this receiver from now on."""
+        self._receivers[generation] = receiver
+
+    def detach(self, generation: int) -> None:
+        """Drop what is sent to `generation` from now on."""
+        self._receivers.pop(generation, None)
+
+    def deliver(self, sends: Iterable[Send]) -> None:
+        """Pass stanzas to their receivers; drop those without a receiver."""
+        for generation, stanza, receipt in sends:
+            if (receiver := self._receivers.get(generation)) is not None:
+                receiver.deliver(stanza, receipt)
+
+    def end(self, generation: int, reason: EndReason) -> None:
+        """End the receiver of `generation`, if there is one."""
+        if (receiver := self._receivers.get(generation)) is not None:
+            receiver.end(reason)

@@ -1,0 +1,139 @@
+"""The fronts of the gateway: the ways by which devices reach it. Any number of them run side by
+side, of the same protocol or of several.
+
+A front has its connections and sessions; what it shares with the others is in `ServerContext`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from edge.config.load import Address
+from edge.ops.control import ConnectedSession
+from edge.server.external_changes import ExternalChanges
+from edge.server.server_context import ServerContext
+
+
+class Front(Protocol):
+    """A front, such as the listening sockets of a protocol or the link to another server."""
+
+    async def start(self) -> list[tuple[str, Address]]:
+        """Begin to serve devices; return the addresses, with their names in the `ready` line.
+
+        Raises `ConfigError` or `SetupError` if the front cannot serve.
+        """
+
+    @property
+    def up(self) -> bool:
+        """Return whether devices can connect."""
+
+    @property
+    def link_error(self) -> str | None:
+        """Return why there is no link to another server, if the front needs one."""
+        return None
+
+    def used(self) -> dict[str, int]:
+        """Return how much of each limit is in use, by the name of the limit's option.
+
+        Of a limit that the fronts share, this is the use by all. A limit on each session has the
+        value of the front's session that uses most of it.
+        """
+
+    def connected_sessions(self, wall: int) -> list[ConnectedSession]:
+        """Return the sessions of devices; `wall` is the present time in ms since 1970."""
+
+    def prepare_reload(self) -> Callable[[], None]:
+        """Check that the present files can be used; return a function that puts them into use.
+
+        Raises `FieldpostError`.
+        """
+        return lambda: None
+
+    def stop_accepting(self) -> None:
+        """Accept no more connections and sessions. It may not have started."""
+
+    async def close(self, patience: float) -> None:
+        """End the sessions and close; wait at most `patience` seconds for them."""
+
+
+class Fronts:
+    """All fronts of the gateway, as one."""
+
+    def __init__(self, context: ServerContext, fronts: Sequence[Front]) -> None:
+        self._context = context
+        self._fronts = fronts
+        self._changes = ExternalChanges(context)
+
+    async def start(self) -> list[tuple[str, Address]]:
+        """Start one front after the other; return the addresses of all.
+
+        Raises what `Front.start` raises; `stop` must be called even then.
+        """
+        addresses: list[tuple[str, Address]] = []
+        for front in self._fronts:
+            addresses += await front.start()
+        return addresses
+
+    @property
+    def up(self) -> bool:
+        """Return whether devices can connect to each front."""
+        return all(front.up for front in self._fronts)
+
+    @property
+    def link_error(self) -> str | None:
+        """Return why links to other servers are missing, if one is."""
+        errors = [error for front in self._fronts if (error := front.link_error) is not None]
+        return "; ".join(errors) if errors else None
+
+    @property
+    def certificate_error(self) -> str | None:
+        """Return why the present certificate files are not used, if that is so."""
+        return self._context.certificate_error
+
+    def used(self) -> dict[str, int]:
+        """Return how much of each limit is in use, by the name of the limit's option.
+
+        A limit on each session has the value of the session that uses most of it. `paused` is the
+        number of connections that are paused by their rate limit.
+        """
+        used: dict[str, int] = {}
+        for front in self._fronts:
+            for name, figure in front.used().items():
+                used[name] = max(used.get(name, 0), figure)
+        waiting, admission = self._context.store.waiting, self._context.admission
+        per_account, _ = admission.largest_groups()
+        return used | {
+            "sessions": admission.session_count,
+            "sessions_per_account": per_account,
+            "waiting_units": waiting.units,
+            "waiting_bytes": waiting.bytes,
+        }
+
+    def connected_sessions(self, wall: int) -> list[ConnectedSession]:
+        """Return the sessions of devices; `wall` is the present time in ms since 1970."""
+        return [session for front in self._fronts for session in front.connected_sessions(wall)]
+
+    def prepare_reload(self) -> Callable[[], None]:
+        """Prepare certificates and fronts for a reload; return a function that applies it.
+
+        Raises `FieldpostError`.
+        """
+        prepared = [self._context.prepare_reload()]
+        prepared += [front.prepare_reload() for front in self._fronts]
+
+        def apply() -> None:
+            for use in prepared:
+                use()
+
+        return apply
+
+    async def stop(self, patience: float) -> None:
+        """Stop accepting on all fronts, then end all sessions; wait at most `patience` seconds."""
+        self._changes.stop()
+        self._context.lifecycle.stop()
+        for front in self._fronts:
+            front.stop_accepting()
+        await asyncio.gather(*(front.close(patience) for front in self._fronts))
+        self._context.close()
