@@ -284,7 +284,7 @@ class App:
         await store.run(lambda tx: _begin(tx, settings, start, clock.run, router))
         refusals = RefusalCounters()
         server = ServerContext(self._folder, settings, store, router, refusals)
-        fronts = Fronts(server, self._create_fronts(server))
+        fronts = Fronts(server, self.create_fronts(server))
         store.on_answered.append(sealer.wake)
         meter = WriteMeter(store, settings.flash)
         beats = HeartbeatSources(store, refusals, clock.run, limits, meter)
@@ -393,7 +393,8 @@ class App:
             )
             self._run_task(stack, work, "certificates")
 
-    def _create_fronts(self, server: ServerContext) -> list[Front]:
+    def create_fronts(self, server: ServerContext) -> list[Front]:
+        """Return the fronts that the configuration asks for."""
         settings = self._settings
         fronts: list[Front] = []
         if settings.listen or settings.listen_tls:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from edge.config.limits import Limits
-from edge.engine.outputs import EndReason
+from edge.engine.outputs import EndReason, Receiver
 from edge.engine.quota import ExceededLimit
 from edge.server.unauthenticated import UnauthenticatedConnections
 
@@ -21,8 +21,8 @@ class AdmittedConnection(Protocol):
         """Close at once, because a newer connection takes its place."""
 
 
-class AdmittedSession(Protocol):
-    """What the admission reads and calls of a session.
+class AdmittedSession(Receiver, Protocol):
+    """The attributes and methods of a session that the admission uses.
 
     Attributes:
         source: its source address, as `login_throttle.source_of` returns it, or "" if unknown.
@@ -36,9 +36,6 @@ class AdmittedSession(Protocol):
     @property
     def unacknowledged_bytes(self) -> int:
         """Bytes of what it keeps in memory until its peer has acknowledged it."""
-
-    def end(self, reason: EndReason) -> None:
-        """End the session."""
 
 
 Group = dict[int, AdmittedSession]

@@ -669,7 +669,11 @@ class Session:
         on_done(True)
 
     def end(self, reason: EndReason) -> None:
-        """End for this reason; if the session is being removed, hasten that for its successor."""
+        """End for a reason of the core, with its stream error.
+
+        If the session has ended, its removal from the store is tried at once for the session that
+        replaces it.
+        """
         if reason is EndReason.REPLACED and self._teardown is not None:
             self._teardown.retry_now()
             return

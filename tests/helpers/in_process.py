@@ -32,6 +32,8 @@ class InProcessGateway(NamedTuple):
     router: Router
     refusals: RefusalCounters
     port: int
+    context: ServerContext
+    fronts: Fronts
     listener: Listener
 
     def session(self, full: str) -> Session | None:
@@ -77,7 +79,7 @@ async def in_process(
     places = await fronts.start()
     try:
         port = dict(reversed(places))["xmpp"].port
-        yield InProcessGateway(gateway, store, router, refusals, port, listener)
+        yield InProcessGateway(gateway, store, router, refusals, port, context, fronts, listener)
     finally:
         await fronts.stop(5.0)
         await store.close()

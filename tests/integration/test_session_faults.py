@@ -272,7 +272,7 @@ async def test_a_stanza_whose_session_ended_is_not_counted_as_handled(tmp_path: 
     async with in_process(tmp_path, "cam1") as running:
         client = await running.bind_session("cam1")
         token = await client.enable()
-        context = running.listener._context
+        context = running.context
         client.send(request)
         assert (await client.stanza()).get("id") == "r"
         go_on = threading.Event()

@@ -220,7 +220,7 @@ async def test_a_flood_does_not_end_a_session_without_stream_management(tmp_path
             await gateway.bind_session("meter") as meter,
         ):
             sent, returned = 0, 0
-            while not (returned and gateway.listener.used()["send_buffer"]):
+            while not (returned and gateway.fronts.used()["send_buffer"]):
                 flood.send(chat_message("flood", 0, slow.full, 9000) * 10)
                 sent, returned = sent + 10, returned + len(await returned_ids(flood))
             meter.send(chat_message("meter", 0, slow.full, 9000))
@@ -245,9 +245,9 @@ async def test_the_limit_of_all_sessions_ends_none_of_them(tmp_path: Path) -> No
             for client in slow:
                 flood.send(chat_message("flood", 0, client.full, 4000) * 20)
             returned = await returned_ids(flood)
-            assert 0 < gateway.listener.used()["unacknowledged_total_bytes"] <= total
+            assert 0 < gateway.fronts.used()["unacknowledged_total_bytes"] <= total
             assert len(returned) > 100
-            assert gateway.listener.used()["sessions"] == 13
+            assert gateway.fronts.used()["sessions"] == 13
         for client in slow:
             client.cut()
 

@@ -69,11 +69,10 @@ class Peers:
         self._dispatcher = dispatcher
         self._trusted: OrderedDict[str, Peer] = OrderedDict()
         self._untrusted: OrderedDict[str, Peer] = OrderedDict()
-        self._by_generation: dict[int, Peer] = {}
         self._by_account: dict[str, OrderedDict[str, Peer]] = {}
 
     def __len__(self) -> int:
-        return len(self._by_generation)
+        return len(self._trusted) + len(self._untrusted)
 
     def find(self, full: str) -> Peer | None:
         """Return a peer by its full JID if there is one, and record that it has sent something."""
@@ -103,28 +102,26 @@ class Peers:
         self._admission.add(peer)
         self._outputs.attach(generation, peer)
         self._untrusted[full] = peer
-        self._by_generation[generation] = peer
         self._by_account.setdefault(peer.bare, OrderedDict())[full] = peer
         return peer
 
     def addresses(self) -> list[str]:
         """Return the full JIDs of all peers."""
-        return [peer.full for peer in self._by_generation.values()]
+        return [*self._trusted, *self._untrusted]
 
     def set_trusted(self, peer: Peer, trusted: bool) -> None:
         """Record whether a peer is trusted."""
-        if peer.trusted is not trusted and peer.generation in self._by_generation:
-            old, new = self._group(peer), self._untrusted if peer.trusted else self._trusted
-            del old[peer.full]
-            new[peer.full] = peer
+        if peer.trusted is not trusted and self._is_present(peer):
+            del self._group(peer)[peer.full]
             peer.trusted = trusted
+            self._group(peer)[peer.full] = peer
 
     def remove(self, peer: Peer) -> None:
         """Remove a peer."""
-        if self._by_generation.pop(peer.generation, None) is not None:
+        if self._is_present(peer):
+            del self._group(peer)[peer.full]
             self._admission.remove(peer)
             self._outputs.detach(peer.generation)
-            del self._group(peer)[peer.full]
             own = self._by_account[peer.bare]
             del own[peer.full]
             if not own:
@@ -132,7 +129,7 @@ class Peers:
 
     def clear(self) -> list[int]:
         """Remove all peers; return their generations."""
-        peers = list(self._by_generation.values())
+        peers = [*self._trusted.values(), *self._untrusted.values()]
         for peer in peers:
             self.remove(peer)
         return [peer.generation for peer in peers]
@@ -161,6 +158,9 @@ class Peers:
         for peer in idle:
             self.remove(peer)
         return idle
+
+    def _is_present(self, peer: Peer) -> bool:
+        return self._group(peer).get(peer.full) is peer  # a later peer may have the same JID
 
     def _group(self, peer: Peer) -> OrderedDict[str, Peer]:
         return self._trusted if peer.trusted else self._untrusted

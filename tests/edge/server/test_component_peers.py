@@ -110,6 +110,8 @@ def test_a_removed_peer_may_return_with_a_new_session() -> None:
     assert peers.find("a") is None
     (returned,) = add(peers, "a")
     assert returned.generation != peer.generation
+    peers.remove(peer)
+    assert peers.find("a") is returned
     assert peers.clear() == [returned.generation]
     assert len(peers) == 0
 

@@ -1,0 +1,176 @@
+"""Fronts side by side in one gateway: two listeners, and a listener beside another protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge.config.load import Address
+from edge.server.listener import Listener
+from tests.helpers.gateway import DOMAIN, Gateway, bind_session, log_in
+from tests.helpers.in_process import InProcessGateway, in_process
+from tests.helpers.processes import start
+from tests.helpers.xmpp import CLIENT, Client, Closed, condition
+
+PING = "<ping xmlns='urn:xmpp:ping'/>"
+BIND = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource>{}</resource></bind>"
+WAIT_S = 10.0
+
+
+@asynccontextmanager
+async def second_listener(gateway: InProcessGateway) -> AsyncIterator[tuple[Listener, int]]:
+    """Run another listener, on a port of its own, beside the first one of a gateway."""
+    listener = Listener(gateway.context, [Address("127.0.0.1", 0)], [])
+    ((name, address),) = await listener.start()
+    assert name == "xmpp"
+    try:
+        yield listener, address.port
+    finally:
+        listener.stop_accepting()
+        await listener.close(WAIT_S)
+
+
+def chat_message(to: str, text: str) -> str:
+    return f"<message type='chat' to='{to}'><body>{text}</body></message>"
+
+
+async def next_body(client: Client) -> str | None:
+    while (element := await client.element()).tag != f"{CLIENT}message":
+        pass
+    return element.findtext(f"{CLIENT}body")
+
+
+async def test_sessions_of_two_listeners_reach_each_other(tmp_path: Path) -> None:
+    async with (
+        in_process(tmp_path, "cam1", "cam2") as gateway,
+        second_listener(gateway) as (_, port),
+        await gateway.bind_session("cam1") as cam1,
+        await bind_session(port, "cam2") as cam2,
+    ):
+        for sender, recipient in ((cam1, cam2), (cam2, cam1)):
+            sender.send(chat_message(recipient.full, f"to {recipient.full}"))
+            assert await next_body(recipient) == f"to {recipient.full}"
+
+
+async def test_a_session_replaces_one_of_another_listener(tmp_path: Path) -> None:
+    async with (
+        in_process(tmp_path, "cam1") as gateway,
+        second_listener(gateway) as (_, port),
+        await gateway.bind_session("cam1") as client,
+        await bind_session(port, "cam1") as successor,
+    ):
+        assert await client.closed() == "conflict"
+        assert (await successor.iq("get", PING)).get("type") == "result"
+
+
+async def test_a_listener_ends_without_the_other(tmp_path: Path) -> None:
+    async with in_process(tmp_path, "cam1", "cam2") as gateway:
+        cam1 = await gateway.bind_session("cam1")
+        async with second_listener(gateway) as (listener, port):
+            assert listener.up
+            cam2 = await bind_session(port, "cam2")
+            assert listener.used()["sessions_per_address"] == 2
+            assert (await cam2.iq("get", PING)).get("type") == "result"
+        assert await cam2.closed() == "system-shutdown"
+        assert (await cam1.iq("get", PING)).get("type") == "result"
+        with pytest.raises(ConnectionError):
+            await Client.connect(port)
+    assert await cam1.closed() == "system-shutdown"
+
+
+async def test_limits_count_the_sessions_of_both_listeners(tmp_path: Path) -> None:
+    async with (
+        in_process(tmp_path, "cam1", "cam2", sessions=2, sessions_per_account=1) as gateway,
+        second_listener(gateway) as (_, port),
+        await bind_session(port, "cam1") as first,
+    ):
+        async with await gateway.log_in("cam1") as client:
+            refused = await client.iq("set", BIND.format("other"), to=None)
+            assert condition(refused) == "resource-constraint"
+        await first.enable()
+        first.cut()
+        async with await gateway.log_in("cam1") as client:
+            while (answer := await client.iq("set", BIND.format("other"), to=None)) is not None:
+                if answer.get("type") == "result":
+                    break  # the detached session of the second listener was ended for it
+                assert condition(answer) == "resource-constraint"
+            assert gateway.context.admission.session_count == 1
+
+
+async def test_limits_count_the_connections_of_both_listeners(tmp_path: Path) -> None:
+    limits = {"unauthenticated": 4, "unauthenticated_per_address": 4}
+    async with (
+        in_process(tmp_path, "cam1", **limits) as gateway,
+        second_listener(gateway) as (_, port),
+    ):
+        idle = [await Client.connect(at) for at in (port, gateway.port, port, gateway.port)]
+        for client in idle:
+            await client.element()
+        async with await Client.connect(port) as refused:
+            assert await refused.closed() == "resource-constraint"
+        async with await log_in(gateway.port, "cam1", from_="127.0.0.2"):
+            assert await idle[0].closed() == "resource-constraint"
+        for client in idle:
+            client.cut()
+
+
+class ToyClient:
+    """A client of the protocol of lines (`tests.helpers.toy_front`)."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    def send(self, line: str) -> None:
+        self._writer.write(f"{line}\n".encode())
+
+    async def line(self) -> str:
+        found = await asyncio.wait_for(self._reader.readline(), WAIT_S)
+        return found.decode().removesuffix("\n")
+
+    async def close(self) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+
+async def test_a_gateway_runs_another_protocol_beside_xmpp(tmp_path: Path) -> None:
+    gateway = Gateway(
+        tmp_path / "gateway", "cam1", "cam2", require_tls=False, sessions_per_account=1
+    )
+    with start("python", "-m", "tests.helpers.toy_front", gateway.folder) as process:
+        toy = ToyClient(*await asyncio.open_connection(*process.host_port("toy")))
+        toy.send("cam2")
+        assert await toy.line() == f"cam2@{DOMAIN}/toy"
+        async with await log_in(process, "cam2") as client:
+            refused = await client.iq("set", BIND.format("fw"), to=None)
+            assert condition(refused) == "resource-constraint", "the toy's session counts"
+        async with await bind_session(process, "cam1") as cam1:
+            cam1.send(chat_message(f"cam2@{DOMAIN}/toy", "hello, toy"))
+            assert "<body>hello, toy</body>" in await toy.line()
+            toy.send(f"{cam1.full} hello, cam1")
+            assert await next_body(cam1) == "hello, cam1"
+            status = await asyncio.to_thread(gateway.command, "status", "--json")
+            assert json.loads(status)["sessions"] == 2
+            assert await asyncio.to_thread(connected, gateway) == {"cam1": "fw", "cam2": "toy"}
+            assert await asyncio.to_thread(process.terminate) == 0
+            assert await toy.line() == "end: SHUTDOWN"
+            with pytest.raises(Closed, match="system-shutdown"):
+                await cam1.element()
+        await toy.close()
+
+
+def connected(gateway: Gateway) -> dict[str, Any]:
+    """Return the resource of the session of each device that has one."""
+    lines = gateway.command("device", "list", "--json").splitlines()
+    devices = [json.loads(line) for line in lines]
+    return {
+        device["name"]: session["resource"]
+        for device in devices
+        for session in device["sessions"] or []
+    }
