@@ -9,10 +9,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-if TYPE_CHECKING:
-    from firmware_sim.scenarios.count_verdict import Verdict
+from firmware_sim.scenarios.verdict import Verdict, row
 
 MIB: Final = 1024 * 1024
 
@@ -75,19 +74,25 @@ class ResponseTimes(NamedTuple):
     @classmethod
     def of(cls, seconds: Iterable[float]) -> ResponseTimes:
         """Summarise response times in seconds; all values are 0 if there are none."""
-        row = sorted(seconds)
-        if not row:
+        ordered = sorted(seconds)
+        if not ordered:
             return cls(0, 0.0, 0.0, 0.0)
-        return cls(len(row), _at(row, 0.5), _at(row, 0.99), row[-1])
+        return cls(len(ordered), _at(ordered, 0.5), _at(ordered, 0.99), ordered[-1])
+
+    def in_milliseconds(self) -> dict[str, float]:
+        """Return the number of response times, and their percentiles and maximum in ms."""
+        found = self._asdict()
+        return {"answers": found.pop("answers"), **{k: round(1e3 * v, 2) for k, v in found.items()}}
 
 
 @dataclass(frozen=True, slots=True)
-class AttackVerdict:
-    """The result of an attack.
+class AttackEvidence:
+    """What was measured before, during and after an attack.
 
     `idle`, `peak` and `ceiling` are bytes of the gateway's resident memory. `times` is the allowed
     ratio of the 99th percentile of response times during the attack to that of the calmer quiet
-    phase; if it is infinite, response times are not judged.
+    phase; if it is infinite, response times are not judged. `honest` is the verdict on the messages
+    of the honest devices.
     """
 
     idle: int
@@ -106,62 +111,62 @@ class AttackVerdict:
         calm = min((times.p99 for times in self.quiet if times.answers), default=0.0)
         return self.busy.p99 / calm if calm else math.inf
 
-    @property
-    def faults(self) -> list[str]:
-        """Descriptions of the faults of the run; empty if there are none."""
-        found = {
-            "the gateway ended early, failed to stop, or printed a traceback": not self.survived,
-            "the gateway used more memory than the ceiling": self.peak > self.ceiling,
-            f"p99 under attack is more than {self.times:g} times the quiet p99": self.ratio
-            > self.times,
-            "an honest device lost or repeated a message": not self.honest.exact,
-        }
-        unreported = [
-            f"refusals are missing in the event log: {row.name}"
-            for row in self.attacks
-            if not row.reported
-        ]
-        return [word for word, is_so in found.items() if is_so] + unreported
 
-    @property
-    def passed(self) -> bool:
-        """Return whether the run had no fault."""
-        return not self.faults
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the verdict as a JSON object."""
-        return {
-            "memory_mib": {
-                "idle": round(self.idle / MIB, 1),
-                "peak": round(self.peak / MIB, 1),
-                "ceiling": round(self.ceiling / MIB, 1),
-            },
-            "quiet_ms": [_milliseconds(times) for times in self.quiet],
-            "attack_ms": _milliseconds(self.busy),
-            "p99_ratio": round(self.ratio, 2) if math.isfinite(self.ratio) else None,
-            "honest": self.honest.as_json(),
-            "attacks": [row._asdict() | {"told": row.reported} for row in self.attacks],
-            "faults": self.faults,
-            "passed": self.passed,
-        }
-
-    def lines(self) -> list[str]:
-        """Format the verdict as tables for people."""
-        head = f"{'attack':<32}{'sent':>9}{'refused':>9}{'closed':>8}  logged, by rule"
-        table = [head, *(_row(row) for row in self.attacks)]
-        table += ["", f"{'answers':<12}{'number':>8}{'p50 ms':>9}{'p99 ms':>9}{'most ms':>9}"]
-        before, after = self.quiet
-        table += [_answers("quiet", before), _answers("attacked", self.busy)]
-        table += [_answers("quiet again", after)]
-        allowed = f"of {self.times:g} allowed" if math.isfinite(self.times) else "not judged"
-        table.append(f"p99 under attack is {self.ratio:.2f} times the quiet p99, {allowed}")
-        table.append(
-            f"memory {self.idle / MIB:.1f} MiB idle, {self.peak / MIB:.1f} MiB at most,"
-            f" of {self.ceiling / MIB:.1f} MiB allowed"
-        )
-        table += ["", "honest devices:", *self.honest.lines()[:-1]]
-        table += [f"  fault: {fault}" for fault in self.faults]
-        return [*table, f"{'verdict':<12}{'passed' if self.passed else 'NOT passed':>10}"]
+def judge(found: AttackEvidence) -> Verdict:
+    """Return the verdict of an attack."""
+    ratio = found.ratio
+    memory = {name: round(getattr(found, name) / MIB, 1) for name in ("idle", "peak", "ceiling")}
+    allowed = f"of {found.times:g} allowed" if math.isfinite(found.times) else "not judged"
+    slower = f"p99 under attack is {ratio:.2f} times the quiet p99, {allowed}"
+    used = (
+        f"memory {memory['idle']} MiB idle, {memory['peak']} MiB at most,"
+        f" of {memory['ceiling']} MiB allowed"
+    )
+    phases = zip(
+        ("quiet", "attacked", "quiet again"),
+        (found.quiet[0], found.busy, found.quiet[1]),
+        strict=True,
+    )
+    unreported = [each.name for each in found.attacks if not each.reported]
+    faults = {
+        "the gateway ended early, failed to stop, or printed a traceback": (
+            [] if found.survived else ["see its log"]
+        ),
+        "the gateway used more memory than the ceiling": (
+            [used] if found.peak > found.ceiling else []
+        ),
+        f"p99 under attack is more than {found.times:g} times the quiet p99": (
+            [slower] if ratio > found.times else []
+        ),
+        "an honest device lost or repeated a message": (
+            [] if found.honest.exact else list(found.honest.faults)
+        ),
+        "refusals are missing in the event log": unreported,
+    }
+    return Verdict(
+        {
+            "memory_mib": memory,
+            "quiet_ms": [times.in_milliseconds() for times in found.quiet],
+            "attack_ms": found.busy.in_milliseconds(),
+            "p99_ratio": round(ratio, 2) if math.isfinite(ratio) else None,
+            "honest": found.honest.as_json(),
+            "attacks": [each._asdict() | {"told": each.reported} for each in found.attacks],
+        },
+        [
+            f"{'attack':<32}{'sent':>9}{'refused':>9}{'closed':>8}  logged, by rule",
+            *(_line(each) for each in found.attacks),
+            "",
+            row("answers", "number", "p50 ms", "p99 ms", "most ms"),
+            *(row(name, *times.in_milliseconds().values()) for name, times in phases),
+            slower,
+            used,
+            "",
+            "honest devices:",
+            *found.honest.lines()[:-1],
+        ],
+        {name: rows for name, rows in faults.items() if rows},
+        word="passed",
+    )
 
 
 def ceiling(limits: Mapping[str, float], idle: int, accounts: int) -> int:
@@ -177,20 +182,11 @@ def ceiling(limits: Mapping[str, float], idle: int, accounts: int) -> int:
     return round(idle + buffers + connections * _SESSION_BYTES)
 
 
-def _at(row: Sequence[float], part: float) -> float:
-    return row[min(len(row) - 1, math.ceil(part * len(row)) - 1)]
+def _at(ordered: Sequence[float], part: float) -> float:
+    return ordered[min(len(ordered) - 1, math.ceil(part * len(ordered)) - 1)]
 
 
-def _milliseconds(times: ResponseTimes) -> dict[str, float]:
-    found = times._asdict()
-    return {"answers": found.pop("answers"), **{k: round(1000 * v, 2) for k, v in found.items()}}
-
-
-def _answers(name: str, times: ResponseTimes) -> str:
-    return f"{name:<12}{times.answers:>8}" + "".join(f"{1000 * s:>9.1f}" for s in times[1:])
-
-
-def _row(row: AttackResult) -> str:
-    logged = ", ".join(f"{rule} {count}" for rule, count in row.logged.items())
-    word = logged if row.reported else f"{logged or 'nothing'}  NOT ALL LOGGED"
-    return f"{row.name:<32}{row.sent:>9}{row.refused:>9}{row.closed:>8}  {word}"
+def _line(each: AttackResult) -> str:
+    logged = ", ".join(f"{rule} {count}" for rule, count in each.logged.items())
+    word = logged if each.reported else f"{logged or 'nothing'}  NOT ALL LOGGED"
+    return f"{each.name:<32}{each.sent:>9}{each.refused:>9}{each.closed:>8}  {word}"

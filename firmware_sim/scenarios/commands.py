@@ -8,25 +8,28 @@ create their own gateway.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import json
 import logging
 import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from firmware_sim.options import Decorator, fail, json_option, number, seconds, seed_option
 
 if TYPE_CHECKING:
+    from firmware_sim.scenarios.play import Result, ShowProgress
     from firmware_sim.scenarios.record import RunRecord
+    from firmware_sim.scenarios.verdict import Verdict
 
-    ShowProgress = Callable[[str], None]
+    Scenario = Callable[[Any, ShowProgress], Coroutine[Any, Any, Result]]
 
 T = TypeVar("T")
 
@@ -35,12 +38,37 @@ _MIB: Final = 1024 * 1024
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER: Final = click.Path(exists=True, file_okay=False, path_type=Path)
 
+_fraction = click.FloatRange(0.0, 1.0)
 _state = click.option(
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
     help="New or empty folder for all files. Default: a temporary folder, kept only on failure.",
 )
-_fraction = click.FloatRange(0.0, 1.0)
+
+
+def _scenario(
+    name: str, *options: Decorator, cls: type[click.Command] = click.Command
+) -> Callable[[Callable[..., tuple[Scenario, Any]]], click.Command]:
+    """Return a decorator that makes the command of a scenario that creates its own gateway.
+
+    It decorates a function that returns the scenario and its settings, given the values of
+    `options` and `seed`, and the folder of the run.
+    """
+
+    def decorate(choose: Callable[..., tuple[Scenario, Any]]) -> click.Command:
+        @functools.wraps(choose)
+        def run(*, state: Path | None, as_json: bool, **given: Any) -> None:
+            with _folder(state) as folder:
+                scenario, settings = choose(folder=folder, **given)
+                result, took = _run(lambda show: scenario(settings, show))
+                _finish(result.verdict, {"seconds": took, **result.happened}, as_json)
+
+        command: Any = run
+        for option in reversed((*options, seed_option(), _state, json_option())):
+            command = option(command)
+        return click.command(name, cls=cls)(command)
+
+    return decorate
 
 
 def _log_options(command: Decorator) -> Decorator:
@@ -129,9 +157,8 @@ def count_command(
     policy = SendPolicy(retry_base=retry_base, silence=max(10.0, 4 * retry_base))
     settings = CountSettings(ca_file=ca, passwords=passwords, state=state, policy=policy, **pace)
     terminal = sys.stderr.isatty()  # elsewhere no progress is shown
-    result, took = _run(lambda show: count(run, settings, show if terminal else lambda _line: None))
-    more = {"seconds": took, **_faults(result.faults, result.errors)}
-    _finish_count(run, state, gateway_dir, events, as_json, more)
+    happened, took = _run(lambda show: count(run, settings, show if terminal else lambda _: None))
+    _judge_count(run, state, gateway_dir, events, as_json, {"seconds": took, **happened})
 
 
 @click.command("verdict")
@@ -155,7 +182,7 @@ def verdict_command(
         run = RunRecord.load(state)
     except RunMismatch as error:
         raise click.UsageError(str(error)) from error
-    _finish_count(run, state, gateway_dir, events, as_json, {})
+    _judge_count(run, state, gateway_dir, events, as_json, {})
 
 
 def _passwords(accounts: Path, devices: int) -> dict[str, str]:
@@ -171,65 +198,56 @@ def _passwords(accounts: Path, devices: int) -> dict[str, str]:
     return dict(list(rows.items())[:devices])
 
 
-def _finish_count(
+def _judge_count(
     run: RunRecord,
     state: Path,
     gateway_dir: Path | None,
     events: Path | None,
     as_json: bool,
-    more: Mapping[str, Any],
+    happened: Mapping[str, Any],
 ) -> None:
-    """Judge a run, print the verdict and the values `more`, and exit.
+    """Judge a run and finish the command (see `_finish`).
 
     The gateway's event log is read from the file `events` or, without it, from `gateway_dir`. If
     both are None, only the deliveries according to the devices are judged.
     """
     from firmware_sim.device.errors import FirmwareError
-    from firmware_sim.scenarios import gateway_log
+    from firmware_sim.scenarios import gateway_command
     from firmware_sim.scenarios.count_verdict import judge
 
-    lines: list[str] | None = None
+    rows: list[dict[str, Any]] | None = None
     try:
         believed = run.believed(state)
         if events is not None:
-            lines = events.read_text().split("\n")
+            rows = list(gateway_command.objects(events.read_text().split("\n")))
         elif gateway_dir is not None:
-            lines = gateway_log.from_gateway(gateway_dir)
-        logged = None if lines is None else gateway_log.of_run(lines, run.run)
-        found = judge(run.planned, believed, logged)
+            rows = gateway_command.read(gateway_dir, "events")
+        logged = None if rows is None else gateway_command.of_run(rows, run.run)
+        verdict = judge(run.planned, believed, logged)
     except (FirmwareError, ValueError, OSError) as error:
         fail(str(error))
-    _finish(found, more, as_json, passed=found.passed, run=run.run)
+    _finish(verdict, {"run": run.run, **happened}, as_json)
 
 
-@click.command("custody")
-@number("--devices", click.IntRange(2, 1000), 100, "Number of devices.")
-@number(
-    "--messages",
-    click.IntRange(1, 1_000_000),
-    20_000,
-    "Number of messages of all devices together.",
+@_scenario(
+    "custody",
+    number("--devices", click.IntRange(2, 1000), 100, "Number of devices."),
+    number("--messages", click.IntRange(1, 1_000_000), 20_000, "Number of messages in total."),
+    seconds("--seconds", 180.0, "Time over which the messages are spread."),
+    seconds("--patience", 180.0, "Maximum time for deliveries after --seconds."),
+    number("--faults", _fraction, 0.05, "Fraction (0 to 1) of messages with a fault."),
+    number("--kills", click.IntRange(0, 1000), 10, "Number of times that the gateway is killed."),
 )
-@seconds("--seconds", 180.0, "Time over which the messages are spread.")
-@seconds("--patience", 180.0, "Maximum time for deliveries after --seconds.")
-@number("--faults", _fraction, 0.05, "Fraction (0 to 1) of messages with a fault.")
-@number("--kills", click.IntRange(0, 1000), 10, "Number of times that the gateway is killed.")
-@seed_option()
-@_state
-@json_option()
-def custody_command(*, state: Path | None, as_json: bool, **options: Any) -> None:
+def custody_command(**options: Any) -> tuple[Scenario, Any]:
     """Send messages of all QoS levels between devices, cause faults, and check each message.
 
     Creates its own gateway, and kills and restarts it. One in twenty devices never connects, and
     one in twenty reads slowly. A fault is a failure of a link or of a device.
     """
-    from firmware_sim.scenarios.custody import CustodySettings, custody
+    from firmware_sim.scenarios.custody import custody
+    from firmware_sim.scenarios.custody_plan import CustodyPlan
 
-    with _Folder(state) as folder:
-        result, took = _run(lambda show: custody(CustodySettings(folder.path, **options), show))
-        more = {"seconds": took, "kills": result.kills, **_faults(result.faults, result.errors)}
-        folder.keep = not result.verdict.exact
-        _finish(result.verdict, more, as_json, passed=result.verdict.exact)
+    return custody, CustodyPlan(**options)
 
 
 class _AttackCommand(click.Command):
@@ -243,48 +261,54 @@ class _AttackCommand(click.Command):
             formatter.write_dl([(attack.name, attack.about) for attack in ALL])
 
 
-@click.command("attack", cls=_AttackCommand)
-@number("--devices", click.IntRange(1, 1000), 10, "Number of honest devices.")
-@number(
-    "--pace", click.FloatRange(0.1, 100.0), 5.0, "Assured events per second of each honest device."
+@_scenario(
+    "attack",
+    number("--devices", click.IntRange(1, 1000), 10, "Number of honest devices."),
+    number(
+        "--pace",
+        click.FloatRange(0.1, 100.0),
+        5.0,
+        "Assured events per second of each honest device.",
+    ),
+    seconds("--quiet", 10.0, "Duration of each quiet phase, before and after the attack."),
+    seconds("--attacked", 40.0, "Minimum duration of the attack."),
+    number(
+        "--rate",
+        click.FloatRange(20.0, 1e5),
+        500.0,
+        "Maximum stanzas per second of each attacker.",
+    ),
+    number(
+        "--ceiling-mb",
+        click.IntRange(0, 1 << 20),
+        0,
+        "Permitted memory of the gateway; 0 computes it from the configuration.",
+        "MIB",
+    ),
+    number(
+        "--times",
+        click.FloatRange(1.0, 1e6),
+        3.0,
+        "Permitted ratio of the 99th percentile of response times, under attack to without attack.",
+    ),
+    click.option(
+        "--attack",
+        "attacks",
+        multiple=True,
+        metavar="NAME",
+        help="Run only this attack; may be repeated.",
+    ),
+    click.option(
+        "--judge-times/--no-judge-times",
+        default=True,
+        show_default=True,
+        help="Judge response times, and run the attackers only while the processor is idle.",
+    ),
+    cls=_AttackCommand,
 )
-@seconds("--quiet", 10.0, "Duration of each of the two quiet phases, before and after the attack.")
-@seconds("--attacked", 40.0, "Minimum duration of the attack.")
-@number(
-    "--rate", click.FloatRange(20.0, 1e5), 500.0, "Maximum stanzas per second of each attacker."
-)
-@click.option(
-    "--ceiling-mb",
-    type=click.IntRange(0, 1 << 20),
-    default=0,
-    metavar="MIB",
-    help="Permitted memory of the gateway; 0, the default, computes it from the configuration.",
-)
-@number(
-    "--times",
-    click.FloatRange(1.0, 1e6),
-    3.0,
-    "Permitted ratio of the 99th percentile of response times, under attack to without attack.",
-)
-@click.option(
-    "--attack",
-    "attacks",
-    multiple=True,
-    metavar="NAME",
-    help="Run only this attack; may be repeated.",
-)
-@click.option(
-    "--judge-times/--no-judge-times",
-    default=True,
-    show_default=True,
-    help="Judge response times, and run the attackers only while the processor is idle.",
-)
-@seed_option()
-@_state
-@json_option()
 def attack_command(
-    *, state: Path | None, as_json: bool, ceiling_mb: int, attacks: tuple[str, ...], **more: Any
-) -> None:
+    *, ceiling_mb: int, attacks: tuple[str, ...], **options: Any
+) -> tuple[Scenario, Any]:
     """Attack a gateway, and measure the effect on honest devices and on memory.
 
     Creates its own gateway. Honest devices send assured events before, during and after the attack.
@@ -296,34 +320,32 @@ def attack_command(
     from firmware_sim.scenarios.attack import AttackSettings, attack
 
     try:
-        named(attacks)
+        chosen = named(attacks)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    with _Folder(state) as folder:
-        settings = AttackSettings(folder.path, ceiling=ceiling_mb * _MIB, attacks=attacks, **more)
-        verdict, _ = _run(lambda show: attack(settings, show))
-        folder.keep = not verdict.passed
-        _finish(verdict, {}, as_json, passed=verdict.passed)
+    return attack, AttackSettings(attacks=chosen, ceiling=ceiling_mb * _MIB, **options)
 
 
-@click.command("workers")
-@number("--workers", click.IntRange(1, 1000), 20, "Number of workers of the queue.")
-@number("--items", click.IntRange(2, 1_000_000), 5_000, "Number of items of the queue.")
-@number("--members", click.IntRange(0, 100), 3, "Number of members of each share.")
-@seconds(
-    "--seconds",
-    60.0,
-    "Time to publish the second half of the items; the first half takes half this time.",
+@_scenario(
+    "workers",
+    number("--workers", click.IntRange(1, 1000), 20, "Number of workers of the queue."),
+    number("--items", click.IntRange(2, 1_000_000), 5_000, "Number of items of the queue."),
+    number("--members", click.IntRange(0, 100), 3, "Number of members of each share."),
+    seconds(
+        "--seconds",
+        60.0,
+        "Time to publish the second half of the items; the first half takes half this time.",
+    ),
+    seconds("--patience", 120.0, "Maximum time to finish the items after each half is published."),
+    number(
+        "--faults",
+        _fraction,
+        0.05,
+        "Fraction (0 to 1) of deliveries with a fault, in the second half.",
+    ),
+    number("--kills", click.IntRange(0, 1000), 3, "Number of times that the gateway is killed."),
 )
-@seconds("--patience", 120.0, "Maximum time to finish the items after each half is published.")
-@number(
-    "--faults", _fraction, 0.05, "Fraction (0 to 1) of deliveries with a fault, in the second half."
-)
-@number("--kills", click.IntRange(0, 1000), 3, "Number of times that the gateway is killed.")
-@seed_option()
-@_state
-@json_option()
-def workers_command(*, state: Path | None, as_json: bool, **options: Any) -> None:
+def workers_command(**options: Any) -> tuple[Scenario, Any]:
     """Divide a queue among workers, cause faults, and check each item.
 
     Creates its own gateway. The first half of the items is processed without faults, to check
@@ -332,34 +354,30 @@ def workers_command(*, state: Path | None, as_json: bool, **options: Any) -> Non
     (shared subscriptions), one for each quality of service level. Each gets a fifth as many items
     as the queue.
     """
-    from firmware_sim.scenarios.workers import WorkersSettings, workers
+    from firmware_sim.scenarios.workers import workers
+    from firmware_sim.scenarios.workers_plan import WorkersPlan
 
-    with _Folder(state) as folder:
-        result, took = _run(lambda show: workers(WorkersSettings(folder.path, **options), show))
-        more = {"seconds": took, "kills": result.kills, **_faults(result.faults)}
-        more["members crashed"] = result.crashes
-        folder.keep = not result.verdict.exact
-        _finish(result.verdict, more, as_json, passed=result.verdict.exact)
+    return workers, WorkersPlan(**options)
 
 
-class _Folder:
-    """The folder of a run: the given one, or a temporary one that is deleted unless `keep`."""
-
-    def __init__(self, path: Path | None) -> None:
-        if path is not None and path.exists() and any(path.iterdir()):
+@contextlib.contextmanager
+def _folder(path: Path | None) -> Iterator[Path]:
+    """Provide the folder of a run: `path`, or a temporary one that is deleted if the run passes."""
+    if path is not None:
+        if path.exists() and any(path.iterdir()):
             raise click.UsageError(f"{path} is not empty; give a new folder")
-        self._temporary = path is None
-        self.path = path or Path(tempfile.mkdtemp(prefix="fieldpost-sim-")) / "run"
-        self.keep = True
-
-    def __enter__(self) -> _Folder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._temporary and self.keep:
-            click.echo(f"files are kept in {self.path}", err=True)
-        elif self._temporary:
-            shutil.rmtree(self.path.parent, ignore_errors=True)
+        yield path
+        return
+    temporary = Path(tempfile.mkdtemp(prefix="fieldpost-sim-"))
+    try:
+        yield temporary / "run"
+    except BaseException:
+        if (temporary / "run").exists():
+            click.echo(f"files are kept in {temporary / 'run'}", err=True)
+        else:
+            temporary.rmdir()
+        raise
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _run(work: Callable[[ShowProgress], Coroutine[Any, Any, T]]) -> tuple[T, float]:
@@ -373,7 +391,10 @@ def _run(work: Callable[[ShowProgress], Coroutine[Any, Any, T]]) -> tuple[T, flo
     try:
         result = asyncio.run(work(_progress_printer()))
     except* FirmwareError as errors:
-        fail(str(errors.exceptions[0]))
+        error: BaseException = errors
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        fail(str(error))
     finally:
         if sys.stderr.isatty():
             click.echo(err=True)
@@ -398,24 +419,12 @@ def _progress_printer() -> ShowProgress:
     return show
 
 
-def _faults(faults: Counter[Any], errors: Counter[str] | None = None) -> dict[str, float]:
-    """Return the number of faults of each kind, and of offline devices by their last error."""
-    found = dict(sorted((fault.value, count) for fault, count in faults.items()))
-    return found | {f"offline: {e}": count for e, count in (errors or Counter()).most_common()}
-
-
-class _Verdict(Protocol):
-    def lines(self) -> list[str]: ...
-
-    def as_json(self) -> dict[str, Any]: ...
-
-
-def _finish(
-    verdict: _Verdict, more: Mapping[str, Any], as_json: bool, *, passed: bool, run: str = ""
-) -> NoReturn:
-    """Print a verdict and the values `more`; exit with status 0 if it passed, else 1."""
+def _finish(verdict: Verdict, happened: Mapping[str, Any], as_json: bool) -> None:
+    """Print a verdict and what happened; exit with status 1 if the run did not pass."""
     if as_json:
-        click.echo(json.dumps({**({"run": run} if run else {}), **more, **verdict.as_json()}))
+        click.echo(json.dumps({**happened, **verdict.as_json()}))
     else:
-        click.echo("\n".join([*verdict.lines(), *(f"{k}: {v}" for k, v in more.items())]))
-    sys.exit(0 if passed else 1)
+        rows = (f"{name}: {value}" for name, value in happened.items())
+        click.echo("\n".join([*verdict.lines(), *rows]))
+    if not verdict.passed:
+        sys.exit(1)

@@ -10,251 +10,140 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 import secrets
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from firmware_sim.device import messages
-from firmware_sim.device.device import Device
-from firmware_sim.device.errors import DeviceStopped, NotSent, OutboxFull
-from firmware_sim.device.limits import OutboxLimits
+from firmware_sim.device.errors import DeviceStopped, NotSent
+from firmware_sim.device.inbox import Inbox
+from firmware_sim.device.outbox import OutboxRecord
 from firmware_sim.device.receive_options import ReceiveOptions
-from firmware_sim.device.sender_loop import DeliveryStep
-from firmware_sim.device.sender_rules import State
-from firmware_sim.scenarios import custody_verdict
-from firmware_sim.scenarios.actor import FULL_WAIT_S, RECONNECT, SEND, Actor, waiting
+from firmware_sim.device.sender_rules import Level, State
+from firmware_sim.scenarios import custody_verdict, gateway_command
+from firmware_sim.scenarios.actor import Actor, BackgroundTasks, progress
 from firmware_sim.scenarios.actuator import Actuator, command
-from firmware_sim.scenarios.count_verdict import Key
-from firmware_sim.scenarios.custody_evidence import (
-    for_absent,
-    gateway_folder,
-    gather,
-    inbox,
-    kept,
-    outbox,
-)
-from firmware_sim.scenarios.custody_plan import Addressing, Plan
-from firmware_sim.scenarios.custody_verdict import CustodyVerdict
-from firmware_sim.scenarios.faults import Fault, FaultPlan
-from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, SHORT_RUN, Account, GatewayProcess
-from firmware_sim.scenarios.record import EVENT
+from firmware_sim.scenarios.custody_plan import Addressing, CustodyPlan
+from firmware_sim.scenarios.custody_verdict import GATEWAY, CustodyEvidence, Execution
+from firmware_sim.scenarios.faults import FaultPlan
+from firmware_sim.scenarios.gateway_process import SHORT_RUN, GatewayProcess
+from firmware_sim.scenarios.play import Result, ShowProgress, playing
+from firmware_sim.scenarios.record import EVENT, Key, believed, inbox, remember, sent
 
 _REACHED: Final = 0.6  # of the messages come to the moment at which they meet a fault, by levels
 _SLOW_S: Final = (0.5, 3.0)  # for which a slow reader does not read, and reads, in turn
 _TRIES: Final = 3  # to send a message of level 0, which nobody keeps
 _SESSION_S: Final = 1.0  # that each of those waits for a session
-_LOOK_S: Final = 1.0  # between two looks at what waits, and two reports
+_LOOK_S: Final = 1.0  # between two looks at what waits
 _LOOKS: Final = 3  # that have to show the same
 _VALVE: Final = Actuator()
+_IN_DOUBT: Final = "in doubt"
+_NUMBER: Final = re.compile("name=[\"'](?:command|n)[\"'] value=[\"']([0-9]+)[\"']")
+"""Matches a message's number in its body: a command's id, or an event's tag `n`."""
 
 
-@dataclass(frozen=True, slots=True)
-class CustodySettings:
-    """Settings of a run: in `seconds` seconds, `devices` devices send `messages` in total.
-
-    `faults` is the fraction of messages with a fault. The gateway is killed `kills` times.
-    `patience` is the maximum number of further seconds for deliveries.
-    """
-
-    folder: Path
-    devices: int = 100
-    messages: int = 20_000
-    seconds: float = 180.0
-    patience: float = 180.0
-    faults: float = 0.05
-    kills: int = 10
-    seed: int = 1
-
-    @property
-    def plan(self) -> Plan:
-        """The messages of the run."""
-        return Plan(self.seed, DOMAIN, self.devices, self.messages)
-
-
-@dataclass(frozen=True, slots=True)
-class CustodyResult:
-    """A finished run: its verdict, and numbers of faults, gateway kills and connection errors."""
-
-    verdict: CustodyVerdict
-    faults: Counter[Fault]
-    kills: int
-    errors: Counter[str]
-
-
-class _Sender:
+class _Sender(Actor):
     """One device of the run: it sends its messages, and executes the commands that it receives."""
 
-    def __init__(
-        self, name: str, settings: CustodySettings, run: str, gateway: GatewayProcess, password: str
-    ) -> None:
-        self.name = name
-        self._settings, self._plan = settings, settings.plan
-        self._run, self._gateway, self._password = run, gateway, password
-        self._random = random.Random(f"pace/{settings.seed}/{name}")  # noqa: S311 - repeatable
-        faults = FaultPlan(settings.seed, name, min(settings.faults / _REACHED, 1.0))
-        self.actor = Actor(HOST, gateway.port, faults, self._make)
+    def __init__(self, name: str, plan: CustodyPlan, run: str, gateway: GatewayProcess) -> None:
+        self._plan, self._run, jid = plan, run, plan.jid(name)
+        self._random = random.Random(f"slow/{plan.seed}/{name}")  # noqa: S311 - repeatable
+        super().__init__(
+            plan.folder,
+            jid,
+            gateway.login,
+            FaultPlan(plan.seed, name, min(plan.faults / _REACHED, 1.0)),
+            limits=remember(plan.messages),
+            receive=ReceiveOptions(inbox(plan.folder, jid), _VALVE.run, schema=_VALVE.SCHEMA),
+        )
         self.plain: dict[Key, State] = {}
         """The outcomes of the device's messages of level 0: `DONE` if sent, else `FAILED`."""
-        self.offers: Counter[int] = Counter()
-        """The number of times that each message of the outbox was offered."""
 
-    def _make(self, host: str, port: int, observe: Callable[[DeliveryStep, int], None]) -> Device:
-        folder, jid = self._settings.folder, self._plan.jid(self.name)
-        return Device(
-            jid,
-            self._password,
-            outbox_path=outbox(folder, self.name),
-            ca_file=self._gateway.ca,
-            host=host,
-            port=port,
-            policy=SEND,
-            limits=OutboxLimits(keep_done=self._plan.messages, keep_failed=self._plan.messages),
-            reconnect=RECONNECT,
-            receive=ReceiveOptions(inbox(folder, self.name), _VALVE.run, schema=_VALVE.SCHEMA),
-            observe=self._counting(observe),
-        )
-
-    def _counting(
-        self, observe: Callable[[DeliveryStep, int], None]
-    ) -> Callable[[DeliveryStep, int], None]:
-        def counting(moment: DeliveryStep, number: int) -> None:
-            self.offers[number] += moment is DeliveryStep.OFFERED
-            observe(moment, number)
-
-        return counting
-
-    async def send(self) -> None:
+    async def send_all(self) -> None:
         """Send all messages at their times."""
-        loop, count = asyncio.get_running_loop(), self._plan.count(self.name)
-        begun, step = loop.time(), self._settings.seconds / max(count, 1)
-        for number in range(1, count + 1):
-            due = begun + (number - 1 + self._random.random()) * step
-            await asyncio.sleep(due - loop.time())
-            planned = self._plan.message(self.name, number)
-            to = self._plan.address(planned)
-            body = self._body(number, planned.way)
+        plan = self._plan
+        async for number in self.numbers(plan.seed, plan.count(self.name), plan.seconds):
+            planned = plan.message(self.name, number)
+            body = command(str(number), "open")
+            if planned.way is Addressing.GATEWAY:
+                body = messages.log(EVENT, "Custody.", tags={"n": number, "run": self._run})
             if planned.level == 0:
-                await self._send_plain(number, body, to)
+                await self._send_plain(number, body, plan.address(planned))
             else:
-                await self._send_sure(number, body, to, planned.level)
-
-    def _body(self, number: int, way: Addressing) -> str:
-        if way is Addressing.GATEWAY:
-            return messages.log(EVENT, "Custody.", tags={"n": number, "run": self._run})
-        return command(str(number), "open")
+                to = plan.address(planned)
+                await self.send(body, to=to, qos=planned.level, label=str(number))
 
     async def _send_plain(self, number: int, body: str, to: str) -> None:
-        key = (self._plan.jid(self.name), number)
-        self.plain[key] = State.FAILED
+        self.plain[self.jid, number] = State.FAILED
         for _ in range(_TRIES):
             with contextlib.suppress(NotSent, DeviceStopped, TimeoutError):
-                device = await self.actor.steady()
+                device = await self.steady()
                 if not device.online:
                     async with asyncio.timeout(_SESSION_S):
                         await device.changed()
                 await device.send(body, to=to, qos=0)
-                self.plain[key] = State.DONE
-                return
-
-    async def _send_sure(self, number: int, body: str, to: str, level: int) -> None:
-        """Retry until the outbox has the message; after a device's restart, first look for it."""
-        unsure = False
-        while True:
-            device = await self.actor.steady()
-            try:
-                if unsure and any(int(record.label) == number for record in device.records()):
-                    return
-                await device.send(body, to=to, qos=level, label=str(number))
-            except OutboxFull:
-                await asyncio.sleep(FULL_WAIT_S)
-            except DeviceStopped:
-                unsure = True
-                await asyncio.sleep(0)  # it restarts
-            else:
+                self.plain[self.jid, number] = State.DONE
                 return
 
     async def read_slowly(self) -> None:
         """Pause and resume reading at random intervals, until cancelled."""
         while True:
             await asyncio.sleep(self._random.uniform(*_SLOW_S))
-            device = await self.actor.steady()
+            device = await self.steady()
             device.pause_reading()
             await asyncio.sleep(self._random.uniform(*_SLOW_S))
             device.resume_reading()
 
+    def for_absent(self, delivered: Iterable[OutboxRecord]) -> tuple[int, int]:
+        """Count messages to devices that never connect, and repeated offers of those at level 1.
 
-async def custody(
-    settings: CustodySettings, progress: Callable[[str], None] = lambda _line: None
-) -> CustodyResult:
+        `delivered` are the messages that are delivered according to this device.
+        """
+        plan = self._plan
+        found = [each for each in delivered if plan.name(each.recipient) in plan.absent]
+        once = [each.number for each in found if each.level is Level.ACKNOWLEDGED]
+        return len(found), sum(self.offers[number] - 1 for number in once)
+
+
+async def custody(plan: CustodyPlan, show: ShowProgress = lambda _line: None) -> Result:
     """Run the scenario and judge it.
-
-    Args:
-        settings: the settings; `folder` is created, and its files are kept for inspection.
-        progress: called each second with a line about the progress.
 
     Raises:
         FirmwareError: a `fieldpost` command failed, or a device's file could not be used.
     """
-    plan, password, run = settings.plan, secrets.token_urlsafe(12), secrets.token_hex(8)
-    settings.folder.mkdir(parents=True, exist_ok=True)
-    progress(f"creating a gateway with {len(plan.names)} devices")
-    accounts = [Account(name, password) for name in plan.names]
-    gateway = await GatewayProcess.make(gateway_folder(settings.folder), accounts, SHORT_RUN)
-    senders = [_Sender(name, settings, run, gateway, password) for name in plan.present]
-    try:
-        await gateway.start()
-        await _go(settings, gateway, senders, progress)
-        errors = Counter(each.actor.error for each in senders if each.actor.error)
-    finally:
-        await asyncio.gather(*(each.actor.stop() for each in senders))
-        await gateway.stop()
-    believed = dict(row for each in senders for row in each.plain.items())
-    offers = {each.name: each.offers for each in senders}
-    evidence = await asyncio.to_thread(gather, settings.folder, plan, run, believed, offers)
-    faults = sum((each.actor.plan.happened for each in senders), Counter[Fault]())
+    run = secrets.token_hex(8)
+    show(f"creating a gateway with {len(plan.names)} devices")
+    async with GatewayProcess.running(plan.folder / "gateway", plan.names, SHORT_RUN) as gateway:
+        senders = [_Sender(name, plan, run, gateway) for name in plan.present]
+
+        def line() -> str:
+            return f"{progress(senders, plan.messages)}, {gateway.kills} kills"
+
+        async with playing(senders, show, line) as happened:
+            async with asyncio.timeout(plan.seconds + plan.patience):
+                await _play(plan, gateway, senders)
+    evidence = await asyncio.to_thread(_gather, plan, run, gateway.folder, senders)
     verdict = custody_verdict.judge(plan.all(), evidence)
-    return CustodyResult(verdict, faults, gateway.starts - 1, errors)
+    return Result(verdict, {"kills": gateway.kills, **happened})
 
 
-async def _go(
-    settings: CustodySettings,
-    gateway: GatewayProcess,
-    senders: list[_Sender],
-    progress: Callable[[str], None],
-) -> None:
-    slow = [each for each in senders if each.name in settings.plan.slow]
-    for each in senders:
-        await each.actor.start()
-    asides = [asyncio.create_task(each.read_slowly()) for each in slow]
-    asides += [asyncio.create_task(_report(settings, gateway, senders, progress))]
-    killing = gateway.kill_often(settings.kills, settings.seconds, settings.seed)
-    asides += [asyncio.create_task(killing)]
-    try:
-        async with asyncio.timeout(settings.seconds + settings.patience):
-            async with asyncio.TaskGroup() as group:
-                for each in senders:
-                    group.create_task(each.send())
-            await asides[-1]
-            for aside in asides[: len(slow)]:
-                aside.cancel()
-            for each in slow:
-                (await each.actor.steady()).resume_reading()
-            await asyncio.gather(*(each.actor.flush() for each in senders))
-            await _drained(settings, gateway, senders)
-    except TimeoutError:
-        pass  # what has not arrived is reported by the verdict
-    finally:
-        for aside in asides:
-            aside.cancel()
-        await asyncio.gather(*asides, return_exceptions=True)
+async def _play(plan: CustodyPlan, gateway: GatewayProcess, senders: list[_Sender]) -> None:
+    slow = [each for each in senders if each.name in plan.slow]
+    async with BackgroundTasks() as reading, asyncio.TaskGroup() as group:
+        for each in slow:
+            reading.begin(each.read_slowly())
+        group.create_task(gateway.kill_often(plan.kills, plan.seconds, plan.seed))
+        for each in senders:
+            group.create_task(each.send_all())
+    for each in slow:
+        (await each.steady()).resume_reading()
+    await asyncio.gather(*(each.flush() for each in senders))
+    await _drained(gateway, senders)
 
 
-async def _drained(
-    settings: CustodySettings, gateway: GatewayProcess, senders: list[_Sender]
-) -> None:
+async def _drained(gateway: GatewayProcess, senders: list[_Sender]) -> None:
     """Wait until the gateway keeps only messages for devices that never connect.
 
     The exact number is unknown, because the gateway can keep a message of level 1 twice if it was
@@ -265,26 +154,44 @@ async def _drained(
         await asyncio.sleep(_LOOK_S)
         most = 0
         for each in senders:
-            delivered = (await each.actor.steady()).delivered()
-            most += sum(for_absent(settings.plan, delivered, each.offers))
-        found = await asyncio.to_thread(kept, gateway.folder)
+            most += sum(each.for_absent((await each.steady()).delivered()))
+        found = await asyncio.to_thread(_kept, gateway.folder)
         seen.append(found if found <= most else -len(seen) - 1)
 
 
-async def _report(
-    settings: CustodySettings,
-    gateway: GatewayProcess,
-    senders: list[_Sender],
-    progress: Callable[[str], None],
-) -> None:
-    while True:
-        counts = [each.actor.counts() for each in senders]
-        done = sum(sum(each.values()) - waiting(each) for each in counts)
-        live, online = sum(map(waiting, counts)), sum(each.actor.online for each in senders)
-        plain = sum(len(each.plain) for each in senders)
-        faults = sum(each.actor.plan.happened.total() for each in senders)
-        progress(
-            f"{done + live + plain}/{settings.messages} sent, {live} under way,"
-            f" {online} devices online, {faults} faults, {gateway.starts - 1} kills"
-        )
-        await asyncio.sleep(_LOOK_S)
+def _gather(plan: CustodyPlan, run: str, gateway: Path, senders: list[_Sender]) -> CustodyEvidence:
+    """Collect all evidence of a run, whose devices are stopped, from files and the gateway.
+
+    Outboxes contain the states of messages according to their senders, inboxes the executed
+    commands. The gateway's event log contains the messages to the gateway; its dead letters and
+    its status show the messages that it still keeps.
+    """
+    states, executions, repeated = believed(plan.folder, map(plan.jid, plan.present)), [], 0
+    for each in senders:
+        states |= each.plain
+        delivered = (row for row in sent(plan.folder, each.jid) if row.state is State.DONE)
+        repeated += each.for_absent(delivered)[1]
+        with Inbox.open(inbox(plan.folder, each.jid), each.jid) as received:
+            executions += [
+                Execution((row.sender, int(row.command)), each.name, row.times)
+                for row in Actuator.ran(received.database)
+            ]
+    logged = gateway_command.of_run(gateway_command.read(gateway, "events"), run)
+    executions += [Execution(key, GATEWAY) for key in logged]
+    dead, absent = dict(_dead_letters(gateway)), frozenset(plan.absent)
+    return CustodyEvidence(states, executions, dead, _kept(gateway), absent, repeated)
+
+
+def _kept(gateway: Path) -> int:
+    """Return the number of messages of levels 1 and 2 in a gateway's outboxes, from its status."""
+    (status,) = gateway_command.read(gateway, "status")
+    return int(status["waiting"]["outbox"])
+
+
+def _dead_letters(gateway: Path) -> Iterator[tuple[Key, bool]]:
+    """Return a gateway's dead letters, and whether each was certainly not delivered."""
+    for listed in gateway_command.read(gateway, "dead", "list", "--all"):
+        (found,) = gateway_command.read(gateway, "dead", "show", str(listed["id"]))
+        number = _NUMBER.search(found["body"])
+        if number is not None:
+            yield (found["sender"], int(number[1])), found["state"] != _IN_DOUBT

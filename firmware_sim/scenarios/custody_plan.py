@@ -10,12 +10,11 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from firmware_sim.scenarios.count_verdict import Key
-
-RESOURCE: Final = "fw"
+from firmware_sim.scenarios.gateway_process import DOMAIN
+from firmware_sim.scenarios.play import Settings
+from firmware_sim.scenarios.record import Key, jid
 
 _LEVELS: Final = (0, 1, 1, 2, 2)  # a fifth at level 0, two fifths at each of the others
 _ODD: Final = 0.05  # the part of the devices that never come, and the part that reads slowly
@@ -41,20 +40,16 @@ class PlannedMessage(NamedTuple):
     recipient: str
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustodyPlan(Settings):
     """The plan of a run: all devices and all messages.
 
-    Args:
-        seed: selects the levels, the kinds of addresses and the recipients.
-        domain: the gateway's domain.
+    Attributes:
         devices: number of devices, at least 2. One in twenty (at least one) never connects, and as
             many are slow; but with fewer than 4 devices, all connect and none is slow.
         messages: number of messages that the devices send in total.
     """
 
-    seed: int
-    domain: str
     devices: int
     messages: int
 
@@ -80,7 +75,7 @@ class Plan:
 
     def jid(self, name: str) -> str:
         """Return a device's full JID."""
-        return f"{name}@{self.domain}/{RESOURCE}"
+        return jid(name, DOMAIN)
 
     def name(self, jid: str) -> str:
         """Return the name of a device by its JID."""
@@ -105,7 +100,7 @@ class Plan:
     def address(self, planned: PlannedMessage) -> str:
         """Return the JID to which a message is sent."""
         if planned.way is Addressing.GATEWAY:
-            return self.domain
+            return DOMAIN
         full = self.jid(planned.recipient)
         return full if planned.way is Addressing.SESSION else full.partition("/")[0]
 

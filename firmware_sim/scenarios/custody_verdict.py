@@ -14,13 +14,14 @@ Each message must have an outcome that its level permits; any other outcome is a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from firmware_sim.device.sender_rules import LIVE, State
-from firmware_sim.scenarios.count_verdict import Key, fault_lines, faults_as_json
 from firmware_sim.scenarios.custody_plan import Addressing, PlannedMessage
+from firmware_sim.scenarios.record import Key
+from firmware_sim.scenarios.verdict import Verdict, by_name, row
 
 GATEWAY: Final = ""
 """The value of `Execution.where` for a message to the gateway, which executes it by logging it."""
@@ -57,47 +58,6 @@ class CustodyEvidence:
     repeated: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CustodyVerdict:
-    """The numbers of messages by outcome and level (0, 1, 2), and the faults by name.
-
-    `waiting` is the number of messages that the gateway keeps for absent devices. By
-    the senders' records, it is `expected`, and up to `repeated` more: repeated offers of level 1.
-    """
-
-    counts: Mapping[str, tuple[int, int, int]]
-    waiting: int
-    expected: int
-    repeated: int = 0
-    faults: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-    @property
-    def exact(self) -> bool:
-        """Return whether there is no fault, and `waiting` is in its range (see the class)."""
-        explained = self.expected <= self.waiting <= self.expected + self.repeated
-        return not self.faults and explained
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the verdict as a JSON object."""
-        return {
-            "levels": {name: list(row) for name, row in self.counts.items()},
-            "waiting": self.waiting,
-            "waiting_expected": self.expected,
-            "waiting_repeated": self.repeated,
-            **faults_as_json(self.faults, exact=self.exact),
-        }
-
-    def lines(self) -> list[str]:
-        """Format the verdict as a table for people."""
-        table = [f"{'level':<12}{0:>8}{1:>8}{2:>8}"]
-        for name, row in self.counts.items():
-            table.append(f"{name:<12}" + "".join(f"{n:>8}" for n in row) + f"  {_NOTES[name]}")
-        kept = f"the gateway keeps {self.waiting} messages for devices that never connected"
-        more = f", and up to {self.repeated} more copies of level 1" if self.repeated else ""
-        table.append(f"{kept}; {self.expected} expected{more}")
-        return table + fault_lines(self.faults, exact=self.exact)
-
-
 _NOTES: Final = {
     "planned": "to be sent",
     "sent": "accepted by the outboxes of their senders",
@@ -111,41 +71,54 @@ _NOTES: Final = {
 }
 
 
-def judge(
-    planned: Iterable[tuple[Key, PlannedMessage]], evidence: CustodyEvidence
-) -> CustodyVerdict:
-    """Compare the plan of a run with the evidence, and return the verdict.
-
-    Args:
-        planned: all planned messages.
-        evidence: the evidence of the run.
-
-    Returns:
-        The counts and the faults; an executed message that was not planned is a fault.
-    """
+def judge(planned: Iterable[tuple[Key, PlannedMessage]], evidence: CustodyEvidence) -> Verdict:
+    """Compare the plan of a run, all planned messages, with the evidence; return the verdict."""
     plan = dict(planned)
     counts: dict[str, list[int]] = {name: [0, 0, 0] for name in _NOTES}
-    faults: dict[str, list[str]] = {}
     places: dict[Key, Counter[str]] = {}
     for ran in evidence.ran:
         places.setdefault(ran.key, Counter())[ran.where] += ran.times
     for key, message in plan.items():
-        where = places.pop(key, Counter())
-        found = _found(message, evidence, key, where[message.recipient])
-        for name in found:
+        runs = places.get(key, Counter())[message.recipient]
+        for name in _found(message, evidence, key, runs):
             counts[name][message.level] += 1
-        again = where[message.recipient] - 1
-        counts["again"][message.level] += max(again, 0)
-        strays = where.total() - where[message.recipient]
-        for fault in _faults(message, evidence, key, where[message.recipient], strays):
-            faults.setdefault(fault, []).append(_format_some(key, message))
-    for key in places:
-        faults.setdefault("executed, but never planned", []).append(f"{key[0]} n={key[1]}")
-    for line in _disordered(plan, evidence.ran):
-        faults.setdefault("out of order", []).append(line)
+        counts["again"][message.level] += max(runs - 1, 0)
     expected = counts["waiting"][1] + counts["waiting"][2]
-    rows = {name: (row[0], row[1], row[2]) for name, row in counts.items()}
-    return CustodyVerdict(rows, evidence.waiting, expected, evidence.repeated, faults)
+    kept = f"the gateway keeps {evidence.waiting} messages for devices that never connected"
+    more = f", and up to {evidence.repeated} more copies of level 1" if evidence.repeated else ""
+    kept = f"{kept}; {expected} expected{more}"
+    faults = by_name(_all_faults(plan, places, evidence))
+    if not expected <= evidence.waiting <= expected + evidence.repeated:
+        faults["the gateway keeps more or fewer messages than expected"] = [kept]
+    return Verdict(
+        {
+            "levels": counts,
+            "waiting": evidence.waiting,
+            "waiting_expected": expected,
+            "waiting_repeated": evidence.repeated,
+        },
+        [
+            row("level", 0, 1, 2),
+            *(row(name, *levels, note=_NOTES[name]) for name, levels in counts.items()),
+            kept,
+        ],
+        faults,
+    )
+
+
+def _all_faults(
+    plan: Mapping[Key, PlannedMessage],
+    places: Mapping[Key, Counter[str]],
+    evidence: CustodyEvidence,
+) -> Iterator[tuple[str, str]]:
+    for key, message in plan.items():
+        where = places.get(key, Counter())
+        runs = where[message.recipient]
+        for fault in _faults(message, evidence, key, runs, where.total() - runs):
+            yield fault, _format_some(key, message)
+    for source, number in places.keys() - plan.keys():
+        yield "executed, but never planned", f"{source} n={number}"
+    yield from (("out of order", line) for line in _disordered(plan, evidence.ran))
 
 
 def _found(message: PlannedMessage, evidence: CustodyEvidence, key: Key, runs: int) -> list[str]:

@@ -1,17 +1,20 @@
-"""Run the command `fieldpost` as an operator would, and return its output.
+"""Run the command `fieldpost` as an operator would, and read the events that it prints.
 
 The simulator shares no code with the gateway, so it uses this command.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from firmware_sim.errors import SimulationFailed
+from firmware_sim.scenarios.record import EVENT, Key
 
 COMMAND_S: Final = 120.0
 """Maximum seconds for one command: enough to print a million events from a slow card."""
@@ -52,3 +55,50 @@ def run(*words: str | Path, stdin: str = "") -> str:
     if done.returncode != 0:
         raise SimulationFailed(f"{' '.join(argv)}: {done.stderr.strip() or done.returncode}")
     return done.stdout
+
+
+def read(folder: Path, *words: str) -> list[Any]:
+    """Run a `fieldpost` command with `--json` on a gateway's folder; return the printed objects.
+
+    Raises:
+        SimulationFailed: the command failed (see `run`), or its output is not as documented.
+    """
+    try:
+        return list(objects(run(*words, "--json", "--dir", folder).split("\n")))
+    except ValueError as error:
+        raise SimulationFailed(f"fieldpost {' '.join(words)}: {error}") from error
+
+
+def objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Parse lines of JSON, one object each; skip empty lines.
+
+    Raises:
+        ValueError: a line is not a JSON object; the text gives the line number.
+    """
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"line {number} is not JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise ValueError(f"line {number} is not a JSON object")
+        yield found
+
+
+def of_run(events: Iterable[dict[str, Any]], run: str) -> Iterator[Key]:
+    """Return (the device's full JID, tag `n`) of each event that devices sent in the run `run`.
+
+    Raises:
+        ValueError: an event of the run is incomplete.
+    """
+    for event in events:
+        tags = event.get("tags") or {}
+        if event.get("kind") == "log" and event.get("name") == EVENT and tags.get("run") == run:
+            source, number = event.get("source"), str(tags.get("n"))
+            if source is None or not number.isdecimal():
+                raise ValueError(
+                    f"the event {event.get('seq')} has no source, or no number in its tag n"
+                )
+            yield str(source), int(number)

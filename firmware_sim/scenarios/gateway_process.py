@@ -11,12 +11,13 @@ import contextlib
 import json
 import random
 import re
+import secrets
 import socket
 import tomllib
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 from firmware_sim.errors import SimulationFailed
 from firmware_sim.scenarios import gateway_command
@@ -48,55 +49,73 @@ SHORT_RUN: Final[Mapping[str, Option]] = {
 """Options for a short run with many devices, which connect at once from one address."""
 
 
-class Account(NamedTuple):
-    """An account to provision for a device."""
-
-    name: str
-    password: str
-    trusted: bool = True
-
-
 class GatewayProcess:
     """A gateway in a folder, with the same port after each restart, so that devices reconnect."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, password: str) -> None:
         self.folder = folder
         self.port = port
-        self.starts = 0
-        """The number of times that the gateway was started."""
+        self.login: Final[dict[str, Any]] = {
+            "password": password,
+            "ca_file": folder / "pki" / "ca.pem",
+            "host": HOST,
+            "port": port,
+        }
+        """The arguments with which each device connects and logs in."""
+        self.kills = 0
+        """The number of times that `kill_often` killed the gateway."""
         self._process: asyncio.subprocess.Process | None = None
         self._complaints: deque[str] = deque(maxlen=_LINES)
         self._listening: asyncio.Task[None] | None = None
 
     @classmethod
     async def make(
-        cls, folder: Path, accounts: Iterable[Account], options: Mapping[str, Option]
+        cls,
+        folder: Path,
+        names: Iterable[str],
+        options: Mapping[str, Option],
+        untrusted: Collection[str] = (),
     ) -> Self:
-        """Create a gateway's folder, provision its devices, and set configuration options.
+        """Create a gateway's folder, add an account for each name, and set configuration options.
+
+        All accounts have the same random password.
 
         Raises:
             SimulationFailed: a `fieldpost` command failed, or an option does not exist.
         """
-        port = free_port()
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        port, password = free_port(), secrets.token_urlsafe(12)
         listen = ("--listen", f"{HOST}:{port}")
         await _run("init", "--dir", folder, "--domain", DOMAIN, *listen)
         _configure(folder / "fieldpost.toml", {**options, "listen_tls": f"{HOST}:0"})
         slots = asyncio.Semaphore(_AT_ONCE)
 
-        async def add(account: Account) -> None:
-            words = ("device", "add", account.name, "--dir", folder, "--password-stdin")
+        async def add(name: str) -> None:
+            words = ("device", "add", name, "--dir", folder, "--password-stdin")
             async with slots:
-                await _run(*words, *["--no-trust"][account.trusted :], stdin=account.password)
+                await _run(*words, *["--no-trust"][name not in untrusted :], stdin=password)
 
         async with asyncio.TaskGroup() as group:
-            for account in accounts:
-                group.create_task(add(account))
-        return cls(folder, port)
+            for name in names:
+                group.create_task(add(name))
+        return cls(folder, port, password)
 
-    @property
-    def ca(self) -> Path:
-        """The CA certificate with which devices verify the gateway."""
-        return self.folder / "pki" / "ca.pem"
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def running(
+        cls,
+        folder: Path,
+        names: Collection[str],
+        options: Mapping[str, Option],
+        untrusted: Collection[str] = (),
+    ) -> AsyncIterator[Self]:
+        """Create a gateway (see `make`), start it, and stop it in the end."""
+        gateway = await cls.make(folder, names, options, untrusted)
+        try:
+            await gateway.start()
+            yield gateway
+        finally:
+            await gateway.stop()
 
     @property
     def limits(self) -> Mapping[str, float]:
@@ -118,7 +137,6 @@ class GatewayProcess:
             *argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
         )
         self._listening = asyncio.create_task(self._listen(self._process))
-        self.starts += 1
         assert self._process.stdout is not None  # noqa: S101 - it is a pipe
         line = b""
         with contextlib.suppress(TimeoutError):
@@ -166,10 +184,11 @@ class GatewayProcess:
             await self.kill()
             await asyncio.sleep(chance.uniform(*_DOWN_S))
             await self.start()
+            self.kills += 1
             await asyncio.sleep(max(step - before - _DOWN_S[1], 0.0))
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Return whether the gateway is running."""
         return self._process is not None and self._process.returncode is None
 
@@ -178,15 +197,8 @@ class GatewayProcess:
         """The last lines of the gateway's standard error."""
         return "".join(self._complaints)
 
-    def resident(self) -> int:
-        """Return the gateway's resident memory in bytes; 0 if it is not running."""
-        return self._counted("VmRSS")
-
-    def peak(self) -> int:
-        """Return the gateway's peak resident memory in bytes; 0 if it is not running."""
-        return self._counted("VmHWM")
-
-    def _counted(self, name: str) -> int:
+    def memory(self, name: str) -> int:
+        """Return the resident memory in bytes, `VmRSS` or its peak `VmHWM`; 0 if not running."""
         if self._process is None:
             return 0
         try:
@@ -229,8 +241,8 @@ def free_port() -> int:
     raise SimulationFailed("no free port was found")
 
 
-async def _run(*words: str | Path, stdin: str = "") -> str:
-    return await asyncio.to_thread(gateway_command.run, *words, stdin=stdin)
+async def _run(*words: str | Path, stdin: str = "") -> None:
+    await asyncio.to_thread(gateway_command.run, *words, stdin=stdin)
 
 
 def _configure(path: Path, options: Mapping[str, Option]) -> None:

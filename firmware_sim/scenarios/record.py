@@ -1,28 +1,28 @@
-"""The record of a `count` run in its folder: its settings, and an outbox for each device.
+"""The files of a run in its folder: an outbox for each device and, for `count`, its settings.
 
-With this record, an interrupted run can continue, and a verdict can be made later.
+With these files, an interrupted `count` run can continue, and a verdict can be made later.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from firmware_sim.device.errors import FirmwareError
 from firmware_sim.device.limits import OutboxLimits
-from firmware_sim.device.outbox import Outbox
+from firmware_sim.device.outbox import Outbox, OutboxRecord
 from firmware_sim.device.sender_rules import State
-
-if TYPE_CHECKING:
-    from firmware_sim.scenarios.count_verdict import Key
 
 EVENT: Final = "Counted"
 """The XEP-0337 event id of each event that a run sends."""
 
-RESOURCE: Final = "fw"
+Key = tuple[str, int]
+"""A message of a run: its sender's full JID, and its number among this sender's messages."""
+
 _FILE: Final = "run.json"
 _VERSION: Final = 1
 
@@ -83,16 +83,11 @@ class RunRecord:
     @property
     def limits(self) -> OutboxLimits:
         """Outbox limits that are high enough to remember every message of the run."""
-        most = max(self.messages, 1)
-        return OutboxLimits(keep_done=most, keep_failed=most)
+        return remember(self.messages)
 
     def jid(self, device: str) -> str:
         """Return a device's full JID."""
-        return f"{device}@{self.domain}/{RESOURCE}"
-
-    def outbox(self, state: Path, device: str) -> Path:
-        """Return the path of a device's outbox."""
-        return state / f"{device}.outbox"
+        return jid(device, self.domain)
 
     def believed(self, state: Path) -> dict[Key, State]:
         """Return the state of each message, by source and number, from the devices' outboxes.
@@ -100,12 +95,42 @@ class RunRecord:
         Raises:
             OutboxError: an outbox cannot be read, or its device is still running.
         """
-        found: dict[Key, State] = {}
-        for device in self.devices:
-            path, jid = self.outbox(state, device), self.jid(device)
-            if not path.exists():
-                continue
-            with Outbox.open(path, jid) as outbox:
-                for record in outbox.records(*State):
-                    found[jid, int(record.label)] = record.state
-        return found
+        return believed(state, map(self.jid, self.devices))
+
+
+def jid(device: str, domain: str) -> str:
+    """Return a device's full JID."""
+    return f"{device}@{domain}/fw"
+
+
+def outbox(folder: Path, jid: str) -> Path:
+    """Return the path of a device's outbox."""
+    return folder / f"{jid.partition('@')[0]}.outbox"
+
+
+def inbox(folder: Path, jid: str) -> Path:
+    """Return the path of a device's inbox."""
+    return outbox(folder, jid).with_suffix(".inbox")
+
+
+def remember(messages: int) -> OutboxLimits:
+    """Return outbox limits that are high enough to remember so many messages."""
+    return OutboxLimits(keep_done=max(messages, 1), keep_failed=max(messages, 1))
+
+
+def sent(folder: Path, jid: str) -> list[OutboxRecord]:
+    """Return all messages of a stopped device's outbox; none if there is no outbox.
+
+    Raises:
+        OutboxError: the outbox cannot be read, or its device is still running.
+    """
+    path = outbox(folder, jid)
+    if not path.exists():
+        return []
+    with Outbox.open(path, jid) as opened:
+        return list(opened.records(*State))
+
+
+def believed(folder: Path, jids: Iterable[str]) -> dict[Key, State]:
+    """Return the state of each message in the outboxes of devices (see `sent`)."""
+    return {(jid, int(each.label)): each.state for jid in jids for each in sent(folder, jid)}

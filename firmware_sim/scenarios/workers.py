@@ -9,237 +9,133 @@ items and the faults; `workers_verdict` judges the result.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from firmware_sim.device.jobs import JobStore
 from firmware_sim.device.publisher import Publisher
 from firmware_sim.errors import SimulationFailed
-from firmware_sim.scenarios import workers_verdict
-from firmware_sim.scenarios.gateway_process import SHORT_RUN, Account, GatewayProcess
-from firmware_sim.scenarios.workers_evidence import gather, waiting
+from firmware_sim.scenarios import gateway_command, workers_verdict
+from firmware_sim.scenarios.gateway_process import SHORT_RUN, GatewayProcess
+from firmware_sim.scenarios.play import LOOK_S, Participant, Result, ShowProgress, playing, prepare
 from firmware_sim.scenarios.workers_participants import (
     LOCK_S,
     ItemPublisher,
     QueueWorker,
-    Setting,
     ShareMember,
-    jid,
 )
 from firmware_sim.scenarios.workers_plan import (
     LEVELS,
     QUEUE,
     SHARED_NODES,
-    Fault,
     Publication,
     WorkersPlan,
 )
-from firmware_sim.scenarios.workers_verdict import WorkersVerdict
+from firmware_sim.scenarios.workers_verdict import (
+    DeadItem,
+    MemberRecord,
+    WorkerRecord,
+    WorkersEvidence,
+)
 
 _OWNER: Final = "owner"
 _DELIVERIES: Final = 5  # after which the queue gives an item up
 _AT_ONCE: Final = 8  # items that a publisher has under way
-_START_S: Final = 60.0  # until all are subscribed
-_LOOK_S: Final = 0.5  # between two looks at what is left, and two reports
+_DEAD: Final = "dead"
+_DEAD_EVENT: Final = "queue_dead"  # the event of a dead item
+_STATES: Final = ("ready", "delayed", "locked")
 
 
-@dataclass(frozen=True, slots=True)
-class WorkersSettings:
-    """Settings of a run, in which `workers` workers process `items` items of a queue.
-
-    The first half of the items is published in `seconds / 2` without faults, the second half in
-    `seconds`, with a fault in the fraction `faults` of deliveries. Each shared subscription of the
-    run has `members` members. The gateway is killed `kills` times. To finish each half takes at
-    most `patience` further seconds; else the run fails.
-    """
-
-    folder: Path
-    workers: int = 20
-    items: int = 5_000
-    members: int = 3
-    seconds: float = 60.0
-    patience: float = 120.0
-    faults: float = 0.05
-    kills: int = 3
-    seed: int = 1
-
-    @property
-    def plan(self) -> WorkersPlan:
-        """The plan of the run: the items and the faults."""
-        return WorkersPlan(self.seed, self.workers, self.items, self.members, self.faults)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkersResult:
-    """A finished run: its verdict, and numbers of faults, member crashes and gateway kills."""
-
-    verdict: WorkersVerdict
-    faults: Counter[Fault]
-    crashes: int
-    kills: int
-
-
-class _Run:
-    def __init__(
-        self, settings: WorkersSettings, stage: Setting, progress: Callable[[str], None]
-    ) -> None:
-        self.stage, self.settings, self._progress = stage, settings, progress
-        plan = stage.plan
-        self.workers = [QueueWorker(name, stage) for name in plan.names]
-        self.members = [
-            ShareMember(name, level, stage) for level in LEVELS for name in plan.members_of(level)
-        ]
-        self.publishers = {name: ItemPublisher(name, stage) for name in plan.publishers}
-        self.fair: dict[str, int] = {}
-        self.published = 0
-
-    async def prepare(self) -> None:
-        """Create the nodes, and start all participants, which connect and subscribe."""
-        await _create(self.stage)
-        self._progress("waiting until all participants are subscribed")
-        await asyncio.gather(*(each.start() for each in self._played()))
-
-    async def behave(self) -> None:
-        """Process the first half of the items, without faults."""
-        plan = self.stage.plan
-        items = list(plan.fair())
-        seconds = self.settings.seconds / 2
-        async with asyncio.timeout(seconds + self.settings.patience):
-            await self._publish(items, seconds)
-            while True:
-                if sum(worker.done() for worker in self.workers) >= len(items):
-                    break
-                await asyncio.sleep(_LOOK_S)
-        self.fair = {worker.name: worker.done() for worker in self.workers}
-
-    async def fail(self) -> None:
-        """Publish the remaining items while faults occur; wait until all are deleted or dead."""
-        settings = self.settings
-        gateway = self.stage.gateway
-        killing = gateway.kill_often(settings.kills, settings.seconds, settings.seed)
-        async with (
-            asyncio.timeout(settings.seconds + settings.patience),
-            asyncio.TaskGroup() as group,
-        ):
-            group.create_task(killing)
-            group.create_task(self._publish(list(self.stage.plan.rough()), settings.seconds))
-        await self._drained()
-
-    async def stop(self) -> None:
-        """Stop all participants."""
-        await asyncio.gather(*(each.stop() for each in self._played()))
-
-    def _played(self) -> list[QueueWorker | ShareMember | ItemPublisher]:
-        return [*self.workers, *self.members, *self.publishers.values()]
-
-    async def report(self) -> None:
-        """Report progress twice a second, until cancelled."""
-        plan = self.stage.plan
-        while True:
-            done = sum(worker.done() for worker in self.workers)
-            faults = sum(worker.happened.total() for worker in self.workers)
-            kills = self.stage.gateway.starts - 1
-            self._progress(
-                f"{self.published} published, {done}/{plan.items} done, {faults} faults,"
-                f" {kills} kills"
-            )
-            await asyncio.sleep(_LOOK_S)
-
-    async def _publish(self, items: Iterable[Publication], seconds: float) -> None:
-        """Publish items evenly over `seconds` seconds, and wait until all are accepted."""
-        rows = list(items)
-        step = seconds / max(len(rows), 1)
-        begun = asyncio.get_running_loop().time()
-        slots = {name: asyncio.Semaphore(_AT_ONCE) for name in self.publishers}
-
-        async def one(place: int, row: Publication) -> None:
-            await asyncio.sleep(begun + place * step - asyncio.get_running_loop().time())
-            async with slots[row.publisher]:
-                await self.publishers[row.publisher].publish(row)
-            self.published += 1
-
-        async with asyncio.TaskGroup() as group:
-            for place, row in enumerate(rows):
-                group.create_task(one(place, row))
-        await asyncio.gather(*(publisher.flush() for publisher in self.publishers.values()))
-
-    async def _drained(self) -> None:
-        """Wait until all remaining items are dead, and all deletions are confirmed."""
-        gateway = self.stage.gateway
-        async with asyncio.timeout(self.settings.patience):
-            while True:
-                left = await asyncio.to_thread(waiting, gateway.folder)
-                left += sum(worker.unsure() for worker in self.workers)
-                if not left:
-                    return
-                await asyncio.sleep(_LOOK_S)
-
-
-async def workers(
-    settings: WorkersSettings, progress: Callable[[str], None] = lambda _line: None
-) -> WorkersResult:
+async def workers(plan: WorkersPlan, show: ShowProgress = lambda _line: None) -> Result:
     """Run the scenario and judge it.
-
-    Args:
-        settings: the settings; `folder` is created, and its files are kept for inspection.
-        progress: called twice a second with a line about the progress.
 
     Raises:
         FirmwareError: a `fieldpost` command failed, a file could not be used, or a participant
             could not connect.
     """
-    plan = settings.plan
-    folder = settings.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    password = secrets.token_urlsafe(12)
-    crews = [name for level in LEVELS for name in plan.members_of(level)]
+    crews = {name: level for level in LEVELS for name in plan.members_of(level)}
     names = [_OWNER, *plan.publishers, *plan.names, *crews]
-    progress(f"creating a gateway with {len(names)} accounts")
-    accounts = [Account(name, password) for name in names]
-    gateway = await GatewayProcess.make(folder / "gateway", accounts, SHORT_RUN)
-    run = _Run(settings, Setting(plan, gateway, password, folder), progress)
-    try:
-        await gateway.start()
-        await _play(run)
+    show(f"creating a gateway with {len(names)} accounts")
+    async with GatewayProcess.running(plan.folder / "gateway", names, SHORT_RUN) as gateway:
+        run = _Run(plan, gateway, crews)
+        await prepare(_create_nodes(plan, gateway))
+        everyone: list[Participant] = [*run.workers, *run.members, *run.publishers.values()]
+        async with playing(everyone, show, run.progress) as happened:
+            await run.behave()
+            await run.fail()
         failed = [worker for worker in run.workers if worker.failure is not None]
-    finally:
-        await run.stop()
-        await gateway.stop()
     if failed:
         raise SimulationFailed(f"{failed[0].name} stopped: {failed[0].failure}")
-    publishers = list(run.publishers.values())
-    evidence = await asyncio.to_thread(gather, run.stage, publishers, run.fair, _DELIVERIES)
-    faults = sum((worker.happened for worker in run.workers), Counter[Fault]())
-    crashes = sum(member.crashes for member in run.members)
-    verdict = workers_verdict.judge(plan, evidence)
-    return WorkersResult(verdict, faults, crashes, gateway.starts - 1)
+    evidence = await asyncio.to_thread(_gather, run)
+    return Result(workers_verdict.judge(plan, evidence), {"kills": gateway.kills, **happened})
 
 
-async def _play(run: _Run) -> None:
-    """Execute the run until it is finished or its time limit has passed."""
-    try:
-        async with asyncio.timeout(_START_S):
-            await run.prepare()
-    except TimeoutError as error:
-        raise SimulationFailed(
-            f"not all participants subscribed within {_START_S:.0f} s"
-        ) from error
-    reporting = asyncio.create_task(run.report())
-    try:
-        await run.behave()
-        await run.fail()
-    except TimeoutError:
-        pass
-    finally:
-        reporting.cancel()
-        await asyncio.gather(reporting, return_exceptions=True)
+class _Run:
+    def __init__(self, plan: WorkersPlan, gateway: GatewayProcess, crews: dict[str, int]) -> None:
+        self.plan, self.gateway, self.crews = plan, gateway, crews
+        self.workers = [QueueWorker(name, plan, gateway) for name in plan.names]
+        self.members = [ShareMember(name, level, plan, gateway) for name, level in crews.items()]
+        self.publishers = {name: ItemPublisher(name, plan, gateway) for name in plan.publishers}
+        self.fair: dict[str, int] = {}
+        self._published = 0
+
+    async def behave(self) -> None:
+        """Process the first half of the items, without faults."""
+        items, seconds = list(self.plan.fair()), self.plan.seconds / 2
+        async with asyncio.timeout(seconds + self.plan.patience):
+            await self._publish(items, seconds)
+            while sum(worker.done() for worker in self.workers) < len(items):  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_S)
+        self.fair = {worker.name: worker.done() for worker in self.workers}
+
+    async def fail(self) -> None:
+        """Publish the remaining items while faults occur; wait until all are deleted or dead."""
+        plan, gateway = self.plan, self.gateway
+        async with (
+            asyncio.timeout(plan.seconds + plan.patience),
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(gateway.kill_often(plan.kills, plan.seconds, plan.seed))
+            group.create_task(self._publish(list(plan.rough()), plan.seconds))
+        async with asyncio.timeout(plan.patience):
+            while await self._unfinished():  # noqa: ASYNC110 - only the gateway knows
+                await asyncio.sleep(LOOK_S)
+
+    def progress(self) -> str:
+        """Describe the progress of the run."""
+        done = sum(worker.done() for worker in self.workers)
+        faults = sum(worker.faults.total() for worker in self.workers)
+        return (
+            f"{self._published} published, {done}/{self.plan.items} done, {faults} faults,"
+            f" {self.gateway.kills} kills"
+        )
+
+    async def _unfinished(self) -> int:
+        left = await asyncio.to_thread(_waiting, self.gateway.folder)
+        return left + sum(worker.unsure() for worker in self.workers)
+
+    async def _publish(self, items: list[Publication], seconds: float) -> None:
+        """Publish items evenly over `seconds` seconds, and wait until all are accepted."""
+        step = seconds / max(len(items), 1)
+        begun = asyncio.get_running_loop().time()
+        slots = {name: asyncio.Semaphore(_AT_ONCE) for name in self.publishers}
+
+        async def one(place: int, item: Publication) -> None:
+            await asyncio.sleep(begun + place * step - asyncio.get_running_loop().time())
+            async with slots[item.publisher]:
+                await self.publishers[item.publisher].publish(item)
+            self._published += 1
+
+        async with asyncio.TaskGroup() as group:
+            for place, item in enumerate(items):
+                group.create_task(one(place, item))
+        await asyncio.gather(*(publisher.flush() for publisher in self.publishers.values()))
 
 
-async def _create(stage: Setting) -> None:
-    async with Publisher(jid(_OWNER), stage.password, **stage.where) as owner:
+async def _create_nodes(plan: WorkersPlan, gateway: GatewayProcess) -> None:
+    async with Publisher(plan.jid(_OWNER), **gateway.login) as owner:
         service = await owner.service()
         everyone = {"pubsub#access_model": "open", "pubsub#publish_model": "open"}
         queue = {
@@ -250,3 +146,52 @@ async def _create(stage: Setting) -> None:
         await service.create(QUEUE, {**everyone, **queue})
         for node in SHARED_NODES:
             await service.create(node, everyone)
+
+
+def _gather(run: _Run) -> WorkersEvidence:
+    """Collect all evidence of a run, whose participants are stopped, from files and the gateway.
+
+    The files of workers and members contain the items that they processed, the publishers' outboxes
+    the items that they published. `fieldpost queue show` gives the items that the gateway keeps,
+    its event log the dead items.
+    """
+    plan, gateway = run.plan, run.gateway.folder
+    (queue,) = gateway_command.read(gateway, "queue", "show", QUEUE, "--limit", str(2 * plan.items))
+    items = queue["items_shown"]
+    events = gateway_command.read(gateway, "events")
+    logged = {str(row["tags"]["item"]) for row in events if row["name"] == _DEAD_EVENT}
+    shares = {row["name"]: row for row in gateway_command.read(gateway, "queue", "list")}
+    return WorkersEvidence(
+        published=sum((each.published() for each in run.publishers.values()), Counter[str]()),
+        worked=[row for name in plan.names for row in _worked(plan, name)],
+        taken=[
+            MemberRecord(each.name, run.crews[each.name], item, times)
+            for each in run.members
+            for item, times in each.taken()
+        ],
+        dead={
+            row["item"]: DeadItem(row["deliveries"], row["reason"], row["item"] in logged)
+            for row in items
+            if row["state"] == _DEAD
+        },
+        left={row["item"]: row["sentence"] for row in items if row["state"] != _DEAD},
+        fair=run.fair,
+        shares={
+            level: sum(shares.get(plan.share(level), {}).get(s, 0) for s in (*_STATES, _DEAD))
+            for level in LEVELS
+        },
+        most_deliveries=_DELIVERIES,
+    )
+
+
+def _worked(plan: WorkersPlan, name: str) -> Iterable[WorkerRecord]:
+    path, keep = plan.file(name), 2 * plan.items
+    with JobStore.open(path, plan.jid(name), QUEUE, keep=keep) as jobs:
+        for record in jobs.records():
+            yield WorkerRecord(name, record.item, record.state, record.runs, record.commits)
+
+
+def _waiting(gateway: Path) -> int:
+    """Return the number of items in all queues that are ready, delayed or locked."""
+    rows: list[dict[str, Any]] = gateway_command.read(gateway, "queue", "list")
+    return sum(row[state] for row in rows for state in _STATES)

@@ -11,22 +11,20 @@ import random
 import sqlite3
 import xml.etree.ElementTree as ET
 from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from firmware_sim.device import pubsub
-from firmware_sim.device.device import Device
-from firmware_sim.device.errors import CannotDo, DeviceStopped, FirmwareError, NoAnswer, OutboxFull
+from firmware_sim.device.errors import CannotDo, DeviceStopped, FirmwareError, NoAnswer
+from firmware_sim.device.inbox import Inbox
 from firmware_sim.device.jobs import Job, JobCounter
-from firmware_sim.device.limits import OutboxLimits, WorkLimits
+from firmware_sim.device.limits import WorkLimits
 from firmware_sim.device.publisher import Publisher
 from firmware_sim.device.pubsub import PUBSUB, Pubsub
 from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
-from firmware_sim.device.sender_loop import DeliveryStep
+from firmware_sim.device.sender_rules import Level, State
 from firmware_sim.device.worker import Worker
-from firmware_sim.scenarios.actor import FULL_WAIT_S, RECONNECT, SEND, BackgroundTasks
-from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, GatewayProcess
+from firmware_sim.scenarios.actor import RECONNECT, Actor, BackgroundTasks
+from firmware_sim.scenarios.gateway_process import DOMAIN, GatewayProcess
+from firmware_sim.scenarios.record import inbox, remember, sent
 from firmware_sim.scenarios.workers_plan import QUEUE, Fault, Publication, Route, WorkersPlan
 
 LOCK_S: Final = 3.0
@@ -47,53 +45,28 @@ _TAKE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """The plan, the gateway, the accounts' password and the folder of the participants' files."""
-
-    plan: WorkersPlan
-    gateway: GatewayProcess
-    password: str
-    folder: Path
-
-    def file(self, name: str) -> Path:
-        """Return the path of a participant's file."""
-        return self.folder / f"{name}.db"
-
-    @property
-    def where(self) -> dict[str, Any]:
-        """The arguments for connecting to the gateway, the same for all participants."""
-        return {"ca_file": self.gateway.ca, "host": HOST, "port": self.gateway.port}
-
-
-def jid(name: str) -> str:
-    """Return the full JID of a participant."""
-    return f"{name}@{DOMAIN}/w"
-
-
 class QueueWorker:
     """A worker of the queue, with the faults of the plan."""
 
-    def __init__(self, name: str, stage: Setting) -> None:
-        self.name, self._stage = name, stage
-        self._chance = random.Random(f"away/{stage.plan.seed}/{name}")  # noqa: S311 - repeatable
+    def __init__(self, name: str, plan: WorkersPlan, gateway: GatewayProcess) -> None:
+        self.name, self._plan, self._gateway = name, plan, gateway
+        self._chance = random.Random(f"away/{plan.seed}/{name}")  # noqa: S311 - repeatable
         self._worker = self._make()
         self._away = False
         self._tasks = BackgroundTasks()
-        self.happened: Counter[Fault] = Counter()
+        self.faults: Counter[Fault] = Counter()
 
     def _make(self) -> Worker:
-        number = self._stage.plan.names.index(self.name)
+        plan = self._plan
         return Worker(
-            jid(self.name),
-            self._stage.password,
+            plan.jid(self.name),
             node=QUEUE,
-            path=self._stage.file(self.name),
+            path=plan.file(self.name),
             work=self._work,
-            by_account=number % 2 == 1,
-            limits=WorkLimits(_REQUESTS, keep=2 * self._stage.plan.items),
+            by_account=plan.names.index(self.name) % 2 == 1,
+            limits=WorkLimits(_REQUESTS, keep=2 * plan.items),
             reconnect=RECONNECT,
-            **self._stage.where,
+            **self._gateway.login,
         )
 
     async def start(self) -> None:
@@ -105,6 +78,10 @@ class QueueWorker:
         """Stop the worker, and the tasks that cause its faults."""
         await self._tasks.stop()
         await self._worker.close()
+
+    def happened(self) -> Counter[str]:
+        """Count the worker's faults by kind."""
+        return Counter({fault.value: count for fault, count in self.faults.items()})
 
     def done(self) -> int:
         """Return the number of items whose deletion was confirmed."""
@@ -124,15 +101,15 @@ class QueueWorker:
         return self._worker.failure
 
     async def _work(self, job: Job) -> None:
-        if self._stage.plan.poison(job.item):
+        if self._plan.poison(job.item):
             raise CannotDo(job.item)
-        fault = self._stage.plan.fault(self.name, job.item, job.times)
+        fault = self._plan.fault(self.name, job.item, job.times)
         if fault is not None and not self._away:
             await self._apply_fault(fault)
         await asyncio.sleep(_WORK_S)
 
     async def _apply_fault(self, fault: Fault) -> None:
-        self.happened[fault] += 1
+        self.faults[fault] += 1
         if fault is Fault.UNLOCK:
             raise CannotDo(fault.value)
         if fault is Fault.SLOW:
@@ -165,141 +142,100 @@ class QueueWorker:
         self._away = False
 
 
-class ShareMember:
+class ShareMember(Actor):
     """A member of a share: a device that receives items, and crashes on receiving some of them."""
 
-    def __init__(self, name: str, level: int, stage: Setting) -> None:
-        self.name, self.level, self._stage = name, level, stage
-        self._device = self._make()
+    def __init__(self, name: str, level: int, plan: WorkersPlan, gateway: GatewayProcess) -> None:
+        self._plan, self._level, jid = plan, level, plan.jid(name)
         self._pubsub: Pubsub | None = None
-        self._subscribed = asyncio.Event()
         self._crashed: set[str] = set()
-        self._lock = asyncio.Lock()
-        self._tasks = BackgroundTasks()
-
-    @property
-    def crashes(self) -> int:
-        """The number of times that the member crashed."""
-        return len(self._crashed)
-
-    def _make(self) -> Device:
-        file = self._stage.file(self.name)
-        return Device(
-            jid(self.name),
-            self._stage.password,
-            outbox_path=file.with_suffix(".outbox"),
-            policy=SEND,
-            reconnect=RECONNECT,
-            receive=ReceiveOptions(file, self._take, afterwards=self._taken, schema=_TAKEN),
-            prepare=self._prepare,
-            **self._stage.where,
-        )
+        file = inbox(plan.folder, jid)
+        receive = ReceiveOptions(file, self._take, afterwards=self._taken, schema=_TAKEN)
+        prepare = self._prepare
+        super().__init__(plan.folder, jid, gateway.login, receive=receive, prepare=prepare)
 
     async def start(self) -> None:
-        """Start the member, and wait until it is subscribed."""
-        await self._device.start()
-        self._tasks.begin(self._subscribe())
-        await self._subscribed.wait()
+        """Start the member, and subscribe it once; the gateway keeps the subscription."""
+        await super().start()
+        plan = self._plan
+        share = plan.subscribed(self._level, plan.members_of(self._level).index(self.name))
+        options = {"pubsub#qos": str(self._level), "pubsub#queue_requests": str(_REQUESTS)}
+        while True:
+            device = await self.steady()
+            if not device.online or self._pubsub is None:
+                await device.changed()
+                continue
+            try:
+                await self._pubsub.subscribe(share, self.jid.partition("/")[0], options)
+            except NoAnswer:
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                return
 
-    async def stop(self) -> None:
-        """Stop the member."""
-        await self._tasks.stop()
-        await self._device.close()
+    def happened(self) -> Counter[str]:
+        """Count the crashes."""
+        return Counter({"members crashed": len(self._crashed)})
+
+    def taken(self) -> list[tuple[str, int]]:
+        """Return the items that the stopped member received, and how often."""
+        with Inbox.open(inbox(self._plan.folder, self.jid), self.jid) as opened:
+            return list(opened.database.execute("SELECT item, times FROM taken"))
 
     def _prepare(self, client: Any) -> None:
         self._pubsub = Pubsub(client, f"pubsub.{DOMAIN}")
 
-    async def _subscribe(self) -> None:
-        """Subscribe once; the gateway keeps the subscription across sessions and restarts."""
-        options = {"pubsub#qos": str(self.level), "pubsub#queue_requests": str(_REQUESTS)}
-        while not self._subscribed.is_set():
-            if not self._device.online or self._pubsub is None:
-                await self._device.changed()
-                continue
-            try:
-                plan = self._stage.plan
-                share = plan.subscribed(self.level, plan.members_of(self.level).index(self.name))
-                await self._pubsub.subscribe(share, jid(self.name).partition("/")[0], options)
-                self._subscribed.set()
-            except NoAnswer:
-                await asyncio.sleep(_AGAIN_S)
-
     def _take(self, message: ReceivedMessage, db: sqlite3.Connection) -> None:
-        for reported in pubsub.parse_item_events(message.xml()):
+        for reported in message.items():
             db.execute(_TAKE, (reported.item,))
 
     def _taken(self, message: ReceivedMessage) -> None:
-        for reported in pubsub.parse_item_events(message.xml()):
-            if reported.item not in self._crashed and self._stage.plan.crash(
-                self.name, reported.item
-            ):
-                self._crashed.add(reported.item)
-                self._device.cut()  # before it can answer
-                self._tasks.begin(self._restart())
-
-    async def _restart(self) -> None:
-        async with self._lock:
-            await self._device.kill()
-            self._device = self._make()
-            await self._device.start()
+        for reported in message.items():
+            item = reported.item
+            if item not in self._crashed and self._plan.crash(self.name, item):
+                self._crashed.add(item)
+                self.cut()  # before it can answer
+                self.tasks.begin(self.restart())
 
 
-class ItemPublisher:
+class ItemPublisher(Actor):
     """A publisher of items, by iq or by messages, that repeats each item until it is accepted."""
 
-    def __init__(self, name: str, stage: Setting) -> None:
-        self.name, self._stage = name, stage
-        self._publisher = Publisher(
-            f"{name}@{DOMAIN}/iq", stage.password, reconnect=RECONNECT, **stage.where
-        )
-        many = 2 * stage.plan.items
-        self._device = Device(
-            jid(name),
-            stage.password,
-            outbox_path=stage.file(name),
-            policy=SEND,
-            limits=OutboxLimits(keep_done=many, keep_failed=many),
-            reconnect=RECONNECT,
-            observe=self._observe,
-            **stage.where,
-        )
-        self.tries: Counter[str] = Counter()
-        """The number of times that each item sent by iq may have been published."""
-        self.offers: Counter[int] = Counter()
-        """The number of times that each message of the outbox was offered."""
+    def __init__(self, name: str, plan: WorkersPlan, gateway: GatewayProcess) -> None:
+        login, limits = gateway.login, remember(2 * plan.items)
+        super().__init__(plan.folder, plan.jid(name), login, limits=limits)
+        self._folder = plan.folder
+        self._publisher = Publisher(f"{name}@{DOMAIN}/iq", reconnect=RECONNECT, **login)
+        self._tries: Counter[str] = Counter()
 
     async def start(self) -> None:
         """Begin to connect, without waiting for sessions."""
         self._publisher.start()
-        await self._device.start()
+        await super().start()
 
     async def stop(self) -> None:
         """Stop the publisher and its device."""
         await self._publisher.close()
-        await self._device.close()
+        await super().stop()
 
     async def publish(self, publication: Publication) -> None:
         """Publish an item; return when the service has accepted it, or the outbox has stored it."""
-        payload = ET.Element(f"{{{JOB}}}job", {"item": publication.item})
+        item, node = publication.item, publication.node
         if publication.way is Route.IQ:
-            node, item = publication.node, publication.item
-            self.tries[item] = await self._publisher.publish(node, item, payload)
+            payload = ET.Element(f"{{{JOB}}}job", {"item": item})
+            self._tries[item] = await self._publisher.publish(node, item, payload)
             return
-        item = f"<item xmlns='{PUBSUB}' id='{publication.item}'>"
-        body = f"<message>{item}<job xmlns='{JOB}' item='{publication.item}'/></item></message>"
+        body = (
+            f"<message><item xmlns='{PUBSUB}' id='{item}'>"
+            f"<job xmlns='{JOB}' item='{item}'/></item></message>"
+        )
         qos = 2 if publication.way is Route.ASSURED else 1
-        to = f"pubsub.{DOMAIN}/{publication.node}"
-        while True:
-            try:
-                await self._device.send(body, to=to, qos=qos, label=publication.item)
-            except OutboxFull:
-                await asyncio.sleep(FULL_WAIT_S)
-            else:
-                return
+        await self.send(body, to=f"pubsub.{DOMAIN}/{node}", qos=qos, label=item)
 
-    async def flush(self) -> None:
-        """Wait until each message of the outbox is done, failed or in doubt."""
-        await self._device.flush()
-
-    def _observe(self, moment: DeliveryStep, number: int) -> None:
-        self.offers[number] += moment is DeliveryStep.OFFERED
+    def published(self) -> Counter[str]:
+        """Return how often each item may have been published; omit failed items."""
+        found = self._tries.copy()
+        for record in sent(self._folder, self.jid):
+            if record.state in (State.DONE, State.IN_DOUBT):
+                once = record.level is not Level.ACKNOWLEDGED
+                found[record.label] += 1 if once else self.offers[record.number]
+        return found

@@ -10,7 +10,12 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Final, NamedTuple
+
+from firmware_sim.scenarios.gateway_process import DOMAIN
+from firmware_sim.scenarios.play import Settings
+from firmware_sim.scenarios.record import jid
 
 QUEUE: Final = "work/jobs"
 """The name of the queue node."""
@@ -65,23 +70,22 @@ class Publication(NamedTuple):
     way: Route
 
 
-@dataclass(frozen=True, slots=True)
-class WorkersPlan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersPlan(Settings):
     """The plan of a run.
 
-    Args:
-        seed: selects the ways to publish and the faults.
+    The first half of the items is published in `seconds / 2` without faults, the second half in
+    `seconds`. To finish each half takes at most `patience` further seconds; else the run fails.
+
+    Attributes:
         workers: number of workers of the queue.
         items: number of items to publish to the queue.
         members: number of members of each share; there is one share for each QoS (`LEVELS`).
-        faults: the fraction (0 to 1) of faulty deliveries of the second half of the queue's items.
     """
 
-    seed: int
     workers: int
     items: int
     members: int
-    faults: float
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,6 +96,14 @@ class WorkersPlan:
     def publishers(self) -> tuple[str, ...]:
         """The names of the publishers."""
         return tuple(f"publisher{number}" for number in range(1, _PUBLISHERS + 1))
+
+    def jid(self, name: str) -> str:
+        """Return the full JID of a participant."""
+        return jid(name, DOMAIN)
+
+    def file(self, worker: str) -> Path:
+        """Return the path of a worker's file."""
+        return self.folder / f"{worker}.db"
 
     def members_of(self, level: int) -> tuple[str, ...]:
         """Return the names of the members that subscribe at this quality of service level."""

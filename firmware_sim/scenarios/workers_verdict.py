@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from firmware_sim.device.jobs import JobState
-from firmware_sim.scenarios.count_verdict import fault_lines, faults_as_json
+from firmware_sim.scenarios.verdict import Verdict, by_name, row
 from firmware_sim.scenarios.workers_plan import LEVELS, Publication, WorkersPlan
 
 UNFAIR: Final = 0.1
@@ -79,47 +79,6 @@ class WorkersEvidence:
     most_deliveries: int = 5
 
 
-@dataclass(frozen=True, slots=True)
-class WorkersVerdict:
-    """The result of a run: numbers of items by outcome, and violated requirements (`faults`).
-
-    `queue` are the numbers by outcome, `shares` by outcome and level, `dead` by reason. `fair` has
-    the largest and smallest numbers of items that a worker finished before the faults began.
-    """
-
-    queue: Mapping[str, int]
-    shares: Mapping[str, tuple[int, ...]]
-    fair: tuple[int, int]
-    dead: Mapping[str, int] = field(default_factory=dict)
-    faults: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-    @property
-    def exact(self) -> bool:
-        """Return whether the run met all requirements."""
-        return not self.faults
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the verdict as a JSON object."""
-        return {
-            "queue": dict(self.queue),
-            "shares": {name: list(row) for name, row in self.shares.items()},
-            "dead": dict(self.dead),
-            "fairness": {"most": self.fair[0], "least": self.fair[1]},
-            **faults_as_json(self.faults, exact=self.exact),
-        }
-
-    def lines(self) -> list[str]:
-        """Format the verdict as a table for people."""
-        table = [f"{'queue':<12}{n:>8}  {name}: {_NOTES[name]}" for name, n in self.queue.items()]
-        table += [f"{'dead':<12}{count:>8}  {reason}" for reason, count in self.dead.items()]
-        table.append(f"{'level':<12}" + "".join(f"{level:>8}" for level in LEVELS))
-        for name, row in self.shares.items():
-            table.append(f"{name:<12}" + "".join(f"{n:>8}" for n in row) + f"  {_SHARES[name]}")
-        most, least = self.fair
-        table.append(f"{'fairness':<12}{most:>8}{least:>8}  most and fewest items of one worker")
-        return table + fault_lines(self.faults, exact=self.exact)
-
-
 _NOTES: Final = {
     "planned": "to be published",
     "published": "accepted by the service, according to their publishers",
@@ -138,18 +97,27 @@ _SHARES: Final = {
 }
 
 
-def judge(plan: WorkersPlan, evidence: WorkersEvidence) -> WorkersVerdict:
+def judge(plan: WorkersPlan, evidence: WorkersEvidence) -> Verdict:
     """Compare the plan of a run with the evidence, and return the verdict."""
-    faults: dict[str, list[str]] = {}
-    for fault, what in _faults(plan, evidence):
-        faults.setdefault(fault, []).append(what)
-    found = evidence.fair.values()
-    return WorkersVerdict(
-        queue=_counts(plan, evidence),
-        shares=_share_counts(plan, evidence),
-        fair=(max(found, default=0), min(found, default=0)),
-        dead=Counter(each.reason for each in evidence.dead.values()),
-        faults=faults,
+    queue, shares = _counts(plan, evidence), _share_counts(plan, evidence)
+    dead = Counter(each.reason for each in evidence.dead.values())
+    fair = evidence.fair.values()
+    most, least = max(fair, default=0), min(fair, default=0)
+    return Verdict(
+        {
+            "queue": queue,
+            "shares": shares,
+            "dead": dict(dead),
+            "fairness": {"most": most, "least": least},
+        },
+        [
+            *(row("queue", n, note=f"{name}: {_NOTES[name]}") for name, n in queue.items()),
+            *(row("dead", count, note=reason) for reason, count in dead.items()),
+            row("level", *LEVELS),
+            *(row(name, *levels, note=_SHARES[name]) for name, levels in shares.items()),
+            row("fairness", most, least, note="most and fewest items of one worker"),
+        ],
+        by_name(_faults(plan, evidence)),
     )
 
 

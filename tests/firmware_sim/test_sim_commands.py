@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from firmware_sim.__main__ import main
 from firmware_sim.device.outbox import Outbox
 from firmware_sim.device.sender_rules import Level, Message, State
-from firmware_sim.scenarios.record import RunRecord
+from firmware_sim.scenarios.record import RunRecord, outbox
 
 
 def run(*arguments: object) -> Result:
@@ -21,11 +21,12 @@ def run_folder(tmp_path: Path) -> Path:
     """Return the folder of a run with two messages, one delivered and one in doubt."""
     record = RunRecord.begin(tmp_path / "run", "gw", ("a",), 2)
     state = tmp_path / "run"
-    with Outbox.open(record.outbox(state, "a"), record.jid("a"), record.limits) as outbox:
+    jid = record.jid("a")
+    with Outbox.open(outbox(state, jid), jid, record.limits) as opened:
         for number, end in enumerate([State.DONE, State.IN_DOUBT], 1):
-            with outbox.transaction():
-                outbox.add("gw", Level.ASSURED, "<m/>", str(number))
-                outbox.save(State.QUEUED, Message(number, Level.ASSURED, 4, end))
+            with opened.transaction():
+                opened.add("gw", Level.ASSURED, "<m/>", str(number))
+                opened.save(State.QUEUED, Message(number, Level.ASSURED, 4, end))
     row = {"kind": "log", "name": "Counted", "source": "a@gw/fw"}
     lines = [{**row, "tags": {"run": record.run, "n": str(n)}} for n in (1, 2)]
     (tmp_path / "events").write_text("".join(json.dumps(line) + "\n" for line in lines))

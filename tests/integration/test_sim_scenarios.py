@@ -27,7 +27,7 @@ def test_attack_leaves_memory_bounded_and_every_refusal_is_logged(
     words += ["--no-judge-times", "--state", tmp_path / "run"]
     status, found, stderr = simulate("attack", *words)
     assert status == 0, json.dumps(found, indent=1) + stderr
-    assert found["faults"] == []
+    assert found["faults"] == {}
     assert found["honest"]["exact"] is True
     assert [row["name"] for row in found["attacks"]] == [attack.name for attack in ALL]
     record_property("memory_mib", found["memory_mib"])
@@ -95,7 +95,7 @@ async def test_failed_start_reports_its_cause(tmp_path: Path) -> None:
     (gateway.folder / "fieldpost.toml").write_text(f"[gateway]\ndomain = {DOMAIN!r}\nodd = 1\n")
     with pytest.raises(SimulationFailed, match="odd"):
         await gateway.start()
-    assert not gateway.running
+    assert not gateway.is_running
 
 
 async def test_unknown_option_is_reported(tmp_path: Path) -> None:

@@ -12,17 +12,18 @@ from firmware_sim.attackers.__main__ import ALL, named
 from firmware_sim.device.sender_rules import State
 from firmware_sim.scenarios.attack_verdict import (
     MIB,
+    AttackEvidence,
     AttackResult,
-    AttackVerdict,
     Refusals,
     ResponseTimes,
     ceiling,
+    judge,
 )
-from firmware_sim.scenarios.count_verdict import judge
+from firmware_sim.scenarios.count_verdict import judge as judge_count
 
-HONEST = judge(1, {("a", 1): State.DONE}, [("a", 1)])
+HONEST = judge_count(1, {("a", 1): State.DONE}, [("a", 1)])
 FLOOD = AttackResult("flood", 100, 90, 1, {"rate": 95}, 95)
-GOOD = AttackVerdict(
+GOOD = AttackEvidence(
     idle=30 * MIB,
     peak=60 * MIB,
     ceiling=100 * MIB,
@@ -36,21 +37,22 @@ GOOD = AttackVerdict(
 
 
 def test_run_without_faults_passes() -> None:
-    assert GOOD.faults == []
-    assert GOOD.passed
-    assert GOOD.lines()[-1] == "verdict         passed"
-    assert "p99 under attack is 3.00 times the quiet p99, of 3 allowed" in GOOD.lines()
-    found = GOOD.as_json()
+    verdict = judge(GOOD)
+    assert verdict.faults == {}
+    assert verdict.passed
+    assert verdict.lines()[-1] == "verdict         passed"
+    assert "p99 under attack is 3.00 times the quiet p99, of 3 allowed" in verdict.lines()
+    found = verdict.as_json()
     assert found["memory_mib"] == {"idle": 30.0, "peak": 60.0, "ceiling": 100.0}
     assert found["attack_ms"] == {"answers": 100, "p50": 10.0, "p99": 30.0, "most": 50.0}
     assert found["attacks"][0]["told"] is True
 
 
 SLOW = "p99 under attack is more than 3 times the quiet p99"
-UNLOGGED = "refusals are missing in the event log: flood"
+UNLOGGED = "refusals are missing in the event log"
 NONE = ResponseTimes.of([])
 CALM = (ResponseTimes(100, 0.005, 0.09, 0.1), ResponseTimes(100, 0.005, 0.009, 0.01))
-LOST = judge(1, {("a", 1): State.DONE}, [])
+LOST = judge_count(1, {("a", 1): State.DONE}, [])
 
 
 @pytest.mark.parametrize(
@@ -67,19 +69,21 @@ LOST = judge(1, {("a", 1): State.DONE}, [])
     ],
 )
 def test_each_fault_is_reported(changes: dict[str, Any], fault: str) -> None:
-    found = dataclasses.replace(GOOD, **changes)
-    assert found.faults == [fault]
+    found = judge(dataclasses.replace(GOOD, **changes))
+    assert list(found.faults) == [fault]
+    assert fault != UNLOGGED or found.faults[fault] == ["flood"]
     assert not found.passed
     assert found.as_json()["passed"] is False
-    assert f"  fault: {fault}" in found.lines()
+    assert f"{fault}: 1" in found.lines()
     assert found.lines()[-1].endswith("NOT passed")
 
 
 def test_infinite_ratio_means_that_times_are_not_judged() -> None:
     slow = dataclasses.replace(GOOD, busy=ResponseTimes(100, 0.0, 9.0, 9.0), times=math.inf)
-    assert slow.passed
-    assert "p99 under attack is 900.00 times the quiet p99, not judged" in slow.lines()
-    unmeasured = dataclasses.replace(slow, quiet=(NONE, NONE))
+    verdict = judge(slow)
+    assert verdict.passed
+    assert "p99 under attack is 900.00 times the quiet p99, not judged" in verdict.lines()
+    unmeasured = judge(dataclasses.replace(slow, quiet=(NONE, NONE)))
     assert unmeasured.passed
     assert unmeasured.as_json()["p99_ratio"] is None
 

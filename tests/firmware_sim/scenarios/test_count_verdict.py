@@ -7,9 +7,10 @@ import pytest
 
 from firmware_sim.device.sender_rules import State
 from firmware_sim.errors import SimulationFailed
-from firmware_sim.scenarios import gateway_log
-from firmware_sim.scenarios.count_verdict import SHOWN, judge
+from firmware_sim.scenarios import gateway_command
+from firmware_sim.scenarios.count_verdict import judge
 from firmware_sim.scenarios.record import RunMismatch, RunRecord
+from firmware_sim.scenarios.verdict import SHOWN
 
 A, B = ("a@gw/fw", 1), ("a@gw/fw", 2)
 
@@ -18,7 +19,7 @@ def test_each_message_delivered_and_logged_once_is_exact() -> None:
     found = judge(2, {A: State.DONE, B: State.DONE}, [B, A])
     assert found.exact
     assert found.passed
-    assert (found.sent, found.delivered, found.logged) == (2, 2, 2)
+    assert [found.numbers[name] for name in ("sent", "delivered", "logged")] == [2, 2, 2]
     assert found.lines()[-1] == "verdict          exact"
 
 
@@ -48,7 +49,7 @@ def test_each_difference_is_counted(
     names = [
         "duplicates", "missing", "unexpected", "in_doubt", "in_doubt_logged", "failed", "pending",
     ]  # fmt: skip
-    assert {name: getattr(found, name) for name in names if getattr(found, name)} == differs
+    assert {name: found.numbers[name] for name in names if found.numbers[name]} == differs
     assert found.lines()[-1].endswith("NOT exact")
     assert found.as_json()["exact"] is False
 
@@ -57,34 +58,33 @@ def test_without_a_log_there_is_no_verdict() -> None:
     found = judge(1, {A: State.DONE}, None)
     assert not found.exact
     assert found.passed
-    assert found.missing == 0
+    assert found.numbers["missing"] == 0
     assert found.lines()[-1] == "verdict           none"
     assert not judge(2, {A: State.DONE}, None).passed
 
 
 def test_number_of_examples_is_bounded() -> None:
     found = judge(100, {("a", n): State.DONE for n in range(100)}, [])
-    assert found.missing == 100
-    assert found.examples == {"missing": [f"a n={n}" for n in range(SHOWN)]}
-    assert "  missing: a n=3" in found.lines()
+    assert found.numbers["missing"] == found.as_json()["faults"]["missing"] == 100
+    assert found.as_json()["examples"] == {"missing": [f"a n={n}" for n in range(SHOWN)]}
+    assert found.lines()[-2:] == [f"  a n={SHOWN - 1}", "verdict      NOT exact"]
 
 
-def _event(**changes: object) -> str:
+def _event(**changes: object) -> dict[str, object]:
     row = {"kind": "log", "name": "Counted", "source": "a@gw/fw", "tags": {"run": "r", "n": "7"}}
-    return json.dumps({**row, **changes})
+    return {**row, **changes}
 
 
 def test_only_events_of_the_run_are_read() -> None:
-    lines = [
+    events = [
         _event(),
-        "",
         _event(tags={"run": "other", "n": "8"}),
         _event(tags=None),
         _event(name="Other"),
         _event(kind="system"),
         _event(source="b@gw/fw"),
     ]
-    assert list(gateway_log.of_run(lines, "r")) == [("a@gw/fw", 7), ("b@gw/fw", 7)]
+    assert list(gateway_command.of_run(events, "r")) == [("a@gw/fw", 7), ("b@gw/fw", 7)]
 
 
 @pytest.mark.parametrize(
@@ -92,18 +92,22 @@ def test_only_events_of_the_run_are_read() -> None:
 )
 def test_an_incomplete_event_of_the_run_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="has no source, or no number"):
-        list(gateway_log.of_run([_event(**fields)], "r"))
+        list(gateway_command.of_run([_event(**fields)], "r"))
+
+
+def test_empty_lines_are_skipped() -> None:
+    assert list(gateway_command.objects(["", '{"a": 1}', " "])) == [{"a": 1}]
 
 
 @pytest.mark.parametrize("line", ["{", "[1]", "no"])
 def test_invalid_line_is_reported_by_number(line: str) -> None:
     with pytest.raises(ValueError, match="line 2"):
-        list(gateway_log.events([_event(), line]))
+        list(gateway_command.objects([json.dumps(_event()), line]))
 
 
 def test_failed_events_command_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SimulationFailed, match="fieldpost events"):
-        gateway_log.from_gateway(tmp_path / "nothing")
+        gateway_command.read(tmp_path / "nothing", "events")
 
 
 def test_run_continues_in_its_folder_and_another_is_refused(tmp_path: Path) -> None:

@@ -3,15 +3,14 @@ from __future__ import annotations
 import pytest
 
 from firmware_sim.device.sender_rules import State
-from firmware_sim.scenarios.count_verdict import SHOWN
-from firmware_sim.scenarios.custody_plan import Addressing, Plan, PlannedMessage
+from firmware_sim.scenarios.custody_plan import Addressing, CustodyPlan, PlannedMessage
 from firmware_sim.scenarios.custody_verdict import (
     GATEWAY,
     CustodyEvidence,
-    CustodyVerdict,
     Execution,
     judge,
 )
+from firmware_sim.scenarios.verdict import SHOWN, Verdict
 
 A = "a@gw/fw"
 DONE, FAILED, DOUBT = State.DONE, State.FAILED, State.IN_DOUBT
@@ -23,7 +22,7 @@ def verdict(
     *executions: Execution,
     reported: bool | None = None,
     waiting: int = 0,
-) -> CustodyVerdict:
+) -> Verdict:
     """Judge one message, number 1 of a."""
     key = (A, 1)
     evidence = CustodyEvidence(
@@ -62,13 +61,11 @@ def execution(where: str = "b", times: int = 1, number: int = 1) -> Execution:
         (verdict(to(0), DONE, execution()), 0, "ran"),
     ],
 )
-def test_delivery_as_the_level_promises_is_exact(
-    found: CustodyVerdict, level: int, row: str
-) -> None:
+def test_delivery_as_the_level_promises_is_exact(found: Verdict, level: int, row: str) -> None:
     assert found.faults == {}
     assert found.exact
-    assert found.counts[row][level] >= 1
-    assert found.counts["planned"][level] == 1
+    assert found.numbers["levels"][row][level] >= 1
+    assert found.numbers["levels"]["planned"][level] == 1
     assert found.lines()[-1] == "verdict          exact"
 
 
@@ -94,7 +91,7 @@ def test_delivery_as_the_level_promises_is_exact(
         (verdict(to(2), DONE, execution(), execution(number=9)), "executed, but never planned"),
     ],
 )  # fmt: skip
-def test_each_broken_promise_is_a_fault(found: CustodyVerdict, fault: str) -> None:
+def test_each_broken_promise_is_a_fault(found: Verdict, fault: str) -> None:
     assert fault in found.faults
     assert not found.exact
     assert found.lines()[-1].endswith("NOT exact")
@@ -102,7 +99,13 @@ def test_each_broken_promise_is_a_fault(found: CustodyVerdict, fault: str) -> No
 
 
 def test_stored_messages_must_be_the_expected_ones() -> None:
-    assert not verdict(to(2, recipient="absent"), DONE, waiting=0).exact
+    few = verdict(to(2, recipient="absent"), DONE, waiting=0)
+    assert not few.exact
+    assert few.faults == {
+        "the gateway keeps more or fewer messages than expected": [
+            "the gateway keeps 0 messages for devices that never connected; 1 expected"
+        ]
+    }
     assert not verdict(to(2), DONE, execution(), waiting=1).exact
     assert verdict(to(0, recipient="absent"), DONE, waiting=0).exact
 
@@ -116,9 +119,7 @@ def test_messages_stored_twice_were_sent_twice_at_level_1() -> None:
         assert found.as_json()["waiting_repeated"] == 1
 
 
-def _in_order(
-    *numbers: int, mode: Addressing = Addressing.ACCOUNT, level: int = 1
-) -> CustodyVerdict:
+def _in_order(*numbers: int, mode: Addressing = Addressing.ACCOUNT, level: int = 1) -> Verdict:
     keys = [(A, number) for number in (1, 2, 3)]
     evidence = CustodyEvidence(
         dict.fromkeys(keys, DONE), [execution(number=n) for n in numbers], {}, 0, frozenset()
@@ -150,13 +151,13 @@ def test_number_of_examples_is_bounded_and_all_are_counted() -> None:
 
 
 def test_plan_depends_on_the_seed_alone() -> None:
-    plan = Plan(seed=7, domain="gw", devices=20, messages=500)
-    assert dict(plan.all()) == dict(Plan(7, "gw", 20, 500).all())
-    assert dict(plan.all()) != dict(Plan(8, "gw", 20, 500).all())
+    plan = CustodyPlan(seed=7, devices=20, messages=500)
+    assert dict(plan.all()) == dict(CustodyPlan(seed=7, devices=20, messages=500).all())
+    assert dict(plan.all()) != dict(CustodyPlan(seed=8, devices=20, messages=500).all())
 
 
 def test_plan_has_all_levels_addressings_and_kinds_of_devices() -> None:
-    plan = Plan(seed=1, domain="gw", devices=40, messages=2_001)
+    plan = CustodyPlan(seed=1, devices=40, messages=2_001)
     rows = dict(plan.all())
     assert len(rows) == 2_001 == sum(plan.count(name) for name in plan.names)
     assert {row.level for row in rows.values()} == {0, 1, 2}
@@ -171,8 +172,8 @@ def test_plan_has_all_levels_addressings_and_kinds_of_devices() -> None:
 
 
 def test_address_follows_the_addressing() -> None:
-    plan = Plan(seed=1, domain="gw", devices=2, messages=1)
+    plan = CustodyPlan(seed=1, devices=2, messages=1)
     assert plan.absent == plan.slow == ()
-    assert plan.address(to(1)) == "b@gw"
-    assert plan.address(to(1, Addressing.SESSION)) == "b@gw/fw"
-    assert plan.address(to(1, Addressing.GATEWAY, "")) == "gw"
+    assert plan.address(to(1)) == "b@gw.example"
+    assert plan.address(to(1, Addressing.SESSION)) == "b@gw.example/fw"
+    assert plan.address(to(1, Addressing.GATEWAY, "")) == "gw.example"

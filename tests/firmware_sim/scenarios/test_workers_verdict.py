@@ -5,14 +5,13 @@ from collections.abc import Mapping
 import pytest
 
 from firmware_sim.device.jobs import JobState
-from firmware_sim.scenarios.count_verdict import SHOWN
+from firmware_sim.scenarios.verdict import SHOWN, Verdict
 from firmware_sim.scenarios.workers_plan import LEVELS, WorkersPlan
 from firmware_sim.scenarios.workers_verdict import (
     DeadItem,
     MemberRecord,
     WorkerRecord,
     WorkersEvidence,
-    WorkersVerdict,
     judge,
 )
 
@@ -36,7 +35,7 @@ def verdict(
     taken: list[MemberRecord] | None = None,
     more: list[MemberRecord] | None = None,
     **rest: Mapping[str, str] | Mapping[str, int] | Mapping[int, int],
-) -> WorkersVerdict:
+) -> Verdict:
     """Judge a good run that the arguments change."""
     rows = {**GOOD, **{each.item: each for each in worked}}
     fields: dict[str, Mapping[str, str] | Mapping[str, int] | Mapping[int, int]] = {
@@ -71,8 +70,8 @@ def test_run_without_faults_is_exact() -> None:
     assert found.exact
     assert POISON == ["j10"]
     counts = {"planned": 10, "published": 10, "repeated": 0, "worked on": 9, "again": 0}
-    assert found.queue == {**counts, "deleted": 9, "dead": 1}
-    assert found.shares["taken"] == (2, 2, 2)
+    assert found.numbers["queue"] == {**counts, "deleted": 9, "dead": 1}
+    assert found.numbers["shares"]["taken"] == (2, 2, 2)
     assert found.lines()[-1] == "verdict          exact"
     assert found.as_json()["dead"] == {"too many deliveries": 1}
     assert found.as_json()["fairness"] == {"most": 100, "least": 91}
@@ -88,11 +87,9 @@ def test_run_without_faults_is_exact() -> None:
          "dead", 2),
     ],
 )  # fmt: skip
-def test_allowed_repetitions_of_a_queue_are_counted(
-    found: WorkersVerdict, name: str, count: int
-) -> None:
+def test_allowed_repetitions_of_a_queue_are_counted(found: Verdict, name: str, count: int) -> None:
     assert found.faults == {}
-    assert found.queue[name] == count
+    assert found.numbers["queue"][name] == count
 
 
 @pytest.mark.parametrize(
@@ -103,11 +100,11 @@ def test_allowed_repetitions_of_a_queue_are_counted(
     ],
 )
 def test_allowed_losses_and_repetitions_of_a_share_are_counted(
-    found: WorkersVerdict, name: str, level: int
+    found: Verdict, name: str, level: int
 ) -> None:
     assert found.faults == {}
-    assert found.shares[name][level] == 1
-    assert sum(found.shares[name]) == 1
+    assert found.numbers["shares"][name][level] == 1
+    assert sum(found.numbers["shares"][name]) == 1
 
 
 @pytest.mark.parametrize(
@@ -139,9 +136,7 @@ def test_allowed_losses_and_repetitions_of_a_share_are_counted(
         (verdict(fair={"worker1": 5, "worker2": 3}), "unfair"),
     ],
 )  # fmt: skip
-def test_each_broken_promise_of_a_queue_or_share_is_a_fault(
-    found: WorkersVerdict, fault: str
-) -> None:
+def test_each_broken_promise_of_a_queue_or_share_is_a_fault(found: Verdict, fault: str) -> None:
     assert fault in found.faults
     assert not found.exact
     assert found.lines()[-1] == "verdict      NOT exact"
