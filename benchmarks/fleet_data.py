@@ -22,8 +22,8 @@ from firmware_sim.fleet.plan import Plan, make_plans
 from firmware_sim.fleet.rows import EventRow, Timed
 from firmware_sim.fleet.sensors import readings
 from firmware_sim.fleet.settings import FleetSettings
+from firmware_sim.fleet.simulate import write_fleet
 from firmware_sim.fleet.system_events import system_events
-from firmware_sim.fleet.writer import write_fleet
 from sync.segment import Event, SegmentHeader, digest_of, encode, identity_path
 
 START: Final = 1_790_000_000_000

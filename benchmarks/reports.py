@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks import fleet_data, spark
 from benchmarks.report import Goal, Settings, Topic, number, table
-from firmware_sim.fleet.writer import SEGMENTS
+from firmware_sim.fleet.simulate import SEGMENTS
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import ingest_waiting
 from sync.pages.files import write_report

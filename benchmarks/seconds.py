@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from benchmarks import fleet_data
 from benchmarks.report import Goal, Settings, Topic, number, table
-from firmware_sim.fleet.writer import SEGMENTS
+from firmware_sim.fleet.simulate import SEGMENTS
 from sync.common.fleet_folder import FleetFolder
 from sync.tables.part_files import to_parquet
 

@@ -59,7 +59,7 @@ def fleet_command(
     bytes. This command needs no gateway and no centre.
     """
     from firmware_sim.errors import SimulationFailed
-    from firmware_sim.fleet.writer import write_fleet
+    from firmware_sim.fleet.simulate import write_fleet
 
     settings = FleetSettings(
         start=_start(start, options["days"]), faults=_faults(faults.split(",")), **options

@@ -27,13 +27,18 @@ def planted(plan: Plan, truth: GatewayTruth) -> Iterator[dict[str, Any]]:
     """
     for name in plan.faults:
         begin, end = plan.window(name) or (0.0, 0.0)
+        subject, place = _place(plan, name)
+        places = [place]
+        if name == "clone":
+            lanes = sorted(key for key, lane in truth.lanes.items() if lane.forks)
+            places = [{"epoch": epoch, "lane": lane} for epoch, lane in lanes]
         for kind in FAULTS[name].shows or (None,):
-            for place in _places(plan, truth, name, kind):
+            for place in places:
                 yield {
                     "fault": name,
                     "kind": kind,
                     "gateway": "" if kind in OF_THE_FLEET else plan.name,
-                    "subject": _subject(plan, name),
+                    "subject": subject,
                     "place": place,
                     "from": iso(plan.settings.start + round(begin * 1000)),
                     "to": iso(plan.settings.start + round(end * 1000)),
@@ -44,35 +49,23 @@ def planted(plan: Plan, truth: GatewayTruth) -> Iterator[dict[str, Any]]:
                 }
 
 
-def _places(
-    plan: Plan, truth: GatewayTruth, fault: str, kind: str | None
-) -> Iterator[dict[str, str]]:
-    """Generate, for each problem of a fault, the report's columns that locate it (`epoch`, ...)."""
-    first = plan.life.runs[0].epoch
-    if fault == "clone":
-        lanes = ((each, lane) for each, lane in sorted(truth.lanes.items()) if lane.forks)
-        yield from ({"epoch": epoch, "lane": lane} for (epoch, lane), _ in lanes)
-    elif kind in ("unexplained", "declared"):
-        yield {"epoch": first, "lane": _READINGS}
-    elif kind == "torn":
-        yield {"epoch": first}
-    elif fault.startswith("sensor"):
-        sort = SORTS[SUBJECT]
-        yield {"source": _device(plan), "sensor": f"{topic(sort)} {sort.name}"}
-    elif fault.startswith("queue"):
-        yield {"queue": QUEUE}
-    elif fault == "refusals":
-        yield {"source": refused(plan), "rule": RULE}
-    elif fault == "repeats":
-        yield {"source": refused(plan)}
-    elif fault == "version-errors":
-        yield {"version": FAULTY}
-    else:
-        yield {}
-
-
-def _device(plan: Plan) -> str:
-    return device(plan, SUBJECT).partition("/")[0]
+def _place(plan: Plan, fault: str) -> tuple[str, dict[str, str]]:
+    """Return a fault's subject, and the report's columns that locate it (`epoch`, ...)."""
+    epoch, pump, sort = plan.life.runs[0].epoch, refused(plan), SORTS[SUBJECT]
+    sensor = device(plan, SUBJECT).partition("/")[0]
+    if fault.startswith("sensor"):
+        return sensor, {"source": sensor, "sensor": f"{topic(sort)} {sort.name}"}
+    places = {
+        "gap": (_READINGS, {"epoch": epoch, "lane": _READINGS}),
+        "evictions": (_READINGS, {"epoch": epoch, "lane": _READINGS}),
+        "restored": (plan.name, {"epoch": epoch}),
+        "queue-stuck": (QUEUE, {"queue": QUEUE}),
+        "queue-dead": (QUEUE, {"queue": QUEUE}),
+        "refusals": (pump, {"source": pump, "rule": RULE}),
+        "repeats": (pump, {"source": pump}),
+        "version-errors": (FAULTY, {"version": FAULTY}),
+    }
+    return places.get(fault, (plan.name, {}))
 
 
 def _size(plan: Plan, fault: str) -> float | None:
@@ -82,19 +75,3 @@ def _size(plan: Plan, fault: str) -> float | None:
     if fault == "clock-drift":
         return plan.clock.drift * 1e6
     return float(daily_growth(plan.settings.days)) if fault == "disk-full" else None
-
-
-def _subject(plan: Plan, fault: str) -> str:
-    """Return the subject of a fault: a lane, device, queue, version, or the gateway."""
-    if fault.startswith("sensor"):
-        return _device(plan)
-    named = {
-        "gap": _READINGS,
-        "evictions": _READINGS,
-        "refusals": refused(plan),
-        "repeats": refused(plan),
-        "queue-stuck": QUEUE,
-        "queue-dead": QUEUE,
-        "version-errors": FAULTY,
-    }
-    return named.get(fault, plan.name)

@@ -17,9 +17,8 @@ from firmware_sim.fleet.settings import DAY_S
 from sync.segment import Dropped, Event, SegmentHeader, digest_of, encode
 
 if TYPE_CHECKING:
-    from firmware_sim.fleet.plan import Plan
+    from firmware_sim.fleet.plan import Plan, Run
     from firmware_sim.fleet.rows import EventRow, Stream
-    from firmware_sim.fleet.uptime import Run
 
 SEAL_EVENTS: Final = 2_000
 """Maximum number of events of a segment: the default of a gateway."""

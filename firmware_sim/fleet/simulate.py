@@ -1,21 +1,28 @@
-"""Simulate a fleet, gateway by gateway, and compute the results that its reports must show.
+"""Simulate a fleet: write its segments, and compute the results that its reports must show.
+
+The layout below `segments/` is that of the centre's landing, with arrival times as mtimes. Names of
+repeated, contradicting and damaged files have a word before `.seg`: `again`, `copy`, or the damage.
 
 Only one gateway's arrivals are in memory at a time, without their bytes.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final
 
+from firmware_sim.errors import SimulationFailed
 from firmware_sim.fleet.lane_outcomes import Arrival
 from firmware_sim.fleet.logs import logs
 from firmware_sim.fleet.plan import Plan, make_plans
 from firmware_sim.fleet.planted_faults import planted
-from firmware_sim.fleet.rollout import Rollout
 from firmware_sim.fleet.rows import Timed
 from firmware_sim.fleet.sealing import EVICTED, EvictedRange, LaneSealer, SealedSegment
 from firmware_sim.fleet.sensors import readings
@@ -23,7 +30,10 @@ from firmware_sim.fleet.settings import FleetSettings
 from firmware_sim.fleet.shipping import Delivery, Shipper
 from firmware_sim.fleet.system_events import system_event, system_events
 from firmware_sim.fleet.times import iso
-from firmware_sim.fleet.truth import GatewayTruth
+from firmware_sim.fleet.truth import GatewayTruth, Rollout
+
+SEGMENTS: Final = "segments"
+TRUTH: Final = "truth.json"
 
 VERSION: Final = 1
 """Version of `truth.json`: increased when a key changes its meaning or is removed."""
@@ -94,6 +104,31 @@ class Fleet:
             "lanes": lanes,
             **{name: sum(row[name] for row in rows) for name in _SUMMED},
         }
+
+
+def _write(root: Path, delivery: Delivery) -> None:
+    path = root / delivery.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(delivery.data)
+    nanoseconds = delivery.arrived * 1_000_000
+    os.utime(path, ns=(nanoseconds, nanoseconds))
+
+
+def write_fleet(settings: FleetSettings, folder: Path) -> dict[str, Any]:
+    """Simulate a fleet, write it to `folder`, and return the content of `truth.json`.
+
+    Raises `SimulationFailed` if the folder is not empty, and `OSError` if a file cannot be
+    written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        msg = f"{folder} is not empty; choose a new folder"
+        raise SimulationFailed(msg)
+    fleet = Fleet(settings)
+    fleet.simulate(partial(_write, folder / SEGMENTS))
+    truth = fleet.truth()
+    (folder / TRUTH).write_text(json.dumps(truth, indent=1, sort_keys=True) + "\n")
+    return truth
 
 
 _COUNTED: Final = ("files", "segments", "bad")

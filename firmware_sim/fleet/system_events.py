@@ -13,8 +13,7 @@ from firmware_sim.fleet.rows import EventRow, Stream, Timed
 from firmware_sim.fleet.settings import DAY_S
 
 if TYPE_CHECKING:
-    from firmware_sim.fleet.plan import Plan
-    from firmware_sim.fleet.uptime import Run
+    from firmware_sim.fleet.plan import Plan, Run
 
 QUEUE: Final = "jobs/pumps"
 """The queue node of each gateway."""

@@ -1,4 +1,4 @@
-"""The results that each report must show for one gateway after all its segments arrived.
+"""The results that each report must show after all segments of a gateway, or fleet, arrived.
 
 Written from docs/reference/reports.md, independently of the centre's code.
 """
@@ -10,11 +10,38 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from firmware_sim.fleet import expected_uptime, expected_work
+from firmware_sim.fleet import expected
 from firmware_sim.fleet.contents import SYSTEM, SystemEvent
 from firmware_sim.fleet.lane_outcomes import Arrival, LaneTruth
-from firmware_sim.fleet.rollout import VersionRun
 from firmware_sim.fleet.times import decimal, iso, percentiles
+
+
+@dataclass
+class VersionRun:
+    """The events of a software version: how many there are, and when they happened.
+
+    All events of a segment are of one version, because a gateway seals when it stops for an update.
+
+    `errors` is the number of events of level Error and above. `seen` has the times of the first and
+    the last event, `known` those of the first and the last event with a synchronised clock, in
+    milliseconds since 1970 UTC.
+    """
+
+    events: int = 0
+    errors: int = 0
+    known: list[int] = field(default_factory=list)
+    seen: list[int] = field(default_factory=list)
+
+    def add(self, events: int, errors: int, known: Iterable[int], seen: Iterable[int]) -> None:
+        """Add further events, whose counts and times are given as in the fields of these names."""
+        self.events += events
+        self.errors += errors
+        self.known = _ends([*self.known, *known])
+        self.seen = _ends([*self.seen, *seen])
+
+
+def _ends(times: list[int]) -> list[int]:
+    return [min(times), max(times)] if times else []
 
 
 @dataclass
@@ -82,16 +109,16 @@ class GatewayTruth:
                 *(each.as_json("bad") for each in self.bad),
                 *(each.as_json("fork") for each in forks),
             ],
-            "availability": expected_uptime.availability(events) | self._arrivals(events),
-            "outages": expected_uptime.outages(events),
-            "clock": expected_uptime.clock(events),
+            "availability": expected.availability(events) | self._arrivals(events),
+            "outages": expected.outages(events),
+            "clock": expected.clock(events),
             "delivery": self._delivery(),
             "lag": self._lag(),
             "sensors": self._sensors(),
-            "queues": expected_work.queues(events),
-            "refusals": expected_work.refusals(events),
-            "repeats": expected_work.repeats(events),
-            "notices": expected_work.notices(events),
+            "queues": expected.queues(events),
+            "refusals": expected.refusals(events),
+            "repeats": expected.repeats(events),
+            "notices": expected.notices(events),
             "growth": self._growth(events),
         }
 
@@ -120,7 +147,7 @@ class GatewayTruth:
             for each in self.accepted()
             if each.header.lane == SYSTEM
         ]
-        return expected_uptime.arrivals_and_state(events, self.arrivals, sealed, self.as_of)
+        return expected.arrivals_and_state(events, self.arrivals, sealed, self.as_of)
 
     def _delivery(self) -> list[dict[str, Any]]:
         found: defaultdict[int, list[int]] = defaultdict(list)
@@ -164,9 +191,52 @@ class GatewayTruth:
     def _growth(self, events: list[SystemEvent]) -> dict[str, Any]:
         sizes = [(each.header.sealed_at, each.size) for each in self.accepted()]
         times = (
-            expected_work.counted_at(time, each.arrived)
+            expected.counted_at(time, each.arrived)
             for each in self.accepted()
             for of in each.content.times.values()
             for time in of
         )
-        return expected_work.growth(events, sizes, times, self.last().header.disk_used)
+        return expected.growth(events, sizes, times, self.last().header.disk_used)
+
+
+@dataclass
+class Rollout:
+    """The software versions of a fleet: the rows of the report's table `versions`."""
+
+    _runs: dict[str, VersionRun] = field(default_factory=dict)
+    _gateways: Counter[str] = field(default_factory=Counter)
+    _current: Counter[str] = field(default_factory=Counter)
+    _before: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def add(self, versions: dict[str, VersionRun], current: str) -> None:
+        """Add the versions that one gateway has run, and the version that it runs at the end."""
+        before = ""
+        for name, run in sorted(versions.items(), key=lambda each: each[1].seen[0]):
+            of_all = self._runs.setdefault(name, VersionRun())
+            of_all.add(run.events, run.errors, run.known, run.seen)
+            self._gateways[name] += 1
+            if before:
+                self._before.setdefault(name, Counter())[before] += 1
+            before = name
+        self._current[current] += 1
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """Return the rows that `versions` must have, sorted by version."""
+        return [
+            {
+                "version": name,
+                "gateways": self._gateways[name],
+                "current": self._current[name],
+                "first_seen": iso((run.known or run.seen)[0]),
+                "last_seen": iso((run.known or run.seen)[1]),
+                "events": run.events,
+                "errors": run.errors,
+                "before": self._most(name),
+            }
+            for name, run in sorted(self._runs.items())
+        ]
+
+    def _most(self, name: str) -> str | None:
+        """Return the version that most gateways ran directly before this one, or None."""
+        ran = self._before.get(name)
+        return ran.most_common(1)[0][0] if ran else None

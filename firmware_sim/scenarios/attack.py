@@ -14,6 +14,7 @@ import math
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,9 +32,9 @@ from firmware_sim.scenarios.actor import Actor, BackgroundTasks
 from firmware_sim.scenarios.attack_verdict import (
     AttackEvidence,
     AttackResult,
-    Refusals,
     ResponseTimes,
     ceiling,
+    count_refusals,
     judge,
 )
 from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, GatewayProcess
@@ -169,7 +170,7 @@ async def _attack(
         return ResponseTimes.of(t for at, t in took if begin <= at < end)
 
     events = await asyncio.to_thread(gateway_command.read, gateway.folder, "events")
-    refusals = Refusals.of(events)
+    refusals = count_refusals(events)
     logged = gateway_command.of_run(events, run.run)
     return AttackEvidence(
         idle=idle,
@@ -210,11 +211,13 @@ async def _measured(
     return found
 
 
-def _attacked(each: Attack, counts: Mapping[str, int], refusals: Refusals) -> AttackResult:
+def _attacked(
+    each: Attack, counts: Mapping[str, int], refusals: Mapping[str, Counter[str]]
+) -> AttackResult:
     """Combine an attack's own counts with the refusals that the gateway logged for its source."""
-    source = each.source(DOMAIN)
-    own = (counts["sent"], counts["refused"], counts["closed"])
-    return AttackResult(each.name, *own, refusals.by(source, each.rules), refusals.total(source))
+    found = refusals.get(each.source(DOMAIN), Counter())
+    logged = {rule: found[rule] for rule in each.rules if found[rule]}
+    return AttackResult(each.name, **counts, logged=logged, total=found.total())
 
 
 @contextlib.contextmanager

@@ -6,12 +6,12 @@ The refusals of an attack are found in the gateway's event log by its source (ac
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from firmware_sim.scenarios.verdict import Verdict, row
+from firmware_sim.scenarios.verdict import Verdict, by_name, row
 
 MIB: Final = 1024 * 1024
 
@@ -19,29 +19,13 @@ _SESSION_BYTES: Final = 114 * 1024
 """Maximum memory of a connection, in bytes: 50 KiB with TLS, and a send buffer of 64 KiB."""
 
 
-class Refusals(NamedTuple):
-    """The number of refusals that the gateway logged, by source (account or address) and rule."""
-
-    counts: Mapping[tuple[str, str], int]
-
-    @classmethod
-    def of(cls, events: Iterable[Mapping[str, Any]]) -> Refusals:
-        """Count the refusals in the events of kind `limit`."""
-        found: Counter[tuple[str, str]] = Counter()
-        for event in events:
-            if event.get("kind") == "limit":
-                key = (str(event.get("source") or ""), str(event["name"]))
-                found[key] += round(event.get("value") or 1)
-        return cls(found)
-
-    def by(self, source: str, rules: Sequence[str]) -> Mapping[str, int]:
-        """Return the number of refusals of a source by each of `rules`, omitting zeros."""
-        found = {rule: self.counts.get((source, rule), 0) for rule in rules}
-        return {rule: count for rule, count in found.items() if count}
-
-    def total(self, source: str) -> int:
-        """Return the number of refusals of a source by any rule."""
-        return sum(count for (who, _), count in self.counts.items() if who == source)
+def count_refusals(events: Iterable[Mapping[str, Any]]) -> Mapping[str, Counter[str]]:
+    """Count the refusals in the events of kind `limit`, by source and rule."""
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for event in events:
+        if event.get("kind") == "limit":
+            found[event.get("source") or ""][event["name"]] += round(event.get("value") or 1)
+    return found
 
 
 class AttackResult(NamedTuple):
@@ -87,7 +71,7 @@ class ResponseTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AttackEvidence:
-    """What was measured before, during and after an attack.
+    """The measurements before, during and after an attack.
 
     `idle`, `peak` and `ceiling` are bytes of the gateway's resident memory. `times` is the allowed
     ratio of the 99th percentile of response times during the attack to that of the calmer quiet
@@ -127,22 +111,6 @@ def judge(found: AttackEvidence) -> Verdict:
         (found.quiet[0], found.busy, found.quiet[1]),
         strict=True,
     )
-    unreported = [each.name for each in found.attacks if not each.reported]
-    faults = {
-        "the gateway ended early, failed to stop, or printed a traceback": (
-            [] if found.survived else ["see its log"]
-        ),
-        "the gateway used more memory than the ceiling": (
-            [used] if found.peak > found.ceiling else []
-        ),
-        f"p99 under attack is more than {found.times:g} times the quiet p99": (
-            [slower] if ratio > found.times else []
-        ),
-        "an honest device lost or repeated a message": (
-            [] if found.honest.exact else list(found.honest.faults)
-        ),
-        "refusals are missing in the event log": unreported,
-    }
     return Verdict(
         {
             "memory_mib": memory,
@@ -164,9 +132,23 @@ def judge(found: AttackEvidence) -> Verdict:
             "honest devices:",
             *found.honest.lines()[:-1],
         ],
-        {name: rows for name, rows in faults.items() if rows},
+        by_name(_faults(found, used, slower)),
         word="passed",
     )
+
+
+def _faults(found: AttackEvidence, used: str, slower: str) -> Iterator[tuple[str, str]]:
+    if not found.survived:
+        yield "the gateway ended early, failed to stop, or printed a traceback", "see its log"
+    if found.peak > found.ceiling:
+        yield "the gateway used more memory than the ceiling", used
+    if found.ratio > found.times:
+        yield f"p99 under attack is more than {found.times:g} times the quiet p99", slower
+    if not found.honest.exact:
+        yield "an honest device lost or repeated a message", ", ".join(found.honest.faults)
+    for each in found.attacks:
+        if not each.reported:
+            yield "refusals are missing in the event log", each.name
 
 
 def ceiling(limits: Mapping[str, float], idle: int, accounts: int) -> int:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click import FloatRange, IntRange
 
 from firmware_sim.options import Decorator, fail, json_option, number, seconds, seed_option
 
@@ -37,13 +38,20 @@ _PROGRESS_INTERVAL_S: Final = 10.0  # between two lines of progress without a te
 _MIB: Final = 1024 * 1024
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER: Final = click.Path(exists=True, file_okay=False, path_type=Path)
-
-_fraction = click.FloatRange(0.0, 1.0)
-_state = click.option(
-    "--state",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="New or empty folder for all files. Default: a temporary folder, kept only on failure.",
+_NEW_FOLDER: Final = click.Path(file_okay=False, path_type=Path)
+_STATE: Final = (
+    "New or empty folder for all files. Default: a temporary folder, kept only on failure."
 )
+
+
+def _faults(default: float, of: str) -> Decorator:
+    help_ = f"Fraction (0 to 1) of {of} with a fault."
+    return number("--faults", FloatRange(0.0, 1.0), default, help_)
+
+
+def _kills(default: int) -> Decorator:
+    help_ = "Number of times that the gateway is killed."
+    return number("--kills", IntRange(0, 1000), default, help_)
 
 
 def _scenario(
@@ -64,7 +72,8 @@ def _scenario(
                 _finish(result.verdict, {"seconds": took, **result.happened}, as_json)
 
         command: Any = run
-        for option in reversed((*options, seed_option(), _state, json_option())):
+        state_option = click.option("--state", type=_NEW_FOLDER, help=_STATE)
+        for option in reversed((*options, seed_option(), state_option, json_option())):
             command = option(command)
         return click.command(name, cls=cls)(command)
 
@@ -72,56 +81,29 @@ def _scenario(
 
 
 def _log_options(command: Decorator) -> Decorator:
-    folder = click.option(
-        "--gateway-dir",
-        type=_FOLDER,
-        help="Folder of the gateway, to read its event log for the verdict.",
-    )
-    file = click.option(
-        "--events",
-        type=_FILE,
-        help="File with the output of `fieldpost events --json`, instead of --gateway-dir.",
-    )
-    found: Decorator = folder(file(command))
-    return found
+    folder = "Folder of the gateway, to read its event log for the verdict."
+    file = "File with the output of `fieldpost events --json`, instead of --gateway-dir."
+    command = click.option("--events", type=_FILE, help=file)(command)
+    return click.option("--gateway-dir", type=_FOLDER, help=folder)(command)
 
 
 @click.command("count")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address of the gateway.")
-@click.option(
-    "--port", type=click.IntRange(1, 65535), required=True, help="XMPP port of the gateway."
-)
-@click.option(
-    "--domain", required=True, help="XMPP domain of the gateway; its certificate must name it."
-)
+@click.option("--port", type=IntRange(1, 65535), required=True, help="XMPP port of the gateway.")
+@click.option("--domain", required=True, help="XMPP domain of the gateway, as in its certificate.")
 @click.option("--ca", type=_FILE, required=True, help="PEM certificate of the gateway's CA.")
-@click.option(
-    "--accounts",
-    type=_FILE,
-    required=True,
-    help="JSON file: an object that maps account names to passwords.",
-)
-@number("--devices", click.IntRange(1, 1000), 20, "Number of devices.")
-@number("--messages", click.IntRange(1, 100_000), 50, "Number of events that each device sends.")
+@click.option("--accounts", type=_FILE, required=True, help="JSON object of names to passwords.")
+@number("--devices", IntRange(1, 1000), 20, "Number of devices.")
+@number("--messages", IntRange(1, 100_000), 50, "Number of events that each device sends.")
 @seed_option("Seed of the random times and faults.")
 @seconds("--seconds", 30.0, "Time over which the events are spread.")
 @seconds("--patience", 120.0, "Maximum time for deliveries after --seconds.")
-@number("--faults", _fraction, 0.0, "Fraction (0 to 1) of events with a fault.")
-@click.option(
-    "--gateway",
-    default="",
-    help="JID of the gateway, if it is a component of the server at --host.",
-)
-@seconds(
-    "--retry-base",
-    15.0,
-    "Time after which a device first repeats an unanswered request.",
-    0.1,
-    3600.0,
-)
+@_faults(0.0, "events")
+@click.option("--gateway", default="", help="JID of the gateway, if it is a component of --host.")
+@seconds("--retry-base", 15.0, "Time before a device first repeats a request.", 0.1, 3600.0)
 @click.option(
     "--state",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=_NEW_FOLDER,
     required=True,
     help="Folder for outboxes and settings. If it contains an interrupted run, this run continues.",
 )
@@ -147,13 +129,11 @@ def count_command(
     """
     from firmware_sim.device.limits import SendPolicy
     from firmware_sim.scenarios.count import CountSettings, count
-    from firmware_sim.scenarios.record import RunMismatch, RunRecord
+    from firmware_sim.scenarios.record import RunRecord
 
     passwords = _passwords(accounts, devices)
-    try:
+    with _usage_errors():
         run = RunRecord.begin(state, domain, tuple(passwords), messages)
-    except RunMismatch as error:
-        raise click.UsageError(str(error)) from error
     policy = SendPolicy(retry_base=retry_base, silence=max(10.0, 4 * retry_base))
     settings = CountSettings(ca_file=ca, passwords=passwords, state=state, policy=policy, **pace)
     terminal = sys.stderr.isatty()  # elsewhere no progress is shown
@@ -174,22 +154,18 @@ def verdict_command(
     state: Path, gateway_dir: Path | None, events: Path | None, as_json: bool
 ) -> None:
     """Compare the events that the devices of a run sent with the gateway's event log."""
-    from firmware_sim.scenarios.record import RunMismatch, RunRecord
+    from firmware_sim.scenarios.record import RunRecord
 
     if gateway_dir is None and events is None:
         raise click.UsageError("the gateway's log is missing; give --gateway-dir or --events")
-    try:
+    with _usage_errors():
         run = RunRecord.load(state)
-    except RunMismatch as error:
-        raise click.UsageError(str(error)) from error
     _judge_count(run, state, gateway_dir, events, as_json, {})
 
 
 def _passwords(accounts: Path, devices: int) -> dict[str, str]:
-    try:
+    with _usage_errors(f"{accounts} is not JSON: "):
         rows = json.loads(accounts.read_text())
-    except ValueError as error:
-        raise click.UsageError(f"{accounts} is not JSON: {error}") from error
     if not isinstance(rows, dict) or not all(isinstance(v, str) for v in rows.values()):
         raise click.UsageError(f"{accounts} is not a JSON object of account names to passwords")
     if len(rows) < devices:
@@ -231,12 +207,12 @@ def _judge_count(
 
 @_scenario(
     "custody",
-    number("--devices", click.IntRange(2, 1000), 100, "Number of devices."),
-    number("--messages", click.IntRange(1, 1_000_000), 20_000, "Number of messages in total."),
+    number("--devices", IntRange(2, 1000), 100, "Number of devices."),
+    number("--messages", IntRange(1, 1_000_000), 20_000, "Number of messages in total."),
     seconds("--seconds", 180.0, "Time over which the messages are spread."),
     seconds("--patience", 180.0, "Maximum time for deliveries after --seconds."),
-    number("--faults", _fraction, 0.05, "Fraction (0 to 1) of messages with a fault."),
-    number("--kills", click.IntRange(0, 1000), 10, "Number of times that the gateway is killed."),
+    _faults(0.05, "messages"),
+    _kills(10),
 )
 def custody_command(**options: Any) -> tuple[Scenario, Any]:
     """Send messages of all QoS levels between devices, cause faults, and check each message.
@@ -261,43 +237,21 @@ class _AttackCommand(click.Command):
             formatter.write_dl([(attack.name, attack.about) for attack in ALL])
 
 
+_CEILING: Final = "Permitted memory of the gateway; 0 computes it from the configuration."
+_TIMES: Final = "Permitted ratio of the 99th percentile of response times to that without attack."
+_ONLY: Final = "Run only this attack; may be repeated."
+
+
 @_scenario(
     "attack",
-    number("--devices", click.IntRange(1, 1000), 10, "Number of honest devices."),
-    number(
-        "--pace",
-        click.FloatRange(0.1, 100.0),
-        5.0,
-        "Assured events per second of each honest device.",
-    ),
+    number("--devices", IntRange(1, 1000), 10, "Number of honest devices."),
+    number("--pace", FloatRange(0.1, 100.0), 5.0, "Events per second of each honest device."),
     seconds("--quiet", 10.0, "Duration of each quiet phase, before and after the attack."),
     seconds("--attacked", 40.0, "Minimum duration of the attack."),
-    number(
-        "--rate",
-        click.FloatRange(20.0, 1e5),
-        500.0,
-        "Maximum stanzas per second of each attacker.",
-    ),
-    number(
-        "--ceiling-mb",
-        click.IntRange(0, 1 << 20),
-        0,
-        "Permitted memory of the gateway; 0 computes it from the configuration.",
-        "MIB",
-    ),
-    number(
-        "--times",
-        click.FloatRange(1.0, 1e6),
-        3.0,
-        "Permitted ratio of the 99th percentile of response times, under attack to without attack.",
-    ),
-    click.option(
-        "--attack",
-        "attacks",
-        multiple=True,
-        metavar="NAME",
-        help="Run only this attack; may be repeated.",
-    ),
+    number("--rate", FloatRange(20.0, 1e5), 500.0, "Maximum stanzas per second of an attacker."),
+    number("--ceiling-mb", IntRange(0, 1 << 20), 0, _CEILING, "MIB"),
+    number("--times", FloatRange(1.0, 1e6), 3.0, _TIMES),
+    click.option("--attack", "attacks", multiple=True, metavar="NAME", help=_ONLY),
     click.option(
         "--judge-times/--no-judge-times",
         default=True,
@@ -307,7 +261,7 @@ class _AttackCommand(click.Command):
     cls=_AttackCommand,
 )
 def attack_command(
-    *, ceiling_mb: int, attacks: tuple[str, ...], **options: Any
+    ceiling_mb: int, attacks: tuple[str, ...], **options: Any
 ) -> tuple[Scenario, Any]:
     """Attack a gateway, and measure the effect on honest devices and on memory.
 
@@ -319,31 +273,20 @@ def attack_command(
     from firmware_sim.attackers.__main__ import named
     from firmware_sim.scenarios.attack import AttackSettings, attack
 
-    try:
+    with _usage_errors():
         chosen = named(attacks)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     return attack, AttackSettings(attacks=chosen, ceiling=ceiling_mb * _MIB, **options)
 
 
 @_scenario(
     "workers",
-    number("--workers", click.IntRange(1, 1000), 20, "Number of workers of the queue."),
-    number("--items", click.IntRange(2, 1_000_000), 5_000, "Number of items of the queue."),
-    number("--members", click.IntRange(0, 100), 3, "Number of members of each share."),
-    seconds(
-        "--seconds",
-        60.0,
-        "Time to publish the second half of the items; the first half takes half this time.",
-    ),
+    number("--workers", IntRange(1, 1000), 20, "Number of workers of the queue."),
+    number("--items", IntRange(2, 1_000_000), 5_000, "Number of items of the queue."),
+    number("--members", IntRange(0, 100), 3, "Number of members of each share."),
+    seconds("--seconds", 60.0, "Time to publish the second half; the first takes half this time."),
     seconds("--patience", 120.0, "Maximum time to finish the items after each half is published."),
-    number(
-        "--faults",
-        _fraction,
-        0.05,
-        "Fraction (0 to 1) of deliveries with a fault, in the second half.",
-    ),
-    number("--kills", click.IntRange(0, 1000), 3, "Number of times that the gateway is killed."),
+    _faults(0.05, "deliveries in the second half"),
+    _kills(3),
 )
 def workers_command(**options: Any) -> tuple[Scenario, Any]:
     """Divide a queue among workers, cause faults, and check each item.
@@ -358,6 +301,15 @@ def workers_command(**options: Any) -> tuple[Scenario, Any]:
     from firmware_sim.scenarios.workers_plan import WorkersPlan
 
     return workers, WorkersPlan(**options)
+
+
+@contextlib.contextmanager
+def _usage_errors(prefix: str = "") -> Iterator[None]:
+    """Raise each `ValueError` as an error of the command's arguments."""
+    try:
+        yield
+    except ValueError as error:
+        raise click.UsageError(f"{prefix}{error}") from error
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What the scenarios with a gateway of their own share: settings, participants and results."""
+"""Settings, participants and results of the scenarios, and how these are played."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _FILE: Final = "run.json"
 _VERSION: Final = 1
 
 
-class RunMismatch(FirmwareError):
+class RunMismatch(FirmwareError, ValueError):
     """The folder contains no readable run, or one that does not match the arguments."""
 
 

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from firmware_sim.fleet.settings import FleetSettings
-from firmware_sim.fleet.writer import write_fleet
+from firmware_sim.fleet.simulate import write_fleet
 from sync.common.fleet_folder import FleetFolder
 from sync.tables.arrow_schemas import EVENT_COLUMNS, SEGMENT_COLUMNS
 from tests.helpers.fleet_tables import fleet_folder

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from firmware_sim.fleet.settings import FleetSettings
-from firmware_sim.fleet.writer import write_fleet
+from firmware_sim.fleet.simulate import write_fleet
 from sync.common.fleet_folder import FleetFolder
 from sync.pages.files import report_json
 from sync.reports.shared.collect import collect

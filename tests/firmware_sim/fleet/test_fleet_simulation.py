@@ -16,7 +16,7 @@ from firmware_sim.__main__ import main
 from firmware_sim.errors import SimulationFailed
 from firmware_sim.fleet.faults import FAULTS, spread
 from firmware_sim.fleet.settings import FleetSettings
-from firmware_sim.fleet.writer import write_fleet
+from firmware_sim.fleet.simulate import write_fleet
 from sync.ingest.ledger import Claim, judge
 from sync.segment import Event, Segment, SegmentError, decode
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from firmware_sim.fleet import expected_uptime, expected_work
+from firmware_sim.fleet import expected
 from firmware_sim.fleet.contents import SystemEvent
-from firmware_sim.fleet.rollout import Rollout, VersionRun
 from firmware_sim.fleet.rows import EventRow
+from firmware_sim.fleet.truth import Rollout, VersionRun
 
 START = 1_772_409_600_000
 """2026-03-02 00:00:00 UTC, in milliseconds."""
@@ -31,7 +31,7 @@ def _row(name: str, seconds: float, clock: bool = True, value: float | None = 60
 
 
 def states(events: list[SystemEvent]) -> list[tuple[str, int]]:
-    return [(each.state, each.length) for each in expected_uptime.intervals(events)]
+    return [(each.state, each.length) for each in expected.intervals(events)]
 
 
 def test_gap_is_an_outage_if_no_event_is_missing() -> None:
@@ -39,7 +39,7 @@ def test_gap_is_an_outage_if_no_event_is_missing() -> None:
     assert states([*begin, *system(("heartbeat", 210), first=3)])[1:] == [("running", 150_000)]
     assert states([*begin, *system(("heartbeat", 211), first=3)])[1:] == [("outage", 151_000)]
     assert states([*begin, *system(("heartbeat", 211), first=4)])[1:] == [("unknown", 151_000)]
-    [outage] = expected_uptime.outages([*begin, *system(("start", 400), first=3)])
+    [outage] = expected.outages([*begin, *system(("start", 400), first=3)])
     assert (outage["seconds"], outage["ended"]) == (340.0, "restarted")
     assert outage["begin"] == "2026-03-02T00:01:00.000+00:00"
 
@@ -51,7 +51,7 @@ def test_end_of_an_epoch_without_a_stop_is_unknown() -> None:
     ended = system(("start", 0), ("stop", 60))
     assert states([*ended, *later])[-1] == ("stopped", 340_000)
     assert states([*ended, *system(("start", 400), epoch="E2", first=2)])[-1][0] == "unknown"
-    assert expected_uptime.availability([*first, *later])["unclean_restarts"] == 0
+    assert expected.availability([*first, *later])["unclean_restarts"] == 0
 
 
 def test_setting_the_clock_is_no_outage() -> None:
@@ -61,8 +61,8 @@ def test_setting_the_clock_is_no_outage() -> None:
         *system(("clock_stepped", 9_000), ("heartbeat", 9_060), first=5, value=-90.0),
     ]
     assert [state for state, _ in states(events)] == ["running", "clock", "clock", "running"]
-    assert expected_uptime.availability(events)["clock_steps"] == 2
-    clock = expected_uptime.clock(events)
+    assert expected.availability(events)["clock_steps"] == 2
+    clock = expected.clock(events)
     assert (clock["steps"], clock["odd_steps"], clock["step_max_s"]) == (2, 1, -90.0)
     assert (clock["step_sum_s"], clock["synchronised"]) == (150.0, True)
     assert clock["unsynchronised_s"] == 60.0
@@ -72,15 +72,15 @@ def test_silence_depends_on_the_sealing_interval() -> None:
     events = system(("start", 0))
     arrivals = [START, START + 700_000, START + 2_000_000]
     as_of = START + 2_700_000
-    found = expected_uptime.arrivals_and_state(events, arrivals, [], as_of)
+    found = expected.arrivals_and_state(events, arrivals, [], as_of)
     assert (found["state"], found["silences"], found["longest_silence_s"]) == ("running", 1, 1_300)
     sealed = [("E1", float(at)) for at in range(0, 3_600, 600)]
-    found = expected_uptime.arrivals_and_state(events, arrivals, sealed, as_of)
+    found = expected.arrivals_and_state(events, arrivals, sealed, as_of)
     assert (found["silent_after_s"], found["silences"]) == (1_500.0, 0)
-    found = expected_uptime.arrivals_and_state(events, arrivals, sealed, as_of + 1_000_000)
+    found = expected.arrivals_and_state(events, arrivals, sealed, as_of + 1_000_000)
     assert (found["state"], found["longest_silence_s"]) == ("silent", 1_700)
     stopped = system(("start", 0), ("stop", 1))
-    found = expected_uptime.arrivals_and_state(stopped, arrivals, [], as_of + 10**7)
+    found = expected.arrivals_and_state(stopped, arrivals, [], as_of + 10**7)
     assert found["state"] == "stopped"
 
 
@@ -95,17 +95,17 @@ def depth(seconds: int, waiting: int, delivered: int, **tags: int) -> SystemEven
 
 def test_queue_is_stuck_while_items_wait_and_none_is_delivered() -> None:
     events = [depth(at, 5, 0) for at in range(300, 2_401, 300)]
-    [row] = expected_work.queues(events)
+    [row] = expected.queues(events)
     assert (row["state"], row["stuck"], row["recovered"]) == ("stuck", 1, 0)
     assert (row["since"], row["longest_stuck_s"]) == ("2026-03-02T00:05:00.000+00:00", 2_100.0)
-    [row] = expected_work.queues([*events, depth(2_700, 4, 2, timeouts=1, redelivered=1)])
+    [row] = expected.queues([*events, depth(2_700, 4, 2, timeouts=1, redelivered=1)])
     assert (row["state"], row["stuck"], row["recovered"]) == ("ok", 1, 1)
     assert (row["delivered"], row["timeouts"], row["redelivered"]) == (2, 1, 1)
-    [row] = expected_work.queues([depth(each.seq, 5, 0, delayed=5) for each in events])
+    [row] = expected.queues([depth(each.seq, 5, 0, delayed=5) for each in events])
     assert (row["state"], row["stuck"], row["depth_max"]) == ("ok", 0, 5)
-    [row] = expected_work.queues([each for each in events if not 900 < each.seq < 1_800])
+    [row] = expected.queues([each for each in events if not 900 < each.seq < 1_800])
     assert row["stuck"] == 0
-    [row] = expected_work.queues([*events, depth(2_700, 0, 0)])
+    [row] = expected.queues([*events, depth(2_700, 0, 0)])
     assert (row["state"], row["recovered"]) == ("idle", 1)
 
 
@@ -115,18 +115,18 @@ def test_counts_are_sums_of_the_events() -> None:
 
     events = [event("limit", "rate", 3.0), event("limit", "rate"), event("message", "dead")]
     events += [event("message", "repeated", 7.0)]
-    [refused] = expected_work.refusals(events)
+    [refused] = expected.refusals(events)
     assert (refused["source"], refused["rule"], refused["times"]) == ("d@gw", "rate", 4)
-    [repeated] = expected_work.repeats(events)
+    [repeated] = expected.repeats(events)
     assert (repeated["source"], repeated["times"]) == ("d@gw", 7)
-    rows = [(row["kind"], row["name"], row["times"]) for row in expected_work.notices(events)]
+    rows = [(row["kind"], row["name"], row["times"]) for row in expected.notices(events)]
     assert rows == [("limit", "rate", 4), ("message", "dead", 1)]
 
 
 @pytest.mark.parametrize(("days", "usual"), [(1, 10.0), (2, 15.0), (3, 20.0), (5, 30.0)])
 def test_ordinary_day_is_neither_the_first_nor_the_last(days: int, usual: float) -> None:
     sizes = [(START + day * 86_400_000, 10 * (day + 1)) for day in range(days)]
-    found = expected_work.growth([], sizes, (at for at, _ in sizes), 99)
+    found = expected.growth([], sizes, (at for at, _ in sizes), 99)
     assert (found["shipped_day"], found["days"]) == (usual, max(days - 2, 0))
     shipped = sum(size for _, size in sizes)
     assert (found["shipped"], found["events_day"], found["disk_used"]) == (shipped, 1.0, 99)
@@ -135,9 +135,9 @@ def test_ordinary_day_is_neither_the_first_nor_the_last(days: int, usual: float)
 def test_an_implausible_time_counts_at_the_arrival() -> None:
     day = 86_400_000
     for off in (-366 * day, 0, day):
-        assert expected_work.counted_at(START + off, START) == START + off
+        assert expected.counted_at(START + off, START) == START + off
     for off in (-366 * day - 1, day + 1):
-        assert expected_work.counted_at(START + off, START) == START
+        assert expected.counted_at(START + off, START) == START
 
 
 def test_versions_are_summed_over_gateways() -> None:

@@ -14,9 +14,9 @@ from firmware_sim.scenarios.attack_verdict import (
     MIB,
     AttackEvidence,
     AttackResult,
-    Refusals,
     ResponseTimes,
     ceiling,
+    count_refusals,
     judge,
 )
 from firmware_sim.scenarios.count_verdict import judge as judge_count
@@ -91,10 +91,8 @@ def test_infinite_ratio_means_that_times_are_not_judged() -> None:
 def test_refusals_are_counted_by_source_and_rule() -> None:
     event = {"kind": "limit", "source": "a@gw", "name": "rate", "value": 3.0}
     others = [{**event, "name": "other"}, {**event, "source": None}, {**event, "kind": "log"}]
-    refusals = Refusals.of([event, {**event, "value": 1.0}, *others])
-    assert refusals.by("a@gw", ("rate", "none")) == {"rate": 4}
-    assert refusals.total("a@gw") == 7
-    assert refusals.total("") == 3
+    refusals = count_refusals([event, {**event, "value": 1.0}, *others])
+    assert refusals == {"a@gw": {"rate": 4, "other": 3}, "": {"rate": 3}}
 
 
 def test_percentiles_use_the_nearest_rank() -> None:
