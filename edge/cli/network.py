@@ -33,6 +33,8 @@ from firmware_sim.device import (
     State,
     Worker,
     WorkLimits,
+    normalize,
+    with_id,
 )
 
 _Client: TypeAlias = Device | Publisher | Worker
@@ -41,7 +43,8 @@ _HIDDEN: Final = -1
 """Presence priority of a session that receives items only. It is negative, so that messages to the
 account go to the device's other sessions."""
 
-_ITEM_ID_BYTES: Final = 8
+_ID_BYTES: Final = 8
+"""Bytes of the random ids of items and messages."""
 
 logging.getLogger("slixmpp").setLevel(logging.CRITICAL)  # an error of the command says it
 
@@ -72,10 +75,12 @@ async def send(
 ) -> None:
     """Send messages, and wait until each is answered and, if it cannot be used, reported.
 
+    Nothing answers a message at level 0, but the gateway reports one that it refuses or cannot use.
+
     Args:
         to: the recipient's address.
         messages: texts of `<message/>`.
-        timeout: seconds for connecting, and then for all answers.
+        timeout: seconds for connecting, then for all answers, and then for such reports.
         outbox: file that keeps unanswered messages for the next call; with `None` they are
             forgotten.
         notify: called with a text if the recipient asks to wait.
@@ -83,11 +88,26 @@ async def send(
     Raises:
         NetworkError: the login failed, or a message was refused, not answered or not used.
     """
+    sent, returned = set[str](), list[str]()
+
+    def note_error(message: Any) -> None:
+        if message["id"] in sent:  # not about a message of an earlier session
+            error = message["error"]
+            text = f"{error['type']}/{error['condition']}: {error['text']}".rstrip(": ")
+            returned.append(f"{to}: failed: {text}")
+
+    def prepare(client: Any) -> None:
+        client.add_event_handler("message_error", note_error)
+
     with tempfile.TemporaryDirectory(prefix="fieldpost-") as folder:
         path = Path(folder) / "outbox.db" if outbox is None else outbox
-        async with _running(login, path, timeout) as device:
+        async with _running(login, path, timeout, prepare=prepare) as device:
             for message in messages:
-                await device.send(message, to=to, qos=qos)
+                text = message
+                if qos == 0:
+                    text, id = with_id(normalize(message), secrets.token_hex(_ID_BYTES))
+                    sent.add(id)
+                await device.send(text, to=to, qos=qos)
             try:
                 async with _waits_reported(device, to, timeout, notify):
                     await device.flush(timeout)
@@ -98,7 +118,9 @@ async def send(
                     f"not confirmed in {timeout:g} s: {found}{kept}"
                     f" ({device.last_error or 'the connection to the gateway is up'})"
                 ) from None
-            await device.confirm()
+            await device.confirm(timeout)
+            if returned:
+                raise NetworkError(returned[0])
             for record in device.records(State.FAILED, State.IN_DOUBT):
                 raise NetworkError(f"{to}: {record.state.value}: {record.reason}")
 
@@ -129,7 +151,7 @@ async def publish(
             await _first_success(_online(publisher), publisher, timeout)
             for message in messages:
                 id, payload = payloads.read_item(message)
-                item = id or secrets.token_hex(_ITEM_ID_BYTES)
+                item = id or secrets.token_hex(_ID_BYTES)
                 try:
                     async with _waits_reported(publisher, node, timeout, notify):
                         request = publisher.publish(node, item, payload, options)
@@ -242,9 +264,10 @@ async def _running(
     outbox: Path,
     timeout: float,  # noqa: ASYNC109
     receive: ReceiveOptions | None = None,
+    prepare: Callable[[Any], None] | None = None,
 ) -> AsyncIterator[Device]:
     with _as_network_errors():
-        device = Device(outbox_path=outbox, receive=receive, **login._asdict())
+        device = Device(outbox_path=outbox, receive=receive, prepare=prepare, **login._asdict())
         async with device:
             await _first_success(_online(device), device, timeout)
             yield device

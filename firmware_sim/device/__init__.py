@@ -26,6 +26,7 @@ from firmware_sim.device.limits import (
     SendPolicy,
     WorkLimits,
 )
+from firmware_sim.device.messages import normalize, with_id
 from firmware_sim.device.outbox import OutboxRecord
 from firmware_sim.device.publisher import Publisher
 from firmware_sim.device.pubsub import ItemEvent, ItemEventKind
@@ -67,4 +68,6 @@ __all__ = [
     "State",
     "WorkLimits",
     "Worker",
+    "normalize",
+    "with_id",
 ]

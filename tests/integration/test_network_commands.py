@@ -167,7 +167,7 @@ async def test_refusals_are_one_line(commands: Commands) -> None:
     assert (status, "require a queue node" in err, err.count("\n")) == (1, True, 1)
 
 
-@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_a_message_that_the_gateway_cannot_use_is_an_error(
     commands: Commands, qos: int
 ) -> None:
@@ -181,6 +181,13 @@ async def test_a_message_that_the_gateway_cannot_use_is_an_error(
     assert status == 1
     assert "log type 'Event' is not one of XEP-0337: Debug, Informational, Notice, Warning" in err
     assert await commands.run(*words, "--format", "json", '{"watts": 7}') == (0, "", "")
+
+
+async def test_a_refused_message_at_level_0_is_an_error(commands: Commands) -> None:
+    words = commands.words("send", "pump1", "--to", "nobody", "--qos", 0, "--lines")
+    status, out, err = await commands.run(*words, text="one\ntwo\n")
+    error = f"Error: nobody@{DOMAIN}: failed: cancel/service-unavailable"
+    assert (status, out, err.count("\n"), err.startswith(error)) == (1, "", 1, True), err
 
 
 async def test_the_operator_learns_why_a_login_is_refused(
