@@ -90,8 +90,8 @@ def send(
     network as that device; otherwise by the operator of the gateway in --dir, which must be
     running. Prints nothing. Exit status 0 means that the gateway has accepted the message, or at
     level 0 over the network, that it was sent and no error came before the gateway's answer to a
-    ping. A message that the gateway accepts but cannot use is an error, too. If the recipient asks to wait, this is printed on standard error, and the
-    command ends after --timeout.
+    ping. A message that the gateway accepts but cannot use is an error, too. If the recipient asks
+    to wait, this is printed on standard error, and the command ends after --timeout.
     """
     if (to is None) == (node is None):
         raise click.UsageError("choose the recipient by either --to or --node")
