@@ -167,8 +167,11 @@ def remove(name: str, folder: Path, yes: bool, purge: bool, heir: str | None) ->
     """
     if purge and heir is not None:
         raise click.UsageError("--purge and --give-to cannot be combined")
-    for line in _orphans(devices.find_orphans(folder, name)):
+    orphans = list(_orphans(devices.find_orphans(folder, name)))
+    for line in orphans:
         click.echo(f"{name} {line}", err=True)
+    if orphans and not purge and heir is None:
+        click.echo(_CHOICE, err=True)
     if not yes:
         click.confirm(f"Remove {name} and the messages that wait for it?", abort=True, err=True)
     pending = devices.remove(folder, name, heir=heir, purge=purge)
@@ -226,6 +229,11 @@ def _chosen(password: str | None, password_stdin: bool) -> str | None:
     if password == "":
         raise click.UsageError("the password must not be empty")
     return password
+
+
+_CHOICE: Final = (
+    "the gateway will own this; --give-to DEVICE gives it to another device, --purge deletes it"
+)
 
 
 def _orphans(found: Orphans) -> Iterator[str]:

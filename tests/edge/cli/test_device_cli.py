@@ -14,7 +14,7 @@ from edge.engine.service_time import DAY_MS
 from edge.features.accounts.store import accounts
 from edge.ops import current_time
 from edge.ops.transactions import changing
-from tests.helpers import waiting
+from tests.helpers import queue_rows, waiting
 from tests.helpers.folder import fieldpost, query
 
 NEW: dict[str, Any] = {
@@ -218,3 +218,24 @@ def test_examples_of_the_guide_run(folder: Path) -> None:
     for example in examples:
         result = fieldpost(folder, *example.split())
         assert result.exit_code == 0, f"{example}: {result.output}"
+
+
+def test_remove_says_what_becomes_of_nodes_and_items_before_it_asks(folder: Path) -> None:
+    name = queue_rows.OWNER.partition("@")[0]
+    for added in (name, "pump9"):
+        assert device(folder, "add", added).exit_code == 0
+    with changing(folder) as tx:
+        queue_rows.node(tx)
+    asked = device(folder, "remove", name, text="n\n")
+    assert asked.exit_code == 1
+    owned, choice, question = asked.stderr.splitlines()[:3]
+    assert owned == f"{name} is the only owner of 1 node: work"
+    assert choice == (
+        "the gateway will own this; --give-to DEVICE gives it to another device, --purge deletes it"
+    )
+    assert question.startswith(f"Remove {name} and ")
+    given = device(folder, "remove", name, "--give-to", "pump9", "--yes")
+    assert (given.exit_code, given.stderr) == (0, f"{owned}\n")
+    assert device(folder, "remove", "pump9", "--yes").stderr.count("\n") == 2
+    unused = device(folder, "add", "pump8")
+    assert (unused.exit_code, device(folder, "remove", "pump8", "--yes").stderr) == (0, "")
