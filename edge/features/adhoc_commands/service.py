@@ -1,4 +1,4 @@
-"""Check whether a session may continue an ad-hoc command that it has started."""
+"""Begin and end ad-hoc commands, and check whether a session may continue one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import AdHocCommand, Context
 from edge.errors import ServiceError
 from edge.features.adhoc_commands import store
+from edge.features.adhoc_commands.store import add as add
+from edge.features.adhoc_commands.store import delete as delete
 
 _MAX_ID_LENGTH: Final = 64
 

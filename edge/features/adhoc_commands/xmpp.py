@@ -17,7 +17,7 @@ from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
 from edge.engine.hooks import AdHocCommand, Context, Hooks, OffloadedWork, Work
-from edge.features.adhoc_commands import service, store
+from edge.features.adhoc_commands import service
 from edge.features.adhoc_commands.service import CommandError, Reason
 from edge.xmpp import PROTOCOL, disco, forms, serialize
 from edge.xmpp import commands as wire
@@ -62,17 +62,17 @@ def _execute(
     if session is None and not command.form:
         return _complete(context, tx, sender, command, new_id, {})
     if session is None:
-        store.add(tx, new_id, sender.generation, command.node, context.limits.commands)
+        service.add(tx, new_id, sender.generation, command.node, context.limits.commands)
         content = wire.ONE_STAGE + command.form
         return wire.answer(command.node, new_id, wire.EXECUTING, content)
     service.check(context, tx, sender, command, session)
     if action == "cancel":
-        store.delete(tx, session)
+        service.delete(tx, session)
         return wire.answer(command.node, session, wire.CANCELED)
     if form is None:
         raise wire.refusal("bad-request", "bad-payload", "the form is missing")
     answer = _complete(context, tx, sender, command, session, form)
-    store.delete(tx, session)
+    service.delete(tx, session)
     return answer
 
 

@@ -20,7 +20,7 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Event
 from edge.engine.sessions import Session
 from edge.features.discovery import store
-from edge.features.discovery.store import CapsQuery
+from edge.features.discovery.store import CapsQuery as CapsQuery
 from edge.features.messages import rules as routing
 
 MAX_QUERIES: Final = 5

@@ -12,8 +12,7 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
 from edge.engine.sessions import Session
 from edge.features.discovery import service
-from edge.features.discovery.service import InfoQuery
-from edge.features.discovery.store import CapsQuery
+from edge.features.discovery.service import CapsQuery, InfoQuery
 from edge.xmpp import PROTOCOL, disco, serialize
 from edge.xmpp import capabilities as caps
 from edge.xmpp.capabilities import Caps

@@ -86,6 +86,11 @@ def set_available(
             hook(context, tx, sender)
 
 
+def set_available_user(tx: Transaction, sender: Sender, stored: bytes, priority: int) -> None:
+    """Store the available presence of a user of a component's server, which broadcasts it."""
+    presence.set_available(tx, sender.generation, stored, priority)
+
+
 def _own_session(tx: Transaction, sender: Sender) -> Session:
     return next(
         session

@@ -18,7 +18,7 @@ from edge.engine.quota import ExceededLimit
 from edge.features.presence.service.errors import PresenceError, Reason
 from edge.features.presence.service.messages import RosterPush
 from edge.features.presence.store import presence, roster
-from edge.features.presence.store.roster import RosterItem
+from edge.features.presence.store.roster import RosterItem as RosterItem
 
 MAX_ITEM_BYTES: Final = 600
 """Maximum bytes of an encoded contact.

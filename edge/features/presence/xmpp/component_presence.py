@@ -16,7 +16,7 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Work
 from edge.features.accounts import service as accounts
 from edge.features.presence.rules import presence as rules
-from edge.features.presence.store import presence
+from edge.features.presence.service import presence
 from edge.xmpp import disco, serialize
 from edge.xmpp.namespaces import CLIENT, clark
 from edge.xmpp.stanza import Stanza
@@ -67,7 +67,7 @@ def _set_available(context: Context, stanza: Stanza) -> Work:
     def work(tx: Transaction, sender: Sender) -> bytes:
         if stanza.size <= context.limits.presence_bytes:
             priority = rules.priority(stanza.tree().findtext(_PRIORITY)) or 0
-            presence.set_available(tx, sender.generation, stanza.raw, priority)
+            presence.set_available_user(tx, sender, stanza.raw, priority)
         return b""
 
     return work

@@ -15,8 +15,7 @@ from edge.features.presence.rules.subscriptions import FIELDS
 from edge.features.presence.service import roster as service
 from edge.features.presence.service import subscriptions
 from edge.features.presence.service.messages import RosterPush
-from edge.features.presence.service.roster import Contact, Party
-from edge.features.presence.store.roster import RosterItem
+from edge.features.presence.service.roster import Contact, Party, RosterItem
 from edge.xmpp import PROTOCOL, jid, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.jid import Jid

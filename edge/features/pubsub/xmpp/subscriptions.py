@@ -19,8 +19,8 @@ from edge.features.pubsub.rules.subscription import (
 )
 from edge.features.pubsub.service import subscriptions as service
 from edge.features.pubsub.service.errors import PubsubError
+from edge.features.pubsub.service.queries import Subscription
 from edge.features.pubsub.service.subscriptions import SubscriptionChange
-from edge.features.pubsub.store.subscriptions import Subscription
 from edge.features.pubsub.xmpp import errors, forms
 from edge.xmpp import jid, pubsub, serialize
 from edge.xmpp.namespaces import PUBSUB_OWNER, clark

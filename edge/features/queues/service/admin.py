@@ -18,7 +18,7 @@ from edge.features.pubsub.service import access
 from edge.features.queues.service import operations
 from edge.features.queues.service.errors import QueueError, RefusalReason
 from edge.features.queues.store import overview, queue_items, queue_members
-from edge.features.queues.store.overview import Overview
+from edge.features.queues.store.overview import Overview as Overview
 from edge.features.queues.store.queue_items import Item
 
 _SAME_ID: Final = 100

@@ -12,10 +12,10 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import AdHocCommand, CommandResult, Context, Hooks
 from edge.features.queues.service import admin, diagnosis
+from edge.features.queues.service.admin import Overview
 from edge.features.queues.service.diagnosis import Report
 from edge.features.queues.service.dispatch import dispatch
 from edge.features.queues.service.errors import QueueError
-from edge.features.queues.store.overview import Overview
 from edge.xmpp import commands as wire
 from edge.xmpp import forms
 from edge.xmpp.disco import NODE
