@@ -16,7 +16,7 @@ from edge.features.accounts.store import accounts
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.store import nodes, subscriptions
 from edge.features.queues.store import queue_items, queues
-from edge.features.queues.store.queue_items import NewItem
+from edge.features.queues.store.queue_items import NewQueuedItem
 from edge.ops import current_time
 
 OWNER: Final = f"{device(0)}@{DOMAIN}"
@@ -58,7 +58,7 @@ def add_items(folder: Path, count: int) -> None:
                 raise RuntimeError(f"{folder} has no queue")
             for number in range(begin, min(begin + IN_ONE, count)):
                 queue_items.enqueue(
-                    tx, queue, NewItem(NODE, f"waits-{number}", f"{OWNER}/fw", SENSOR_DATA)
+                    tx, queue, NewQueuedItem(NODE, f"waits-{number}", f"{OWNER}/fw", SENSOR_DATA)
                 )
 
 

@@ -52,7 +52,7 @@ def _summary(tx: Transaction, node: Node) -> NodeSummary:
     subscribers = nodes.count_subscriptions(tx, node.id)
     queue = overview.of_node(tx, node.name)
     items, size = (node.items, node.bytes) if queue is None else (queue.items, queue.bytes)
-    return NodeSummary(node.name, queue is not None, node.owner, items, size, subscribers)
+    return NodeSummary(node.name, queue is not None, node.creator, items, size, subscribers)
 
 
 def options(folder: Path, name: str) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ from edge.config.limits import Limits
 from edge.engine import tables
 from edge.features.queues.rules.diagnosis import Reason
 from edge.features.queues.store import queue_items
-from edge.features.queues.store.queue_items import Lock, NewItem
+from edge.features.queues.store.queue_items import Lock, NewQueuedItem
 from edge.ops import devices, setup
 from edge.ops.transactions import changing
 from tests.helpers import promtool, queue_rows, waiting
@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
         waiting.add_dead_letter(tx, "m3")
         work = queue_rows.node(tx)
         taken, _other = (
-            queue_items.enqueue(tx, work, NewItem("work", item, queue_rows.PUBLISHER, b""))
+            queue_items.enqueue(tx, work, NewQueuedItem("work", item, queue_rows.PUBLISHER, b""))
             for item in ("job-7", "job-8")
         )
         queue_items.lock(tx, work, taken, Lock(0, queue_rows.FIRST, 60.0))

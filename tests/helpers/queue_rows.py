@@ -11,7 +11,7 @@ from edge.features.pubsub.rules.subscription import SubscriptionOptions
 from edge.features.pubsub.store import affiliations, nodes, subscriptions
 from edge.features.queues.store import overview, queue_items, queues
 from edge.features.queues.store.overview import Overview
-from edge.features.queues.store.queue_items import Lock, NewItem
+from edge.features.queues.store.queue_items import Lock, NewQueuedItem
 from edge.features.queues.store.queues import Queue
 
 OWNER: Final = "olga@gw.example"
@@ -37,8 +37,10 @@ def fill(tx: Transaction, queue: Queue) -> None:
     """Enqueue the ready items `one` and `two`, `late` (delayed), `bad` (dead), `held` (locked)."""
     now = tx.now.service
     for item, due in (("one", None), ("two", None), ("late", now + 30), ("bad", None)):
-        queue_items.enqueue(tx, queue, NewItem("work", item, PUBLISHER, b"<a/>", due=due))
-    held = queue_items.enqueue(tx, queue, NewItem("work", "held", PUBLISHER, b"<a/>", priority=2))
+        queue_items.enqueue(tx, queue, NewQueuedItem("work", item, PUBLISHER, b"<a/>", due=due))
+    held = queue_items.enqueue(
+        tx, queue, NewQueuedItem("work", "held", PUBLISHER, b"<a/>", priority=2)
+    )
     queue_items.lock(tx, queue, held, Lock(0, FIRST, now + 60))
     bad = queue_items.find(tx, queue.id, "bad")
     assert bad is not None

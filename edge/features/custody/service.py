@@ -43,7 +43,7 @@ class CustodyError(ServiceError[Reason]):
     """Custody refuses a request."""
 
 
-class Request(NamedTuple):
+class CustodyRequest(NamedTuple):
     """A message that a sender hands over, and where it goes.
 
     `size` is the number of bytes charged for it. `msg_id` and `digest`, the body's SHA-256, are
@@ -66,7 +66,7 @@ def request(
     parsed: Element | None = None,
     msg_id: str = "",
     offered: bytes = b"",
-) -> Request:
+) -> CustodyRequest:
     """Prepare the argument of `offer` or, without a msgId, of `acknowledge`.
 
     This finds the destination and computes size and digest before the transaction. `offered` is
@@ -75,10 +75,10 @@ def request(
     destination, address = destinations.find(context, to)
     digest = sha256(offered or body).digest() if msg_id else b""
     size = quota.charge(msg_id, body)
-    return Request(body, size, destination, address, msg_id, digest, parsed)
+    return CustodyRequest(body, size, destination, address, msg_id, digest, parsed)
 
 
-def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -> None:
+def offer(context: Context, tx: Transaction, sender: Sender, request: CustodyRequest) -> None:
     """Take a message into custody (XEP QoS, "Assured service").
 
     Raises:
@@ -173,7 +173,7 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
     _conclude(context, tx, sender, decision, error, over)
 
 
-def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Request) -> None:
+def acknowledge(context: Context, tx: Transaction, sender: Sender, request: CustodyRequest) -> None:
     """Deliver a message at once, before it is acknowledged (XEP QoS, "Acknowledged service").
 
     Raises:

@@ -86,7 +86,7 @@ class DeliveryFailure(NamedTuple):
         return self.text if self.device_error is None else str(self.device_error)
 
 
-class Request(Enum):
+class RequestKind(Enum):
     """The requests to a device that deliver a message."""
 
     __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
@@ -96,11 +96,11 @@ class Request(Enum):
     DELIVER = auto()
 
 
-_REQUESTS: Final[dict[tuple[int, str], Request]] = {
-    (1, State.OFFERED): Request.ACKNOWLEDGED,
-    (1, State.REPEATED): Request.ACKNOWLEDGED,
-    (2, State.OFFERED): Request.ASSURED,
-    (2, State.RELEASED): Request.DELIVER,
+_REQUESTS: Final[dict[tuple[int, str], RequestKind]] = {
+    (1, State.OFFERED): RequestKind.ACKNOWLEDGED,
+    (1, State.REPEATED): RequestKind.ACKNOWLEDGED,
+    (2, State.OFFERED): RequestKind.ASSURED,
+    (2, State.RELEASED): RequestKind.DELIVER,
 }
 """The request that a message's recipient has to answer, by the message's QoS level and state."""
 
@@ -118,7 +118,7 @@ class QosRequest(NamedTuple):
         body: the message; empty for `DELIVER`.
     """
 
-    request: Request
+    request: RequestKind
     epoch: str
     row: int
     sender: str
@@ -332,7 +332,7 @@ def _send_stanza(context: Context, tx: Transaction, row: OutboxRow, session: Ses
 
 
 def _qos_request(context: Context, tx: Transaction, row: OutboxRow, session: Session) -> QosRequest:
-    request = pending_request(row) or Request.DELIVER
+    request = pending_request(row) or RequestKind.DELIVER
     return QosRequest(
         request,
         eventlog.epoch_of_row(tx, row.row),
@@ -341,7 +341,7 @@ def _qos_request(context: Context, tx: Transaction, row: OutboxRow, session: Ses
         _recipient(context, row),
         session.full,
         session.qos or "",
-        b"" if request is Request.DELIVER else outbox.body(tx, row.row),
+        b"" if request is RequestKind.DELIVER else outbox.body(tx, row.row),
     )
 
 
@@ -364,7 +364,7 @@ def _recipient(context: Context, row: OutboxRow) -> str:
     return row.only_session or f"{row.recipient}@{context.domain}"
 
 
-def pending_request(row: OutboxRow) -> Request | None:
+def pending_request(row: OutboxRow) -> RequestKind | None:
     """Return the unanswered request of a message, or `None`."""
     return _REQUESTS.get((row.qos, row.state))
 
@@ -519,7 +519,7 @@ class Answer(NamedTuple):
     the session sent the answer; it must be that from which the request came (`author`).
     """
 
-    request: Request
+    request: RequestKind
     epoch: str
     row: int
     addressee: str

@@ -13,7 +13,7 @@ from click.testing import Result
 from edge.engine.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.queues.store import overview, queue_items, queues
-from edge.features.queues.store.queue_items import NewItem
+from edge.features.queues.store.queue_items import NewQueuedItem
 from edge.ops import control
 from tests.helpers import queue_rows
 from tests.helpers.folder import change, fieldpost, query, system_events
@@ -176,7 +176,7 @@ def test_control_characters_in_an_item_id_are_escaped(folder: Path) -> None:
     def enqueue(tx: Transaction) -> None:
         row = queues.get(tx, 1)
         assert row is not None
-        queue_items.enqueue(tx, row, NewItem("work", "\x1b[2J\nx", PUBLISHER, b""))
+        queue_items.enqueue(tx, row, NewQueuedItem("work", "\x1b[2J\nx", PUBLISHER, b""))
 
     change(folder, enqueue)
     text = ok(queue(folder, "show", "work"))

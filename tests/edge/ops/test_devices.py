@@ -17,7 +17,7 @@ from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.store import affiliations, items, nodes
 from edge.features.queues.store import queue_items, queues
-from edge.features.queues.store.queue_items import NewItem
+from edge.features.queues.store.queue_items import NewQueuedItem
 from edge.ops import certificates, device_status, devices, pki
 from sync.common import durable_files
 from sync.common.durable_files import FolderBusyError
@@ -297,7 +297,7 @@ def leave_behind(tx: Transaction) -> None:
     items.put(tx, theirs.id, "x", f"{JID}/fw", b"<x/>", 10)
     work = nodes.add(tx, "work", valve, NodeConfig(queueing=True))
     queue = queues.add_for_node(tx, work.id, "least-loaded", 60, 5)
-    queue_items.enqueue(tx, queue, NewItem("work", "job", f"{JID}/fw", b"<x/>"))
+    queue_items.enqueue(tx, queue, NewQueuedItem("work", "job", f"{JID}/fw", b"<x/>"))
     tx.run("INSERT INTO queue_receivers SELECT id, ? FROM queue_items", (f"{JID}/fw",))
     custody.hold(tx, JID, f"{JID}/fw", "m1", "gw.example", b"", b"", None)
     custody.hold(tx, valve, f"{valve}/v", "m2", JID, b"", b"", "pump1")

@@ -32,7 +32,7 @@ from edge.features.eventlog.store.uplink_view import (
     UnsealedEvents,
 )
 from edge.features.queues.store import depth_events, queue_items
-from edge.features.queues.store.queue_items import NewItem
+from edge.features.queues.store.queue_items import NewQueuedItem
 from edge.ops import current_time, devices, hardware, pki, setup, status, uplink
 from edge.ops.checks import database as database_checks
 from edge.ops.checks import folder as folder_checks
@@ -470,7 +470,7 @@ def test_dead_letters_and_stuck_queues(folder: Path) -> None:
         waiting.add_dead_letter(tx, "m1")
         queue = queue_rows.node(tx)
         for item in ("a", "b"):
-            queue_items.enqueue(tx, queue, NewItem("work", item, queue_rows.PUBLISHER, b""))
+            queue_items.enqueue(tx, queue, NewQueuedItem("work", item, queue_rows.PUBLISHER, b""))
         queue_items.dead_letter(tx, 2, "expired")
     by_name = diagnose(folder)
     assert by_name["dead"][0].verdict == NOTICE

@@ -25,7 +25,7 @@ from edge.event_counts import MAX_LABELS, EventCounts
 from edge.features.accounts.store import accounts
 from edge.features.eventlog.store.uplink_view import Notice
 from edge.features.queues.store import queue_items
-from edge.features.queues.store.queue_items import NewItem
+from edge.features.queues.store.queue_items import NewQueuedItem
 from edge.ops import der, pki
 from edge.ops.checks.finding import WRONG, Finding
 from edge.ops.control import ConnectedSession, DeviceConnections, ProcessStatus
@@ -434,7 +434,9 @@ async def test_the_age_of_what_waits_and_the_ends_of_certificates_are_shown(
 async def test_no_device_node_or_queue_is_a_label(gateway: Gateway) -> None:
     def unit(tx: Transaction) -> None:
         queue = queue_rows.node(tx, "secret-node")
-        queue_items.enqueue(tx, queue, NewItem("secret-node", "i1", queue_rows.PUBLISHER, b""))
+        queue_items.enqueue(
+            tx, queue, NewQueuedItem("secret-node", "i1", queue_rows.PUBLISHER, b"")
+        )
         waiting.hold(tx, "secret@gw.example", "secret-id")
 
     await gateway.store.run(unit)
@@ -566,7 +568,7 @@ async def test_queues_and_nearly_used_limits_are_shown(gateway: Gateway) -> None
     def unit(tx: Transaction) -> None:
         queue = queue_rows.node(tx, "<work>")
         for item in ("a", "b", "c"):
-            queue_items.enqueue(tx, queue, NewItem("<work>", item, queue_rows.PUBLISHER, b""))
+            queue_items.enqueue(tx, queue, NewQueuedItem("<work>", item, queue_rows.PUBLISHER, b""))
         queue_items.dead_letter(tx, 1, "expired")
         for item in ("d", "e"):
             waiting.add_dead_letter(tx, item)

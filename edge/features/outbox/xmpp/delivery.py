@@ -29,7 +29,7 @@ from edge.features.outbox.service import (
     PlainMessage,
     QosRequest,
     Reason,
-    Request,
+    RequestKind,
 )
 from edge.features.outbox.store import outbox
 from edge.xmpp import PROTOCOL, jid, serialize
@@ -42,7 +42,11 @@ from edge.xmpp.stanza import Child, Stanza, parse_fragment, stamped, stamped_wit
 MAX_ERROR_TEXT: Final = 200
 """Maximum number of characters that are kept of the text of a device's error."""
 
-_ID_KINDS: Final = {Request.ASSURED: "a", Request.ACKNOWLEDGED: "k", Request.DELIVER: "d"}
+_ID_KINDS: Final = {
+    RequestKind.ASSURED: "a",
+    RequestKind.ACKNOWLEDGED: "k",
+    RequestKind.DELIVER: "d",
+}
 """The letter for each type of request in the ids of its iqs (`kind` in `iq_ids`)."""
 
 _REQUESTS: Final = {kind: request for request, kind in _ID_KINDS.items()}
@@ -61,21 +65,21 @@ _CONDITIONS: Final = {clark(STANZA_ERRORS, name): name for name in STANZA_CONDIT
 def _encode_request(_context: Context, request: QosRequest) -> bytes:
     kind, epoch, row, sender, recipient, session, namespace, body = request
     before_id, after_id, end = _payload_parts(kind, namespace or QOS)
-    msg_id = b"" if kind is Request.ACKNOWLEDGED else f"{epoch}-{row}".encode()
-    message = b"" if kind is Request.DELIVER else stamped(body, sender, recipient)
+    msg_id = b"" if kind is RequestKind.ACKNOWLEDGED else f"{epoch}-{row}".encode()
+    message = b"" if kind is RequestKind.DELIVER else stamped(body, sender, recipient)
     id = iq_ids.make(epoch, _ID_KINDS[kind], row)
     payload = b"%b%b%b%b%b" % (before_id, msg_id, after_id, message, end)
     return serialize.iq_set(id, session, sender, payload)
 
 
 @lru_cache(maxsize=16)
-def _payload_parts(kind: Request, namespace: str) -> tuple[bytes, bytes, bytes]:
+def _payload_parts(kind: RequestKind, namespace: str) -> tuple[bytes, bytes, bytes]:
     """Return the bytes of a request before its msgId, after it, and after the message."""
-    if kind is Request.DELIVER:
+    if kind is RequestKind.DELIVER:
         return b"<deliver%b msgId='" % serialize.attribute("xmlns", namespace), b"'/>", b""
     # with a prefix, because the message is in the default namespace
     declaration = serialize.attribute("xmlns:qos", namespace)
-    if kind is Request.ACKNOWLEDGED:
+    if kind is RequestKind.ACKNOWLEDGED:
         return b"<qos:acknowledged%b>" % declaration, b"", b"</qos:acknowledged>"
     return b"<qos:assured%b msgId='" % declaration, b"'>", b"</qos:assured>"
 
@@ -113,13 +117,13 @@ def handle_answer(context: Context, stanza: Stanza) -> Work | bytes:
 
 
 def _read_answer(
-    stanza: Stanza, request: Request, msg_id: str
+    stanza: Stanza, request: RequestKind, msg_id: str
 ) -> tuple[Input, DeliveryFailure | None]:
     if stanza.attrs.get("type") == "error":
         error = _read_error(stanza)
         event = Input.WAIT_ERROR if error.type == "wait" else Input.FINAL_ERROR
         return event, _device_failure(error)
-    if request is not Request.ASSURED:
+    if request is not RequestKind.ASSURED:
         return Input.RESULT, None
     payload = stanza.payload
     if (

@@ -23,4 +23,4 @@ def named_publisher(tx: Transaction, node: Node | None, publisher: str) -> str |
     if node is None or itemreply == "none":
         return None
     owners = affiliations.owners(tx, node.id)
-    return node.owner if node.owner in owners else owners[0]
+    return node.creator if node.creator in owners else owners[0]

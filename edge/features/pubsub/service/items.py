@@ -15,7 +15,7 @@ from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.item_publisher import named_publisher
 from edge.features.pubsub.service.notifications import ItemRetracted, announce
 from edge.features.pubsub.store import items
-from edge.features.pubsub.store.items import Item
+from edge.features.pubsub.store.items import StoredItem
 from edge.features.pubsub.store.nodes import Node
 
 
@@ -44,7 +44,7 @@ class ItemPage(NamedTuple):
     """
 
     node: Node
-    items: Sequence[tuple[Item, str | None]]
+    items: Sequence[tuple[StoredItem, str | None]]
     start: int
     total: int
 
@@ -94,10 +94,10 @@ def retrieve(
 
 def _items_by_id(
     tx: Transaction, node: Node, ids: Sequence[str], max_bytes: int
-) -> tuple[list[Item], int]:
+) -> tuple[list[StoredItem], int]:
     """Return the first of the requested items, as many as fit into `max_bytes` but at least one,
     and how many of the requested items exist; raises `PubsubError` if none exists."""
-    found: list[Item] = []
+    found: list[StoredItem] = []
     total = 0
     for id in dict.fromkeys(ids):
         if max_bytes < 0:  # do not read what has no room
@@ -112,7 +112,7 @@ def _items_by_id(
     return found, total
 
 
-def _page(tx: Transaction, node: Node, page: PageRequest, max_bytes: int) -> list[Item]:
+def _page(tx: Transaction, node: Node, page: PageRequest, max_bytes: int) -> list[StoredItem]:
     if page.before is not None:
         before = _position(tx, node, page.before) if page.before else items.LAST_POSITION
         return items.page(tx, node.id, page.size, before=before, max_bytes=max_bytes)

@@ -40,7 +40,7 @@ LAST_POSITION: Final = 2**62
 _UNLIMITED: Final = 2**62
 
 
-class Item(NamedTuple):
+class StoredItem(NamedTuple):
     """A stored item.
 
     `id` is the ItemID, `publisher` a full JID, `published` the time of publication (ms since 1970),
@@ -253,10 +253,10 @@ def _insert(tx: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
     source_usage.count_new(tx, _COUNT_NEW, new)
 
 
-def get(tx: Transaction, node_id: int, item_id: str) -> Item | None:
+def get(tx: Transaction, node_id: int, item_id: str) -> StoredItem | None:
     """Return an item by its ItemID."""
     row = tx.row(_GET, (node_id, item_id))
-    return None if row is None else Item(*row)
+    return None if row is None else StoredItem(*row)
 
 
 def author(tx: Transaction, node_id: int, item_id: str) -> str | None:
@@ -284,7 +284,7 @@ def page(
     before: int | None = None,
     skip: int = 0,
     max_bytes: int = _UNLIMITED,
-) -> list[Item]:
+) -> list[StoredItem]:
     """Return items of a node in the order of their publication.
 
     Args:
@@ -296,10 +296,10 @@ def page(
     """
     backward = before is not None
     rows = tx.run(_BEFORE if backward else _AFTER, (node_id, before or after, limit, skip))
-    found: list[Item] = []
+    found: list[StoredItem] = []
     room = max_bytes
     for row in rows:
-        item = Item(*row)
+        item = StoredItem(*row)
         room -= item.size
         if found and room < 0:
             break
@@ -318,10 +318,10 @@ def count_before(tx: Transaction, node_id: int, position: int) -> int:
     return int(tx.row(_COUNT_BEFORE, (node_id, position))[0])
 
 
-def last(tx: Transaction, node_id: int) -> Item | None:
+def last(tx: Transaction, node_id: int) -> StoredItem | None:
     """Return the item of a node that was published last."""
     row = tx.row(_BEFORE, (node_id, LAST_POSITION, 1, 0))
-    return None if row is None else Item(*row)
+    return None if row is None else StoredItem(*row)
 
 
 def newest_of_nodes(tx: Transaction, node_id: int | None) -> Iterator[tuple[str, int]]:

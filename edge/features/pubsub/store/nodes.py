@@ -33,14 +33,14 @@ NEW_NODE: Final = 0
 class Node(NamedTuple):
     """A node.
 
-    `owner` is the bare JID of the account that created the node; the node counts towards the limits
-    of this account. `items` and `bytes` are the number and size of stored items; both are 0 for a
+    `creator` is the bare JID of the account that created the node, and towards whose limits the
+    node counts. `items` and `bytes` are the number and size of stored items; both are 0 for a
     queue node, whose items are stored in its queue.
     """
 
     id: int
     name: str
-    owner: str
+    creator: str
     config: NodeConfig
     items: int
     bytes: int
@@ -122,10 +122,10 @@ def by_id(tx: Transaction, id: int) -> Node | None:
     return _node(tx.row(_BY_ID, (id,)))
 
 
-def add(tx: Transaction, name: str, owner: str, config: NodeConfig) -> Node:
-    """Create a node; the name must not exist. `owner` is a bare JID."""
-    (id,) = tx.row(_ADD, (name, owner, _encode(config).decode()))
-    return Node(id, name, owner, config, 0, 0)
+def add(tx: Transaction, name: str, creator: str, config: NodeConfig) -> Node:
+    """Create a node; the name must not exist. `creator` is a bare JID."""
+    (id,) = tx.row(_ADD, (name, creator, _encode(config).decode()))
+    return Node(id, name, creator, config, 0, 0)
 
 
 def save(tx: Transaction, node: Node) -> None:
@@ -146,9 +146,9 @@ def page(tx: Transaction, after: str, limit: int) -> list[Node]:
     return [node for row in tx.rows(_PAGE, (after, limit)) if (node := _node(row)) is not None]
 
 
-def count(tx: Transaction, owner: str | None = None) -> int:
-    """Return the number of all nodes, or of those that the bare JID `owner` created."""
-    row = tx.row(_COUNT) if owner is None else tx.row(_COUNT_OF, (owner,))
+def count(tx: Transaction, creator: str | None = None) -> int:
+    """Return the number of all nodes, or of those that the bare JID `creator` created."""
+    row = tx.row(_COUNT) if creator is None else tx.row(_COUNT_OF, (creator,))
     return int(row[0])
 
 
@@ -170,5 +170,5 @@ def _config(text: str) -> NodeConfig:
 def _node(row: Any) -> Node | None:
     if row is None:
         return None
-    id, name, owner, config, items, size = row
-    return Node(id, name, owner, _config(config), items, size)
+    id, name, creator, config, items, size = row
+    return Node(id, name, creator, _config(config), items, size)

@@ -53,7 +53,7 @@ def _meta_data(found: NodeInfo) -> bytes:
         "title": config.title,
         "description": config.description,
         "type": config.type,
-        "creator": node.owner,
+        "creator": node.creator,
         "access_model": config.access_model,
         "publish_model": config.publish_model,
         "max_items": str(config.max_items),

@@ -27,7 +27,7 @@ SLOTS: Final = 64
 
 
 class Member(NamedTuple):
-    """A member of a queue: a subscription, through one connected session.
+    """A member of a queue: a subscription, through one connected session with the full JID `full`.
 
     A subscription with several sessions has one `Member` for each session; they share `capacity`
     (maximum number of items) and `in_flight` (present number). `turn` is the sequence number of the
@@ -35,7 +35,7 @@ class Member(NamedTuple):
     """
 
     subscription: int
-    session: str
+    full: str
     capacity: int
     in_flight: int
     turn: int
@@ -156,7 +156,7 @@ class _Pool:
         self._turn += 1
         for index, member in enumerate(self._members):
             if member.subscription == to.subscription:
-                turn = self._turn if member.session == to.session else member.turn
+                turn = self._turn if member.full == to.full else member.turn
                 self._members[index] = member._replace(in_flight=member.in_flight + 1, turn=turn)
 
 
@@ -169,7 +169,7 @@ def _weight(slot: int, subscription: int) -> bytes:
 def _others(members: Iterable[Member], avoid: str | None) -> list[Member]:
     """Return the members except the session `avoid`; all members if no other is left."""
     known = list(members)
-    return [member for member in known if member.session != avoid] or known
+    return [member for member in known if member.full != avoid] or known
 
 
 def _least_loaded(members: Iterable[Member], avoid: str | None) -> Member | None:

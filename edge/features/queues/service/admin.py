@@ -19,7 +19,7 @@ from edge.features.queues.service import operations
 from edge.features.queues.service.errors import QueueError, RefusalReason
 from edge.features.queues.store import overview, queue_items, queue_members
 from edge.features.queues.store.overview import Overview as Overview
-from edge.features.queues.store.queue_items import Item
+from edge.features.queues.store.queue_items import QueuedItem
 
 _SAME_ID: Final = 100
 """Maximum number of items with the same ItemID that one call requeues; a shared subscription may
@@ -40,7 +40,7 @@ def get_owned(tx: Transaction, sender: Sender, node: str) -> Overview:
     return found
 
 
-def take(tx: Transaction, queue: Overview) -> tuple[Item, bytes] | None:
+def take(tx: Transaction, queue: Overview) -> tuple[QueuedItem, bytes] | None:
     """Take the next ready item of a queue node for the operator; return it with its payload.
 
     The item is delayed for the lock timeout of the queue, and then ready again unless `finish` has
@@ -115,7 +115,7 @@ def requeue(tx: Transaction, queue: Overview, items: Sequence[str], by: str | No
     return sum(map(len, dead.values()))
 
 
-def _dead(tx: Transaction, queue: Overview, item: str) -> list[Item]:
+def _dead(tx: Transaction, queue: Overview, item: str) -> list[QueuedItem]:
     found = overview.items_named(tx, queue.id, item, _SAME_ID)
     if not found:
         raise _no_such_item(queue, item)

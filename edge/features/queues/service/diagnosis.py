@@ -11,7 +11,7 @@ from edge.features.queues.rules import diagnosis
 from edge.features.queues.rules.diagnosis import ItemState, Members, MemberState, Reason
 from edge.features.queues.store import overview, queue_items
 from edge.features.queues.store.overview import Attendance, Overview, Subscriber
-from edge.features.queues.store.queue_items import Item
+from edge.features.queues.store.queue_items import QueuedItem
 from sync.common.text import listing, plural, utc_time
 
 MAX_MEMBERS: Final = 1000
@@ -39,7 +39,7 @@ class Moment(NamedTuple):
 class DiagnosedItem(NamedTuple):
     """An item, why it is not delivered, and how many ready items are delivered before it."""
 
-    item: Item
+    item: QueuedItem
     reason: Reason
     before: int
     explanation: str
@@ -98,7 +98,7 @@ def report(
 
 def _items(
     tx: Transaction, queue: Overview, item: str | None, limit: int
-) -> Iterable[tuple[Item, int | None]]:
+) -> Iterable[tuple[QueuedItem, int | None]]:
     """Yield the items to report, each with the number of ready items before it, or `None` if these
     have not been counted yet."""
     if item is not None:
@@ -165,7 +165,7 @@ class _Explainer:
         loads = _names([_load(member) for member in connected if member.accepts_qos])
         stalled = _names([member.sessions[0] for member in connected if member.outbox_full])
         laden = _names([member.sessions[0] for member in connected if member.too_many_bytes])
-        self._explanations: dict[Reason, Callable[[Item], str]] = {
+        self._explanations: dict[Reason, Callable[[QueuedItem], str]] = {
             Reason.LOCKED: self._locked,
             Reason.DELAYED: lambda item: f"delayed: ready {self._at(item.due)}",
             Reason.HELD: lambda item: f"no connected member may subscribe to {item.node}",
@@ -194,7 +194,7 @@ class _Explainer:
             Reason.NEXT: lambda _item: "nothing blocks the item: it is delivered next",
         }
 
-    def diagnose(self, item: Item, before: int) -> DiagnosedItem:
+    def diagnose(self, item: QueuedItem, before: int) -> DiagnosedItem:
         state = ItemState(
             item.row, item.state, item.publisher, before, item.holder, item.due, item.expires
         )
@@ -204,7 +204,7 @@ class _Explainer:
             explanation += f"; {plural(before, 'ready item')} before it in the queue"
         return DiagnosedItem(item, reason, before, explanation)
 
-    def _locked(self, item: Item) -> str:
+    def _locked(self, item: QueuedItem) -> str:
         text = f"delivered to {item.holder} {self._at(item.locked)}"
         if item.until is not None:
             text += f", the lock ends {self._at(item.until)}"
@@ -212,7 +212,7 @@ class _Explainer:
             text += ", not acknowledged yet"
         return f"{text}; delivery {item.deliveries} of {self._queue.max_deliveries + item.spared}"
 
-    def _given_back(self, item: Item) -> str:
+    def _given_back(self, item: QueuedItem) -> str:
         others = [
             _load(member)
             for member in self._members.states
@@ -220,7 +220,7 @@ class _Explainer:
         ]
         return f"{item.holder} gave the item back; another member must have room: {_names(others)}"
 
-    def _chosen_member_busy(self, item: Item) -> str:
+    def _chosen_member_busy(self, item: QueuedItem) -> str:
         if self._members.policy is QueuePolicy.STICKY:
             favourite = self._members.favourite
             jids = [m.jid for m in self._members.states if m.subscription == favourite]

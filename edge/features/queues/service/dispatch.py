@@ -20,7 +20,7 @@ from edge.features.queues.rules import assignment as rules
 from edge.features.queues.rules.assignment import Assignment, Member, ReadyItem
 from edge.features.queues.service import notifications, share_delivery
 from edge.features.queues.store import depth_events, queue_items, queue_members, queues
-from edge.features.queues.store.queue_items import Item, Lock, NewItem
+from edge.features.queues.store.queue_items import Lock, NewQueuedItem, QueuedItem
 from edge.features.queues.store.queue_members import ConnectedMember
 from edge.features.queues.store.queues import Queue
 
@@ -59,7 +59,7 @@ def dispatch(context: Context, tx: Transaction, queue_id: int, queue: Queue | No
     tx.wake_at(tx.now.service)
 
 
-def assign_new(context: Context, tx: Transaction, queue: Queue, new: NewItem) -> bool:
+def assign_new(context: Context, tx: Transaction, queue: Queue, new: NewQueuedItem) -> bool:
     """Enqueue an item of a queue node and assign it at once; return whether that was possible.
 
     This is a faster form of enqueuing the item and dispatching the queue. It is impossible, and
@@ -77,7 +77,7 @@ def assign_new(context: Context, tx: Transaction, queue: Queue, new: NewItem) ->
         return False
     to, until = free[0], now + queue.lock_timeout
     tx.wake_at(until)
-    lock = Lock(to.member.subscription, to.member.session, until)
+    lock = Lock(to.member.subscription, to.member.full, until)
     item = queue_items.enqueue(tx, queue, new, lock)
     notifications.deliver(context, tx, item._replace(deliveries=0), to, new.body)
     depth_events.count_delivery(tx, queue.id, again=False)
@@ -103,7 +103,7 @@ def _dispatch_page(context: Context, tx: Transaction, queue: Queue, size: int) -
 
 
 class _Page(NamedTuple):
-    items: Sequence[Item]
+    items: Sequence[QueuedItem]
     members: Sequence[ConnectedMember]
     assignments: Sequence[Assignment]
 
@@ -134,7 +134,7 @@ def _plan_page(tx: Transaction, queue: Queue, free: Sequence[ConnectedMember], s
 
 def _plan(
     queue: Queue,
-    items: Iterable[Item],
+    items: Iterable[QueuedItem],
     members: Iterable[ConnectedMember],
     slot_owners: Mapping[int, int] | None = None,
 ) -> list[Assignment]:
@@ -152,7 +152,7 @@ def _room_of(members: Iterable[ConnectedMember]) -> int:
 
 def _ready_by_slot(
     tx: Transaction, queue: int, members: Sequence[Member], owners: Mapping[int, int]
-) -> list[Item]:
+) -> list[QueuedItem]:
     """Return the first ready items of the slots that members with room serve."""
     keys = []
     for slot in rules.open_slots(queue_items.ready_slots(tx, queue), members, owners):
@@ -170,14 +170,14 @@ def _assign_page(context: Context, tx: Transaction, queue: Queue, page: _Page) -
     """
     _update_favourite(tx, queue, page)
     items = {item.row: item for item in page.items}
-    members = {(one.member.subscription, one.member.session): one for one in page.members}
+    members = {(one.member.subscription, one.member.full): one for one in page.members}
     without_room: set[int] = set()
     assigned, again = 0, False
     for row, planned in page.assignments:
         if planned.subscription in without_room:
             again = True
             continue
-        item, first_choice = items[row], members[planned.subscription, planned.session]
+        item, first_choice = items[row], members[planned.subscription, planned.full]
         chosen, is_held = _choose_eligible(context, tx, queue, item, first_choice)
         if chosen is None and not is_held and queue.policy == QueuePolicy.LEAST_LOADED:
             behind = _assign_behind(context, tx, queue)
@@ -226,7 +226,7 @@ class _Choice(NamedTuple):
 
 
 def _choose_eligible(
-    context: Context, tx: Transaction, queue: Queue, item: Item, first_choice: ConnectedMember
+    context: Context, tx: Transaction, queue: Queue, item: QueuedItem, first_choice: ConnectedMember
 ) -> _Choice:
     """Return the first choice if that member may subscribe to the item's node; otherwise the least
     loaded member with room that may. If no connected member may, hold the items of the node."""
@@ -245,7 +245,7 @@ def _choose_eligible(
 
 
 def _bare(connected: ConnectedMember) -> str:
-    return connected.member.session.partition("/")[0]
+    return connected.member.full.partition("/")[0]
 
 
 def _stall(tx: Transaction, connected: ConnectedMember) -> None:
@@ -262,7 +262,7 @@ def _update_favourite(tx: Transaction, queue: Queue, page: _Page) -> None:
 
 
 def _assign(
-    context: Context, tx: Transaction, queue: Queue, item: Item, to: ConnectedMember
+    context: Context, tx: Transaction, queue: Queue, item: QueuedItem, to: ConnectedMember
 ) -> bool:
     """Deliver an item to a session and, unless it leaves the queue at QoS 0, lock it; return false
     if the member's outbox is full."""
@@ -279,13 +279,13 @@ def _assign(
         tx.wake_at(until)
         notifications.deliver(context, tx, item, to, queue_items.body(tx, item.row))
     if locked:
-        queue_items.lock(tx, queue, item, Lock(member.subscription, member.session, until))
+        queue_items.lock(tx, queue, item, Lock(member.subscription, member.full, until))
     depth_events.count_delivery(tx, queue.id, again=item.deliveries > 0)
     return True
 
 
 def _count(
-    context: Context, tx: Transaction, queue: Queue, item: Item, to: ConnectedMember
+    context: Context, tx: Transaction, queue: Queue, item: QueuedItem, to: ConnectedMember
 ) -> bool:
     """Count an item as assigned to a member; return whether the member has room for more."""
     max_bytes = context.limits.unacknowledged_bytes

@@ -27,7 +27,7 @@ from edge.features.queues.service import notifications, operations, share_delive
 from edge.features.queues.service.dispatch import STALL, dispatch, dispatch_all
 from edge.features.queues.store import notifications as stored_notifications
 from edge.features.queues.store import queue_items, queue_members, queues
-from edge.features.queues.store.queue_items import BATCH, Item
+from edge.features.queues.store.queue_items import BATCH, QueuedItem
 
 ORPHAN_BATCHES: Final = 160
 """Maximum number of batches of items that one unit of work takes back from removed accounts; a
@@ -89,7 +89,7 @@ def leave(context: Context, tx: Transaction, subscription: Subscription, loss: L
         dispatch(context, tx, subscription.queue)
 
 
-def _loss_of(tx: Transaction, item: Item, loss: Loss) -> Loss:
+def _loss_of(tx: Transaction, item: QueuedItem, loss: Loss) -> Loss:
     """Return the loss of one item of a subscription that ends for the reason `loss`.
 
     If the reason is `CONNECTION`, but the item's session has been away since a restart, the loss is
@@ -100,7 +100,9 @@ def _loss_of(tx: Transaction, item: Item, loss: Loss) -> Loss:
     return Loss.UNAVAILABLE if sessions.find_generation(tx, item.holder) is None else loss
 
 
-def _take_from_subscription(context: Context, tx: Transaction, item: Item, loss: Loss) -> None:
+def _take_from_subscription(
+    context: Context, tx: Transaction, item: QueuedItem, loss: Loss
+) -> None:
     """Take an item from a subscription that ends, even if the item is still in the outbox.
 
     An item in doubt becomes a dead letter and leaves its queue.
@@ -239,7 +241,7 @@ def _take_node_items(context: Context, tx: Transaction, sender: Sender, loss: Lo
 
 
 def _take_share_items(
-    context: Context, tx: Transaction, items: Iterable[Item], loss: Loss
+    context: Context, tx: Transaction, items: Iterable[QueuedItem], loss: Loss
 ) -> list[int]:
     """Take back `items` of shared subscriptions, which are at QoS 1, or at QoS 2 and never sent;
     return the numbers of their queues."""

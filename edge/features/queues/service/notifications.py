@@ -18,15 +18,15 @@ from edge.features.pubsub.service.item_publisher import named_publisher
 from edge.features.pubsub.service.queries import find_node
 from edge.features.queues.service.messages import ItemDelivery, LockEnded
 from edge.features.queues.store import notifications
-from edge.features.queues.store.queue_items import Item
+from edge.features.queues.store.queue_items import QueuedItem
 from edge.features.queues.store.queue_members import ConnectedMember
 
 
 def deliver(
-    context: Context, tx: Transaction, item: Item, to: ConnectedMember, body: bytes
+    context: Context, tx: Transaction, item: QueuedItem, to: ConnectedMember, body: bytes
 ) -> None:
     """Send an item of a queue node to the session that it is assigned to."""
-    full = to.member.session
+    full = to.member.full
     id = f"item-{item.row}-{item.deliveries}"
     publisher = named_publisher(tx, find_node(tx, item.node), item.publisher)
     delivery = ItemDelivery(item.node, item.item, body, publisher, item.deliveries, None, full, id)
@@ -34,7 +34,7 @@ def deliver(
 
 
 def notify_lock_ended(
-    context: Context, tx: Transaction, item: Item, full: str, *, is_deleted: bool
+    context: Context, tx: Transaction, item: QueuedItem, full: str, *, is_deleted: bool
 ) -> None:
     """Notify a session that it no longer has an item's lock: now, or when the session returns."""
     id = f"{'deleted' if is_deleted else 'unlocked'}-{item.row}-{item.deliveries}"

@@ -25,7 +25,7 @@ from edge.features.queues.service import notifications
 from edge.features.queues.service.dispatch import assign_new, dispatch
 from edge.features.queues.service.errors import QueueError, RefusalReason
 from edge.features.queues.store import depth_events, queue_items, queue_members, queues
-from edge.features.queues.store.queue_items import Item, NewItem
+from edge.features.queues.store.queue_items import NewQueuedItem, QueuedItem
 from edge.features.queues.store.queues import Queue
 
 _REFUSALS: Final = {
@@ -39,7 +39,7 @@ _PUBLISHERS: Final = (Affiliation.PUBLISHER, Affiliation.PUBLISH_ONLY)
 # Items arrive
 
 
-def enqueue(context: Context, tx: Transaction, queue: Queue, new: NewItem) -> None:
+def enqueue(context: Context, tx: Transaction, queue: Queue, new: NewQueuedItem) -> None:
     """Enqueue an item, and assign it if a member has room. The caller has checked the limits.
 
     A dead item of a queue node with the same ItemID is deleted; the caller has checked that no
@@ -60,14 +60,16 @@ def enqueue(context: Context, tx: Transaction, queue: Queue, new: NewItem) -> No
 # Items leave their members
 
 
-def complete(context: Context, tx: Transaction, item: Item, queue: Queue | None = None) -> None:
+def complete(
+    context: Context, tx: Transaction, item: QueuedItem, queue: Queue | None = None
+) -> None:
     """Delete an item that a member has completed, and assign the next item of its queue."""
     queue_items.delete(tx, item)
     count_removal(context, tx, item)
     dispatch(context, tx, item.queue, queue)
 
 
-def count_removal(context: Context, tx: Transaction, item: Item) -> None:
+def count_removal(context: Context, tx: Transaction, item: QueuedItem) -> None:
     """Subtract an item from the counts of the member that had locked it, if there is one."""
     if item.state == "locked" and item.subscription is not None:
         max_bytes, holder = context.limits.unacknowledged_bytes, item.holder or ""
@@ -75,7 +77,7 @@ def count_removal(context: Context, tx: Transaction, item: Item) -> None:
         queue_members.count_removal(tx, item.queue, subscription, holder, size, max_bytes)
 
 
-def dead_letter(context: Context, tx: Transaction, item: Item, reason: str) -> None:
+def dead_letter(context: Context, tx: Transaction, item: QueuedItem, reason: str) -> None:
     """Make an item dead: the queue keeps it until an operator or owner requeues or deletes it."""
     queue_items.dead_letter(tx, item.row, reason)
     count_removal(context, tx, item)
@@ -87,7 +89,7 @@ def dead_letter(context: Context, tx: Transaction, item: Item, reason: str) -> N
 
 
 def handle_loss(
-    context: Context, tx: Transaction, item: Item, loss: Loss, qos: int | None = None
+    context: Context, tx: Transaction, item: QueuedItem, loss: Loss, qos: int | None = None
 ) -> None:
     """Make a locked item ready or dead, or keep it locked, because its member has lost it.
 
@@ -119,13 +121,13 @@ def handle_loss(
         notifications.notify_lock_ended(context, tx, item, item.holder, is_deleted=False)
 
 
-def make_ready_unsent(context: Context, tx: Transaction, item: Item) -> None:
+def make_ready_unsent(context: Context, tx: Transaction, item: QueuedItem) -> None:
     """Make an item ready that was assigned but never sent; the delivery is not counted."""
     queue_items.unlock(tx, item.row, delivered=False)
     count_removal(context, tx, item)
 
 
-def _kind(tx: Transaction, queue: Queue, item: Item) -> Kind:
+def _kind(tx: Transaction, queue: Queue, item: QueuedItem) -> Kind:
     """Return the kind of a locked item; `SHARE_2` if neither subscription nor message exists."""
     if queue.node is not None:
         return Kind.NODE
@@ -167,7 +169,7 @@ def unlock_item(
         dispatch(context, tx, queue.id, queue)
 
 
-def _find(tx: Transaction, node: Node, item_id: str) -> tuple[Queue, Item]:
+def _find(tx: Transaction, node: Node, item_id: str) -> tuple[Queue, QueuedItem]:
     queue = queues.of_node(tx, node.id)
     item = None if queue is None else queue_items.find(tx, queue.id, item_id)
     if queue is None or item is None:
@@ -175,7 +177,9 @@ def _find(tx: Transaction, node: Node, item_id: str) -> tuple[Queue, Item]:
     return queue, item
 
 
-def _check(tx: Transaction, sender: Sender, node: Node, item: Item, action: Action) -> Verdict:
+def _check(
+    tx: Transaction, sender: Sender, node: Node, item: QueuedItem, action: Action
+) -> Verdict:
     lock = Lock.NONE
     if item.state == "locked":
         lock = Lock.OWN if item.holder == sender.full else Lock.FOREIGN
@@ -186,7 +190,7 @@ def _check(tx: Transaction, sender: Sender, node: Node, item: Item, action: Acti
     return verdict
 
 
-def _role(tx: Transaction, sender: Sender, node: Node, item: Item) -> Role:
+def _role(tx: Transaction, sender: Sender, node: Node, item: QueuedItem) -> Role:
     """Return the sender's role concerning an item: the first member of `Role` that applies."""
     if queue_items.has_received(tx, item.row, sender.full):
         return Role.RECEIVER

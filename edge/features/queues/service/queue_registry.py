@@ -27,7 +27,7 @@ from edge.features.queues.service.membership import join as join
 from edge.features.queues.service.membership import release_held as release_held
 from edge.features.queues.service.operations import delete_item as delete_item
 from edge.features.queues.store import queue_items, queue_members, queues
-from edge.features.queues.store.queue_items import NewItem as QueuedItem
+from edge.features.queues.store.queue_items import NewQueuedItem
 from edge.features.queues.store.queues import Queue
 from edge.features.queues.store.queues import add_for_share as add_for_share
 from edge.features.queues.store.queues import of_node as of_node
@@ -138,7 +138,7 @@ def enqueue(
     config, now, (priority, delay, ttl) = node.config, tx.now.service, options
     body = item.payload if config.queueing or config.deliver_payloads else b""
     due, expires = now + delay if delay else None, None if ttl is None else now + ttl
-    new = QueuedItem(node.name, item.id, sender.full, body, priority, due, expires)
+    new = NewQueuedItem(node.name, item.id, sender.full, body, priority, due, expires)
     for queue in _queues(tx, node, shares):
         operations.enqueue(context, tx, queue, new)
 
@@ -163,7 +163,7 @@ def exceeded_limit(
 ) -> ExceededLimit | None:
     """Return the limit that an item would exceed, or `None`: of the queue of its node if this is a
     queue node, else of the queues of shares (given by number)."""
-    size = QueuedItem(node.name, item_id, sender.full, payload).charge
+    size = NewQueuedItem(node.name, item_id, sender.full, payload).charge
     if node.config.queueing:
         return _exceeded_node_limit(context, tx, sender.bare, node, item_id, size)
     growth: dict[str, Usage] = {}

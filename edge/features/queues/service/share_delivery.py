@@ -27,7 +27,7 @@ from edge.features.pubsub.service.queries import Subscription, find_node
 from edge.features.queues.rules.assignment import Member
 from edge.features.queues.service.messages import ItemDelivery
 from edge.features.queues.store import queue_items
-from edge.features.queues.store.queue_items import Item
+from edge.features.queues.store.queue_items import QueuedItem
 from edge.features.queues.store.queues import Queue
 
 QOS_0: Final = "share"
@@ -39,7 +39,7 @@ def deliver(
     context: Context,
     tx: Transaction,
     queue: Queue,
-    item: Item,
+    item: QueuedItem,
     member: Member,
     subscription: Subscription,
 ) -> bool:
@@ -63,8 +63,8 @@ def deliver(
         qos,
         body,
         size,
-        only_session=member.session if is_full or qos == 1 else None,
-        session=member.session,
+        only_session=member.full if is_full or qos == 1 else None,
+        session=member.full,
         queue_item=item.row,
     )
     row = outbox.add(context, tx, account, message)
@@ -76,7 +76,7 @@ def deliver(
     return True
 
 
-def _ordering_key(queue: Queue, item: Item) -> str:
+def _ordering_key(queue: Queue, item: QueuedItem) -> str:
     """Return the key of an item's message; the outbox keeps messages with equal keys in order.
 
     Items of a publisher have the same key if one member gets all of them; otherwise each item has a
@@ -87,16 +87,16 @@ def _ordering_key(queue: Queue, item: Item) -> str:
     return f"{queue.id}/{item.publisher.partition('/')[0]}"
 
 
-def _delivery(tx: Transaction, item: Item, subscription: Subscription) -> ItemDelivery:
+def _delivery(tx: Transaction, item: QueuedItem, subscription: Subscription) -> ItemDelivery:
     body, node = queue_items.body(tx, item.row), find_node(tx, item.node)
     publisher = named_publisher(tx, node, item.publisher)
     return ItemDelivery(item.node, item.item, body, publisher, item.deliveries, subscription.subid)
 
 
 def _send_once(
-    context: Context, tx: Transaction, item: Item, member: Member, subscription: Subscription
+    context: Context, tx: Transaction, item: QueuedItem, member: Member, subscription: Subscription
 ) -> None:
-    session, delivery = sessions.find(tx, member.session), _delivery(tx, item, subscription)
+    session, delivery = sessions.find(tx, member.full), _delivery(tx, item, subscription)
     queue_items.delete(tx, item)
     if session is not None:
         receipt = Receipt(QOS_0, item.row)

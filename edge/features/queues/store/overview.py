@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from edge.engine.database import Transaction
 from edge.features.queues.store import queue_members
-from edge.features.queues.store.queue_items import ITEM, Item
+from edge.features.queues.store.queue_items import ITEM, QueuedItem
 from edge.features.queues.store.queue_members import REQUESTS
 
 
@@ -121,18 +121,18 @@ def of_share(tx: Transaction, name: str, filter: str) -> Overview | None:
     return _overview(tx.row(_OF_SHARE, (name, filter)))
 
 
-def items_named(tx: Transaction, queue: int, item: str, limit: int) -> list[Item]:
+def items_named(tx: Transaction, queue: int, item: str, limit: int) -> list[QueuedItem]:
     """Return up to `limit` items of a queue with the ItemID `item`; a shared subscription can have
     one from each node."""
-    return [Item._make(row) for row in tx.rows(_ITEMS_NAMED, (queue, item, limit))]
+    return [QueuedItem._make(row) for row in tx.rows(_ITEMS_NAMED, (queue, item, limit))]
 
 
-def items_in_state(tx: Transaction, queue: int, state: str, limit: int) -> list[Item]:
+def items_in_state(tx: Transaction, queue: int, state: str, limit: int) -> list[QueuedItem]:
     """Return the first `limit` items of a queue in a state, in order of delivery."""
-    return [Item._make(row) for row in tx.rows(_ITEMS_IN_STATE, (queue, state, limit))]
+    return [QueuedItem._make(row) for row in tx.rows(_ITEMS_IN_STATE, (queue, state, limit))]
 
 
-def count_before(tx: Transaction, item: Item) -> int:
+def count_before(tx: Transaction, item: QueuedItem) -> int:
     """Return the number of ready items of the queue that are delivered before an item."""
     return int(tx.row(_BEFORE, (item.queue, item.priority, item.row))[0])
 

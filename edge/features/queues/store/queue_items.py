@@ -40,7 +40,7 @@ _DRAINED: Final = "drained queues"
 _ABSENT: Final = "absent queue item"
 
 
-class Item(NamedTuple):
+class QueuedItem(NamedTuple):
     """An item of a queue.
 
     All times except `wall` are service seconds.
@@ -92,7 +92,7 @@ class Item(NamedTuple):
     author: str | None = None
 
 
-class NewItem(NamedTuple):
+class NewQueuedItem(NamedTuple):
     """An item to append to a queue.
 
     Attributes:
@@ -144,10 +144,10 @@ class Lock(NamedTuple):
     until: float | None
 
 
-_COLUMNS: Final = ", ".join(("i.id", *(f"i.{name}" for name in Item._fields[1:])))
+_COLUMNS: Final = ", ".join(("i.id", *(f"i.{name}" for name in QueuedItem._fields[1:])))
 
 ITEM: Final = f"SELECT {_COLUMNS} FROM main.queue_items AS i"  # noqa: S608 - of constants
-"""`SELECT` statement for the columns of `Item`, to which a `WHERE` clause is appended."""
+"""`SELECT` statement for the columns of `QueuedItem`, to which a `WHERE` clause is appended."""
 
 _GET: Final = f"{ITEM} WHERE id = ?"
 _FIND: Final = f"{ITEM} WHERE queue = ? AND item = ?"
@@ -323,13 +323,13 @@ _IS_RESTART_HANDLED: Final = "SELECT 1 FROM temp.share_items"
 _SET_RESTART_HANDLED: Final = "INSERT INTO temp.share_items (looked) VALUES (1)"
 
 
-def get(tx: Transaction, row: int) -> Item | None:
+def get(tx: Transaction, row: int) -> QueuedItem | None:
     """Return an item by its row number."""
     found = tx.row(_GET, (row,))
-    return None if found is None else Item._make(found)
+    return None if found is None else QueuedItem._make(found)
 
 
-def find(tx: Transaction, queue: int, item: str) -> Item | None:
+def find(tx: Transaction, queue: int, item: str) -> QueuedItem | None:
     """Return an item of a queue by its ItemID."""
     cached = _cached(tx, queue)
     found = cached.get(item)
@@ -344,12 +344,12 @@ def find(tx: Transaction, queue: int, item: str) -> Item | None:
     if row is None:
         tx.memo[_ABSENT] = queue, item  # who publishes looks twice
         return None
-    found = Item._make(row)
+    found = QueuedItem._make(row)
     return found if of_queue.node is None else _keep(cached, found)
 
 
-def _cached(tx: Transaction, queue: int) -> dict[str, Item]:
-    cache: dict[int, dict[str, Item]] = tx.cache.setdefault(_ITEMS, {})
+def _cached(tx: Transaction, queue: int) -> dict[str, QueuedItem]:
+    cache: dict[int, dict[str, QueuedItem]] = tx.cache.setdefault(_ITEMS, {})
     found = cache.get(queue)
     if found is None:
         if len(cache) >= CACHED_WITH_ITEMS:
@@ -358,7 +358,7 @@ def _cached(tx: Transaction, queue: int) -> dict[str, Item]:
     return found
 
 
-def _keep(cached: dict[str, Item], item: Item) -> Item:
+def _keep(cached: dict[str, QueuedItem], item: QueuedItem) -> QueuedItem:
     if len(cached) >= CACHED_ITEMS:
         del cached[next(iter(cached))]
     cached[item.item] = item
@@ -371,7 +371,9 @@ def _forget(tx: Transaction) -> None:
     tx.cache.pop(_DRAINED, None)
 
 
-def enqueue(tx: Transaction, queue: Queue, new: NewItem, lock: Lock | None = None) -> Item:
+def enqueue(
+    tx: Transaction, queue: Queue, new: NewQueuedItem, lock: Lock | None = None
+) -> QueuedItem:
     """Append an item to a queue and return it.
 
     With a `lock` the item is stored as locked, with one delivery.
@@ -396,7 +398,7 @@ def enqueue(tx: Transaction, queue: Queue, new: NewItem, lock: Lock | None = Non
         drained.remove(queue.id)
         tx.on_undo(drained.add, queue.id)
     deliveries, *lock_values = locked
-    added = Item._make((row, *values, deliveries, 0, *lock_values, None, None, size, None))
+    added = QueuedItem._make((row, *values, deliveries, 0, *lock_values, None, None, size, None))
     if queue.node is not None:
         cached = _cached(tx, queue.id)
         if lock is not None or len(cached) < CACHED_ITEMS:  # those that wait do not displace others
@@ -410,7 +412,7 @@ def _undo_enqueue(unwritten: _Unwritten) -> None:
     unwritten.bodies.pop()
 
 
-def _restore(cached: dict[str, Item], name: str, item: Item | None) -> None:
+def _restore(cached: dict[str, QueuedItem], name: str, item: QueuedItem | None) -> None:
     if item is None:
         cached.pop(name, None)
     else:
@@ -436,7 +438,7 @@ def _slot(queue: Queue, publisher: str) -> int | None:
     return slot_of(publisher) if queue.policy == QueuePolicy.HASH else None
 
 
-def next_ready(tx: Transaction, queue: int, limit: int) -> list[Item]:
+def next_ready(tx: Transaction, queue: int, limit: int) -> list[QueuedItem]:
     """Return the first ready items of a queue, in order of delivery."""
     drained: set[int] = tx.cache.setdefault(_DRAINED, set())
     if queue in drained:
@@ -459,7 +461,7 @@ def body(tx: Transaction, row: int) -> bytes:
     return bytes(tx.row(_BODY, (row,))[0])
 
 
-def lock(tx: Transaction, queue: Queue, item: Item, lock: Lock) -> None:
+def lock(tx: Transaction, queue: Queue, item: QueuedItem, lock: Lock) -> None:
     """Lock an unlocked item of a queue for a member's session, and count the delivery."""
     subscription, holder, until = lock
     now = tx.now.service
@@ -522,10 +524,10 @@ def requeue(tx: Transaction, row: int) -> bool:
     return _change(tx, _REQUEUE, (tx.now.service, row)) > 0
 
 
-def delete(tx: Transaction, item: Item) -> None:
+def delete(tx: Transaction, item: QueuedItem) -> None:
     """Delete an existing item."""
     queue = queues.get(tx, item.queue)  # cached before the change, which is then counted in it
-    cached: dict[str, Item] = tx.cache.get(_ITEMS, {}).get(item.queue, {})
+    cached: dict[str, QueuedItem] = tx.cache.get(_ITEMS, {}).get(item.queue, {})
     known = cached.get(item.item)
     if known is not None and known.row == item.row:
         del cached[item.item]
@@ -550,7 +552,7 @@ def delete_some(tx: Transaction, queue: int, limit: int, *, locked: bool) -> int
     return _change(tx, _DELETE_SOME, (queue, locked, limit))
 
 
-def locked_by(tx: Transaction, jid: str) -> list[Item]:
+def locked_by(tx: Transaction, jid: str) -> list[QueuedItem]:
     """Return the items locked by a full JID, or by all sessions of a bare JID."""
     if "/" in jid:
         return _items(tx, _LOCKED_BY, (jid,))
@@ -604,12 +606,12 @@ def slot_owners(tx: Transaction, queue: int) -> Mapping[int, int]:
 # Timers
 
 
-def lock_timeouts(tx: Transaction) -> list[Item]:
+def lock_timeouts(tx: Transaction) -> list[QueuedItem]:
     """Return up to `BATCH` items whose lock has timed out, the earliest timeout first."""
     return _items(tx, _LOCK_TIMEOUTS, (tx.now.service, BATCH))
 
 
-def expired(tx: Transaction) -> list[Item]:
+def expired(tx: Transaction) -> list[QueuedItem]:
     """Return up to `BATCH` ready or delayed items whose time to live is over, the earliest end
     first."""
     return _items(tx, _EXPIRED, (tx.now.service, BATCH))
@@ -633,12 +635,12 @@ def next_timer(tx: Transaction) -> float | None:
 # Items whose member is gone
 
 
-def orphaned(tx: Transaction) -> list[Item]:
+def orphaned(tx: Transaction) -> list[QueuedItem]:
     """Return up to `BATCH` items that are locked by subscriptions that no longer exist."""
     return _items(tx, _ORPHANED, (BATCH,))
 
 
-def reassignable(tx: Transaction, full: str) -> list[Item]:
+def reassignable(tx: Transaction, full: str) -> list[QueuedItem]:
     """Return the locked items of a session, by its full JID, that can go to another member.
 
     These are items of shared subscriptions at QoS 1, and items at QoS 2 that were never sent. The
@@ -647,7 +649,7 @@ def reassignable(tx: Transaction, full: str) -> list[Item]:
     return _items(tx, _REASSIGNABLE, (full,))
 
 
-def reassignable_after_restart(tx: Transaction) -> list[Item]:
+def reassignable_after_restart(tx: Transaction) -> list[QueuedItem]:
     """Return up to `BATCH` items, as `reassignable` does, of sessions that no longer exist."""
     return _items(tx, _REASSIGNABLE_AFTER_RESTART, (BATCH,))
 
@@ -695,5 +697,5 @@ def _change(tx: Transaction, sql: str, values: tuple[Any, ...]) -> int:
     return count
 
 
-def _items(tx: Transaction, sql: str, values: tuple[Any, ...]) -> list[Item]:
-    return [Item._make(row) for row in tx.rows(sql, values)]
+def _items(tx: Transaction, sql: str, values: tuple[Any, ...]) -> list[QueuedItem]:
+    return [QueuedItem._make(row) for row in tx.rows(sql, values)]

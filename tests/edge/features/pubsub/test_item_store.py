@@ -29,7 +29,7 @@ def put(tx: Transaction, *names: str, node: int = 1, size: int = 10) -> None:
         items.put(tx, node, name, PUBLISHER, name.encode(), size)
 
 
-def ids(found: list[items.Item]) -> list[str]:
+def ids(found: list[items.StoredItem]) -> list[str]:
     return [item.id for item in found]
 
 

@@ -75,7 +75,7 @@ def test_create_a_node(gateway: Gateway) -> None:
     reply = send_request(gateway, PUMP, element("create", node="plant/boiler1/temp"))
     assert (reply.type, reply.payload) == ("result", None)
     node = stored(gateway, "plant/boiler1/temp")
-    assert (node.owner, node.config.queueing) == ("pump1@gw.example", False)
+    assert (node.creator, node.config.queueing) == ("pump1@gw.example", False)
 
 
 def test_create_instant_nodes(gateway: Gateway) -> None:

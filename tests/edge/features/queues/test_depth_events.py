@@ -13,7 +13,7 @@ from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import SYSTEM, StoredEvent
 from edge.features.queues.store import depth_events, queue_items, queues
-from edge.features.queues.store.queue_items import NewItem
+from edge.features.queues.store.queue_items import NewQueuedItem
 from tests.helpers import queue_rows
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.queue_nodes import ONE, TWO, advance, publish, retract, set_up, subscribe_worker
@@ -42,7 +42,7 @@ def figures(row: StoredEvent, names: tuple[str, ...]) -> tuple[int, ...]:
 def put(gateway: Gateway, queue: queues.Queue, count: int) -> None:
     def unit(tx: Transaction) -> None:
         for number in range(count):
-            queue_items.enqueue(tx, queue, NewItem("n", f"i{number}", ONE, b""))
+            queue_items.enqueue(tx, queue, NewQueuedItem("n", f"i{number}", ONE, b""))
 
     gateway.tx(unit)
 
@@ -60,7 +60,7 @@ def test_delayed_items_have_no_age(gateway: Gateway) -> None:
     queue = gateway.tx(queue_rows.node)
     gateway.tx(
         lambda tx: queue_items.enqueue(
-            tx, queue, NewItem("n", "late", ONE, b"", due=tx.now.service + 900)
+            tx, queue, NewQueuedItem("n", "late", ONE, b"", due=tx.now.service + 900)
         )
     )
     gateway.clock.service += 500

@@ -8,7 +8,7 @@ from edge.engine.database import Transaction
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.store import affiliations
 from edge.features.queues.store import queue_items, queues
-from edge.features.queues.store.queue_items import NewItem
+from edge.features.queues.store.queue_items import NewQueuedItem
 from edge.features.queues.xmpp.commands import FORM
 from edge.xmpp.commands import TABLE_CHARACTERS
 from tests.helpers import queue_rows
@@ -105,7 +105,7 @@ def test_long_answer_is_truncated(gateway: Gateway) -> None:
         for number in range(10):
             name = f"{number}{'x' * 3000}"
             queue_items.enqueue(
-                tx, queue, NewItem("work", name, queue_rows.PUBLISHER, b"", priority=9)
+                tx, queue, NewQueuedItem("work", name, queue_rows.PUBLISHER, b"", priority=9)
             )
 
     gateway.tx(add_items)

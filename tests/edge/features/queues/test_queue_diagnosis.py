@@ -11,7 +11,7 @@ from edge.features.queues.service import diagnosis
 from edge.features.queues.service.diagnosis import Moment
 from edge.features.queues.store import overview, queue_items, queues
 from edge.features.queues.store.overview import Attendance
-from edge.features.queues.store.queue_items import Lock, NewItem
+from edge.features.queues.store.queue_items import Lock, NewQueuedItem
 from edge.features.queues.store.queues import Queue
 from tests.helpers import queue_rows
 from tests.helpers.people import make_available
@@ -134,7 +134,7 @@ def test_items_before_an_item_are_counted(gateway: Gateway) -> None:
     reason, text = diagnose(gateway, "two", [attend(member)])
     assert reason is Reason.BEHIND_OTHERS
     assert text.endswith("; 1 ready item before it in the queue")
-    new = NewItem("work", "x", PUBLISHER, b"", priority=1)
+    new = NewQueuedItem("work", "x", PUBLISHER, b"", priority=1)
     gateway.tx(lambda tx: queue_items.enqueue(tx, get_queue(tx), new))
     assert diagnose(gateway, "two", [])[1].endswith("; 2 ready items before it in the queue")
 

@@ -98,14 +98,14 @@ def test_no_member_exceeds_its_capacity() -> None:
 
 def test_sessions_of_one_subscription_share_its_capacity() -> None:
     one = Member(1, "w@gw.example/a", 3, 0, 1)
-    sessions = [one, one._replace(session="w@gw.example/b", turn=0)]
+    sessions = [one, one._replace(full="w@gw.example/b", turn=0)]
     found = assign(ready(1, 2, 3, 4), sessions, QueuePolicy.LEAST_LOADED)
-    assert [member.session[-1] for _row, member in found] == ["b", "a", "b"]
+    assert [member.full[-1] for _row, member in found] == ["b", "a", "b"]
 
 
 def test_an_item_given_back_waits_for_another_member_without_blocking_others() -> None:
     first, busy = member(1), member(2, in_flight=2)
-    item = ReadyItem(1, "p@gw.example/p", first.session)
+    item = ReadyItem(1, "p@gw.example/p", first.full)
     behind = ReadyItem(2, "p@gw.example/p")
     assert pairs(assign([item], [first, member(2)], QueuePolicy.LEAST_LOADED)) == [(1, 2)]
     assert pairs(assign([item, behind], [first, busy], QueuePolicy.LEAST_LOADED)) == [(2, 1)]
@@ -117,7 +117,7 @@ def test_sticky_assigns_all_items_to_the_favourite_while_it_is_connected() -> No
     assert pairs(assign(ready(1, 2), members, QueuePolicy.STICKY, 1)) == [(1, 1)]
     assert pairs(assign(ready(1, 2), members, QueuePolicy.STICKY, 9)) == [(1, 2), (2, 2)]
     assert pairs(assign(ready(1), [member(1, in_flight=2)], QueuePolicy.STICKY)) == []
-    given_back = ReadyItem(1, "p@gw.example/p", member(1).session)
+    given_back = ReadyItem(1, "p@gw.example/p", member(1).full)
     assert pairs(assign([given_back], [member(1), member(2)], QueuePolicy.STICKY, 1)) == [(1, 2)]
 
 
@@ -158,7 +158,7 @@ def test_by_hash_locked_items_keep_their_publisher_with_its_member() -> None:
 
 def test_by_hash_no_item_overtakes_one_that_waits_for_its_member() -> None:
     only, busy = member(1), member(2, in_flight=2)
-    given_back = ReadyItem(1, "p@gw.example/p", only.session)
+    given_back = ReadyItem(1, "p@gw.example/p", only.full)
     other = next(f"q{n}" for n in range(99) if slot_of(f"q{n}") != slot_of("p@gw.example/p"))
     assert assign([given_back, *ready(2)], [only, busy], QueuePolicy.HASH) == []
     found = assign([given_back, ReadyItem(2, other)], [only], QueuePolicy.HASH)
