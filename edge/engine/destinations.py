@@ -22,6 +22,8 @@ class NoDestination:
     """The destination of an address that takes no messages: it refuses every message with one
     error."""
 
+    kind: Final = AddressKind.SERVICE
+
     def __init__(self, error: AddressError) -> None:
         self._error = error
 
@@ -41,12 +43,6 @@ class NoDestination:
     def recipient(self, _to: Jid) -> str | None:
         """Return `None`: the address belongs to no account."""
         return None
-
-    def read(
-        self, _context: Context, _body: bytes, _to: Jid, parsed: Element | None = None
-    ) -> Contents:
-        """Return no contents."""
-        return Contents([])
 
     def refusal(
         self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents
@@ -86,6 +82,21 @@ def find(context: Context, to: str | None) -> tuple[Destination, Jid]:
         return found, address
     reason = AddressReason.NO_NODE if kind is AddressKind.NODE else AddressReason.NOBODY
     return NoDestination(AddressError(reason)), address
+
+
+def read(
+    context: Context,
+    destination: Destination,
+    body: bytes,
+    to: Jid,
+    parsed: Element | None = None,
+) -> Contents:
+    """Read a message for a destination; `parsed` is the message's tree, if it is already parsed.
+
+    A destination that takes no messages has no reader, and its messages have no contents.
+    """
+    reader = context.hooks.readers.get(destination.kind)
+    return Contents([]) if reader is None else reader(context, body, to, parsed)
 
 
 UNTRUSTED: Final = "untrusted"
@@ -131,7 +142,7 @@ def hand_over(
         return Rejection(UNTRUSTED)
     if acceptance.error is not None:
         return Rejection(NO_DESTINATION, acceptance.error)
-    contents = destination.read(context, message.body, to)
+    contents = read(context, destination, message.body, to)
     if contents.unreadable:
         return Rejection(UNREADABLE, text=contents.unreadable)
     error = destination.refusal(context, tx, message, contents)

@@ -1,9 +1,9 @@
 """The hooks by which features register with the engine, and the context that hooks are given.
 
-A feature is a module under `edge.features` with a function `register(hooks)`. This function
-registers handlers of stanzas, features to advertise, and functions that run at certain events. A
-module that needs the gateway to have accounts of its own sets `NEEDS_ACCOUNTS = True`; its
-`register` is not called on a component.
+A feature's modules under `edge.features` have functions `register(hooks)`. That of `xmpp` registers
+handlers of stanzas, features to advertise, readers, encoders and error mappings; that of `service`
+registers destinations and functions that run at certain events. A module that needs the gateway to
+have accounts of its own sets `NEEDS_ACCOUNTS = True`; its `register` is not called on a component.
 """
 
 from __future__ import annotations
@@ -227,7 +227,14 @@ NOT_ALLOWED = Acceptance(allowed=False)
 
 
 class Destination(Protocol):
-    """Receives the messages to one kind of address, at any level of quality of service."""
+    """Receives the messages to one kind of address, at any level of quality of service.
+
+    A protocol's reader (`Hooks.readers`) reads the contents of the messages.
+    """
+
+    @property
+    def kind(self) -> AddressKind:
+        """Return the kind of address."""
 
     def acceptance(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Acceptance:
         """Return whether the sender may hand messages over, and whether the address takes them."""
@@ -244,11 +251,6 @@ class Destination(Protocol):
 
     def recipient(self, to: Jid) -> str | None:
         """Return the name of the account that an address belongs to, if any."""
-
-    def read(
-        self, context: Context, body: bytes, to: Jid, parsed: Element | None = None
-    ) -> Contents:
-        """Read a message for this address; `parsed` is its tree, if it is already parsed."""
 
     def refusal(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
@@ -268,6 +270,11 @@ class Destination(Protocol):
         Returns:
             Why the address does not accept the message, which is then not delivered; else "".
         """
+
+
+Reader: TypeAlias = "Callable[[Context, bytes, Jid, Element | None], Contents]"
+"""Reads the contents of a message for an address. The last argument is the message's tree, if it is
+already parsed."""
 
 
 class Event(Generic[P]):
@@ -293,9 +300,11 @@ class Hooks:
 
     Attributes:
         xmpp: the options that decide what is advertised.
+        has_accounts: whether the gateway has accounts of its own; a component has no accounts.
     """
 
     xmpp: Xmpp
+    has_accounts: bool = True
 
     # What a feature handles, by keys that only one feature may have (`add`)
     server_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
@@ -321,6 +330,8 @@ class Hooks:
     """Decoders of message payloads for the event log, by the payload's name in Clark notation."""
     destinations: dict[AddressKind, Destination] = field(default_factory=dict)
     """Destinations of messages, by the kind of their address."""
+    readers: dict[AddressKind, Reader] = field(default_factory=dict)
+    """Readers of messages in XML, by the kind of their address."""
     adhoc_commands: dict[str, AdHocCommand] = field(default_factory=dict)
     encoders: dict[tuple[str, type[Any]], Encoder] = field(default_factory=dict)
     """Encoders of what sessions are sent, by protocol and type of the message."""
@@ -430,11 +441,11 @@ class Hooks:
             hook(*args, **kwargs)
 
 
-def register_features(hooks: Hooks, *, accounts: bool) -> None:
-    """Register all features; without `accounts`, omit those that need accounts."""
+def register_features(hooks: Hooks) -> None:
+    """Register all features; on a component, omit those that need accounts."""
     for module in _feature_modules():
         needs_accounts = getattr(module, "NEEDS_ACCOUNTS", False)
-        if hasattr(module, "register") and (accounts or not needs_accounts):
+        if hasattr(module, "register") and (hooks.has_accounts or not needs_accounts):
             module.register(hooks)
 
 

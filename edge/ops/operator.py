@@ -183,7 +183,7 @@ def _hand_over(context: Context, tx: Transaction, request: SendMessage, body: by
 
 def _publish(context: Context, tx: Transaction, request: SendMessage, body: bytes) -> None:
     destination, to = destinations.find(context, request.to)
-    contents = destination.read(context, body, to)
+    contents = destinations.read(context, destination, body, to)
     if contents.item is None:
         raise RequestRefused(contents.unreadable or "options of an item require a queue node")
     try:

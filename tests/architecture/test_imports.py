@@ -5,13 +5,17 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import grimp
 import pytest
+
+from edge.config.options import Xmpp
+from edge.engine import hooks
+from edge.engine.hooks import Hooks
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,7 +66,7 @@ def is_allowed(module: str, imported: str) -> bool:
         return part.name != "xmpp" or importer.name == "xmpp"
     if importer.name == "rules":
         return not imported.startswith("edge.") or imported in PURE_ENGINE_MODULES
-    if importer.name in ("service", "store"):
+    if importer.name != "xmpp":
         return not imported.startswith("edge.xmpp") or imported == "edge.xmpp.jid"
     return True
 
@@ -77,6 +81,7 @@ def test_features_import_services_of_others_and_xml_only_in_xmpp() -> None:
         ("edge.features.pubsub.service.nodes", "edge.features.queues.store.queues"),
         ("edge.features.pubsub.xmpp", "edge.features.queues.xmpp"),
         ("edge.features.custody.service", "edge.xmpp.serialize"),
+        ("edge.features.outbox.destination", "edge.xmpp.stanza"),
         ("edge.features.custody.store", "edge.features.custody.xmpp"),
         ("edge.features.custody.rules", "edge.engine.database"),
         ("edge.features.custody.rules", "edge.features.custody.store"),
@@ -84,6 +89,35 @@ def test_features_import_services_of_others_and_xml_only_in_xmpp() -> None:
 )
 def test_a_forbidden_import_is_found(module: str, imported: str) -> None:
     assert not is_allowed(module, imported)
+
+
+OF_PROTOCOLS = {
+    *("server_iqs", "own_account_iqs", "account_iqs", "any_iqs", "pubsub_iqs", "pubsub_requests"),
+    *("stanza_handlers", "iq_answers", "other_answer", "event_payloads", "readers"),
+    *("adhoc_commands", "encoders", "error_mappings"),
+    *("advertised", "pubsub_advertised", "pubsub_disco", "stream_features"),
+    *("on_unacknowledged_stanzas", "on_overflow", "on_rejected_stanza"),
+}
+"""The hooks that an `xmpp` module registers; all others are for the other modules of a feature."""
+
+
+def registered(register: Callable[[Hooks], None]) -> set[str]:
+    """Return the names of the hooks that a function registers."""
+    empty, filled = vars(Hooks(Xmpp())), Hooks(Xmpp())
+    filled.other_answer = empty["other_answer"]
+    register(filled)
+    return {name for name, value in vars(filled).items() if value != empty[name]} - {"_events"}
+
+
+def test_xmpp_modules_register_only_what_is_of_the_protocol() -> None:
+    found: dict[bool, set[str]] = {True: set(), False: set()}
+    for module in hooks._feature_modules():
+        part = part_of(module.__name__)
+        if part is not None and hasattr(module, "register"):
+            found[part.name == "xmpp"] |= registered(module.register)
+    assert found[True] <= OF_PROTOCOLS
+    assert not found[False] & OF_PROTOCOLS
+    assert {"images", "on_timer", "on_acknowledged", "destinations"} <= found[False]
 
 
 def cycles(edges: dict[str, set[str]]) -> list[set[str]]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.hooks import AdHocCommand, Context
+from edge.engine.hooks import AdHocCommand, Context, Hooks
 from edge.errors import ServiceError
 from edge.features.adhoc_commands import store
 from edge.features.adhoc_commands.store import add as add
@@ -46,3 +46,11 @@ def check(
 def on_session_end(_context: Context, tx: Transaction, sender: Sender) -> None:
     """Forget all commands that a session has started."""
     store.delete_all(tx, sender.generation)
+
+
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register the hooks of this module with the engine."""
+    hooks.on_session_end.append(on_session_end)

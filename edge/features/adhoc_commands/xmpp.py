@@ -170,4 +170,3 @@ def register(hooks: Hooks) -> None:
     hooks.pubsub_disco.append(discover)
     hooks.advertise_pubsub(COMMANDS)
     hooks.error_mapping(PROTOCOL, CommandError, _stanza_error)
-    hooks.on_session_end.append(service.on_session_end)

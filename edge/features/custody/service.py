@@ -21,7 +21,7 @@ from edge.engine import destinations, events, message_counts, quota, refusals, s
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.hooks import ALLOWED, Context, Destination, Message
+from edge.engine.hooks import ALLOWED, Context, Destination, Hooks, Message
 from edge.engine.quota import ExceededLimit
 from edge.errors import ServiceError
 from edge.features.custody import rules, store
@@ -147,7 +147,7 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
         error = CustodyError(Reason.NOT_ALLOWED)
     body = store.read_body(tx, held)
     message = Message(sender, to, body, held.size, 2, held.msg_id, held.since)
-    contents = destination.read(context, body, to, held.parsed)
+    contents = destinations.read(context, destination, body, to, held.parsed)
     if error is None and not contents.unreadable:
         error = destination.refusal(context, tx, message, contents)
     over = None if error else destination.room_now(context, tx, message, contents)
@@ -182,7 +182,8 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Cust
     """
     body, size, destination, to, *_ = request
     message = Message(sender, to, body, size, 1)
-    contents, over = destination.read(context, body, to, request.parsed), None
+    contents = destinations.read(context, destination, body, to, request.parsed)
+    over = None
     acceptance = destination.acceptance(context, tx, sender, to)
     if acceptance.allowed and acceptance.error is None and not contents.unreadable:
         acceptance = acceptance._replace(error=destination.refusal(context, tx, message, contents))
@@ -344,3 +345,10 @@ def _keep_undelivered(
     outbox.add_dead_letter(context, tx, letter)
     if decision.effect is _REPORT:
         outbox.report_refused(context, tx, letter)
+
+
+def register(hooks: Hooks) -> None:
+    """Register the hooks of this module with the engine."""
+    hooks.images.append(store.load)
+    hooks.on_timer.append(expire)
+    hooks.on_time_off.append(store.age)

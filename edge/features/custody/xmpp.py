@@ -9,7 +9,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
 from edge.errors import ServiceError
-from edge.features.custody import service, store
+from edge.features.custody import service
 from edge.features.custody.rules import Reason
 from edge.features.custody.service import CustodyError
 from edge.xmpp import PROTOCOL, serialize
@@ -154,7 +154,4 @@ def register(hooks: Hooks) -> None:
             hooks.add(hooks.any_iqs, ("set", clark(namespace, name)), handler)
             hooks.add(hooks.any_iqs, ("get", clark(namespace, name)), refuse_get)
     hooks.error_mapping(PROTOCOL, CustodyError, _stanza_error)
-    hooks.images.append(store.load)
-    hooks.on_timer.append(service.expire)
-    hooks.on_time_off.append(store.age)
     hooks.advertise(*QOS_ALL)

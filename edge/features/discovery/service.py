@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 from edge.engine import meta, sessions
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Event
+from edge.engine.hooks import Context, Event, Hooks
 from edge.engine.sessions import Session
 from edge.features.discovery import store
 from edge.features.discovery.store import CapsQuery as CapsQuery
@@ -197,3 +197,12 @@ def on_timer(context: Context, tx: Transaction) -> None:
 def on_session_end(_context: Context, tx: Transaction, sender: Sender) -> None:
     """Delete the query to a session that ends."""
     store.delete_query(tx, sender.generation)
+
+
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register the hooks of this module with the engine."""
+    hooks.on_session_end.append(on_session_end)
+    hooks.on_timer.append(on_timer)

@@ -21,7 +21,7 @@ from edge.engine.access import Relation, Sender
 from edge.engine.database import Receipt, Transaction
 from edge.engine.destinations import NO_DESTINATION, UNTRUSTED
 from edge.engine.events import NewEvent
-from edge.engine.hooks import Context
+from edge.engine.hooks import Context, Hooks
 from edge.engine.quota import ExceededLimit, Usage
 from edge.engine.send_share import BufferSize
 from edge.engine.sessions import Session
@@ -410,3 +410,15 @@ class ReturnedMessages:
             if 0 < last < offline.last_row(self._tx, account):
                 offline.move_to_end(self._tx, account, last)
             flush_to_best(self._context, self._tx, account)
+
+
+def register(hooks: Hooks) -> None:
+    """Register the hooks of this module with the engine."""
+    hooks.on_timer.append(expire)  # a component may have stored messages, too
+    hooks.on_time_off.append(offline.age)
+    if not hooks.has_accounts:
+        return
+    for kind in (offline.RECEIPT, offline.SESSION_RECEIPT):
+        hooks.add(hooks.on_acknowledged, kind, acknowledge)
+        hooks.add(hooks.on_unacknowledged, kind, return_unacknowledged)
+    hooks.on_available.append(flush)

@@ -727,6 +727,16 @@ def on_external_change(context: Context, tx: Transaction) -> None:
 
 
 def register(hooks: Hooks) -> None:
-    """Register the hooks for the outbox table, which can have rows even on a component gateway."""
-    hooks.images.append(outbox.load)
+    """Register the hooks of this module with the engine."""
+    hooks.images.append(outbox.load)  # a component may have rows, too
     hooks.on_time_off.append(outbox.age)
+    if not hooks.has_accounts:
+        return
+    hooks.on_available.append(on_available)
+    hooks.on_caps_known.append(on_caps_known)
+    hooks.on_resumed.append(on_resumed)
+    hooks.add(hooks.on_acknowledged, outbox.PLAIN_RECEIPT, on_plain_acknowledged)
+    hooks.add(hooks.on_unacknowledged, outbox.QOS_RECEIPT, on_session_lost)
+    hooks.add(hooks.on_unacknowledged, outbox.PLAIN_RECEIPT, on_session_lost)
+    hooks.on_timer.append(on_timer)
+    hooks.on_external_change.append(on_external_change)

@@ -99,5 +99,3 @@ def register(hooks: Hooks) -> None:
     hooks.encode(PROTOCOL, InfoQuery, _encode_query)
     hooks.on(service.CAPS_NEEDED, _read_announced)
     hooks.add(hooks.iq_answers, _ID_KIND, handle_answer)
-    hooks.on_session_end.append(service.on_session_end)
-    hooks.on_timer.append(service.on_timer)

@@ -15,7 +15,7 @@ from edge.engine.addresses import AddressError, AddressReason
 from edge.engine.database import Transaction
 from edge.engine.destinations import Rejection
 from edge.engine.hooks import Context, Hooks, Message, Work
-from edge.features.messages import rules, service, store
+from edge.features.messages import rules, service
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import (
     AccountMessage,
@@ -26,7 +26,7 @@ from edge.features.messages.service import (
 from edge.xmpp import PROTOCOL, jid, replies, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.jid import Jid
-from edge.xmpp.namespaces import CHAT_STATES, CLIENT, DELAY, clark
+from edge.xmpp.namespaces import CHAT_STATES, CLIENT, DELAY, OFFLINE, clark
 from edge.xmpp.stanza import Stanza, stamped, stamped_with
 
 SESSION_FULL: Final = "the session cannot accept more stanzas now"
@@ -171,5 +171,5 @@ def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.add(hooks.stanza_handlers, "message", handle)
     hooks.encode(PROTOCOL, DelayedMessage, _encode_delayed)
-    hooks.on_timer.append(service.expire)  # a component may have stored messages, too
-    hooks.on_time_off.append(store.age)
+    if hooks.has_accounts and hooks.xmpp.offline == "store":
+        hooks.advertise(OFFLINE)

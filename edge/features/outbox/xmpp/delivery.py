@@ -1,4 +1,4 @@
-"""Delivery requests to devices, their answers, and messages to accounts.
+"""Delivery requests to devices, and their answers.
 
 A request's `from` is the original sender or, for an item of a node, the publish-subscribe service;
 its `to` is the device's session. Its id and msgId are the gateway's own and stay the
@@ -11,13 +11,11 @@ from functools import lru_cache
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from edge.engine import access, iq_ids
-from edge.engine.access import Relation, Sender
+from edge.engine import iq_ids
+from edge.engine.access import Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
-from edge.engine.hooks import Acceptance, Contents, Context, Hooks, Message, Work
-from edge.engine.quota import ExceededLimit
-from edge.features.accounts import service as accounts
+from edge.engine.hooks import Contents, Context, Hooks, Work
 from edge.features.outbox import service
 from edge.features.outbox.rules import Input
 from edge.features.outbox.service import (
@@ -25,13 +23,11 @@ from edge.features.outbox.service import (
     DeliveryFailure,
     FailureReason,
     OutboxError,
-    OutgoingMessage,
     PlainMessage,
     QosRequest,
     Reason,
     RequestKind,
 )
-from edge.features.outbox.store import outbox
 from edge.xmpp import PROTOCOL, jid, serialize
 from edge.xmpp.embedded import as_client_stanza
 from edge.xmpp.errors import STANZA_CONDITIONS, STANZA_TYPES, FragmentError, StanzaError
@@ -155,59 +151,15 @@ def _error_text(error: Child) -> str:
     return "" if found is None else (found.tree().text or "")[:MAX_ERROR_TEXT]
 
 
-# Destination
+# Messages to accounts
 
 
-class AccountDestination:
-    """An account as the destination of messages, which wait in its outbox."""
-
-    def acceptance(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Acceptance:
-        """Return whether the sender may reach the account and whether the account exists."""
-        relation = accounts.find_relation(tx, sender, to.local)
-        allowed = access.may_hand_over(sender, relation, context.trust)
-        error = OutboxError(Reason.NO_ACCOUNT) if relation is Relation.NOBODY else None
-        return Acceptance(allowed, error)
-
-    def room_to_hold(
-        self, context: Context, tx: Transaction, message: Message
-    ) -> ExceededLimit | None:
-        """Return the limit of the outbox that the message would exceed, if any."""
-        sender, to = message.sender, message.to
-        return service.exceeded_limit(context, tx, to.local, sender.bare, message.size)
-
-    def recipient(self, to: Jid) -> str | None:
-        """Return the name of the account that the address belongs to."""
-        return to.local
-
-    def read(
-        self, context: Context, body: bytes, _to: Jid, parsed: Element | None = None
-    ) -> Contents:
-        """Report an error if the message has a forged `<delay/>`; its contents are not read."""
-        forged = _has_forged_delay(context, body, parsed)
-        return Contents([], "a <delay/> from the gateway is not allowed" if forged else "")
-
-    def refusal(
-        self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents
-    ) -> None:
-        """Return `None`: no contents are refused for what they say."""
-        return
-
-    def room_now(
-        self, context: Context, tx: Transaction, message: Message, _contents: Contents
-    ) -> ExceededLimit | None:
-        """Return the limit that the message would exceed, if it has no room reserved by custody."""
-        return None if message.since is not None else self.room_to_hold(context, tx, message)
-
-    def deliver(
-        self, context: Context, tx: Transaction, message: Message, _contents: Contents
-    ) -> str:
-        """Append the message to the account's outbox and send what can be sent; return ""."""
-        sender, size = message.sender, message.size
-        outgoing = OutgoingMessage(
-            sender.bare, sender.full, message.msg_id, message.qos, message.body, size
-        )
-        service.enqueue(context, tx, message.to.local, outgoing)
-        return ""
+def read_message(
+    context: Context, body: bytes, _to: Jid, parsed: Element | None = None
+) -> Contents:
+    """Report an error if a message has a forged `<delay/>`; its contents are not read."""
+    forged = _has_forged_delay(context, body, parsed)
+    return Contents([], "a <delay/> from the gateway is not allowed" if forged else "")
 
 
 def _has_forged_delay(context: Context, body: bytes, parsed: Element | None) -> bool:
@@ -228,7 +180,7 @@ NEEDS_ACCOUNTS: Final = True
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    hooks.add(hooks.destinations, AddressKind.ACCOUNT, AccountDestination())
+    hooks.add(hooks.readers, AddressKind.ACCOUNT, read_message)
     hooks.error_mapping(
         PROTOCOL, OutboxError, lambda error: StanzaError(_CONDITIONS_OF_REASONS[error.reason])
     )
@@ -236,11 +188,3 @@ def register(hooks: Hooks) -> None:
     hooks.encode(PROTOCOL, PlainMessage, _encode_plain)
     for kind in _REQUESTS:
         hooks.add(hooks.iq_answers, kind, handle_answer)
-    hooks.on_available.append(service.on_available)
-    hooks.on_caps_known.append(service.on_caps_known)
-    hooks.on_resumed.append(service.on_resumed)
-    hooks.add(hooks.on_acknowledged, outbox.PLAIN_RECEIPT, service.on_plain_acknowledged)
-    hooks.add(hooks.on_unacknowledged, outbox.QOS_RECEIPT, service.on_session_lost)
-    hooks.add(hooks.on_unacknowledged, outbox.PLAIN_RECEIPT, service.on_session_lost)
-    hooks.on_timer.append(service.on_timer)
-    hooks.on_external_change.append(service.on_external_change)

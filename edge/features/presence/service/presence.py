@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from edge.engine import access, in_flight, refusals, sessions
 from edge.engine.access import Relation, Sender
 from edge.engine.database import Receipt, Transaction
-from edge.engine.hooks import Context, Event
+from edge.engine.hooks import Context, Event, Hooks
 from edge.engine.sessions import Session
 from edge.features.accounts import service as accounts
 from edge.features.discovery import service as discovery
@@ -335,3 +335,13 @@ def relay_error(
     session = messages.find_answerable_session(context, tx, sender, target.full)
     if session is not None:
         tx.send(session.generation, addressed_to(target.full))
+
+
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register the hooks of this module with the engine."""
+    hooks.on_session_end.append(on_session_end)
+    hooks.add(hooks.on_acknowledged, presence.RECEIPT, on_page_acknowledged)
+    hooks.add(hooks.on_unacknowledged, presence.RECEIPT, on_page_lost)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from edge.engine import access, refusals, sessions, space
 from edge.engine.access import Relation, Sender
 from edge.engine.database import Transaction
-from edge.engine.hooks import Context
+from edge.engine.hooks import Context, Hooks
 from edge.engine.quota import ExceededLimit
 from edge.features.presence.service.errors import PresenceError, Reason
 from edge.features.presence.service.messages import RosterPush
@@ -138,3 +138,11 @@ def push(context: Context, tx: Transaction, own: Party, item: RosterItem) -> Non
         if session.interested:
             pushed = RosterPush(session.full, f"push-{secrets.token_hex(6)}", version, item)
             context.send(tx, session.generation, pushed)
+
+
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register the hooks of this module with the engine."""
+    hooks.on_external_change.append(on_external_change)

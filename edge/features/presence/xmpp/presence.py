@@ -27,7 +27,6 @@ from edge.features.presence.service.messages import (
     UnavailablePresence,
 )
 from edge.features.presence.service.presence import AddressedTo, AvailablePresence
-from edge.features.presence.store import presence as store
 from edge.xmpp import PROTOCOL, capabilities, jid, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.jid import Jid
@@ -203,6 +202,3 @@ def register(hooks: Hooks) -> None:
     hooks.encode(PROTOCOL, SubscriptionStanza, _encode_subscription)
     hooks.error_mapping(PROTOCOL, PresenceError, _stanza_error)
     hooks.stream_features.append(_pre_approval)
-    hooks.on_session_end.append(service.on_session_end)
-    hooks.add(hooks.on_acknowledged, store.RECEIPT, service.on_page_acknowledged)
-    hooks.add(hooks.on_unacknowledged, store.RECEIPT, service.on_page_lost)

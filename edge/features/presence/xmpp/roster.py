@@ -164,6 +164,5 @@ def register(hooks: Hooks) -> None:
         hooks.add(hooks.own_account_iqs, (type_, _QUERY), handler)
         hooks.add(hooks.account_iqs, (type_, _QUERY), handler)
     hooks.stream_features.append(_versioning)
-    hooks.on_external_change.append(service.on_external_change)
     hooks.encode(PROTOCOL, RosterItem, _encode_item)
     hooks.encode(PROTOCOL, RosterPush, _encode_push)

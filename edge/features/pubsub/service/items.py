@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.hooks import Context
+from edge.engine.hooks import Context, Hooks
 from edge.features.pubsub.rules import affiliation
 from edge.features.pubsub.rules.reasons import Reason
 from edge.features.pubsub.service import access
@@ -178,3 +178,11 @@ def expire(context: Context, tx: Transaction) -> None:
     due = items.next_expiry(tx)
     if due is not None:
         tx.wake_at(due)
+
+
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register the hooks of this module with the engine."""
+    hooks.on_timer.append(expire)

@@ -16,9 +16,10 @@ from edge import topics
 from edge.engine import event_counters, quota, refusals, sessions
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Event
+from edge.engine.hooks import Context, Event, Hooks
 from edge.engine.sessions import Session
 from edge.features.accounts import service as accounts
+from edge.features.presence.service.presence import PUBSUB_AVAILABLE, PUBSUB_UNAVAILABLE
 from edge.features.pubsub.rules import subscription as rules
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.reasons import Reason
@@ -510,3 +511,15 @@ def on_timer(context: Context, tx: Transaction) -> None:
         tx.wake_at(tx.now.service)
     else:
         subscriptions.clear_return_deadline(tx)
+
+
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register the hooks of this module with the engine."""
+    hooks.on_unavailable.append(on_unavailable)
+    hooks.on(PUBSUB_AVAILABLE, on_pubsub_available)
+    hooks.on(PUBSUB_UNAVAILABLE, on_pubsub_unavailable)
+    hooks.on_session_lost.append(on_session_lost)
+    hooks.on_timer.append(on_timer)

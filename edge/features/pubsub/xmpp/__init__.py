@@ -1,4 +1,4 @@
-"""Register publish-subscribe over XMPP (XEP-0060): its handlers, encoders, hooks and features.
+"""Register publish-subscribe over XMPP (XEP-0060): its handlers, encoders and features.
 
 A handler decodes a request, calls an operation of the service, and encodes the result.
 """
@@ -7,22 +7,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine.addresses import AddressError, AddressKind, AddressReason
-from edge.engine.destinations import NoDestination
+from edge.engine.addresses import AddressKind
 from edge.engine.hooks import Context, Handler, Hooks, OffloadedWork, Work
-from edge.features.presence.service.presence import PUBSUB_AVAILABLE, PUBSUB_UNAVAILABLE
-from edge.features.pubsub.service import items as item_service
-from edge.features.pubsub.service import subscriptions as subscription_service
 from edge.features.pubsub.service.errors import AffiliationsRefused, PubsubError
 from edge.features.pubsub.service.notifications import Notification
 from edge.features.pubsub.xmpp import (
     affiliations,
-    destination,
     discovery,
     errors,
     items,
     nodes,
     notifications,
+    reader,
     subscriptions,
 )
 from edge.xmpp import PROTOCOL, pubsub, rsm
@@ -112,7 +108,7 @@ def _empty(handler: Handler) -> Handler:
 
 
 def register(hooks: Hooks) -> None:
-    """Register the handlers, encoders and hooks of publish-subscribe with the engine."""
+    """Register the handlers, encoders and features of publish-subscribe with the engine."""
     for type_ in ("get", "set"):
         for namespace in (PUBSUB, PUBSUB_OWNER):
             hooks.add(hooks.pubsub_iqs, (type_, clark(namespace, "pubsub")), _dispatch)
@@ -142,19 +138,9 @@ def register(hooks: Hooks) -> None:
         ("get", PUBSUB, "retract", items.retract),
     ):
         hooks.add(hooks.pubsub_requests, (type_, clark(namespace, element)), handler)
-    hooks.add(hooks.destinations, AddressKind.NODE, destination.NodeDestination())
-    no_messages = AddressError(
-        AddressReason.NO_MESSAGES, "the service takes no messages; send them to a node"
-    )
-    hooks.add(hooks.destinations, AddressKind.SERVICE, NoDestination(no_messages))
+    hooks.add(hooks.readers, AddressKind.NODE, reader.read_message)
     hooks.encode(PROTOCOL, Notification, notifications.encode)
     hooks.error_mapping(PROTOCOL, PubsubError, errors.stanza_error)
     hooks.error_mapping(PROTOCOL, AffiliationsRefused, errors.affiliations_refused)
-    hooks.on_unavailable.append(subscription_service.on_unavailable)
-    hooks.on(PUBSUB_AVAILABLE, subscription_service.on_pubsub_available)
-    hooks.on(PUBSUB_UNAVAILABLE, subscription_service.on_pubsub_unavailable)
-    hooks.on_session_lost.append(subscription_service.on_session_lost)
-    hooks.on_timer.append(item_service.expire)
-    hooks.on_timer.append(subscription_service.on_timer)
     hooks.advertise_pubsub(PUBSUB, DISCO_INFO, DISCO_ITEMS, RSM, *QOS_ALL)
     hooks.advertise_pubsub(*(f"{PUBSUB}#{feature}" for feature in _FEATURES))

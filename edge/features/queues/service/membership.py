@@ -15,13 +15,15 @@ from edge.engine import events, sessions
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.hooks import Context
+from edge.engine.hooks import Context, Hooks
 from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import TERMINAL, Input, State
 from edge.features.outbox.service import DeliveryFailure, FailureReason, OutboxRow
+from edge.features.presence.service.presence import PUBSUB_UNAVAILABLE
 from edge.features.pubsub.rules.subscription import EndReason
 from edge.features.pubsub.service import queries
 from edge.features.pubsub.service.queries import Node, Subscription
+from edge.features.pubsub.service.subscriptions import AVAILABLE_AGAIN
 from edge.features.queues.rules.transitions import Loss
 from edge.features.queues.service import notifications, operations, share_delivery
 from edge.features.queues.service.dispatch import STALL, dispatch, dispatch_all
@@ -368,3 +370,28 @@ def on_external_change(context: Context, tx: Transaction) -> None:
             break
     queue_members.recount_locking(tx, context.limits.unacknowledged_bytes)
     on_timer(context, tx)
+
+
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register the hooks of this module with the engine."""
+    hooks.on_session_bound.append(on_session_bound)
+    hooks.on_available.append(on_available)
+    hooks.on_caps_known.append(on_ready)
+    hooks.on_detached.append(on_detached)
+    hooks.on_resumed.append(on_ready)
+    hooks.on_unavailable.append(on_unavailable)
+    hooks.on_session_lost.append(on_session_lost)
+    hooks.on_session_end.append(on_session_end)
+    hooks.on_shutdown.append(on_shutdown)
+    hooks.add(hooks.on_acknowledged, stored_notifications.KIND, notifications.on_acknowledged)
+    hooks.add(hooks.on_unacknowledged, stored_notifications.KIND, notifications.on_unacknowledged)
+    hooks.add(hooks.on_acknowledged, share_delivery.QOS_0, on_qos_0_acknowledged)
+    hooks.add(hooks.on_unacknowledged, share_delivery.QOS_0, on_qos_0_unacknowledged)
+    hooks.on(AVAILABLE_AGAIN, on_available)
+    hooks.on(PUBSUB_UNAVAILABLE, on_unavailable)
+    hooks.on(outbox.ITEM_MESSAGE_ENDED, on_message_ended)
+    hooks.on_timer.append(on_timer)
+    hooks.on_external_change.append(on_external_change)

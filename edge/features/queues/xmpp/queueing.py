@@ -9,14 +9,10 @@ from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
-from edge.features.outbox.service import ITEM_MESSAGE_ENDED
-from edge.features.presence.service.presence import PUBSUB_UNAVAILABLE
 from edge.features.pubsub.service import access
-from edge.features.pubsub.service.subscriptions import AVAILABLE_AGAIN
-from edge.features.queues.service import membership, notifications, operations, share_delivery
+from edge.features.queues.service import operations
 from edge.features.queues.service.errors import QueueError, RefusalReason
 from edge.features.queues.service.messages import ItemDelivery, LockEnded
-from edge.features.queues.store.notifications import KIND
 from edge.xmpp import PROTOCOL, pubsub, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import QUEUEING, QUEUEING_SHORT, REDELIVERED, clark
@@ -86,7 +82,7 @@ NEEDS_ACCOUNTS: Final = True
 
 
 def register(hooks: Hooks) -> None:
-    """Register the requests, features, messages and hooks of queues with the engine."""
+    """Register the requests, features and messages of queues with the engine."""
     for type_ in ("get", "set"):
         for namespace in (QUEUEING, QUEUEING_SHORT):
             hooks.add(hooks.pubsub_requests, (type_, clark(namespace, "unlock")), unlock)
@@ -94,21 +90,3 @@ def register(hooks: Hooks) -> None:
     hooks.error_mapping(PROTOCOL, QueueError, _stanza_error)
     hooks.encode(PROTOCOL, ItemDelivery, encode_delivery)
     hooks.encode(PROTOCOL, LockEnded, encode_lock_ended)
-    hooks.on_session_bound.append(membership.on_session_bound)
-    hooks.on_available.append(membership.on_available)
-    hooks.on_caps_known.append(membership.on_ready)
-    hooks.on_detached.append(membership.on_detached)
-    hooks.on_resumed.append(membership.on_ready)
-    hooks.on_unavailable.append(membership.on_unavailable)
-    hooks.on_session_lost.append(membership.on_session_lost)
-    hooks.on_session_end.append(membership.on_session_end)
-    hooks.on_shutdown.append(membership.on_shutdown)
-    hooks.add(hooks.on_acknowledged, KIND, notifications.on_acknowledged)
-    hooks.add(hooks.on_unacknowledged, KIND, notifications.on_unacknowledged)
-    hooks.add(hooks.on_acknowledged, share_delivery.QOS_0, membership.on_qos_0_acknowledged)
-    hooks.add(hooks.on_unacknowledged, share_delivery.QOS_0, membership.on_qos_0_unacknowledged)
-    hooks.on(AVAILABLE_AGAIN, membership.on_available)
-    hooks.on(PUBSUB_UNAVAILABLE, membership.on_unavailable)
-    hooks.on(ITEM_MESSAGE_ENDED, membership.on_message_ended)
-    hooks.on_timer.append(membership.on_timer)
-    hooks.on_external_change.append(membership.on_external_change)

@@ -6,34 +6,21 @@ Messages of all QoS levels are delivered here. Source: XEP QoS, "Generic impleme
 from __future__ import annotations
 
 from typing import Final
-from xml.etree.ElementTree import Element
 
-from edge.engine import access, event_payloads
+from edge.engine import access
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
-from edge.engine.event_payloads import MAX_REASON
-from edge.engine.hooks import (
-    ALLOWED,
-    NOT_ALLOWED,
-    Acceptance,
-    Contents,
-    Context,
-    Hooks,
-    Message,
-)
+from edge.engine.hooks import ALLOWED, NOT_ALLOWED, Acceptance, Contents, Context, Hooks, Message
 from edge.engine.quota import ExceededLimit
 from edge.features.eventlog import service
-from edge.xmpp.errors import FragmentError
 from edge.xmpp.jid import Jid
-from edge.xmpp.stanza import has_text, parse_fragment
-
-NO_EVENTS: Final = "the message has no log event, no sensor data and no JSON container"
-_TEXT: Final = "the message has text outside of its elements"
 
 
 class EventLogDestination:
     """The gateway itself as a destination: it stores the messages as events in the event log."""
+
+    kind: Final = AddressKind.GATEWAY
 
     def acceptance(
         self, context: Context, _tx: Transaction, sender: Sender, _to: Jid
@@ -51,19 +38,6 @@ class EventLogDestination:
     def recipient(self, _to: Jid) -> str | None:
         """Return `None`: the address of the gateway belongs to no account."""
         return None
-
-    def read(
-        self, context: Context, body: bytes, _to: Jid, parsed: Element | None = None
-    ) -> Contents:
-        """Decode the events of a message, and ignore its other payloads."""
-        try:
-            payloads = parse_fragment(body) if parsed is None else parsed
-        except FragmentError as error:
-            return Contents([], str(error)[:MAX_REASON])
-        found = event_payloads.decode(context, payloads)
-        if found.events and has_text(payloads):
-            return Contents([], _TEXT)
-        return found if found.events or found.unreadable else Contents([], NO_EVENTS)
 
     def refusal(
         self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents

@@ -1,79 +1,41 @@
-"""Publish messages that are addressed to a node: `pubsub.DOMAIN/NODE`.
+"""Nodes and the service as destinations: a message to a node is published as an item.
 
-A message must contain one element: the payload, or an `<item/>` (XEP-0060) with the payload and an
-optional ItemID. Elements about the message itself, such as a delay, are ignored. If there is no
-ItemID, a random one is assigned. Custody ensures that an assured message is published exactly once.
-Source: docs/reference/protocol.md, on custody.
+Custody ensures that an assured message is published exactly once. Source:
+docs/reference/protocol.md, on custody.
 """
 
 from __future__ import annotations
 
 from typing import Final
-from xml.etree.ElementTree import Element
 
 from edge.engine import access, space
 from edge.engine.access import Sender
+from edge.engine.addresses import AddressError, AddressKind, AddressReason
 from edge.engine.database import Transaction
+from edge.engine.destinations import NoDestination
 from edge.engine.hooks import (
     ALLOWED,
     NOT_ALLOWED,
     Acceptance,
     Contents,
     Context,
+    Hooks,
     Message,
     PublishedItem,
 )
 from edge.engine.quota import ExceededLimit
 from edge.features.eventlog import service as eventlog
-from edge.features.pubsub.rules.publication import (
-    MAX_ITEM_ID_BYTES,
-    PublicationShape,
-    find_fault,
-)
+from edge.features.pubsub.rules.publication import PublicationShape, find_fault
 from edge.features.pubsub.service import publishing
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.publishing import ItemEvents, NewItem
-from edge.features.pubsub.xmpp.items import ITEM, new_item_id, read_payload
-from edge.xmpp.embedded import as_client_stanza
-from edge.xmpp.errors import FragmentError
 from edge.xmpp.jid import Jid
-from edge.xmpp.namespaces import ABOUT, QOS_ALL, clark, namespace
-from edge.xmpp.stanza import Child, with_namespace
-from edge.xmpp.subelements import parse_element
-
-_EMBEDDED: Final = frozenset(clark(namespace, "message") for namespace in QOS_ALL)
-
-
-def _read_item(body: bytes) -> Contents:
-    try:
-        message = parse_element(body)
-        if message.name in _EMBEDDED:
-            message = parse_element(as_client_stanza(body))
-        found = [one for one in message.children if namespace(one.name) not in ABOUT]
-    except FragmentError as error:
-        return Contents([], str(error))
-    if len(found) != 1 or message.has_other_content():
-        return Contents([], "a message to a node must contain one element to publish, and no text")
-    if found[0].name == ITEM and found[0].has_other_content():
-        return Contents([], "an item must contain one element as its payload, and no text")
-    if found[0].name != ITEM:
-        return _contents(new_item_id(), found)
-    id = found[0].attrs.get("id", "")
-    if len(id.encode()) > MAX_ITEM_ID_BYTES:
-        return Contents([], f"an ItemID has at most {MAX_ITEM_ID_BYTES} bytes")
-    return _contents(id or new_item_id(), found[0].children)
-
-
-def _contents(id: str, payloads: list[Child]) -> Contents:
-    if len(payloads) > 1:
-        return Contents([], "an item has at most one payload")
-    xmlns = namespace(payloads[0].name) if payloads else ""
-    payload = with_namespace(payloads[0]) if payloads else b""
-    return Contents([], "", PublishedItem(id, payload, xmlns))
 
 
 class NodeDestination:
     """A node as the destination of messages."""
+
+    kind: Final = AddressKind.NODE
 
     def acceptance(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Acceptance:
         """Return whether the sender may use the service, and an error if it cannot publish to the
@@ -102,19 +64,6 @@ class NodeDestination:
     def recipient(self, _to: Jid) -> str | None:
         """Return `None`, because a node belongs to no account."""
         return None
-
-    def read(
-        self, context: Context, body: bytes, to: Jid, parsed: Element | None = None
-    ) -> Contents:
-        """Return the item in a message, with its events if the node's items are logged, or why the
-        message cannot be read."""
-        found = _read_item(body)
-        if found.item is None:
-            return found
-        logged = read_payload(context, to.resource, found.item.payload)
-        if logged.unreadable:
-            return logged
-        return found._replace(events=logged.events) if logged.events else found
 
     def refusal(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
@@ -168,3 +117,15 @@ def _new_item(message: Message, contents: Contents, item: PublishedItem) -> NewI
     if not contents.events:
         return NewItem(item.id, item.payload)
     return NewItem(item.id, item.payload, ItemEvents(contents.events, message.qos, message.since))
+
+
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register the hooks of this module with the engine."""
+    hooks.add(hooks.destinations, AddressKind.NODE, NodeDestination())
+    no_messages = AddressError(
+        AddressReason.NO_MESSAGES, "the service takes no messages; send them to a node"
+    )
+    hooks.add(hooks.destinations, AddressKind.SERVICE, NoDestination(no_messages))

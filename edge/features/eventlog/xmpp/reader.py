@@ -1,0 +1,36 @@
+"""Read the events in messages to the gateway itself."""
+
+from __future__ import annotations
+
+from typing import Final
+from xml.etree.ElementTree import Element
+
+from edge.engine import event_payloads
+from edge.engine.addresses import AddressKind
+from edge.engine.event_payloads import MAX_REASON
+from edge.engine.hooks import Contents, Context, Hooks
+from edge.xmpp.errors import FragmentError
+from edge.xmpp.jid import Jid
+from edge.xmpp.stanza import has_text, parse_fragment
+
+NO_EVENTS: Final = "the message has no log event, no sensor data and no JSON container"
+_TEXT: Final = "the message has text outside of its elements"
+
+
+def read_message(
+    context: Context, body: bytes, _to: Jid, parsed: Element | None = None
+) -> Contents:
+    """Decode the events of a message, and ignore its other payloads."""
+    try:
+        payloads = parse_fragment(body) if parsed is None else parsed
+    except FragmentError as error:
+        return Contents([], str(error)[:MAX_REASON])
+    found = event_payloads.decode(context, payloads)
+    if found.events and has_text(payloads):
+        return Contents([], _TEXT)
+    return found if found.events or found.unreadable else Contents([], NO_EVENTS)
+
+
+def register(hooks: Hooks) -> None:
+    """Register the hooks of this module with the engine."""
+    hooks.add(hooks.readers, AddressKind.GATEWAY, read_message)
