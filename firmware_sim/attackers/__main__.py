@@ -12,6 +12,7 @@ import json
 import os
 import ssl
 import sys
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -41,7 +42,7 @@ class Order:
     seconds: float
     patience: float
     rate: float
-    attacks: tuple[str, ...]
+    attacks: Collection[str]
     idle_only: bool
 
     def target(self, attack: Attack) -> Target:
@@ -52,7 +53,7 @@ class Order:
         return Target(*where, source)
 
 
-def named(names: tuple[str, ...]) -> tuple[Attack, ...]:
+def named(names: Collection[str]) -> tuple[Attack, ...]:
     """Return the attacks with these names, in the order of `ALL`; without names, all attacks.
 
     Raises:
@@ -99,8 +100,7 @@ async def _keep_on(attack: Attack, target: Target, counts: Counts) -> None:
 
 def main() -> None:
     """Read an `Order` from standard input, run its attacks, and write their counts as JSON."""
-    given = json.load(sys.stdin)
-    order = Order(**{**given, "attacks": tuple(given["attacks"])})
+    order = Order(**json.load(sys.stdin))
     if order.idle_only:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     found = asyncio.run(run(order))

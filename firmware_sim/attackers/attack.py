@@ -22,9 +22,10 @@ class Attack(NamedTuple):
     """One kind of attack.
 
     `about` is its description. `work` is restarted when it ends. The gateway must log at least one
-    of the events in `rules`. `address` is the last number of the loopback address from which the
-    attack connects. Without `trusted`, its account is added with `--no-trust`. If `answered` is
-    false, the gateway sends no errors to this attack, but reads its stanzas more slowly.
+    of the events in `rules`. Without `trusted`, its account is added with `--no-trust`. `address`
+    is the last number of the loopback address from which an attack without an account connects. If
+    `answered` is false, the gateway sends no errors to this attack, but reads its stanzas more
+    slowly.
     """
 
     name: str
@@ -32,19 +33,18 @@ class Attack(NamedTuple):
     work: Work
     rules: tuple[str, ...]
     trusted: bool = True
-    unauthenticated: bool = False
-    address: int = 2
+    address: int = 0
     answered: bool = True
 
     @property
     def account(self) -> str:
         """The name of the attack's account; empty if the attack is unauthenticated."""
-        return "" if self.unauthenticated else re.sub(r"[^a-z]+", "-", self.name)
+        return "" if self.address else re.sub(r"[^a-z]+", "-", self.name)
 
     @property
     def local(self) -> str:
         """The loopback address from which the attack connects."""
-        return f"127.0.0.{self.address}"
+        return f"127.0.0.{self.address or 2}"
 
     def is_refused(self, counts: Counts, rate: float) -> bool:
         """Return whether an attack with these counts, at `rate` stanzas per second, was refused."""
@@ -54,4 +54,4 @@ class Attack(NamedTuple):
 
     def source(self, domain: str) -> str:
         """Return the attack's source in the gateway's log: its account (bare JID) or IP address."""
-        return self.local if self.unauthenticated else f"{self.account}@{domain}"
+        return self.local if self.address else f"{self.account}@{domain}"

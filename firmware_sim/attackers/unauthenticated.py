@@ -80,7 +80,6 @@ ATTACKS: Final = (
         "connects 80 times and sends nothing",
         _on_many_connections(_send_nothing),
         ("connections", "authenticate_time"),
-        unauthenticated=True,
         address=3,
     ),
     Attack(
@@ -88,7 +87,6 @@ ATTACKS: Final = (
         "begins 80 TLS handshakes and abandons them",
         _on_many_connections(_half_handshake),
         ("connections", "authenticate_time", "tls"),
-        unauthenticated=True,
         address=4,
     ),
     Attack(
@@ -96,7 +94,6 @@ ATTACKS: Final = (
         "guesses passwords of an account",
         guesses,
         ("authentication", "authentication_limit"),
-        unauthenticated=True,
         address=5,
     ),
     Attack(
@@ -104,7 +101,6 @@ ATTACKS: Final = (
         "sends a stanza above the maximum size before it logs in",
         huge_before_log_in,
         ("policy-violation",),
-        unauthenticated=True,
         address=6,
     ),
 )

@@ -161,8 +161,7 @@ class Plan:
         """Return the period (begin, end) in which `fault` is active, or None for never."""
         if fault not in self.faults:
             return None
-        length = self.settings.length
-        return FAULTS[fault].begin * length, FAULTS[fault].end * length
+        return _window(self.settings, fault)
 
     def within(self, fault: str, moment: float) -> bool:
         """Return whether `fault` is active at `moment`."""
@@ -177,6 +176,10 @@ class Plan:
 def chance(seed: int, number: int, of: str) -> random.Random:
     """Return a generator for one purpose of a gateway: the same arguments give the same numbers."""
     return random.Random(f"{seed}/{number}/{of}")  # noqa: S311 - repeatable
+
+
+def _window(settings: FleetSettings, fault: str) -> tuple[float, float]:
+    return FAULTS[fault].begin * settings.length, FAULTS[fault].end * settings.length
 
 
 def make_plans(settings: FleetSettings) -> list[Plan]:
@@ -197,10 +200,9 @@ def make_plans(settings: FleetSettings) -> list[Plan]:
 
 def _clock(settings: FleetSettings, number: int, faults: tuple[str, ...]) -> Clock:
     skew = chance(settings.seed, number, "clock").uniform(-_SKEW, _SKEW)
-    begin, end = (0.0, 0.0)
     drift, steps, lost = 0.0, [], []
     for name in faults:
-        begin, end = (share * settings.length for share in (FAULTS[name].begin, FAULTS[name].end))
+        begin, end = _window(settings, name)
         if name == "clock-years":
             skew += _YEARS
             steps.append((end, -_YEARS))
@@ -223,15 +225,14 @@ def _life(settings: FleetSettings, number: int, faults: tuple[str, ...]) -> Upti
         update = length * dice.uniform(0.62, 0.66)
         breaks.append(Downtime(update, update + _UPDATE_S, clean=True, version=VERSIONS[2]))
     for name in faults:
-        breaks += _breaks(name, length)
+        breaks += _breaks(name, *_window(settings, name))
     if number % 4 == 0:
         breaks.append(Downtime(length - _LAST_MINUTE, inf, clean=True))
     ids = [_ulid(settings.start, dice) for _ in range(2 * _IDS)]
     return _runs(dice.uniform(0, 1), VERSIONS[0], breaks, sorted(ids[:_IDS]), ids[_IDS:])
 
 
-def _breaks(name: str, length: float) -> list[Downtime]:
-    begin, end = (FAULTS[name].begin * length, FAULTS[name].end * length)
+def _breaks(name: str, begin: float, end: float) -> list[Downtime]:
     if name == "outage":
         return [Downtime(begin, end, clean=False)]
     if name == "unclean-restart":
@@ -245,8 +246,7 @@ def _link_down(
     settings: FleetSettings, number: int, faults: tuple[str, ...]
 ) -> tuple[tuple[float, float], ...]:
     if "evictions" in faults:
-        fault = FAULTS["evictions"]
-        return ((fault.begin * settings.length, fault.end * settings.length),)
+        return (_window(settings, "evictions"),)
     if any(FAULTS[name].group == "chain" for name in faults):
         return ()
     dice = chance(settings.seed, number, "link")

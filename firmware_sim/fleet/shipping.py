@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from firmware_sim.fleet.bad_segments import DAMAGED
+from firmware_sim.fleet.times import iso
 from sync.segment import identity_path
 
 if TYPE_CHECKING:
@@ -23,16 +24,26 @@ _COPY_S: Final = 3_600.0  # seconds by which a copy's segments are later than th
 
 
 class Delivery(NamedTuple):
-    """A file that arrives at the centre, as `path` below the landing.
+    """A file of `size` bytes that arrives at the centre, as `path` below the landing.
 
-    `arrived` is in milliseconds since 1970 UTC. `damaged` is the kind of damage, or None.
+    `arrived` is in milliseconds since 1970 UTC. `damaged` is the kind of damage, or None; `sealed`
+    is then the segment of which this is a damaged copy.
     """
 
     arrived: int
     path: str
     data: bytes
+    size: int
     sealed: SealedSegment
     damaged: str | None = None
+
+    def without_data(self) -> Self:
+        """Return the delivery without the bytes."""
+        return self._replace(data=b"", sealed=self.sealed._replace(data=b""))
+
+    def as_json(self, fate: str) -> dict[str, Any]:
+        """Return the file's row in the report's table `quarantine`; `fate` is `bad` or `fork`."""
+        return {"path": self.path, "arrived": iso(self.arrived), "size": self.size, "fate": fate}
 
 
 class Shipper:
@@ -79,13 +90,14 @@ class Shipper:
         return self._plan.life.running(moment)
 
     def _delivery(self, moment: float, path: str, sealed: SealedSegment) -> Delivery:
-        return Delivery(self._wall(moment), f"{path}.seg", sealed.data, sealed)
+        return Delivery(self._wall(moment), f"{path}.seg", sealed.data, len(sealed.data), sealed)
 
     def _damaged(self, sealed: SealedSegment, moment: float, path: str) -> Delivery:
         """Return a damaged copy of a segment, which arrives a second before the intact one."""
         how = self._damages.pop(0)
         data = DAMAGED[how](sealed.data, self._dice)
-        return Delivery(self._wall(moment - 1), f"{path}.{how}.seg", data, sealed, how)
+        name = f"{path}.{how}.seg"
+        return Delivery(self._wall(moment - 1), name, data, len(data), sealed, how)
 
     def _wall(self, moment: float) -> int:
         """Convert a true moment to milliseconds since 1970 UTC; the centre's clock is right."""

@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from firmware_sim.errors import SimulationFailed
-from firmware_sim.fleet.lane_outcomes import Arrival
 from firmware_sim.fleet.logs import logs
 from firmware_sim.fleet.plan import Plan, make_plans
 from firmware_sim.fleet.planted_faults import planted
 from firmware_sim.fleet.rows import Timed
-from firmware_sim.fleet.sealing import EVICTED, EvictedRange, LaneSealer, SealedSegment
+from firmware_sim.fleet.sealing import EVICTED, EvictedRange, LaneSealer
 from firmware_sim.fleet.sensors import readings
 from firmware_sim.fleet.settings import FleetSettings
 from firmware_sim.fleet.shipping import Delivery, Shipper
@@ -59,12 +58,12 @@ class Fleet:
             arrivals = []
             for delivery in _deliveries(plan, faulty=faulty):
                 write(delivery)
-                arrivals.append(_arrival(delivery))
+                arrivals.append(delivery.without_data())
             truth = GatewayTruth(plan.name, self.as_of)
             truth.take(arrivals)
             self.gateways.append(truth.as_json())
             self.kinds += truth.kinds
-            self.rollout.add(truth.versions(), truth.last().header.software)
+            self.rollout.add(truth.versions(), truth.last().sealed.header.software)
             self.planted += planted(plan, truth)
 
     @property
@@ -77,14 +76,10 @@ class Fleet:
         settings = self.settings
         return {
             "version": VERSION,
-            "seed": settings.seed,
+            **{name: getattr(settings, name) for name in _STATED},
             "start": iso(settings.start),
             "end": iso(settings.end),
             "as_of": iso(self.as_of),
-            "days": settings.days,
-            "readings": settings.readings,
-            "heartbeat": settings.heartbeat,
-            "seal": settings.seal,
             "faults": sorted(settings.faults),
             "totals": self._totals(),
             "gateways": self.gateways,
@@ -131,6 +126,7 @@ def write_fleet(settings: FleetSettings, folder: Path) -> dict[str, Any]:
     return truth
 
 
+_STATED: Final = ("seed", "days", "readings", "heartbeat", "seal")
 _COUNTED: Final = ("files", "segments", "bad")
 _SUMMED: Final = (
     "expected", "received", "missing", "declared", "unexplained", "repeated", "forks",
@@ -168,17 +164,4 @@ def _eviction_event(plan: Plan, evicted: EvictedRange) -> Timed:
     tags |= {"first": str(evicted.first_seq), "last": str(evicted.last_seq)}
     return system_event(
         plan, evicted.moment, "uplink", "evicted", value=float(count), level="Warning", tags=tags
-    )
-
-
-def _arrival(delivery: Delivery) -> Arrival:
-    sealed: SealedSegment = delivery.sealed
-    return Arrival(
-        delivery.arrived,
-        delivery.path,
-        sealed.header,
-        sealed.digest,
-        sealed.content,
-        len(delivery.data),
-        bad=delivery.damaged is not None,
     )

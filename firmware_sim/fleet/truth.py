@@ -5,15 +5,94 @@ Written from docs/reference/reports.md, independently of the centre's code.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from firmware_sim.fleet import expected
 from firmware_sim.fleet.contents import SYSTEM, SystemEvent
-from firmware_sim.fleet.lane_outcomes import Arrival, LaneTruth
+from firmware_sim.fleet.shipping import Delivery
 from firmware_sim.fleet.times import decimal, iso, percentiles
+from sync.segment import SegmentHeader
+
+_NOTHING: Final = bytes(32)
+
+
+@dataclass
+class LaneTruth:
+    """The accepted, repeated and contradicting segments of a lane in one epoch.
+
+    The files of a gateway are processed in order of arrival.
+    """
+
+    accepted: dict[int, Delivery] = field(default_factory=dict)
+    starts: list[int] = field(default_factory=list)
+    followers: set[bytes] = field(default_factory=set)
+    again: list[int] = field(default_factory=list)
+    forks: dict[bytes, Delivery] = field(default_factory=dict)
+
+    def take(self, arrival: Delivery) -> bool:
+        """Record a segment as accepted, repeated or a fork; return whether it is accepted."""
+        header = arrival.sealed.header
+        same = self.accepted.get(header.first_seq)
+        if same is not None and same.sealed.digest == arrival.sealed.digest:
+            self.again.append(arrival.arrived)
+        elif header.previous in self.followers or self._overlaps(header):
+            self.forks.setdefault(arrival.sealed.digest, arrival)
+        else:
+            insort(self.starts, header.first_seq)
+            self.accepted[header.first_seq] = arrival
+            self.followers.add(header.previous)
+            return True
+        return False
+
+    def _overlaps(self, header: SegmentHeader) -> bool:
+        at = bisect_right(self.starts, header.last_seq) - 1
+        if at < 0:
+            return False
+        return self.accepted[self.starts[at]].sealed.header.last_seq >= header.first_seq
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the lane's row of the table `completeness`, without the column `state`."""
+        headers = [self.accepted[start].sealed.header for start in self.starts]
+        received = sum(header.count for header in headers)
+        last = headers[-1].last_seq if headers else 0
+        holes = self._holes()
+        events = {n for h in headers for d in h.dropped for n in range(d.first_seq, d.last_seq + 1)}
+        declared = sum(len(events.intersection(range(*hole))) for hole in holes)
+        return {
+            "first": headers[0].first_seq if headers else None,
+            "last": last or None,
+            "expected": last,
+            "received": received,
+            "missing": last - received,
+            "declared": declared,
+            "unexplained": last - received - declared,
+            "repeated": len(self.again),
+            "forks": len(self.forks),
+            "chain_breaks": self._breaks(),
+        }
+
+    def _holes(self) -> list[tuple[int, int]]:
+        """Return the missing ranges of sequence numbers as (first, last + 1)."""
+        holes, expected = [], 1
+        for start in self.starts:
+            if start > expected:
+                holes.append((expected, start))
+            expected = self.accepted[start].sealed.header.last_seq + 1
+        return holes
+
+    def _breaks(self) -> int:
+        """Count segments whose `previous` is not the digest of the segment directly before."""
+        breaks, expected, digest = 0, 1, _NOTHING
+        for start in self.starts:
+            each = self.accepted[start]
+            breaks += start == expected and each.sealed.header.previous != digest
+            expected, digest = each.sealed.header.last_seq + 1, each.sealed.digest
+        return breaks
 
 
 @dataclass
@@ -53,47 +132,46 @@ class GatewayTruth:
     lanes: dict[tuple[str, str], LaneTruth] = field(default_factory=dict)
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
     files: int = 0
-    bad: list[Arrival] = field(default_factory=list)
+    bad: list[Delivery] = field(default_factory=list)
     arrivals: list[int] = field(default_factory=list)
 
-    def take(self, arrivals: Iterable[Arrival]) -> None:
+    def take(self, arrivals: Iterable[Delivery]) -> None:
         """Record the outcome of all arrivals, in order of arrival."""
         for arrival in sorted(arrivals, key=lambda each: (each.arrived, each.path)):
             self.files += 1
-            if arrival.bad:
+            if arrival.damaged:
                 self.bad.append(arrival)
                 continue
             self.arrivals.append(arrival.arrived)
-            header = arrival.header
+            header = arrival.sealed.header
             lane = self.lanes.setdefault((header.epoch, header.lane), LaneTruth())
             if lane.take(arrival):
-                for kind, number in arrival.content.kinds.items():
+                for kind, number in arrival.sealed.content.kinds.items():
                     self.kinds[header.lane, kind] += number
 
-    def accepted(self) -> Iterator[Arrival]:
+    def accepted(self) -> Iterator[Delivery]:
         """Generate all accepted segments, lane by lane, by ascending sequence numbers."""
         for _, lane in sorted(self.lanes.items()):
             yield from (lane.accepted[start] for start in lane.starts)
 
     def events(self) -> list[SystemEvent]:
         """Return all events of the lane `system` in order."""
-        return [each for arrival in self.accepted() for each in arrival.content.events]
+        return [each for arrival in self.accepted() for each in arrival.sealed.content.events]
 
     def versions(self) -> dict[str, VersionRun]:
         """Return the events of each software version of the gateway."""
         found: defaultdict[str, VersionRun] = defaultdict(VersionRun)
         for arrival in self.accepted():
-            times = arrival.content.times
+            times = arrival.sealed.content.times
             seen = [time for of in times.values() for time in of]
-            run = found[arrival.header.software]
-            run.add(len(seen), arrival.content.errors, times.get(True, ()), seen)
+            run = found[arrival.sealed.header.software]
+            run.add(len(seen), arrival.sealed.content.errors, times.get(True, ()), seen)
         return dict(found)
 
-    def last(self) -> Arrival:
+    def last(self) -> Delivery:
         """Return the accepted segment that was sealed last."""
-        return max(
-            self.accepted(), key=lambda each: (each.header.epoch, each.header.service_seconds)
-        )
+        sealed = attrgetter("sealed.header.epoch", "sealed.header.service_seconds")
+        return max(self.accepted(), key=sealed)
 
     def as_json(self) -> dict[str, Any]:
         """Return the gateway's object in truth.json."""
@@ -129,7 +207,7 @@ class GatewayTruth:
         for (epoch, lane), truth in sorted(self.lanes.items()):
             end = ends.get(epoch)
             closed = end is not None and (end.row.kind, end.row.name) == ("system", "stop")
-            last = truth.accepted[truth.starts[-1]].content.until if truth.starts else None
+            last = truth.accepted[truth.starts[-1]].sealed.content.until if truth.starts else None
             since = end.time if end is not None and closed else last
             row = {
                 "epoch": epoch,
@@ -143,16 +221,16 @@ class GatewayTruth:
 
     def _arrivals(self, events: list[SystemEvent]) -> dict[str, Any]:
         sealed = [
-            (each.header.epoch, each.header.service_seconds)
+            (each.sealed.header.epoch, each.sealed.header.service_seconds)
             for each in self.accepted()
-            if each.header.lane == SYSTEM
+            if each.sealed.header.lane == SYSTEM
         ]
         return expected.arrivals_and_state(events, self.arrivals, sealed, self.as_of)
 
     def _delivery(self) -> list[dict[str, Any]]:
         found: defaultdict[int, list[int]] = defaultdict(list)
         for arrival in self.accepted():
-            for level, latencies in arrival.content.latencies.items():
+            for level, latencies in arrival.sealed.content.latencies.items():
                 found[level] += latencies
         return [
             {"qos": level, "events": len(each), **percentiles(each)}
@@ -162,7 +240,7 @@ class GatewayTruth:
     def _lag(self) -> list[dict[str, Any]]:
         found: defaultdict[bool, list[int]] = defaultdict(list)
         for arrival in self.accepted():
-            for clock, times in arrival.content.times.items():
+            for clock, times in arrival.sealed.content.times.items():
                 found[clock] += [arrival.arrived - time for time in times]
         return [
             {"clock": clock, "events": len(each), **percentiles(each)}
@@ -173,8 +251,8 @@ class GatewayTruth:
         sums: dict[tuple[str, str], tuple[int, int]] = {}
         latest: dict[tuple[str, str], int] = {}
         for arrival in self.accepted():
-            latest |= arrival.content.latest
-            for key, (number, total) in arrival.content.sums.items():
+            latest |= arrival.sealed.content.latest
+            for key, (number, total) in arrival.sealed.content.sums.items():
                 before = sums.get(key, (0, 0))
                 sums[key] = before[0] + number, before[1] + total
         return [
@@ -189,14 +267,14 @@ class GatewayTruth:
         ]
 
     def _growth(self, events: list[SystemEvent]) -> dict[str, Any]:
-        sizes = [(each.header.sealed_at, each.size) for each in self.accepted()]
+        sizes = [(each.sealed.header.sealed_at, each.size) for each in self.accepted()]
         times = (
             expected.counted_at(time, each.arrived)
             for each in self.accepted()
-            for of in each.content.times.values()
+            for of in each.sealed.content.times.values()
             for time in of
         )
-        return expected.growth(events, sizes, times, self.last().header.disk_used)
+        return expected.growth(events, sizes, times, self.last().sealed.header.disk_used)
 
 
 @dataclass

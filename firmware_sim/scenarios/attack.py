@@ -15,12 +15,12 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from firmware_sim.attackers.__main__ import ALL
+from firmware_sim.attackers.__main__ import ALL, Order
 from firmware_sim.attackers.accounts import AWAY, VICTIM
 from firmware_sim.attackers.attack import Attack
 from firmware_sim.device import messages
@@ -147,8 +147,10 @@ async def attack(settings: AttackSettings, show: ShowProgress = lambda _line: No
     untrusted = [each.account for each in attacks if not each.trusted]
     folder = settings.folder / "gateway"
     async with GatewayProcess.running(folder, accounts, {}, untrusted) as gateway:
-        with _outbox_folder() as outboxes:
-            evidence = await _attack(settings, run, gateway, outboxes, show)
+        # Real devices have their own storage: their writes must not load the gateway's disk.
+        memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+        with tempfile.TemporaryDirectory(prefix="fieldpost-sim-", dir=memory) as outboxes:
+            evidence = await _attack(settings, run, gateway, Path(outboxes), show)
     return Result(judge(evidence), {})
 
 
@@ -163,7 +165,7 @@ async def _attack(
     devices = [_Honest(name, run, gateway, outboxes) for name in run.devices]
     found = await _measured(settings, gateway, devices, show)
     survived = gateway.is_running and await gateway.stop() == 0  # a stop tells all refusals
-    survived = survived and "Traceback" not in gateway.complaints
+    survived = survived and "Traceback" not in gateway.complaints()
     took = [row for device in devices for row in device.took]
 
     def times(begin: float, end: float) -> ResponseTimes:
@@ -220,39 +222,20 @@ def _attacked(
     return AttackResult(each.name, **counts, logged=logged, total=found.total())
 
 
-@contextlib.contextmanager
-def _outbox_folder() -> Iterator[Path]:
-    """Create a temporary folder for the devices' outboxes, in memory if possible.
-
-    Real devices have their own storage, so their writes must not load the gateway's disk.
-    """
-    memory = str(_MEMORY) if os.access(_MEMORY, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="fieldpost-sim-", dir=memory) as folder:
-        yield Path(folder)
-
-
 async def _attackers(
     settings: AttackSettings, gateway: GatewayProcess
 ) -> dict[str, dict[str, int]]:
     """Run the attackers in a separate process, and return their counts by attack."""
-    order: dict[str, Any] = {
-        "host": HOST,
-        "port": gateway.port,
-        "domain": DOMAIN,
-        "ca": str(gateway.login["ca_file"]),
-        "password": gateway.login["password"],
-        "seconds": settings.attacked,
-        "patience": _REFUSED_S,
-        "rate": settings.rate,
-        "attacks": [each.name for each in settings.attacks],
-        "idle_only": settings.judge_times,
-    }
+    login, names = gateway.login, [each.name for each in settings.attacks]
+    place = (HOST, gateway.port, DOMAIN, str(login["ca_file"]), login["password"])
+    times = (settings.attacked, _REFUSED_S, settings.rate)
+    order = Order(*place, *times, names, settings.judge_times)
     pipe = asyncio.subprocess.PIPE
     argv = (sys.executable, "-m", "firmware_sim.attackers")
     process = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=pipe)
     try:
         async with asyncio.timeout(settings.attacked + _REFUSED_S + _END_S):
-            output, errors = await process.communicate(json.dumps(order).encode())
+            output, errors = await process.communicate(json.dumps(asdict(order)).encode())
     except TimeoutError as error:
         raise SimulationFailed("the attackers did not end in time") from error
     finally:

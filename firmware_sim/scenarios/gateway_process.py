@@ -14,7 +14,6 @@ import re
 import secrets
 import socket
 import tomllib
-from collections import deque
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -33,7 +32,7 @@ STOP_S: Final = 30.0
 
 _DOWN_S: Final = (0.1, 1.0)  # seconds that a killed gateway stays down
 _AT_ONCE: Final = 4  # commands that provision devices at the same time
-_LINES: Final = 50  # lines kept of what it complains of
+_SHOWN: Final = 5_000  # characters of its standard error that are shown if it does not start
 _LOWEST: Final = 20_000  # the lowest port that is tried
 _TRIES: Final = 200
 _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -65,8 +64,7 @@ class GatewayProcess:
         self.kills = 0
         """The number of times that `kill_often` killed the gateway."""
         self._process: asyncio.subprocess.Process | None = None
-        self._complaints: deque[str] = deque(maxlen=_LINES)
-        self._listening: asyncio.Task[None] | None = None
+        self._log = folder.with_suffix(".log")
 
     @classmethod
     async def make(
@@ -120,10 +118,8 @@ class GatewayProcess:
     @property
     def limits(self) -> Mapping[str, float]:
         """The section `[limits]` of the gateway's configuration."""
-        found: dict[str, float] = tomllib.loads(
-            (self.folder / "fieldpost.toml").read_text("utf-8")
-        )["limits"]
-        return found
+        configuration = (self.folder / "fieldpost.toml").read_text("utf-8")
+        return dict(tomllib.loads(configuration)["limits"])
 
     async def start(self) -> None:
         """Start the gateway, and wait until it is ready.
@@ -132,11 +128,11 @@ class GatewayProcess:
             SimulationFailed: the gateway did not start within `READY_S`.
         """
         argv = (gateway_command.program(), "run", "--dir", str(self.folder))
-        pipe = asyncio.subprocess.PIPE
-        self._process = await asyncio.create_subprocess_exec(
-            *argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
-        )
-        self._listening = asyncio.create_task(self._listen(self._process))
+        pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *argv, stdin=null, stdout=pipe, stderr=log
+            )
         assert self._process.stdout is not None  # noqa: S101 - it is a pipe
         line = b""
         with contextlib.suppress(TimeoutError):
@@ -144,14 +140,14 @@ class GatewayProcess:
                 line = await self._process.stdout.readline()
         if not line.startswith(b"ready"):
             await self.kill()
-            raise SimulationFailed(f"the gateway did not start: {self.complaints}")
+            raise SimulationFailed(f"the gateway did not start: {self.complaints()[-_SHOWN:]}")
 
     async def kill(self) -> None:
         """Stop the gateway abruptly with SIGKILL, and wait until the process has ended."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
-            await self._wait_for_end()
+            await self._process.wait()
 
     async def stop(self) -> int:
         """Stop the gateway with SIGTERM; if it does not stop within `STOP_S`, kill it.
@@ -159,13 +155,13 @@ class GatewayProcess:
         Returns:
             The exit status; negative for a signal, 0 if the gateway was not running.
         """
-        if self._process is None:
+        if self._process is None or not self.is_running:
             return 0
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
         try:
             async with asyncio.timeout(STOP_S):
-                return await self._wait_for_end()
+                return await self._process.wait()
         except TimeoutError:
             await self.kill()
             return -9
@@ -192,14 +188,13 @@ class GatewayProcess:
         """Return whether the gateway is running."""
         return self._process is not None and self._process.returncode is None
 
-    @property
     def complaints(self) -> str:
-        """The last lines of the gateway's standard error."""
-        return "".join(self._complaints)
+        """Return what the gateway has written to standard error."""
+        return self._log.read_text("utf-8", "replace")
 
     def memory(self, name: str) -> int:
         """Return the resident memory in bytes, `VmRSS` or its peak `VmHWM`; 0 if not running."""
-        if self._process is None:
+        if self._process is None or not self.is_running:
             return 0
         try:
             text = Path(f"/proc/{self._process.pid}/status").read_text("ascii")
@@ -207,20 +202,6 @@ class GatewayProcess:
             return 0
         found = re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE)
         return int(found[1]) * 1024 if found else 0
-
-    async def _wait_for_end(self) -> int:
-        process, listening = self._process, self._listening
-        if process is None or listening is None:
-            return 0
-        status = await process.wait()
-        await listening
-        self._process = None
-        return status
-
-    async def _listen(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stderr is not None  # noqa: S101 - it is a pipe
-        while line := await process.stderr.readline():
-            self._complaints.append(line.decode(errors="replace"))
 
 
 def free_port() -> int:

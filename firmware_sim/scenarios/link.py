@@ -35,17 +35,11 @@ class _Route:
 
     def end(self, *, requests: bool, answers: bool) -> None:
         """Send a FIN to the gateway (`requests`), to the device (`answers`), or to both."""
-        if requests and self.up:
-            self.up = False
-            _end(self.far)
-        if answers and self.down:
-            self.down = False
-            _end(self.near)
-
-
-def _end(writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):  # it is gone already
-        writer.write_eof()
+        ended = [self.far] * (requests and self.up) + [self.near] * (answers and self.down)
+        self.up, self.down = self.up and not requests, self.down and not answers
+        for writer in ended:
+            with contextlib.suppress(OSError):  # it is gone already
+                writer.write_eof()
 
 
 class FaultyLink:

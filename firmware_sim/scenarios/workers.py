@@ -35,7 +35,6 @@ from firmware_sim.scenarios.workers_plan import (
 )
 from firmware_sim.scenarios.workers_verdict import (
     DeadItem,
-    MemberRecord,
     WorkerRecord,
     WorkersEvidence,
 )
@@ -74,7 +73,7 @@ async def workers(plan: WorkersPlan, show: ShowProgress = lambda _line: None) ->
 
 class _Run:
     def __init__(self, plan: WorkersPlan, gateway: GatewayProcess, crews: dict[str, int]) -> None:
-        self.plan, self.gateway, self.crews = plan, gateway, crews
+        self.plan, self.gateway = plan, gateway
         self.workers = [QueueWorker(name, plan, gateway) for name in plan.names]
         self.members = [ShareMember(name, level, plan, gateway) for name, level in crews.items()]
         self.publishers = {name: ItemPublisher(name, plan, gateway) for name in plan.publishers}
@@ -164,11 +163,7 @@ def _gather(run: _Run) -> WorkersEvidence:
     return WorkersEvidence(
         published=sum((each.published() for each in run.publishers.values()), Counter[str]()),
         worked=[row for name in plan.names for row in _worked(plan, name)],
-        taken=[
-            MemberRecord(each.name, run.crews[each.name], item, times)
-            for each in run.members
-            for item, times in each.taken()
-        ],
+        taken=sum((each.taken() for each in run.members), Counter[tuple[int, str]]()),
         dead={
             row["item"]: DeadItem(row["deliveries"], row["reason"], row["item"] in logged)
             for row in items

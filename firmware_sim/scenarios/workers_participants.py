@@ -176,10 +176,11 @@ class ShareMember(Actor):
         """Count the crashes."""
         return Counter({"members crashed": len(self._crashed)})
 
-    def taken(self) -> list[tuple[str, int]]:
-        """Return the items that the stopped member received, and how often."""
+    def taken(self) -> Counter[tuple[int, str]]:
+        """Return how often the stopped member received each (level, item)."""
         with Inbox.open(inbox(self._plan.folder, self.jid), self.jid) as opened:
-            return list(opened.database.execute("SELECT item, times FROM taken"))
+            rows = opened.database.execute("SELECT item, times FROM taken")
+            return Counter({(self._level, item): times for item, times in rows})
 
     def _prepare(self, client: Any) -> None:
         self._pubsub = Pubsub(client, f"pubsub.{DOMAIN}")

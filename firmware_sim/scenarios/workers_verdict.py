@@ -37,15 +37,6 @@ class WorkerRecord(NamedTuple):
     commits: int
 
 
-class MemberRecord(NamedTuple):
-    """An item that a member of a share received; `level` is the share's QoS level."""
-
-    member: str
-    level: int
-    item: str
-    times: int
-
-
 class DeadItem(NamedTuple):
     """A dead item at the gateway, with the number of its deliveries and the reason.
 
@@ -62,16 +53,16 @@ class WorkersEvidence:
     """The evidence collected after a run.
 
     `published` is the maximum number of times that each item was published: 1, or more if an answer
-    was lost; 0 or absent if its publication failed. `worked` and `taken` are the records of
-    the workers and members. `fair` is the number of items that each worker finished before the
-    faults began. `left` are the items in the queue that are not dead, with the reasons why they
-    wait. `shares` is the number of items that each share keeps, by level. `most_deliveries` is the
-    number of deliveries after which an item becomes dead.
+    was lost; 0 or absent if its publication failed. `worked` are the workers' records. `taken` is
+    how often the members of a share received an item, by (level, item). `fair` is the number of
+    items that each worker finished before the faults began. `left` are the items in the queue that
+    are not dead, with the reasons why they wait. `shares` is the number of items that each share
+    keeps, by level. `most_deliveries` is the number of deliveries after which an item becomes dead.
     """
 
     published: Mapping[str, int]
     worked: Sequence[WorkerRecord]
-    taken: Sequence[MemberRecord]
+    taken: Mapping[tuple[int, str], int]
     dead: Mapping[str, DeadItem]
     left: Mapping[str, str]
     fair: Mapping[str, int]
@@ -139,15 +130,12 @@ def _counts(plan: WorkersPlan, evidence: WorkersEvidence) -> dict[str, int]:
 
 def _share_counts(plan: WorkersPlan, evidence: WorkersEvidence) -> dict[str, tuple[int, ...]]:
     items = len(list(plan.shared()))
-    times = {level: Counter[str]() for level in LEVELS}
-    for each in evidence.taken:
-        times[each.level][each.item] += each.times
-    rows = [times[level] for level in LEVELS]
+    rows = [[n for (at, _), n in evidence.taken.items() if at == level] for level in LEVELS]
     return {
         "planned": tuple(items for _ in rows),
-        "taken": tuple(len(row) for row in rows),
-        "again": tuple(row.total() - len(row) for row in rows),
-        "lost": tuple(items - len(row) for row in rows),
+        "taken": tuple(len(times) for times in rows),
+        "again": tuple(sum(times) - len(times) for times in rows),
+        "lost": tuple(items - len(times) for times in rows),
     }
 
 
@@ -173,40 +161,28 @@ def _faults(plan: WorkersPlan, evidence: WorkersEvidence) -> Iterator[tuple[str,
 
 def _job_faults(
     plan: WorkersPlan, evidence: WorkersEvidence, item: str, runs: int, commits: int
-) -> Iterator[str]:
+) -> list[str]:
     tries, dead = evidence.published.get(item, 0), evidence.dead.get(item)
-    if not tries:
-        yield "never published"
-    if commits > tries:
-        yield "deleted more often than it was published"
-    if dead is not None:
-        if dead.deliveries < evidence.most_deliveries:
-            yield "dead after fewer deliveries than the node allows"
-        if not dead.logged:
-            yield "dead, but not in the event log"
-        if commits >= tries:
-            yield "deleted, but also dead"
-    elif plan.poison(item):
-        yield "not dead, although no worker can complete it"
-    else:
-        yield from _undone(runs, commits)
-    if plan.poison(item) and (runs or commits):
-        yield "done, although no worker can complete it"
-
-
-def _undone(runs: int, commits: int) -> Iterator[str]:
-    if not runs:
-        yield "never worked on"
-    if not commits:
-        yield "never deleted"
+    poison = plan.poison(item)
+    alive = dead is None and not poison
+    few = dead is not None and dead.deliveries < evidence.most_deliveries
+    facts = {
+        "never published": not tries,
+        "deleted more often than it was published": commits > tries,
+        "dead after fewer deliveries than the node allows": few,
+        "dead, but not in the event log": dead is not None and not dead.logged,
+        "deleted, but also dead": dead is not None and commits >= tries,
+        "not dead, although no worker can complete it": dead is None and poison,
+        "never worked on": alive and not runs,
+        "never deleted": alive and not commits,
+        "done, although no worker can complete it": poison and (runs or commits) > 0,
+    }
+    return [name for name, is_so in facts.items() if is_so]
 
 
 def _share_faults(
     shared: Iterable[Publication], evidence: WorkersEvidence
 ) -> Iterator[tuple[str, str]]:
-    times: Counter[tuple[int, str]] = Counter()
-    for each in evidence.taken:
-        times[each.level, each.item] += each.times
     planned = set()
     for publication in shared:
         item, tries = publication.item, evidence.published.get(publication.item, 0)
@@ -214,12 +190,12 @@ def _share_faults(
         if not tries:
             yield "never published", f"{item} {publication.way.value}"
         for level in LEVELS:
-            found = times[level, item]
+            found = evidence.taken.get((level, item), 0)
             if tries and level and not found:
                 yield f"not received by any member of the share of level {level}", item
             if found > tries and level != 1:
                 yield f"received more often than it was published, at level {level}", item
-    strays = sorted({item for _, item in times} - planned)
+    strays = sorted({item for _, item in evidence.taken} - planned)
     yield from (("received, but never planned", item) for item in strays)
     for level, count in evidence.shares.items():
         if count:
