@@ -103,6 +103,31 @@ INSERT INTO queue_items (queue, node, item, publisher, wall, since, bytes) VALUE
     assert empty.execute(queued).fetchall() == [("b@gw", 1, 4)]
 
 
+def test_a_share_is_held_by_its_next_member_once_an_account_has_left(
+    empty: sqlite3.Connection,
+) -> None:
+    """Every subscription has an account, so sessions of one account are known as such."""
+    database.migrate(empty)
+    empty.execute("PRAGMA foreign_keys = ON")
+    empty.executescript("""
+INSERT INTO accounts (name, trusted, created) VALUES ('b', 1, 0), ('c', 1, 0);
+INSERT INTO queues (share, filter, owner, items, bytes) VALUES ('s', '#', 'b@gw', 1, 4);
+INSERT INTO subscriptions (subid, account, jid, filter, queue) VALUES
+    ('1', 1, 'b@gw/w', '#', 1), ('2', 1, 'b@gw/v', '#', 1), ('3', 2, 'c@gw/w', '#', 1);
+INSERT INTO queue_sources VALUES ('b@gw', 1, 4);
+""")
+    with pytest.raises(sqlite3.IntegrityError, match=r"NOT NULL.*account"):
+        empty.execute("UPDATE subscriptions SET account = NULL WHERE id = 1")
+    for change, holder in (
+        ("DELETE FROM subscriptions WHERE id = 1", "b@gw"),
+        ("DELETE FROM accounts WHERE name = 'b'", "c@gw"),
+        ("DELETE FROM subscriptions", "c@gw"),
+    ):
+        empty.execute(change)
+        assert empty.execute("SELECT owner FROM queues").fetchall() == [(holder,)]
+        assert empty.execute("SELECT * FROM queue_sources").fetchall() == [(holder, 1, 4)]
+
+
 def test_a_failed_migration_changes_nothing(
     empty: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
