@@ -20,7 +20,8 @@ _folder_option = click.option(
     type=click.Path(path_type=Path, file_okay=False, readable=False),
     envvar="FIELDPOST_DIR",
     required=True,
-    help="Folder of the gateway. Default: $FIELDPOST_DIR.",
+    show_envvar=True,
+    help="Folder of the gateway.",
 )
 
 

@@ -234,3 +234,9 @@ def test_an_invalid_log_level_lists_the_valid_ones(folder: Path) -> None:
     result = fieldpost(folder, "run", "--log-level", "loud")
     assert result.exit_code == 2
     assert "'warning', 'error'" in result.output
+
+
+def test_a_missing_folder_is_answered_by_both_ways_to_name_it() -> None:
+    result = CliRunner(env={"FIELDPOST_DIR": None}).invoke(main, ["status"])
+    assert result.exit_code == 2
+    assert "'--dir' (env var: 'FIELDPOST_DIR')" in result.output
