@@ -2,8 +2,9 @@
 
 A feature's modules under `edge.features` have functions `register(hooks)`. That of `xmpp` registers
 handlers of stanzas, features to advertise, readers, encoders and error mappings; that of `service`
-registers destinations and functions that run at certain events. A module that needs the gateway to
-have accounts of its own sets `NEEDS_ACCOUNTS = True`; its `register` is not called on a component.
+registers destinations and functions that run at certain events. What needs the gateway to have
+accounts of its own is registered by functions `register_for_accounts(hooks)`, which are not called
+on a component.
 """
 
 from __future__ import annotations
@@ -300,11 +301,9 @@ class Hooks:
 
     Attributes:
         xmpp: the options that decide what is advertised.
-        has_accounts: whether the gateway has accounts of its own; a component has no accounts.
     """
 
     xmpp: Xmpp
-    has_accounts: bool = True
 
     # What a feature handles, by keys that only one feature may have (`add`)
     server_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
@@ -441,12 +440,13 @@ class Hooks:
             hook(*args, **kwargs)
 
 
-def register_features(hooks: Hooks) -> None:
-    """Register all features; on a component, omit those that need accounts."""
+def register_features(hooks: Hooks, *, accounts: bool) -> None:
+    """Register all features; without `accounts`, omit what needs accounts."""
+    names = ("register", "register_for_accounts") if accounts else ("register",)
     for module in _feature_modules():
-        needs_accounts = getattr(module, "NEEDS_ACCOUNTS", False)
-        if hasattr(module, "register") and (hooks.has_accounts or not needs_accounts):
-            module.register(hooks)
+        for name in names:
+            if hasattr(module, name):
+                getattr(module, name)(hooks)
 
 
 @cache

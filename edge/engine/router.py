@@ -42,8 +42,8 @@ class Router:
         uplink: Uplink | None = None,
     ) -> None:
         xmpp = xmpp or Xmpp()
-        hooks = Hooks(xmpp, accounts)
-        register_features(hooks)
+        hooks = Hooks(xmpp)
+        register_features(hooks, accounts=accounts)
         self.context = Context(
             domain, limits, xmpp, pubsub or Pubsub(), accounts, uplink or Uplink(), hooks
         )

@@ -113,8 +113,9 @@ def test_xmpp_modules_register_only_what_is_of_the_protocol() -> None:
     found: dict[bool, set[str]] = {True: set(), False: set()}
     for module in hooks._feature_modules():
         part = part_of(module.__name__)
-        if part is not None and hasattr(module, "register"):
-            found[part.name == "xmpp"] |= registered(module.register)
+        for name in ("register", "register_for_accounts"):
+            if part is not None and hasattr(module, name):
+                found[part.name == "xmpp"] |= registered(getattr(module, name))
     assert found[True] <= OF_PROTOCOLS
     assert not found[False] & OF_PROTOCOLS
     assert {"images", "on_timer", "on_acknowledged", "destinations"} <= found[False]

@@ -78,10 +78,7 @@ def _read(stanza: Stanza) -> tuple[str, str]:
     return jid.prepare_local(tree.findtext(_USERNAME, "")), password
 
 
-NEEDS_ACCOUNTS: Final = True
-
-
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     handlers: dict[str, Handler] = {"get": get_fields, "set": change_password}
     for type_, handler in handlers.items():

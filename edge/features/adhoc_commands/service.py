@@ -48,9 +48,6 @@ def on_session_end(_context: Context, tx: Transaction, sender: Sender) -> None:
     store.delete_all(tx, sender.generation)
 
 
-NEEDS_ACCOUNTS: Final = True
-
-
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.on_session_end.append(on_session_end)

@@ -161,10 +161,7 @@ def _identity(type: str, name: str | None) -> bytes:
     return disco.describe(identity, features)
 
 
-NEEDS_ACCOUNTS: Final = True
-
-
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.add(hooks.pubsub_iqs, ("set", clark(COMMANDS, "command")), execute)
     hooks.pubsub_disco.append(discover)

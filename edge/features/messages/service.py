@@ -416,8 +416,10 @@ def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.on_timer.append(expire)  # a component may have stored messages, too
     hooks.on_time_off.append(offline.age)
-    if not hooks.has_accounts:
-        return
+
+
+def register_for_accounts(hooks: Hooks) -> None:
+    """Register the hooks of this module that need accounts."""
     for kind in (offline.RECEIPT, offline.SESSION_RECEIPT):
         hooks.add(hooks.on_acknowledged, kind, acknowledge)
         hooks.add(hooks.on_unacknowledged, kind, return_unacknowledged)

@@ -63,9 +63,6 @@ class AccountDestination:
         return ""
 
 
-NEEDS_ACCOUNTS: Final = True
-
-
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.add(hooks.destinations, AddressKind.ACCOUNT, AccountDestination())

@@ -730,8 +730,10 @@ def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.images.append(outbox.load)  # a component may have rows, too
     hooks.on_time_off.append(outbox.age)
-    if not hooks.has_accounts:
-        return
+
+
+def register_for_accounts(hooks: Hooks) -> None:
+    """Register the hooks of this module that need accounts."""
     hooks.on_available.append(on_available)
     hooks.on_caps_known.append(on_caps_known)
     hooks.on_resumed.append(on_resumed)

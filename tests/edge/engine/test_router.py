@@ -128,14 +128,14 @@ def test_errors_are_not_answered() -> None:
 
 def test_duplicate_registrations_are_an_error() -> None:
     hooks = Hooks(Xmpp())
-    register_features(hooks)
+    register_features(hooks, accounts=True)
     with pytest.raises(RegistrationError, match="the same key in server_iqs"):
         ping.register(hooks)
 
 
 def test_encoders_and_error_mappings_are_registered_once_per_protocol() -> None:
     hooks = Hooks(Xmpp())
-    register_features(hooks)
+    register_features(hooks, accounts=True)
     hooks.encode("other", RosterPush, lambda _context, _push: b"")
     hooks.error_mapping("other", CommandError, str)
     with pytest.raises(RegistrationError, match="the same key in encoders"):
@@ -145,8 +145,8 @@ def test_encoders_and_error_mappings_are_registered_once_per_protocol() -> None:
 
 
 def test_a_component_has_no_account_features() -> None:
-    hooks = Hooks(Xmpp(), has_accounts=False)
-    register_features(hooks)
+    hooks = Hooks(Xmpp())
+    register_features(hooks, accounts=False)
     assert "presence" not in hooks.stanza_handlers
     assert "message" in hooks.stanza_handlers
 
@@ -236,8 +236,8 @@ def test_a_lookalike_is_another_account_without_its_rights(gateway: Gateway, nam
 
 
 def test_time_off_ages_the_same_rows_on_a_component() -> None:
-    hooks = {accounts: Hooks(Xmpp(), accounts) for accounts in (True, False)}
-    for registered in hooks.values():
-        register_features(registered)
+    hooks = {accounts: Hooks(Xmpp()) for accounts in (True, False)}
+    for accounts, registered in hooks.items():
+        register_features(registered, accounts=accounts)
     assert len(hooks[True].on_time_off) >= 5
     assert hooks[False].on_time_off == hooks[True].on_time_off

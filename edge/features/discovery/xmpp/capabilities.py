@@ -91,10 +91,7 @@ def _first_qos(features: Collection[str]) -> str:
     return next((name for name in QOS_ALL if name in features), service.NO_QOS)
 
 
-NEEDS_ACCOUNTS: Final = True
-
-
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.encode(PROTOCOL, InfoQuery, _encode_query)
     hooks.on(service.CAPS_NEEDED, _read_announced)

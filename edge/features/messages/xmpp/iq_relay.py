@@ -7,8 +7,6 @@ detached sessions. RFC 6121 relays only between sessions that share presence; he
 
 from __future__ import annotations
 
-from typing import Final
-
 from edge.engine import access, answers, refusals, sessions
 from edge.engine.access import Relation, Sender
 from edge.engine.addresses import AddressKind
@@ -72,10 +70,7 @@ def _unavailable(stanza: Stanza, sender: Sender) -> bytes:
     return replies.iq_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))
 
 
-NEEDS_ACCOUNTS: Final = True
-
-
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.add(hooks.stanza_handlers, "iq", relay_request)
     hooks.other_iq_answer(relay_answer)

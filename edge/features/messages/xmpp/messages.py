@@ -171,5 +171,9 @@ def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.add(hooks.stanza_handlers, "message", handle)
     hooks.encode(PROTOCOL, DelayedMessage, _encode_delayed)
-    if hooks.has_accounts and hooks.xmpp.offline == "store":
+
+
+def register_for_accounts(hooks: Hooks) -> None:
+    """Advertise the offline store, if the gateway has one."""
+    if hooks.xmpp.offline == "store":
         hooks.advertise(OFFLINE)

@@ -175,10 +175,7 @@ def _has_forged_delay(context: Context, body: bytes, parsed: Element | None) -> 
     )
 
 
-NEEDS_ACCOUNTS: Final = True
-
-
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.add(hooks.readers, AddressKind.ACCOUNT, read_message)
     hooks.error_mapping(

@@ -337,10 +337,7 @@ def relay_error(
         tx.send(session.generation, addressed_to(target.full))
 
 
-NEEDS_ACCOUNTS: Final = True
-
-
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.on_session_end.append(on_session_end)
     hooks.add(hooks.on_acknowledged, presence.RECEIPT, on_page_acknowledged)

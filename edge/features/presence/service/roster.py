@@ -140,9 +140,6 @@ def push(context: Context, tx: Transaction, own: Party, item: RosterItem) -> Non
             context.send(tx, session.generation, pushed)
 
 
-NEEDS_ACCOUNTS: Final = True
-
-
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.on_external_change.append(on_external_change)

@@ -191,10 +191,7 @@ def _pre_approval(_context: Context) -> bytes:
     return serialize.tag("sub", xmlns=PRE_APPROVAL)
 
 
-NEEDS_ACCOUNTS: Final = True
-
-
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.add(hooks.stanza_handlers, "presence", handle)
     hooks.encode(PROTOCOL, SessionPresence, _encode_session_presence)

@@ -155,10 +155,8 @@ def _versioning(_context: Context) -> bytes:
 
 _HANDLERS: Final[dict[str, Handler]] = {"get": get, "set": change}
 
-NEEDS_ACCOUNTS: Final = True
 
-
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     for type_, handler in _HANDLERS.items():
         hooks.add(hooks.own_account_iqs, (type_, _QUERY), handler)

@@ -119,10 +119,7 @@ def _new_item(message: Message, contents: Contents, item: PublishedItem) -> NewI
     return NewItem(item.id, item.payload, ItemEvents(contents.events, message.qos, message.since))
 
 
-NEEDS_ACCOUNTS: Final = True
-
-
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.add(hooks.destinations, AddressKind.NODE, NodeDestination())
     no_messages = AddressError(

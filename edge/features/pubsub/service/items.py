@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
@@ -180,9 +180,6 @@ def expire(context: Context, tx: Transaction) -> None:
         tx.wake_at(due)
 
 
-NEEDS_ACCOUNTS: Final = True
-
-
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.on_timer.append(expire)

@@ -513,10 +513,7 @@ def on_timer(context: Context, tx: Transaction) -> None:
         subscriptions.clear_return_deadline(tx)
 
 
-NEEDS_ACCOUNTS: Final = True
-
-
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.on_unavailable.append(on_unavailable)
     hooks.on(PUBSUB_AVAILABLE, on_pubsub_available)

@@ -25,8 +25,6 @@ from edge.xmpp import PROTOCOL, pubsub, rsm
 from edge.xmpp.namespaces import DISCO_INFO, DISCO_ITEMS, PUBSUB, PUBSUB_OWNER, QOS_ALL, RSM, clark
 from edge.xmpp.stanza import Child, Stanza
 
-NEEDS_ACCOUNTS: Final = True
-
 _FEATURES: Final = (
     "access-open",
     "config-node",
@@ -107,7 +105,7 @@ def _empty(handler: Handler) -> Handler:
     return handle
 
 
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the handlers, encoders and features of publish-subscribe with the engine."""
     for type_ in ("get", "set"):
         for namespace in (PUBSUB, PUBSUB_OWNER):

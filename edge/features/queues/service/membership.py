@@ -372,10 +372,7 @@ def on_external_change(context: Context, tx: Transaction) -> None:
     on_timer(context, tx)
 
 
-NEEDS_ACCOUNTS: Final = True
-
-
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.on_session_bound.append(on_session_bound)
     hooks.on_available.append(on_available)

@@ -156,10 +156,7 @@ def _form(*fields: Field) -> bytes:
     return forms.write("form", FORM, fields)
 
 
-NEEDS_ACCOUNTS: Final = True
-
-
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the ad-hoc commands with the engine."""
     for name, label, form, act in (
         ("show", "Show a queue", _form(_NODE, _ITEM), show),

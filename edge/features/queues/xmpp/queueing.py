@@ -78,10 +78,7 @@ def encode_lock_ended(context: Context, message: LockEnded) -> bytes:
     return serialize.message(None, pubsub_service(context.domain), message.to, event, message.id)
 
 
-NEEDS_ACCOUNTS: Final = True
-
-
-def register(hooks: Hooks) -> None:
+def register_for_accounts(hooks: Hooks) -> None:
     """Register the requests, features and messages of queues with the engine."""
     for type_ in ("get", "set"):
         for namespace in (QUEUEING, QUEUEING_SHORT):
