@@ -78,7 +78,8 @@ def test_a_quick_run_compares_all_servers(
         pytest.skip(f"no {' and no '.join(missing)} (make interop-packages)")
     assert main(["peers", "--quick", "--scratch", str(tmp_path)]) == 0
     output = capsys.readouterr().out
-    assert all(f"| {peer.label} |" in output for peer in PEERS.values())
+    here = [peer for peer in PEERS.values() if not peer.other_root]  # of this system, no chroot
+    assert all(f"| {peer.label} |" in output for peer in here)
     assert not list(tmp_path.iterdir())
 
 
