@@ -13,8 +13,10 @@ from typing import Final
 from benchmarks import commands
 from benchmarks.relay_steps import GROUP, PAIRS, SENDER, Device
 from edge.engine.database import Send, Transaction
+from edge.engine.encoding import encode
 from edge.engine.router import Router
 from edge.engine.session_lifecycle import SessionLifecycle
+from edge.xmpp import PROTOCOL
 
 _MESSAGE: Final = (
     b"<message type='chat' id='m%d' to='%b'><body>The valve is open; the pump stops in 30 s."
@@ -31,6 +33,7 @@ class PlainMessages:
 
     def __init__(self, tx: Transaction, router: Router, *, acknowledged: bool) -> None:
         self._acknowledged = acknowledged
+        self._context = router.context
         self._lifecycle = SessionLifecycle(router.context)
         self._numbers = count()
         self._sent: list[Send] = []
@@ -57,7 +60,7 @@ class PlainMessages:
         self._sent += sends
         if number % GROUP == GROUP - 1:
             self._acknowledge(tx)
-        return sum(len(send.stanza) for send in sends)
+        return sum(len(encode(self._context, PROTOCOL, send.message)) for send in sends)
 
     def _acknowledge(self, tx: Transaction) -> None:
         tx.run_before_commit()

@@ -17,8 +17,10 @@ from benchmarks.payload import DOMAIN
 from benchmarks.queue_payload import ITEM, NODE, TOPIC
 from benchmarks.relay_steps import GROUP, Device
 from edge.engine.database import Receipt, Send, Transaction
+from edge.engine.encoding import encode
 from edge.engine.router import Router
 from edge.engine.session_lifecycle import SessionLifecycle
+from edge.xmpp import PROTOCOL
 
 SUBSCRIBERS: Final = 10
 WORKERS: Final = 4
@@ -50,6 +52,7 @@ class _Node:
         self, tx: Transaction, router: Router, node: str, devices: int, first: int, configure: bytes
     ) -> None:
         self._node = node
+        self._context = router.context
         self._numbers = count()
         found = [Device(router, f"{node.rpartition('/')[2]}{n}", first + n) for n in range(devices)]
         for device in found:
@@ -87,7 +90,8 @@ class FannedOutItems(_Node):
         """Publish an item, which all subscribers receive."""
         self.publish(tx)
         received = tx.take_sends()
-        if {send.generation for send in received} != self.subscribers.keys():
+        stanzas = [encode(self._context, PROTOCOL, send.message) for send in received]
+        if not all(stanzas) or {send.generation for send in received} != self.subscribers.keys():
             raise RuntimeError(f"not all subscribers received an item: {received!r}")
 
 
@@ -117,13 +121,14 @@ class QueuedItems(_Node):
 
     def _delete(self, tx: Transaction, send: Send) -> None:
         """Delete an item as the worker that it was sent to."""
-        item = ITEM.search(send.stanza)
+        item = ITEM.search(encode(self._context, PROTOCOL, send.message))
         if item is None:
             raise RuntimeError(f"a worker received no item: {send!r}")
         worker = self.subscribers[send.generation]
         _check(worker.process(tx, queue_payload.retract(b"r", NODE, item[1])))
         (confirmation,) = tx.take_sends()
-        if confirmation.receipt is None:
+        stanza = encode(self._context, PROTOCOL, confirmation.message)
+        if confirmation.receipt is None or not stanza:
             raise RuntimeError(f"the deletion was not confirmed: {confirmation!r}")
         self._confirmed.append((confirmation.generation, confirmation.receipt))
 

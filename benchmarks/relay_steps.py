@@ -17,9 +17,11 @@ from benchmarks import commands, payload
 from benchmarks.exchange_steps import LIMITS, MESSAGES
 from edge.engine import sessions
 from edge.engine.database import Transaction
+from edge.engine.encoding import encode
 from edge.engine.router import Router, guarded
 from edge.features.accounts.store import accounts
 from edge.features.eventlog.store import epochs
+from edge.xmpp import PROTOCOL
 from edge.xmpp.envelopes import EnvelopeParser
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import Stanza
@@ -78,6 +80,7 @@ class _Pair:
     """A device that sends messages, and the one that receives them."""
 
     def __init__(self, tx: Transaction, router: Router, number: int) -> None:
+        context = router.context
         self.sender = Device(router, f"sender{number}", SENDER + number)
         self.recipient = Device(router, f"recipient{number}", _RECIPIENT + number)
         for device in (self.sender, self.recipient):
@@ -89,8 +92,9 @@ class _Pair:
             self.sender.do(tx, request)
         while sends := tx.take_sends():  # a query for the recipient's features, and the message
             for send in sends:
-                if send.stanza.startswith(b"<iq"):
-                    self.recipient.do(tx, commands.answer(send.stanza))
+                stanza = encode(context, PROTOCOL, send.message)
+                if stanza.startswith(b"<iq"):
+                    self.recipient.do(tx, commands.answer(stanza))
 
     def next_message(self) -> tuple[bytes, bytes]:
         """Return the offer and the release of the next message."""
@@ -103,6 +107,7 @@ class RelayedMessages:
     def __init__(self, tx: Transaction) -> None:
         epochs.begin(tx, epochs.CREATED)
         router = Router(payload.DOMAIN, LIMITS)
+        self._context = router.context
         self._pairs = [_Pair(tx, router, number) for number in range(PAIRS)]
         self._numbers = count()
         self._releases: deque[bytes] = deque()
@@ -142,7 +147,7 @@ class RelayedMessages:
 
     def _receive(self, tx: Transaction) -> None:
         for send in tx.take_sends():
-            self._received[send.generation] = send.stanza
+            self._received[send.generation] = encode(self._context, PROTOCOL, send.message)
 
 
 def _message(to: bytes, pair: int, count: int) -> tuple[bytes, bytes]:

@@ -20,6 +20,12 @@ def pubsub_service(domain: str) -> str:
     return f"{PUBSUB}.{domain}"
 
 
+def account_of(address: str) -> str:
+    """Return the bare address of the account that an address belongs to, or ""."""
+    bare = address.partition("/")[0]
+    return bare if "@" in bare else ""
+
+
 class AddressKind(Enum):
     """The kind of entity that an address names; the entity need not exist."""
 

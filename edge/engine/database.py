@@ -62,10 +62,10 @@ _BROKEN: Final = (
 
 
 class Receipt(NamedTuple):
-    """The kind and number of the row that a stanza was made from.
+    """The kind and number of the row that a message was made from.
 
     While the row is in flight (`in_flight`), the hooks of its kind run when the peer acknowledges
-    the stanza, or when its session ends. They run even if the row was deleted meanwhile.
+    the message, or when its session ends. They run even if the row was deleted meanwhile.
     """
 
     kind: str
@@ -73,17 +73,43 @@ class Receipt(NamedTuple):
 
 
 AWAITS_ANSWER: Final = Receipt("", 0)
-"""The receipt of a stanza whose row is in flight until the peer's application answers. No hook runs
-when the stanza is acknowledged (XEP-0198). If the session ends without the answer, the hooks for
-rows in flight run (`Hooks.on_unacknowledged`)."""
+"""The receipt of a message whose row is in flight until the peer's application answers. No hook
+runs when the message is acknowledged (XEP-0198). If the session ends without the answer, the hooks
+for rows in flight run (`Hooks.on_unacknowledged`)."""
+
+
+SentMessage: TypeAlias = tuple[Any, ...]
+"""What a session is sent: a `NamedTuple` of a type that a feature declares, which the session's
+protocol encodes (`Hooks.encode`). If it comes from another account, its attribute `source` is the
+bare address of this account."""
+
+MESSAGE_OVERHEAD: Final = 128
+"""Bytes of memory that a message to send takes beside the texts and bytes in it."""
 
 
 class Send(NamedTuple):
-    """A stanza that is sent to a session after the commit."""
+    """A message that is sent to a session after the commit."""
 
     generation: int
-    stanza: bytes
+    message: SentMessage
     receipt: Receipt | None = None
+
+
+def source_of(message: SentMessage) -> str:
+    """Return the bare address of the account that a message comes from, "" if the gateway's."""
+    source: str = getattr(message, "source", "")
+    return source
+
+
+def estimate_size(message: SentMessage) -> int:
+    """Return about how many bytes of memory a message takes until it is sent."""
+    size = MESSAGE_OVERHEAD
+    for field in message:
+        if isinstance(field, (bytes, str)):
+            size += len(field)
+        elif isinstance(field, tuple):
+            size += estimate_size(field)
+    return size
 
 
 class NeedsDatabase(Exception):
@@ -91,7 +117,7 @@ class NeedsDatabase(Exception):
 
 
 class Transaction:
-    """The interface of a unit of work: rows, the current moment, stanzas to send, and the timer.
+    """The interface of a unit of work: rows, the current moment, messages to send, and the timer.
 
     A feature's store may hold an image of its rows (a copy in memory) in `cache`. The store changes
     the image at once, and writes the rows with `write_later`, before the next statement; so every
@@ -101,7 +127,7 @@ class Transaction:
     Attributes:
         now: the moment of the transaction.
         due: the service second that the timer is set to, if any.
-        sends: the stanzas that the current unit sends.
+        sends: the messages that the current unit sends.
         outcomes: levels of quality of service and outcomes of messages (`message_counts`).
         memo: what stores cache until the end of the transaction.
         cache: what stores cache until a rollback or a change by another process.
@@ -228,16 +254,16 @@ class Transaction:
         self._endings.clear()
         self.write()
 
-    def send(self, generation: int, stanza: bytes, receipt: Receipt | None = None) -> None:
-        """Send a stanza to a session when this transaction commits.
+    def send(self, generation: int, message: SentMessage, receipt: Receipt | None = None) -> None:
+        """Send a message to a session when this transaction commits.
 
-        With a `receipt`, hooks of its kind run when the peer has received the stanza, or when the
+        With a `receipt`, hooks of its kind run when the peer has received the message, or when the
         session ends before that (see `Receipt`).
         """
-        self.sends.append(Send(generation, stanza, receipt))
+        self.sends.append(Send(generation, message, receipt))
 
     def take_sends(self) -> Sequence[Send]:
-        """End the current unit, and return the stanzas that it sends."""
+        """End the current unit, and return the messages that it sends."""
         self._undo.clear()
         self._outcomes_before = len(self.outcomes)
         sends = self.sends
@@ -248,7 +274,7 @@ class Transaction:
         return sends
 
     def withdraw_sends(self, generation: int) -> list[Send]:
-        """Remove and return stanzas that earlier units of this transaction sent to a session."""
+        """Remove and return messages that earlier units of this transaction sent to a session."""
         found = []
         for sends in self._earlier:
             withdrawn = [send for send in sends if send.generation == generation]

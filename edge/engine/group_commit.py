@@ -17,7 +17,7 @@ If a unit raises, or a commit fails, the transaction is rolled back, the images 
 each unit of the group runs again in its own transaction; if the database is busy or broken, none
 runs again. Units of the next group that ran in memory run again, too, because they have read
 changes that were rolled back. After the commit, the answers are called on the event loop, in the
-order of submission; the stanzas that a unit sends follow its answer, because a subscriber must
+order of submission; the messages that a unit sends follow its answer, because a subscriber must
 learn of its subscription before it receives the first item.
 """
 
@@ -33,7 +33,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from edge.engine import database, events, message_counts, space
 from edge.engine.commit_window import CommitWindow
-from edge.engine.database import Send, Transaction
+from edge.engine.database import Send, Transaction, estimate_size
 from edge.engine.database_thread import DatabaseThread
 from edge.engine.events import NewEvent
 from edge.engine.message_counts import MessageCounts
@@ -42,9 +42,6 @@ from edge.engine.space import SpaceGuard
 from edge.errors import StoreBroken, StoreBusy, StoreError, UnitFault
 
 T = TypeVar("T")
-
-SEND_COST: Final = 128
-"""Bytes of memory that a stanza to send takes beside its text."""
 
 RECLAIM_INTERVAL: Final = 5.0
 """Seconds between two calls of `SpaceGuard.reclaim`, which frees disk space."""
@@ -76,8 +73,8 @@ class GroupLimits(NamedTuple):
     Attributes:
         units: number of units; larger groups gain nothing and delay the answers.
         bytes: bytes of the units, because a few large messages take as long as many small ones.
-        send_bytes: bytes of the stanzas to send. One presence of an account with many contacts
-            becomes hundreds of stanzas, which are in memory until they are sent.
+        send_bytes: estimated bytes of the messages to send (`database.estimate_size`). One presence
+            of an account with many contacts becomes hundreds, in memory until they are sent.
     """
 
     units: int = 512
@@ -86,7 +83,7 @@ class GroupLimits(NamedTuple):
 
 
 class _Unit:
-    """A submitted unit; after it has run, also its outcome and the stanzas that it sends."""
+    """A submitted unit; after it has run, also its outcome and the messages that it sends."""
 
     __slots__ = ("answer", "heavy", "outcome", "sends", "size", "work")
 
@@ -116,7 +113,7 @@ class _Group:
         limits: the limits at which the group is full.
         left: units that were taken out of this group, for a later group.
         size: memory that the units take, in bytes.
-        sent: bytes of the stanzas that they send.
+        sent: estimated bytes of the messages that they send.
     """
 
     __slots__ = ("done", "left", "limits", "sent", "size", "tx", "units")
@@ -198,7 +195,7 @@ class Store:
             connections and to wake tasks that wait for new events.
         on_changed: functions called when another process has changed the database.
         on_due: called with the service second that a group sets the timer to.
-        on_sends: called with the stanzas that a committed unit sends.
+        on_sends: called with the messages that a committed unit sends.
         on_logged: called with the gateway's own events after their commit.
         on_counted: called with numbers of messages after their commit (`message_counts`).
         on_broken: called when the database can no longer be trusted.
@@ -619,7 +616,7 @@ class Store:
 
 
 def _bytes(sends: Sequence[Send]) -> int:
-    return sum(len(send.stanza) + SEND_COST for send in sends)
+    return sum(estimate_size(send.message) for send in sends)
 
 
 def _report(error: Exception) -> None:

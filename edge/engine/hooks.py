@@ -22,11 +22,10 @@ from edge.config.limits import Limits
 from edge.config.options import Pubsub, Uplink, Xmpp
 from edge.engine.access import Sender, Trust
 from edge.engine.addresses import AddressKind
-from edge.engine.database import Receipt, Transaction
+from edge.engine.database import SentMessage, Transaction
 from edge.engine.events import NewEvent
 from edge.engine.quota import ExceededLimit
 from edge.errors import FieldpostError, ServiceError
-from edge.xmpp import PROTOCOL
 from edge.xmpp.jid import Jid
 from edge.xmpp.stanza import Stanza
 
@@ -71,19 +70,6 @@ class Context(NamedTuple):
     def trusted_domains(self) -> Sequence[str]:
         """The domains whose users the gateway trusts; empty if it is not a server's component."""
         return () if self.has_accounts else self.xmpp.trusted_domains
-
-    def send(
-        self, tx: Transaction, generation: int, message: object, receipt: Receipt | None = None
-    ) -> None:
-        """Encode a message for a session and send it when the transaction commits.
-
-        Its type must have an encoder (`Hooks.encode`). See `Transaction.send` for `receipt`.
-        """
-        tx.send(generation, self.encode(message), receipt)
-
-    def encode(self, message: object) -> bytes:
-        """Encode a message with the encoder of its type (`Hooks.encode`)."""
-        return self.hooks.encoders[PROTOCOL, type(message)](self, message)
 
 
 Work: TypeAlias = Callable[[Transaction, Sender], bytes]
@@ -138,16 +124,16 @@ PayloadDecoder: TypeAlias = Callable[[Element], "list[tuple[str, NewEvent]]"]
 """Decodes a message's payload into events with their lanes; raises `UnreadablePayload`."""
 
 Encoder: TypeAlias = Callable[[Context, Any], bytes]
-"""Encodes a message of one type as the stanza that a session is sent."""
+"""Encodes a message of one type as the bytes that a session is sent."""
 
-UnacknowledgedHook: TypeAlias = Callable[[Context, Transaction, Iterable[bytes]], None]
-"""Re-routes, in order, stanzas that an ended session did not receive and that no table stores."""
+UnacknowledgedHook: TypeAlias = Callable[[Context, Transaction, Iterable[SentMessage]], None]
+"""Re-routes, in order, messages that an ended session did not receive and that no table stores."""
 
-OverflowHook: TypeAlias = Callable[[Context, Transaction, int, Sequence[bytes]], None]
-"""Re-routes stanzas, in order, that a session (given by its generation) has no room for."""
+OverflowHook: TypeAlias = Callable[[Context, Transaction, int, Sequence[SentMessage]], None]
+"""Re-routes messages, in order, that a session (given by its generation) has no room for."""
 
-RejectionHook: TypeAlias = Callable[[Transaction, bytes], None]
-"""Sends an error to the sender of a stanza that can be neither delivered nor stored."""
+RejectionHook: TypeAlias = Callable[[Transaction, SentMessage], None]
+"""Sends an error to the sender of a message that can be neither delivered nor stored."""
 
 
 class UnreadablePayload(Exception):
@@ -334,6 +320,9 @@ class Hooks:
     adhoc_commands: dict[str, AdHocCommand] = field(default_factory=dict)
     encoders: dict[tuple[str, type[Any]], Encoder] = field(default_factory=dict)
     """Encoders of what sessions are sent, by protocol and type of the message."""
+    returned: dict[type[Any], Callable[[Context, Any], SentMessage]] = field(default_factory=dict)
+    """By type of message: functions that return the message to the account by which a message is
+    sent again that its session did not receive."""
     error_mappings: dict[tuple[str, type[Any]], Callable[[Any], Any]] = field(default_factory=dict)
     """Functions that map a service's errors, by protocol and type of the error, to what handlers of
     this protocol answer with."""
@@ -385,13 +374,13 @@ class Hooks:
     on_time_off: list[TimeOffHook] = field(default_factory=list)
     """Run if it becomes known only after the start how long the gateway was off. This time is added
     to the age of rows that wait for days, not of rows that wait for an hour at most."""
-    on_unacknowledged_stanzas: list[UnacknowledgedHook] = field(default_factory=list)
-    """Run when a session ends, with those of its unreceived stanzas that are not in a table."""
+    on_unacknowledged_messages: list[UnacknowledgedHook] = field(default_factory=list)
+    """Run when a session ends, with those of its unreceived messages that are not in a table."""
     on_overflow: list[OverflowHook] = field(default_factory=list)
-    """Run when a session has no room for stanzas of other sessions."""
-    on_rejected_stanza: list[RejectionHook] = field(default_factory=list)
-    """Run for each stanza that a session did not receive, or had no room for, and that the database
-    then failed to store."""
+    """Run when a session has no room for messages of other sessions."""
+    on_rejected_message: list[RejectionHook] = field(default_factory=list)
+    """Run for each message that a session did not receive, or had no room for, and that the
+    database then failed to store."""
     _events: dict[Event[Any], list[Callable[..., None]]] = field(default_factory=dict)
 
     def add(self, table: dict[K, V], key: K, value: V) -> None:

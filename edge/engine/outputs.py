@@ -11,7 +11,7 @@ from enum import Enum
 from itertools import count
 from typing import Protocol
 
-from edge.engine.database import Receipt, Send
+from edge.engine.database import Receipt, Send, SentMessage
 
 
 class EndReason(Enum):
@@ -27,8 +27,8 @@ class EndReason(Enum):
 class Receiver(Protocol):
     """The methods of a session, or of another receiver, that are called by its generation."""
 
-    def deliver(self, stanza: bytes, receipt: Receipt | None) -> None:
-        """Send a stanza; `receipt` names the row that stores it, if any."""
+    def deliver(self, message: SentMessage, receipt: Receipt | None) -> None:
+        """Encode a message and send it; `receipt` names the row that stores it, if any."""
 
     def end(self, reason: EndReason) -> None:
         """End; a receiver that has ended already may still be attached."""
@@ -54,10 +54,10 @@ class Outputs:
         self._receivers.pop(generation, None)
 
     def deliver(self, sends: Iterable[Send]) -> None:
-        """Pass stanzas to their receivers; drop those without a receiver."""
-        for generation, stanza, receipt in sends:
+        """Pass messages to their receivers; drop those without a receiver."""
+        for generation, message, receipt in sends:
             if (receiver := self._receivers.get(generation)) is not None:
-                receiver.deliver(stanza, receipt)
+                receiver.deliver(message, receipt)
 
     def end(self, generation: int, reason: EndReason) -> None:
         """End the receiver of `generation`, if there is one."""

@@ -54,23 +54,23 @@ class SendShares:
     def __init__(self, size: BufferSize) -> None:
         self._all_limit = size.divided_by(ALL_SENDERS)
         self._each_limit = size.divided_by(EACH_SENDER)
-        self._by_sender: dict[bytes, BufferSize] = {}
+        self._by_sender: dict[str, BufferSize] = {}
         self.used = EMPTY
 
-    def has_room(self, sender: bytes, size: int) -> bool:
+    def has_room(self, sender: str, size: int) -> bool:
         """Return whether a stanza of a sender, of `size` bytes, fits."""
         used = self._by_sender.get(sender, EMPTY)
         return self._all_limit.has_room(self.used, size) and self._each_limit.has_room(used, size)
 
-    def add(self, sender: bytes, size: int) -> None:
+    def add(self, sender: str, size: int) -> None:
         """Count a stanza that was added to the buffer."""
         self._count(sender, 1, size)
 
-    def remove(self, sender: bytes, size: int) -> None:
+    def remove(self, sender: str, size: int) -> None:
         """Stop counting a stanza that was removed from the buffer."""
         self._count(sender, -1, -size)
 
-    def _count(self, sender: bytes, stanzas: int, size: int) -> None:
+    def _count(self, sender: str, stanzas: int, size: int) -> None:
         used = self._by_sender.get(sender, EMPTY)
         self.used = BufferSize(self.used.stanzas + stanzas, self.used.bytes + size)
         if used.stanzas + stanzas:

@@ -1,7 +1,7 @@
 """The life of a session as units of work: bind, detach, resume, acknowledge, end.
 
 Each runs the hooks of the features (`Hooks.on_session_bound` and the following). When a session
-ends, its rows in flight are passed to their features, and its other undelivered stanzas re-routed.
+ends, its rows in flight are passed to their features, and its other undelivered messages re-routed.
 The begin and end of sessions of the gateway's own accounts are counted for the event log
 (`event_counters`); resumptions are not counted, and neither are the ends of sessions at the
 gateway's stop, which its closing event implies. Source: XEP-0198, sections 4 and 5; RFC 6120,
@@ -16,7 +16,7 @@ from typing import Final
 
 from edge.engine import event_counters, in_flight, sessions
 from edge.engine.access import Sender
-from edge.engine.database import Receipt, Transaction
+from edge.engine.database import Receipt, SentMessage, Transaction
 from edge.engine.hooks import Context, ReceiptHook, SessionHook
 
 UNKNOWN_REASON: Final = "unknown"
@@ -73,7 +73,7 @@ class SessionLifecycle:
         return self._run_session_hooks(tx, generation, self._hooks.on_resumed)
 
     def acknowledge(self, tx: Transaction, generation: int, receipts: Iterable[Receipt]) -> None:
-        """Record that the session's peer has received the stanzas of these rows."""
+        """Record that the session's peer has received the messages of these rows."""
         sender = sessions.sender(tx, generation)
         rows = [r for r in receipts if in_flight.end(tx, r, generation)]
         self._run_receipt_hooks(self._hooks.on_acknowledged, tx, sender, rows)
@@ -82,43 +82,45 @@ class SessionLifecycle:
         self,
         tx: Transaction,
         generation: int,
-        unacknowledged: Sequence[bytes],
+        unacknowledged: Sequence[SentMessage],
         reason: str = UNKNOWN_REASON,
     ) -> None:
-        """End a session and re-route the stanzas that its peer has not received.
+        """End a session and re-route the messages that its peer has not received.
 
-        `unacknowledged` are the ones that are stored in no table, in order. Stanzas that
+        `unacknowledged` are the ones that are stored in no table, in order. Messages that
         earlier units of this transaction have sent to the session are re-routed after them.
         """
         rows = self._end(tx, generation, reason)
         rest = _withdraw_unstored(tx, generation)
-        for hook in self._hooks.on_unacknowledged_stanzas:
+        for hook in self._hooks.on_unacknowledged_messages:
             hook(self._context, tx, [*unacknowledged, *rest])
         self._run_receipt_hooks(self._hooks.on_unacknowledged, tx, None, rows)
 
-    def end_without_stanzas(
+    def end_without_messages(
         self, tx: Transaction, generation: int, reason: str = UNKNOWN_REASON
-    ) -> list[bytes]:
-        """End a session; re-route its stored stanzas, and leave the others to the caller.
+    ) -> list[SentMessage]:
+        """End a session; re-route its stored messages, and leave the others to the caller.
 
-        Return the stanzas that are stored in no table and that this transaction would have sent to
+        Return the messages that are stored in no table and that this transaction would have sent to
         the session. The caller re-routes or rejects them, after the older ones that it holds.
         """
         rows = self._end(tx, generation, reason)
         self._run_receipt_hooks(self._hooks.on_unacknowledged, tx, None, rows)
         return _withdraw_unstored(tx, generation)
 
-    def reroute_overflow(self, tx: Transaction, generation: int, stanzas: Sequence[bytes]) -> int:
-        """Re-route stanzas for which a session has no room, in order; return their number."""
+    def reroute_overflow(
+        self, tx: Transaction, generation: int, messages: Sequence[SentMessage]
+    ) -> int:
+        """Re-route messages for which a session has no room, in order; return their number."""
         for hook in self._hooks.on_overflow:
-            hook(self._context, tx, generation, stanzas)
-        return len(stanzas)
+            hook(self._context, tx, generation, messages)
+        return len(messages)
 
-    def reject(self, tx: Transaction, stanzas: Iterable[bytes]) -> None:
-        """Send errors to the senders of stanzas that can be neither delivered nor stored."""
-        for stanza in stanzas:
-            for hook in self._hooks.on_rejected_stanza:
-                hook(tx, stanza)
+    def reject(self, tx: Transaction, messages: Iterable[SentMessage]) -> None:
+        """Send errors to the senders of messages that can be neither delivered nor stored."""
+        for message in messages:
+            for hook in self._hooks.on_rejected_message:
+                hook(tx, message)
 
     def _end(self, tx: Transaction, generation: int, reason: str) -> list[tuple[str, int]]:
         sender = sessions.sender(tx, generation)
@@ -154,5 +156,5 @@ class SessionLifecycle:
             hook(self._context, tx, sender, numbers)
 
 
-def _withdraw_unstored(tx: Transaction, generation: int) -> list[bytes]:
-    return [send.stanza for send in tx.withdraw_sends(generation) if send.receipt is None]
+def _withdraw_unstored(tx: Transaction, generation: int) -> list[SentMessage]:
+    return [send.message for send in tx.withdraw_sends(generation) if send.receipt is None]

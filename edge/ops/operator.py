@@ -22,6 +22,7 @@ from edge.engine import (
 )
 from edge.engine.database import Transaction
 from edge.engine.destinations import NO_DESTINATION, Rejection
+from edge.engine.encoding import RawStanza
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Message
 from edge.errors import ServiceError
@@ -153,9 +154,9 @@ def _find_fault(tx: Transaction, name: str) -> str:
 
 def _send_plain(context: Context, tx: Transaction, to: str, body: bytes, kind: MessageType) -> None:
     sender, address = access.operator(context.domain), jid.parse(to)
-    stanza = stamped(body, sender.full, address.full)
+    stanza = RawStanza(stamped(body, sender.full, address.full))
     message = AccountMessage(
-        stanza, sender.full, address.local, kind, storable=True, acknowledged=True
+        stanza, sender.full, address.full, kind, storable=True, acknowledged=True
     )
     refusal = messages.send(context, tx, sender, address, message)
     if refusal is not None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from edge import topics
 from edge.engine.access import Sender
-from edge.engine.database import Receipt, Transaction
+from edge.engine.database import Receipt, SentMessage, Transaction
 from edge.engine.group_commit import Store
 from edge.engine.hooks import Context
 from edge.engine.outputs import EndReason, Outputs
@@ -35,6 +35,15 @@ MAX_UNREAD_BYTES: Final = 4 * 1024 * 1024
 items."""
 
 _LISTENING: Final = msgspec.json.encode(Answer()) + b"\n"
+
+
+class ListenedItem(NamedTuple):
+    """A published item as listeners get it; `publisher` is a full JID."""
+
+    node: str
+    id: str
+    publisher: str
+    payload: bytes
 
 
 def read_listen(line: bytes) -> Listen | None:
@@ -60,12 +69,14 @@ class Listener:
         self.filters = filters
         self._transport = transport
 
-    def deliver(self, line: bytes, _receipt: Receipt | None) -> None:
-        """Send a line, or disconnect if more than `MAX_UNREAD_BYTES` are unread."""
+    def deliver(self, message: SentMessage, _receipt: Receipt | None) -> None:
+        """Send an item, or disconnect if more than `MAX_UNREAD_BYTES` are unread."""
         if self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
             self._transport.abort()
-        else:
-            self._transport.write(line)
+        elif isinstance(message, ListenedItem):
+            node, id, publisher, payload = message
+            report = ItemReport(node, id, publisher, payload.decode())
+            self._transport.write(msgspec.json.encode(Answer(item=report)) + b"\n")
 
     def end(self, _reason: EndReason) -> None:
         """Disconnect."""
@@ -136,10 +147,7 @@ class OperatorRequests:
         item: NewItem,
         *_: object,
     ) -> None:
-        line = b""
         for generation, listener in list(self._listeners.items()):  # maybe on another thread
             if topics.matches_any(listener.filters, node.name):
-                payload = item.payload.decode()
-                report = ItemReport(node.name, item.id, sender.full, payload)
-                line = line or msgspec.json.encode(Answer(item=report)) + b"\n"
-                tx.send(generation, line)
+                report = ListenedItem(node.name, item.id, sender.full, item.payload)
+                tx.send(generation, report)

@@ -6,12 +6,12 @@ loses its connection waits to be resumed.
 
 Sent stanzas are kept until the peer has them, within limits. With stream management, that is until
 they are acknowledged, also while there is no connection; without stream management, until they have
-left the write buffers. A stanza of another session that does not fit is returned (`overflow`), and
+left the write buffers. A stanza of another account that does not fit is returned (`overflow`), and
 the session continues, so that no session can end another. If the gateway's own stanzas exceed a
 limit, the session is ended, because a dropped stanza would be lost. Stanzas that are stored in the
 database always fit, because the outbox limits them.
 
-When a session ends, its undelivered stanzas go back to the store (`session_teardown`).
+When a session ends, its undelivered messages go back to the store (`session_teardown`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from edge.engine.database import AWAITS_ANSWER, Receipt
+from edge.engine.database import AWAITS_ANSWER, Receipt, SentMessage, source_of
+from edge.engine.encoding import encode
 from edge.engine.hooks import OffloadedWork, Work
 from edge.engine.outputs import EndReason
 from edge.engine.router import guarded, refusal
@@ -32,8 +33,8 @@ from edge.server.overflow import Overflow
 from edge.server.server_context import ServerContext
 from edge.server.session_teardown import SessionTeardown
 from edge.server.store_errors import refusal_rule, stanza_error
-from edge.server.write_tracker import STANZA_OVERHEAD, Relayed, Token, WriteTracker
-from edge.xmpp import jid, sender_address
+from edge.server.write_tracker import STANZA_OVERHEAD, Token, Unstored, WriteTracker, is_own
+from edge.xmpp import PROTOCOL, jid
 from edge.xmpp.errors import StanzaError, StreamError
 from edge.xmpp.stanza import Stanza
 from edge.xmpp.stream import management
@@ -305,30 +306,36 @@ class Session:
         if (self.management is None or self._keep(answer, None)) and connection is not None:
             connection.send(answer)
 
-    def deliver(self, stanza: bytes, receipt: Receipt | None) -> None:
-        """Send a unit of work's stanza to the session. If it comes from another session and there
-        is no room, pass it to the overflow. `receipt` names the row that stores it, if any."""
+    def deliver(self, message: SentMessage, receipt: Receipt | None) -> None:
+        """Send a unit of work's message to the session, unless XMPP has no encoder for it. If it
+        comes from another account and there is no room, pass it to the overflow. `receipt` names
+        the row that stores it, if any."""
         if self.ended:
             if receipt is None and self._teardown is not None:
-                self._teardown.add(stanza)
+                self._teardown.add(message)
             return
-        sender = b"" if receipt is not None else sender_address.bare_sender(stanza)
-        if b"@" not in sender:  # a row's stanza, or the gateway's own
+        stanza = encode(self._context.router.context, PROTOCOL, message)
+        if not stanza:
+            return
+        if receipt is not None:
             self._send(stanza, receipt)
-        elif self._has_room(sender, stanza):
-            relayed = Relayed(sender, len(stanza))
-            self._shares.add(*relayed)
-            self._send(stanza, relayed)
+            return
+        unstored = Unstored(message, source_of(message), len(stanza))
+        if not unstored.source:
+            self._send(stanza, unstored)
+        elif self._has_room(unstored):
+            self._shares.add(unstored.source, unstored.size)
+            self._send(stanza, unstored)
         else:
             if self._overflow is None:
                 self._overflow = Overflow(self._context, self)
-            self._overflow.add(stanza)
+            self._overflow.add(message, unstored.size)
 
-    def _has_room(self, sender: bytes, stanza: bytes) -> bool:
-        """Return whether another session's stanza fits and overtakes none in the overflow."""
-        if self._overflow is not None and self._overflow.holds_predecessor(stanza):
+    def _has_room(self, unstored: Unstored) -> bool:
+        """Return whether another account's message fits and overtakes none in the overflow."""
+        message, sender, size = unstored
+        if self._overflow is not None and self._overflow.holds_predecessor(message):
             return False
-        size = len(stanza)
         if self.management is not None:
             fits = self._shares.has_room(sender, size)
             return fits and self._context.may_relay(size + STANZA_OVERHEAD)
@@ -477,10 +484,10 @@ class Session:
         overflow keeps, as far as there is room now."""
         receipts = []
         for token in tokens:
-            if isinstance(token, Relayed):
-                self._shares.remove(*token)
-            elif token is not None:
+            if isinstance(token, Receipt):
                 receipts.append(token)
+            elif token is not None and token.source:
+                self._shares.remove(token.source, token.size)
         self._confirm(receipts)
         if tokens and self._overflow is not None:
             self._overflow.send_kept()
@@ -534,7 +541,7 @@ class Session:
         self.management = Management(
             limits.unacknowledged_stanzas,
             limits.unacknowledged_bytes,
-            counts=lambda token: token is None,  # relayed stanzas and rows have their own limits
+            counts=is_own,  # relayed stanzas and rows have their own limits
         )
         self.tracking = True
         wanted = limits.resume_time if request.max is None else float(request.max)
@@ -586,9 +593,12 @@ class Session:
             connection.send(kept.stanza)
         self._acknowledgement_urgent = bool(self.management.bytes)
         for stanza, token in self._writes.take_all():
-            if isinstance(token, Relayed):
-                self._shares.remove(*token)
-            self.deliver(stanza, token if isinstance(token, Receipt) else None)
+            if isinstance(token, Unstored):
+                if token.source:
+                    self._shares.remove(token.source, token.size)
+                self.deliver(token.message, None)
+            elif not self.ended:
+                self._send(stanza, token)
 
     def lose_connection(self) -> None:
         """Wait to be resumed, or end, because the connection was lost."""
@@ -714,16 +724,12 @@ class Session:
         )
         self._teardown.start()
 
-    def _undelivered(self) -> list[bytes]:
-        """Return the stanzas that the peer may lack and that are not stored in the database."""
-        stanzas = self._writes.unstored()
+    def _undelivered(self) -> list[SentMessage]:
+        """Return the messages that the peer may lack and that are not stored in the database."""
+        tokens = self._writes.tokens()
         if self.management is not None:
-            stanzas += [
-                kept.stanza
-                for kept in self.management.unacknowledged
-                if not isinstance(kept.token, Receipt)
-            ]
-        return stanzas
+            tokens += [kept.token for kept in self.management.unacknowledged]
+        return [token.message for token in tokens if isinstance(token, Unstored)]
 
     def _remove(self) -> None:
         self._registry.remove_session(self.generation)

@@ -1,9 +1,9 @@
 """Removal of an ended session from the store, with retries if the store cannot do it at once.
 
-The session is removed and its undelivered stanzas are routed again, in order, in one unit of work.
-If the disk is full, the session is removed first, so that no more stanzas are sent to it. Its
-stanzas then wait in memory for room on the disk. Their senders get errors after `RETRIES` attempts,
-or if the waiting stanzas of all sessions together have too many bytes.
+The session is removed and its undelivered messages are routed again, in order, in one unit of work.
+If the disk is full, the session is removed first, so that no more messages are sent to it. Its
+messages then wait in memory for room on the disk. Their senders get errors after `RETRIES`
+attempts, or if the waiting messages of all sessions together have too many bytes.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from edge.engine.database import Transaction
+from edge.engine.database import SentMessage, Transaction, estimate_size
 from edge.errors import StoreError, StoreFull, UnitFault
 from edge.server.server_context import ServerContext
-from edge.server.write_tracker import STANZA_OVERHEAD
 
 RETRY_INTERVAL: Final = 5.0
 """Seconds after a store error until the removal of a session is tried again."""
@@ -28,7 +27,7 @@ class SessionTeardown:
     """The removal of one session.
 
     Args:
-        stanzas: the undelivered stanzas that are not stored in the database, in order.
+        messages: the undelivered messages that are not stored in the database, in order.
         end_reason: the reason of the session's end, for the event log.
     """
 
@@ -36,35 +35,35 @@ class SessionTeardown:
         self,
         context: ServerContext,
         generation: int,
-        stanzas: list[bytes],
+        messages: list[SentMessage],
         end_reason: str,
         on_done: Callable[[], None],
     ) -> None:
         self._context = context
         self._generation = generation
-        self._stanzas = stanzas
+        self._messages = messages
         self._end_reason = end_reason
         self._on_done = on_done
-        self._late: list[bytes] = []  # sent to the session after its end
-        self._waiting_bytes = 0  # of the stanzas that wait for room
+        self._late: list[SentMessage] = []  # sent to the session after its end
+        self._waiting_bytes = 0  # of the messages that wait for room
         self._retries = RETRIES
         self._timer: asyncio.TimerHandle | None = None
-        self._idle = False  # waits for the timer or for a late stanza
-        self._left = False  # has left the store, and has stanzas to give back
+        self._idle = False  # waits for the timer or for a late message
+        self._left = False  # has left the store, and has messages to give back
 
     def start(self) -> None:
-        """Remove the session from the store and route all its stanzas again."""
+        """Remove the session from the store and route all its messages again."""
         lifecycle, generation, late = self._context.lifecycle, self._generation, self._late
         self._idle = False
 
         def unit(tx: Transaction) -> int:
-            lifecycle.end(tx, generation, [*self._stanzas, *late], self._end_reason)
+            lifecycle.end(tx, generation, [*self._messages, *late], self._end_reason)
             return len(late)
 
         def answer(outcome: int | StoreError) -> None:
             if isinstance(outcome, int):
                 del late[:outcome]
-                self._stanzas = []
+                self._messages = []
                 self._finish()
             elif isinstance(outcome, StoreFull | UnitFault):
                 self._leave(self._retry if isinstance(outcome, StoreFull) else self._give_up)
@@ -73,9 +72,9 @@ class SessionTeardown:
 
         self._context.store.submit(unit, answer)
 
-    def add(self, stanza: bytes) -> None:
-        """Accept a stanza that was sent to the session after its end, to route it again."""
-        self._late.append(stanza)
+    def add(self, message: SentMessage) -> None:
+        """Accept a message that was sent to the session after its end, to route it again."""
+        self._late.append(message)
         self.retry_now()
 
     def retry_now(self) -> None:
@@ -86,27 +85,27 @@ class SessionTeardown:
             self.start()
 
     def _leave(self, then: Callable[[], None]) -> None:
-        """Remove the session without routing its stanzas, because the disk has no room for them or
+        """Remove the session without routing its messages, because the disk has no room for them or
         one of them causes a fault; then call `then`."""
         lifecycle, generation = self._context.lifecycle, self._generation
 
-        def answer(outcome: list[bytes] | StoreError) -> None:
+        def answer(outcome: list[SentMessage] | StoreError) -> None:
             if isinstance(outcome, StoreError):
                 self._retry()
                 return
             self._left = True
-            self._stanzas += [*self._late, *outcome]
+            self._messages += [*self._late, *outcome]
             self._late.clear()
             then()
 
         self._context.store.submit(
-            lambda tx: lifecycle.end_without_stanzas(tx, generation, self._end_reason), answer
+            lambda tx: lifecycle.end_without_messages(tx, generation, self._end_reason), answer
         )
 
     def _retry(self) -> None:
-        """Retry after a while; give up after `RETRIES`, or if too many bytes of stanzas wait."""
+        """Retry after a while; give up after `RETRIES`, or if too many bytes of messages wait."""
         context, limits = self._context, self._context.settings.limits
-        size = sum(len(stanza) + STANZA_OVERHEAD for stanza in self._stanzas)
+        size = sum(estimate_size(message) for message in self._messages)
         context.returning_bytes += size - self._waiting_bytes
         self._waiting_bytes = size
         if self._retries and context.returning_bytes <= limits.unacknowledged_total_bytes:
@@ -118,15 +117,15 @@ class SessionTeardown:
 
     def _give_up(self) -> None:
         lifecycle, generation = self._context.lifecycle, self._generation
-        stanzas = self._stanzas
-        stanzas += self._late
+        messages = self._messages
+        messages += self._late
         self._late.clear()
-        self._context.refusals.add("returned", len(stanzas))
-        self._stanzas = []
+        self._context.refusals.add("returned", len(messages))
+        self._messages = []
 
         def unit(tx: Transaction) -> None:
-            rest = lifecycle.end_without_stanzas(tx, generation, self._end_reason)
-            lifecycle.reject(tx, [*stanzas, *rest])
+            rest = lifecycle.end_without_messages(tx, generation, self._end_reason)
+            lifecycle.reject(tx, [*messages, *rest])
 
         def answer(outcome: Any) -> None:
             self._release()

@@ -9,22 +9,34 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, TypeAlias
 
-from edge.engine.database import Receipt
+from edge.engine.database import Receipt, SentMessage
 
 STANZA_OVERHEAD: Final = 128
 """Bytes of memory for each kept stanza beside its text: objects, and its place in a queue."""
 
 
-class Relayed(NamedTuple):
-    """The origin of a stanza that another session sent: the sender's bare JID, as written in the
-    stanza, and the bytes that count towards the sender's share of the buffer (`send_share`)."""
+class Unstored(NamedTuple):
+    """The origin of a stanza that no table stores: the message that it encodes.
 
-    sender: bytes
+    Attributes:
+        message: routed again if the session ends without it.
+        source: the bare JID of the account that it comes from, "" for the gateway itself.
+        size: the bytes that count towards the share of `source` in the buffer (`send_share`).
+    """
+
+    message: SentMessage
+    source: str
     size: int
 
 
-Token: TypeAlias = Receipt | Relayed | None
-"""The origin of a sent stanza: the database, another session, or (None) the gateway itself."""
+Token: TypeAlias = Receipt | Unstored | None
+"""The origin of a sent stanza: a row, a message, or (None) an answer, which is never routed
+again."""
+
+
+def is_own(token: Token) -> bool:
+    """Return whether a stanza is the gateway's own, and no table stores it."""
+    return token is None or (isinstance(token, Unstored) and not token.source)
 
 
 class PendingWrite(NamedTuple):
@@ -57,7 +69,7 @@ class WriteTracker:
 
     def _count(self, token: Token, size: int) -> None:
         self.bytes += size
-        if token is None:
+        if is_own(token):
             self.own_bytes += size
 
     def mark_flushed(self, position: int) -> None:
@@ -80,9 +92,9 @@ class WriteTracker:
         del self._flushed[:sent]
         return tokens
 
-    def unstored(self) -> list[bytes]:
-        """Return the stanzas that are not stored in the database, in order."""
-        return [write.stanza for write in self._pending() if not isinstance(write.token, Receipt)]
+    def tokens(self) -> list[Token]:
+        """Return the tokens of the stanzas, in order."""
+        return [write.token for write in self._pending()]
 
     def take_all(self) -> list[PendingWrite]:
         """Remove and return all stanzas, in order, because their connection is closed."""

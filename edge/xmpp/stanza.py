@@ -264,6 +264,14 @@ def parse_fragment(raw: bytes) -> Element:
     return envelope[0]
 
 
+def id_of(raw: bytes) -> str | None:
+    """Return the id of a stanza; bytes that cannot be parsed have none."""
+    try:
+        return parse_fragment(raw).get("id")
+    except FragmentError:
+        return None
+
+
 def has_text(tree: Element) -> bool:
     """Return whether an element has text other than white space beside its children."""
     if tree.text and not tree.text.isspace():

@@ -96,7 +96,7 @@ OF_PROTOCOLS = {
     *("stanza_handlers", "iq_answers", "other_answer", "event_payloads", "readers"),
     *("adhoc_commands", "encoders", "error_mappings"),
     *("advertised", "pubsub_advertised", "pubsub_disco", "stream_features"),
-    *("on_unacknowledged_stanzas", "on_overflow", "on_rejected_stanza"),
+    *("on_unacknowledged_messages", "on_overflow", "on_rejected_message"),
 }
 """The hooks that an `xmpp` module registers; all others are for the other modules of a feature."""
 

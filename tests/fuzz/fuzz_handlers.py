@@ -24,13 +24,12 @@ from xml.etree.ElementTree import Element
 
 from edge.config.limits import Limits
 from edge.engine import addresses
-from edge.engine.database import Send
 from edge.engine.router import Router, refusal
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER
 from edge.xmpp.stanza import STANZA_NAMES, Stanza
 from tests.fuzz.oracle import CLIENT, one_element, one_stanza, parse_stanzas
-from tests.helpers.store import DOMAIN, Gateway, new_database
+from tests.helpers.store import DOMAIN, Gateway, Sent, new_database
 
 SERVICE: Final = f"{addresses.PUBSUB}.{DOMAIN}"
 
@@ -100,7 +99,7 @@ class _Site:
     def __init__(self) -> None:
         self._gateway = _fresh()
         self._bound: dict[int, str] = {}
-        self._waiting: dict[str, list[Send]] = {}
+        self._waiting: dict[str, list[Sent]] = {}
         for full in SESSIONS.values():
             self._bind(full)
 
@@ -138,7 +137,7 @@ class _Site:
             else:
                 sends = self._waiting.pop(full)
                 del self._bound[generation]
-                gateway.end(full, *(send.stanza for send in sends if send.receipt is None))
+                gateway.end(full, *(send.message for send in sends if send.receipt is None))
         self._distribute(None)
 
     def _bind(self, full: str) -> None:

@@ -20,7 +20,8 @@ from xml.etree.ElementTree import Element
 from edge.config.limits import Limits
 from edge.config.options import Pubsub, Uplink, Xmpp
 from edge.engine import database, events, meta, space, tables, timers
-from edge.engine.database import Receipt, Send, Transaction
+from edge.engine.database import Receipt, Send, SentMessage, Transaction
+from edge.engine.encoding import encode
 from edge.engine.events import LANES, NewEvent, StoredEvent
 from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.hooks import OffloadedWork
@@ -28,6 +29,7 @@ from edge.engine.router import Router, guarded
 from edge.engine.service_time import Now
 from edge.engine.session_lifecycle import SessionLifecycle
 from edge.features.accounts.store import accounts
+from edge.xmpp import PROTOCOL
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import Stanza
 
@@ -170,7 +172,21 @@ def read_reply(answer: bytes) -> Reply | None:
 
 def read_element(stanza: bytes) -> Element:
     """Parse a stanza of the gateway as a client would."""
-    return ElementTree.fromstring(b"<s xmlns='jabber:client'>%b</s>" % stanza)[0]  # noqa: S314
+    return read_elements(stanza)[0]
+
+
+def read_elements(stanzas: bytes) -> list[Element]:
+    """Parse stanzas of the gateway as a client would."""
+    return list(ElementTree.fromstring(b"<s xmlns='jabber:client'>%b</s>" % stanzas))  # noqa: S314
+
+
+class Sent(NamedTuple):
+    """A message that a session was sent, and the stanza that it got."""
+
+    generation: int
+    message: SentMessage
+    receipt: Receipt | None
+    stanza: bytes
 
 
 class Gateway:
@@ -196,7 +212,7 @@ class Gateway:
         uplink = Uplink(topics=list(topics))
         self.router = Router(DOMAIN, self.limits, xmpp, pubsub, accounts=accounts, uplink=uplink)
         self.lifecycle = SessionLifecycle(self.router.context)
-        self.sent: list[Send] = []
+        self.sent: list[Sent] = []
         self.due: float | None = None
         self._generation = 0
         self._bound: dict[str, int] = {}
@@ -243,8 +259,12 @@ class Gateway:
             self.cache.clear()
             raise
         self._changes = self.connection.total_changes
-        self.sent += tx.sends
+        self._deliver(tx.sends)
         return outcome
+
+    def _deliver(self, sends: Sequence[Send]) -> None:
+        context = self.router.context
+        self.sent += [Sent(*send, encode(context, PROTOCOL, send.message)) for send in sends]
 
     def commit_in_memory(self, unit: Callable[[Transaction], T]) -> T:
         """Run a unit of work without statements, as during another commit, and commit its changes.
@@ -254,12 +274,13 @@ class Gateway:
         space.measure_room(Transaction(self.connection, self.clock(), self.cache))
         tx = Transaction(None, self.clock(), self.cache)
         outcome = unit(tx)
-        self.sent += tx.take_sends()
+        sends = tx.take_sends()
         self.connection.execute("BEGIN IMMEDIATE")
         tx.connect(self.connection, self.clock())
         tx.run_before_commit()
         self.connection.execute("COMMIT")
         self._changes = self.connection.total_changes
+        self._deliver(sends)
         return outcome
 
     def add(self, name: str, *, trusted: bool = True) -> None:
@@ -315,7 +336,7 @@ class Gateway:
         replies = [read_reply(send.stanza) for send in self.sends(full)]
         return [reply for reply in replies if reply is not None]
 
-    def sends(self, full: str) -> list[Send]:
+    def sends(self, full: str) -> list[Sent]:
         """Return the stanzas that a session was sent since the last call, with receipts."""
         generation = self._bound[full]
         sends = [send for send in self.sent if send.generation == generation]
@@ -342,7 +363,7 @@ class Gateway:
         generation = self.generation(full)
         self.commit(lambda tx: self.lifecycle.acknowledge(tx, generation, receipts))
 
-    def end(self, full: str, *unacknowledged: bytes) -> None:
+    def end(self, full: str, *unacknowledged: SentMessage) -> None:
         generation = self._bound.pop(full)
         self.commit(lambda tx: self.lifecycle.end(tx, generation, unacknowledged))
 

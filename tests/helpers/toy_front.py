@@ -1,8 +1,9 @@
 """A front with a protocol of lines, and a gateway that runs it beside the configured fronts.
 
 A client sends the name of a device, and is bound to `NAME@DOMAIN/toy`. Each further line is a full
-address, a space and a text, which is sent there as a message. What the session gets is written as
-lines; its end is the line `end: REASON`. `python -m tests.helpers.toy_front DIR` runs the gateway.
+address, a space and a text, which is sent there as a message. Each message to the session is
+written as a line; its end is the line `end: REASON`. `python -m tests.helpers.toy_front DIR` runs
+the gateway.
 """
 
 from __future__ import annotations
@@ -17,13 +18,23 @@ from edge.app import App
 from edge.config import load
 from edge.config.load import Address
 from edge.engine import sessions
-from edge.engine.database import Receipt, Transaction
+from edge.engine.database import Receipt, SentMessage, Transaction
+from edge.engine.encoding import RawStanza, encode
+from edge.engine.hooks import Context
 from edge.engine.outputs import EndReason
 from edge.features.accounts.store import accounts
+from edge.features.messages.rules import MessageType
+from edge.features.messages.service import AccountMessage
 from edge.journal import Journal
 from edge.ops.control import ConnectedSession
 from edge.server.fronts import Front
 from edge.server.server_context import ServerContext
+
+PROTOCOL = "toy"
+
+
+def _encode(_context: Context, message: AccountMessage) -> bytes:
+    return message.content.stanza if isinstance(message.content, RawStanza) else b""
 
 
 def _ignore(_outcome: object) -> None:
@@ -73,13 +84,15 @@ class ToySession(asyncio.Protocol):
         generation = sessions.find_generation(tx, to)
         assert generation is not None
         stanza = f"<message from='{self.full}' to='{to}'><body>{text}</body></message>"
-        tx.send(generation, stanza.encode())
+        content = RawStanza(stanza.encode())
+        tx.send(generation, AccountMessage(content, self.full, to, MessageType.CHAT, storable=True))
 
     def _write(self, line: str) -> None:
         self.transport.write(f"{line}\n".encode())
 
-    def deliver(self, stanza: bytes, _receipt: Receipt | None) -> None:
-        self._write(stanza.decode())
+    def deliver(self, message: SentMessage, _receipt: Receipt | None) -> None:
+        if line := encode(self._context.router.context, PROTOCOL, message):
+            self._write(line.decode())
 
     def end(self, reason: EndReason) -> None:
         self._write(f"end: {reason.name}")
@@ -98,6 +111,7 @@ class ToyFront(Front):
         self.context = context
         self.sessions: set[ToySession] = set()
         self._server: asyncio.Server | None = None
+        context.router.context.hooks.encode(PROTOCOL, AccountMessage, _encode)
 
     async def start(self) -> list[tuple[str, Address]]:
         loop = self.context.loop

@@ -31,6 +31,7 @@ from edge.config import annotated_file, load
 from edge.config.limits import Limits
 from edge.engine import commit_window, database, events, timers
 from edge.engine.database import Send, Transaction
+from edge.engine.encoding import encode
 from edge.engine.events import LANES
 from edge.engine.group_commit import Store
 from edge.engine.router import Router, guarded
@@ -42,6 +43,7 @@ from edge.features.queues.store import queue_members
 from edge.ops.events import LoggedEvent
 from edge.ops.events import read as read_log
 from edge.uplink.backlog import StoreBacklog
+from edge.xmpp import PROTOCOL
 from sync.segment import read_header
 from sync.uplink.batcher import BatchLimits
 from sync.uplink.interfaces import BacklogUnavailable
@@ -391,11 +393,12 @@ class Exchange:
                     self._lifecycle.acknowledge, generation=send.generation, receipts=[send.receipt]
                 )
                 self._store.submit(work, lambda _outcome: None)
-            message = read_element(send.stanza)
+            stanza = encode(self.router.context, PROTOCOL, send.message)
+            message = read_element(stanza)
             item = message.find(f"{{{EVENT}}}event/{{{EVENT}}}items/{{{EVENT}}}item")
             if item is None:
                 continue
-            request = _published_request(send.stanza, NOTIFIED)
+            request = _published_request(stanza, NOTIFIED)
             if account == SUBSCRIBER:
                 self._note_once(request)
             else:

@@ -14,6 +14,7 @@ import pytest
 from edge.errors import StoreBusy
 from tests.helpers.gateway import NO_RATE_LIMITS
 from tests.helpers.in_process import InProcessGateway, in_process
+from tests.helpers.relayed import relayed
 from tests.helpers.xmpp import CLIENT, SM, WAIT_S, Client, condition
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -162,9 +163,9 @@ async def test_nothing_overtakes_returning_messages(tmp_path: Path) -> None:
             for n in range(SHARE + 2)
         ]
         for stanza in stanzas[:-1]:
-            session.deliver(stanza.encode(), None)
+            session.deliver(relayed(stanza.encode()), None)
         session.acknowledge(session.management, session.management.sent)
-        session.deliver(stanzas[-1].encode(), None)
+        session.deliver(relayed(stanzas[-1].encode()), None)
         found: list[str] = []
         while len(found) < SHARE + 2:
             found.append((await slow.stanza()).get("id", ""))
@@ -284,9 +285,8 @@ async def test_excess_messages_are_counted_if_the_store_is_busy(tmp_path: Path) 
         session = gateway.session(slow.full)
         assert session is not None
         with gateway.locked():  # longer than the store waits
-            session.deliver(
-                f"<message type='chat' from='{meter.full}' to='{BARE}'/>".encode(), None
-            )
+            lost = f"<message type='chat' from='{meter.full}' to='{BARE}'/>".encode()
+            session.deliver(relayed(lost), None)
             for _ in range(2):  # storing the message, and sending an error
                 with pytest.raises(StoreBusy):
                     await gateway.store.run(lambda tx: tx.now)

@@ -22,11 +22,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from edge.config.limits import Limits
-from edge.engine.database import Send
 from edge.features.messages import store
 from edge.features.messages.service import RETURNED_QUOTA_FACTOR
 from tests.helpers.people import PUMP, VALVE_BARE, provision
-from tests.helpers.store import Gateway, new_database, read_element
+from tests.helpers.store import Gateway, Sent, new_database, read_element
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 
@@ -41,7 +40,7 @@ class Messages(RuleBasedStateMachine):
         self.folder = tempfile.mkdtemp()
         self.gateway = Gateway(new_database(Path(self.folder)), LIMITS)
         provision(self.gateway)
-        self.sessions: dict[str, list[Send]] = {}
+        self.sessions: dict[str, list[Sent]] = {}
         """The sessions of the valve: stanzas in flight to each."""
         self.detached: set[str] = set()
         self.numbers = count()
@@ -108,7 +107,7 @@ class Messages(RuleBasedStateMachine):
         in_flight = self.sessions.pop(resource)
         self.possibly_received |= {_body(send) for send in in_flight[:received]}
         self.detached.discard(resource)
-        unconfirmed = [send.stanza for send in in_flight if send.receipt is None]
+        unconfirmed = [send.message for send in in_flight if send.receipt is None]
         self.gateway.end(f"{VALVE_BARE}/{resource}", *unconfirmed)
         self._collect()
 
@@ -191,11 +190,11 @@ class Messages(RuleBasedStateMachine):
         assert not (count and available) or in_flight
 
 
-def _body(send: Send) -> str:
+def _body(send: Sent) -> str:
     return _text(send.stanza)
 
 
-def _check_order(sends: list[Send]) -> None:
+def _check_order(sends: list[Sent]) -> None:
     """Check that messages of each sender to each address are in the order of their numbers."""
     last: dict[str, int] = {}
     for send in sends:

@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from edge.config.limits import Limits
 from edge.engine import database, meta
-from edge.engine.database import Send, Transaction
+from edge.engine.database import Transaction
 from edge.engine.quota import Usage
 from edge.features.outbox.store import dead_letters, outbox
 from tests.helpers.outbox_image import DryRunGateway
@@ -38,6 +38,7 @@ from tests.helpers.qos_devices import (
 )
 from tests.helpers.store import (
     DOMAIN,
+    Sent,
     acknowledged,
     assured,
     deliver,
@@ -170,7 +171,7 @@ class TwoHops(RuleBasedStateMachine):
         self.senders = {f"{name}@{DOMAIN}/fw": Sender(name) for name in SENDERS}
         self.receivers = {full: Receiver(full) for full in SESSIONS}
         self.up: deque[tuple[str, Unit]] = deque()
-        self.down: dict[str, deque[Send]] = {
+        self.down: dict[str, deque[Sent]] = {
             full: deque() for full in (*self.senders, *self.receivers)
         }
         self.detached: set[str] = set()
@@ -258,7 +259,7 @@ class TwoHops(RuleBasedStateMachine):
         answers = self.gateway.commit(lambda tx: [unit(tx) for _full, unit in group])
         for (full, _unit), answer in zip(group, answers, strict=True):
             if answer:
-                self.down[full].append(Send(self.gateway.generation(full), answer))
+                self.down[full].append(Sent(self.gateway.generation(full), (), None, answer))
         for full, sender in self.senders.items():
             while self.down[full]:
                 sent = self.down[full].popleft()
@@ -266,7 +267,7 @@ class TwoHops(RuleBasedStateMachine):
                 self.confirm(sent)
         self.work()
 
-    def confirm(self, sent: Send) -> None:
+    def confirm(self, sent: Sent) -> None:
         """Acknowledge the reports to a sender, as stream management does."""
         if sent.receipt is not None:
             number, receipts = sent.generation, [sent.receipt]

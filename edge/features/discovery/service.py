@@ -108,7 +108,7 @@ def _send_query(
     context: Context, tx: Transaction, generation: int, full: str, query: CapsQuery
 ) -> None:
     node = f"{query.node}#{query.ver}" if query.by_node else None
-    context.send(tx, generation, InfoQuery(meta.epoch(tx), query.number, full, node))
+    tx.send(generation, InfoQuery(meta.epoch(tx), query.number, full, node))
     limits = context.limits
     wait = min(limits.retry_after * 2.0**query.times, limits.retry_most)
     store.mark_sent(tx, generation, by_node=query.by_node, due=tx.now.service + wait)

@@ -137,7 +137,7 @@ def _send(context: Context, log: Log, tx: Transaction, number: int, event: NewEv
         if context.has_accounts:
             _deliver(context, tx, notification)
         else:
-            context.send(tx, sessions.COMPONENT_LINK, notification)
+            tx.send(sessions.COMPONENT_LINK, notification)
 
 
 def _deliver(context: Context, tx: Transaction, notification: EventNotification) -> None:
@@ -146,8 +146,7 @@ def _deliver(context: Context, tx: Transaction, notification: EventNotification)
     exists = accounts.is_active(tx, account)
     bound = sessions.of_account(tx, to) if exists else ()
     route = routing.route(MessageType.NORMAL, bound, None, exists=exists)
-    stanza = context.encode(notification)
-    message = AccountMessage(stanza, context.domain, account, MessageType.NORMAL, storable=True)
+    message = AccountMessage(notification, context.domain, to, MessageType.NORMAL, storable=True)
     refusal = messages.deliver(context, tx, message, route)
     if refusal is not None:
         refusals.log_source(context, tx, context.domain, refusal.rule, refusal.figure)

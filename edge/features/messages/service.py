@@ -18,8 +18,10 @@ from typing import Final, NamedTuple
 
 from edge.engine import access, events, in_flight, quota, send_share, sessions, space
 from edge.engine.access import Relation, Sender
-from edge.engine.database import Receipt, Transaction
+from edge.engine.addresses import account_of
+from edge.engine.database import Receipt, SentMessage, Transaction
 from edge.engine.destinations import NO_DESTINATION, UNTRUSTED
+from edge.engine.encoding import RawStanza, stored_form
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Hooks
 from edge.engine.quota import ExceededLimit, Usage
@@ -61,12 +63,12 @@ acknowledging them: their senders may be offline, and then would not learn of a 
 
 
 class AccountMessage(NamedTuple):
-    """A message to an account.
+    """A plain message to an account or to one of its sessions.
 
     Args:
-        stanza: the message with the sender's full JID as `from`, and with `to`.
+        content: what the recipient is sent: a message of a type that has an encoder.
         sender: the full JID of the sender.
-        account: the name of the recipient's account.
+        to: the address of the account or of the session.
         storable: whether the message is worth storing (XEP-0160, section 3).
         delayed: whether the message already carries the time at which it was stored.
         returned: whether the message was sent to a session that ended without acknowledging it.
@@ -74,14 +76,24 @@ class AccountMessage(NamedTuple):
             not lose it.
     """
 
-    stanza: bytes
+    content: SentMessage
     sender: str
-    account: str
+    to: str
     kind: MessageType
     storable: bool
     delayed: bool = False
     returned: bool = False
     acknowledged: bool = False
+
+    @property
+    def account(self) -> str:
+        """Return the name of the recipient's account."""
+        return self.to.partition("@")[0]
+
+    @property
+    def source(self) -> str:
+        """Return the bare JID of the account that the message comes from; "" if the gateway's."""
+        return account_of(self.sender)
 
 
 class DelayedMessage(NamedTuple):
@@ -150,7 +162,7 @@ def deliver(
     if route.outcome is Outcome.IGNORE:
         return None if message.kind is MessageType.ERROR else Refusal(NOBODY_THERE, None)
     for session in route.sessions:
-        tx.send(session.generation, message.stanza)
+        tx.send(session.generation, message)
     return None
 
 
@@ -183,13 +195,14 @@ def _store_and_send(
 ) -> Refusal | None:
     """Store a message; send it to a session of the account now, or after the older ones."""
     used = _usage_of_window(context, tx, message.account, generation)
-    has_room = used is not None and _window(context).has_room(used, len(message.stanza))
+    stanza = stored_form(context, message.content)
+    has_room = used is not None and _window(context).has_room(used, len(stanza))
     is_next = has_room and not offline.has_waiting(tx, message.account)
-    stored = _store(context, tx, message)
+    stored = _store(context, tx, message, stanza)
     if isinstance(stored, ExceededLimit):
         return _storage_refusal(stored)
     if is_next:
-        _send_row(tx, offline.RECEIPT, stored, message.stanza, generation)
+        _send_row(tx, offline.RECEIPT, stored, message, generation)
     else:
         flush_to_best(context, tx, message.account)
     return None
@@ -202,19 +215,20 @@ def _store_for_session(
     limits = context.limits
     used = offline.usage_in_flight(tx, generation, offline.SESSION_RECEIPT, message.sender)
     buffer = BufferSize(limits.unacknowledged_stanzas, limits.unacknowledged_bytes)
-    if not send_share.has_room(buffer, *used, len(message.stanza)):
+    stanza = stored_form(context, message.content)
+    if not send_share.has_room(buffer, *used, len(stanza)):
         return Refusal(NO_ROOM, RefusalReason.SESSION_FULL, limits.unacknowledged_bytes)
-    stored = _store(context, tx, message)
+    stored = _store(context, tx, message, stanza)
     if isinstance(stored, ExceededLimit):
         return _storage_refusal(stored)
-    _send_row(tx, offline.SESSION_RECEIPT, stored, message.stanza, generation)
+    _send_row(tx, offline.SESSION_RECEIPT, stored, message, generation)
     return None
 
 
-def _send_row(tx: Transaction, kind: str, row: int, stanza: bytes, generation: int) -> None:
+def _send_row(tx: Transaction, kind: str, row: int, message: SentMessage, generation: int) -> None:
     receipt = Receipt(kind, row)
     in_flight.begin(tx, receipt, generation)
-    tx.send(generation, stanza, receipt)
+    tx.send(generation, message, receipt)
 
 
 def _storage_refusal(exceeded: ExceededLimit) -> Refusal:
@@ -229,15 +243,16 @@ def store(context: Context, tx: Transaction, message: AccountMessage) -> Exceede
     A message that an ended session did not acknowledge may use the disk reserve, because it was
     admitted before.
     """
-    stored = _store(context, tx, message)
+    stored = _store(context, tx, message, stored_form(context, message.content))
     return stored if isinstance(stored, ExceededLimit) else None
 
 
-def _store(context: Context, tx: Transaction, message: AccountMessage) -> int | ExceededLimit:
+def _store(
+    context: Context, tx: Transaction, message: AccountMessage, stanza: bytes
+) -> int | ExceededLimit:
     account, sender = message.account, message.sender
-    stanza = message.stanza
     if not message.delayed:
-        stanza = context.encode(DelayedMessage(stanza, sender, tx.now.wall))
+        stanza = stored_form(context, DelayedMessage(stanza, sender, tx.now.wall))
     size = offline.stored_size(stanza, sender)
     from_sender, usage = offline.usage(tx, account, sender)
     limits = _quota(context, message.returned)
@@ -275,7 +290,7 @@ def flush(context: Context, tx: Transaction, sender: Sender) -> None:
     if used is None:
         return
     for row, stanza in offline.read_page(tx, sender.account, _window(context), used):
-        _send_row(tx, offline.RECEIPT, row, stanza, session.generation)
+        _send_row(tx, offline.RECEIPT, row, RawStanza(stanza), session.generation)
 
 
 def _window(context: Context) -> BufferSize:
@@ -313,7 +328,7 @@ def flush_errors(context: Context, tx: Transaction, sender: Sender) -> None:
         return  # `flush` sends them
     for row, stanza in offline.read_own(tx, sender.account, sender.bare, WINDOW):
         if stanza.startswith(ERROR_START):
-            _send_row(tx, offline.SESSION_RECEIPT, row, stanza, session.generation)
+            _send_row(tx, offline.SESSION_RECEIPT, row, RawStanza(stanza), session.generation)
 
 
 def flush_to_best(context: Context, tx: Transaction, account: str) -> None:

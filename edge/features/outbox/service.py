@@ -16,7 +16,7 @@ from zlib import crc32
 from edge.config.limits import Limits
 from edge.engine import quota, sessions
 from edge.engine.access import Sender
-from edge.engine.addresses import pubsub_service
+from edge.engine.addresses import account_of, pubsub_service
 from edge.engine.database import AWAITS_ANSWER, Transaction
 from edge.engine.hooks import Context, Event, Hooks
 from edge.engine.quota import ExceededLimit, Usage, WaitingUsage
@@ -155,6 +155,11 @@ class FailureReport(NamedTuple):
     in_doubt: bool
     stored: int | None
     body: bytes
+
+    @property
+    def source(self) -> str:
+        """Return the bare JID of the account that did not receive the message, or ""."""
+        return account_of(self.destination)
 
 
 ITEM_MESSAGE_ENDED: Final = Event[[Context, Transaction, OutboxRow, Input, State, DeliveryFailure]](
@@ -324,10 +329,10 @@ def _row_sent(
 def _send_stanza(context: Context, tx: Transaction, row: OutboxRow, session: Session) -> None:
     receipt = outbox.mark_sent(tx, row, session.generation)
     if row.due is None:
-        context.send(tx, session.generation, _plain_message(context, tx, row), receipt)
+        tx.send(session.generation, _plain_message(context, tx, row), receipt)
     else:
         request = _qos_request(context, tx, row, session)
-        context.send(tx, session.generation, request, AWAITS_ANSWER)
+        tx.send(session.generation, request, AWAITS_ANSWER)
         tx.wake_at(row.due)
 
 
@@ -488,7 +493,7 @@ def _report(
     """
     sender, msg_id, destination, qos, body, *_ = letter
     source = sender.partition("/")[0]
-    own, account = sessions.find(tx, sender), source.partition("@")[0]
+    own = sessions.find(tx, sender)
     session = own or routing.best_session(sessions.of_account(tx, source))
     to = sender if session is None else session.full
     report = FailureReport(qos, msg_id, destination, to, failure, in_doubt, None, body)
@@ -496,15 +501,15 @@ def _report(
     receives_stored = own is None or routing.best_session((own,)) is not None
     is_enabled = context.has_accounts and context.stores_messages
     if is_enabled and receives_stored:
-        stanza = context.encode(report._replace(stored=tx.now.wall))
+        stored = report._replace(stored=tx.now.wall)
         message = AccountMessage(
-            stanza, sender, account, MessageType.ERROR, storable=True, delayed=True
+            stored, sender, source, MessageType.ERROR, storable=True, delayed=True
         )
         is_stored = messages.store(context, tx, message) is None
     if session is None:
         return
     if not is_stored:
-        context.send(tx, session.generation, report)
+        tx.send(session.generation, report)
     elif (recipient := sessions.sender(tx, session.generation)) is not None:
         messages.flush(context, tx, recipient)
 

@@ -17,7 +17,8 @@ from typing import Final, Protocol
 
 from edge.engine import access, refusals, sessions
 from edge.engine.access import Sender
-from edge.engine.database import Receipt, Transaction
+from edge.engine.database import Receipt, SentMessage, Transaction
+from edge.engine.encoding import encode
 from edge.engine.hooks import OffloadedWork, Work
 from edge.engine.outputs import EndReason
 from edge.engine.router import guarded, refusal
@@ -27,7 +28,7 @@ from edge.ops.control import ConnectedSession
 from edge.server.component.peers import Peer, Peers
 from edge.server.server_context import ServerContext
 from edge.server.store_errors import refusal_rule, stanza_error
-from edge.xmpp import disco, jid, serialize
+from edge.xmpp import PROTOCOL, disco, jid, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, DISCO_INFO, STANZA_ERRORS, clark
 from edge.xmpp.stanza import STANZA_NAMES, Item, OversizedStanza, Stanza
@@ -119,19 +120,20 @@ class Dispatcher:
         if self._items or not self._reading:
             self._process()
 
-    def deliver(self, stanza: bytes, _receipt: Receipt | None) -> None:
-        """Send a stanza to a JID without a session; drop and count it if there is no link."""
+    def deliver(self, message: SentMessage, _receipt: Receipt | None) -> None:
+        """Send a message to a JID without a session; drop and count it if there is no link."""
         if self._link is None:
             self._counters.add("component_unsent")
         else:
-            self._link.write(stanza)
+            self._link.write(encode(self._router.context, PROTOCOL, message))
 
     def end(self, _reason: EndReason) -> None:
         """Do nothing: the link for JIDs without a session ends with the component alone."""
 
-    def deliver_to(self, peer: Peer, stanza: bytes, receipt: Receipt | None) -> None:
-        """Send a committed unit's stanza to a peer; `receipt` names the row that stores it."""
-        if self._link is None:
+    def deliver_to(self, peer: Peer, message: SentMessage, receipt: Receipt | None) -> None:
+        """Send a committed unit's message to a peer; `receipt` names the row that stores it."""
+        stanza = encode(self._router.context, PROTOCOL, message)
+        if self._link is None or not stanza:
             return
         self._link.write(stanza)
         if receipt is not None:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from typing import Protocol
 
 from edge.config.limits import Limits
-from edge.engine.database import Receipt
+from edge.engine.database import Receipt, SentMessage
 from edge.engine.outputs import EndReason, Outputs
 from edge.server.admission import Admission
 
@@ -20,8 +20,8 @@ from edge.server.admission import Admission
 class PeerDispatcher(Protocol):
     """The methods of the dispatcher that its peers call."""
 
-    def deliver_to(self, peer: Peer, stanza: bytes, receipt: Receipt | None) -> None:
-        """Send a stanza to a peer; `receipt` names the row that stores it, if any."""
+    def deliver_to(self, peer: Peer, message: SentMessage, receipt: Receipt | None) -> None:
+        """Send a message to a peer; `receipt` names the row that stores it, if any."""
 
     def end_session(self, peer: Peer) -> None:
         """End the session of a peer."""
@@ -47,9 +47,9 @@ class Peer:
         self.in_flight = 0
         self.trusted = False
 
-    def deliver(self, stanza: bytes, receipt: Receipt | None) -> None:
-        """Send a unit of work's stanza; `receipt` names the row that stores it, if any."""
-        self._dispatcher.deliver_to(self, stanza, receipt)
+    def deliver(self, message: SentMessage, receipt: Receipt | None) -> None:
+        """Send a unit of work's message; `receipt` names the row that stores it, if any."""
+        self._dispatcher.deliver_to(self, message, receipt)
 
     def end(self, _reason: EndReason) -> None:
         """End the session; a component cannot tell that to its peer."""

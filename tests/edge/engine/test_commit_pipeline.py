@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from edge.engine import commit_window, meta
-from edge.engine.database import Transaction
-from edge.engine.group_commit import SEND_COST, GroupLimits, Store, UnitLimits
+from edge.engine.database import MESSAGE_OVERHEAD, Transaction
+from edge.engine.encoding import RawStanza
+from edge.engine.group_commit import GroupLimits, Store, UnitLimits
 from edge.errors import StoreBroken, StoreBusy, StoreError, StoreFull
 from tests.helpers.store import Clock, opened
 
@@ -129,7 +130,7 @@ class Gate:
 
 
 def send(generation: int, stanza: bytes, tx: Transaction) -> None:
-    tx.send(generation, stanza)
+    tx.send(generation, RawStanza(stanza))
 
 
 def sqlite_error(code: int) -> sqlite3.OperationalError:
@@ -173,11 +174,11 @@ async def test_a_unit_that_needs_a_statement_is_undone_and_runs_after_the_commit
     names: Names, answers: Answers, store: Store, gate: Gate
 ) -> None:
     def statement(tx: Transaction) -> None:
-        tx.send(7, b"<sent/>")
+        tx.send(7, RawStanza(b"<sent/>"))
         tx.row("SELECT 1")
 
     sent: list[bytes] = []
-    store.on_sends = lambda sends: sent.extend(send.stanza for send in sends)
+    store.on_sends = lambda sends: sent.extend(send.message[0] for send in sends)
     store.submit(names.add("a"), answers)
     await gate.reached()
     store.submit(names.add("b"), answers)
@@ -197,11 +198,11 @@ async def test_withdrawn_stanzas_come_back_when_a_unit_is_undone(
     withdrawn: list[list[bytes]] = []
 
     def withdraw(tx: Transaction) -> None:
-        withdrawn.append([send.stanza for send in tx.withdraw_sends(7)])
+        withdrawn.append([send.message[0] for send in tx.withdraw_sends(7)])
         tx.row("SELECT 1")
 
     sent: list[bytes] = []
-    store.on_sends = lambda sends: sent.extend(send.stanza for send in sends)
+    store.on_sends = lambda sends: sent.extend(send.message[0] for send in sends)
     store.submit(names.add("a"), lambda _outcome: None)
     await gate.reached()
     for generation in (6, 7):
@@ -385,7 +386,7 @@ async def test_closing_commits_the_next_group(
 async def test_the_next_group_ends_when_it_has_much_to_send(
     path: Path, names: Names, answers: Answers, store: Store, gate: Gate
 ) -> None:
-    store.group_limits = GroupLimits(send_bytes=2 * (10 + SEND_COST))
+    store.group_limits = GroupLimits(send_bytes=2 * (10 + MESSAGE_OVERHEAD))
     sent: list[tuple[int, str]] = []
     store.on_sends = lambda sends: sent.extend(
         (send.generation, "".join(stored(path))) for send in sends

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from edge.engine import commit_window, database, database_thread, events, meta, sessions
-from edge.engine.database import Transaction
+from edge.engine.database import MESSAGE_OVERHEAD, Transaction
 from edge.engine.database_thread import DatabaseThread
+from edge.engine.encoding import RawStanza
 from edge.engine.events import NewEvent
-from edge.engine.group_commit import SEND_COST, GroupLimits, Store, UnitLimits
+from edge.engine.group_commit import GroupLimits, Store, UnitLimits
 from edge.engine.space_rules import WAL_SHARE
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
 from edge.features.accounts.store import accounts
@@ -43,7 +44,7 @@ def write_and_send(number: int) -> Unit:
 
     def unit(tx: Transaction) -> int:
         meta.write(tx, str(number), 1.0)
-        tx.send(number, bytes(10))
+        tx.send(number, RawStanza(bytes(10)))
         return number
 
     return unit
@@ -120,7 +121,7 @@ async def test_a_group_ends_when_it_has_much_to_send(
     path: Path, store: Store, failing: bool
 ) -> None:
     sent: list[int] = []
-    store.group_limits = GroupLimits(send_bytes=2 * (10 + SEND_COST))
+    store.group_limits = GroupLimits(send_bytes=2 * (10 + MESSAGE_OVERHEAD))
     store.on_sends = lambda sends: sent.extend(send.generation for send in sends)
     before = store.commits
     units = [fail if failing else write_and_send(5), *map(write_and_send, range(5))]
@@ -141,13 +142,13 @@ async def test_a_unit_is_answered_before_its_stanzas_are_sent(path: Path, store:
     answers = Answers(path, 2)
 
     def send_item(tx: Transaction) -> None:
-        tx.send(1, b"item")
+        tx.send(1, RawStanza(b"item"))
 
     def answer(outcome: Any) -> None:
         order.append("answer")
         answers(outcome)
 
-    store.on_sends = lambda sends: order.extend(send.stanza.decode() for send in sends)
+    store.on_sends = lambda sends: order.extend(send.message[0].decode() for send in sends)
     store.submit(send_item, answer)
     store.submit(send_item, answer)
     await answers.all.wait()
@@ -165,7 +166,7 @@ async def test_units_that_do_not_fit_into_a_failing_group_run_later(
         if faults:
             raise faults.pop()
 
-    store.group_limits = GroupLimits(send_bytes=2 * (10 + SEND_COST))
+    store.group_limits = GroupLimits(send_bytes=2 * (10 + MESSAGE_OVERHEAD))
     store.before_commit = fail_once
     for number in range(5):
         store.submit(write_and_send(number), answers, 100, heavy=heavy)

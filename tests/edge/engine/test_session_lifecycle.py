@@ -46,7 +46,7 @@ def test_begin_and_end_of_a_session_are_counted(gateway: Gateway) -> None:
 
 def test_an_end_without_a_reason_is_logged_as_unknown(gateway: Gateway) -> None:
     generation = gateway.bind(PUMP)
-    gateway.tx(lambda tx: gateway.lifecycle.end_without_stanzas(tx, generation))
+    gateway.tx(lambda tx: gateway.lifecycle.end_without_messages(tx, generation))
     assert log_counters(gateway)[1] == ("session", "ended", PUMP_BARE, 1.0, UNKNOWN_REASON)
 
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from edge.config.limits import Limits
-from edge.engine.database import Receipt
+from edge.engine.database import Receipt, SentMessage
 from edge.engine.outputs import EndReason
 from edge.server.admission import Admission
 
@@ -26,7 +26,7 @@ class Session:
         self.unacknowledged_bytes = 0
         self.ends: list[EndReason] = []
 
-    def deliver(self, stanza: bytes, receipt: Receipt | None) -> None:
+    def deliver(self, message: SentMessage, receipt: Receipt | None) -> None:
         raise AssertionError
 
     def end(self, reason: EndReason) -> None:

@@ -3,11 +3,13 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from edge.config.limits import Limits
-from edge.engine.database import Receipt, Send
+from edge.engine.database import Receipt, Send, SentMessage
+from edge.engine.encoding import RawStanza
 from edge.engine.outputs import EndReason, Outputs
 from edge.server.admission import Admission
 from edge.server.component.peers import Peer, Peers
 
+MESSAGE = RawStanza(b"<message/>")
 LIMITS = replace(Limits(), sessions=4, unauthenticated=2)
 OUTPUTS = Outputs()
 
@@ -16,11 +18,11 @@ class Dispatched:
     """What peers pass to their dispatcher."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[Peer, bytes, Receipt | None]] = []
+        self.sent: list[tuple[Peer, SentMessage, Receipt | None]] = []
         self.ended: list[Peer] = []
 
-    def deliver_to(self, peer: Peer, stanza: bytes, receipt: Receipt | None) -> None:
-        self.sent.append((peer, stanza, receipt))
+    def deliver_to(self, peer: Peer, message: SentMessage, receipt: Receipt | None) -> None:
+        self.sent.append((peer, message, receipt))
 
     def end_session(self, peer: Peer) -> None:
         self.ended.append(peer)
@@ -50,13 +52,13 @@ def test_each_peer_has_a_session() -> None:
     assert first.generation != second.generation
     assert peers.find("a") is first
     assert peers.find("c") is None
-    outputs.deliver([Send(second.generation, b"<message/>"), Send(99, b"<message/>")])
-    assert dispatched.sent == [(second, b"<message/>", None)]
+    outputs.deliver([Send(second.generation, MESSAGE), Send(99, MESSAGE)])
+    assert dispatched.sent == [(second, MESSAGE, None)]
     outputs.end(first.generation, EndReason.REPLACED)
     outputs.end(99, EndReason.REPLACED)
     assert dispatched.ended == [first]
     peers.remove(second)
-    outputs.deliver([Send(second.generation, b"<message/>")])
+    outputs.deliver([Send(second.generation, MESSAGE)])
     assert len(dispatched.sent) == 1
     assert remove_excess(peers) == []
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from edge.engine.database import Receipt
+from edge.engine.encoding import RawStanza
 from edge.engine.send_share import EMPTY, BufferSize, SendShares
-from edge.server.write_tracker import Relayed, WriteTracker
+from edge.server.write_tracker import Unstored, WriteTracker
 
 ROW = Receipt("kind", 1)
 OTHER = Receipt("kind", 2)
@@ -28,15 +29,18 @@ def test_a_stanza_is_sent_when_its_whole_flush_is_sent() -> None:
     assert tracker.bytes == 0
 
 
-def test_unstored_stanzas_keep_their_order_and_exclude_rows() -> None:
+def test_tokens_keep_the_order_of_their_stanzas() -> None:
     tracker = WriteTracker()
-    tracker.add(b"<a/>", Relayed(b"pump@gw.example", 4))
+    relayed = Unstored(RawStanza(b"<a/>"), "pump@gw.example", 4)
+    own = Unstored(RawStanza(b"<c/>"), "", 4)
+    tracker.add(b"<a/>", relayed)
     tracker.add(b"<b/>", ROW)
     tracker.mark_flushed(10)
-    tracker.add(b"<c/>", None)
-    assert tracker.unstored() == [b"<a/>", b"<c/>"]
+    tracker.add(b"<c/>", own)
+    assert tracker.own_bytes == 4
+    assert tracker.tokens() == [relayed, ROW, own]
     tracker.remove_sent(10)
-    assert tracker.unstored() == [b"<c/>"]
+    assert tracker.tokens() == [own]
 
 
 def test_all_stanzas_are_taken_once_including_rows() -> None:
@@ -53,7 +57,7 @@ def test_all_stanzas_are_taken_once_including_rows() -> None:
 SIZE = BufferSize(16, 1600)
 
 
-def filled(*used: tuple[bytes, int]) -> SendShares:
+def filled(*used: tuple[str, int]) -> SendShares:
     shares = SendShares(SIZE)
     for sender, size in used:
         shares.add(sender, size)
@@ -63,16 +67,16 @@ def filled(*used: tuple[bytes, int]) -> SendShares:
 @pytest.mark.parametrize(
     ("used", "sender", "size", "fits"),
     [
-        ([], b"a", 5000, True),
-        ([(b"a", 5000)], b"b", 1, False),
-        ([(b"a", 100)], b"b", 700, True),
-        ([(b"a", 100)], b"b", 701, False),
-        ([(b"a", 100)] * 3, b"a", 100, True),
-        ([(b"a", 1)] * 4, b"a", 1, False),
-        ([(b"a", 300)], b"a", 100, True),
-        ([(b"a", 300)], b"a", 101, False),
-        ([(b"a", 1)] * 4 + [(b"b", 1)] * 3, b"c", 1, True),
-        ([(b"a", 1)] * 4 + [(b"b", 1)] * 4, b"c", 1, False),
+        ([], "a", 5000, True),
+        ([("a", 5000)], "b", 1, False),
+        ([("a", 100)], "b", 700, True),
+        ([("a", 100)], "b", 701, False),
+        ([("a", 100)] * 3, "a", 100, True),
+        ([("a", 1)] * 4, "a", 1, False),
+        ([("a", 300)], "a", 100, True),
+        ([("a", 300)], "a", 101, False),
+        ([("a", 1)] * 4 + [("b", 1)] * 3, "c", 1, True),
+        ([("a", 1)] * 4 + [("b", 1)] * 4, "c", 1, False),
     ],
     ids=[
         "the first stanza, however large", "nothing beside an oversized stanza",
@@ -83,16 +87,16 @@ def filled(*used: tuple[bytes, int]) -> SendShares:
     ],
 )  # fmt: skip
 def test_all_senders_share_half_the_buffer_and_each_has_a_quarter(
-    used: list[tuple[bytes, int]], sender: bytes, size: int, fits: bool
+    used: list[tuple[str, int]], sender: str, size: int, fits: bool
 ) -> None:
     assert filled(*used).has_room(sender, size) is fits
 
 
 def test_removed_stanzas_make_room() -> None:
-    shares = filled((b"a", 100), (b"a", 300), (b"b", 7))
-    assert not shares.has_room(b"a", 50)
-    shares.remove(b"a", 300)
-    assert shares.has_room(b"a", 50)
-    shares.remove(b"a", 100)
-    shares.remove(b"b", 7)
+    shares = filled(("a", 100), ("a", 300), ("b", 7))
+    assert not shares.has_room("a", 50)
+    shares.remove("a", 300)
+    assert shares.has_room("a", 50)
+    shares.remove("a", 100)
+    shares.remove("b", 7)
     assert shares.used == EMPTY

@@ -11,7 +11,6 @@ from edge.xmpp import serialize
 from edge.xmpp.embedded import as_client_stanza
 from edge.xmpp.errors import FragmentError, UsageError
 from edge.xmpp.parser import StreamParser
-from edge.xmpp.sender_address import bare_sender, presence_key
 from edge.xmpp.stanza import (
     MAX_FRAGMENT_BYTES,
     Stanza,
@@ -138,38 +137,6 @@ def test_blanks_take_linear_time() -> None:
 def test_bytes_without_a_stanza_are_a_usage_error() -> None:
     with pytest.raises(UsageError):
         stamped(b"text", SENDER)
-
-
-# Senders
-
-
-@pytest.mark.parametrize(
-    ("stanza", "bare"),
-    [
-        (stamped(b"<message id=\" from='x@y'\"/>", SENDER, "a@gw.example"), b"pump1@gw.example"),
-        (stamped(b'<iq from="x@y" type="get"/>', "pump1@gw.example"), b"pump1@gw.example"),
-        (serialize.presence("unavailable", SENDER, "a@gw.example"), b"pump1@gw.example"),
-        (b"<iq type='error' id='from' from='gw.example'/>", b"gw.example"),
-        (b'<message id=" from=\'x@y/z\'" from="gw.example/x">', b"gw.example"),
-        (b"<message id='1'><x from='a@b'/></message>", b""),
-        (b"<message/>", b""),
-        (b"no stanza", b""),
-    ],
-)
-def test_bare_sender_reads_the_first_tag(stanza: bytes, bare: bytes) -> None:
-    assert bare_sender(stanza) == bare
-
-
-@pytest.mark.parametrize(
-    ("type_", "key"),
-    [
-        (None, b"pump1@gw.example/fw"),
-        ("unavailable", b"pump1@gw.example/fw"),
-        ("subscribe", b"pump1@gw.example/fw subscribe"),
-    ],
-)
-def test_presence_keys(type_: str | None, key: bytes) -> None:
-    assert presence_key(serialize.presence(type_, SENDER, "a@gw.example")) == key
 
 
 # Elements within stanzas

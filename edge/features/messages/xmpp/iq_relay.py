@@ -7,16 +7,32 @@ detached sessions. RFC 6121 relays only between sessions that share presence; he
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from edge.engine import access, answers, refusals, sessions
 from edge.engine.access import Relation, Sender
-from edge.engine.addresses import AddressKind
+from edge.engine.addresses import AddressKind, account_of
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
 from edge.features.accounts import service as accounts
 from edge.features.messages import service
-from edge.xmpp import jid, replies
+from edge.xmpp import PROTOCOL, jid, replies
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.stanza import Stanza, stamped
+
+
+class RelayedIq(NamedTuple):
+    """An iq from one session to another; both are given by their full JIDs."""
+
+    stanza: bytes
+    sender: str
+    to: str
+    is_request: bool
+
+    @property
+    def source(self) -> str:
+        """Return the bare JID of the account that the iq comes from."""
+        return account_of(self.sender)
 
 
 def relay_request(context: Context, stanza: Stanza) -> Work:
@@ -36,7 +52,7 @@ def relay_request(context: Context, stanza: Stanza) -> Work:
         session = sessions.find(tx, address.full)
         if session is None:
             return _unavailable(stanza, sender)
-        tx.send(session.generation, stamped(stanza.with_stream_language, sender.full, address.full))
+        tx.send(session.generation, _relayed(stanza, sender, address.full, is_request=True))
         return b""
 
     return work
@@ -59,10 +75,19 @@ def relay_answer(context: Context, stanza: Stanza) -> Work | bytes:
     def work(tx: Transaction, sender: Sender) -> bytes:
         session = service.find_answerable_session(context, tx, sender, full)
         if session is not None:
-            tx.send(session.generation, stamped(stanza.with_stream_language, sender.full, full))
+            tx.send(session.generation, _relayed(stanza, sender, full, is_request=False))
         return b""
 
     return work
+
+
+def _relayed(stanza: Stanza, sender: Sender, to: str, *, is_request: bool) -> RelayedIq:
+    raw = stamped(stanza.with_stream_language, sender.full, to)
+    return RelayedIq(raw, sender.full, to, is_request)
+
+
+def _encode(_context: Context, iq: RelayedIq) -> bytes:
+    return iq.stanza
 
 
 def _unavailable(stanza: Stanza, sender: Sender) -> bytes:
@@ -74,3 +99,4 @@ def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.add(hooks.stanza_handlers, "iq", relay_request)
     hooks.other_iq_answer(relay_answer)
+    hooks.encode(PROTOCOL, RelayedIq, _encode)

@@ -14,6 +14,7 @@ from edge.engine.access import Sender
 from edge.engine.addresses import AddressError, AddressReason
 from edge.engine.database import Transaction
 from edge.engine.destinations import Rejection
+from edge.engine.encoding import RawStanza, encode
 from edge.engine.hooks import Context, Hooks, Message, Work
 from edge.features.messages import rules, service
 from edge.features.messages.rules import MessageType
@@ -121,9 +122,10 @@ def _to_account(context: Context, stanza: Stanza, kind: MessageType, address: Ji
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         to = jid.parse(sender.bare) if address is None else address
-        raw = stamped(stanza.with_stream_language, sender.full, to.full)
+        full = to.full
+        raw = stamped(stanza.with_stream_language, sender.full, full)
         message = AccountMessage(
-            raw, sender.full, to.local, kind, storable, acknowledged=stanza.acknowledged
+            RawStanza(raw), sender.full, full, kind, storable, acknowledged=stanza.acknowledged
         )
         refusal = service.send(context, tx, sender, to, message)
         if refusal is None:
@@ -162,6 +164,15 @@ def _has_forged_delay(context: Context, stanza: Stanza) -> bool:
     )
 
 
+def _encode_raw(_context: Context, message: RawStanza) -> bytes:
+    return message.stanza
+
+
+def _encode_message(context: Context, message: AccountMessage) -> bytes:
+    content = message.content
+    return content.stanza if isinstance(content, RawStanza) else encode(context, PROTOCOL, content)
+
+
 def _encode_delayed(context: Context, message: DelayedMessage) -> bytes:
     delay = serialize.delay(context.domain, message.received)
     return stamped_with(message.stanza, message.sender, delay)
@@ -170,6 +181,8 @@ def _encode_delayed(context: Context, message: DelayedMessage) -> bytes:
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.add(hooks.stanza_handlers, "message", handle)
+    hooks.encode(PROTOCOL, RawStanza, _encode_raw)
+    hooks.encode(PROTOCOL, AccountMessage, _encode_message)
     hooks.encode(PROTOCOL, DelayedMessage, _encode_delayed)
 
 

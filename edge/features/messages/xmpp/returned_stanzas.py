@@ -1,137 +1,133 @@
-"""Re-route stanzas that a session did not receive and that are not stored in a table.
+"""Re-route messages that a session did not receive and that are not stored in a table.
 
-A session can end without acknowledging its stanzas (XEP-0198, section 5), or stay bound and have no
-room for them. Messages are then routed again, or stored; if that is impossible, their senders get
-an error. The senders of requests get an error. Results, errors and presence are dropped. Stanzas
-are XML whose `from` and `to` the gateway has set.
+A session can end without acknowledging its messages (XEP-0198, section 5), or stay bound and have
+no room for them. Plain messages are then routed again, or stored; if that is impossible, their
+senders get an error. The senders of relayed requests get an error. All others are dropped, such as
+results, errors and presence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
-from xml.etree.ElementTree import Element
+from typing import Final, NamedTuple, TypeGuard
 
 from edge.engine import sessions
-from edge.engine.database import Transaction
+from edge.engine.addresses import account_of
+from edge.engine.database import SentMessage, Transaction, source_of
+from edge.engine.encoding import RawStanza
 from edge.engine.hooks import Context, Hooks
 from edge.engine.refusals import log_source
 from edge.features.accounts import service as accounts
 from edge.features.messages import rules, service
 from edge.features.messages.rules import MessageType, Outcome, Route
 from edge.features.messages.service import AccountMessage, ReturnedMessages
-from edge.features.messages.xmpp.messages import (
-    DELAY_ELEMENT,
-    SESSION_FULL,
-    is_storable,
-    stanza_error,
-)
-from edge.xmpp import jid, serialize
+from edge.features.messages.xmpp.iq_relay import RelayedIq
+from edge.features.messages.xmpp.messages import SESSION_FULL, stanza_error
+from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.errors import StanzaError
-from edge.xmpp.namespaces import CLIENT, clark
-from edge.xmpp.stanza import parse_fragment
+from edge.xmpp.stanza import id_of
 
-_MESSAGE: Final = clark(CLIENT, "message")
-_IQ: Final = clark(CLIENT, "iq")
+_UNAVAILABLE: Final = StanzaError("recipient-unavailable")
 
 
-def _is_request(tree: Element) -> bool:
-    return tree.tag == _IQ and tree.get("type") in ("get", "set")
+class ReturnedError(NamedTuple):
+    """The error with which a message or a request is returned to the session that sent it."""
+
+    returned: AccountMessage | RelayedIq
+    error: StanzaError
+
+    @property
+    def source(self) -> str:
+        """Return the bare JID of the account that did not receive the stanza."""
+        return account_of(self.returned.to)
 
 
-def _is_message(tree: Element) -> bool:
-    kind = rules.parse_type(tree.get("type"))
-    return tree.tag == _MESSAGE and kind is not MessageType.ERROR
+def _is_request(message: SentMessage) -> TypeGuard[RelayedIq]:
+    return isinstance(message, RelayedIq) and message.is_request
+
+
+def _is_message(message: SentMessage) -> TypeGuard[AccountMessage]:
+    return isinstance(message, AccountMessage) and message.kind is not MessageType.ERROR
 
 
 # After a session ended
 
 
-def reroute_unacknowledged(context: Context, tx: Transaction, stanzas: Iterable[bytes]) -> None:
-    """Re-route the stanzas that one ended session did not receive, in order."""
+def reroute_unacknowledged(
+    context: Context, tx: Transaction, messages: Iterable[SentMessage]
+) -> None:
+    """Re-route the messages that one ended session did not receive, in order."""
     returned = ReturnedMessages(context, tx)
-    for stanza in stanzas:
-        tree = parse_fragment(stanza)
-        if tree.get("from") is None or tree.get("to") is None:
-            continue
-        if _is_request(tree):
-            _send_error(tx, tree, StanzaError("recipient-unavailable"))
-        elif _is_message(tree):
-            _reroute(context, tx, tree, stanza, returned)
+    for message in messages:
+        convert = context.hooks.returned.get(type(message))
+        if convert is not None:
+            message = convert(context, message)
+        if _is_request(message):
+            _send_error(tx, message, _UNAVAILABLE)
+        elif _is_message(message):
+            _reroute(context, tx, message, returned)
     returned.finish()
 
 
 def _reroute(
-    context: Context, tx: Transaction, tree: Element, stanza: bytes, returned: ReturnedMessages
+    context: Context, tx: Transaction, message: AccountMessage, returned: ReturnedMessages
 ) -> None:
-    address = jid.parse(tree.attrib["to"])
-    message = _account_message(context, tree, stanza, returned=True)
-    exists = accounts.is_active(tx, address.local)
-    route = rules.reroute(message.kind, sessions.of_account(tx, address.bare), exists=exists)
-    refusal = returned.deliver(message, route)
+    bound = sessions.of_account(tx, account_of(message.to))
+    exists = accounts.is_active(tx, message.account)
+    route = rules.reroute(message.kind, bound, exists=exists)
+    refusal = returned.deliver(message._replace(returned=True), route)
     if refusal is not None:
-        _refuse(context, tx, tree, refusal.rule, refusal.figure, stanza_error(refusal))
+        _refuse(context, tx, message, refusal.rule, refusal.figure, stanza_error(refusal))
 
 
-def _account_message(
-    context: Context, tree: Element, stanza: bytes, *, returned: bool = False
-) -> AccountMessage:
-    delayed = returned and any(
-        child.tag == DELAY_ELEMENT and child.get("from") == context.domain for child in tree
-    )
-    return AccountMessage(
-        stanza,
-        tree.get("from", ""),
-        jid.parse(tree.get("to", "")).local,
-        rules.parse_type(tree.get("type")),
-        is_storable([child.tag for child in tree]),
-        delayed,
-        returned,
-    )
-
-
-def reject(tx: Transaction, stanza: bytes) -> None:
+def reject(tx: Transaction, message: SentMessage) -> None:
     """Send an error to the sender of a message or request that is lost because it cannot be stored.
 
-    `stanza` was for a session that has ended or has no room for it. Results, errors and presence
-    are dropped.
+    It was for a session that has ended or has no room for it. Results, errors and presence are
+    dropped.
     """
-    tree = parse_fragment(stanza)
-    if _is_request(tree):
-        _send_error(tx, tree, StanzaError("recipient-unavailable"))
-    elif _is_message(tree):
-        _send_error(tx, tree, StanzaError("resource-constraint", "the gateway cannot store it now"))
+    if _is_request(message):
+        _send_error(tx, message, _UNAVAILABLE)
+    elif _is_message(message):
+        error = StanzaError("resource-constraint", "the gateway cannot store it now")
+        _send_error(tx, message, error)
 
 
 def _refuse(
     context: Context,
     tx: Transaction,
-    tree: Element,
+    message: AccountMessage,
     rule: str,
     figure: int | None,
     error: StanzaError | None,
 ) -> None:
-    log_source(context, tx, jid.parse(tree.get("from", "")).bare, rule, figure)
+    log_source(context, tx, message.sender.partition("/")[0], rule, figure)
     if error is not None:
-        _send_error(tx, tree, error)
+        _send_error(tx, message, error)
 
 
-def _send_error(tx: Transaction, tree: Element, error: StanzaError) -> None:
-    sender = sessions.find(tx, tree.get("from", ""))
-    if sender is None:
-        return
-    name = "iq" if tree.tag == _IQ else "message"
-    attrs = {"type": "error", "id": tree.get("id"), "to": sender.full, "from": tree.get("to")}
-    tx.send(sender.generation, serialize.tag(name, attrs, serialize.stanza_error(error)))
+def _send_error(tx: Transaction, message: AccountMessage | RelayedIq, error: StanzaError) -> None:
+    sender = sessions.find(tx, message.sender)
+    if sender is not None:
+        tx.send(sender.generation, ReturnedError(message, error))
+
+
+def _encode_error(_context: Context, message: ReturnedError) -> bytes:
+    returned, error = message
+    name = "iq" if isinstance(returned, RelayedIq) else "message"
+    content = returned if isinstance(returned, RelayedIq) else returned.content
+    id = id_of(content.stanza) if isinstance(content, RelayedIq | RawStanza) else None
+    attrs = {"type": "error", "id": id, "to": returned.sender, "from": returned.to}
+    return serialize.tag(name, attrs, serialize.stanza_error(error))
 
 
 # When a session has no room
 
 
 def reroute_overflow(
-    context: Context, tx: Transaction, generation: int, stanzas: Iterable[bytes]
+    context: Context, tx: Transaction, generation: int, messages: Iterable[SentMessage]
 ) -> None:
-    """Store or refuse stanzas, in order, because the send queue of a bound session is full.
+    """Store or refuse messages, in order, because the send queue of a bound session is full.
 
     If the gateway stores messages, a chat or normal message to the account's bare JID is stored, to
     be sent later. To keep the order, later ones that this transaction was about to send to the
@@ -139,45 +135,45 @@ def reroute_overflow(
     """
     recipient = sessions.sender(tx, generation)
     if recipient is None:
-        reroute_unacknowledged(context, tx, stanzas)
+        reroute_unacknowledged(context, tx, messages)
         return
-    for stanza in (*stanzas, *_withdraw_account_messages(tx, generation)):
-        _reroute_overflow(context, tx, stanza)
+    for message in (*messages, *_withdraw_account_messages(tx, generation)):
+        _reroute_overflow(context, tx, message)
     service.flush_to_best(context, tx, recipient.account)
 
 
-def _withdraw_account_messages(tx: Transaction, generation: int) -> Iterator[bytes]:
+def _withdraw_account_messages(tx: Transaction, generation: int) -> Iterator[AccountMessage]:
     for send in tx.withdraw_sends(generation):
-        if send.receipt is None and _is_to_account(send.stanza):
-            yield send.stanza
+        if send.receipt is None and _is_to_account(send.message):
+            yield send.message
         else:
             tx.send(*send)
 
 
-def _is_to_account(stanza: bytes) -> bool:
-    if not stanza.startswith(b"<message"):
-        return False
-    tree = parse_fragment(stanza)
-    kind = rules.parse_type(tree.get("type"))
-    return kind in service.STORED_TYPES and not jid.parse(tree.get("to", "")).resource
+def _is_to_account(message: SentMessage) -> TypeGuard[AccountMessage]:
+    return (
+        isinstance(message, AccountMessage)
+        and message.kind in service.STORED_TYPES
+        and "/" not in message.to
+    )
 
 
-def _reroute_overflow(context: Context, tx: Transaction, stanza: bytes) -> None:
-    tree = parse_fragment(stanza)
-    if _is_to_account(stanza) and context.stores_messages:
-        message = _account_message(context, tree, stanza)
+def _reroute_overflow(context: Context, tx: Transaction, message: SentMessage) -> None:
+    if _is_to_account(message) and context.stores_messages:
         refusal = service.deliver(context, tx, message, Route(Outcome.STORE))
         if refusal is not None:
-            _refuse(context, tx, tree, refusal.rule, refusal.figure, stanza_error(refusal))
+            _refuse(context, tx, message, refusal.rule, refusal.figure, stanza_error(refusal))
         return
-    error = None
-    if _is_request(tree) or _is_message(tree):
-        error = StanzaError("resource-constraint", SESSION_FULL)
-    _refuse(context, tx, tree, service.NO_ROOM, context.limits.unacknowledged_bytes, error)
+    log_source(
+        context, tx, source_of(message), service.NO_ROOM, context.limits.unacknowledged_bytes
+    )
+    if _is_request(message) or _is_message(message):
+        _send_error(tx, message, StanzaError("resource-constraint", SESSION_FULL))
 
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    hooks.on_unacknowledged_stanzas.append(reroute_unacknowledged)
+    hooks.encode(PROTOCOL, ReturnedError, _encode_error)
+    hooks.on_unacknowledged_messages.append(reroute_unacknowledged)
     hooks.on_overflow.append(reroute_overflow)
-    hooks.on_rejected_stanza.append(reject)
+    hooks.on_rejected_message.append(reject)

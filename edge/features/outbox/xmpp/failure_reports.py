@@ -11,9 +11,9 @@ from typing import Final
 from edge.engine.hooks import Context, Hooks
 from edge.features.outbox.service import DeliveryFailure, FailureReason, FailureReport
 from edge.xmpp import PROTOCOL, serialize
-from edge.xmpp.errors import FragmentError, StanzaError
+from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import QOS
-from edge.xmpp.stanza import parse_fragment
+from edge.xmpp.stanza import id_of
 
 _STANZA_ERRORS: Final = {
     FailureReason.NO_ANSWER: "recipient-unavailable",
@@ -34,15 +34,7 @@ def _encode(context: Context, report: FailureReport) -> bytes:
     content += serialize.stanza_error(error)
     if report.stored is not None:
         content += serialize.delay(context.domain, report.stored)
-    return serialize.message("error", report.destination, report.to, content, _id(report.body))
-
-
-def _id(body: bytes) -> str | None:
-    """Return the id of a message; a message that cannot be parsed has none."""
-    try:
-        return parse_fragment(body).get("id")
-    except FragmentError:
-        return None
+    return serialize.message("error", report.destination, report.to, content, id_of(report.body))
 
 
 def _stanza_error(failure: DeliveryFailure) -> StanzaError:

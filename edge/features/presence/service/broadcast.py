@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from edge.engine import access, sessions
 from edge.engine.database import Transaction
-from edge.engine.hooks import Context
 from edge.engine.sessions import Session
 from edge.features.accounts import service as accounts
 from edge.features.presence.service.messages import SessionPresence, UnavailablePresence
@@ -18,7 +17,7 @@ def available_sessions(tx: Transaction, bare: str) -> list[Session]:
     return [session for session in sessions.of_account(tx, bare) if session.available]
 
 
-def send_presence(context: Context, tx: Transaction, owner: str, subscriber: str) -> None:
+def send_presence(tx: Transaction, owner: str, subscriber: str) -> None:
     """Send the presence of the owner's sessions to the subscriber's sessions (section 3.1.5).
 
     Sessions of the subscriber that may not see this presence are skipped. `owner` and `subscriber`
@@ -33,10 +32,10 @@ def send_presence(context: Context, tx: Transaction, owner: str, subscriber: str
         if not access.may_see_presence(sender, relation):
             continue
         for session in available_sessions(tx, owner):
-            context.send(tx, recipient.generation, presence_of(session, subscriber))
+            tx.send(recipient.generation, presence_of(session, subscriber))
 
 
-def send_unavailable(context: Context, tx: Transaction, owner: str, subscriber: str) -> None:
+def send_unavailable(tx: Transaction, owner: str, subscriber: str) -> None:
     """Send unavailable presence of the owner's sessions to the subscriber's sessions.
 
     Both are bare JIDs. Source: sections 3.2.2 and 3.3.3.
@@ -44,7 +43,7 @@ def send_unavailable(context: Context, tx: Transaction, owner: str, subscriber: 
     available = available_sessions(tx, owner)
     for recipient in available_sessions(tx, subscriber):
         for session in available:
-            context.send(tx, recipient.generation, UnavailablePresence(session.full, subscriber))
+            tx.send(recipient.generation, UnavailablePresence(session.full, subscriber))
 
 
 def presence_of(session: Session, to: str) -> SessionPresence:

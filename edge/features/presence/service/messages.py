@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from edge.engine.addresses import account_of
 from edge.features.presence.rules.subscriptions import SubscriptionType
 from edge.features.presence.store.roster import RosterItem
 
 
 class SessionPresence(NamedTuple):
-    """The last presence of an available session.
+    """A presence of a session, as the session sent it.
 
     `presence` is the raw stanza, `sender` the full JID of the session, `to` the recipient's
-    address.
+    address. `is_error` is whether it is of type `error`.
     """
 
     presence: bytes | None
     sender: str
     to: str
+    is_error: bool = False
+
+    @property
+    def source(self) -> str:
+        """Return the bare JID of the session's account."""
+        return account_of(self.sender)
+
+    @property
+    def key(self) -> str:
+        """Return the key of `Presence`."""
+        return f"{self.sender} error" if self.is_error else self.sender
 
 
 class UnavailablePresence(NamedTuple):
@@ -26,13 +38,42 @@ class UnavailablePresence(NamedTuple):
     sender: str
     to: str | None = None
 
+    @property
+    def source(self) -> str:
+        """Return the bare JID of the sender's account."""
+        return account_of(self.sender)
+
+    @property
+    def key(self) -> str:
+        """Return the key of `Presence`."""
+        return self.sender
+
 
 class SubscriptionStanza(NamedTuple):
-    """A subscription stanza that the gateway sends on behalf of an account; both JIDs are bare."""
+    """A subscription stanza of an account; both JIDs are bare.
+
+    `stanza` is the complete stanza if a session of the account sent it, and empty if the gateway
+    sends it on behalf of the account.
+    """
 
     type: SubscriptionType
     sender: str
     to: str
+    stanza: bytes = b""
+
+    @property
+    def source(self) -> str:
+        """Return the bare JID of the account."""
+        return account_of(self.sender)
+
+    @property
+    def key(self) -> str:
+        """Return the key of `Presence`."""
+        return f"{self.sender} {self.type.value}"
+
+
+Presence: TypeAlias = SessionPresence | UnavailablePresence | SubscriptionStanza
+"""A presence; a later presence with the same `key` replaces it for its recipient."""
 
 
 class RosterPush(NamedTuple):

@@ -8,8 +8,8 @@ has acknowledged the previous one, so that it never has too many unacknowledged 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from edge.engine import access, in_flight, refusals, sessions
 from edge.engine.access import Relation, Sender
@@ -21,10 +21,15 @@ from edge.features.discovery import service as discovery
 from edge.features.discovery.service import Announced
 from edge.features.messages import service as messages
 from edge.features.presence.rules import presence as rules
+from edge.features.presence.rules.subscriptions import SubscriptionType
 from edge.features.presence.service import subscriptions
 from edge.features.presence.service.broadcast import available_sessions, presence_of
 from edge.features.presence.service.errors import PresenceError, Reason
-from edge.features.presence.service.messages import SessionPresence, UnavailablePresence
+from edge.features.presence.service.messages import (
+    SessionPresence,
+    SubscriptionStanza,
+    UnavailablePresence,
+)
 from edge.features.presence.service.roster import find_party
 from edge.features.presence.store import presence, roster
 from edge.features.presence.store.presence import ContactPresence, Recipient
@@ -47,9 +52,6 @@ PUBSUB_AVAILABLE: Final = Event[[Context, Transaction, Sender]]("available to pu
 PUBSUB_UNAVAILABLE: Final = Event[[Context, Transaction, Sender]]("unavailable to pubsub")
 """Hook event: a session has sent unavailable presence to the publish-subscribe service."""
 
-AddressedTo: TypeAlias = Callable[[str], bytes]
-"""A function that returns a session's presence, addressed to a JID."""
-
 
 class AvailablePresence(NamedTuple):
     """The available presence that a session broadcasts.
@@ -58,7 +60,6 @@ class AvailablePresence(NamedTuple):
     """
 
     stored: bytes
-    addressed_to: AddressedTo
     priority: int
     announced: Announced | None
 
@@ -77,7 +78,7 @@ def set_available(
     effects = rules.appear(available=before.available, before=before.priority, now=shown.priority)
     presence.set_available(tx, sender.generation, shown.stored, shown.priority)
     recipients = [one for one in _recipients(tx, sender) if _may_see(tx, sender, one)]
-    _send_all(tx, shown.addressed_to, ((one.generation, one.bare) for one in recipients))
+    _send_all(tx, sender, shown.stored, ((one.generation, one.bare) for one in recipients))
     if effects.initial:
         _send_initial(context, tx, sender)
     outdated = discovery.forget_outdated(tx, sender.generation, shown.announced)
@@ -126,24 +127,22 @@ def _may_see(tx: Transaction, sender: Sender, recipient: Recipient) -> bool:
 
 
 def _send_all(
-    tx: Transaction, addressed_to: AddressedTo, recipients: Iterable[tuple[int, str]]
+    tx: Transaction, sender: Sender, raw: bytes, recipients: Iterable[tuple[int, str]]
 ) -> None:
     """Send a presence to sessions, given as pairs of a generation and the JID for the address."""
     for generation, to in recipients:
-        tx.send(generation, addressed_to(to))
+        tx.send(generation, SessionPresence(raw, sender.full, to))
 
 
-def set_unavailable(
-    context: Context, tx: Transaction, sender: Sender, addressed_to: AddressedTo
-) -> None:
+def set_unavailable(context: Context, tx: Transaction, sender: Sender, raw: bytes) -> None:
     """Make a session unavailable; inform it and all sessions that got its presence.
 
-    `addressed_to` builds the stanza for a recipient. Source: RFC 6121, section 4.5.
+    `raw` is its unavailable presence. Source: RFC 6121, section 4.5.
     """
     saw = dict(_who_saw(tx, sender, _own_session(tx, sender)))
     presence.set_unavailable(tx, sender.generation)
     presence.clear_directed(tx, sender.generation)
-    _send_all(tx, addressed_to, saw.items())
+    _send_all(tx, sender, raw, saw.items())
     for hook in context.hooks.on_unavailable:
         hook(context, tx, sender)
 
@@ -161,13 +160,13 @@ def _who_saw(tx: Transaction, sender: Sender, own: Session) -> Iterator[tuple[in
             yield recipient.generation, recipient.bare
 
 
-def on_session_end(context: Context, tx: Transaction, sender: Sender) -> None:
+def on_session_end(_context: Context, tx: Transaction, sender: Sender) -> None:
     """Send unavailable presence to all who saw a session that has ended (section 4.5.2)."""
     saw = dict(_who_saw(tx, sender, _own_session(tx, sender)))
     saw.pop(sender.generation, None)
     presence.clear_directed(tx, sender.generation)
     for generation, to in saw.items():
-        context.send(tx, generation, UnavailablePresence(sender.full, to))
+        tx.send(generation, UnavailablePresence(sender.full, to))
 
 
 # Presence of others: section 4.2.2
@@ -177,7 +176,7 @@ def _send_initial(context: Context, tx: Transaction, sender: Sender) -> None:
     """Send a session the presence of its account's sessions and contacts, and pending requests."""
     for other in available_sessions(tx, sender.bare):
         if other.generation != sender.generation:
-            context.send(tx, sender.generation, presence_of(other, sender.full))
+            tx.send(sender.generation, presence_of(other, sender.full))
     account = roster.account_id(tx, sender.account)
     if account is None:
         return
@@ -186,17 +185,13 @@ def _send_initial(context: Context, tx: Transaction, sender: Sender) -> None:
     limits = context.limits
     count = limits.unacknowledged_stanzas // REQUESTS_DIVISOR
     requests = roster.pending_requests(tx, account, count)
-    for request in _fitting(requests, limits.unacknowledged_bytes // REQUESTS_DIVISOR):
-        tx.send(sender.generation, request)
-
-
-def _fitting(requests: Iterable[bytes], room: int) -> Iterator[bytes]:
-    """Yield the first requests that fit into `room` bytes; later initial presence gets the rest."""
-    for request in requests:
+    room = limits.unacknowledged_bytes // REQUESTS_DIVISOR
+    for contact, request in requests:  # later initial presence gets the rest
         room -= len(request)
         if room < 0:
             return
-        yield request
+        message = SubscriptionStanza(SubscriptionType.SUBSCRIBE, contact, sender.bare, request)
+        tx.send(sender.generation, message)
 
 
 def _send_contacts(
@@ -214,7 +209,7 @@ def _send_contacts(
             in_flight.begin(tx, receipt, sender.generation)
         for contact in visible:
             update = SessionPresence(contact.presence, contact.full, sender.full)
-            context.send(tx, sender.generation, update, receipt if contact is visible[-1] else None)
+            tx.send(sender.generation, update, receipt if contact is visible[-1] else None)
         return
 
 
@@ -273,9 +268,9 @@ def probe(context: Context, tx: Transaction, sender: Sender, target: Jid) -> Non
         if target.resource in ("", session.full.partition("/")[2])
     ]
     for session in found:
-        context.send(tx, sender.generation, presence_of(session, sender.full))
+        tx.send(sender.generation, presence_of(session, sender.full))
     if not found:
-        context.send(tx, sender.generation, UnavailablePresence(target.full, sender.full))
+        tx.send(sender.generation, UnavailablePresence(target.full, sender.full))
 
 
 # Directed presence: section 4.6
@@ -290,7 +285,7 @@ def _reached(tx: Transaction, target: Jid) -> list[Session]:
 
 
 def direct_available(
-    context: Context, tx: Transaction, sender: Sender, target: Jid, addressed_to: AddressedTo
+    context: Context, tx: Transaction, sender: Sender, target: Jid, raw: bytes
 ) -> None:
     """Send available presence to an address, which also learns when the session ends.
 
@@ -313,28 +308,24 @@ def direct_available(
             Reason.TOO_MANY_DIRECTED, f"at most {limit} addresses can get directed presence"
         )
     presence.add_directed(tx, sender.generation, target.full)
-    _send_all(tx, addressed_to, ((session.generation, target.full) for session in reached))
+    _send_all(tx, sender, raw, ((session.generation, target.full) for session in reached))
 
 
-def direct_unavailable(
-    tx: Transaction, sender: Sender, target: Jid, addressed_to: AddressedTo
-) -> None:
+def direct_unavailable(tx: Transaction, sender: Sender, target: Jid, raw: bytes) -> None:
     """Send unavailable presence to the sessions at `target` to which the sender is available."""
     was_directed = target.full in presence.directed_targets(tx, sender.generation)
     recipients = {one.generation for one in _recipients(tx, sender)}
     presence.remove_directed(tx, sender.generation, target.full)
     for session in _reached(tx, target):
         if was_directed or session.generation in recipients:
-            tx.send(session.generation, addressed_to(target.full))
+            tx.send(session.generation, SessionPresence(raw, sender.full, target.full))
 
 
-def relay_error(
-    context: Context, tx: Transaction, sender: Sender, target: Jid, addressed_to: AddressedTo
-) -> None:
+def relay_error(context: Context, tx: Transaction, sender: Sender, target: Jid, raw: bytes) -> None:
     """Relay a presence error to the session at `target`, if the sender may reach that session."""
     session = messages.find_answerable_session(context, tx, sender, target.full)
     if session is not None:
-        tx.send(session.generation, addressed_to(target.full))
+        tx.send(session.generation, SessionPresence(raw, sender.full, target.full, is_error=True))
 
 
 def register_for_accounts(hooks: Hooks) -> None:

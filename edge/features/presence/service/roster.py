@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from edge.engine import access, refusals, sessions, space
 from edge.engine.access import Relation, Sender
 from edge.engine.database import Transaction
+from edge.engine.encoding import stored_form
 from edge.engine.hooks import Context, Hooks
 from edge.engine.quota import ExceededLimit
 from edge.features.presence.service.errors import PresenceError, Reason
@@ -99,12 +100,12 @@ def put(context: Context, tx: Transaction, sender: Sender, own: Party, contact: 
     item = item._replace(listed=True, name=contact.name, groups=contact.groups)
     check_size(context, item)
     roster.save(tx, own.account, item)
-    push(context, tx, own, item)
+    push(tx, own, item)
 
 
 def check_size(context: Context, item: RosterItem) -> None:
     """Raise `PresenceError` if an encoded item exceeds `MAX_ITEM_BYTES`."""
-    if len(context.encode(item)) > MAX_ITEM_BYTES:
+    if len(stored_form(context, item)) > MAX_ITEM_BYTES:
         text = f"a contact must not exceed {MAX_ITEM_BYTES} bytes"
         raise PresenceError(Reason.ITEM_TOO_LARGE, text)
 
@@ -125,10 +126,10 @@ def _exceeded_limit(context: Context, tx: Transaction, own: Party) -> ExceededLi
 def on_external_change(context: Context, tx: Transaction) -> None:
     """Push the removal of contacts that an operator's command has removed in another process."""
     for account, name, jid in roster.take_removed(tx):
-        push(context, tx, Party(account, f"{name}@{context.domain}"), RosterItem(jid))
+        push(tx, Party(account, f"{name}@{context.domain}"), RosterItem(jid))
 
 
-def push(context: Context, tx: Transaction, own: Party, item: RosterItem) -> None:
+def push(tx: Transaction, own: Party, item: RosterItem) -> None:
     """Send a changed item to the account's sessions that requested the roster (section 2.1.6).
 
     An item that is not listed is sent as the removal of its contact (section 2.5.2).
@@ -137,7 +138,7 @@ def push(context: Context, tx: Transaction, own: Party, item: RosterItem) -> Non
     for session in sessions.of_account(tx, own.bare):
         if session.interested:
             pushed = RosterPush(session.full, f"push-{secrets.token_hex(6)}", version, item)
-            context.send(tx, session.generation, pushed)
+            tx.send(session.generation, pushed)
 
 
 def register_for_accounts(hooks: Hooks) -> None:

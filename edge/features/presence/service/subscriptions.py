@@ -10,6 +10,7 @@ from __future__ import annotations
 from edge.engine import access, refusals, sessions
 from edge.engine.access import Relation, Sender
 from edge.engine.database import Transaction
+from edge.engine.encoding import stored_form
 from edge.engine.hooks import Context
 from edge.features.accounts import service as accounts
 from edge.features.presence.rules import subscriptions as rules
@@ -61,7 +62,8 @@ def send(
     if kind is SubscriptionType.SUBSCRIBE and not _may_request(context, tx, sender, contact):
         peer = None
     _check_room(context, tx, sender, kind, own, peer, contact.bare)
-    _send(context, tx, own, peer, contact.bare, kind, stanza)
+    message = SubscriptionStanza(kind, sender.bare, contact.bare, stanza)
+    _send(context, tx, own, peer, message)
 
 
 def _send(
@@ -69,32 +71,31 @@ def _send(
     tx: Transaction,
     own: Party,
     peer: Party | None,
-    jid: str,
-    kind: SubscriptionType,
-    stanza: bytes,
+    message: SubscriptionStanza,
     *,
     with_push: bool = True,
 ) -> None:
-    """Send a stanza from one account to the bare JID `jid`, whose account is `peer` if it exists.
+    """Send a stanza from the account `own`; `peer` is the account of its recipient, if it exists.
 
     Without `with_push`, the sessions of `own` get no roster push.
     """
+    kind, jid = message.type, message.to
     before = roster.find(tx, own.account, jid)
     decision = rules.decide(Direction.OUT, kind, before.state)
     shared_before = rules.shares_presence(before.state)
     shares_now = rules.shares_presence(decision.state)
     if shared_before and not shares_now:
-        send_unavailable(context, tx, own.bare, jid)
+        send_unavailable(tx, own.bare, jid)
     after = before.with_state(decision.state, b"")
     roster.save(tx, own.account, after)
     if with_push:
-        _push_changes(context, tx, own, before, after)
+        _push_changes(tx, own, before, after)
     if decision.passes and peer is not None:
-        _receive(context, tx, peer, own, kind, stanza)
+        _receive(context, tx, peer, own, message)
     elif decision.passes and kind is SubscriptionType.SUBSCRIBE:
         refuse(context, tx, own, jid)
     if shares_now and not shared_before:
-        send_presence(context, tx, own.bare, jid)
+        send_presence(tx, own.bare, jid)
 
 
 def _receive(
@@ -102,15 +103,14 @@ def _receive(
     tx: Transaction,
     own: Party,
     other: Party,
-    kind: SubscriptionType,
-    stanza: bytes,
+    message: SubscriptionStanza,
 ) -> None:
     """Handle a stanza that another account has sent to this one (appendix A.3)."""
-    decision = _apply_inbound(context, tx, own, other.bare, kind, stanza)
+    decision = _apply_inbound(context, tx, own, message)
     if decision.answer is not None:
-        answer = context.encode(SubscriptionStanza(decision.answer, own.bare, other.bare))
-        _apply_inbound(context, tx, other, own.bare, decision.answer, answer)
-        send_presence(context, tx, own.bare, other.bare)
+        answer = SubscriptionStanza(decision.answer, own.bare, other.bare)
+        _apply_inbound(context, tx, other, answer)
+        send_presence(tx, own.bare, other.bare)
 
 
 def refuse(context: Context, tx: Transaction, own: Party, jid: str) -> None:
@@ -118,9 +118,8 @@ def refuse(context: Context, tx: Transaction, own: Party, jid: str) -> None:
 
     This is the answer if the JID does not exist or may not be subscribed to.
     """
-    kind = SubscriptionType.UNSUBSCRIBED
-    stanza = context.encode(SubscriptionStanza(kind, jid, own.bare))
-    _apply_inbound(context, tx, own, jid, kind, stanza)
+    message = SubscriptionStanza(SubscriptionType.UNSUBSCRIBED, jid, own.bare)
+    _apply_inbound(context, tx, own, message)
 
 
 def remove_contact(context: Context, tx: Transaction, own: Party, contact: Jid) -> None:
@@ -138,46 +137,43 @@ def remove_contact(context: Context, tx: Transaction, own: Party, contact: Jid) 
     for kind in (SubscriptionType.UNSUBSCRIBE, SubscriptionType.UNSUBSCRIBED):
         state = roster.find(tx, own.account, jid).state
         if rules.decide(Direction.OUT, kind, state).state is not state:
-            stanza = context.encode(SubscriptionStanza(kind, own.bare, jid))
-            _send(context, tx, own, peer, jid, kind, stanza, with_push=False)
+            message = SubscriptionStanza(kind, own.bare, jid)
+            _send(context, tx, own, peer, message, with_push=False)
     roster.remove(tx, own.account, jid)
-    push(context, tx, own, RosterItem(jid))
+    push(tx, own, RosterItem(jid))
 
 
 def _apply_inbound(
     context: Context,
     tx: Transaction,
     own: Party,
-    jid: str,
-    kind: SubscriptionType,
-    stanza: bytes,
+    message: SubscriptionStanza,
 ) -> Decision:
+    kind, jid = message.type, message.sender
     before = roster.find(tx, own.account, jid)
     decision = rules.decide(Direction.IN, kind, before.state)
-    after = before.with_state(decision.state, stanza)
+    after = before.with_state(decision.state, stored_form(context, message))
     if after != before:
         roster.save(tx, own.account, after)
     if decision.passes:
-        _forward(tx, own.bare, kind, stanza)
-    _push_changes(context, tx, own, before, after)
+        _forward(tx, own.bare, message)
+    _push_changes(tx, own, before, after)
     if rules.shares_presence(before.state) and not rules.shares_presence(decision.state):
-        send_unavailable(context, tx, own.bare, jid)
+        send_unavailable(tx, own.bare, jid)
     return decision
 
 
-def _forward(tx: Transaction, bare: str, kind: SubscriptionType, stanza: bytes) -> None:
+def _forward(tx: Transaction, bare: str, message: SubscriptionStanza) -> None:
     """Send a request to available sessions, any other stanza to those that requested the roster."""
-    is_request = kind is SubscriptionType.SUBSCRIBE
+    is_request = message.type is SubscriptionType.SUBSCRIBE
     for session in sessions.of_account(tx, bare):
         if session.available if is_request else session.interested:
-            tx.send(session.generation, stanza)
+            tx.send(session.generation, message)
 
 
-def _push_changes(
-    context: Context, tx: Transaction, own: Party, before: RosterItem, after: RosterItem
-) -> None:
+def _push_changes(tx: Transaction, own: Party, before: RosterItem, after: RosterItem) -> None:
     if after.visible_fields != before.visible_fields:
-        push(context, tx, own, after)
+        push(tx, own, after)
 
 
 def _may_request(context: Context, tx: Transaction, sender: Sender, contact: Jid) -> bool:

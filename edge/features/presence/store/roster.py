@@ -28,7 +28,7 @@ SELECT jid, listed, subscription, ask, approved, request, name, groups FROM rost
 _FIND: Final = f"{_ITEMS} AND jid = ?"
 _LISTED: Final = f"{_ITEMS} AND listed = 1 ORDER BY jid"
 _REQUESTS: Final = """
-SELECT request FROM roster WHERE account = ? AND request IS NOT NULL ORDER BY jid LIMIT ?
+SELECT jid, request FROM roster WHERE account = ? AND request IS NOT NULL ORDER BY jid LIMIT ?
 """
 _COUNT: Final = "SELECT count(*) FROM roster WHERE account = ? AND listed = ?"
 _PUT: Final = """
@@ -113,9 +113,10 @@ def list_items(tx: Transaction, account: int) -> list[RosterItem]:
     return [_contact(row) for row in tx.rows(_LISTED, (account,))]
 
 
-def pending_requests(tx: Transaction, account: int, count: int) -> list[bytes]:
-    """Return the first `count` unanswered requests to an account, as they were received."""
-    return [bytes(row[0]) for row in tx.rows(_REQUESTS, (account, count))]
+def pending_requests(tx: Transaction, account: int, count: int) -> list[tuple[str, bytes]]:
+    """Return the first `count` unanswered requests to an account: contacts' JIDs, and the requests
+    as they were received."""
+    return tx.rows(_REQUESTS, (account, count))
 
 
 def count(tx: Transaction, account: int, *, listed: bool) -> int:

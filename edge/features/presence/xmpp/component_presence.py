@@ -45,12 +45,10 @@ def handle(context: Context, stanza: Stanza) -> Work | bytes:
     def work(tx: Transaction, sender: Sender) -> bytes:
         if type_ == "unsubscribe" or not _is_trusted(context, tx, sender, type_):
             return serialize.presence("unsubscribed", context.domain, sender.bare)
-        for answer in types:
-            tx.send(sender.generation, serialize.presence(answer, context.domain, sender.bare))
         content = disco.capabilities(context.hooks.advertised, component=True)
         own = serialize.presence(None, context.domain, sender.bare, content)
-        tx.send(sender.generation, own)
-        return b""
+        answers = [serialize.presence(each, context.domain, sender.bare) for each in types]
+        return b"".join((*answers, own))
 
     return work
 

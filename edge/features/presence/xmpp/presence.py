@@ -7,7 +7,7 @@ Presence to the gateway itself or to a node is ignored, except subscription requ
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from edge.engine import addresses, answers, refusals
@@ -26,7 +26,7 @@ from edge.features.presence.service.messages import (
     SubscriptionStanza,
     UnavailablePresence,
 )
-from edge.features.presence.service.presence import AddressedTo, AvailablePresence
+from edge.features.presence.service.presence import AvailablePresence
 from edge.xmpp import PROTOCOL, capabilities, jid, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.jid import Jid
@@ -111,20 +111,11 @@ def _interpret(context: Context, stanza: Stanza) -> _Act:
     if type_ in _SUBSCRIPTIONS:
         return _subscription(context, raw, _SUBSCRIPTIONS[type_], target)
 
-    def addressed(sender: Sender) -> AddressedTo:
-        return lambda to: stamped(raw, sender.full, to)
-
     acts: dict[str | None, _Act] = {
-        None: lambda tx, sender: service.direct_available(
-            context, tx, sender, target, cache(stamper(raw, sender.full))
-        ),
-        "unavailable": lambda tx, sender: service.direct_unavailable(
-            tx, sender, target, addressed(sender)
-        ),
+        None: lambda tx, sender: service.direct_available(context, tx, sender, target, raw),
+        "unavailable": lambda tx, sender: service.direct_unavailable(tx, sender, target, raw),
         "probe": lambda tx, sender: service.probe(context, tx, sender, target),
-        "error": lambda tx, sender: service.relay_error(
-            context, tx, sender, target, addressed(sender)
-        ),
+        "error": lambda tx, sender: service.relay_error(context, tx, sender, target, raw),
     }
     if type_ not in acts:
         raise StanzaError("bad-request", "the type of the presence is unknown")
@@ -142,17 +133,13 @@ def _subscription(context: Context, raw: bytes, kind: SubscriptionType, target: 
 def _broadcast(context: Context, stanza: Stanza, type_: str | None) -> _Act:
     raw = stanza.with_stream_language
     if type_ == "unavailable":
-        return lambda tx, sender: service.set_unavailable(
-            context, tx, sender, cache(stamper(raw, sender.full))
-        )
+        return lambda tx, sender: service.set_unavailable(context, tx, sender, raw)
     if type_ is not None:
         raise StanzaError("bad-request", "a presence of this type needs an address")
     priority, announced = _priority(stanza), capabilities.announced_by(stanza)
 
     def act(tx: Transaction, sender: Sender) -> None:
-        stored = stamped(raw, sender.full)
-        addressed_to = cache(stamper(stored, sender.full))
-        shown = AvailablePresence(stored, addressed_to, priority, announced)
+        shown = AvailablePresence(stamped(raw, sender.full), priority, announced)
         service.set_available(context, tx, sender, shown)
 
     return act
@@ -170,8 +157,11 @@ def _priority(stanza: Stanza) -> int:
     return number
 
 
+_stamper: Final = lru_cache(maxsize=1)(stamper)  # a broadcast has many recipients
+
+
 def _encode_session_presence(_context: Context, shown: SessionPresence) -> bytes:
-    return stamped(shown.presence or serialize.presence(), shown.sender, shown.to)
+    return _stamper(shown.presence or serialize.presence(), shown.sender)(shown.to)
 
 
 def _encode_unavailable(_context: Context, presence: UnavailablePresence) -> bytes:
@@ -179,7 +169,7 @@ def _encode_unavailable(_context: Context, presence: UnavailablePresence) -> byt
 
 
 def _encode_subscription(_context: Context, stanza: SubscriptionStanza) -> bytes:
-    return serialize.presence(stanza.type.value, stanza.sender, stanza.to)
+    return stanza.stanza or serialize.presence(stanza.type.value, stanza.sender, stanza.to)
 
 
 def _stanza_error(error: PresenceError) -> StanzaError:

@@ -16,8 +16,9 @@ from typing import Final, NamedTuple, TypeAlias
 from edge.engine import events, sessions
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
+from edge.engine.encoding import stored_form
 from edge.engine.events import NewEvent
-from edge.engine.hooks import Context
+from edge.engine.hooks import Context, Hooks
 from edge.engine.quota import charge
 from edge.engine.refusals import log_source
 from edge.features.accounts import service as accounts
@@ -271,7 +272,7 @@ def send(
     if qos == 0:
         _send_plain(context, tx, subscription, notification)
         return
-    body = context.encode(notification._replace(to=None))
+    body = stored_form(context, notification._replace(to=None))
     account, size = subscription.account, charge("", body)
     exceeded = outbox.exceeded_limit(context, tx, account, None, size)
     if exceeded is not None:
@@ -295,21 +296,31 @@ def _send_plain(
         if session is None:
             log_source(context, tx, to.partition("/")[0], NOBODY_THERE)
         else:
-            context.send(tx, session.generation, notification)
+            tx.send(session.generation, notification)
         return
     available, type_ = sessions.of_account(tx, to), rules.parse_type(notification.type)
     exists = bool(available) or accounts.is_active(tx, subscription.account)
     route = rules.route(type_, available, None, exists=exists)
-    stanza = context.encode(notification)
     if route.outcome is Outcome.ALL:  # headlines
         for one in route.sessions:
-            tx.send(one.generation, stanza)
+            tx.send(one.generation, notification)
         return
-    source = pubsub_service(context.domain)
-    message = AccountMessage(stanza, source, subscription.account, type_, storable=True)
+    message = as_account_message(context, notification)
     refusal = deliver(context, tx, message, route)
     if refusal is not None:
         log_source(context, tx, to, refusal.rule, refusal.figure)
+
+
+def as_account_message(context: Context, notification: Notification) -> AccountMessage:
+    """Return a notification as a message from the publish-subscribe service to the account."""
+    return AccountMessage(
+        notification,
+        pubsub_service(context.domain),
+        notification.to or "",
+        rules.parse_type(notification.type),
+        storable=True,
+        delayed=notification.published is not None,
+    )
 
 
 def _outbox_source(context: Context, subscription: Subscription) -> str:
@@ -342,3 +353,8 @@ def drop_waiting(context: Context, tx: Transaction, subscription: Subscription) 
             tags={"subscription": subscription.subid},
         )
         events.append(tx, events.SYSTEM, event)
+
+
+def register(hooks: Hooks) -> None:
+    """Register the hooks of this module with the engine."""
+    hooks.add(hooks.returned, Notification, as_account_message)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from edge.engine import events, in_flight, sessions
 from edge.engine.access import Sender
 from edge.engine.database import AWAITS_ANSWER, Receipt, Transaction
+from edge.engine.encoding import RawStanza, stored_form
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
 from edge.features.pubsub.service.item_publisher import named_publisher
@@ -22,15 +23,13 @@ from edge.features.queues.store.queue_items import QueuedItem
 from edge.features.queues.store.queue_members import ConnectedMember
 
 
-def deliver(
-    context: Context, tx: Transaction, item: QueuedItem, to: ConnectedMember, body: bytes
-) -> None:
+def deliver(tx: Transaction, item: QueuedItem, to: ConnectedMember, body: bytes) -> None:
     """Send an item of a queue node to the session that it is assigned to."""
     full = to.member.full
     id = f"item-{item.row}-{item.deliveries}"
     publisher = named_publisher(tx, find_node(tx, item.node), item.publisher)
     delivery = ItemDelivery(item.node, item.item, body, publisher, item.deliveries, None, full, id)
-    context.send(tx, to.generation, delivery, AWAITS_ANSWER)
+    tx.send(to.generation, delivery, AWAITS_ANSWER)
 
 
 def notify_lock_ended(
@@ -38,7 +37,7 @@ def notify_lock_ended(
 ) -> None:
     """Notify a session that it no longer has an item's lock: now, or when the session returns."""
     id = f"{'deleted' if is_deleted else 'unlocked'}-{item.row}-{item.deliveries}"
-    stanza = context.encode(LockEnded(item.node, item.item, full, id, is_deleted))
+    stanza = stored_form(context, LockEnded(item.node, item.item, full, id, is_deleted))
     account = full.partition("@")[0]
     if notifications.make_room(tx, account, context.limits.notifications_per_account):
         _log_dropped(tx, full, "notification dropped: too many notifications wait for this account")
@@ -55,7 +54,7 @@ def notify_lock_ended(
 def _send(tx: Transaction, generation: int, row: int, stanza: bytes) -> None:
     receipt = Receipt(notifications.KIND, row)
     in_flight.begin(tx, receipt, generation)
-    tx.send(generation, stanza, receipt)
+    tx.send(generation, RawStanza(stanza), receipt)
 
 
 def _log_dropped(tx: Transaction, full: str, reason: str) -> None:

@@ -17,6 +17,7 @@ from typing import Final
 from edge.engine import in_flight, quota, sessions
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Receipt, Transaction
+from edge.engine.encoding import stored_form
 from edge.engine.hooks import Context
 from edge.features.discovery import service as discovery
 from edge.features.outbox import service as outbox
@@ -49,9 +50,9 @@ def deliver(
     """
     qos = subscription.options.qos
     if qos == 0:
-        _send_once(context, tx, item, member, subscription)
+        _send_once(tx, item, member, subscription)
         return True
-    body = context.encode(_delivery(tx, item, subscription))
+    body = stored_form(context, _delivery(tx, item, subscription))
     account, size = subscription.account, quota.charge("", body)
     if outbox.exceeded_limit(context, tx, account, None, size) is not None:
         return False
@@ -94,14 +95,14 @@ def _delivery(tx: Transaction, item: QueuedItem, subscription: Subscription) -> 
 
 
 def _send_once(
-    context: Context, tx: Transaction, item: QueuedItem, member: Member, subscription: Subscription
+    tx: Transaction, item: QueuedItem, member: Member, subscription: Subscription
 ) -> None:
     session, delivery = sessions.find(tx, member.full), _delivery(tx, item, subscription)
     queue_items.delete(tx, item)
     if session is not None:
         receipt = Receipt(QOS_0, item.row)
         in_flight.begin(tx, receipt, session.generation)
-        context.send(tx, session.generation, delivery._replace(to=session.full), receipt)
+        tx.send(session.generation, delivery._replace(to=session.full), receipt)
 
 
 def learn_qos(context: Context, tx: Transaction, members: Iterable[str]) -> None:

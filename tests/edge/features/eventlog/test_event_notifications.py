@@ -238,7 +238,7 @@ def test_notification_without_a_recipient_is_logged(notified: Notified, recipien
 def test_rerouted_notification_causes_no_notification(notified: Notified) -> None:
     gateway = notified(limits=Limits(offline_messages=1))
     gateway.log_events(WARNING, WARNING, WARNING)
-    unacknowledged = [send.stanza for send in gateway.sends(VALVE)]
+    unacknowledged = [send.message for send in gateway.sends(VALVE)]
     assert len(unacknowledged) == 3
     gateway.end(VALVE, *unacknowledged)
     assert gateway.logged_refusals() == [(DOMAIN, "offline_messages")]

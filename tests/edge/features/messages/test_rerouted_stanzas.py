@@ -8,10 +8,13 @@ from edge.config.limits import Limits
 from edge.config.options import Xmpp
 from edge.engine import sessions
 from edge.engine.database import Transaction
+from edge.engine.encoding import RawStanza
 from edge.features.accounts.store import accounts
 from edge.features.messages import rules as routing
 from edge.features.messages.rules import MessageType, Outcome
-from edge.features.messages.service import AccountMessage, deliver
+from edge.features.messages.service import deliver
+from edge.features.presence.service.messages import RosterPush
+from edge.features.presence.store.roster import RosterItem
 from edge.xmpp import serialize
 from tests.helpers.people import (
     CLIENT,
@@ -23,6 +26,7 @@ from tests.helpers.people import (
     make_available,
     received,
 )
+from tests.helpers.relayed import account_message, relayed
 from tests.helpers.store import DOMAIN, STANZAS, WALL, Gateway, MakeGateway, read_element
 
 SECOND = "valve@gw.example/second"
@@ -50,8 +54,14 @@ PRESENCE = f"<presence from='{PUMP}' to='{VALVE}'/>".encode()
 
 def overflow(gateway: Gateway, *stanzas: bytes) -> None:
     generation = gateway.generation(VALVE)
-    count = gateway.tx(lambda tx: gateway.lifecycle.reroute_overflow(tx, generation, stanzas))
+    messages = [relayed(stanza) for stanza in stanzas]
+    count = gateway.tx(lambda tx: gateway.lifecycle.reroute_overflow(tx, generation, messages))
     assert count == len(stanzas)
+
+
+def end(gateway: Gateway, *stanzas: bytes) -> None:
+    """End the session that has not received these stanzas."""
+    gateway.end(VALVE, *(relayed(stanza) for stanza in stanzas))
 
 
 def rules(gateway: Gateway) -> list[tuple[str | None, str | None]]:
@@ -80,7 +90,7 @@ def errors_sent(gateway: Gateway) -> list[tuple[str | None, str, str | None]]:
 @pytest.mark.parametrize("type_", ["normal", "chat"])
 @pytest.mark.parametrize("to", [VALVE, VALVE_BARE])
 def test_messages_are_stored_in_order_with_a_delay(gateway: Gateway, to: str, type_: str) -> None:
-    gateway.end(VALVE, *(message(body, to, type_) for body in "abc"))
+    end(gateway, *(message(body, to, type_) for body in "abc"))
     rows = gateway.connection.execute("SELECT stanza, sender FROM offline ORDER BY id").fetchall()
     assert [sender for _stanza, sender in rows] == [PUMP] * 3
     for text, (stanza, _sender) in zip("abc", rows, strict=True):
@@ -91,7 +101,7 @@ def test_messages_are_stored_in_order_with_a_delay(gateway: Gateway, to: str, ty
 
 def test_messages_go_to_another_session(gateway: Gateway) -> None:
     make_available(gateway, SECOND)
-    gateway.end(VALVE, message("a", VALVE), message("b"))
+    end(gateway, message("a", VALVE), message("b"))
     messages = received(gateway, SECOND)
     assert bodies(messages) == ["a", "b"]
     assert [stanza.find(DELAY) for stanza in messages] == [None, None]
@@ -102,7 +112,7 @@ def test_existing_delay_is_kept(gateway: Gateway) -> None:
     stamp = serialize.timestamp(WALL)
     own_delay = f"<delay xmlns='urn:xmpp:delay' from='{DOMAIN}' stamp='{stamp}'/>"
     foreign_delay = own_delay.replace(DOMAIN, "room.example")
-    gateway.end(VALVE, message("a", extra=own_delay), message("b", extra=foreign_delay))
+    end(gateway, message("a", extra=own_delay), message("b", extra=foreign_delay))
     first, second = stored(gateway)
     assert first == message("a", extra=own_delay)
     assert second.count(b"<delay") == 2
@@ -112,13 +122,13 @@ def test_other_stanzas_are_dropped(gateway: Gateway) -> None:
     make_available(gateway, SECOND)
     gateway.end(
         VALVE,
-        message(type_="headline"),
-        message(type_="error"),
-        PRESENCE,
-        iq("result"),
-        iq("error"),
-        b"<iq type='set' id='push' to='valve@gw.example/fw'><query xmlns='jabber:iq:roster'/></iq>",
-        b"<message type='headline'><body>x</body></message>",
+        relayed(message(type_="headline")),
+        relayed(message(type_="error")),
+        relayed(PRESENCE),
+        relayed(iq("result")),
+        relayed(iq("error")),
+        RosterPush(VALVE, "push", "1", RosterItem(PUMP)),
+        RawStanza(b"\xff no stanza"),
     )
     assert received(gateway, SECOND) == received(gateway, PUMP) == []
     assert stored(gateway) == []
@@ -127,7 +137,7 @@ def test_other_stanzas_are_dropped(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("type_", ["get", "set"])
 def test_requests_and_groupchat_messages_get_an_error(gateway: Gateway, type_: str) -> None:
-    gateway.end(VALVE, iq(type_), message("g", VALVE, "groupchat"))
+    end(gateway, iq(type_), message("g", VALVE, "groupchat"))
     iq_error, message_error = received(gateway, PUMP)
     assert iq_error.tag == f"{CLIENT}iq"
     assert iq_error.attrib == {"type": "error", "id": "mx", "to": PUMP, "from": VALVE}
@@ -139,13 +149,13 @@ def test_requests_and_groupchat_messages_get_an_error(gateway: Gateway, type_: s
 
 def test_absent_senders_get_no_error(gateway: Gateway) -> None:
     gateway.end(PUMP)
-    gateway.end(VALVE, iq("get"))
+    end(gateway, iq("get"))
     assert gateway.sent == []
 
 
 def test_message_above_the_quota_is_refused_and_logged(gateway: Gateway) -> None:
     """Re-routed messages may use twice the quota, minus the reserved eighth."""
-    gateway.end(VALVE, *(message(str(number)) for number in range(10)))
+    end(gateway, *(message(str(number)) for number in range(10)))
     assert len(stored(gateway)) == 7
     assert [id for id, *_ in errors_sent(gateway)] == ["m7", "m8", "m9"]
     assert rules(gateway) == [("pump1@gw.example", "offline_messages")]
@@ -153,7 +163,7 @@ def test_message_above_the_quota_is_refused_and_logged(gateway: Gateway) -> None
 
 def test_removed_account_stores_nothing(gateway: Gateway) -> None:
     gateway.tx(lambda tx: accounts.remove(tx, "valve"))
-    gateway.end(VALVE, message())
+    end(gateway, message())
     assert [id for id, *_ in errors_sent(gateway)] == ["mx"]
     assert rules(gateway) == [("pump1@gw.example", "nobody_there")]
 
@@ -174,7 +184,7 @@ def test_account_message_is_stored_and_sent_later(gateway: Gateway, type_: str) 
 
 def test_later_messages_wait_behind_stored_ones(gateway: Gateway) -> None:
     overflow(gateway, message("a"))
-    later = AccountMessage(message("b"), PUMP, "valve", MessageType.CHAT, storable=True)
+    later = account_message(message("b", type_="chat"))
 
     def send(tx: Transaction) -> None:
         bound = sessions.of_account(tx, VALVE_BARE)
@@ -195,9 +205,9 @@ def test_messages_of_the_same_transaction_wait_behind_stored_ones(gateway: Gatew
 
     def unit(tx: Transaction) -> None:
         for stanza in (message("b"), *others):
-            tx.send(generation, stanza)
+            tx.send(generation, relayed(stanza))
         tx.take_sends()
-        gateway.lifecycle.reroute_overflow(tx, generation, [message("a")])
+        gateway.lifecycle.reroute_overflow(tx, generation, [relayed(message("a"))])
 
     gateway.tx(unit)
     first, second = stored(gateway)
@@ -242,9 +252,9 @@ def test_message_is_refused_while_the_store_is_disabled(make: MakeGateway) -> No
 
 
 def test_overflow_of_an_ended_session_is_stored(gateway: Gateway) -> None:
-    generation, stanza = gateway.generation(VALVE), message("a", VALVE)
+    generation, lost = gateway.generation(VALVE), relayed(message("a", VALVE))
     gateway.end(VALVE)
-    gateway.tx(lambda tx: gateway.lifecycle.reroute_overflow(tx, generation, [stanza]))
+    gateway.tx(lambda tx: gateway.lifecycle.reroute_overflow(tx, generation, [lost]))
     assert len(stored(gateway)) == 1
 
 
@@ -253,7 +263,7 @@ def test_stanzas_sent_first_stay_first_when_the_session_ends(gateway: Gateway) -
     overflow(gateway, message("b"), message("c"))
     gateway.sends(VALVE)
     make_available(gateway, SECOND)
-    gateway.end(VALVE, message("a"))
+    end(gateway, message("a"))
     assert bodies(received(gateway, SECOND)) == ["a", "b", "c"]
 
 
@@ -261,7 +271,7 @@ def test_messages_at_another_session_are_not_moved(gateway: Gateway) -> None:
     overflow(gateway, message("b"))
     make_available(gateway, SECOND)
     (row,) = (send.receipt.row for send in gateway.sends(VALVE) if send.receipt is not None)
-    gateway.end(SECOND, message("a", SECOND))
+    gateway.end(SECOND, relayed(message("a", SECOND)))
     rows = gateway.connection.execute("SELECT id, stanza FROM offline ORDER BY id").fetchall()
     assert rows[0][0] == row
     assert [b">b<" in rows[0][1], b">a<" in rows[1][1]] == [True, True]

@@ -69,7 +69,7 @@ def test_contacts_and_requests_are_counted_separately(gateway: Gateway) -> None:
     listed = with_account(gateway, "panel", roster.list_items)
     assert [contact.jid for contact in listed] == [PUMP, "x@gw.example"]
     requests = with_account(gateway, "panel", lambda tx, a: roster.pending_requests(tx, a, 9))
-    assert requests == [REQUEST]
+    assert requests == [(VALVE, REQUEST)]
     with_account(gateway, "panel", lambda tx, a: roster.remove(tx, a, PUMP))
     assert count(True) == 1
 

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from edge.engine.database import (
+    MESSAGE_OVERHEAD,
+    SentMessage,
+    Transaction,
+    estimate_size,
+    source_of,
+)
+from edge.engine.encoding import RawStanza, encode
+from edge.features.messages.rules import MessageType
+from edge.features.messages.service import AccountMessage
+from edge.features.presence.rules.subscriptions import SubscriptionType
+from edge.features.presence.service.messages import (
+    Presence,
+    RosterPush,
+    SessionPresence,
+    SubscriptionStanza,
+    UnavailablePresence,
+)
+from edge.features.presence.store.roster import RosterItem
+from edge.xmpp import PROTOCOL
+from tests.helpers.store import Gateway
+
+PUMP = "pump1@gw.example/fw"
+
+
+class Reading(NamedTuple):
+    """A message that no feature declares."""
+
+    value: str
+    payload: bytes = b""
+
+
+class Nested(NamedTuple):
+    """A message with another one in it."""
+
+    number: float
+    reading: Reading
+
+
+@pytest.fixture
+def gateway(path: Path) -> Iterator[Gateway]:
+    gateway = Gateway(path)
+    yield gateway
+    gateway.close()
+
+
+def test_each_protocol_has_its_own_encoder(gateway: Gateway) -> None:
+    context = gateway.router.context
+    context.hooks.encode("other", RawStanza, lambda _context, message: message.stanza[1:])
+    message = RawStanza(b"<presence/>")
+    assert encode(context, PROTOCOL, message) == b"<presence/>"
+    assert encode(context, "other", message) == b"presence/>"
+
+
+def test_messages_without_an_encoder_are_dropped(gateway: Gateway) -> None:
+    gateway.bind(PUMP)
+    content = AccountMessage(Reading("1"), PUMP, PUMP, MessageType.CHAT, storable=True)
+
+    def send(tx: Transaction) -> None:
+        for message in (Reading("1"), content):
+            tx.send(gateway.generation(PUMP), message)
+
+    gateway.tx(send)
+    assert [sent.stanza for sent in gateway.sends(PUMP)] == [b"", b""]
+
+
+async def test_an_encoder_that_fails_is_reported(gateway: Gateway) -> None:
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, report: reports.append(report))
+    context = gateway.router.context
+    context.hooks.encode(PROTOCOL, Reading, lambda _context, message: bytes(int(message.value)))
+    assert encode(context, PROTOCOL, Reading("no number")) == b""
+    assert [type(report["exception"]) for report in reports] == [ValueError]
+    assert encode(context, PROTOCOL, Reading("2")) == bytes(2)
+
+
+def test_the_size_counts_all_texts_and_bytes() -> None:
+    assert estimate_size(Reading("1234", bytes(100))) == MESSAGE_OVERHEAD + 104
+    assert estimate_size(Nested(1.0, Reading("1234"))) == 2 * MESSAGE_OVERHEAD + 4
+
+
+@pytest.mark.parametrize(
+    ("presence", "key"),
+    [
+        (SessionPresence(b"<presence/>", PUMP, "a@gw.example"), PUMP),
+        (SessionPresence(b"<presence/>", PUMP, "a@gw.example", is_error=True), f"{PUMP} error"),
+        (UnavailablePresence(PUMP, "a@gw.example"), PUMP),
+        (
+            SubscriptionStanza(SubscriptionType.SUBSCRIBE, "pump1@gw.example", "a@gw.example"),
+            "pump1@gw.example subscribe",
+        ),
+    ],
+)
+def test_a_presence_names_its_account_and_what_replaces_it(presence: Presence, key: str) -> None:
+    assert source_of(presence) == "pump1@gw.example"
+    assert presence.key == key
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Reading("1"),
+        RosterPush(PUMP, "push", "1", RosterItem("valve@gw.example")),
+        AccountMessage(Reading("1"), "pubsub.gw.example", PUMP, MessageType.NORMAL, storable=True),
+        SubscriptionStanza(SubscriptionType.UNSUBSCRIBED, "other.example", "pump1@gw.example"),
+    ],
+)
+def test_the_gateways_own_messages_come_from_no_account(message: SentMessage) -> None:
+    assert source_of(message) == ""
