@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from edge.engine.database import Receipt, Transaction
+from edge.engine.image import Changes, Image, Table, write_rows
 
 _LOAD: Final = "SELECT kind, id, generation FROM temp.under_way"
 _INSERT: Final = "INSERT INTO temp.under_way (kind, id, generation) VALUES (?, ?, ?)"
@@ -21,68 +22,70 @@ _IMAGE: Final = "in flight"
 _Row: TypeAlias = tuple[str, int]
 """The kind and number of a row in flight, as in `Receipt`."""
 
-_Unwritten: TypeAlias = dict[tuple[str, int, int], bool]
-"""Rows (kind, number, session's generation) to insert into the table (true) or delete (false)."""
+_Entry: TypeAlias = tuple[str, int, int]
+"""A row in flight and the generation of the session to which it is: a row of the table."""
 
 
-class _Image:
+class _Image(Image[_Entry, _Entry]):
     """The image of the table in memory.
 
     Attributes:
-        rows: by row, the generations of the sessions to which it is in flight.
+        generations: by row in flight, the generations of the sessions to which it is.
         sessions: by the generation of a session, the rows in flight to it.
     """
 
-    __slots__ = ("rows", "sessions")
-
     def __init__(self) -> None:
-        self.rows: dict[_Row, tuple[int, ...]] = {}
+        super().__init__(_TABLE)
+        self.generations: dict[_Row, tuple[int, ...]] = {}
         self.sessions: dict[int, set[_Row]] = {}
 
-    def add(self, row: _Row, generation: int) -> None:
-        self.rows[row] = (*self.rows.get(row, ()), generation)
-        of_session = self.sessions.get(generation)
-        if of_session is None:
-            self.sessions[generation] = {row}
-        else:
-            of_session.add(row)
-
-    def remove(self, row: _Row, generation: int) -> None:
-        left = tuple(other for other in self.rows.pop(row) if other != generation)
-        if left:
-            self.rows[row] = left
-        of_session = self.sessions[generation]
-        of_session.remove(row)
-        if not of_session:
-            del self.sessions[generation]
+    def index(self, old: _Entry | None, new: _Entry | None) -> None:
+        """Add or remove an entry."""
+        if new is not None:
+            kind, number, generation = new
+            row = kind, number
+            self.generations[row] = (*self.generations.get(row, ()), generation)
+            self.sessions.setdefault(generation, set()).add(row)
+        elif old is not None:
+            kind, number, generation = old
+            row = kind, number
+            left = tuple(one for one in self.generations.pop(row) if one != generation)
+            if left:
+                self.generations[row] = left
+            of_session = self.sessions[generation]
+            of_session.remove(row)
+            if not of_session:
+                del self.sessions[generation]
 
 
 def begin(tx: Transaction, receipt: Receipt, generation: int) -> None:
     """Record that a row's stanza is sent to a session."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
-    if generation not in image.rows.get(receipt, ()):
-        _change(tx, image, receipt, generation, add=True)
+    entry = (*receipt, generation)
+    if entry not in image.rows:
+        image.change(tx, entry, entry)
 
 
 def end(tx: Transaction, receipt: Receipt, generation: int) -> bool:
     """Record that a session has received a row's stanza; return whether the row was in flight."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
-    if generation not in image.rows.get(receipt, ()):
+    entry = (*receipt, generation)
+    if entry not in image.rows:
         return False
-    _change(tx, image, receipt, generation, add=False)
+    image.change(tx, entry, None)
     return True
 
 
 def is_in_flight(tx: Transaction, row: _Row) -> bool:
     """Return whether a row is in flight to any session."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
-    return row in image.rows
+    return row in image.generations
 
 
 def generations(tx: Transaction, row: _Row) -> tuple[int, ...]:
     """Return the numbers (generations) of the sessions to which a row is in flight."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
-    return image.rows.get(row, ())
+    return image.generations.get(row, ())
 
 
 def has_rows(tx: Transaction, kind: str, generation: int) -> bool:
@@ -94,8 +97,8 @@ def has_rows(tx: Transaction, kind: str, generation: int) -> bool:
 def clear(tx: Transaction, row: _Row) -> None:
     """Record that a row is no longer in flight to any session."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
-    for generation in image.rows.get(row, ()):
-        _change(tx, image, row, generation, add=False)
+    for generation in image.generations.get(row, ()):
+        image.change(tx, (*row, generation), None)
 
 
 def forget_kind(tx: Transaction, kind: str, generation: int) -> None:
@@ -103,7 +106,7 @@ def forget_kind(tx: Transaction, kind: str, generation: int) -> None:
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     for row in tuple(image.sessions.get(generation, ())):
         if row[0] == kind:
-            _change(tx, image, row, generation, add=False)
+            image.change(tx, (*row, generation), None)
 
 
 def take_unacknowledged(tx: Transaction, generation: int) -> list[tuple[str, int]]:
@@ -111,7 +114,7 @@ def take_unacknowledged(tx: Transaction, generation: int) -> list[tuple[str, int
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     found = sorted(image.sessions.get(generation, ()))
     for row in found:
-        _change(tx, image, row, generation, add=False)
+        image.change(tx, (*row, generation), None)
     return found
 
 
@@ -123,31 +126,15 @@ def load(tx: Transaction) -> None:
 
 def _load(tx: Transaction) -> _Image:
     image = _Image()
-    for kind, number, generation in tx.rows(_LOAD):
-        image.add((kind, number), generation)
+    for entry in tx.rows(_LOAD):
+        image.load(entry, entry)
     tx.cache[_IMAGE] = image
     return image
 
 
-def _change(tx: Transaction, image: _Image, row: _Row, generation: int, *, add: bool) -> None:
-    unwritten: _Unwritten = tx.unwritten(_IMAGE, dict, _write)
-    _apply(image, unwritten, row, generation, add)
-    tx.on_undo(_apply, image, unwritten, row, generation, not add)
+def _write(tx: Transaction, changes: Changes[_Entry]) -> None:
+    write_rows(tx, _INSERT, [entry for entry, _ in changes.new])
+    write_rows(tx, _DELETE, changes.removed)
 
 
-def _apply(image: _Image, unwritten: _Unwritten, row: _Row, generation: int, add: bool) -> None:
-    if add:
-        image.add(row, generation)
-    else:
-        image.remove(row, generation)
-    entry = (*row, generation)
-    if unwritten.pop(entry, None) is None:
-        unwritten[entry] = add
-
-
-def _write(tx: Transaction) -> None:
-    unwritten: _Unwritten = tx.memo.pop(_IMAGE)
-    for sql, is_new in ((_INSERT, True), (_DELETE, False)):
-        entries = [entry for entry, is_added in unwritten.items() if is_added is is_new]
-        if entries:
-            tx.run_many(sql, entries)
+_TABLE: Final[Table[_Entry, _Entry]] = Table(_IMAGE, _write)

@@ -3,14 +3,14 @@
 New rows are counted in batches (`count_new`), because a trigger for each row takes far longer; SQL
 triggers count rows that are deleted.
 
-The rows of sources that use much are kept in memory (`Transaction.cache`), because `quota` needs
-them only if the store is so full that one source could exceed its limit.
+The total is kept in memory (`Transaction.cache`), and so are the rows of sources that use much,
+because `quota` needs them only if the store is so full that one source could exceed its limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from edge.engine.database import Transaction
 from edge.engine.quota import Usage
@@ -19,28 +19,37 @@ CACHED_SOURCES: Final = 256
 """Maximum number of cached sources of one store; a full cache is emptied."""
 
 
-def get(tx: Transaction, key: str, sql: str, source: str) -> Usage:
-    """Return the usage of a source, a bare JID.
+def get(tx: Transaction, key: str, sql: str, source: str | None = None) -> Usage:
+    """Return the usage of a source, a bare JID, or of all sources.
 
     Args:
         key: the key of the store's cache in `Transaction.cache`.
-        sql: the statement that reads the number and bytes of a source.
+        sql: the statement that reads the number and bytes of a source, or of all.
     """
-    cache: dict[str, Usage] = tx.cache.setdefault(key, {})
+    cache: dict[str | None, Usage] = tx.cache.setdefault(key, {})
     found = cache.get(source)
     if found is None:
-        row = tx.row(sql, (source,))
+        row = tx.row(sql, () if source is None else (source,))
         if len(cache) >= CACHED_SOURCES:
             cache.clear()
         found = cache[source] = Usage() if row is None else Usage(*row)
     return found
 
 
-def count(cache: dict[str, Usage], source: str, items: int, size: int) -> None:
-    """Add to the usage of a source in a store's cache, if it is cached."""
+def count(caches: dict[str, Any], key: str, source: str, items: int, size: int) -> None:
+    """Add to the usage of a source and of all sources in a store's cache, if they are cached.
+
+    `caches` is `Transaction.cache`.
+    """
+    cache: dict[str | None, Usage] | None = caches.get(key)
+    if cache is None:
+        return
     known = cache.get(source)
     if known is not None:
         cache[source] = Usage(known.messages + items, known.bytes + size)
+    known = cache.get(None)
+    if known is not None:
+        cache[None] = Usage(known.messages + items, known.bytes + size)
 
 
 def count_new(

@@ -28,9 +28,10 @@ def images_equal_rows(tx: Transaction) -> None:
     found, expected = outbox._image(tx), outbox._image(fresh)
     assert content(found) == content(expected)
     assert found.last_row >= expected.last_row
-    assert found._bodies.items() <= dict(tx.rows(_BODIES)).items()
+    bodies = {row: body for row, (body, _size) in found.bodies.kept.items()}
+    assert bodies.items() <= dict(tx.rows(_BODIES)).items()
     assert list(dict(tx.rows(_BODIES))) == sorted(found.rows)
-    assert found._body_bytes == sum(map(len, found._bodies.values())) <= image.BODY_BYTES
+    assert found.bodies.bytes == sum(map(len, bodies.values())) <= image.BODY_BYTES
     assert found.since.first() == min((row.since for row in found.rows.values()), default=None)
     due = [row.due for row in found.rows.values() if row.due is not None]
     assert found.due.first() == min(due, default=None)
@@ -44,18 +45,19 @@ def images_equal_rows(tx: Transaction) -> None:
 def in_flight_content(tx: Transaction) -> tuple[Any, Any]:
     in_flight.load(tx)
     found = tx.cache[in_flight._IMAGE]
-    return found.rows, found.sessions
+    return found.generations, found.sessions
 
 
 def content(found: image.OutboxImage) -> dict[str, Any]:
     return {
         "rows": found.rows,
-        "orphans": found.orphans,
+        "orphans": found.orphans & found.rows.keys(),
         "total": (found.messages, found.bytes),
-        "sources": {name: (one.messages, one.bytes) for name, one in found._sources.items()},
+        "sources": {name: (one.rows, one.bytes) for name, one in found.sources.items()},
         "accounts": {
-            name: (one.sent, one.queued, one.messages, one.bytes, one.sources)
+            name: (one.sent, one.queued, one.rows, one.bytes, one.sources)
             for name, one in found.accounts.items()
+            if one.rows
         },
     }
 
@@ -86,4 +88,4 @@ class DryRunGateway(Gateway):
 
 def _contents(cache: dict[str, Any]) -> list[object]:
     found, sent = cache.get("outbox"), cache.get("in flight")
-    return [found and content(found), sent and (sent.rows, sent.sessions)]
+    return [found and content(found), sent and (sent.rows, sent.generations, sent.sessions)]

@@ -36,10 +36,8 @@ def caches_equal_rows(context: Context, tx: Transaction) -> None:
             rows = fresh.rows(items._KNOWN, (node_id, -1))
             stored = [(*row[:3], author_of(*row[3:])) for row in rows]
             assert [(item, *entry) for item, entry in known.items()] == stored
-    if items._TOTAL_CACHE in cache:
-        assert cache[items._TOTAL_CACHE] == items.total(fresh)
-    for source, used in cache.get(items._SOURCES_CACHE, {}).items():
-        assert items.usage_of(fresh, source) == used
+    for source, used in cache.get(items._USAGE, {}).items():
+        assert used == (items.total(fresh) if source is None else items.usage_of(fresh, source))
     _queues_equal_rows(fresh, cache)
     for counts, counted in _COUNTS:
         assert fresh.rows(counts) == fresh.rows(counted)
@@ -82,10 +80,8 @@ def _queues_equal_rows(fresh: Transaction, cache: dict[str, Any]) -> None:
         for queue in kept.by_id.values():
             assert queues.get(fresh, queue.id) == queue
         assert kept.of_nodes.items() <= {q.node: q.id for q in kept.by_id.values()}.items()
-    if queues._TOTAL_CACHE in cache:
-        assert cache[queues._TOTAL_CACHE] == queues.total(fresh)
-    for source, used in cache.get(queues._SOURCES_CACHE, {}).items():
-        assert queues.usage_of(fresh, source) == used
+    for source, used in cache.get(queues._USAGE, {}).items():
+        assert used == (queues.total(fresh) if source is None else queues.usage_of(fresh, source))
     for queue_id, cached in cache.get(queue_items._ITEMS, {}).items():
         for name, item in cached.items():
             assert queue_items.find(fresh, queue_id, name) == item

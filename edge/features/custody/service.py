@@ -145,9 +145,9 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
     trusted, error = destination.acceptance(context, tx, sender, to)
     if not trusted:
         error = CustodyError(Reason.NOT_ALLOWED)
-    body = store.read_body(tx, held)
+    body, parsed = store.read_body(tx, held)
     message = Message(sender, to, body, held.size, 2, held.msg_id, held.since)
-    contents = destinations.read(context, destination, body, to, held.parsed)
+    contents = destinations.read(context, destination, body, to, parsed)
     if error is None and not contents.unreadable:
         error = destination.refusal(context, tx, message, contents)
     over = None if error else destination.room_now(context, tx, message, contents)
@@ -262,8 +262,7 @@ def _take_over(
             since=held.since,
             began=session.since,
         ):
-            store.move(tx, held, sender.full)
-            return held
+            return store.move(tx, held, sender.full)
     return None
 
 

@@ -16,15 +16,17 @@ sender that provokes it harms only itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import islice
-from typing import Final, NamedTuple
+from itertools import chain, islice
+from typing import Final, NamedTuple, TypeAlias
 from xml.etree.ElementTree import Element
 
 from edge.engine import sessions
 from edge.engine.database import Transaction
+from edge.engine.image import Bodies, Changes, Image, Table, write_rows
 from edge.engine.quota import EvictionCandidate, Usage, charge
 from edge.features.outbox import service as outbox
 
@@ -42,18 +44,14 @@ RELEASED_ROWS: Final = 256
 """Number of rows of released messages at which their keys are stored and these rows deleted."""
 
 BODY_BYTES: Final = 2 * 1024 * 1024
-"""Maximum bytes of bodies and their parsed XML in memory. Most messages are delivered within a
-second; the bodies of those that wait longer are read from their rows."""
+"""Maximum bytes of bodies and their parsed XML in memory."""
 
 PARSED_BYTES: Final = 8
 """Approximate bytes of memory that a body's tree takes for each byte of the body."""
 
 _LOAD: Final = """
-SELECT exclusive, id, source, sender, msg_id, destination, digest, since, bytes, recipient
-FROM main.custody WHERE released IS NULL ORDER BY id
-"""
-_LOAD_RELEASED: Final = """
-SELECT id, source, sender, msg_id FROM main.custody WHERE released IS NOT NULL ORDER BY released
+SELECT id, source, sender, msg_id, destination, digest, since, bytes, recipient, exclusive, released
+FROM main.custody ORDER BY released, id -- held messages first
 """
 _LAST: Final = "SELECT coalesce(max(id), 0), coalesce(max(released), 0) FROM main.custody"
 _BODY: Final = "SELECT body FROM main.custody WHERE id = ?"
@@ -64,8 +62,10 @@ INSERT INTO main.custody (
 """
 _RELEASE: Final = """
 UPDATE main.custody
-SET released = ?, destination = '', recipient = NULL, digest = x'', body = x'' WHERE id = ?
+SET released = ?, sender = ?, destination = '', recipient = NULL, digest = x'', body = x''
+WHERE id = ?
 """
+_UPDATE: Final = "UPDATE main.custody SET sender = ?, exclusive = ? WHERE id = ?"
 _REMOVE: Final = "DELETE FROM main.custody WHERE id = ?"
 _OF_SOURCE: Final = """
 SELECT sender, msg_id, destination, recipient, body FROM main.held WHERE source = ? ORDER BY id
@@ -79,8 +79,6 @@ _OF_RECIPIENT: Final = """
 SELECT sender, msg_id, destination, recipient, body FROM main.held WHERE recipient = ? ORDER BY id
 """
 _FORGET_RECIPIENT: Final = ("DELETE FROM main.custody WHERE recipient = ? AND released IS NULL",)
-_MOVE: Final = "UPDATE main.custody SET sender = ? WHERE id = ?"
-_EXCLUDE: Final = "UPDATE main.custody SET exclusive = 1 WHERE id = ?"
 _AGE: Final = "UPDATE main.custody SET since = since - ? WHERE since <= ?"
 
 _LATEST: Final = "SELECT source, keys, pages FROM main.released_latest"
@@ -98,22 +96,20 @@ _IMAGE: Final = "custody"
 
 
 class HeldMessage:
-    """A message in custody.
+    """A message in custody. It never changes, so that the image can be undone.
 
     Attributes:
         digest: SHA-256 of the body.
         since: when it was taken into custody, in service seconds.
         size: the bytes that it counts towards limits.
         recipient: the name of the account in whose outbox room is reserved for it, if any.
-        body: the message as it was received, or `None` if it is only in the row (`read_body`).
-        parsed: the body's tree, if it was built when the message was received.
         exclusive: whether only the session that sent it may release it, because another session of
             the account has used the same msgId.
     """
 
     __slots__ = (
-        "body", "destination", "digest", "exclusive", "msg_id", "parsed", "recipient", "row",
-        "sender", "since", "size", "source",
+        "destination", "digest", "exclusive", "msg_id", "recipient", "row", "sender", "since",
+        "size", "source",
     )  # fmt: skip
 
     def __init__(
@@ -127,8 +123,7 @@ class HeldMessage:
         since: float,
         size: int,
         recipient: str | None,
-        body: bytes | None = None,
-        parsed: Element | None = None,
+        exclusive: bool = False,
     ) -> None:
         self.row = row
         self.source = source
@@ -139,9 +134,14 @@ class HeldMessage:
         self.since = since
         self.size = size
         self.recipient = recipient
-        self.body = body
-        self.parsed = parsed
-        self.exclusive = False
+        self.exclusive = exclusive
+
+
+_Released: TypeAlias = tuple[HeldMessage, int]
+"""A released message, whose row remains until its key is written, and the number of the release;
+releases are numbered in their order."""
+
+_Row: TypeAlias = "HeldMessage | _Released"
 
 
 class AbandonedMessage(NamedTuple):
@@ -155,202 +155,133 @@ class AbandonedMessage(NamedTuple):
 
 
 class _Source:
-    """The messages of one source, oldest first, and the bytes that they count towards limits.
+    """The state of a source in memory; it stays until the image is dropped.
 
     Attributes:
-        sender: the session to which all of them belong, or `None` if there can be several.
-    """
-
-    __slots__ = ("bytes", "messages", "sender")
-
-    def __init__(self, sender: str) -> None:
-        self.messages: dict[tuple[str, str], HeldMessage] = {}
-        self.bytes = 0
-        self.sender: str | None = sender
-
-
-class _LatestKeys:
-    """The latest released keys of a source, and how many pages of earlier ones were written.
-
-    Attributes:
+        messages: the held messages by msgId, those of one msgId oldest first.
+        rows: the number of these messages.
+        bytes: the bytes that they count towards limits.
+        keys: the latest released keys.
+        pages: how many pages of earlier keys were written.
         generation: the highest number of those sessions of the source that were bound when the
             image was read, or have released a message since.
     """
 
-    __slots__ = ("generation", "keys", "pages")
+    __slots__ = ("bytes", "generation", "keys", "messages", "pages", "rows")
 
-    def __init__(self, keys: bytes = b"", pages: int = 0) -> None:
-        self.keys = keys
-        self.pages = pages
+    def __init__(self) -> None:
+        self.messages: dict[str, tuple[HeldMessage, ...]] = {}
+        self.rows = 0
+        self.bytes = 0
+        self.keys = b""
+        self.pages = 0
         self.generation = 0
 
 
-class _Image:
+class _Image(Image[int, _Row]):
     """The content of custody's rows, in memory.
 
     Attributes:
-        messages: all messages by row, oldest first.
-        bytes: the bytes that they count towards limits.
-        latest: the latest released keys by source.
-        changed: sources whose latest keys are not in their row yet.
-        released: the number of the last release; releases are numbered in their order.
-        released_rows: the rows of released messages, whose keys are not written yet.
+        sources: the state of each source, by its bare JID.
+        bytes: the bytes that all held messages count towards limits.
+        bodies: the bodies of the latest messages with their trees, if these were built.
+        last_row: the last number that a row was given.
+        last_release: the number of the last release.
+        released: the source of each row of a released message, whose key is not written yet.
+        least_keys: how many released keys of each source must at least be remembered.
     """
 
-    __slots__ = (
-        "_body_bytes", "_with_body", "bytes", "changed", "last_row", "latest", "messages",
-        "released", "released_rows", "sources",
-    )  # fmt: skip
-
     def __init__(self) -> None:
-        self.messages: dict[int, HeldMessage] = {}
+        super().__init__(_TABLE)
         self.sources: dict[str, _Source] = {}
         self.bytes = 0
+        self.bodies: Bodies[tuple[bytes, Element | None]] = Bodies(BODY_BYTES)
         self.last_row = 0
-        self.latest: dict[str, _LatestKeys] = {}
-        self.changed: set[str] = set()
-        self.released = 0
-        self.released_rows: list[int] = []
-        self._with_body: dict[int, int] = {}
-        self._body_bytes = 0
+        self.last_release = 0
+        self.released: dict[int, str] = {}
+        self.least_keys = 0
 
-    def add(self, held: HeldMessage) -> None:
-        """Add a message that is newer than all others."""
-        source = self.sources.get(held.source)
-        if source is None:
-            source = self.sources[held.source] = _Source(held.sender)
-        elif source.sender != held.sender:
-            source.sender = None
-        source.messages[held.sender, held.msg_id] = held
-        source.bytes += held.size
-        self.messages[held.row] = held
-        self.bytes += held.size
-        if held.body is not None:
-            self._keep_body(held, len(held.body))
+    def index(self, old: _Row | None, new: _Row | None) -> None:
+        """Replace a row in the indexes: add it if there is no `old`, remove it if no `new`."""
+        if isinstance(old, HeldMessage):
+            source = self.sources[old.source]
+            named = source.messages.pop(old.msg_id)
+            if len(named) > 1:
+                source.messages[old.msg_id] = tuple(one for one in named if one is not old)
+            source.rows -= 1
+            source.bytes -= old.size
+            self.bytes -= old.size
+            self.bodies.drop(old.row)
+        elif old is not None:
+            source = self.sources[old[0].source]
+            source.keys = source.keys[:-KEY_BYTES]
+            del self.released[old[0].row]
+        if isinstance(new, HeldMessage):
+            source = self.sources.get(new.source) or self.source(new.source)
+            others = source.messages.get(new.msg_id)
+            source.messages[new.msg_id] = (new,) if others is None else _sorted((*others, new))
+            source.rows += 1
+            source.bytes += new.size
+            self.bytes += new.size
+        elif new is not None:
+            held = new[0]
+            self.source(held.source).keys += _key(held.sender, held.msg_id)
+            self.released[held.row] = held.source
 
-    def _keep_body(self, held: HeldMessage, size: int) -> None:
-        if held.parsed is not None:
-            size += PARSED_BYTES * size
-        self._with_body[held.row] = size
-        self._body_bytes += size
-        while self._body_bytes > BODY_BYTES:
-            oldest = self.messages[next(iter(self._with_body))]
-            self._drop_body(oldest.row)
-            oldest.body = oldest.parsed = None
-
-    def _drop_body(self, row: int) -> None:
-        self._body_bytes -= self._with_body.pop(row, 0)
-
-    def remove(self, held: HeldMessage) -> None:
-        """Remove a message."""
-        source = self.sources[held.source]
-        del source.messages[held.sender, held.msg_id]
-        source.bytes -= held.size
-        if not source.messages:
-            del self.sources[held.source]
-        del self.messages[held.row]
-        self.bytes -= held.size
-        self._drop_body(held.row)
-
-    def restore(self, held: HeldMessage) -> None:
-        """Undo the removal of a message, which returns to its place in the order."""
-        self.add(held)
-        self.messages = dict(sorted(self.messages.items()))
-        self._sort(self.sources[held.source])
-
-    def move(self, held: HeldMessage, sender: str) -> None:
-        """Change the sender of a held message to another session of the same source."""
-        held.sender = sender
-        source = self.sources[held.source]
-        self._sort(source)
-        senders = {one.sender for one in source.messages.values()}
-        source.sender = sender if len(senders) == 1 else None
-
-    def _sort(self, source: _Source) -> None:
-        source.messages = {
-            (one.sender, one.msg_id): one
-            for one in sorted(source.messages.values(), key=lambda one: one.row)
-        }
-
-    def add_key(self, row: int, source: str, key: bytes) -> _LatestKeys:
-        """Add the key of a released message, and its row to `released_rows`."""
-        latest = self.latest.get(source)
-        if latest is None:
-            latest = self.latest[source] = _LatestKeys()
-        latest.keys += key
-        self.changed.add(source)
-        self.released_rows.append(row)
-        return latest
-
-    def take_back_key(self, source: str, *, is_new: bool, is_changed: bool) -> None:
-        """Undo the last `add_key`, which was for `source`.
-
-        Args:
-            is_new: whether `add_key` created the source's entry in `latest`.
-            is_changed: whether the source was already in `changed` before it.
-        """
-        latest = self.latest[source]
-        latest.keys = latest.keys[:-KEY_BYTES]
-        self.released_rows.pop()
-        if is_new:
-            del self.latest[source]
-        if not is_changed:
-            self.changed.remove(source)
+    def source(self, name: str) -> _Source:
+        """Return the state of a source, a bare JID."""
+        found = self.sources.get(name)
+        if found is None:
+            found = self.sources[name] = _Source()
+        return found
 
 
-class _Unwritten:
-    """The changes of a transaction that are not in the rows yet.
-
-    Attributes:
-        new: the values of new rows.
-        released: (number of the release, row) of each released message.
-        keys: how many released keys of each source must at least be remembered.
-    """
-
-    __slots__ = ("keys", "new", "released")
-
-    def __init__(self) -> None:
-        self.keys = 0
-        self.new: list[tuple[object, ...]] = []
-        self.released: list[tuple[int, int]] = []
+def _sorted(messages: Iterable[HeldMessage]) -> tuple[HeldMessage, ...]:
+    return tuple(sorted(messages, key=lambda held: held.row))
 
 
 def find(tx: Transaction, source: str, sender: str, msg_id: str) -> HeldMessage | None:
     """Return the held message with this source, sender and msgId, or `None`."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     of_source = image.sources.get(source)
-    return None if of_source is None else of_source.messages.get((sender, msg_id))
+    for held in () if of_source is None else of_source.messages.get(msg_id, ()):
+        if held.sender == sender:
+            return held
+    return None
 
 
 def find_all(
     tx: Transaction, source: str, sender: str, msg_id: str
-) -> tuple[HeldMessage | None, Sequence[HeldMessage]]:
+) -> tuple[HeldMessage | None, list[HeldMessage]]:
     """Return the held message of `sender` with this msgId, or `None`, and the held messages with
     the same msgId from other sessions of the account `source`, oldest first."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     of_source = image.sources.get(source)
-    if of_source is None:
-        return None, ()
-    held = of_source.messages.get((sender, msg_id))
-    if of_source.sender == sender:
-        return held, ()
-    others = of_source.messages.items()
-    return held, [one for (other, name), one in others if name == msg_id and other != sender]
+    found = None if of_source is None else of_source.messages.get(msg_id)
+    if found is None:
+        return None, []
+    own: HeldMessage | None = None
+    for held in found:
+        if held.sender == sender:
+            own = held
+    if own is None:
+        return None, list(found)
+    return own, [] if len(found) == 1 else [held for held in found if held is not own]
 
 
-def read_body(tx: Transaction, held: HeldMessage) -> bytes:
-    """Return the body of a held message."""
-    if held.body is not None:
-        return held.body
-    return bytes(tx.row(_BODY, (held.row,))[0])
+def read_body(tx: Transaction, held: HeldMessage) -> tuple[bytes, Element | None]:
+    """Return the body of a held message and, if it is in memory, its tree."""
+    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    kept = image.bodies.kept.get(held.row)
+    return (bytes(tx.row(_BODY, (held.row,))[0]), None) if kept is None else kept[0]
 
 
 def usage(tx: Transaction, source: str) -> tuple[Usage, Usage]:
     """Return the usage of the messages in custody: of one source, and of all sources."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     of_source = image.sources.get(source)
-    used = Usage() if of_source is None else Usage(len(of_source.messages), of_source.bytes)
-    return used, Usage(len(image.messages), image.bytes)
+    used = Usage() if of_source is None else Usage(of_source.rows, of_source.bytes)
+    return used, Usage(len(image.rows) - len(image.released), image.bytes)
 
 
 def hold(
@@ -378,19 +309,14 @@ def hold(
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     row = image.last_row = image.last_row + 1
     since, size = tx.now.service, charge(msg_id, body)
-    held = HeldMessage(
-        row, source, sender, msg_id, destination, digest, since, size, recipient, body, parsed
-    )
-    image.add(held)
-    unwritten = tx.unwritten(_IMAGE, _Unwritten, _write)
-    unwritten.new.append(
-        (row, source, sender, msg_id, destination, digest, since, size, recipient, body)
-    )
-    tx.on_undo(_undo_hold, image, held, unwritten)
+    held = HeldMessage(row, source, sender, msg_id, destination, digest, since, size, recipient)
+    values = row, source, sender, msg_id, destination, digest, since, size, recipient, body
+    image.change(tx, row, held, values)
+    memory = len(body) if parsed is None else (1 + PARSED_BYTES) * len(body)
+    image.bodies.keep(row, (body, parsed), memory)
     if recipient is not None:
-        outbox.reserve(tx, recipient, source, held.size)
-    latest = image.latest.get(source)
-    if latest is not None and latest.generation > generation:
+        outbox.reserve(tx, recipient, source, 1, size)
+    if image.sources[source].generation > generation:
         _exclude_late(tx, held)
 
 
@@ -399,26 +325,27 @@ def _exclude_late(tx: Transaction, held: HeldMessage) -> None:
         exclude(tx, held)
 
 
-def _undo_hold(image: _Image, held: HeldMessage, unwritten: _Unwritten) -> None:
-    image.remove(held)
-    unwritten.new.pop()
-
-
-def move(tx: Transaction, held: HeldMessage, sender: str) -> None:
+def move(tx: Transaction, held: HeldMessage, sender: str) -> HeldMessage:
     """Move a message to its source's session `sender`; that must not hold one of this msgId."""
-    tx.run(_MOVE, (sender, held.row))
-    _image(tx).move(held, sender)
+    tx.write()  # the values of a new row are fixed
+    moved = copy(held)
+    moved.sender = sender
+    _image(tx).change(tx, held.row, moved)
+    return moved
 
 
 def exclude(tx: Transaction, held: HeldMessage) -> None:
     """Record that only the sender of a message may ask for its delivery, no other session."""
-    tx.run(_EXCLUDE, (held.row,))
-    held.exclusive = True
+    tx.write()  # the values of a new row are fixed
+    changed = copy(held)
+    changed.exclusive = True
+    _image(tx).change(tx, held.row, changed)
 
 
-def _exclude_others(tx: Transaction, held: HeldMessage) -> None:
-    for other in find_all(tx, held.source, held.sender, held.msg_id)[1]:
-        exclude(tx, other)
+def _exclude_others(tx: Transaction, image: _Image, held: HeldMessage) -> None:
+    for other in image.sources[held.source].messages[held.msg_id]:
+        if other.row != held.row:
+            exclude(tx, other)
 
 
 def release(tx: Transaction, held: HeldMessage, keys: int, generation: int = 0) -> None:
@@ -428,29 +355,16 @@ def release(tx: Transaction, held: HeldMessage, keys: int, generation: int = 0) 
     of the session that released the message.
     """
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
-    source = held.source
-    if image.sources[source].sender is None:
-        _exclude_others(tx, held)
-    is_new, is_changed = source not in image.latest, source in image.changed
-    image.remove(held)
-    image.released += 1
-    latest = image.add_key(held.row, source, _key(held.sender, held.msg_id))
-    if generation > latest.generation:
-        latest.generation = generation
-    unwritten = tx.unwritten(_IMAGE, _Unwritten, _write)
-    unwritten.keys = keys
-    unwritten.released.append((image.released, held.row))
-    tx.on_undo(_undo_release, image, held, unwritten, is_new, is_changed)
-    _unreserve(tx, held)
-
-
-def _undo_release(
-    image: _Image, held: HeldMessage, unwritten: _Unwritten, is_new: bool, is_changed: bool
-) -> None:
-    unwritten.released.pop()
-    image.take_back_key(held.source, is_new=is_new, is_changed=is_changed)
-    image.released -= 1
-    image.restore(held)
+    row, source = held.row, image.sources[held.source]
+    if len(source.messages[held.msg_id]) > 1:
+        _exclude_others(tx, image, held)
+    number = image.last_release = image.last_release + 1
+    image.least_keys = keys
+    image.change(tx, row, (held, number))
+    if generation > source.generation:
+        source.generation = generation
+    if held.recipient is not None:
+        outbox.reserve(tx, held.recipient, held.source, -1, -held.size)
 
 
 def remove(tx: Transaction, held: HeldMessage, keys: int) -> None:
@@ -460,52 +374,58 @@ def remove(tx: Transaction, held: HeldMessage, keys: int) -> None:
     forgotten: a late `deliver` must not be answered as if this message had been delivered. `keys`
     is as in `release`.
     """
-    _exclude_others(tx, held)
-    _forget_released(tx, held, keys)
-    tx.run(_REMOVE, (held.row,))
-    _image(tx).remove(held)
-    _unreserve(tx, held)
-
-
-def _unreserve(tx: Transaction, held: HeldMessage) -> None:
+    image = _image(tx)
+    _exclude_others(tx, image, held)
+    _forget_released(tx, image, held, keys)
+    image.change(tx, held.row, None)
     if held.recipient is not None:
-        outbox.unreserve(tx, held.recipient, held.source, held.size)
+        outbox.reserve(tx, held.recipient, held.source, -1, -held.size)
 
 
 def oldest(tx: Transaction, source: str) -> Iterator[EvictionCandidate]:
     """Yield the messages of a source as candidates for eviction, oldest first."""
     of_source = _image(tx).sources.get(source)
-    for held in () if of_source is None else of_source.messages.values():
+    found = () if of_source is None else chain.from_iterable(of_source.messages.values())
+    for held in _sorted(found):
         yield EvictionCandidate(held.row, held.size, tx.now.service - held.since)
 
 
 def get(tx: Transaction, row: int) -> HeldMessage:
     """Return the message of an existing row."""
-    return _image(tx).messages[row]
+    held = _image(tx).rows[row]
+    assert isinstance(held, HeldMessage), held  # noqa: S101 - for the type checker
+    return held
+
+
+def _oldest_of_all(tx: Transaction) -> Iterator[HeldMessage]:
+    return (held for held in _image(tx).rows.values() if isinstance(held, HeldMessage))
 
 
 def expired(tx: Transaction, ttl: float) -> list[HeldMessage]:
     """Return the messages older than `ttl` service seconds, at most the `EXPIRY_BATCH` oldest."""
     limit = tx.now.service - ttl
-    oldest = islice(_image(tx).messages.values(), EXPIRY_BATCH)
-    return [held for held in oldest if held.since <= limit]
+    return [held for held in islice(_oldest_of_all(tx), EXPIRY_BATCH) if held.since <= limit]
 
 
 def oldest_since(tx: Transaction) -> float | None:
     """Return the service second at which the oldest message was taken into custody, or `None`."""
-    oldest = next(iter(_image(tx).messages.values()), None)
+    oldest = next(_oldest_of_all(tx), None)
     return None if oldest is None else oldest.since
 
 
 def was_released(tx: Transaction, source: str, sender: str, msg_id: str) -> bool:
     """Return whether a message of this key is remembered as released."""
-    latest = _image(tx).latest.get(source)
-    if latest is None:
-        return False
     keys = {_key(sender, msg_id), _whole_hash(sender, msg_id)}
-    return not keys.isdisjoint(_split(latest.keys)) or any(
-        not keys.isdisjoint(_split(page)) for _slot, page in tx.rows(_PAGES, (source,))
-    )
+    return any(not keys.isdisjoint(_split(page)) for page in _pages(tx, source))
+
+
+def _pages(tx: Transaction, name: str) -> Iterator[bytes]:
+    """Yield the remembered keys of a source, the latest first."""
+    source = _image(tx).sources.get(name)
+    if source is not None:
+        yield source.keys
+        if source.pages:
+            yield from (keys for _slot, keys in tx.rows(_PAGES, (name,)))
 
 
 def releasers(tx: Transaction, source: str, msg_id: str) -> set[bytes]:
@@ -518,27 +438,21 @@ def _released_keys(tx: Transaction, source: str, sender: str, msg_id: str) -> se
 
     Keys that an older version wrote (`_whole_hash`) are found for `sender` only.
     """
-    latest = _image(tx).latest.get(source)
-    if latest is None:
-        return set()
     prefix, whole = _key("", msg_id)[:MSG_ID_BYTES], _whole_hash(sender, msg_id)
-    pages = [latest.keys, *(keys for _slot, keys in tx.rows(_PAGES, (source,)))]
-    keys = {key for page in pages for key in _split(page)}
+    keys = {key for page in _pages(tx, source) for key in _split(page)}
     return {key for key in keys if key.startswith(prefix) or key == whole}
 
 
-def _forget_released(tx: Transaction, held: HeldMessage, least: int) -> None:
-    source, found = held.source, _released_keys(tx, held.source, held.sender, held.msg_id)
+def _forget_released(tx: Transaction, image: _Image, held: HeldMessage, least: int) -> None:
+    name, found = held.source, _released_keys(tx, held.source, held.sender, held.msg_id)
     if not found:
         return
-    image = _image(tx)
-    for slot, keys in tx.rows(_PAGES, (source,)):
+    for slot, keys in tx.rows(_PAGES, (name,)):
         if found.intersection(_split(keys)):
-            tx.run(_SET_PAGE, (source, slot, _without(keys, found)))
-    latest = image.latest[source]
-    latest.keys = _without(latest.keys, found)
-    image.changed.add(source)
-    _write_keys(tx, image, least)
+            tx.run(_SET_PAGE, (name, slot, _without(keys, found)))
+    source = image.sources[name]
+    source.keys = _without(source.keys, found)
+    _write_keys(tx, image, {name}, least)
 
 
 def take_messages(tx: Transaction, source: str) -> list[AbandonedMessage]:
@@ -580,46 +494,51 @@ def _image(tx: Transaction) -> _Image:
 
 def _load(tx: Transaction) -> _Image:
     image = _Image()
-    for exclusive, *row in tx.rows(_LOAD):
-        held = HeldMessage(*row)
-        held.exclusive = bool(exclusive)
-        image.add(held)
-    image.last_row, image.released = tx.row(_LAST)
-    for source, keys, pages in tx.rows(_LATEST):
-        image.latest[source] = _LatestKeys(keys, pages)
-    for row_id, source, sender, msg_id in tx.rows(_LOAD_RELEASED):
-        image.add_key(row_id, source, _key(sender, msg_id))
-    for source, generation in sessions.newest(tx).items():
-        if source in image.latest:
-            image.latest[source].generation = generation
+    image.last_row, image.last_release = tx.row(_LAST)
+    for name, keys, pages in tx.rows(_LATEST):
+        source = image.source(name)
+        source.keys, source.pages = keys, pages
+    for *values, exclusive, released in tx.rows(_LOAD):
+        held = HeldMessage(*(*values, bool(exclusive)))
+        image.load(held.row, held if released is None else (held, released))
+    for name, generation in sessions.newest(tx).items():
+        if name in image.sources:
+            image.sources[name].generation = generation
     tx.cache[_IMAGE] = image
     return image
 
 
-def _write(tx: Transaction) -> None:
-    unwritten: _Unwritten = tx.memo.pop(_IMAGE)
-    if unwritten.new:
-        tx.run_many(_INSERT, unwritten.new)
-    if unwritten.released:
-        tx.run_many(_RELEASE, unwritten.released)
-        image: _Image | None = tx.cache.get(_IMAGE)
-        if image is not None and len(image.released_rows) >= RELEASED_ROWS:
-            _write_keys(tx, image, unwritten.keys)
+def _write(tx: Transaction, changes: Changes[_Row]) -> None:
+    write_rows(tx, _INSERT, [values for _row, values in changes.new])
+    rows = changes.changed + [row for row, _values in changes.new]
+    released = [row for row in rows if not isinstance(row, HeldMessage)]
+    write_rows(tx, _RELEASE, [(number, held.sender, held.row) for held, number in released])
+    moved = [row for row in changes.changed if isinstance(row, HeldMessage)]
+    write_rows(tx, _UPDATE, [(held.sender, held.exclusive, held.row) for held in moved])
+    write_rows(tx, _REMOVE, [(row.row,) for row in changes.removed if isinstance(row, HeldMessage)])
+    image: _Image | None = tx.cache.get(_IMAGE)
+    if image is not None and len(image.released) >= RELEASED_ROWS:
+        _write_keys(tx, image, set(), image.least_keys)
 
 
-def _write_keys(tx: Transaction, image: _Image, least: int) -> None:
-    """Write the released keys to their rows, and delete the rows of released messages."""
+_TABLE: Final[Table[int, _Row]] = Table(_IMAGE, _write)
+
+
+def _write_keys(tx: Transaction, image: _Image, changed: set[str], least: int) -> None:
+    """Write the keys of all released messages, and those of the sources in `changed`, to the rows
+    of keys; delete the rows of released messages."""
     page_bytes, ring = PAGE_KEYS * KEY_BYTES, -(-least // PAGE_KEYS)
-    for source in sorted(image.changed):
-        latest = image.latest[source]
-        while len(latest.keys) > page_bytes:
-            tx.run(_SET_PAGE, (source, latest.pages % ring, latest.keys[:page_bytes]))
-            latest.keys = latest.keys[page_bytes:]
-            latest.pages += 1
-        tx.run(_SET_LATEST, (source, latest.keys, latest.pages))
-    tx.run_many(_REMOVE, [(row,) for row in image.released_rows])
-    image.changed.clear()
-    image.released_rows.clear()
+    for name in sorted(changed.union(image.released.values())):
+        source = image.sources[name]
+        while len(source.keys) > page_bytes:
+            tx.run(_SET_PAGE, (name, source.pages % ring, source.keys[:page_bytes]))
+            source.keys = source.keys[page_bytes:]
+            source.pages += 1
+        tx.run(_SET_LATEST, (name, source.keys, source.pages))
+    tx.run_many(_REMOVE, [(row,) for row in image.released])
+    for row in image.released:
+        del image.rows[row]
+    image.released.clear()
 
 
 def _key(sender: str, msg_id: str) -> bytes:

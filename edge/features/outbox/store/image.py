@@ -13,12 +13,11 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
-from edge.engine.quota import Usage
+from edge.engine.image import Bodies, Count, Image, Table
 from edge.features.outbox.rules import State
 
 BODY_BYTES: Final = 1024 * 1024
-"""Maximum bytes of message bodies in memory. Most messages are received within a second; if one has
-to wait longer, its body may have to be read from the database."""
+"""Maximum bytes of message bodies in memory."""
 
 STALE_ENTRIES: Final = 64
 """Minimum number of outdated entries at which `_Timers` removes them."""
@@ -130,18 +129,8 @@ class _Timers:
         return row is not None and self._moment(row) == moment
 
 
-class _Count:
-    """A number of messages, including those in custody, and their bytes towards limits."""
-
-    __slots__ = ("bytes", "messages")
-
-    def __init__(self) -> None:
-        self.messages = 0
-        self.bytes = 0
-
-
-class AccountOutbox(_Count):
-    """The messages of one account.
+class AccountOutbox(Count):
+    """The messages of one account, counted with those in custody for it.
 
     Attributes:
         sent: the rows that are not queued, by number.
@@ -176,46 +165,35 @@ class AccountOutbox(_Count):
             del self.queued[row.source]
 
 
-class OutboxImage:
+class OutboxImage(Image[int, OutboxRow]):
     """The content of the outbox's rows, in memory.
 
     Attributes:
-        rows: all rows by number.
-        orphans: the numbers of the rows whose account was removed.
-        accounts: the messages of each account by its name.
+        orphans: the numbers of the rows whose account was removed, even if they are deleted.
+        sources: the messages of each source, including those in custody.
+        accounts: by name, the messages of each account that has had any since the rows were read.
         messages: the number of messages, including those in custody.
         bytes: the bytes that these messages count towards limits.
+        bodies: the bodies of the latest messages.
         last_row: the last number that a row was given.
         due: the rows with a timer, ordered by its service second.
         since: the rows, ordered by the service second at which they were added.
     """
 
-    __slots__ = (
-        "_bodies", "_body_bytes", "_sources", "accounts", "bytes", "due", "last_row", "messages",
-        "orphans", "rows", "since",
-    )  # fmt: skip
-
-    def __init__(self, last_row: int) -> None:
-        self.rows: dict[int, OutboxRow] = {}
+    def __init__(self, table: Table[int, OutboxRow], last_row: int) -> None:
+        super().__init__(table)
         self.orphans: set[int] = set()
         self.accounts: dict[str, AccountOutbox] = {}
         self.messages = 0
         self.bytes = 0
+        self.sources: dict[str, Count] = {}
+        self.bodies: Bodies[bytes] = Bodies(BODY_BYTES)
         self.last_row = last_row
         self.due = _Timers(self.rows, lambda row: row.due)
         self.since = _Timers(self.rows, lambda row: row.since)
-        self._sources: dict[str, _Count] = {}
-        self._bodies: dict[int, bytes] = {}
-        self._body_bytes = 0
 
-    def load(self, row: OutboxRow, *, is_orphan: bool) -> None:
-        """Add a row that was read from the table; an orphan is one whose account was removed."""
-        if is_orphan:
-            self.orphans.add(row.row)
-        self.change(None, row)
-
-    def change(self, old: OutboxRow | None, new: OutboxRow | None) -> None:
-        """Replace a row; add `new` if there is no `old`, remove `old` if there is no `new`."""
+    def index(self, old: OutboxRow | None, new: OutboxRow | None) -> None:
+        """Replace a row in the indexes: add it if there is no `old`, remove it if no `new`."""
         if old is None:
             if new is not None:
                 self._add(new)
@@ -226,15 +204,13 @@ class OutboxImage:
 
     def _add(self, row: OutboxRow) -> None:
         number = row.row
-        self.rows[number] = row
         self.since.add(row.since, number)
         if row.due is not None:
             self.due.add(row.due, number)
-        if number in self.orphans:
-            self.count(None, row.source, 1, row.bytes)
+        account = None if number in self.orphans else row.recipient
+        outbox = self.count(account, row.source, 1, row.bytes)
+        if outbox is None:
             return
-        self.count(row.recipient, row.source, 1, row.bytes)
-        outbox = self.accounts[row.recipient]
         if row.state == QUEUED:
             outbox.enqueue(row)
         else:
@@ -242,22 +218,18 @@ class OutboxImage:
 
     def _remove(self, row: OutboxRow) -> None:
         number = row.row
-        del self.rows[number]
-        self._drop_body(number)
-        if number in self.orphans:
-            self.orphans.remove(number)
-            self.count(None, row.source, -1, -row.bytes)
+        self.bodies.drop(number)
+        account = None if number in self.orphans else row.recipient
+        outbox = self.count(account, row.source, -1, -row.bytes)
+        if outbox is None:
             return
-        outbox = self.accounts[row.recipient]
         if row.state == QUEUED:
             outbox.dequeue(row)
         else:
             del outbox.sent[number]
-        self.count(row.recipient, row.source, -1, -row.bytes)
 
     def _replace(self, old: OutboxRow, new: OutboxRow) -> None:
         number = new.row
-        self.rows[number] = new
         if new.due is not None and new.due != old.due:
             self.due.add(new.due, number)
         if number in self.orphans:
@@ -271,49 +243,32 @@ class OutboxImage:
         if new.state != QUEUED:
             outbox.sent[number] = new
 
-    def count(self, account: str | None, source: str, messages: int, size: int) -> None:
-        """Count messages of a source for an account; negative numbers subtract.
+    def count(
+        self, account: str | None, source: str, messages: int, size: int
+    ) -> AccountOutbox | None:
+        """Count messages of a source for an account, and return its outbox.
 
-        `account` is `None` if it was removed: then they count for the source and in total only.
-        `source` is the key of `OutboxRow.source`, `size` the bytes of all these messages.
+        Negative numbers subtract. `account` is `None` if it was removed: then they count for the
+        source and in total only. `source` is the key of `OutboxRow.source`, `size` the bytes of all
+        these messages.
         """
         self.messages += messages
         self.bytes += size
-        used = self._sources.get(source)
+        used = self.sources.get(source)
         if used is None:
-            used = self._sources[source] = _Count()
-        used.messages += messages
+            used = self.sources[source] = Count()
+        used.rows += messages
         used.bytes += size
-        if not used.messages:
-            del self._sources[source]
+        if not used.rows:
+            del self.sources[source]
         if account is None:
-            return
+            return None
         outbox = self.accounts.get(account)
         if outbox is None:
             outbox = self.accounts[account] = AccountOutbox()
-        outbox.messages += messages
+        outbox.rows += messages
         outbox.bytes += size
         left = outbox.sources[source] = outbox.sources.get(source, 0) + messages
         if not left:
             del outbox.sources[source]
-        if not outbox.messages:
-            del self.accounts[account]
-
-    def of_source(self, source: str) -> Usage:
-        """Return the usage of a source: its messages in all outboxes, including held ones."""
-        used = self._sources.get(source)
-        return Usage() if used is None else Usage(used.messages, used.bytes)
-
-    def keep_body(self, row: int, body: bytes) -> None:
-        """Keep the body of a row; drop the oldest bodies beyond `BODY_BYTES`."""
-        self._bodies[row] = body
-        self._body_bytes += len(body)
-        while self._body_bytes > BODY_BYTES:
-            self._drop_body(next(iter(self._bodies)))
-
-    def _drop_body(self, row: int) -> None:
-        self._body_bytes -= len(self._bodies.pop(row, b""))
-
-    def body(self, row: int) -> bytes | None:
-        """Return the body of a row, or `None` if it is only in the table, not in memory."""
-        return self._bodies.get(row)
+        return outbox

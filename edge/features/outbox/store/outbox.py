@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from edge.engine import in_flight, sessions
-from edge.engine.database import NeedsDatabase, Receipt, Transaction
+from edge.engine.database import Receipt, Transaction
+from edge.engine.image import Changes, Table, write_rows
 from edge.engine.quota import Usage, WaitingUsage
 from edge.features.accounts import service as accounts
 from edge.features.outbox.rules import BOUND, State
@@ -82,22 +83,6 @@ _AGE: Final = "UPDATE main.outbox SET since = since - ? WHERE since <= ?"
 
 _IMAGE: Final = "outbox"
 _PLAIN: Final = State.PLAIN
-
-
-class _Unwritten:
-    """The changes of a transaction that are not in the rows yet.
-
-    Attributes:
-        rows: each changed row as it is in the table (`None` if it is not) and as it is now (`None`
-            if it was removed).
-        new: for each new row, the row number of its account, and its body.
-    """
-
-    __slots__ = ("new", "rows")
-
-    def __init__(self) -> None:
-        self.rows: dict[int, tuple[OutboxRow | None, OutboxRow | None]] = {}
-        self.new: dict[int, tuple[int, bytes]] = {}
 
 
 def has_messages(tx: Transaction, account: str) -> bool:
@@ -194,7 +179,7 @@ def find(tx: Transaction, row: int) -> OutboxRow | None:
 def body(tx: Transaction, row: int) -> bytes:
     """Return the body of an existing message."""
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
-    found = image.body(row)
+    found = image.bodies.get(row)
     return bytes(tx.row(_BODY, (row,))[0]) if found is None else found
 
 
@@ -235,14 +220,8 @@ def insert(tx: Transaction, row: OutboxRow, body: bytes) -> bool:
     status = accounts.status(tx, row.recipient)
     if status is None:
         return False
-    unwritten = tx.unwritten(_IMAGE, _Unwritten, _write)
-    if row.row in unwritten.rows:  # removed in this transaction
-        tx.write()
-        unwritten = tx.unwritten(_IMAGE, _Unwritten, _write)
-    unwritten.new[row.row] = status.row, body
-    tx.on_undo(unwritten.new.pop, row.row)
-    _change(tx, image, row.row, row)
-    image.keep_body(row.row, body)
+    image.change(tx, row.row, row, (status.row, body))
+    image.bodies.keep(row.row, body, len(body))
     return True
 
 
@@ -279,6 +258,9 @@ def restore(
     )
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     image.last_row = max(image.last_row, row)
+    image.orphans.discard(row)
+    if _TABLE.is_changed(tx, row):  # removed in this transaction
+        tx.write()
     return row if insert(tx, restored, body) else None
 
 
@@ -286,7 +268,7 @@ def save(tx: Transaction, row: OutboxRow) -> None:
     """Store the progress of a message."""
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     if row.row in image.rows:
-        _change(tx, image, row.row, row)
+        image.change(tx, row.row, row)
 
 
 def mark_sent(tx: Transaction, row: OutboxRow, generation: int) -> Receipt:
@@ -311,9 +293,9 @@ def remove(tx: Transaction, row: OutboxRow) -> None:
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     if row.row not in image.rows:
         return
-    if row.row in tx.unwritten(_IMAGE, _Unwritten, _write).new:
+    if _TABLE.is_new(tx, row.row):
         tx.write()  # SQLite remembers only numbers of rows that were inserted
-    _change(tx, image, row.row, None)
+    image.change(tx, row.row, None)
 
 
 def usage(tx: Transaction, account: str, source: str) -> tuple[int, WaitingUsage]:
@@ -323,25 +305,17 @@ def usage(tx: Transaction, account: str, source: str) -> tuple[int, WaitingUsage
     for an account are included, although they are not in its outbox yet.
     """
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
-    outbox, of_source = image.accounts.get(account), image.of_source(source)
-    all_ = Usage(image.messages, image.bytes)
+    outbox, used = image.accounts.get(account), image.sources.get(source)
+    of_source = Usage() if used is None else Usage(used.rows, used.bytes)
+    total = Usage(image.messages, image.bytes)
     if outbox is None:
-        return 0, WaitingUsage(Usage(), of_source, all_)
-    of_account = Usage(outbox.messages, outbox.bytes)
-    return outbox.sources.get(source, 0), WaitingUsage(of_account, of_source, all_)
+        return 0, WaitingUsage(Usage(), of_source, total)
+    of_account = Usage(outbox.rows, outbox.bytes)
+    return outbox.sources.get(source, 0), WaitingUsage(of_account, of_source, total)
 
 
-def reserve(tx: Transaction, account: str, source: str, size: int) -> None:
-    """Reserve room in an account's outbox for a message that is taken into custody."""
-    _count(tx, account, source, 1, size)
-
-
-def unreserve(tx: Transaction, account: str, source: str, size: int) -> None:
-    """Free the room in an account's outbox that was reserved for a message in custody."""
-    _count(tx, account, source, -1, -size)
-
-
-def _count(tx: Transaction, account: str, source: str, messages: int, size: int) -> None:
+def reserve(tx: Transaction, account: str, source: str, messages: int, size: int) -> None:
+    """Reserve room in an account's outbox for messages in custody; negative numbers free it."""
     image: OutboxImage | None = tx.cache.get(_IMAGE)
     if image is not None:
         image.count(account, source, messages, size)
@@ -361,7 +335,7 @@ def find_expired(tx: Transaction, ttl: float) -> list[OutboxRow]:
 def find_orphans(tx: Transaction) -> list[OutboxRow]:
     """Return up to `BATCH_SIZE` messages whose account was removed."""
     image = _image(tx)
-    return [image.rows[number] for number in sorted(image.orphans)[:BATCH_SIZE]]
+    return [image.rows[number] for number in sorted(image.orphans & image.rows.keys())[:BATCH_SIZE]]
 
 
 def disown(tx: Transaction, source: str) -> None:
@@ -423,55 +397,24 @@ def _image(tx: Transaction) -> OutboxImage:
 
 def _load(tx: Transaction) -> OutboxImage:
     last = tx.row(_LAST_ROW)
-    image = OutboxImage(0 if last is None else last[0])
+    image = OutboxImage(_TABLE, 0 if last is None else last[0])
     shared: dict[Any, Any] = {}  # equal names are one string
     for account, number, *fields in tx.rows(_LOAD):
         values = (shared.setdefault(field, field) for field in fields)
-        image.load(OutboxRow._make((number, *values)), is_orphan=account is None)
+        if account is None:
+            image.orphans.add(number)
+        image.load(number, OutboxRow._make((number, *values)))
     for recipient, source, messages, size in tx.rows(_LOAD_HELD):
         image.count(recipient, source, messages, size)
     tx.cache[_IMAGE] = image
     return image
 
 
-def _change(tx: Transaction, image: OutboxImage, number: int, row: OutboxRow | None) -> None:
-    """Add, replace or remove a row of the image at once, and of the table later."""
-    if number in image.orphans and tx.is_in_memory:
-        raise NeedsDatabase  # this could not be undone
-    unwritten, old = tx.unwritten(_IMAGE, _Unwritten, _write), image.rows.get(number)
-    previous = unwritten.rows.get(number)
-    unwritten.rows[number] = (old if previous is None else previous[0]), row
-    image.change(old, row)
-    tx.on_undo(_undo, image, unwritten, number, old, previous)
+def _write(tx: Transaction, changes: Changes[OutboxRow]) -> None:
+    write_rows(tx, _INSERT, [(account, *row) for row, (account, _body) in changes.new])
+    write_rows(tx, _INSERT_BODY, [(row.row, body) for row, (_account, body) in changes.new])
+    write_rows(tx, _UPDATE, [(*row.progress, row.row) for row in changes.changed])
+    write_rows(tx, _DELETE, [(row.row,) for row in changes.removed])
 
 
-def _undo(
-    image: OutboxImage,
-    unwritten: _Unwritten,
-    number: int,
-    old: OutboxRow | None,
-    previous: tuple[OutboxRow | None, OutboxRow | None] | None,
-) -> None:
-    image.change(image.rows.get(number), old)
-    if previous is None:
-        del unwritten.rows[number]
-    else:
-        unwritten.rows[number] = previous
-
-
-def _write(tx: Transaction) -> None:
-    unwritten: _Unwritten = tx.memo.pop(_IMAGE)
-    new, bodies, changed, removed = [], [], [], []
-    for number, (old, row) in unwritten.rows.items():
-        if row is None:
-            removed.append((number,))
-        elif old is None:
-            account, body = unwritten.new[number]
-            new.append((account, *row))
-            bodies.append((number, body))
-        elif old.progress != row.progress:
-            changed.append((*row.progress, number))
-    batches = (_INSERT, new), (_INSERT_BODY, bodies), (_UPDATE, changed), (_DELETE, removed)
-    for sql, values in batches:
-        if values:
-            tx.run_many(sql, values)
+_TABLE: Final[Table[int, OutboxRow]] = Table(_IMAGE, _write)

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from edge.engine import row_numbers, source_usage
 from edge.engine.database import Transaction
+from edge.engine.image import Changes, Table, write_rows
 from edge.engine.quota import StoreUsage, Usage
 from edge.features.pubsub.rules.replacement import author_of
 from edge.features.pubsub.store import nodes
@@ -60,24 +61,8 @@ _Known: TypeAlias = dict[str, tuple[int, int, str]]
 numbers."""
 
 
-class _Unwritten:
-    """Changes of a transaction that have not been written to the table yet.
-
-    Attributes:
-        new: the column values of rows to insert, by row number.
-        removed: the numbers of rows to delete.
-    """
-
-    __slots__ = ("new", "removed")
-
-    def __init__(self) -> None:
-        self.new: dict[int, tuple[Any, ...]] = {}
-        self.removed: list[tuple[int]] = []
-
-
-_TOTAL_CACHE: Final = "items total"
 _CACHE: Final = "items of nodes"
-_SOURCES_CACHE: Final = "items of sources"
+_USAGE: Final = "usage of items"
 
 _REMOVE: Final = (
     "DELETE FROM main.items WHERE node = ? AND item = ? RETURNING author, publisher, bytes"
@@ -179,10 +164,8 @@ def put(
         others = (name for name in known if name != item_id)
         for name in [*old, *islice(others, max(0, excess - len(old)))]:
             _remove_later(tx, node_id, known, name)
-        unwritten = tx.unwritten(_CACHE, _Unwritten, _write)
-        unwritten.new[row] = values
+        _TABLE.change(tx, row, None, values)
         known[item_id] = row, size, author
-        tx.on_undo(unwritten.new.pop, row)
         tx.on_undo(known.pop, item_id)
         if len(known) > CACHED_ITEMS:
             tx.cache[_CACHE][node_id] = None
@@ -209,39 +192,27 @@ def _known(tx: Transaction, node_id: int) -> _Known | None:
 
 
 def _remove_later(tx: Transaction, node_id: int, known: _Known, item_id: str) -> None:
-    unwritten = tx.unwritten(_CACHE, _Unwritten, _write)
-    row, size, author = known.pop(item_id)
-    values = unwritten.new.pop(row, None)
-    if values is None:
-        unwritten.removed.append((row,))
-    tx.on_undo(_undo_removal, known, unwritten, item_id, (row, size, author), values)
+    row, size, author = entry = known.pop(item_id)
+    _TABLE.change(tx, row, (row,), None)
+    tx.on_undo(_undo_removal, known, item_id, entry)
     _count(tx, node_id, -1, -size, author)
 
 
-def _undo_removal(
-    known: _Known,
-    unwritten: _Unwritten,
-    item_id: str,
-    entry: tuple[int, int, str],
-    values: tuple[Any, ...] | None,
-) -> None:
-    if values is None:
-        unwritten.removed.pop()
-    else:
-        unwritten.new[entry[0]] = values
+def _undo_removal(known: _Known, item_id: str, entry: tuple[int, int, str]) -> None:
     known[item_id] = entry
     in_order = sorted(known.items(), key=lambda one: one[1])
     known.clear()
     known.update(in_order)
 
 
-def _write(tx: Transaction) -> None:
+def _write(tx: Transaction, changes: Changes[tuple[Any, ...]]) -> None:
     """Write the changes to the table: deletions first, because ItemIDs are unique."""
-    unwritten: _Unwritten = tx.memo.pop(_CACHE)
-    if unwritten.removed:
-        tx.run_many(_REMOVE_ROW, unwritten.removed)
-    if unwritten.new:
-        _insert(tx, [*unwritten.new.values()])
+    write_rows(tx, _REMOVE_ROW, changes.removed)
+    if changes.new:
+        _insert(tx, [values for values, _ in changes.new])
+
+
+_TABLE: Final[Table[int, tuple[Any, ...]]] = Table(_CACHE, _write)
 
 
 def _insert(tx: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -374,15 +345,12 @@ def usage_replaced(
 
 def total(tx: Transaction) -> Usage:
     """Return the number and bytes of all nodes' items."""
-    found: Usage | None = tx.cache.get(_TOTAL_CACHE)
-    if found is None:
-        found = tx.cache[_TOTAL_CACHE] = Usage(*tx.row(_TOTAL))
-    return found
+    return source_usage.get(tx, _USAGE, _TOTAL)
 
 
 def usage_of(tx: Transaction, source: str) -> Usage:
     """Return the number and bytes of the items in all nodes whose author is a bare JID."""
-    return source_usage.get(tx, _SOURCES_CACHE, _OF_SOURCE, source)
+    return source_usage.get(tx, _USAGE, _OF_SOURCE, source)
 
 
 def expire(tx: Transaction) -> int:
@@ -400,7 +368,7 @@ def _remove_many(tx: Transaction, sql: str, values: tuple[float, ...]) -> int:
     count = tx.run(sql, values).rowcount
     if count:
         nodes.forget_all(tx)
-        for key in (_TOTAL_CACHE, _SOURCES_CACHE, _CACHE):
+        for key in (_USAGE, _CACHE):
             tx.cache.pop(key, None)
     return count
 
@@ -420,8 +388,4 @@ def _count(tx: Transaction, node_id: int, items: int, size: int, source: str) ->
 
 def _count_cached(caches: dict[str, Any], node_id: int, items: int, size: int, source: str) -> None:
     nodes.count_items(caches, node_id, items, size)
-    if _SOURCES_CACHE in caches:
-        source_usage.count(caches[_SOURCES_CACHE], source, items, size)
-    total: Usage | None = caches.get(_TOTAL_CACHE)
-    if total is not None:
-        caches[_TOTAL_CACHE] = Usage(total.messages + items, total.bytes + size)
+    source_usage.count(caches, _USAGE, source, items, size)

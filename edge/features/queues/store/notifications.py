@@ -12,6 +12,7 @@ from typing import Final
 
 from edge.engine import row_numbers
 from edge.engine.database import Transaction
+from edge.engine.image import Changes, Table, write_rows
 from edge.features.accounts import service as accounts
 
 KIND: Final = "notification"
@@ -26,16 +27,6 @@ CACHED_ACCOUNTS: Final = 1024
 _MOST: Final = "notifications"
 """Key of the cached upper bound of each account's number of notifications: an added notification
 increases the bound, a removed one does not reduce it."""
-
-
-class _Unwritten:
-    """Column values of rows to insert, and numbers of rows to delete, not written yet."""
-
-    __slots__ = ("new", "removed")
-
-    def __init__(self) -> None:
-        self.new: list[tuple[object, ...]] = []
-        self.removed: list[tuple[int]] = []
 
 
 _ADD: Final = """
@@ -84,9 +75,7 @@ def add(tx: Transaction, account: str, jid: str, stanza: bytes) -> int | None:
     if status is None:
         return None
     row = row_numbers.take(tx, "notifications")
-    unwritten = tx.unwritten(_MOST, _Unwritten, _write)
-    unwritten.new.append((row, status.row, jid, tx.now.service, len(stanza), stanza))
-    tx.on_undo(unwritten.new.pop)
+    _TABLE.change(tx, row, None, (row, status.row, jid, tx.now.service, len(stanza), stanza))
     most: dict[str, int] = tx.cache.get(_MOST, {})
     if account in most:
         most[account] += 1
@@ -123,17 +112,16 @@ def sessions_with_waiting(tx: Transaction) -> list[int]:
 
 def remove(tx: Transaction, rows: Sequence[int]) -> None:
     """Remove notifications that their sessions have received."""
-    unwritten = tx.unwritten(_MOST, _Unwritten, _write)
     for row in rows:
-        unwritten.removed.append((row,))
-        tx.on_undo(unwritten.removed.pop)
+        _TABLE.change(tx, row, (row,), None)
 
 
-def _write(tx: Transaction) -> None:
-    unwritten: _Unwritten = tx.memo.pop(_MOST)
-    for sql, values in ((_ADD, unwritten.new), (_REMOVE, unwritten.removed)):
-        if values:
-            tx.run_many(sql, values)
+def _write(tx: Transaction, changes: Changes[tuple[object, ...]]) -> None:
+    write_rows(tx, _ADD, [values for values, _ in changes.new])
+    write_rows(tx, _REMOVE, changes.removed)
+
+
+_TABLE: Final[Table[int, tuple[object, ...]]] = Table(_MOST, _write)
 
 
 def expire(tx: Transaction, ttl: float) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from edge.engine import row_numbers, source_usage
 from edge.engine.database import Transaction
+from edge.engine.image import Changes, Table, write_rows
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.replacement import author_of
 from edge.features.queues.rules.assignment import slot_of
@@ -117,23 +118,6 @@ class NewQueuedItem(NamedTuple):
     def charge(self) -> int:
         """Return the bytes charged for the item: its body, ItemID, publisher and `OVERHEAD`."""
         return len(self.body) + len(self.item.encode()) + len(self.publisher.encode()) + OVERHEAD
-
-
-class _Unwritten:
-    """Changes of a transaction that have not been written to the tables yet.
-
-    Attributes:
-        new: the column values of item rows to insert.
-        bodies: the row numbers and payloads of these items.
-        deleted: the numbers of rows to delete.
-    """
-
-    __slots__ = ("bodies", "deleted", "new")
-
-    def __init__(self) -> None:
-        self.new: list[tuple[Any, ...]] = []
-        self.bodies: list[tuple[int, bytes]] = []
-        self.deleted: list[tuple[int]] = []
 
 
 class Lock(NamedTuple):
@@ -387,10 +371,7 @@ def enqueue(
         locked = 1, lock.subscription, lock.holder, now.service, lock.until
     values = (queue.id, node, item, publisher, state, priority, now.wall, now.service, due, expires)
     row = row_numbers.take(tx, "queue_items")
-    unwritten = tx.unwritten(_ITEMS, _Unwritten, _write)
-    unwritten.new.append((row, *values, slot, size, *locked))
-    unwritten.bodies.append((row, body))
-    tx.on_undo(_undo_enqueue, unwritten)
+    _TABLE.change(tx, row, None, (row, *values, slot, size, *locked), body)
     queues.count_items(tx, queue, author_of(None, publisher), 1, size)
     tx.memo.pop(_ABSENT, None)
     drained: set[int] = tx.cache.get(_DRAINED, set())
@@ -407,11 +388,6 @@ def enqueue(
     return added
 
 
-def _undo_enqueue(unwritten: _Unwritten) -> None:
-    unwritten.new.pop()
-    unwritten.bodies.pop()
-
-
 def _restore(cached: dict[str, QueuedItem], name: str, item: QueuedItem | None) -> None:
     if item is None:
         cached.pop(name, None)
@@ -419,14 +395,16 @@ def _restore(cached: dict[str, QueuedItem], name: str, item: QueuedItem | None) 
         cached[name] = item
 
 
-def _write(tx: Transaction) -> None:
-    unwritten: _Unwritten = tx.memo.pop(_ITEMS)
-    if unwritten.new:
-        tx.run_many(_ENQUEUE, unwritten.new)
-        source_usage.count_new(tx, _COUNT_NEW, map(_counted, unwritten.new))
-        tx.run_many(_ADD_BODY, unwritten.bodies)
-    if unwritten.deleted:
-        tx.run_many(_DELETE, unwritten.deleted)
+def _write(tx: Transaction, changes: Changes[tuple[Any, ...]]) -> None:
+    if changes.new:
+        new = [values for values, _body in changes.new]
+        tx.run_many(_ENQUEUE, new)
+        source_usage.count_new(tx, _COUNT_NEW, map(_counted, new))
+        tx.run_many(_ADD_BODY, [(values[0], body) for values, body in changes.new])
+    write_rows(tx, _DELETE, changes.removed)
+
+
+_TABLE: Final[Table[int, tuple[Any, ...]]] = Table(_ITEMS, _write)
 
 
 def _counted(values: tuple[Any, ...]) -> tuple[int, str, int]:
@@ -530,11 +508,11 @@ def delete(tx: Transaction, item: QueuedItem) -> None:
     cached: dict[str, QueuedItem] = tx.cache.get(_ITEMS, {}).get(item.queue, {})
     known = cached.get(item.item)
     if known is not None and known.row == item.row:
+        if item.row in tx.memo.get(_ITEMS, ()):  # not inserted yet
+            tx.write()  # SQLite remembers only numbers of rows that were inserted
         del cached[item.item]
         tx.on_undo(cached.__setitem__, item.item, known)
-        unwritten = tx.unwritten(_ITEMS, _Unwritten, _write)
-        unwritten.deleted.append((item.row,))
-        tx.on_undo(unwritten.deleted.pop)
+        _TABLE.change(tx, item.row, (item.row,), None)
     elif tx.run(_DELETE, (item.row,)).rowcount == 0:
         return
     if queue is not None:

@@ -22,8 +22,7 @@ CACHED_QUEUES: Final = 256
 """Maximum number of cached queues, and of queues with cached members; a full cache is emptied."""
 
 _CACHE: Final = "queues"
-_TOTAL_CACHE: Final = "queues total"
-_SOURCES_CACHE: Final = "queue items of sources"
+_USAGE: Final = "usage of queues"
 
 
 class Queue(NamedTuple):
@@ -122,7 +121,7 @@ def _keep(tx: Transaction, row: Any) -> Queue | None:
 
 def forget(tx: Transaction) -> None:
     """Drop the cached queues, and the cached usage of all queues together and of sources."""
-    for key in (_CACHE, _TOTAL_CACHE, _SOURCES_CACHE):
+    for key in (_CACHE, _USAGE):
         tx.cache.pop(key, None)
 
 
@@ -135,16 +134,12 @@ def count_items(tx: Transaction, queue: Queue, author: str, items: int, size: in
 
 
 def _count(caches: dict[str, Any], id: int, source: str, items: int, size: int) -> None:
-    if _SOURCES_CACHE in caches:
-        source_usage.count(caches[_SOURCES_CACHE], source, items, size)
+    source_usage.count(caches, _USAGE, source, items, size)
     cache: _Cache | None = caches.get(_CACHE)
     queue = None if cache is None else cache.by_id.get(id)
     if cache is not None and queue is not None:
         totals = queue.items + items, queue.bytes + size
         cache.by_id[id] = Queue._make(queue[:-2] + totals)
-    total: Usage | None = caches.get(_TOTAL_CACHE)
-    if total is not None:
-        caches[_TOTAL_CACHE] = Usage(total.messages + items, total.bytes + size)
 
 
 def of_share(tx: Transaction, share: str, filter: str) -> Queue | None:
@@ -202,15 +197,12 @@ def shares_without_members(tx: Transaction) -> list[int]:
 
 def total(tx: Transaction) -> Usage:
     """Return the number and bytes of the items of all queues together."""
-    found: Usage | None = tx.cache.get(_TOTAL_CACHE)
-    if found is None:
-        found = tx.cache[_TOTAL_CACHE] = Usage(*tx.row(_TOTAL))
-    return found
+    return source_usage.get(tx, _USAGE, _TOTAL)
 
 
 def usage_of(tx: Transaction, source: str) -> Usage:
     """Return the number and bytes of the items in all queues that count for a bare JID."""
-    return source_usage.get(tx, _SOURCES_CACHE, _OF_SOURCE, source)
+    return source_usage.get(tx, _USAGE, _OF_SOURCE, source)
 
 
 def _queue(row: Any) -> Queue | None:
