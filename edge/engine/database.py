@@ -80,8 +80,8 @@ for rows in flight run (`Hooks.on_unacknowledged`)."""
 
 SentMessage: TypeAlias = tuple[Any, ...]
 """What a session is sent: a `NamedTuple` of a type that a feature declares, which the session's
-protocol encodes (`Hooks.encode`). If it comes from another account, its attribute `source` is the
-bare address of this account."""
+protocol encodes (`Hooks.encode`). If it comes from another account, its attribute `sender` is this
+account's address or that of one of its sessions."""
 
 MESSAGE_OVERHEAD: Final = 128
 """Bytes of memory that a message to send takes beside the texts and bytes in it."""
@@ -93,12 +93,6 @@ class Send(NamedTuple):
     generation: int
     message: SentMessage
     receipt: Receipt | None = None
-
-
-def source_of(message: SentMessage) -> str:
-    """Return the bare address of the account that a message comes from, "" if the gateway's."""
-    source: str = getattr(message, "source", "")
-    return source
 
 
 def estimate_size(message: SentMessage) -> int:

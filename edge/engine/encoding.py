@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+from edge.engine.addresses import account_of
 from edge.engine.database import SentMessage
 from edge.engine.hooks import Context
 from edge.xmpp import PROTOCOL as XMPP
@@ -17,6 +18,11 @@ class RawStanza(NamedTuple):
     """A stanza of XMPP as its recipient gets it: from another session, or from a row."""
 
     stanza: bytes
+
+
+def source_of(message: SentMessage) -> str:
+    """Return the bare address of the account that a message comes from, "" if the gateway's."""
+    return account_of(getattr(message, "sender", ""))
 
 
 def encode(context: Context, protocol: str, message: SentMessage) -> bytes:

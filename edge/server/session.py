@@ -22,8 +22,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from edge.engine.database import AWAITS_ANSWER, Receipt, SentMessage, source_of
-from edge.engine.encoding import encode
+from edge.engine.database import AWAITS_ANSWER, Receipt, SentMessage
+from edge.engine.encoding import encode, source_of
 from edge.engine.hooks import OffloadedWork, Work
 from edge.engine.outputs import EndReason
 from edge.engine.router import guarded, refusal

@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 
 from edge.engine import access, events, in_flight, quota, send_share, sessions, space
 from edge.engine.access import Relation, Sender
-from edge.engine.addresses import account_of
 from edge.engine.database import Receipt, SentMessage, Transaction
 from edge.engine.destinations import NO_DESTINATION, UNTRUSTED
 from edge.engine.encoding import RawStanza, stored_form
@@ -89,11 +88,6 @@ class AccountMessage(NamedTuple):
     def account(self) -> str:
         """Return the name of the recipient's account."""
         return self.to.partition("@")[0]
-
-    @property
-    def source(self) -> str:
-        """Return the bare JID of the account that the message comes from; "" if the gateway's."""
-        return account_of(self.sender)
 
 
 class DelayedMessage(NamedTuple):

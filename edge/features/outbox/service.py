@@ -16,7 +16,7 @@ from zlib import crc32
 from edge.config.limits import Limits
 from edge.engine import quota, sessions
 from edge.engine.access import Sender
-from edge.engine.addresses import account_of, pubsub_service
+from edge.engine.addresses import pubsub_service
 from edge.engine.database import AWAITS_ANSWER, Transaction
 from edge.engine.hooks import Context, Event, Hooks
 from edge.engine.quota import ExceededLimit, Usage, WaitingUsage
@@ -156,9 +156,9 @@ class FailureReport(NamedTuple):
     body: bytes
 
     @property
-    def source(self) -> str:
-        """Return the bare JID of the account that did not receive the message, or ""."""
-        return account_of(self.destination)
+    def sender(self) -> str:
+        """Return the address that the report comes from."""
+        return self.destination
 
 
 ITEM_MESSAGE_ENDED: Final = Event[[Context, Transaction, OutboxRow, Input, State, DeliveryFailure]](

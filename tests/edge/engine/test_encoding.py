@@ -12,9 +12,8 @@ from edge.engine.database import (
     SentMessage,
     Transaction,
     estimate_size,
-    source_of,
 )
-from edge.engine.encoding import RawStanza, encode
+from edge.engine.encoding import RawStanza, encode, source_of
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import AccountMessage
 from edge.features.presence.rules.subscriptions import SubscriptionType

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from edge.engine import access, answers, refusals, sessions
 from edge.engine.access import Relation, Sender
-from edge.engine.addresses import AddressKind, account_of
+from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
 from edge.features.accounts import service as accounts
@@ -28,11 +28,6 @@ class RelayedIq(NamedTuple):
     sender: str
     to: str
     is_request: bool
-
-    @property
-    def source(self) -> str:
-        """Return the bare JID of the account that the iq comes from."""
-        return account_of(self.sender)
 
 
 def relay_request(context: Context, stanza: Stanza) -> Work:

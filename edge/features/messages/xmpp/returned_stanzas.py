@@ -13,8 +13,8 @@ from typing import Final, NamedTuple, TypeGuard
 
 from edge.engine import sessions
 from edge.engine.addresses import account_of
-from edge.engine.database import SentMessage, Transaction, source_of
-from edge.engine.encoding import RawStanza
+from edge.engine.database import SentMessage, Transaction
+from edge.engine.encoding import RawStanza, source_of
 from edge.engine.hooks import Context, Hooks
 from edge.engine.refusals import log_source
 from edge.features.accounts import service as accounts
@@ -37,9 +37,9 @@ class ReturnedError(NamedTuple):
     error: StanzaError
 
     @property
-    def source(self) -> str:
-        """Return the bare JID of the account that did not receive the stanza."""
-        return account_of(self.returned.to)
+    def sender(self) -> str:
+        """Return the address that did not receive the stanza."""
+        return self.returned.to
 
 
 def _is_request(message: SentMessage) -> TypeGuard[RelayedIq]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from edge.engine.addresses import account_of
 from edge.features.presence.rules.subscriptions import SubscriptionType
 from edge.features.presence.store.roster import RosterItem
 
@@ -22,11 +21,6 @@ class SessionPresence(NamedTuple):
     is_error: bool = False
 
     @property
-    def source(self) -> str:
-        """Return the bare JID of the session's account."""
-        return account_of(self.sender)
-
-    @property
     def key(self) -> str:
         """Return the key of `Presence`."""
         return f"{self.sender} error" if self.is_error else self.sender
@@ -37,11 +31,6 @@ class UnavailablePresence(NamedTuple):
 
     sender: str
     to: str | None = None
-
-    @property
-    def source(self) -> str:
-        """Return the bare JID of the sender's account."""
-        return account_of(self.sender)
 
     @property
     def key(self) -> str:
@@ -60,11 +49,6 @@ class SubscriptionStanza(NamedTuple):
     sender: str
     to: str
     stanza: bytes = b""
-
-    @property
-    def source(self) -> str:
-        """Return the bare JID of the account."""
-        return account_of(self.sender)
 
     @property
     def key(self) -> str:
