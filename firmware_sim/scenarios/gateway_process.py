@@ -89,9 +89,11 @@ class GatewayProcess:
         slots = asyncio.Semaphore(_AT_ONCE)
 
         async def add(name: str) -> None:
-            words = ("device", "add", name, "--dir", folder, "--password-stdin")
+            words: list[str | Path] = ["device", "add", name, "--dir", folder, "--password-stdin"]
+            if name in untrusted:
+                words.append("--no-trust")
             async with slots:
-                await _run(*words, *["--no-trust"][name not in untrusted :], stdin=password)
+                await _run(*words, stdin=password)
 
         async with asyncio.TaskGroup() as group:
             for name in names:
