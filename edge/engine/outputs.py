@@ -6,6 +6,7 @@ of the process take their generations from one counter.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from enum import Enum
 from itertools import count
@@ -38,7 +39,7 @@ class Outputs:
     """The receivers by generation."""
 
     def __init__(self) -> None:
-        self._generations = count(1)  # `sessions.COMPONENT_LINK` is 0
+        self._generations = count(1)  # 0 is `sessions.WITHOUT_SESSION`
         self._receivers: dict[int, Receiver] = {}
 
     def next_generation(self) -> int:
@@ -54,10 +55,17 @@ class Outputs:
         self._receivers.pop(generation, None)
 
     def deliver(self, sends: Iterable[Send]) -> None:
-        """Pass messages to their receivers; drop those without a receiver."""
+        """Pass messages to their receivers; drop those without a receiver.
+
+        A receiver that fails is reported, and does not keep the others from their messages.
+        """
         for generation, message, receipt in sends:
             if (receiver := self._receivers.get(generation)) is not None:
-                receiver.deliver(message, receipt)
+                try:
+                    receiver.deliver(message, receipt)
+                except Exception as error:
+                    report = {"message": f"a message is not sent: {error!r}", "exception": error}
+                    asyncio.get_running_loop().call_exception_handler(report)
 
     def end(self, generation: int, reason: EndReason) -> None:
         """End the receiver of `generation`, if there is one."""

@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 
-COMPONENT_LINK: Final = 0
-"""The generation (session number) for stanzas of a component to JIDs without a session here."""
+WITHOUT_SESSION: Final = 0
+"""The generation (session number) for messages to addresses that have no session here, such as
+users of another server. A front that reaches them attaches itself under this generation."""
 
 _BIND: Final = """
 INSERT INTO temp.sessions (generation, full, bare, account, grant, since)

@@ -33,7 +33,7 @@ from edge.ops.control import (
     ReloadReport,
 )
 from edge.server.fronts import Fronts
-from edge.server.operator_channel import Listener, OperatorRequests, read_listen
+from edge.server.operator_channel import ItemListener, OperatorRequests, read_listen
 
 MAX_CLIENTS: Final = 8
 """Maximum concurrent connections; a further one is closed."""
@@ -164,7 +164,7 @@ class _Client(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._answer: asyncio.Task[None] | None = None
-        self._listener: Listener | None = None
+        self._listener: ItemListener | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import Protocol
 
 from edge.config.load import Address
@@ -130,10 +131,20 @@ class Fronts:
         return apply
 
     async def stop(self, patience: float) -> None:
-        """Stop accepting on all fronts, then end all sessions; wait at most `patience` seconds."""
+        """Stop accepting on all fronts, then end all sessions; wait at most `patience` seconds.
+
+        A front that fails keeps no other from closing; its exception is raised at the end.
+        """
         self._changes.stop()
         self._context.lifecycle.stop()
-        for front in self._fronts:
-            front.stop_accepting()
-        await asyncio.gather(*(front.close(patience) for front in self._fronts))
-        self._context.close()
+        async with AsyncExitStack() as stack:
+            stack.callback(self._context.close)
+            stack.push_async_callback(self._close, patience)
+            for front in self._fronts:
+                stack.callback(front.stop_accepting)
+
+    async def _close(self, patience: float) -> None:
+        closing = (front.close(patience) for front in self._fronts)
+        for outcome in await asyncio.gather(*closing, return_exceptions=True):
+            if outcome is not None:
+                raise outcome

@@ -54,7 +54,7 @@ def read_listen(line: bytes) -> Listen | None:
         return None
 
 
-class Listener:
+class ItemListener:
     """An operator's connection that gets published items (see `deliver`) until it is removed."""
 
     def __init__(
@@ -101,7 +101,7 @@ class OperatorRequests:
         self._context = context
         self._store = store
         self._outputs = outputs
-        self._listeners: dict[int, Listener] = {}
+        self._listeners: dict[int, ItemListener] = {}
         context.hooks.on(ITEM_PUBLISHED, self._on_published)
 
     async def answer(self, line: bytes) -> bytes:
@@ -116,7 +116,7 @@ class OperatorRequests:
             answer = Answer(f"{error}; {store_remedy(error, self._folder)}")
         return msgspec.json.encode(answer) + b"\n"
 
-    def listen(self, request: Listen, transport: asyncio.Transport) -> Listener | None:
+    def listen(self, request: Listen, transport: asyncio.Transport) -> ItemListener | None:
         """Begin to send published items to `transport`; if refused, send an error and close."""
         try:
             filters = operator.check_listen(self._context, request)
@@ -127,7 +127,7 @@ class OperatorRequests:
             transport.close()
             return None
         generation = self._outputs.next_generation()
-        listener = Listener(self, generation, filters, transport)
+        listener = ItemListener(self, generation, filters, transport)
         self._outputs.attach(generation, listener)
         self._listeners[generation] = listener
         transport.write(_LISTENING)

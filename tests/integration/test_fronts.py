@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from edge.config.load import Address
+from edge.server.fronts import Fronts
 from edge.server.listener import Listener
 from tests.helpers.gateway import DOMAIN, Gateway, bind_session, log_in
 from tests.helpers.in_process import InProcessGateway, in_process
 from tests.helpers.processes import start
+from tests.helpers.toy_front import ToyFront
 from tests.helpers.xmpp import CLIENT, Client, Closed, condition
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -137,6 +139,34 @@ class ToyClient:
     async def close(self) -> None:
         self._writer.close()
         await self._writer.wait_closed()
+
+
+class FailingFront(Listener):
+    def stop_accepting(self) -> None:
+        super().stop_accepting()
+        raise OSError("cannot stop accepting")
+
+    async def close(self, patience: float) -> None:
+        await super().close(patience)
+        raise OSError("cannot close")
+
+
+async def test_a_front_that_fails_keeps_no_other_from_closing(tmp_path: Path) -> None:
+    async with in_process(tmp_path, "cam1") as gateway:
+        context = gateway.context
+        toy, failing = ToyFront(context), [FailingFront(context, [], []) for _ in range(2)]
+        fronts = Fronts(context, [failing[0], toy, failing[1]])
+        ((_, address),) = await fronts.start()
+        client = ToyClient(*await asyncio.open_connection(*address))
+        client.send("cam1")
+        assert await client.line() == f"cam1@{DOMAIN}/toy"
+        with pytest.raises(OSError, match="cannot close"):
+            await fronts.stop(WAIT_S)
+        assert await client.line() == "end: SHUTDOWN"
+        await client.close()
+        assert not toy.up
+        with pytest.raises(RuntimeError):
+            context.hashing.submit(int)  # the context is closed, too
 
 
 async def test_a_gateway_runs_another_protocol_beside_xmpp(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def _send(context: Context, log: Log, tx: Transaction, number: int, event: NewEv
         if context.has_accounts:
             _deliver(context, tx, notification)
         else:
-            tx.send(sessions.COMPONENT_LINK, notification)
+            tx.send(sessions.WITHOUT_SESSION, notification)
 
 
 def _deliver(context: Context, tx: Transaction, notification: EventNotification) -> None:

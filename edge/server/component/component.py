@@ -67,7 +67,7 @@ class Component(Front):
         self._task: asyncio.Task[None] | None = None
         self._dispatcher = Dispatcher(context)
         self._link = Link(self._domain, context.settings.limits, self._dispatcher)
-        context.outputs.attach(sessions.COMPONENT_LINK, self._dispatcher)
+        context.outputs.attach(sessions.WITHOUT_SESSION, self._dispatcher)
         context.store.on_room.append(self._dispatcher.resume_reading)
 
     async def start(self) -> list[tuple[str, Address]]:
@@ -131,7 +131,7 @@ class Component(Front):
             with suppress(StoreError, TimeoutError):
                 await asyncio.wait_for(self._store.run(lambda _tx: None), patience)
             await self._link.close(patience)
-        self._context.outputs.detach(sessions.COMPONENT_LINK)
+        self._context.outputs.detach(sessions.WITHOUT_SESSION)
         self._store.on_room.remove(self._dispatcher.resume_reading)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:

@@ -277,7 +277,7 @@ def test_excluded_events_do_not_count(notified: Notified) -> None:
 def test_component_sends_to_the_address(notified: Notified) -> None:
     gateway = notified(notify=["olga@users.example"], accounts=False)
     gateway.log_events(WARNING)
-    (send,) = (one for one in gateway.sent if one.generation == sessions.COMPONENT_LINK)
+    (send,) = (one for one in gateway.sent if one.generation == sessions.WITHOUT_SESSION)
     assert read_element(send.stanza).get("to") == "olga@users.example"
 
 
