@@ -12,6 +12,23 @@ limit, the session is ended, because a dropped stanza would be lost. Stanzas tha
 database always fit, because the outbox limits them.
 
 When a session ends, its undelivered messages go back to the store (`session_teardown`).
+
+Theory of resumption
+
+1. The connection is lost (`lose_connection`). The session keeps its unacknowledged stanzas, is
+   marked as detached in the store, and starts a timer. If the timer fires first, the session ends.
+2. A new connection asks for the session's id (`resume`). If an old connection is still there, it is
+   closed, and input that it has not processed is dropped: the peer counts it as not handled and
+   sends it again. A later request replaces an earlier one, whose connection is ended.
+3. The request waits until all units of work in flight are done, because the answer states how many
+   of the peer's stanzas were handled. Then the store decides whether the session may be resumed.
+4. The peer's number `h` removes the stanzas that it has handled (`_finish_resume`). An impossible
+   number ends the session.
+5. The connection answers the peer and calls `attach`, which sends the other unacknowledged stanzas
+   again, in order, and then the stanzas that never left the old connection.
+
+If the new connection is lost before step 4, the session is detached again, and its timer, which
+`attach` alone stops, still runs.
 """
 
 from __future__ import annotations

@@ -66,4 +66,6 @@ def content(image: store._Image) -> dict[str, Any]:
 
 
 def _fields(held: store.HeldMessage) -> list[object]:
-    return [getattr(held, name) for name in store.HeldMessage.__slots__]
+    key = held.row, held.source, held.sender, held.msg_id
+    rest = held.destination, held.digest, held.since, held.size, held.recipient, held.exclusive
+    return [*key, *rest]

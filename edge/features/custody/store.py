@@ -17,7 +17,6 @@ sender that provokes it harms only itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from copy import copy
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain, islice
@@ -135,6 +134,13 @@ class HeldMessage:
         self.size = size
         self.recipient = recipient
         self.exclusive = exclusive
+
+    def with_owner(self, sender: str, *, exclusive: bool) -> HeldMessage:
+        """Return the message with these values of `sender` and `exclusive`."""
+        return HeldMessage(
+            self.row, self.source, sender, self.msg_id, self.destination, self.digest, self.since,
+            self.size, self.recipient, exclusive,
+        )  # fmt: skip
 
 
 _Released: TypeAlias = tuple[HeldMessage, int]
@@ -328,8 +334,7 @@ def _exclude_late(tx: Transaction, held: HeldMessage) -> None:
 def move(tx: Transaction, held: HeldMessage, sender: str) -> HeldMessage:
     """Move a message to its source's session `sender`; that must not hold one of this msgId."""
     tx.write()  # the values of a new row are fixed
-    moved = copy(held)
-    moved.sender = sender
+    moved = held.with_owner(sender, exclusive=held.exclusive)
     _image(tx).change(tx, held.row, moved)
     return moved
 
@@ -337,9 +342,7 @@ def move(tx: Transaction, held: HeldMessage, sender: str) -> HeldMessage:
 def exclude(tx: Transaction, held: HeldMessage) -> None:
     """Record that only the sender of a message may ask for its delivery, no other session."""
     tx.write()  # the values of a new row are fixed
-    changed = copy(held)
-    changed.exclusive = True
-    _image(tx).change(tx, held.row, changed)
+    _image(tx).change(tx, held.row, held.with_owner(held.sender, exclusive=True))
 
 
 def _exclude_others(tx: Transaction, image: _Image, held: HeldMessage) -> None:

@@ -11,7 +11,7 @@ changes the image, and the rows follow in a few batches for each transaction.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from edge.engine import in_flight, sessions
 from edge.engine.database import Receipt, Transaction
@@ -80,6 +80,8 @@ _DELETE: Final = "DELETE FROM main.outbox WHERE id = ?"
 _DISOWN: Final = "UPDATE main.outbox SET source = '' WHERE source = ?"
 _ACCOUNTS_WITH_SESSIONS: Final = "SELECT DISTINCT account FROM temp.sessions"
 _AGE: Final = "UPDATE main.outbox SET since = since - ? WHERE since <= ?"
+
+_HELD: Final = OutboxRow._fields.index("held") - 1  # without the number
 
 _IMAGE: Final = "outbox"
 _PLAIN: Final = State.PLAIN
@@ -398,9 +400,10 @@ def _image(tx: Transaction) -> OutboxImage:
 def _load(tx: Transaction) -> OutboxImage:
     last = tx.row(_LAST_ROW)
     image = OutboxImage(_TABLE, 0 if last is None else last[0])
-    shared: dict[Any, Any] = {}  # equal names are one string
+    shared: dict[str, str] = {}  # equal names are one string
     for account, number, *fields in tx.rows(_LOAD):
-        values = (shared.setdefault(field, field) for field in fields)
+        values = [shared.setdefault(one, one) if isinstance(one, str) else one for one in fields]
+        values[_HELD] = bool(values[_HELD])
         if account is None:
             image.orphans.add(number)
         image.load(number, OutboxRow._make((number, *values)))

@@ -4,6 +4,23 @@ Items of a shared subscription may come from nodes with different access rights.
 to a member that may subscribe to its node. If no such member is connected, the item is held until a
 member joins or rights change, so that it does not block other items. Source:
 docs/reference/protocol.md, on shared subscriptions.
+
+Theory of operation
+
+Items are assigned in pages. `_plan_page` reads the first ready items and the members, and `rules`
+plans who gets which item, from loads and limits alone. `_assign_page` carries out the plan, and
+finds what the rules cannot know. Then the plan no longer holds, and this decides how it goes on:
+
+- The planned member may not subscribe to the item's node: the item goes to the least loaded member
+  that may. This changes the loads, so the page ends and another one is planned.
+- Such members exist, but none has room: under the policy `least-loaded`, only items of other nodes
+  behind this one are assigned (`_assign_behind`); under another policy, the item is skipped.
+- No connected member may subscribe to the node: its items are held, and another page is planned.
+- A member reaches its limit of bytes, or its outbox is full: it gets nothing more in this page, and
+  another page is planned. A full outbox also excludes it from later pages (`_stall`).
+
+Each page that asks for another one has assigned or held an item, or excluded a member, so dispatch
+ends; `PAGES` bounds the work of one unit.
 """
 
 from __future__ import annotations
