@@ -321,13 +321,13 @@ class Hooks:
     encoders: dict[tuple[str, type[Any]], Encoder] = field(default_factory=dict)
     """Encoders of what sessions are sent, by protocol and type of the message."""
     returned: dict[type[Any], Callable[[Context, Any], SentMessage]] = field(default_factory=dict)
-    """By type of message: functions that return the message to the account by which a message is
-    sent again that its session did not receive."""
+    """Functions that convert a message which its session did not receive into a message to the
+    account, which is routed again, by the type of the first message."""
     error_mappings: dict[tuple[str, type[Any]], Callable[[Any], Any]] = field(default_factory=dict)
     """Functions that map a service's errors, by protocol and type of the error, to what handlers of
     this protocol answer with."""
     implementations: dict[str, Any] = field(default_factory=dict)
-    """Features' implementations of protocols that other features declare, by name."""
+    """Features' implementations of interfaces that other features declare, by name."""
     on_acknowledged: dict[str, ReceiptHook] = field(default_factory=dict)
     """By kind of row (`Receipt`): run when a session acknowledges stanzas made from such rows,
     except stanzas that await an answer (`AWAITS_ANSWER`)."""
