@@ -40,7 +40,7 @@ class SubscriptionKind(Enum):
     SHARE = "a share"
 
 
-class EndReason(Enum):
+class SubscriptionEnd(Enum):
     """Reasons for the end of a subscription."""
 
     UNSUBSCRIBED = "its subscriber ended it"

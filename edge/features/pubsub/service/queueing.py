@@ -15,7 +15,7 @@ from edge.engine.hooks import Context
 from edge.engine.quota import ExceededLimit
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.replacement import ExistingItem
-from edge.features.pubsub.rules.subscription import EndReason
+from edge.features.pubsub.rules.subscription import SubscriptionEnd
 from edge.features.pubsub.store.nodes import Node
 from edge.features.pubsub.store.subscriptions import Subscription
 
@@ -86,7 +86,7 @@ class Queues(Protocol):
         """Add a subscription to its queue's members, or apply its changed options."""
 
     def end_membership(
-        self, context: Context, tx: Transaction, subscription: Subscription, reason: EndReason
+        self, context: Context, tx: Transaction, subscription: Subscription, reason: SubscriptionEnd
     ) -> None:
         """Remove a subscription from its queue's members, with the share if no member is left."""
 

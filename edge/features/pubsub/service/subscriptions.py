@@ -25,8 +25,8 @@ from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.reasons import Reason
 from edge.features.pubsub.rules.subscription import (
     REQUESTS,
-    EndReason,
     InvalidSubscriptionOption,
+    SubscriptionEnd,
     SubscriptionKind,
     SubscriptionOptions,
 )
@@ -43,7 +43,7 @@ OptionValues: TypeAlias = Mapping[str, Sequence[str]]
 """Values of options, by registered name (`pubsub#...`)."""
 
 
-_NOTIFIED: Final = (EndReason.OWNER, EndReason.UNAUTHORIZED)
+_NOTIFIED: Final = (SubscriptionEnd.OWNER, SubscriptionEnd.UNAUTHORIZED)
 
 
 class Target(NamedTuple):
@@ -262,10 +262,12 @@ def unsubscribe(
     subid: str | None = None,
 ) -> None:
     """End a subscription of the sender (section 6.2); raises `PubsubError`."""
-    end(context, tx, get_own(tx, sender, target, jid, subid), EndReason.UNSUBSCRIBED)
+    end(context, tx, get_own(tx, sender, target, jid, subid), SubscriptionEnd.UNSUBSCRIBED)
 
 
-def end(context: Context, tx: Transaction, subscription: Subscription, reason: EndReason) -> None:
+def end(
+    context: Context, tx: Transaction, subscription: Subscription, reason: SubscriptionEnd
+) -> None:
     """End a subscription, take back items assigned to it, and remove its share if that is empty."""
     name = _target_name(tx, subscription)
     if subscription.queue is None:
@@ -287,7 +289,7 @@ def end_unauthorized(context: Context, tx: Transaction, node: Node) -> None:
     may_subscribe = access.access_check(context, tx, node)
     for subscription in subscriptions.all_of_node(tx, node.id):
         if not may_subscribe(subscription.bare):
-            end(context, tx, subscription, EndReason.UNAUTHORIZED)
+            end(context, tx, subscription, SubscriptionEnd.UNAUTHORIZED)
     queueing.of(context).release_held(context, tx, node)
 
 
@@ -436,7 +438,7 @@ def _apply_change(
     found = subscriptions.find(tx, change.jid.full, node=node.id)
     if not change.subscribed:
         if found is not None:
-            end(context, tx, found, EndReason.OWNER)
+            end(context, tx, found, SubscriptionEnd.OWNER)
     elif found is None:
         account, full, subid = change.jid.local, change.jid.full, change.new_subid
         found = subscriptions.add(tx, account, full, subid, node=node.id)
@@ -452,7 +454,7 @@ AVAILABLE_AGAIN: Final = Event[[Context, Transaction, Sender]]("available to pub
 def on_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
     """End the subscriptions that are bound to a session that became unavailable."""
     others = any(map(_is_available, sessions.of_account(tx, sender.bare)))
-    _end_bound(context, tx, sender, EndReason.UNAVAILABLE, is_last=not others)
+    _end_bound(context, tx, sender, SubscriptionEnd.UNAVAILABLE, is_last=not others)
 
 
 def on_pubsub_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
@@ -484,11 +486,11 @@ def on_session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
     others = [session for session in found if session.generation != sender.generation]
     was_available = any(s.available for s in found if s.generation == sender.generation)
     remain = any(map(_is_available, others)) if was_available else bool(others)
-    _end_bound(context, tx, sender, EndReason.SESSION_ENDED, is_last=not remain)
+    _end_bound(context, tx, sender, SubscriptionEnd.SESSION_ENDED, is_last=not remain)
 
 
 def _end_bound(
-    context: Context, tx: Transaction, sender: Sender, reason: EndReason, *, is_last: bool
+    context: Context, tx: Transaction, sender: Sender, reason: SubscriptionEnd, *, is_last: bool
 ) -> None:
     for jid in (sender.full, sender.bare) if is_last else (sender.full,):
         for subscription in subscriptions.bound_to_session(tx, jid):
@@ -506,7 +508,7 @@ def on_timer(context: Context, tx: Transaction) -> None:
         tx.wake_at(deadline)
         return
     for subscription in found:
-        end(context, tx, subscription, EndReason.NOT_RETURNED)
+        end(context, tx, subscription, SubscriptionEnd.NOT_RETURNED)
     if len(found) == subscriptions.BATCH:
         tx.wake_at(tx.now.service)
     else:

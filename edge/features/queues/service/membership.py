@@ -20,7 +20,7 @@ from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import TERMINAL, Input, State
 from edge.features.outbox.service import DeliveryFailure, FailureReason, OutboxRow
 from edge.features.presence.service.presence import PUBSUB_UNAVAILABLE
-from edge.features.pubsub.rules.subscription import EndReason
+from edge.features.pubsub.rules.subscription import SubscriptionEnd
 from edge.features.pubsub.service import queries
 from edge.features.pubsub.service.queries import Node, Subscription
 from edge.features.pubsub.service.subscriptions import AVAILABLE_AGAIN
@@ -36,10 +36,10 @@ ORPHAN_BATCHES: Final = 160
 batch has `BATCH` items."""
 
 _END_LOSSES: Final = {
-    EndReason.UNAVAILABLE: Loss.UNAVAILABLE,
-    EndReason.SESSION_ENDED: Loss.CONNECTION,
+    SubscriptionEnd.UNAVAILABLE: Loss.UNAVAILABLE,
+    SubscriptionEnd.SESSION_ENDED: Loss.CONNECTION,
     # the session may return later and still hold items, so it has to be notified
-    EndReason.NOT_RETURNED: Loss.UNAVAILABLE,
+    SubscriptionEnd.NOT_RETURNED: Loss.UNAVAILABLE,
 }
 """Loss of the items of a subscription that ends; for all other reasons the loss is
 `UNSUBSCRIBED`."""
@@ -68,7 +68,7 @@ def join(context: Context, tx: Transaction, subscription: Subscription) -> None:
 
 
 def end_membership(
-    context: Context, tx: Transaction, subscription: Subscription, reason: EndReason
+    context: Context, tx: Transaction, subscription: Subscription, reason: SubscriptionEnd
 ) -> None:
     """Remove a subscription from its queue's members, with the share if no member is left."""
     leave(context, tx, subscription, _END_LOSSES.get(reason, Loss.UNSUBSCRIBED))
