@@ -342,11 +342,15 @@ def _run(work: Callable[[ShowProgress], Coroutine[Any, Any, T]]) -> tuple[T, flo
     begun = time.monotonic()
     try:
         result = asyncio.run(work(_progress_printer()))
-    except* FirmwareError as errors:
-        error: BaseException = errors
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
+    except FirmwareError as error:
         fail(str(error))
+    except ExceptionGroup as errors:
+        if errors.split(FirmwareError)[1] is not None:
+            raise
+        first: BaseException = errors
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        fail(str(first))
     finally:
         if sys.stderr.isatty():
             click.echo(err=True)

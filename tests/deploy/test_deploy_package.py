@@ -45,7 +45,9 @@ def install(
         "PIP_NO_COMPILE": "1",
     }
     return subprocess.run(
-        [SCRIPT, "--root", root, *words], env={**os.environ, **offline, **(env or {})},
+        # a run of the tests by nohup ignores SIGHUP, and so would the script
+        ["/usr/bin/env", "--default-signal=HUP", SCRIPT, "--root", root, *words],
+        env={**os.environ, **offline, **(env or {})},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=SECONDS,
     )  # fmt: skip
 

@@ -12,6 +12,7 @@ import ssl
 import struct
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -179,7 +180,8 @@ async def test_a_forged_record_ends_the_stream(attacked: AttackedGateway) -> Non
             assert await client.closed() is None
         finally:
             copy.close()
-        client.writer.transport.abort()
+        with suppress(AttributeError):  # Python 3.11.2, if the connection is lost already
+            client.writer.transport.abort()
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl's command")

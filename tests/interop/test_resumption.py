@@ -102,6 +102,7 @@ def receive_after_a_cut(two: Pair) -> None:
 
 
 def send_before_a_cut(two: Pair) -> None:
+    two.client.ask("ping", answer="pong")  # so that it sends nothing but the message from now on
     two.cutter.freeze()
     two.client.send_line("message", two.peer_jid, "undelivered")
     two.client.expect("sent", two.peer_jid)
