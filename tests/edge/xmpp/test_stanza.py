@@ -14,6 +14,7 @@ from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import (
     MAX_FRAGMENT_BYTES,
     Stanza,
+    id_of,
     parse_fragment,
     stamped,
     stamped_with,
@@ -256,4 +257,12 @@ def test_inherited_qos_namespace_is_replaced_and_others_are_kept() -> None:
         "{jabber:client}message",
         "{jabber:client}body",
         "{urn:own}own",
+    ]
+
+
+def test_only_bytes_that_can_be_parsed_have_an_id() -> None:
+    assert [id_of(b"<message id='7'/>"), id_of(b"<message/>"), id_of(b"<message")] == [
+        "7",
+        None,
+        None,
     ]
