@@ -79,9 +79,9 @@ for rows in flight run (`Hooks.on_unacknowledged`)."""
 
 
 SentMessage: TypeAlias = tuple[Any, ...]
-"""What a session is sent: a `NamedTuple` of a type that a feature declares, which the session's
-protocol encodes (`Hooks.encode`). If it comes from another account, its attribute `sender` is this
-account's address or that of one of its sessions."""
+"""A message to a session: a `NamedTuple` of a type that a feature declares. The session's protocol
+encodes it (`Hooks.encode`). If the message comes from another account, its attribute `sender` is
+the address of this account or of one of its sessions."""
 
 MESSAGE_OVERHEAD: Final = 128
 """Bytes of memory that a message to send takes beside the texts and bytes in it."""

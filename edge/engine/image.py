@@ -38,6 +38,7 @@ look-up in a dictionary of the feature's image.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -131,16 +132,16 @@ def write_rows(tx: Transaction, sql: str, values: Sequence[Sequence[object]]) ->
         tx.run_many(sql, values)
 
 
-class Image(Generic[K, R]):
+class Image(ABC, Generic[K, R]):
     """The rows of a table in memory, by key. Subclasses add indexes, and update them in `index`."""
 
     def __init__(self, table: Table[K, R]) -> None:
         self.rows: dict[K, R] = {}
         self._table = table
 
+    @abstractmethod
     def index(self, old: R | None, new: R | None) -> None:
         """Replace a row in the indexes: add it if there is no `old`, remove it if no `new`."""
-        raise NotImplementedError
 
     def load(self, key: K, row: R) -> None:
         """Add a row that was read from the table."""

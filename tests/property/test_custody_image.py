@@ -79,7 +79,7 @@ class Held(NamedTuple):
 
 
 class Model(NamedTuple):
-    """What must be held, oldest first, and the released keys of each source, latest last."""
+    """The messages to hold, oldest first, and each source's released keys, latest last."""
 
     held: dict[Key, Held]
     released: dict[str, list[Key | None]]  # None: was forgotten

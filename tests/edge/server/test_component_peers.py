@@ -15,7 +15,7 @@ OUTPUTS = Outputs()
 
 
 class Dispatched:
-    """What peers pass to their dispatcher."""
+    """A dispatcher that records the calls of its peers."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[Peer, SentMessage, Receipt | None]] = []
