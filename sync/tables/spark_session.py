@@ -124,6 +124,8 @@ def settings(extra: Mapping[str, str] | None = None) -> dict[str, str]:
             "spark.python.sql.dataFrameDebugging.enabled": "false",
             "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
             "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+            # Each segment is read once; a cache of their statuses takes 1 kB of heap for each.
+            "spark.sql.hive.filesourcePartitionFileCacheSize": "0",
         }
         | submitted_settings()
         | dict(extra or {})
