@@ -21,9 +21,9 @@ from edge.engine.flash_meter import KernelCounters
 from edge.engine.usage import LimitUsage
 from edge.event_counts import EventCounts
 from edge.features.eventlog.store.uplink_view import LaneStatus
-from edge.ops.control import ProcessStatus
-from edge.ops.health import Health
-from edge.ops.status import RUNNING, Limit, Status, WaitingCounts
+from edge.ops.checks.health import Health
+from edge.ops.gateway.control import ProcessStatus
+from edge.ops.gateway.status import RUNNING, Limit, Status, WaitingCounts
 from edge.web.metrics import format_metrics
 from edge.web.status_snapshot import ProcessFigures, Snapshot
 from sync.common.metrics import Histogram, exposition

@@ -55,10 +55,10 @@ from edge.features.eventlog import service as eventlog
 from edge.features.eventlog.rules import levels
 from edge.health_monitor import HealthMonitor, status_line
 from edge.journal import Journal
-from edge.ops import control
 from edge.ops.checks import folder as folder_checks
 from edge.ops.checks.finding import WRONG
-from edge.ops.control import DeviceConnections, ProcessStatus, ReloadReport
+from edge.ops.gateway import control
+from edge.ops.gateway.control import DeviceConnections, ProcessStatus, ReloadReport
 from edge.reload import Change, Reloader
 from edge.server.control_server import ControlServer, present_members, state_reader
 from edge.server.fronts import Front, Fronts

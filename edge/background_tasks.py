@@ -27,7 +27,7 @@ from edge.engine.service_time import DAY_MS, Now, Run
 from edge.errors import SetupError, StoreError
 from edge.features.accounts.store import certificates, last_seen
 from edge.features.queues.store import depth_events
-from edge.ops import pki
+from edge.ops.certificates import pki
 from edge.server.refusal_counters import RefusalCounters
 from sync.common import sd_notify
 

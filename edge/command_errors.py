@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from edge.errors import FieldpostError, StoreError
-from edge.ops.folder_owner import other_owner
+from edge.ops.machine.folder_owner import other_owner
 from edge.ops.store_remedies import store_remedy
 from sync.common.text import os_error, printable
 

@@ -1,7 +1,7 @@
 """Judge the running gateway's health regularly, and report when the judgement changes.
 
 The journal gets a line for each new problem and for each that is over, with its remedy; systemd
-shows the judgement as the service's status. `edge.ops.health` has the rules.
+shows the judgement as the service's status. `edge.ops.checks.health` has the rules.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from edge.engine.database import Transaction
 from edge.engine.group_commit import Store
 from edge.engine.space_rules import SpaceUsage
 from edge.errors import StoreError, StoreFull
-from edge.ops import health
-from edge.ops import status as gateway_status
+from edge.ops.checks import health
 from edge.ops.checks.finding import Finding
-from edge.ops.control import ProcessStatus
-from edge.ops.health import Health
+from edge.ops.checks.health import Health
+from edge.ops.gateway import status as gateway_status
+from edge.ops.gateway.control import ProcessStatus
 from sync.common import sd_notify
 
 INTERVAL: Final = 5.0

@@ -21,7 +21,7 @@ from edge.engine.events import NewEvent
 from edge.engine.group_commit import Store
 from edge.errors import ConfigError, FieldpostError
 from edge.features.eventlog.rules import levels
-from edge.ops.control import ReloadReport
+from edge.ops.gateway.control import ReloadReport
 
 
 async def _nothing() -> None:
@@ -120,6 +120,6 @@ def _store_unit(tx: Transaction, target: Config, found: Changes) -> None:
 
 
 def _check(text: bytes) -> list[str]:
-    from edge.ops import config_check  # only a reload needs it
+    from edge.ops.checks import config_check  # only a reload needs it
 
     return list(map(str, config_check.check_text(text).faults))

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from edge.cli import folder_option
-from edge.ops import backup as ops
+from edge.ops.data import backup as ops
 from sync.common.text import utc_time
 
 _AFTER_RESTORE = (

@@ -12,8 +12,8 @@ import click
 from edge.cli import folder_option, json_option
 from edge.command_errors import to_terminal
 from edge.config.annotated_file import to_toml
-from edge.ops import config_check
-from edge.ops.config_check import ChangedOption, Report
+from edge.ops.checks import config_check
+from edge.ops.checks.config_check import ChangedOption, Report
 
 
 @click.group()

@@ -13,7 +13,7 @@ import click
 from edge.cli import echo_lines, folder_option, json_option
 from edge.command_errors import to_terminal
 from edge.features.outbox.store.dead_letters import IN_DOUBT, StoredDeadLetter
-from edge.ops import dead_letters as ops
+from edge.ops.data import dead_letters as ops
 from sync.common.text import plural, utc_time
 
 LIST_LIMIT: Final = 100

@@ -12,10 +12,11 @@ import click
 
 from edge.cli import echo_lines, folder_option, json_option
 from edge.features.accounts.store.accounts import PendingMessages
-from edge.ops import current_time, device_status, devices
-from edge.ops.control import ConnectedSession
-from edge.ops.device_status import Device, DeviceStatus
-from edge.ops.orphans import Orphans
+from edge.ops import current_time
+from edge.ops.devices import device_status, devices
+from edge.ops.devices.device_status import Device, DeviceStatus
+from edge.ops.devices.orphans import Orphans
+from edge.ops.gateway.control import ConnectedSession
 from sync.common.text import columns, duration, listing, plural, utc_time
 
 MAX_NAMES: Final = 10

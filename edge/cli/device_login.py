@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from edge.errors import FieldpostError, SetupError
-from edge.ops import logins
+from edge.ops.devices import logins
 
 C = TypeVar("C", bound=Callable[..., Any])
 

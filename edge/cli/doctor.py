@@ -11,8 +11,8 @@ import click
 
 from edge.cli import folder_option, json_option
 from edge.command_errors import to_terminal
+from edge.ops.checks.doctor import diagnose
 from edge.ops.checks.finding import VERDICTS, WRONG, Finding
-from edge.ops.doctor import diagnose
 from sync.common.text import columns
 
 

@@ -16,8 +16,8 @@ import click
 from edge.cli import folder_option, json_option
 from edge.command_errors import to_terminal
 from edge.ops import current_time
-from edge.ops import events as ops
-from edge.ops.events import LoggedEvent, Numbers, Selection
+from edge.ops.data import events as ops
+from edge.ops.data.events import LoggedEvent, Numbers, Selection
 from sync.common.text import utc_time
 from sync.segment import KINDS
 

@@ -12,9 +12,10 @@ import click
 from edge.cli import json_option, report_errors
 from edge.cli.device_login import Login, explained, login_options, read_login
 from edge.command_errors import to_terminal
-from edge.ops import control, payloads
-from edge.ops.operator_requests import FinishItem, ItemReport, TakeItem
-from edge.ops.payloads import Payload
+from edge.ops.data import payloads
+from edge.ops.data.payloads import Payload
+from edge.ops.gateway import control
+from edge.ops.gateway.operator_requests import FinishItem, ItemReport, TakeItem
 
 if TYPE_CHECKING:
     from edge.cli.network import Received

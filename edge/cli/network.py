@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from edge.cli.device_login import Login
 from edge.errors import FieldpostError
-from edge.ops import payloads
-from edge.ops.operator_requests import ItemReport
+from edge.ops.data import payloads
+from edge.ops.gateway.operator_requests import ItemReport
 from firmware_sim.device import (
     Device,
     FirmwareError,

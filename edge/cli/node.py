@@ -9,7 +9,7 @@ import click
 
 from edge.cli import echo_lines, folder_option, json_option
 from edge.command_errors import to_terminal
-from edge.ops import nodes
+from edge.ops.data import nodes
 from sync.common.text import columns
 
 _name = click.argument("name", metavar="NODE")

@@ -14,7 +14,7 @@ from edge.command_errors import to_terminal
 from edge.features.queues.service import diagnosis
 from edge.features.queues.service.diagnosis import DiagnosedItem, Report
 from edge.features.queues.store.overview import Overview
-from edge.ops import queue as queues
+from edge.ops.data import queue as queues
 from sync.common.text import columns, plural, utc_time
 
 _UNKNOWN: Final = "-"

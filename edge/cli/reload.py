@@ -13,8 +13,8 @@ import msgspec
 from edge.cli import folder_option, json_option
 from edge.command_errors import to_terminal
 from edge.errors import SetupError
-from edge.ops import control
-from edge.ops.control import ReloadReport
+from edge.ops.gateway import control
+from edge.ops.gateway.control import ReloadReport
 
 
 @click.command()

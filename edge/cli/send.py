@@ -14,9 +14,11 @@ from edge.cli.device_login import explained, login_options, read_login
 from edge.command_errors import to_terminal
 from edge.config import load
 from edge.engine.addresses import pubsub_service
-from edge.ops import component_mode, control, payloads
-from edge.ops.operator_requests import SendMessage
-from edge.ops.payloads import Format
+from edge.ops import component_mode
+from edge.ops.data import payloads
+from edge.ops.data.payloads import Format
+from edge.ops.gateway import control
+from edge.ops.gateway.operator_requests import SendMessage
 
 
 @click.command()

@@ -12,10 +12,11 @@ import click
 from edge.cli import folder_option, json_option
 from edge.command_errors import to_terminal
 from edge.config import load
-from edge.ops import current_time, health
-from edge.ops import status as ops
-from edge.ops.health import Health
-from edge.ops.status import Limit, Status
+from edge.ops import current_time
+from edge.ops.checks import health
+from edge.ops.checks.health import Health
+from edge.ops.gateway import status as ops
+from edge.ops.gateway.status import Limit, Status
 from sync.common.text import columns, duration, plural
 
 _UNKNOWN: Final = "-"

@@ -15,8 +15,8 @@ from edge.config import load
 from edge.errors import SetupError
 from edge.features.eventlog.store.uplink_view import UnsealedEvents
 from edge.ops import current_time
-from edge.ops import uplink as ops
-from edge.ops.uplink import Lane, Route, UplinkStatus
+from edge.ops.gateway import uplink as ops
+from edge.ops.gateway.uplink import Lane, Route, UplinkStatus
 from sync.common.text import columns, duration, plural, utc_time
 
 _NONE: Final = "-"

@@ -10,7 +10,8 @@ from edge.config import annotated_file, load
 from edge.engine import database, meta
 from edge.errors import SetupError
 from edge.features.eventlog.store import epochs
-from edge.ops import certificates, current_time, pki
+from edge.ops import current_time
+from edge.ops.certificates import certificates, pki
 from sync.common.durable_files import move_into_place, temporary_folder
 
 

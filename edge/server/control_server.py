@@ -1,7 +1,8 @@
 """The control socket, over which commands on the same machine talk to the running gateway.
 
-A request is one line, the answer is one line of JSON, and the connection ends; `edge.ops.control`
-is the client. Only the owner of the gateway's folder may connect, so every client is the operator.
+A request is one line, the answer is one line of JSON, and the connection ends;
+`edge.ops.gateway.control` is the client. Only the owner of the gateway's folder may connect, so
+every client is the operator.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from edge.engine.database import Transaction
 from edge.errors import StoreError
 from edge.features.queues.service.diagnosis import MAX_MEMBERS
 from edge.features.queues.store import overview
-from edge.ops import control
-from edge.ops.control import (
+from edge.ops.gateway import control
+from edge.ops.gateway.control import (
     MAX_REQUEST_BYTES,
     DeviceConnections,
     ProcessStatus,

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from typing import Protocol
 
 from edge.config.load import Address
-from edge.ops.control import ConnectedSession
+from edge.ops.gateway.control import ConnectedSession
 from edge.server.external_changes import ExternalChanges
 from edge.server.server_context import ServerContext
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Final
 
 from edge.config.load import Address
-from edge.ops.control import ConnectedSession
-from edge.ops.listen_error import listen_error
+from edge.ops.gateway.control import ConnectedSession
+from edge.ops.machine.listen_error import listen_error
 from edge.server.connection import Connection
 from edge.server.fronts import Front
 from edge.server.registry import Registry

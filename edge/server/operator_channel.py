@@ -22,8 +22,8 @@ from edge.engine.outputs import EndReason, Outputs
 from edge.errors import StoreError
 from edge.features.pubsub.service.publishing import ITEM_PUBLISHED, NewItem
 from edge.features.pubsub.service.queries import Node
-from edge.ops import operator
-from edge.ops.operator_requests import Answer, ItemReport, Listen, Request, RequestRefused
+from edge.ops.gateway import operator
+from edge.ops.gateway.operator_requests import Answer, ItemReport, Listen, Request, RequestRefused
 from edge.ops.store_remedies import store_remedy
 
 MAX_LISTENERS: Final = 4

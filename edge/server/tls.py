@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 
 from edge.config.limits import Limits
 from edge.errors import SetupError
-from edge.ops import pki
-from edge.ops.tls_context import server_context
+from edge.ops.certificates import pki
+from edge.ops.certificates.tls_context import server_context
 
 ALPN: Final = "xmpp-client"
 """The ALPN protocol name for direct TLS (XEP-0368)."""
@@ -87,7 +87,7 @@ class TlsContexts:
     files are unusable, or devices would refuse the certificate because of its dates or name, the
     old contexts stay in use, `on_invalid` is called once per change, and the files are tried again
     every `RETRY_TIME` seconds, because the clock may have been wrong. The first certificate is used
-    whatever its dates: the clock may be wrong at a start, and `edge.ops.health` reports it.
+    whatever its dates: the clock may be wrong at a start, and `edge.ops.checks.health` reports it.
 
     Args:
         folder: the gateway's folder.

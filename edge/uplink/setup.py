@@ -13,7 +13,7 @@ from edge.engine.events import NewEvent
 from edge.engine.group_commit import Store
 from edge.features.eventlog.rules import epoch
 from edge.features.eventlog.store import epochs
-from edge.ops import hardware
+from edge.ops.machine import hardware
 from edge.uplink.backlog import StoreBacklog, begin_epoch
 from sync.uplink.interfaces import GatewayStateSource
 from sync.uplink.sealer import Sealer

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from edge.event_counts import EventCounts
-from edge.ops.health import DEGRADED, FAILING, HEALTHY, Health
+from edge.ops.checks.health import DEGRADED, FAILING, HEALTHY, Health
 from edge.web.status_snapshot import ProcessFigures, Snapshot
 from sync.common.metrics import COUNTER, GAUGE, HISTOGRAM, Family, exposition, labels, single
 

@@ -13,9 +13,9 @@ from typing import Final
 from edge.engine.events import NewEvent
 from edge.features.queues.store.depth_events import Depth
 from edge.ops.checks.database import ALWAYS_FULL
-from edge.ops.device_status import DETACHED, ONLINE, DeviceStatus
-from edge.ops.health import FAILING, Health
-from edge.ops.status import Limit
+from edge.ops.checks.health import FAILING, Health
+from edge.ops.devices.device_status import DETACHED, ONLINE, DeviceStatus
+from edge.ops.gateway.status import Limit
 from edge.web.status_snapshot import ProcessFigures, RecentEvent, Snapshot
 from sync.common.text import duration, plural, size
 

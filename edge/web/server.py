@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from edge.config.load import Address
-from edge.ops.listen_error import listen_error
+from edge.ops.machine.listen_error import listen_error
 from edge.web import http
 from edge.web.http import RequestError, Response
 

@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from edge.errors import StoreError
-from edge.ops import health
-from edge.ops.health import Health
+from edge.ops.checks import health
+from edge.ops.checks.health import Health
 from edge.web import http, metrics, page
 from edge.web.http import Response
 from edge.web.status_snapshot import Snapshot, SnapshotReader

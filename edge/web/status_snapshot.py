@@ -25,12 +25,14 @@ from edge.features.eventlog.store import uplink_view
 from edge.features.eventlog.store.uplink_view import LaneStatus, Notice
 from edge.features.queues.store import depth_events
 from edge.features.queues.store.depth_events import Depth
-from edge.ops import device_status, pki, uplink
-from edge.ops import status as gateway_status
-from edge.ops.control import DeviceConnections, ProcessStatus
-from edge.ops.device_status import Device, DeviceStatus
-from edge.ops.health import Health
-from edge.ops.status import Status, StoredStatus
+from edge.ops.certificates import pki
+from edge.ops.checks.health import Health
+from edge.ops.devices import device_status
+from edge.ops.devices.device_status import Device, DeviceStatus
+from edge.ops.gateway import status as gateway_status
+from edge.ops.gateway import uplink
+from edge.ops.gateway.control import DeviceConnections, ProcessStatus
+from edge.ops.gateway.status import Status, StoredStatus
 from sync.common.metrics import Histogram
 
 CACHE_TIME: Final = 5.0

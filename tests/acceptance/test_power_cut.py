@@ -23,7 +23,7 @@ from edge.engine import database
 from edge.engine.database import Transaction
 from edge.errors import StoreError
 from edge.features.custody.store import was_released
-from edge.ops import events
+from edge.ops.data import events
 from sync.segment import SegmentError
 from tests.helpers import power_cut
 from tests.helpers.gateway import Gateway, bind_session, port_of

@@ -12,7 +12,8 @@ from edge.engine import tables
 from edge.features.queues.rules.diagnosis import Reason
 from edge.features.queues.store import queue_items
 from edge.features.queues.store.queue_items import Lock, NewQueuedItem
-from edge.ops import devices, setup
+from edge.ops import setup
+from edge.ops.devices import devices
 from edge.ops.transactions import changing
 from tests.helpers import promtool, queue_rows, waiting
 from tests.helpers.command_tree import command_tree, leaves

@@ -11,7 +11,7 @@ import pytest
 from edge import background_tasks
 from edge.engine.service_time import DAY_MS
 from edge.features.accounts.store import certificates
-from edge.ops import pki
+from edge.ops.certificates import pki
 from edge.server.refusal_counters import RefusalCounters
 from tests.helpers.in_process import in_process
 from tests.helpers.store import Gateway, digest_of

@@ -18,8 +18,8 @@ from edge.engine.space_rules import SpaceUsage
 from edge.errors import StoreBusy, StoreFull
 from edge.health_monitor import HealthMonitor
 from edge.ops import setup
-from edge.ops.control import ProcessStatus
-from edge.ops.health import FAILING, HEALTHY
+from edge.ops.checks.health import FAILING, HEALTHY
+from edge.ops.gateway.control import ProcessStatus
 from sync.common import sd_notify
 from tests.helpers.store import opened
 

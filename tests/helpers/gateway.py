@@ -10,7 +10,8 @@ from typing import Any, Final
 from click.testing import CliRunner
 
 from edge.cli.commands import main
-from edge.ops import devices, setup
+from edge.ops import setup
+from edge.ops.devices import devices
 from tests.helpers.processes import Process, start
 from tests.helpers.xmpp import Client
 

@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from edge.ops import pki as gateway_pki
+from edge.ops.certificates import pki as gateway_pki
 from sync.common import certificates
 from sync.receiver.pki import Authority
 

@@ -16,7 +16,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Self
 
-from edge.ops import devices
+from edge.ops.devices import devices
 from tests.helpers.gateway import Gateway
 from tests.helpers.pki import make_pki
 from tests.helpers.xmpp import Client

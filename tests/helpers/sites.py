@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from edge.ops import devices
+from edge.ops.devices import devices
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
 from tests.helpers.prosody import HOST, Prosody, component_gateway

@@ -26,7 +26,7 @@ from edge.features.accounts.store import accounts
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import AccountMessage
 from edge.journal import Journal
-from edge.ops.control import ConnectedSession
+from edge.ops.gateway.control import ConnectedSession
 from edge.server.fronts import Front
 from edge.server.server_context import ServerContext
 

@@ -40,8 +40,8 @@ from edge.errors import StoreBroken, StoreError, StoreFull
 from edge.features.custody import store as custody
 from edge.features.custody.store import was_released
 from edge.features.queues.store import queue_members
-from edge.ops.events import LoggedEvent
-from edge.ops.events import read as read_log
+from edge.ops.data.events import LoggedEvent
+from edge.ops.data.events import read as read_log
 from edge.uplink.backlog import StoreBacklog
 from edge.xmpp import PROTOCOL
 from sync.segment import read_header

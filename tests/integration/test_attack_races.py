@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.ops import devices
+from edge.ops.devices import devices
 from firmware_sim.attackers.stanzas import PING
 from tests.helpers.gateway import PASSWORD, Gateway, bind_session, log_in, port_of
 from tests.helpers.in_process import in_process

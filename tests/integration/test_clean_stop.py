@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from edge.ops import pki
+from edge.ops.certificates import pki
 from sync.common.enrolment import Enrolment, new_token, write_enrolment
 from tests.helpers.gateway import DOMAIN, Gateway
 

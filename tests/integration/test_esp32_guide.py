@@ -23,7 +23,7 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from edge.ops import devices
+from edge.ops.devices import devices
 from tests.helpers import expected_xml
 from tests.helpers.gateway import DOMAIN, Gateway
 from tests.helpers.processes import Process

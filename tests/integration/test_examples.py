@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.ops import devices
+from edge.ops.devices import devices
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
 from tests.helpers.processes import Process
 

@@ -16,7 +16,9 @@ import pytest
 from cryptography import x509
 
 from edge.features.accounts.store import certificates as issued_certificates
-from edge.ops import certificates, current_time, devices, pki
+from edge.ops import current_time
+from edge.ops.certificates import certificates, pki
+from edge.ops.devices import devices
 from firmware_sim.attackers.stanzas import STARTTLS
 from tests.helpers.folder import change
 from tests.helpers.gateway import PASSWORD, Gateway, port_of

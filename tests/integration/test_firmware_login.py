@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edge.ops import devices
+from edge.ops.devices import devices
 from firmware_sim.device import Device, ReceiveOptions
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
 from tests.helpers.processes import Process

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.ops import devices
+from edge.ops.devices import devices
 from firmware_sim.device.device import Device
 from firmware_sim.device.sender_rules import State
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway

@@ -17,7 +17,7 @@ from edge.cli import network
 from edge.cli.commands import main
 from edge.cli.device_login import Login
 from edge.cli.network import NetworkError
-from edge.ops import devices
+from edge.ops.devices import devices
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
 from tests.helpers.processes import Process
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from edge.errors import SetupError
-from edge.ops import control
-from edge.ops.control import MAX_REQUEST_BYTES
-from edge.ops.operator_requests import FinishItem, ItemReport, RequestRefused, TakeItem
+from edge.ops.gateway import control
+from edge.ops.gateway.control import MAX_REQUEST_BYTES
+from edge.ops.gateway.operator_requests import FinishItem, ItemReport, RequestRefused, TakeItem
 from edge.server.operator_channel import MAX_LISTENERS, MAX_UNREAD_BYTES
 from firmware_sim.device import Device, ReceivedMessage, ReceiveOptions
 from tests.helpers.folder import fieldpost

@@ -17,7 +17,8 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from edge.config import changes, load
-from edge.ops import control, pki
+from edge.ops.certificates import pki
+from edge.ops.gateway import control
 from sync.common.enrolment import format_enrolment
 from tests.helpers.folder import configure, fieldpost
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of

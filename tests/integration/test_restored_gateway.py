@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge.ops import backup, devices
+from edge.ops.data import backup
+from edge.ops.devices import devices
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.xmpp import log_in, log_message
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.ops import devices
+from edge.ops.devices import devices
 from tests.helpers.gateway import Gateway, log_in
 from tests.helpers.xmpp import BIND, condition
 

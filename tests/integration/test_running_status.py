@@ -16,7 +16,7 @@ import pytest
 
 from edge.config import load
 from edge.engine.clock import boot_id
-from edge.ops import control
+from edge.ops.gateway import control
 from tests.helpers.folder import configure, fieldpost
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process

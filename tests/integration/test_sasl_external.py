@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from edge.ops import devices, pki
+from edge.ops.certificates import pki
+from edge.ops.devices import devices
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import Client, Closed, trusted_ca_context

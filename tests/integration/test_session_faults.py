@@ -10,7 +10,7 @@ from edge.engine import database
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
 from edge.errors import StoreBusy
-from edge.ops import devices
+from edge.ops.devices import devices
 from edge.server import external_changes, session_teardown, tls
 from edge.server.refusal_counters import Refusal
 from edge.server.session import Session

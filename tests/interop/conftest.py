@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edge.ops import devices
+from edge.ops.devices import devices
 from tests.helpers import clients
 from tests.helpers.clients import Client, Login
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway

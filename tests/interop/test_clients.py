@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from edge.ops import devices
+from edge.ops.devices import devices
 from tests.helpers.gateway import Gateway
 from tests.interop.conftest import Site
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from edge.ops import control, device_status, devices
+from edge.ops.devices import device_status, devices
+from edge.ops.gateway import control
 from tests.helpers.gateway import DOMAIN, Gateway
 from tests.helpers.processes import Process, start
 from tests.helpers.prosody import HOST, PROGRAM, Prosody, component_gateway

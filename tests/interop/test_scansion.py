@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from edge.ops import devices
+from edge.ops.devices import devices
 from tests.helpers.gateway import Gateway, port_of
 from tests.helpers.processes import Process
 from tests.interop import scansion

@@ -1,1 +1,1 @@
-"""The checks of `fieldpost doctor`, one module for each part of a gateway."""
+"""Checks of a gateway: `doctor`, `config check`, the judgement `health`, and their findings."""

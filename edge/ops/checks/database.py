@@ -14,7 +14,7 @@ from edge.engine import database
 from edge.errors import StoreBroken
 from edge.features.queues.store.depth_events import Depth
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
-from edge.ops.status import Status
+from edge.ops.gateway.status import Status
 from sync.common.text import duration, plural
 
 QUICK_CHECK_TIME: Final = 10.0

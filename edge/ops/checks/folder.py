@@ -13,9 +13,10 @@ from edge.engine import database
 from edge.engine.service_time import DAY_MS
 from edge.errors import SetupError
 from edge.features.accounts.store.certificates import ExpiringDevice, RevokedCertificate
-from edge.ops import config_check, der, pki
+from edge.ops.certificates import der, pki
+from edge.ops.certificates.tls_context import server_context
+from edge.ops.checks import config_check
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
-from edge.ops.tls_context import server_context
 from sync.common.regular_files import NotRegularError, check_regular, read_regular
 from sync.common.text import listing, os_error, plural, utc_time
 

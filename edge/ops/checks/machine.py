@@ -10,10 +10,10 @@ from typing import Final
 from edge.config.load import Config, parse_address
 from edge.engine import clock as engine_clock
 from edge.engine.flash_wear import DailyWear
-from edge.ops import hardware
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
-from edge.ops.hardware import Disk
-from edge.ops.listen_error import find_listen_error
+from edge.ops.machine import hardware
+from edge.ops.machine.hardware import Disk
+from edge.ops.machine.listen_error import find_listen_error
 from sync.common.text import size
 
 HOT: Final = 80.0

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from edge.engine.service_time import DAY_MS
+from edge.ops.certificates.pki import early
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
-from edge.ops.pki import early
-from edge.ops.status import NOT_RUNNING, Status
-from edge.ops.uplink import CentreAnswer, Route, UplinkStatus
+from edge.ops.gateway.status import NOT_RUNNING, Status
+from edge.ops.gateway.uplink import CentreAnswer, Route, UplinkStatus
 from sync.common.text import duration, plural, size
 
 EXPIRY_NOTICE_DAYS: Final = 30

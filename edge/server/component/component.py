@@ -18,7 +18,7 @@ from edge.engine import events, sessions
 from edge.engine.events import NewEvent
 from edge.errors import ConfigError, StoreError
 from edge.features.presence.xmpp import component_presence
-from edge.ops.control import ConnectedSession
+from edge.ops.gateway.control import ConnectedSession
 from edge.server.component.dispatcher import Dispatcher
 from edge.server.component.link import Link, LinkLost
 from edge.server.fronts import Front

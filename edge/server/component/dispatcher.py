@@ -24,7 +24,7 @@ from edge.engine.outputs import EndReason
 from edge.engine.router import guarded, refusal
 from edge.errors import StoreError
 from edge.features.presence.xmpp import component_presence
-from edge.ops.control import ConnectedSession
+from edge.ops.gateway.control import ConnectedSession
 from edge.server.component.peers import Peer, Peers
 from edge.server.server_context import ServerContext
 from edge.server.store_errors import refusal_rule, stanza_error

@@ -10,7 +10,7 @@ from edge.cli.dead import LIST_LIMIT
 from edge.engine import usage
 from edge.engine.database import Transaction
 from edge.features.accounts.store import accounts
-from edge.ops import dead_letters as admin
+from edge.ops.data import dead_letters as admin
 from edge.ops.transactions import changing
 from tests.helpers import waiting
 from tests.helpers.folder import change, fieldpost, query, system_events

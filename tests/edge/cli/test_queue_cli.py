@@ -14,7 +14,7 @@ from edge.engine.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.queues.store import overview, queue_items, queues
 from edge.features.queues.store.queue_items import NewQueuedItem
-from edge.ops import control
+from edge.ops.gateway import control
 from tests.helpers import queue_rows
 from tests.helpers.folder import change, fieldpost, query, system_events
 from tests.helpers.queue_rows import FIRST, PUBLISHER, WORKER
@@ -214,7 +214,7 @@ def test_requeue_makes_all_named_items_ready_or_none(folder: Path) -> None:
 def test_requeue_all_makes_all_dead_items_ready_in_batches(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edge.ops.queue.BATCH", 2)
+    monkeypatch.setattr("edge.ops.data.queue.BATCH", 2)
     change(folder, lambda tx: tx.run("UPDATE queue_items SET state = 'dead', reason = 'x'"))
     assert ok(queue(folder, "requeue", "work", "--all", "--yes")) == "5 requeued\n"
     assert set(states(folder).values()) == {"ready"}
@@ -230,7 +230,7 @@ def test_requeue_takes_either_items_or_all(folder: Path, args: tuple[str, ...]) 
 
 
 def test_purge_deletes_all_items_in_batches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edge.ops.queue.BATCH", 2)
+    monkeypatch.setattr("edge.ops.data.queue.BATCH", 2)
     assert ok(queue(folder, "purge", "work", "--yes")) == "5 deleted\n"
     assert states(folder) == {}
     events = [(event.value, event.unit, event.level) for event in system_events(folder, "purged")]

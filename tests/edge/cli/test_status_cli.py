@@ -17,7 +17,7 @@ from edge.features.presence.store import roster
 from edge.features.presence.store.roster import RosterItem
 from edge.features.pubsub.store import items
 from edge.features.queues.store import queue_items
-from edge.ops.status import PROCESS_LIMITS
+from edge.ops.gateway.status import PROCESS_LIMITS
 from tests.helpers import waiting
 from tests.helpers.folder import change, configure, fieldpost
 
@@ -146,7 +146,8 @@ def test_use_is_shown_for_every_counted_limit(folder: Path) -> None:
     uncounted = {name for name, limit in limits.items() if "used" not in limit}
     assert uncounted == NOT_COUNTED, (
         "a limit of rows needs its query in `tables.py` of its feature; one that the"
-        " process counts belongs in PROCESS_LIMITS of edge/ops/status.py; others in NOT_COUNTED"
+        " process counts belongs in PROCESS_LIMITS of edge/ops/gateway/status.py; others in"
+        " NOT_COUNTED"
     )
     unknown = {name for name, limit in limits.items() if limit.get("used", 0) is None}
     assert unknown == PROCESS_LIMITS

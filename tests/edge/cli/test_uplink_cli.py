@@ -20,8 +20,9 @@ from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
 from edge.engine.group_commit import Store
 from edge.features.eventlog.rules.eviction import BacklogQuota, hours_until_full
 from edge.features.eventlog.store import segments, uplink_view
-from edge.ops import current_time, pki
-from edge.ops import uplink as admin
+from edge.ops import current_time
+from edge.ops.certificates import pki
+from edge.ops.gateway import uplink as admin
 from edge.uplink.backlog import StoreBacklog, begin_epoch
 from sync.common.enrolment import Enrolment, new_token, write_enrolment
 from sync.segment import decode

@@ -8,8 +8,10 @@ import pytest
 from edge.config import load
 from edge.engine import database, meta
 from edge.errors import ConfigError, SetupError, StoreFull
-from edge.ops import current_time, der, devices, pki, setup
+from edge.ops import current_time, setup
+from edge.ops.certificates import der, pki
 from edge.ops.checks import folder as folder_checks
+from edge.ops.devices import devices
 from sync.segment import is_epoch
 from tests.helpers.folder import query
 

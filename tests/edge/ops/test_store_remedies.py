@@ -11,7 +11,8 @@ import pytest
 from edge.config import load
 from edge.engine import database
 from edge.errors import StoreBroken, StoreBusy, StoreError, StoreFull
-from edge.ops import backup, devices
+from edge.ops.data import backup
+from edge.ops.devices import devices
 from edge.ops.store_remedies import store_remedy
 from tests.helpers.folder import fieldpost
 

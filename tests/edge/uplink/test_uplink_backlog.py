@@ -24,8 +24,8 @@ from edge.errors import StoreBroken, StoreError, StoreFull
 from edge.features.eventlog.rules.epoch import Hardware
 from edge.features.eventlog.rules.levels import LEVELS, NEVER, at_least
 from edge.features.eventlog.store import epochs, segments
-from edge.ops import events as admin
-from edge.ops import hardware
+from edge.ops.data import events as admin
+from edge.ops.machine import hardware
 from edge.server.refusal_counters import RefusalCounters
 from edge.uplink import setup
 from edge.uplink.backlog import (

@@ -26,10 +26,10 @@ from edge.features.accounts.store import accounts
 from edge.features.eventlog.store.uplink_view import Notice
 from edge.features.queues.store import queue_items
 from edge.features.queues.store.queue_items import NewQueuedItem
-from edge.ops import der, pki
+from edge.ops.certificates import der, pki
 from edge.ops.checks.finding import WRONG, Finding
-from edge.ops.control import ConnectedSession, DeviceConnections, ProcessStatus
-from edge.ops.health import Health
+from edge.ops.checks.health import Health
+from edge.ops.gateway.control import ConnectedSession, DeviceConnections, ProcessStatus
 from edge.web import http, page, server, status_snapshot
 from edge.web.hosts import KnownHosts
 from edge.web.http import Request, RequestError, Response

@@ -15,7 +15,7 @@ from edge.engine.database import Transaction
 from edge.features.accounts.store import accounts, last_seen
 from edge.features.accounts.store.accounts import Account
 from edge.features.presence.store import roster
-from edge.ops import device_status
+from edge.ops.devices import device_status
 from tests.helpers import waiting
 from tests.helpers.store import DOMAIN, Gateway, MakeGateway
 

@@ -14,7 +14,7 @@ from edge.features.eventlog.rules.epoch import (
     merge_hardware,
     new_epoch_reason,
 )
-from edge.ops import hardware
+from edge.ops.machine import hardware
 
 NUMBERS = (None, "a", "b")
 SERIAL = "sys/firmware/devicetree/base/serial-number"

@@ -14,7 +14,7 @@ from edge.config.limits import Limits
 from edge.engine.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.pubsub.rules.affiliation import Affiliation
-from edge.ops import orphans
+from edge.ops.devices import orphans
 from edge.xmpp.namespaces import PUBSUB
 from tests.helpers.pubsub import (
     affiliate,

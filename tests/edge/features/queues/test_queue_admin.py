@@ -6,7 +6,7 @@ from pathlib import Path
 
 from edge.config.limits import Limits
 from edge.features.queues.store import overview
-from edge.ops import queue as admin
+from edge.ops.data import queue as admin
 from tests.helpers.queue_nodes import (
     NODE,
     ONE,

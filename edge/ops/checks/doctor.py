@@ -15,18 +15,19 @@ from edge.engine import database, flash_wear
 from edge.errors import ConfigError, FieldpostError, StoreError, StoreFull
 from edge.features.accounts.store import certificates
 from edge.features.queues.store import depth_events
-from edge.ops import current_time, health, uplink
-from edge.ops import status as gateway_status
+from edge.ops import current_time
 from edge.ops.checks import database as database_checks
 from edge.ops.checks import folder as folder_checks
-from edge.ops.checks import machine
+from edge.ops.checks import health, machine
 from edge.ops.checks import uplink as uplink_checks
 from edge.ops.checks.finding import WRONG, Finding
-from edge.ops.folder_owner import other_owner
-from edge.ops.status import NOT_RUNNING
+from edge.ops.gateway import status as gateway_status
+from edge.ops.gateway import uplink
+from edge.ops.gateway.status import NOT_RUNNING
+from edge.ops.gateway.uplink import Route
+from edge.ops.machine.folder_owner import other_owner
 from edge.ops.store_remedies import store_remedy
 from edge.ops.transactions import reading
-from edge.ops.uplink import Route
 from sync.common.text import os_error
 
 WEAR_DAYS: Final = 30

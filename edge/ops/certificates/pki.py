@@ -1,6 +1,7 @@
 """The gateway's private certificate authority and its server certificate.
 
-Keys are readable by their owner alone. `edge.ops.certificates` issues the certificates of devices.
+Keys are readable by their owner alone. `edge.ops.certificates.certificates` issues the
+certificates of devices.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.errors import SetupError
-from edge.ops import der
+from edge.ops.certificates import der
 from sync.common.durable_files import PRIVATE_FOLDER, PUBLIC_FILE, replace_file, write_new
 from sync.common.regular_files import read_regular
 from sync.common.text import utc_time

@@ -15,7 +15,7 @@ from edge.ops.checks import database as database_checks
 from edge.ops.checks import folder as folder_checks
 from edge.ops.checks import space
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
-from edge.ops.status import NO_ANSWER, RUNNING, Status, space_of
+from edge.ops.gateway.status import NO_ANSWER, RUNNING, Status, space_of
 
 HEALTHY: Final = "ok"
 DEGRADED: Final = "degraded"

@@ -33,17 +33,21 @@ from edge.features.eventlog.store.uplink_view import (
 )
 from edge.features.queues.store import depth_events, queue_items
 from edge.features.queues.store.queue_items import NewQueuedItem
-from edge.ops import current_time, devices, hardware, pki, setup, status, uplink
+from edge.ops import current_time, setup
+from edge.ops.certificates import pki
 from edge.ops.checks import database as database_checks
 from edge.ops.checks import folder as folder_checks
 from edge.ops.checks import machine, space
 from edge.ops.checks import uplink as uplink_checks
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
-from edge.ops.hardware import Disk
-from edge.ops.health import process
-from edge.ops.listen_error import listen_error
+from edge.ops.checks.health import process
+from edge.ops.devices import devices
+from edge.ops.gateway import status, uplink
+from edge.ops.gateway.uplink import Route, UplinkStatus
+from edge.ops.machine import hardware
+from edge.ops.machine.hardware import Disk
+from edge.ops.machine.listen_error import listen_error
 from edge.ops.transactions import changing
-from edge.ops.uplink import Route, UplinkStatus
 from sync.common.enrolment import Enrolment, format_enrolment, new_token
 from tests.helpers import queue_rows, waiting
 from tests.helpers.folder import change, fieldpost, query

@@ -13,8 +13,9 @@ from edge.engine.database import Transaction
 from edge.engine.service_time import DAY_MS
 from edge.errors import SetupError
 from edge.features.accounts.store import accounts, certificates, last_seen
-from edge.ops import control, current_time
-from edge.ops.control import ConnectedSession, DeviceConnections
+from edge.ops import current_time
+from edge.ops.gateway import control
+from edge.ops.gateway.control import ConnectedSession, DeviceConnections
 from edge.ops.transactions import reading
 
 ONLINE: Final = "online"

@@ -5,9 +5,11 @@ from pathlib import Path
 from edge.config import load
 from edge.engine.service_time import DAY_MS
 from edge.engine.usage import LimitUsage
-from edge.ops import current_time, health, status
-from edge.ops.health import DEGRADED, FAILING, HEALTHY, Health
-from edge.ops.status import RUNNING, Status
+from edge.ops import current_time
+from edge.ops.checks import health
+from edge.ops.checks.health import DEGRADED, FAILING, HEALTHY, Health
+from edge.ops.gateway import status
+from edge.ops.gateway.status import RUNNING, Status
 
 NOW = current_time.now().wall
 GIB = 2**30

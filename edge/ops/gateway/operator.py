@@ -40,7 +40,7 @@ from edge.features.queues.service import admin
 from edge.features.queues.store import overview
 from edge.features.queues.store.overview import Overview
 from edge.ops import component_mode
-from edge.ops.operator_requests import (
+from edge.ops.gateway.operator_requests import (
     Answer,
     ConfigureNode,
     CreateNode,

@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from edge.cli.commands import main
 from edge.config.faults import Fault
-from edge.ops import config_check
-from edge.ops.config_check import ChangedOption
+from edge.ops.checks import config_check
+from edge.ops.checks.config_check import ChangedOption
 
 DOMAIN = '[gateway]\ndomain = "gw.example"\n'
 

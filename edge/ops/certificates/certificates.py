@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from edge.engine.database import Transaction
 from edge.errors import SetupError
 from edge.features.accounts.store import certificates as issued_certificates
-from edge.ops import pki
-from edge.ops.pki import Authority, to_datetime
+from edge.ops.certificates import pki
+from edge.ops.certificates.pki import Authority, to_datetime
 from sync.common.durable_files import PRIVATE_FILE, PUBLIC_FILE, FileContent, replace_file
 
 FOLDER: Final = "devices"

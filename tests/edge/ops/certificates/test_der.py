@@ -9,7 +9,8 @@ import pytest
 from cryptography import x509
 
 from edge.errors import SetupError
-from edge.ops import current_time, der, pki
+from edge.ops import current_time
+from edge.ops.certificates import der, pki
 from sync.common import certificates
 
 

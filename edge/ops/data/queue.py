@@ -20,8 +20,8 @@ from edge.features.queues.service.diagnosis import Moment, Report
 from edge.features.queues.service.errors import QueueError
 from edge.features.queues.store import overview
 from edge.features.queues.store.overview import Overview
-from edge.ops import control
-from edge.ops.control import QueueAttendance
+from edge.ops.gateway import control
+from edge.ops.gateway.control import QueueAttendance
 from edge.ops.transactions import changing, read_pages, reading
 from edge.topics import InvalidFilter
 

@@ -17,8 +17,8 @@ from edge.features.pubsub.rules import node_config
 from edge.features.pubsub.store import nodes
 from edge.features.pubsub.store.nodes import Node
 from edge.features.queues.store import overview
-from edge.ops import control
-from edge.ops.operator_requests import ConfigureNode, CreateNode, DeleteNode
+from edge.ops.gateway import control
+from edge.ops.gateway.operator_requests import ConfigureNode, CreateNode, DeleteNode
 from edge.ops.transactions import read_pages, reading
 
 _PREFIX: Final = "pubsub#"

@@ -10,8 +10,10 @@ import pytest
 from edge.config.limits import Limits
 from edge.config.options import Xmpp
 from edge.features.accounts.store import accounts
-from edge.ops import component_mode, operator
-from edge.ops.operator_requests import (
+from edge.ops import component_mode
+from edge.ops.data.payloads import message
+from edge.ops.gateway import operator
+from edge.ops.gateway.operator_requests import (
     Answer,
     ConfigureNode,
     CreateNode,
@@ -23,7 +25,6 @@ from edge.ops.operator_requests import (
     TakeItem,
     Work,
 )
-from edge.ops.payloads import message
 from tests.helpers.store import DOMAIN, QOS, Gateway, new_database
 
 VALVE: Final = f"valve1@{DOMAIN}/fw"

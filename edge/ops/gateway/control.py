@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from edge.errors import SetupError
 from edge.features.queues.store.overview import Attendance
-from edge.ops.operator_requests import Answer, ItemReport, Listen, RequestRefused, Work
+from edge.ops.gateway.operator_requests import Answer, ItemReport, Listen, RequestRefused, Work
 
 T = TypeVar("T")
 

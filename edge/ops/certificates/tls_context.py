@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from edge.errors import SetupError
-from edge.ops.pki import Files
+from edge.ops.certificates.pki import Files
 from sync.common.regular_files import check_regular
 
 _NO_CHECK_TIME: Final = ssl.VerifyFlags(0x200000)

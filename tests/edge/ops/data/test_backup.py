@@ -14,7 +14,8 @@ from edge.engine import database, events, snapshot
 from edge.engine.events import LOGS, SYSTEM, NewEvent
 from edge.errors import FieldpostError, SetupError, StoreFull
 from edge.features.eventlog.store import epochs
-from edge.ops import backup, devices
+from edge.ops.data import backup
+from edge.ops.devices import devices
 from tests.helpers.folder import change, configure, fieldpost, query, system_events
 
 

@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from edge.ops.payloads import Format, Payload, PayloadError, message, read, read_item, read_message
+from edge.ops.data.payloads import (
+    Format,
+    Payload,
+    PayloadError,
+    message,
+    read,
+    read_item,
+    read_message,
+)
 
 
 def test_the_only_element_is_the_payload() -> None:

@@ -12,15 +12,15 @@ import pytest
 
 from edge.errors import SetupError, StoreFull
 from edge.features.queues.store.overview import Attendance
-from edge.ops import control, status
-from edge.ops.control import (
+from edge.ops.gateway import control, status
+from edge.ops.gateway.control import (
     MAX_REQUEST_BYTES,
     DeviceConnections,
     ProcessStatus,
     QueueAttendance,
     ReloadReport,
 )
-from edge.ops.operator_requests import DeleteNode
+from edge.ops.gateway.operator_requests import DeleteNode
 from edge.server import control_server
 from edge.server.control_server import MAX_CLIENTS, ControlServer
 

@@ -13,7 +13,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from edge.engine.database import Transaction
 from edge.errors import SetupError
 from edge.features.accounts.store import certificates as issued
-from edge.ops import certificates, current_time, der, devices, pki, setup
+from edge.ops import current_time, setup
+from edge.ops.certificates import certificates, der, pki
+from edge.ops.devices import devices
 from sync.common.certificates import common_name, pem
 from tests.helpers.folder import change, query
 

@@ -1,6 +1,6 @@
 """The requests of the operator's commands to a running gateway, as sent over the control socket.
 
-`edge.ops.control` sends them, and `edge.ops.operator` performs them in the gateway.
+`edge.ops.gateway.control` sends them, and `edge.ops.gateway.operator` performs them in the gateway.
 """
 
 from __future__ import annotations

@@ -24,8 +24,11 @@ from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued_certificates
 from edge.features.accounts.store.accounts import PendingMessages
 from edge.features.presence.store import roster
-from edge.ops import certificates, component_mode, current_time, device_status, nodes, orphans, pki
-from edge.ops.orphans import Orphans
+from edge.ops import component_mode, current_time
+from edge.ops.certificates import certificates, pki
+from edge.ops.data import nodes
+from edge.ops.devices import device_status, orphans
+from edge.ops.devices.orphans import Orphans
 from edge.ops.transactions import changing, reading
 from sync.common.durable_files import remove_folder, staged_folder
 from sync.common.text import plural

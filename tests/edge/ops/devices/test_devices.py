@@ -18,7 +18,8 @@ from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.store import affiliations, items, nodes
 from edge.features.queues.store import queue_items, queues
 from edge.features.queues.store.queue_items import NewQueuedItem
-from edge.ops import certificates, device_status, devices, pki
+from edge.ops.certificates import certificates, pki
+from edge.ops.devices import device_status, devices
 from sync.common import durable_files
 from sync.common.durable_files import FolderBusyError
 from tests.helpers import waiting

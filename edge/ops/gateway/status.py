@@ -22,8 +22,8 @@ from edge.engine.database import Transaction
 from edge.engine.space_rules import SpaceLimits, SpaceUsage
 from edge.engine.usage import LimitUsage
 from edge.errors import SetupError
-from edge.ops import control
-from edge.ops.control import ProcessStatus
+from edge.ops.gateway import control
+from edge.ops.gateway.control import ProcessStatus
 from edge.ops.transactions import reading
 
 RUNNING: Final = "running"

@@ -1,0 +1,1 @@
+"""Certificates of the gateway and of devices: make, read and load them."""

@@ -1,0 +1,1 @@
+"""The running gateway: its control socket, its status, its uplink, and the operator's requests."""

@@ -1,0 +1,1 @@
+"""The machine on which the gateway runs: hardware, ports and owners of folders."""
