@@ -31,7 +31,6 @@ from edge.features.pubsub.service.notifications import (
 )
 from edge.features.pubsub.store import affiliations, items, nodes, subscriptions
 from edge.features.pubsub.store.nodes import Node
-from edge.xmpp import jid
 
 _DISCOVERY_BATCH = 256
 
@@ -74,15 +73,12 @@ def may_auto_create(context: Context, tx: Transaction, sender: Sender, name: str
 
 
 def check_name(context: Context, name: str) -> None:
-    """Check that `name` is a valid node name; raises `PubsubError`."""
+    """Check that `name` is a valid node name; raises `PubsubError`.
+
+    Names are compared by their exact text. A name that is no resource of an address, or that the
+    preparation of addresses changes, is only reached by name, not by the address of its node.
+    """
     problem = topics.name_problem(name, context.limits.node_bytes)
-    if not problem:
-        try:
-            prepared = jid.prepare_resource(name)
-        except jid.JidError:
-            problem = "a node name must be valid as the resource of a JID"
-        else:
-            problem = "" if prepared == name else f"normalise the node name to {prepared!r}"
     if problem:
         raise PubsubError(Reason.INVALID_NODE_NAME, problem)
 

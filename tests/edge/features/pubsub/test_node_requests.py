@@ -25,6 +25,7 @@ from tests.helpers.pubsub import (
     notifications,
     publish,
     refusal,
+    send_message,
     send_request,
     subscribe,
     values,
@@ -78,6 +79,25 @@ def test_create_a_node(gateway: Gateway) -> None:
     assert (node.creator, node.config.queueing) == ("pump1@gw.example", False)
 
 
+@pytest.mark.parametrize(
+    ("name", "prepared"),
+    [("a\u0300", "\u00e0"), ("a\u00a0b", "a b"), ("\ue000", None), ("l/\u200b", None)],
+)
+def test_a_name_that_no_address_carries_is_reached_by_name_only(
+    gateway: Gateway, name: str, prepared: str | None
+) -> None:
+    create(gateway, PUMP, name)
+    create(gateway, PUMP, prepared or "other")
+    subscribe(gateway, VALVE, name, VALVE, qos="0")
+    publish_all(gateway, name, "1")
+    assert [one.node for one in notifications(gateway, VALVE)] == [name]
+    reply = send_message(gateway, PUMP, 1, "<value xmlns='urn:x'/>", name)
+    assert reply is not None
+    assert reply.type == ("error" if prepared is None else "result")
+    assert stored(gateway, name).items == 1
+    assert prepared is None or stored(gateway, prepared).items == 1
+
+
 def test_create_instant_nodes(gateway: Gateway) -> None:
     found = [send_request(gateway, PUMP, "<create/>").content[0] for _ in range(2)]
     assert {one.tag for one in found} == {f"{{{PUBSUB}}}create"}
@@ -104,8 +124,7 @@ def test_an_empty_configuration_has_the_defaults(gateway: Gateway, content: str)
         ("taken", "", ("cancel", "conflict", "")),
         ("", "", INVALID_CONFIG),
         ("a/#", "", INVALID_CONFIG),
-        ("a\u0300", "", INVALID_CONFIG),
-        ("\ue000", "", INVALID_CONFIG),
+        ("a\u0085", "", INVALID_CONFIG),
         ("b", "<configure node='b'/>", BAD_REQUEST),
         ("b", "<other/>", BAD_REQUEST),
         ("b", "text", BAD_REQUEST),
