@@ -16,6 +16,7 @@ from edge.ops.data import payloads
 from edge.ops.data.payloads import Payload
 from edge.ops.gateway import control
 from edge.ops.gateway.operator_requests import FinishItem, ItemReport, TakeItem
+from edge.xmpp.payloads import payload_of, write
 
 if TYPE_CHECKING:
     from edge.cli.network import Received
@@ -56,7 +57,8 @@ class Output:
         fields: dict[str, Any] = {"node": item.node, "item": item.item, "publisher": item.publisher}
         if item.redeliveries:
             fields["redeliveries"] = item.redeliveries
-        return self.show(item.node, fields, payloads.read(item.payload))
+        payload = payloads.read(item.payload, item.content_type)
+        return self.show(item.node, fields, payload)
 
 
 def _lines(title: str, text: str) -> list[str]:
@@ -181,10 +183,11 @@ def _over_network(
         message, event = received
         if event is None:
             fields = {"from": message.sender, "qos": message.qos, "id": message.id}
-            return output.show(message.sender, fields, payloads.read_message(message.text))
-        xml = "" if event.payload is None else payloads.write(event.payload)
+            payload = payloads.read(payload_of(message.text).encode())
+            return output.show(message.sender, fields, payload)
+        xml = "" if event.payload is None else write(event.payload)
         return output.item(
-            ItemReport(event.node, event.item, event.publisher, xml, event.redeliveries)
+            ItemReport(event.node, event.item, event.publisher, xml.encode(), event.redeliveries)
         )
 
     if take is None:

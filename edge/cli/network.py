@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from edge.cli.device_login import Login
 from edge.errors import FieldpostError
-from edge.ops.data import payloads
 from edge.ops.gateway.operator_requests import ItemReport
+from edge.xmpp import payloads
 from firmware_sim.device import (
     Device,
     FirmwareError,
@@ -232,7 +232,7 @@ async def work(
         nonlocal started, more
         if not more:
             await asyncio.Event().wait()  # the item goes back when the worker closes
-        more = show(ItemReport(node, job.item, job.publisher, job.payload, job.times))
+        more = show(ItemReport(node, job.item, job.publisher, job.payload.encode(), job.times))
         started += 1
 
     def finish(_job: Job, _db: sqlite3.Connection) -> None:

@@ -15,10 +15,10 @@ from edge.command_errors import to_terminal
 from edge.config import load
 from edge.engine.addresses import pubsub_service
 from edge.ops import component_mode
-from edge.ops.data import payloads
-from edge.ops.data.payloads import Format
 from edge.ops.gateway import control
 from edge.ops.gateway.operator_requests import SendMessage
+from edge.xmpp import payloads
+from edge.xmpp.payloads import Format
 
 
 @click.command()

@@ -137,7 +137,7 @@ RejectionHook: TypeAlias = Callable[[Transaction, SentMessage], None]
 
 
 class UnreadablePayload(Exception):
-    """The content of a message is malformed, or of a kind that the event log does not take."""
+    """A message is malformed, or its content is of a kind that the event log does not take."""
 
 
 class CommandResult(NamedTuple):
@@ -317,6 +317,10 @@ class Hooks:
     """Destinations of messages, by the kind of their address."""
     readers: dict[AddressKind, Reader] = field(default_factory=dict)
     """Readers of messages in XML, by the kind of their address."""
+    operator_messages: dict[str, Callable[[bytes, str, str], Any]] = field(default_factory=dict)
+    """Readers of the operator's messages, by the protocol that they are written in: from the bytes,
+    the sender's address and the recipient's to a message to an account. They raise
+    `UnreadablePayload`."""
     adhoc_commands: dict[str, AdHocCommand] = field(default_factory=dict)
     encoders: dict[tuple[str, type[Any]], Encoder] = field(default_factory=dict)
     """Encoders of what sessions are sent, by protocol and type of the message."""

@@ -75,7 +75,7 @@ class ItemListener:
             self._transport.abort()
         elif isinstance(message, ListenedItem):
             node, id, publisher, payload = message
-            report = ItemReport(node, id, publisher, payload.decode())
+            report = ItemReport(node, id, publisher, payload)
             self._transport.write(msgspec.json.encode(Answer(item=report)) + b"\n")
 
     def end(self, _reason: EndReason) -> None:

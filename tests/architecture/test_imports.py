@@ -94,7 +94,7 @@ def test_a_forbidden_import_is_found(module: str, imported: str) -> None:
 OF_PROTOCOLS = {
     *("server_iqs", "own_account_iqs", "account_iqs", "any_iqs", "pubsub_iqs", "pubsub_requests"),
     *("stanza_handlers", "iq_answers", "other_answer", "event_payloads", "readers"),
-    *("adhoc_commands", "encoders", "error_mappings"),
+    *("adhoc_commands", "encoders", "error_mappings", "operator_messages"),
     *("advertised", "pubsub_advertised", "pubsub_disco", "stream_features"),
     *("on_unacknowledged_messages", "on_overflow", "on_rejected_message"),
 }

@@ -215,5 +215,5 @@ def test_a_listener_that_does_not_read_is_disconnected(gateway: Gateway, process
     assert sum(len(item.payload) for item in received) < 2 * MAX_UNREAD_BYTES
     with control.listening(gateway.folder, ["plant/c"], SOON_S) as items:
         output(gateway, "send", "--node", "plant/c", "again")
-        assert "again" in next(items).payload
+        assert b"again" in next(items).payload
     output(gateway, "node", "delete", "plant/c", "--yes")

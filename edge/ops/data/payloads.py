@@ -1,142 +1,55 @@
-"""Make messages from an operator's input, and read the payloads of messages and items."""
+"""Read the payloads of items and messages for people and programs, by their content types."""
 
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ET
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
-from xml.sax.saxutils import escape
+from base64 import b64encode
+from typing import Any, Final, NamedTuple
 
-from edge.errors import FieldpostError
-from edge.xmpp.namespaces import CLIENT, JSON, PUBSUB, clark
+from edge.xmpp.payloads import unwrap
 
-Format: TypeAlias = Literal["text", "json", "xml"]
-
-_MESSAGE: Final = clark(CLIENT, "message")
-_BODY: Final = clark(CLIENT, "body")
-_ITEM: Final = clark(PUBSUB, "item")
-_CONTAINER: Final = clark(JSON, "json")
-
-
-class PayloadError(FieldpostError):
-    """A text cannot be sent in the chosen format, or an item does not have exactly one payload."""
+XML: Final = ""
+"""The content type of payloads that are XML elements."""
 
 
 class Payload(NamedTuple):
-    """A payload: its XML, and the text of a body or the value of a JSON container (XEP-0335)."""
+    """A payload: as it was published, its content type, and its content if this is text or JSON.
 
-    xml: str
+    `payload` is in base64 if `encoding` says so, because the bytes are no text.
+    """
+
+    payload: str
+    content_type: str = XML
     text: str | None = None
     json: Any = None
+    encoding: str | None = None
 
     @property
     def short(self) -> str:
         """Return the payload for people, on one line unless its text has several lines."""
         if self.text is not None:
             return self.text
-        return self.xml if self.json is None else json.dumps(self.json, ensure_ascii=False)
+        return self.payload if self.json is None else json.dumps(self.json, ensure_ascii=False)
 
     def fields(self) -> dict[str, Any]:
-        """Return the payload as JSON fields: `payload` (XML), and `text` or `json` if present."""
-        found: dict[str, Any] = {"payload": self.xml}
-        if self.text is not None:
-            found["text"] = self.text
-        if self.json is not None:
-            found["json"] = self.json
+        """Return the payload as JSON fields: `payload`, and the others if present."""
+        found = {name: value for name, value in self._asdict().items() if value is not None}
+        if not self.content_type:
+            del found["content_type"]
         return found
 
 
-def message(typed: str, format: Format) -> str:
-    """Return a `<message/>` with a payload.
-
-    Args:
-        typed: text for a body, a JSON value, or XML: an element, or a whole `<message/>`.
-
-    Raises:
-        PayloadError: `typed` is not JSON, not one XML element, or contains characters that XML
-            forbids.
-    """
-    if format == "text":
-        content = f"<body>{escape(typed)}</body>"
-    elif format == "json":
-        try:
-            json.loads(typed)
-        except (ValueError, RecursionError) as error:
-            raise PayloadError(f"this is not JSON: {error}") from None
-        content = f"<json xmlns='{JSON}'>{escape(typed)}</json>"
-    else:
-        root = _parse(typed)
-        if root.tag in ("message", _MESSAGE):
-            return typed if root.tag != "message" else _with_namespace(typed)
-        content = typed
-    whole = f"<message xmlns='{CLIENT}'>{content}</message>"
-    _parse(whole)
-    return whole
-
-
-def _with_namespace(typed: str) -> str:
-    before, name, after = typed.partition("<message")
-    return f"{before}{name} xmlns='{CLIENT}'{after}"
-
-
-def read(xml: str) -> Payload:
-    """Read the payload of an item from its XML; an empty payload has an empty text."""
-    if not xml:
-        return Payload("", "")
-    return _read(xml, _parse(xml))
-
-
-def read_message(xml: str) -> Payload:
-    """Read the payload of a message: its JSON container, or its body, or else all its content."""
-    root = _parse(xml)
-    for name in (_CONTAINER, _BODY):
-        found = root.find(name)
-        if found is not None:
-            return _read(write(found), found)
-    return Payload("".join(map(write, root)))
-
-
-class Item(NamedTuple):
-    """An item to publish: its ItemID, empty if it has none, and its payload."""
-
-    id: str
-    payload: ET.Element
-
-
-def read_item(xml: str) -> Item:
-    """Read the item in a message: its only element, or an `<item/>` with a payload.
-
-    Raises:
-        PayloadError: the message does not contain exactly one element.
-    """
-    found, id = list(_parse(xml)), ""
-    if len(found) == 1 and found[0].tag == _ITEM:
-        found, id = list(found[0]), found[0].get("id", "")
-    if len(found) != 1:
-        raise PayloadError("an item must have exactly one payload element")
-    return Item(id, found[0])
-
-
-def write(element: ET.Element) -> str:
-    """Return an element as XML text."""
-    return ET.tostring(element, encoding="unicode")
-
-
-def _read(xml: str, root: ET.Element) -> Payload:
-    if root.tag == _BODY:
-        return Payload(xml, root.text or "")
-    if root.tag == _CONTAINER:
-        try:
-            return Payload(xml, None, json.loads(root.text or ""))
-        except ValueError:
-            return Payload(xml, root.text or "")
-    return Payload(xml)
-
-
-def _parse(text: str) -> ET.Element:
-    if "<!" in text:
-        raise PayloadError("XML with a document type, a comment or CDATA cannot be sent")
+def read(payload: bytes, content_type: str = XML) -> Payload:
+    """Read the payload of an item; an empty payload has an empty text."""
     try:
-        return ET.fromstring(text)  # noqa: S314 - without a document type, hence without entities
-    except ET.ParseError as error:
-        raise PayloadError(f"this is not one XML element: {error}") from None
+        whole = payload.decode()
+    except UnicodeDecodeError:
+        return Payload(b64encode(payload).decode(), content_type, encoding="base64")
+    shown, content = (content_type, whole) if content_type else unwrap(whole)
+    if shown.partition(";")[0] == "application/json":
+        try:
+            return Payload(whole, content_type, json=json.loads(content))
+        except (ValueError, RecursionError):
+            shown = "text/plain"
+    is_text = shown.startswith("text/") or not payload
+    return Payload(whole, content_type, content if is_text else None)

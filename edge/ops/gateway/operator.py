@@ -22,12 +22,10 @@ from edge.engine import (
 )
 from edge.engine.database import Transaction
 from edge.engine.destinations import NO_DESTINATION, Rejection
-from edge.engine.encoding import RawStanza
 from edge.engine.events import NewEvent
-from edge.engine.hooks import Context, Message
+from edge.engine.hooks import Context, Message, UnreadablePayload
 from edge.errors import ServiceError
 from edge.features.accounts import service as accounts
-from edge.features.messages import rules
 from edge.features.messages import service as messages
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import NO_ROOM, NOBODY_THERE, AccountMessage
@@ -55,13 +53,8 @@ from edge.ops.gateway.operator_requests import (
 )
 from edge.topics import InvalidFilter
 from edge.xmpp import jid
-from edge.xmpp.errors import FragmentError
-from edge.xmpp.namespaces import CLIENT, clark
-from edge.xmpp.stanza import parse_fragment, stamped
 
 _ACCOUNT: Final = addresses.AddressKind.ACCOUNT
-_MESSAGE: Final = clark(CLIENT, "message")
-
 
 _DONE: Final = Answer()
 
@@ -102,7 +95,7 @@ def perform(context: Context, tx: Transaction, request: Work) -> Answer:
             admin.finish(context, tx, _queue(tx, request.node), request.item)
         else:
             _manage_node(context, tx, request)
-    except (ServiceError, RequestRefused) as error:
+    except (ServiceError, RequestRefused, UnreadablePayload) as error:
         return Answer(str(error))
     return _DONE
 
@@ -123,26 +116,21 @@ def _send(context: Context, tx: Transaction, request: SendMessage) -> None:
             f"the message has {len(body)} bytes; limits.stanza_bytes is"
             f" {context.limits.stanza_bytes}"
         )
-    try:
-        tree = parse_fragment(body)
-    except FragmentError as error:
-        raise RequestRefused(f"the message is not well-formed XML: {error}") from None
-    if tree.tag != _MESSAGE:
-        raise RequestRefused(f"{tree.tag} is not a <message/> in the namespace {CLIENT}")
+    read = context.hooks.operator_messages.get(request.protocol)
+    if read is None:
+        raise RequestRefused(
+            f"the gateway does not read messages of the protocol {request.protocol}"
+        )
     kind = addresses.classify(context.domain, request.to, "")
+    is_plain = request.qos == 0 and kind not in addresses.SERVICES and not request.options
+    to = jid.parse(request.to).full if is_plain else request.to
+    message: AccountMessage = read(body, access.operator(context.domain).full, to)
     if request.options:
         _publish(context, tx, request, body)
-    elif request.qos == 0 and kind not in addresses.SERVICES:
-        _send_plain(context, tx, request.to, body, _message_type(tree.get("type")))
+    elif is_plain:
+        _send_plain(context, tx, message)
     else:
         _hand_over(context, tx, request, body)
-
-
-def _message_type(type_: str | None) -> MessageType:
-    kind = rules.parse_type(type_)
-    if kind is MessageType.ERROR:
-        raise RequestRefused("a message of type error is an answer and cannot be sent")
-    return kind
 
 
 def _find_fault(tx: Transaction, name: str) -> str:
@@ -152,12 +140,10 @@ def _find_fault(tx: Transaction, name: str) -> str:
     return "the account is revoked; a new password or certificate restores it"
 
 
-def _send_plain(context: Context, tx: Transaction, to: str, body: bytes, kind: MessageType) -> None:
-    sender, address = access.operator(context.domain), jid.parse(to)
-    stanza = RawStanza(stamped(body, sender.full, address.full))
-    message = AccountMessage(
-        stanza, sender.full, address.full, kind, storable=True, acknowledged=True
-    )
+def _send_plain(context: Context, tx: Transaction, message: AccountMessage) -> None:
+    if message.kind is MessageType.ERROR:
+        raise RequestRefused("a message of type error is an answer and cannot be sent")
+    sender, address = access.operator(context.domain), jid.parse(message.to)
     refusal = messages.send(context, tx, sender, address, message)
     if refusal is not None:
         refusals.log(context, tx, sender, refusal.rule, refusal.figure)
@@ -262,7 +248,4 @@ def _take(tx: Transaction, request: TakeItem) -> Answer:
     if found is None:
         return _DONE
     item, body = found
-    report = ItemReport(
-        item.node, item.item, item.publisher, body.decode(), redeliveries=item.deliveries
-    )
-    return Answer(item=report)
+    return Answer(item=ItemReport(item.node, item.item, item.publisher, body, item.deliveries))

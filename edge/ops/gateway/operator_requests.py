@@ -13,7 +13,7 @@ from edge.errors import FieldpostError
 
 
 class SendMessage(Struct, frozen=True, tag="send"):
-    """A request to send a message, the text of a `<message/>`, at QoS level 0, 1 or 2.
+    """A request to send a message, as `protocol` writes it, at QoS level 0, 1 or 2.
 
     `to` is the recipient's address. It must be that of a queue node if there are publish `options`
     (by registered name, such as `pubsub#queue_ttl`).
@@ -23,6 +23,7 @@ class SendMessage(Struct, frozen=True, tag="send"):
     message: str
     qos: int
     options: dict[str, str] = field(default_factory=dict)
+    protocol: str = "xmpp"
 
 
 class CreateNode(Struct, frozen=True, tag="create"):
@@ -73,16 +74,18 @@ Request: TypeAlias = Work | Listen
 
 
 class ItemReport(Struct, frozen=True):
-    """A published item: its publisher's JID, and its payload as XML, which may be empty.
+    """A published item: its publisher's JID, and its payload, which may be empty.
 
-    `redeliveries` is the number of earlier deliveries, if the item is from a queue.
+    An empty `content_type` means that the payload is an XML element. `redeliveries` is the number
+    of earlier deliveries, if the item is from a queue.
     """
 
     node: str
     item: str
     publisher: str
-    payload: str
+    payload: bytes
     redeliveries: int = 0
+    content_type: str = ""
 
 
 class Answer(Struct, frozen=True, omit_defaults=True):

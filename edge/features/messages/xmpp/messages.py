@@ -15,7 +15,7 @@ from edge.engine.addresses import AddressError, AddressReason
 from edge.engine.database import Transaction
 from edge.engine.destinations import Rejection
 from edge.engine.encoding import RawStanza, encode
-from edge.engine.hooks import Context, Hooks, Message, Work
+from edge.engine.hooks import Context, Hooks, Message, UnreadablePayload, Work
 from edge.features.messages import rules, service
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import (
@@ -25,10 +25,10 @@ from edge.features.messages.service import (
     RefusalReason,
 )
 from edge.xmpp import PROTOCOL, jid, replies, serialize
-from edge.xmpp.errors import StanzaError
+from edge.xmpp.errors import FragmentError, StanzaError
 from edge.xmpp.jid import Jid
 from edge.xmpp.namespaces import CHAT_STATES, CLIENT, DELAY, OFFLINE, clark
-from edge.xmpp.stanza import Stanza, stamped, stamped_with
+from edge.xmpp.stanza import Stanza, parse_fragment, stamped, stamped_with
 
 SESSION_FULL: Final = "the session cannot accept more stanzas now"
 """Text of the error for a stanza that a session has no room for."""
@@ -36,6 +36,7 @@ SESSION_FULL: Final = "the session cannot accept more stanzas now"
 DELAY_ELEMENT: Final = clark(DELAY, "delay")
 
 _CHAT_STATE: Final = f"{{{CHAT_STATES}}}"
+_MESSAGE: Final = clark(CLIENT, "message")
 _THREAD: Final = clark(CLIENT, "thread")
 
 _STANZA_ERRORS: Final = {
@@ -164,6 +165,18 @@ def _has_forged_delay(context: Context, stanza: Stanza) -> bool:
     )
 
 
+def read_operator_message(body: bytes, sender: str, to: str) -> AccountMessage:
+    """Read a `<message/>` of the operator; raises `UnreadablePayload` if it is not one."""
+    try:
+        tree = parse_fragment(body)
+    except FragmentError as error:
+        raise UnreadablePayload(f"the message is not well-formed XML: {error}") from None
+    if tree.tag != _MESSAGE:
+        raise UnreadablePayload(f"{tree.tag} is not a <message/> in the namespace {CLIENT}")
+    kind, content = rules.parse_type(tree.get("type")), RawStanza(stamped(body, sender, to))
+    return AccountMessage(content, sender, to, kind, storable=True, acknowledged=True)
+
+
 def _encode_raw(_context: Context, message: RawStanza) -> bytes:
     return message.stanza
 
@@ -181,6 +194,7 @@ def _encode_delayed(context: Context, message: DelayedMessage) -> bytes:
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.add(hooks.stanza_handlers, "message", handle)
+    hooks.add(hooks.operator_messages, PROTOCOL, read_operator_message)
     hooks.encode(PROTOCOL, RawStanza, _encode_raw)
     hooks.encode(PROTOCOL, AccountMessage, _encode_message)
     hooks.encode(PROTOCOL, DelayedMessage, _encode_delayed)

@@ -2,75 +2,42 @@ from __future__ import annotations
 
 import pytest
 
-from edge.ops.data.payloads import (
-    Format,
-    Payload,
-    PayloadError,
-    message,
-    read,
-    read_item,
-    read_message,
-)
+from edge.ops.data.payloads import read
 
-
-def test_the_only_element_is_the_payload() -> None:
-    item = read_item(message('{"watts": 7}', "json"))
-    assert (item.id, item.payload.tag) == ("", "{urn:xmpp:json:0}json")
-    assert item.payload.text == '{"watts": 7}'
-
-
-def test_an_item_has_its_own_id() -> None:
-    typed = "<item xmlns='http://jabber.org/protocol/pubsub' id='i7'><x xmlns='urn:x'/></item>"
-    item = read_item(message(typed, "xml"))
-    assert (item.id, item.payload.tag) == ("i7", "{urn:x}x")
+JSON = "<json xmlns='urn:xmpp:json:0'>{}</json>"
+BODY = "<body xmlns='jabber:client'>{}</body>"
 
 
 @pytest.mark.parametrize(
-    "typed",
+    ("payload", "content_type", "short", "fields"),
     [
-        "<message/>",
-        "<message><a xmlns='urn:a'/><b xmlns='urn:b'/></message>",
-        "<item xmlns='http://jabber.org/protocol/pubsub'/>",
+        ("", "", "", {"text": ""}),
+        ("<x xmlns='urn:x'/>", "", "<x xmlns='urn:x'/>", {}),
+        ("<a/><b/>", "", "<a/><b/>", {}),
+        (BODY.format("a &lt; b"), "", "a < b", {"text": "a < b"}),
+        (JSON.format('{"watts": 7}'), "", '{"watts": 7}', {"json": {"watts": 7}}),
+        (JSON.format("no JSON"), "", "no JSON", {"text": "no JSON"}),
+        ("<!-- a --><a/>", "", "<!-- a --><a/>", {}),
+        ("a < b", "text/plain", "a < b", {"text": "a < b"}),
+        ('{"watts":7}', "application/json", '{"watts": 7}', {"json": {"watts": 7}}),
+        ("7 ", "application/json; charset=utf-8", "7", {"json": 7}),
+        ("no JSON", "application/json", "no JSON", {"text": "no JSON"}),
+        ("7;8", "application/x-own", "7;8", {}),
     ],
 )
-def test_a_message_without_one_payload_is_no_item(typed: str) -> None:
-    with pytest.raises(PayloadError, match="one payload"):
-        read_item(message(typed, "xml"))
-
-
-@pytest.mark.parametrize(
-    ("typed", "format_", "text", "value"),
-    [
-        ("a <b> & c", "text", "a <b> & c", None),
-        ('{"watts": 7}', "json", None, {"watts": 7}),
-        ("<x xmlns='urn:x'/>", "xml", None, None),
-        ("<message><body>b</body></message>", "xml", "b", None),
-    ],
-)
-def test_a_typed_payload_is_read_back(
-    typed: str, format_: Format, text: str | None, value: object
+def test_a_payload_is_shown_by_its_content_type(
+    payload: str, content_type: str, short: str, fields: dict[str, object]
 ) -> None:
-    payload = read_message(message(typed, format_))
-    assert (payload.text, payload.json) == (text, value)
-    assert payload.short == (typed if format_ != "xml" else text or payload.xml)
-    assert payload.fields()["payload"] == payload.xml
+    found = read(payload.encode(), content_type)
+    type_ = {"content_type": content_type} if content_type else {}
+    assert (found.short, found.fields()) == (short, {"payload": payload, **type_, **fields})
 
 
-def test_the_payload_of_an_item_is_read() -> None:
-    assert read("").text == ""
-    assert read("<json xmlns='urn:xmpp:json:0'>no JSON</json>").text == "no JSON"
-    assert read("<x xmlns='urn:x'/>") == Payload("<x xmlns='urn:x'/>")
-
-
-@pytest.mark.parametrize(
-    ("typed", "format_", "problem"),
-    [
-        ("{", "json", "this is not JSON"),
-        ("<a>", "xml", "not one XML element"),
-        ("<!DOCTYPE a><a/>", "xml", "a document type"),
-        ("\x00", "text", "not one XML element"),
-    ],
-)
-def test_an_invalid_payload_is_refused(typed: str, format_: Format, problem: str) -> None:
-    with pytest.raises(PayloadError, match=problem):
-        message(typed, format_)
+def test_bytes_that_are_not_text_are_shown_in_base64() -> None:
+    found = read(b"\xff\x00", "application/octet-stream")
+    assert found.short == "/wA="
+    assert found.fields() == {
+        "payload": "/wA=",
+        "content_type": "application/octet-stream",
+        "encoding": "base64",
+    }

@@ -11,7 +11,6 @@ from edge.config.limits import Limits
 from edge.config.options import Xmpp
 from edge.features.accounts.store import accounts
 from edge.ops import component_mode
-from edge.ops.data.payloads import message
 from edge.ops.gateway import operator
 from edge.ops.gateway.operator_requests import (
     Answer,
@@ -25,6 +24,7 @@ from edge.ops.gateway.operator_requests import (
     TakeItem,
     Work,
 )
+from edge.xmpp.payloads import message
 from tests.helpers.store import DOMAIN, QOS, Gateway, new_database
 
 VALVE: Final = f"valve1@{DOMAIN}/fw"
@@ -96,7 +96,7 @@ def finish(gateway: Gateway) -> str:
         return ""
     assert item.publisher == DOMAIN
     perform_successfully(gateway, FinishItem("jobs", item.item))
-    return item.payload
+    return item.payload.decode()
 
 
 def test_a_message_reaches_a_device_at_each_level(gateway: Gateway) -> None:
@@ -125,6 +125,7 @@ def test_a_message_reaches_a_device_at_each_level(gateway: Gateway) -> None:
         (SendMessage(f"valve1@{DOMAIN}", "x" * 1001, 1), "limits.stanza_bytes is 1000"),
         (SendMessage(f"valve1@{DOMAIN}", "<message", 1), "not well-formed"),
         (SendMessage(f"valve1@{DOMAIN}", "<presence/>", 1), "is not a <message/>"),
+        (SendMessage(f"valve1@{DOMAIN}", TEXT, 1, protocol="smtp"), "of the protocol smtp"),
         (SendMessage(f"nobody@{DOMAIN}", TEXT, 1), "no such account"),
         (SendMessage(f"nobody@{DOMAIN}", TEXT, 0), "cannot be reached: there is no such account"),
         (
