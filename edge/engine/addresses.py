@@ -6,9 +6,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
-from edge.errors import ServiceError
-from edge.xmpp import jid
-from edge.xmpp.jid import Jid, JidError
+from edge import jid
+from edge.jid import AddressError, AddressReason, Jid
 
 PUBSUB: Final = "pubsub"
 """The label before the gateway's domain in the address of the publish-subscribe service."""
@@ -43,23 +42,6 @@ SERVICES: Final = (AddressKind.GATEWAY, AddressKind.SERVICE, AddressKind.NODE)
 """The kinds that belong to no account."""
 
 
-class AddressReason(Enum):
-    """Reasons why nothing can be delivered to an address."""
-
-    MALFORMED = "the address is malformed"
-    REMOTE_DOMAIN = "this gateway serves only its own domain"
-    NOBODY = "nobody is reached at this address"
-    NO_NODE = "there is no such node"
-    NO_MESSAGES = "this address does not accept messages"
-
-
-class AddressError(ServiceError[AddressReason]):
-    """Nothing can be delivered to an address."""
-
-    def __init__(self, reason: AddressReason, text: str = "") -> None:
-        super().__init__(reason, text or reason.value)
-
-
 def classify(domain: str, to: str | None, own: str) -> AddressKind:
     """Return the kind of `to`, the address of a stanza that the account `own` (a bare JID) sends.
 
@@ -72,17 +54,9 @@ def classify(domain: str, to: str | None, own: str) -> AddressKind:
         return AddressKind.OWN
     if to == domain:
         return AddressKind.GATEWAY
-    address = parse(to)
+    address = jid.parse(to)
     found = kind_of(domain, address)
     return AddressKind.OWN if found is AddressKind.ACCOUNT and address.bare == own else found
-
-
-def parse(text: str) -> Jid:
-    """Parse and normalise an address; raises `AddressError` if it is malformed."""
-    try:
-        return jid.parse(text)
-    except JidError as error:
-        raise AddressError(AddressReason.MALFORMED, error.text) from None
 
 
 def kind_of(domain: str, address: Jid) -> AddressKind:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from edge.engine import access, addresses
+from edge.engine import access
 from edge.engine.access import Sender
-from edge.engine.addresses import AddressError, AddressKind, AddressReason
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Work
 from edge.errors import ServiceError
+from edge.jid import AddressError, AddressReason
 from edge.xmpp import PROTOCOL, replies, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.stanza import Stanza
@@ -74,15 +74,3 @@ def stanza_error(context: Context, error: ServiceError[Any] | StanzaError) -> St
         return StanzaError(_ADDRESS_CONDITIONS[error.reason], error.text)
     found: StanzaError = context.hooks.error_mappings[PROTOCOL, type(error)](error)
     return found
-
-
-def address_kind(context: Context, to: str | None, own: str) -> AddressKind:
-    """Return the kind of the address `to` of a stanza from the account `own` (a bare JID).
-
-    Raises:
-        StanzaError: the address is malformed or nobody has it (RFC 6120, section 10.5).
-    """
-    try:
-        return addresses.classify(context.domain, to, own)
-    except AddressError as error:
-        raise stanza_error(context, error) from None

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 from xml.etree.ElementTree import Element
 
+from edge import jid
 from edge.engine import access, addresses, space
 from edge.engine.access import Sender
-from edge.engine.addresses import AddressError, AddressKind, AddressReason
+from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
 from edge.engine.hooks import Acceptance, Contents, Context, Destination, Message
 from edge.engine.quota import ExceededLimit
 from edge.errors import ServiceError
-from edge.xmpp import jid
-from edge.xmpp.jid import Jid
+from edge.jid import AddressError, AddressReason, Jid
 
 _GATEWAY: Final = AddressKind.GATEWAY
 
@@ -70,13 +70,13 @@ def find(context: Context, to: str | None) -> tuple[Destination, Jid]:
     refuses them.
     """
     if to is None or to == context.domain:
-        return context.hooks.destinations[_GATEWAY], jid.parse(context.domain)
+        return context.hooks.destinations[_GATEWAY], Jid("", context.domain, "")
     try:
-        address = addresses.parse(to)
+        address = jid.parse(to)
         kind = addresses.kind_of(context.domain, address)
     except AddressError as error:
         refused = NoDestination(error.with_traceback(None))  # a traceback keeps its frames
-        return refused, jid.parse(context.domain)
+        return refused, Jid("", context.domain, "")
     found = context.hooks.destinations.get(kind)
     if found is not None:
         return found, address

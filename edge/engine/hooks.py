@@ -26,7 +26,7 @@ from edge.engine.database import SentMessage, Transaction
 from edge.engine.events import NewEvent
 from edge.engine.quota import ExceededLimit
 from edge.errors import FieldpostError, ServiceError
-from edge.xmpp.jid import Jid
+from edge.jid import Jid
 from edge.xmpp.stanza import Stanza
 
 P = ParamSpec("P")

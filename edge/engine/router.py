@@ -8,10 +8,11 @@ from typing import Final
 from edge.config.limits import Limits
 from edge.config.options import Pubsub, Uplink, Xmpp
 from edge.engine import addresses, answers, in_flight, iq_ids, sessions
-from edge.engine.addresses import AddressError, AddressKind
+from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Handler, Hooks, OffloadedWork, Work, register_features
 from edge.errors import ServiceError
+from edge.jid import AddressError
 from edge.xmpp import replies
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.stanza import Stanza

@@ -39,6 +39,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+from edge import jid
 from edge.engine.database import AWAITS_ANSWER, Receipt, SentMessage
 from edge.engine.encoding import encode, source_of
 from edge.engine.hooks import OffloadedWork, Work
@@ -51,7 +52,7 @@ from edge.server.server_context import ServerContext
 from edge.server.session_teardown import SessionTeardown
 from edge.server.store_errors import refusal_rule, stanza_error
 from edge.server.write_tracker import STANZA_OVERHEAD, Token, Unstored, WriteTracker, is_own
-from edge.xmpp import PROTOCOL, jid
+from edge.xmpp import PROTOCOL
 from edge.xmpp.errors import StanzaError, StreamError
 from edge.xmpp.stanza import Stanza
 from edge.xmpp.stream import management

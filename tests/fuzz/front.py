@@ -21,9 +21,8 @@ from enum import IntFlag
 from functools import cache
 from typing import Final
 
-from edge import credentials
+from edge import credentials, jid
 from edge.credentials import Credentials
-from edge.xmpp import jid
 from edge.xmpp.errors import StanzaError, StreamError
 from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import STANZA_NAMES, Item, Stanza

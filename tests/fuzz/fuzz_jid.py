@@ -11,8 +11,8 @@ from __future__ import annotations
 import unicodedata
 from typing import Final
 
-from edge.xmpp import jid
-from edge.xmpp.jid import Jid, JidError
+from edge import jid
+from edge.jid import Jid, JidError
 
 MAX_BYTES: Final = 4096
 

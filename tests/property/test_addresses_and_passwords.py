@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from scramp import ScramException
 from slixmpp.jid import JID, InvalidJID
 
-from edge import credentials
+from edge import credentials, jid
 from edge.credentials import PasswordError
-from edge.xmpp import jid
-from edge.xmpp.jid import JidError
+from edge.jid import JidError
 
 ASCII = "".join(map(chr, range(128)))
 LENGTHS = st.integers(0, 1100)

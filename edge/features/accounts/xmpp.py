@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge import credentials
+from edge import credentials, jid
 from edge.credentials import PasswordError
 from edge.engine import answers
 from edge.engine.access import Sender
@@ -15,7 +15,7 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Handler, Hooks, OffloadedWork, Work
 from edge.features.accounts import service
 from edge.features.accounts.service import AccountError, Reason
-from edge.xmpp import PROTOCOL, jid, serialize
+from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import REGISTER, clark
 from edge.xmpp.stanza import Stanza

@@ -29,7 +29,7 @@ from edge.features.custody.rules import Answer, Decision, Effect, Reason, Situat
 from edge.features.custody.store import HeldMessage
 from edge.features.outbox import service as outbox
 from edge.features.outbox.service import DeadLetter
-from edge.xmpp.jid import Jid
+from edge.jid import Jid
 
 # Looking up a member of an Enum runs Python code; each request needs these members.
 _HOLD: Final = Effect.HOLD

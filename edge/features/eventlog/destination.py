@@ -14,7 +14,7 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import ALLOWED, NOT_ALLOWED, Acceptance, Contents, Context, Hooks, Message
 from edge.engine.quota import ExceededLimit
 from edge.features.eventlog import service
-from edge.xmpp.jid import Jid
+from edge.jid import Jid
 
 
 class EventLogDestination:

@@ -30,7 +30,7 @@ from edge.features.accounts import service as accounts
 from edge.features.messages import rules
 from edge.features.messages import store as offline
 from edge.features.messages.rules import MessageType, Outcome, Route
-from edge.xmpp.jid import Jid
+from edge.jid import Jid
 
 NOBODY_THERE: Final = "nobody_there"
 """The event that is logged when a message is refused or dropped for lack of a session."""

@@ -13,7 +13,7 @@ from edge.engine.quota import ExceededLimit
 from edge.features.accounts import service as accounts
 from edge.features.outbox import service
 from edge.features.outbox.service import OutboxError, OutgoingMessage, Reason
-from edge.xmpp.jid import Jid
+from edge.jid import Jid
 
 
 class AccountDestination:

@@ -11,14 +11,13 @@ import ssl
 from pathlib import Path
 
 from edge import credentials
+from edge import jid as jids
 from edge.config import load
 from edge.engine.database import Transaction
-from edge.errors import FieldpostError
+from edge.errors import FieldpostError, ServiceError
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued_certificates
 from edge.ops.transactions import reading
-from edge.xmpp import jid as jids
-from edge.xmpp.errors import StanzaError
 
 
 def find_fault(folder: Path, jid: str, password: str, certificate: Path | None) -> str:
@@ -33,7 +32,7 @@ def find_fault(folder: Path, jid: str, password: str, certificate: Path | None) 
         address, domain = jids.parse(jid), load.load(folder).gateway.domain
         with reading(folder) as tx:
             return _fault(tx, address, domain, password, certificate)
-    except (FieldpostError, StanzaError, OSError, ValueError):
+    except (FieldpostError, ServiceError, OSError, ValueError):
         return ""  # the error of the log-in itself is what counts
 
 

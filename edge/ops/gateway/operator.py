@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge import topics
+from edge import jid, topics
 from edge.engine import (
     access,
     addresses,
@@ -52,7 +52,6 @@ from edge.ops.gateway.operator_requests import (
     Work,
 )
 from edge.topics import InvalidFilter
-from edge.xmpp import jid
 
 _ACCOUNT: Final = addresses.AddressKind.ACCOUNT
 
@@ -223,10 +222,10 @@ def _manage_node(
 def _owner(context: Context, tx: Transaction, owner: str) -> str:
     """Return the bare JID of a node's owner; raises `RequestRefused` if there is none."""
     try:
-        address = addresses.parse(owner)
+        address = jid.parse(owner)
         if addresses.kind_of(context.domain, address) is not _ACCOUNT:
             raise RequestRefused(f"owner {owner} is not the address of a device")
-    except addresses.AddressError as error:
+    except jid.AddressError as error:
         raise RequestRefused(f"owner {owner}: {error}") from None
     if accounts.status(tx, address.local) is None:
         raise RequestRefused(f"owner {owner}: there is no such account")

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Final, Protocol
 
+from edge import jid
 from edge.engine import access, refusals, sessions
 from edge.engine.access import Sender
 from edge.engine.database import Receipt, SentMessage, Transaction
@@ -28,7 +29,7 @@ from edge.ops.gateway.control import ConnectedSession
 from edge.server.component.peers import Peer, Peers
 from edge.server.server_context import ServerContext
 from edge.server.store_errors import refusal_rule, stanza_error
-from edge.xmpp import PROTOCOL, disco, jid, serialize
+from edge.xmpp import PROTOCOL, disco, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, DISCO_INFO, STANZA_ERRORS, clark
 from edge.xmpp.stanza import STANZA_NAMES, Item, OversizedStanza, Stanza
@@ -183,7 +184,7 @@ class Dispatcher:
         try:
             sender = jid.parse(stanza.attrs.get("from", ""))
             to = jid.parse(stanza.attrs.get("to", ""))
-        except StanzaError:
+        except jid.JidError:
             self._counters.add("component_address")
             return
         domain = self._router.context.domain

@@ -6,7 +6,7 @@ import base64
 import hashlib
 from typing import Final
 
-from edge.xmpp import jid
+from edge import jid
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import BIND, CLIENT, SASL, SASL2, SM, STREAMS, TLS, clark
 from edge.xmpp.stanza import STANZA_NAMES, Child, Item, Stanza, StreamClose, StreamOpen

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from edge import jid
 from edge.credentials import Credentials
-from edge.xmpp import jid, namespaces
+from edge.xmpp import namespaces
 from edge.xmpp.errors import UsageError
 from edge.xmpp.serialize import tag
 from edge.xmpp.stream import sasl

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from edge.xmpp import jid
+from edge import jid
 from edge.xmpp.errors import StreamError
 from edge.xmpp.namespaces import CLIENT, STREAMS, clark
 from edge.xmpp.stanza import StreamOpen

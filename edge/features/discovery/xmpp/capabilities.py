@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from edge.engine import answers, iq_ids
+from edge.engine import addresses, iq_ids
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
@@ -13,10 +13,10 @@ from edge.engine.hooks import Context, Hooks, Work
 from edge.engine.sessions import Session
 from edge.features.discovery import service
 from edge.features.discovery.service import CapsQuery, InfoQuery
+from edge.jid import AddressError
 from edge.xmpp import PROTOCOL, disco, serialize
 from edge.xmpp import capabilities as caps
 from edge.xmpp.capabilities import Caps
-from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, DISCO_INFO, QOS_ALL, clark
 from edge.xmpp.stanza import Stanza
 
@@ -62,8 +62,8 @@ def handle_answer(context: Context, stanza: Stanza) -> Work | bytes:
 
 def _is_to_gateway(context: Context, stanza: Stanza) -> bool:
     try:
-        return answers.address_kind(context, stanza.attrs.get("to"), "") is AddressKind.GATEWAY
-    except StanzaError:
+        return addresses.classify(context.domain, stanza.attrs.get("to"), "") is AddressKind.GATEWAY
+    except AddressError:
         return False
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from edge import jid
 from edge.engine import access, addresses, answers
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
 from edge.features.accounts import service as accounts
-from edge.xmpp import disco, jid, serialize
+from edge.xmpp import disco, serialize
 from edge.xmpp.disco import COMPONENT, NODE, SERVER
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CAPS, DISCO_INFO, DISCO_ITEMS, PING, QOS_ALL, clark

@@ -9,8 +9,8 @@ from edge.engine import event_payloads
 from edge.engine.addresses import AddressKind
 from edge.engine.event_payloads import MAX_REASON
 from edge.engine.hooks import Contents, Context, Hooks
+from edge.jid import Jid
 from edge.xmpp.errors import FragmentError
-from edge.xmpp.jid import Jid
 from edge.xmpp.stanza import has_text, parse_fragment
 
 NO_EVENTS: Final = "the message has no log event, no sensor data and no JSON container"

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from edge.engine import access, answers, refusals, sessions
+from edge import jid
+from edge.engine import access, addresses, refusals, sessions
 from edge.engine.access import Relation, Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
 from edge.features.accounts import service as accounts
 from edge.features.messages import service
-from edge.xmpp import PROTOCOL, jid, replies
+from edge.jid import AddressError
+from edge.xmpp import PROTOCOL, replies
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.stanza import Stanza, stamped
 
@@ -61,9 +63,9 @@ def relay_answer(context: Context, stanza: Stanza) -> Work | bytes:
     """
     try:
         to = stanza.attrs.get("to")
-        if answers.address_kind(context, to, "") is not AddressKind.SESSION or to is None:
+        if addresses.classify(context.domain, to, "") is not AddressKind.SESSION or to is None:
             return b""
-    except StanzaError:
+    except AddressError:
         return b""
     full = jid.parse(to).full
 

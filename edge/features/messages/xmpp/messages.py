@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from edge import jid
 from edge.engine import addresses, answers, destinations, message_counts, refusals
 from edge.engine.access import Sender
-from edge.engine.addresses import AddressError, AddressReason
 from edge.engine.database import Transaction
 from edge.engine.destinations import Rejection
 from edge.engine.encoding import RawStanza, encode
@@ -24,9 +24,9 @@ from edge.features.messages.service import (
     Refusal,
     RefusalReason,
 )
-from edge.xmpp import PROTOCOL, jid, replies, serialize
+from edge.jid import AddressError, AddressReason, Jid
+from edge.xmpp import PROTOCOL, replies, serialize
 from edge.xmpp.errors import FragmentError, StanzaError
-from edge.xmpp.jid import Jid
 from edge.xmpp.namespaces import CHAT_STATES, CLIENT, DELAY, OFFLINE, clark
 from edge.xmpp.stanza import Stanza, parse_fragment, stamped, stamped_with
 
@@ -122,7 +122,7 @@ def _to_account(context: Context, stanza: Stanza, kind: MessageType, address: Ji
     storable = is_storable([child.name for child in stanza.children])
 
     def work(tx: Transaction, sender: Sender) -> bytes:
-        to = jid.parse(sender.bare) if address is None else address
+        to = jid.split(sender.bare) if address is None else address
         full = to.full
         raw = stamped(stanza.with_stream_language, sender.full, full)
         message = AccountMessage(

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final
 from xml.etree.ElementTree import Element
 
+from edge import jid
 from edge.engine import iq_ids
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressKind
@@ -28,10 +29,10 @@ from edge.features.outbox.service import (
     Reason,
     RequestKind,
 )
-from edge.xmpp import PROTOCOL, jid, serialize
+from edge.jid import Jid, JidError
+from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.embedded import as_client_stanza
 from edge.xmpp.errors import STANZA_CONDITIONS, STANZA_TYPES, FragmentError, StanzaError
-from edge.xmpp.jid import Jid, JidError
 from edge.xmpp.namespaces import CLIENT, DELAY, QOS, STANZA_ERRORS, clark
 from edge.xmpp.stanza import Child, Stanza, parse_fragment, stamped, stamped_with
 

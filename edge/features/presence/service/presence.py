@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from edge import jid
 from edge.engine import access, in_flight, refusals, sessions
 from edge.engine.access import Relation, Sender
 from edge.engine.database import Receipt, Transaction
@@ -33,8 +34,7 @@ from edge.features.presence.service.messages import (
 from edge.features.presence.service.roster import find_party
 from edge.features.presence.store import presence, roster
 from edge.features.presence.store.presence import ContactPresence, Recipient
-from edge.xmpp import jid
-from edge.xmpp.jid import Jid
+from edge.jid import Jid
 
 PAGE_DIVISOR: Final = 8
 """A page of contacts' presence, which is sent at once, takes at most a session's limits of
@@ -153,7 +153,7 @@ def _who_saw(tx: Transaction, sender: Sender, own: Session) -> Iterator[tuple[in
     Sessions that got directed presence come first.
     """
     for target in presence.directed_targets(tx, sender.generation):
-        for session in _reached(tx, jid.parse(target)):
+        for session in _reached(tx, jid.split(target)):
             yield session.generation, target
     if own.available:
         for recipient in _recipients(tx, sender):

@@ -32,7 +32,7 @@ from edge.features.presence.service.roster import (
 )
 from edge.features.presence.store import roster
 from edge.features.presence.store.roster import RosterItem
-from edge.xmpp.jid import Jid
+from edge.jid import Jid
 
 
 def send(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, TypeAlias
 
+from edge import jid
 from edge.engine import addresses, answers, refusals
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressKind
@@ -27,9 +28,9 @@ from edge.features.presence.service.messages import (
     UnavailablePresence,
 )
 from edge.features.presence.service.presence import AvailablePresence
-from edge.xmpp import PROTOCOL, capabilities, jid, serialize
+from edge.jid import Jid
+from edge.xmpp import PROTOCOL, capabilities, serialize
 from edge.xmpp.errors import StanzaError
-from edge.xmpp.jid import Jid
 from edge.xmpp.namespaces import CLIENT, PRE_APPROVAL, clark
 from edge.xmpp.stanza import Stanza, stamped, stamper
 
@@ -62,8 +63,8 @@ def handle(context: Context, stanza: Stanza) -> Work:
         return _too_large(context, stanza, limit)
     try:
         act = _interpret(context, stanza)
-    except StanzaError as error:
-        refused = error
+    except (ServiceError, StanzaError) as error:
+        refused = answers.stanza_error(context, error)
         return lambda _tx, sender: _refuse(stanza, sender, refused)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
@@ -99,7 +100,7 @@ def _interpret(context: Context, stanza: Stanza) -> _Act:
     type_, to = stanza.attrs.get("type"), stanza.attrs.get("to")
     if to is None:
         return _broadcast(context, stanza, type_)
-    kind = answers.address_kind(context, to, "")
+    kind = addresses.classify(context.domain, to, "")
     if kind is AddressKind.SERVICE and type_ in _SERVICE_EVENTS:
         event = _SERVICE_EVENTS[type_]
         return lambda tx, sender: context.hooks.trigger(event, context, tx, sender)

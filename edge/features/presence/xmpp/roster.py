@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from edge.engine import answers
+from edge import jid
+from edge.engine import addresses, answers
 from edge.engine.access import Relation, Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
@@ -16,9 +17,9 @@ from edge.features.presence.service import roster as service
 from edge.features.presence.service import subscriptions
 from edge.features.presence.service.messages import RosterPush
 from edge.features.presence.service.roster import Contact, Party, RosterItem
-from edge.xmpp import PROTOCOL, jid, serialize
+from edge.jid import Jid
+from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.errors import StanzaError
-from edge.xmpp.jid import Jid
 from edge.xmpp.namespaces import ROSTER, ROSTER_VERSIONING, clark
 from edge.xmpp.stanza import Stanza
 
@@ -69,7 +70,7 @@ def _work(
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         try:
-            kind = answers.address_kind(context, stanza.attrs.get("to"), sender.bare)
+            kind = addresses.classify(context.domain, stanza.attrs.get("to"), sender.bare)
             relation = Relation.OWN if kind is AddressKind.OWN else Relation.OTHER
             payload = act(tx, sender, service.own_roster(tx, sender, relation))
         except (ServiceError, StanzaError) as error:

@@ -10,7 +10,7 @@ from typing import Final
 
 from edge.engine import access, space
 from edge.engine.access import Sender
-from edge.engine.addresses import AddressError, AddressKind, AddressReason
+from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
 from edge.engine.destinations import NoDestination
 from edge.engine.hooks import (
@@ -29,7 +29,7 @@ from edge.features.pubsub.rules.publication import PublicationShape, find_fault
 from edge.features.pubsub.service import publishing
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.publishing import ItemEvents, NewItem
-from edge.xmpp.jid import Jid
+from edge.jid import AddressError, AddressReason, Jid
 
 
 class NodeDestination:

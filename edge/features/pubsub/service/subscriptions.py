@@ -36,8 +36,8 @@ from edge.features.pubsub.service.queueing import Queue
 from edge.features.pubsub.store import nodes, subscriptions
 from edge.features.pubsub.store.nodes import Node
 from edge.features.pubsub.store.subscriptions import Subscription
+from edge.jid import Jid
 from edge.topics import Share
-from edge.xmpp.jid import Jid
 
 OptionValues: TypeAlias = Mapping[str, Sequence[str]]
 """Values of options, by registered name (`pubsub#...`)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from xml.etree.ElementTree import Element
 
+from edge import jid
 from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
@@ -12,8 +13,7 @@ from edge.engine.hooks import Context, Work
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.service import nodes
 from edge.features.pubsub.service.nodes import AffiliationChange
-from edge.xmpp import jid, pubsub, serialize
-from edge.xmpp.errors import StanzaError
+from edge.xmpp import pubsub, serialize
 from edge.xmpp.namespaces import PUBSUB_OWNER, clark
 from edge.xmpp.stanza import Stanza
 
@@ -67,7 +67,7 @@ def _read_change(context: Context, child: Element) -> AffiliationChange:
         return AffiliationChange(text, None, f"{value} is not an affiliation")
     try:
         address = jid.parse(text)
-    except StanzaError:
+    except jid.JidError:
         return AffiliationChange(text, None, f"{text} is not a JID")
     if address.resource or not address.local or address.domain != context.domain:
         return AffiliationChange(text, None, f"{text} is not an account of {context.domain}")

@@ -13,9 +13,9 @@ from xml.etree.ElementTree import Element
 from edge.engine.hooks import Contents, Context, PublishedItem
 from edge.features.pubsub.rules.publication import MAX_ITEM_ID_BYTES
 from edge.features.pubsub.xmpp.items import ITEM, new_item_id, read_payload
+from edge.jid import Jid
 from edge.xmpp.embedded import as_client_stanza
 from edge.xmpp.errors import FragmentError
-from edge.xmpp.jid import Jid
 from edge.xmpp.namespaces import ABOUT, QOS_ALL, clark, namespace
 from edge.xmpp.stanza import Child, with_namespace
 from edge.xmpp.subelements import parse_element

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 from xml.etree.ElementTree import Element
 
+from edge import jid
 from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
@@ -22,7 +23,7 @@ from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.queries import Subscription
 from edge.features.pubsub.service.subscriptions import SubscriptionChange
 from edge.features.pubsub.xmpp import errors, forms
-from edge.xmpp import jid, pubsub, serialize
+from edge.xmpp import pubsub, serialize
 from edge.xmpp.namespaces import PUBSUB_OWNER, clark
 from edge.xmpp.stanza import Child, Stanza
 

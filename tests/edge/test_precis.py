@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from edge.xmpp.precis import PrecisError, prepare_opaque
+from edge.precis import PrecisError, prepare_opaque
 
 
 @pytest.mark.parametrize(

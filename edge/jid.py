@@ -10,11 +10,12 @@ names, are prepared by PRECIS (RFC 7622, section 3.4), which allows later charac
 from __future__ import annotations
 
 import re
+from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
 
-from edge.xmpp.errors import StanzaError
-from edge.xmpp.precis import PrecisError, prepare_opaque
+from edge.errors import ServiceError
+from edge.precis import PrecisError, prepare_opaque
 
 MAX_PLAIN_DOMAIN = 253
 """Maximum bytes of a domain name in the DNS."""
@@ -38,11 +39,28 @@ _FULL_STOPS = re.compile("[\u3002\uff0e\uff61]")
 them by `.`."""
 
 
-class JidError(StanzaError):
-    """An address is malformed (stanza error `jid-malformed` of type `modify`)."""
+class AddressReason(Enum):
+    """Reasons why nothing can be delivered to an address."""
+
+    MALFORMED = "the address is malformed"
+    REMOTE_DOMAIN = "this gateway serves only its own domain"
+    NOBODY = "nobody is reached at this address"
+    NO_NODE = "there is no such node"
+    NO_MESSAGES = "this address does not accept messages"
+
+
+class AddressError(ServiceError[AddressReason]):
+    """Nothing can be delivered to an address."""
+
+    def __init__(self, reason: AddressReason, text: str = "") -> None:
+        super().__init__(reason, text or reason.value)
+
+
+class JidError(AddressError):
+    """An address is malformed."""
 
     def __init__(self, text: str) -> None:
-        super().__init__("jid-malformed", text)
+        super().__init__(AddressReason.MALFORMED, text)
 
 
 class Jid(NamedTuple):
@@ -66,6 +84,13 @@ class Jid(NamedTuple):
 
     def __str__(self) -> str:
         return self.full
+
+
+def split(text: str) -> Jid:
+    """Split an address that is normalised already into its parts."""
+    bare, _, resource = text.partition("/")
+    local, _, domain = bare.rpartition("@")
+    return Jid(local, domain, resource)
 
 
 @lru_cache(maxsize=CACHED)
