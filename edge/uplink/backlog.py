@@ -243,8 +243,7 @@ def set_aside(tx: Transaction, digest: bytes, reason: str) -> None:
     """Keep a segment, never send it again, and log an event."""
     aside = segments.set_aside(tx, digest, reason, REJECTED_SEGMENT_BYTES)
     if aside is not None:
-        text = f"segment {digest.hex()[:16]}: {reason}"
-        _log(tx, "set_aside", "Error", text, tags=_tags(aside))
+        _log(tx, "set_aside", "Error", f"segment {digest.hex()[:16]}: {reason}", tags=_tags(aside))
         _log_lost(tx, [], reason)
 
 

@@ -159,11 +159,10 @@ def _database_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[
     yield Family("backlog_segments", GAUGE, meaning, _lanes(snapshot, "segments"))
     meaning = "Bytes of a lane's segments waiting for the centre."
     yield Family("backlog_bytes", GAUGE, meaning, _lanes(snapshot, "bytes"))
-    meaning = "Time at which the centre last accepted a segment, in seconds since 1970 UTC."
     yield single(
         "uplink_last_upload_timestamp_seconds",
         GAUGE,
-        meaning,
+        "Time at which the centre last accepted a segment, in seconds since 1970 UTC.",
         snapshot.last_upload and snapshot.last_upload / 1000,
     )
     meaning = "Age in seconds of the oldest event that waits for the centre; 0 if none waits."

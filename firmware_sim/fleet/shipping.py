@@ -96,8 +96,7 @@ class Shipper:
         """Return a damaged copy of a segment, which arrives a second before the intact one."""
         how = self._damages.pop(0)
         data = DAMAGED[how](sealed.data, self._dice)
-        name = f"{path}.{how}.seg"
-        return Delivery(self._wall(moment - 1), name, data, len(data), sealed, how)
+        return Delivery(self._wall(moment - 1), f"{path}.{how}.seg", data, len(data), sealed, how)
 
     def _wall(self, moment: float) -> int:
         """Convert a true moment to milliseconds since 1970 UTC; the centre's clock is right."""

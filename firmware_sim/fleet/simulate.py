@@ -117,8 +117,7 @@ def write_fleet(settings: FleetSettings, folder: Path) -> dict[str, Any]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        msg = f"{folder} is not empty; choose a new folder"
-        raise SimulationFailed(msg)
+        raise SimulationFailed(f"{folder} is not empty; choose a new folder")
     fleet = Fleet(settings)
     fleet.simulate(partial(_write, folder / SEGMENTS))
     truth = fleet.truth()

@@ -115,11 +115,10 @@ class StateStore:
             if journal.version == VERSION:
                 return journal
             reason = f"it has version {journal.version}, not {VERSION}"
-        msg = (
+        raise FleetError(
             f"{self._journal_file} cannot be read: {reason}. If you delete it, active alerts are "
             "sent again with the same ids"
         )
-        raise FleetError(msg)
 
     def save_journal(self, journal: AlertJournal) -> None:
         """Save the journal durably."""

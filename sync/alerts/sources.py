@@ -174,8 +174,7 @@ def _rows(
                     selected = select(batch)
                     yield from zip(*(_values(selected, name) for name in columns), strict=True)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError) as error:
-            msg = f"{path} is not a valid file of the tables: {error}"
-            raise OSError(msg) from error
+            raise OSError(f"{path} is not a valid file of the tables: {error}") from error
 
 
 def _values(batch: pa.RecordBatch, name: str) -> list[Any]:

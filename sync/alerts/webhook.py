@@ -54,8 +54,7 @@ def check_url(url: str, token: str = "") -> str:
         return url
     if parts.scheme == "http" and host and is_this_machine(host):
         return url
-    msg = "the webhook's URL must be https://, or http:// on this machine"
-    raise FleetError(msg)
+    raise FleetError("the webhook's URL must be https://, or http:// on this machine")
 
 
 @dataclass

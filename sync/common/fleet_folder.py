@@ -100,25 +100,22 @@ class FleetFolder:
     def require(self) -> None:
         """Raise FleetError unless `root` is a complete, accessible and writable fleet folder."""
         if self.root.is_dir() and os.statvfs(self.root).f_flag & os.ST_RDONLY:
-            msg = f"{self.root} is on a read-only file system; mount it read-write"
-            raise FleetError(msg)
+            raise FleetError(f"{self.root} is on a read-only file system; mount it read-write")
         if self.root.is_dir() and not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
             msg = f"cannot access {self.root}; run this command as its owner, {_owner(self.root)}"
             raise FleetError(msg)
         for folder in self._parts():
             if not folder.is_dir():
-                msg = (
+                raise FleetError(
                     f"{self.root} is not a fleet folder; `fieldpost-fleet gateway add` creates one"
                 )
-                raise FleetError(msg)
             if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
                 msg = f"cannot access {folder}; run this command as its owner, {_owner(folder)}"
                 raise FleetError(msg)
         joined = (self.incoming, self.landing, self.aside, self.archive, self.quarantine)
         if len({folder.stat().st_dev for folder in joined}) > 1:
             names = ", ".join(folder.name for folder in joined)
-            msg = f"{names} in {self.root} must be in one file system"
-            raise FleetError(msg)
+            raise FleetError(f"{names} in {self.root} must be in one file system")
 
     def _parts(self) -> list[Path]:
         return [getattr(self, part.name) for part in fields(self)[1:]]

@@ -100,8 +100,7 @@ class SparkFiles:
         for path in self._paths:
             if path not in read and self._segments.exists(path):
                 uri = self._segments.uri(path)
-                msg = f"Spark has not read {uri}; nothing was committed; ingest again"
-                raise FleetError(msg)
+                raise FleetError(f"Spark has not read {uri}; nothing was committed; ingest again")
         return rows + self._empty.rows()
 
     def pieces(self, chosen: Collection[str] | None) -> Iterator[dict[str, Any]]:

@@ -108,8 +108,7 @@ def ingest_waiting(
         except LeaseError:
             raise
         except (FleetError, OSError, PySparkException, Py4JError) as error:
-            msg = f"the ingest failed: {summarise_error(error)}"
-            raise FleetError(msg) from error
+            raise FleetError(f"the ingest failed: {summarise_error(error)}") from error
         control.on_step("ended")
         _move_committed(segments, fleet)
         control.on_step("filed")
@@ -120,8 +119,7 @@ def _require_text(paths: Iterable[str]) -> None:
     """Raise FleetError for a name that is not UTF-8, which no table can hold."""
     for path in paths:
         if not path.isascii() and path != path.encode(errors="replace").decode():
-            msg = f"the file name {path} is not UTF-8; rename the file, or remove it"
-            raise FleetError(msg)
+            raise FleetError(f"the file name {path} is not UTF-8; rename the file, or remove it")
 
 
 def _move_committed(segments: Storage, fleet: FleetTables) -> None:

@@ -73,11 +73,10 @@ class Quarantine:
                 status = resolved.stat()
                 relative = resolved.relative_to(self._root.parent).as_posix()
                 return self._file(relative, status.st_size, status.st_mtime, self._reasons())
-        msg = (
+        raise FleetError(
             f"{name!r} is not a file in the quarantine;"
             " `fieldpost-fleet quarantine list` lists its files"
         )
-        raise FleetError(msg)
 
     def inspect(self, file: QuarantinedFile) -> FileInspection:
         """Check the file by itself, not against the tables. Raises OSError if it is unreadable."""
@@ -118,12 +117,11 @@ class Quarantine:
     def _readmit(self, file: QuarantinedFile) -> str:
         inspection = self.inspect(file)
         if file.reason == FORK:
-            msg = (
+            raise FleetError(
                 f"it contradicts an accepted segment: {file.detail or 'details unknown'}. Find the"
                 " copy of that gateway or card and enrol it under another name, then drop this"
                 f" file. {self._epoch_advice(inspection)}"
             )
-            raise FleetError(msg)
         if inspection.identity is None:
             name = f"{READMITTED}/{inspection.sha256}{SUFFIX}"
         else:

@@ -56,11 +56,10 @@ def prepare_folder(folder: Path) -> None:
             msg = f"{folder / name} is a folder, but the report needs a file there; remove it"
             raise FleetError(msg)
     if free < MIN_FREE:
-        msg = (
+        raise FleetError(
             f"the disk of {folder} has {size(free)} free, and a report needs {size(MIN_FREE)}; "
             "make room"
         )
-        raise FleetError(msg)
 
 
 def write_report(
@@ -124,8 +123,7 @@ def _json(document: dict[str, Any], **more: Any) -> str:
 def _json_value(value: Any) -> str:
     if isinstance(value, date):
         return value.isoformat()
-    msg = f"a report cannot contain a value of type {type(value).__name__}"
-    raise TypeError(msg)
+    raise TypeError(f"a report cannot contain a value of type {type(value).__name__}")
 
 
 def _write(path: Path, text: str) -> None:

@@ -100,8 +100,7 @@ def _requested_key(request: bytes) -> PublicKey:
         parsed = x509.load_pem_x509_csr(request)
         is_signed, public = parsed.is_signature_valid, parsed.public_key()
     except _UNREADABLE:
-        msg = "the body is not a certificate signing request in PEM"
-        raise SigningRequestError(msg) from None
+        raise SigningRequestError("the body is not a certificate signing request in PEM") from None
     if not is_signed:
         raise SigningRequestError("the signing request is not signed by its own key")
     match public:
@@ -111,8 +110,7 @@ def _requested_key(request: bytes) -> PublicKey:
             return public
         case ec.EllipticCurvePublicKey() if isinstance(public.curve, _CURVES):
             return public
-    msg = (
+    raise SigningRequestError(
         "this type of key is not accepted: use EC (P-256, P-384, P-521), Ed25519, or RSA with "
         "2048 to 4096 bits"
     )
-    raise SigningRequestError(msg)

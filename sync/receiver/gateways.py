@@ -123,8 +123,7 @@ class GatewayRegistry:
         """
         record = self.get(gateway)
         if record is None:
-            msg = f"{gateway} is not enrolled"
-            raise FleetError(msg)
+            raise FleetError(f"{gateway} is not enrolled")
         if record.revoked is None:
             revoked = msgspec.structs.replace(record, revoked=now_ms)
             replace_file(self._path(gateway), msgspec.json.encode(revoked))
@@ -213,9 +212,7 @@ def _read(path: Path) -> GatewayRecord | None:
     try:
         record = msgspec.json.decode(data, type=GatewayRecord)
     except msgspec.DecodeError as error:
-        msg = f"{path} is damaged: {error}"
-        raise FleetError(msg) from None
+        raise FleetError(f"{path} is damaged: {error}") from None
     if record.gateway != path.name.removesuffix(".json") or record.version != 1:
-        msg = f"{path} must be a record of version 1 for the gateway in its file name"
-        raise FleetError(msg)
+        raise FleetError(f"{path} must be a record of version 1 for the gateway in its file name")
     return record

@@ -119,8 +119,7 @@ class IncomingFile:
 
     def _open(self) -> int:
         if self._descriptor is None:
-            msg = "the incoming file is closed"
-            raise ValueError(msg)
+            raise ValueError("the incoming file is closed")
         return self._descriptor
 
     def __enter__(self) -> Self:
@@ -224,8 +223,7 @@ def _open_locked(path: Path) -> int:
             os.close(descriptor)
             raise
         os.close(descriptor)
-    msg = f"{path} was removed {_LOCK_ATTEMPTS} times while it was opened"
-    raise BlockingIOError(msg)
+    raise BlockingIOError(f"{path} was removed {_LOCK_ATTEMPTS} times while it was opened")
 
 
 def _age_and_size(path: Path) -> tuple[float, int]:

@@ -141,8 +141,7 @@ class Landing:
                 return LandingResult(outcome, verified.digest, aside)
             if outcome is not None:
                 return LandingResult(outcome, verified.digest)
-        msg = f"{relative} was moved between landing and archive {_MAX_MOVES} times"
-        raise OSError(msg)
+        raise OSError(f"{relative} was moved between landing and archive {_MAX_MOVES} times")
 
     def find(self, identity: Identity) -> StoredSegment | None:
         """Return a segment in landing or archive after making it durable; None if there is none.

@@ -110,10 +110,8 @@ def gauges(
     yield single("uploads_in_progress", GAUGE, "Uploads in progress.", uploads)
     meaning = "Partial uploads: in progress, or interrupted and kept to be resumed."
     yield single("partial_uploads", GAUGE, meaning, len(partial_uploads))
-    meaning = "Bytes of partial uploads."
-    yield single("partial_upload_bytes", GAUGE, meaning, sum(partial_uploads))
-    meaning = "Free bytes on the landing's file system."
-    yield single("disk_free_bytes", GAUGE, meaning, disk_free)
+    yield single("partial_upload_bytes", GAUGE, "Bytes of partial uploads.", sum(partial_uploads))
+    yield single("disk_free_bytes", GAUGE, "Free bytes on the landing's file system.", disk_free)
     if certificate_expiry is not None:
         meaning = "Expiry of the receiver's certificate, in seconds since 1970 UTC."
         yield single("certificate_expiry_timestamp_seconds", GAUGE, meaning, certificate_expiry)

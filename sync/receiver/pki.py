@@ -113,8 +113,7 @@ class Authority:
 
     def _issue(self, names: set[x509.GeneralName], now: dt.datetime) -> None:
         if len(names) > MAX_NAMES:
-            msg = f"the receiver's certificate cannot have more than {MAX_NAMES} hosts"
-            raise FleetError(msg)
+            raise FleetError(f"the receiver's certificate cannot have more than {MAX_NAMES} hosts")
         ordered = sorted(names, key=lambda name: str(name.value))
         subject = _Subject("Fieldpost receiver", ordered, ExtendedKeyUsageOID.SERVER_AUTH)
         public = _key(self.server_key).public_key()
@@ -165,8 +164,7 @@ def _name(host: str) -> x509.GeneralName:
     with contextlib.suppress(ValueError):
         name = host.encode("idna").decode("ascii").lower()
     if not is_gateway(name):
-        msg = f"{host!r} is neither a host name nor an IP address"
-        raise FleetError(msg)
+        raise FleetError(f"{host!r} is neither a host name nor an IP address")
     return x509.DNSName(name)
 
 
@@ -174,17 +172,14 @@ def _certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except ValueError:
-        msg = f"{path} is not a certificate in PEM"
-        raise FleetError(msg) from None
+        raise FleetError(f"{path} is not a certificate in PEM") from None
 
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (ValueError, TypeError):
-        msg = f"{path} is not an unencrypted private key in PEM"
-        raise FleetError(msg) from None
+        raise FleetError(f"{path} is not an unencrypted private key in PEM") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        msg = f"{path} is not an elliptic-curve key"
-        raise FleetError(msg)
+        raise FleetError(f"{path} is not an elliptic-curve key")
     return key

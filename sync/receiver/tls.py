@@ -47,11 +47,10 @@ class ReloadingCertificate:
         try:
             context.load_cert_chain(self._files.certificate, self._files.key)
         except ssl.SSLError as error:
-            msg = (
+            raise FleetError(
                 f"{self._files.certificate} and {self._files.key} are not a certificate "
                 f"and its key in PEM, or do not match: {error.reason}"
-            )
-            raise FleetError(msg) from error
+            ) from error
         context.load_verify_locations(self._client_ca)
         context.verify_mode = ssl.CERT_OPTIONAL
         return context

@@ -213,11 +213,10 @@ class FleetTables:
         self.storage = storage
         self._archive = segments
         if isinstance(storage, LocalStorage) and _UNUSABLE.search(str(storage.root)):
-            msg = (
+            raise FleetError(
                 f"{storage.root} cannot have tables, because its path has `%` before two "
                 "hexadecimal digits, or is not UTF-8; rename or move the folder"
             )
-            raise FleetError(msg)
 
     def lease(self, wait_s: float = 0.0) -> AbstractContextManager[None]:
         """Hold the lease within the block; see `Storage.lease`."""
@@ -308,8 +307,7 @@ class FleetTables:
         """Open a table. Raises FleetError if it does not exist."""
         table = self.open(name)
         if table is None:
-            msg = f"there is no table {self.storage.uri(name)}"
-            raise FleetError(msg)
+            raise FleetError(f"there is no table {self.storage.uri(name)}")
         return table
 
     def journaled(self, *names: str) -> AbstractContextManager[Callable[[str], None]]:
@@ -341,17 +339,15 @@ class FleetTables:
         missing = last > 0 and (segments is None or events is None)
         ahead = last > first + 1 and last > self._batch_of_segments() + 1
         if first > last or missing or ahead:
-            msg = (
+            raise FleetError(
                 f"the tables in {self.storage.uri()} do not belong together (batch {last} of events"
                 f", {first} of segments): one of them is lost or was restored; {GUIDE}"
             )
-            raise FleetError(msg)
         if not last and self._is_lost():
-            msg = (
+            raise FleetError(
                 f"the tables in {self.storage.uri()} are lost: the archive has segments, and they "
                 f"have none; {GUIDE}"
             )
-            raise FleetError(msg)
         return segments, events
 
     def _batch_of_segments(self) -> int:
@@ -362,8 +358,7 @@ class FleetTables:
         for name in SCHEMAS:
             for file in self.storage.files(f"{name}/_delta_log", ".json"):
                 if not file.size:
-                    msg = f"the commit {self.storage.uri(file.path)} is empty; {GUIDE}"
-                    raise FleetError(msg)
+                    raise FleetError(f"the commit {self.storage.uri(file.path)} is empty; {GUIDE}")
 
     def _is_lost(self) -> bool:
         """Return whether the tables are empty, but the archive has segments the landing lacks."""
@@ -409,8 +404,7 @@ class FleetTables:
         file = AddAction(**info["segments_file"])
         path = f"{SEGMENTS}/{file.path}"
         if not self.storage.exists(path):
-            msg = f"{self.storage.uri(path)} of an unfinished batch is gone; {GUIDE}"
-            raise FleetError(msg)
+            raise FleetError(f"{self.storage.uri(path)} of an unfinished batch is gone; {GUIDE}")
         with self.journaled(SEGMENTS):
             details = {name: info.get(name, 0) for name in ("batch", *asdict(Counts()))}
             self.append(segments, SEGMENTS, [file], [Transaction(INGEST, number)], details)
@@ -428,8 +422,7 @@ class FleetTables:
         Raises LeaseError if others have committed since its opening, FleetError if `table` is None.
         """
         if table is None:
-            msg = f"there is no table {self.storage.uri(name)}"
-            raise FleetError(msg)
+            raise FleetError(f"there is no table {self.storage.uri(name)}")
         properties = CommitProperties(
             custom_metadata=dict(details), app_transactions=list(transactions)
         )

@@ -33,13 +33,11 @@ def storage_at(spark: SparkSession | None, uri: str) -> Storage:
         path = uri.removeprefix("file:")
         return LocalStorage(Path(f"/{path.lstrip('/')}" if path != uri else path).resolve())
     if spark is None:
-        msg = f"{uri} is not a local folder, so it needs Spark"
-        raise FleetError(msg)
+        raise FleetError(f"{uri} is not a local folder, so it needs Spark")
     try:
         return HadoopStorage(spark, uri)
     except OSError as error:
-        msg = f"cannot open {error}"
-        raise FleetError(msg) from error
+        raise FleetError(f"cannot open {error}") from error
 
 
 class HadoopStorage:
@@ -111,8 +109,7 @@ class HadoopStorage:
             with _java_errors(self.uri(source)):
                 self._fs.mkdirs(new.getParent())
                 if not self._fs.rename(old, new) and self._fs.exists(old):
-                    msg = f"{self.uri(source)} cannot be moved to {self.uri(target)}"
-                    raise OSError(msg)
+                    raise OSError(f"{self.uri(source)} cannot be moved to {self.uri(target)}")
         except FileNotFoundError:
             if self.exists(source):
                 raise
@@ -141,5 +138,4 @@ def _java_errors(name: str) -> Iterator[None]:
         yield
     except Py4JJavaError as error:
         kind = str(error.java_exception.getClass().getName())
-        text = f"{name}: {summarise_error(error)}"
-        raise _ERRORS.get(kind, OSError)(text) from error
+        raise _ERRORS.get(kind, OSError)(f"{name}: {summarise_error(error)}") from error

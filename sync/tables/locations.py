@@ -46,8 +46,7 @@ class StorageOptions:
         if not (self.landing and self.tables):
             self._own().require()
         if self.landing and PurePosixPath(self.landing).name != LANDING:
-            msg = f"the folder {self.landing} must be named `{LANDING}`"
-            raise FleetError(msg)
+            raise FleetError(f"the folder {self.landing} must be named `{LANDING}`")
 
     @property
     def is_local(self) -> bool:
@@ -71,6 +70,5 @@ class StorageOptions:
 
     def _own(self) -> FleetFolder:
         if self.folder is None:
-            msg = "name the fleet folder with --dir, or both --landing and --tables"
-            raise FleetError(msg)
+            raise FleetError("name the fleet folder with --dir, or both --landing and --tables")
         return FleetFolder(self.folder)

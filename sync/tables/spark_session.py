@@ -234,8 +234,7 @@ def _create(name: str, conf: Mapping[str, str]) -> SparkSession:
     try:
         return builder.getOrCreate()
     except (PySparkException, OSError, RuntimeError) as error:
-        msg = f"Spark does not start: {summarise_error(error)}"
-        raise FleetError(msg) from error
+        raise FleetError(f"Spark does not start: {summarise_error(error)}") from error
 
 
 def _stop(session: SparkSession) -> None:
@@ -288,8 +287,7 @@ def spark_errors(log: Path | None) -> Iterator[None]:
             yield
         except (PySparkException, Py4JError) as error:
             _trace(error, log)
-            msg = f"Spark failed: {summarise_error(error)}{_where(log)}"
-            raise FleetError(msg) from error
+            raise FleetError(f"Spark failed: {summarise_error(error)}{_where(log)}") from error
         except FleetError as error:
             _trace(error, log)
             if error.__cause__ is None:

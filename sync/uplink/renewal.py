@@ -107,13 +107,11 @@ class CertificateRenewal:
         renewed = await asyncio.to_thread(self._save, answer, key)
         self._certifier.use(renewed)
         self._enrolment = renewed
-        text = "the gateway's certificate was renewed"
-        await self._notices.send("certificate-renewed", text)
+        await self._notices.send("certificate-renewed", "the gateway's certificate was renewed")
 
     def _save(self, answer: bytes, key: str) -> Enrolment:
         if read_enrolment(self._path) != self._enrolment:
-            text = "the enrolment file was changed; load it with `fieldpost reload`"
-            raise RenewalError(text)
+            raise RenewalError("the enrolment file was changed; load it with `fieldpost reload`")
         try:
             certificate = answer.decode("ascii")
             renewed = replace(self._enrolment, certificate=certificate, key=key)

@@ -109,8 +109,7 @@ def _webhook(url: str | None, token_file: Path | None) -> Webhook | None:
 
     if not url:
         if token_file is not None:
-            msg = "--webhook-token requires --webhook"
-            raise click.UsageError(msg)
+            raise click.UsageError("--webhook-token requires --webhook")
         return None
     token = _token(token_file)
     return Webhook(check_url(url, token), token)
@@ -127,11 +126,10 @@ def _token(file: Path | None) -> str:
             text = opened.read(TOKEN_BYTES + 1).decode("utf-8", "replace")
     token = text.strip()
     if len(token) > TOKEN_BYTES or not (token.isascii() and (token.isprintable() or not token)):
-        msg = (
+        raise FleetError(
             "the webhook's token must be one line of printable ASCII characters,"
             f" at most {TOKEN_BYTES}"
         )
-        raise FleetError(msg)
     return token
 
 

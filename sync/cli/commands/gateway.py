@@ -98,8 +98,7 @@ def add(
     """
     _check(gateway, url)
     if not certificate and (tokenless or days is not None):
-        msg = "--days and --no-token require --certificate"
-        raise click.UsageError(msg)
+        raise click.UsageError("--days and --no-token require --certificate")
     fleet = FleetFolder(folder)
     fleet.create()
     with fleet.locked():
@@ -176,8 +175,7 @@ def _refuse_to_overwrite(
     if GatewayRegistry(fleet).get(gateway) is not None:
         raise already_enrolled(gateway)
     if out is not None and out.exists():
-        msg = f"{out} already exists; choose another file, or use --renew"
-        raise FleetError(msg)
+        raise FleetError(f"{out} already exists; choose another file, or use --renew")
 
 
 def _prepare_certificates(fleet: FleetFolder, hosts: tuple[str, ...], ca: Path | None) -> str:
@@ -193,8 +191,7 @@ def _prepare_certificates(fleet: FleetFolder, hosts: tuple[str, ...], ca: Path |
     with path.open("rb") as file:
         text = file.read(MAX_CA_BYTES + 1)
     if len(text) > MAX_CA_BYTES or not text.isascii():
-        msg = f"{path} is not a certificate in PEM of at most {MAX_CA_BYTES} bytes"
-        raise FleetError(msg)
+        raise FleetError(f"{path} is not a certificate in PEM of at most {MAX_CA_BYTES} bytes")
     return text.decode("ascii")
 
 
@@ -230,8 +227,7 @@ def _enrol(
         try:
             write_enrolment(out, enrolment)
         except EnrolmentError as error:
-            msg = f"cannot write {out}: {error}"
-            raise FleetError(msg) from None
+            raise FleetError(f"cannot write {out}: {error}") from None
     try:
         GatewayRegistry(fleet).enrol(
             enrolment.gateway,

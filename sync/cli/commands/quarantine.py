@@ -70,8 +70,7 @@ def readmit(files: tuple[str, ...], folder: Path, *, reason: str | None) -> None
     Exit status 1 if a file could not be moved.
     """
     if bool(files) == bool(reason):
-        msg = "give either FILES or --reason, not both"
-        raise click.UsageError(msg)
+        raise click.UsageError("give either FILES or --reason, not both")
     quarantine = _quarantine(folder)
     moved, refused = quarantine.readmit(_chosen(quarantine, files, reason))
     for path in moved:
@@ -79,8 +78,7 @@ def readmit(files: tuple[str, ...], folder: Path, *, reason: str | None) -> None
     for text in refused:
         print_line(f"not re-admitted {text}", err=True)
     if refused:
-        msg = f"{plural(len(refused), 'file')} could not be moved"
-        raise FleetError(msg)
+        raise FleetError(f"{plural(len(refused), 'file')} could not be moved")
     if not moved:
         click.echo("nothing to re-admit")
 

@@ -49,8 +49,7 @@ def _moment(_ctx: click.Context, _option: click.Parameter, text: str | None) -> 
         msg = f"{text} is neither a day (YYYY-MM-DD) nor a time (YYYY-MM-DDTHH:MM:SS)"
         raise click.BadParameter(msg) from None
     if moment.date() > now.date():
-        msg = f"{text} is in the future"
-        raise click.BadParameter(msg)
+        raise click.BadParameter(f"{text} is in the future")
     return min(moment, now)
 
 

@@ -145,8 +145,7 @@ def command(
         msg = "--trust-proxy and --client-certificate-header require --behind-proxy"
         raise click.UsageError(msg)
     if report is not None and ingest_every is None:
-        msg = "--report requires --ingest-every"
-        raise click.UsageError(msg)
+        raise click.UsageError("--report requires --ingest-every")
     if proxy is not None and files is not None:
         msg = "--certificate cannot be combined with --behind-proxy: the proxy terminates TLS"
         raise click.UsageError(msg)
@@ -191,8 +190,7 @@ def _certificate_files(certificate: Path | None, key: Path | None) -> tuple[Path
         return certificate, key
     if certificate is None and key is None:
         return None
-    msg = "--certificate and --key must be given together"
-    raise click.UsageError(msg)
+    raise click.UsageError("--certificate and --key must be given together")
 
 
 def _reverse_proxy(host: str, addresses: tuple[str, ...], header: str | None) -> ReverseProxy:
