@@ -56,8 +56,7 @@ class Order:
 def named(names: Collection[str]) -> tuple[Attack, ...]:
     """Return the attacks with these names, in the order of `ALL`; without names, all attacks.
 
-    Raises:
-        ValueError: a name is unknown.
+    Raises ValueError if a name is unknown.
     """
     known = [attack.name for attack in ALL]
     if unknown := set(names).difference(known):

@@ -95,9 +95,8 @@ class Client:
     ) -> Self:
         """Connect, log in and bind a resource; `buffer` is as for `connect`.
 
-        Raises:
-            ConnectionClosed: the log-in or the bind was refused, which is counted, or the
-                connection closed.
+        Raises ConnectionClosed if the log-in or the bind was refused, which is counted, or the
+        connection closed.
         """
         client = await cls.connect(target, counts, buffer)
         try:

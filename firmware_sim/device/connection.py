@@ -72,8 +72,8 @@ def endpoint(
 ) -> Endpoint:
     """Return an account's endpoint; if `host` is empty, the host is the JID's domain.
 
-    Raises:
-        ValueError: the port is invalid, or not exactly one of password and certificate is given.
+    Raises ValueError if the port is invalid, or not exactly one of password and certificate is
+    given.
     """
     if not 0 < port < 65_536:
         raise ValueError(f"{port} is not a TCP port; choose 1 to 65535")
@@ -93,8 +93,7 @@ def endpoint(
 def tls_context(endpoint: Endpoint) -> ssl.SSLContext:
     """Return a TLS context that trusts only the endpoint's CA; it is cached until a file changes.
 
-    Raises:
-        ConnectionFailed: a file is missing or invalid, or the key is not the certificate's.
+    Raises ConnectionFailed if a file is missing or invalid, or the key is not the certificate's.
     """
     files = (endpoint.ca_file, *(endpoint.client_certificate or ()))
     try:
@@ -249,8 +248,7 @@ class Connection:
     async def open(self, timeout: float) -> None:  # noqa: ASYNC109
         """Connect, negotiate TLS, authenticate and bind within `timeout` seconds.
 
-        Raises:
-            ConnectionFailed: no session was established; all resources are released.
+        Raises ConnectionFailed if no session was established; all resources are released.
         """
         try:
             await self._connect(timeout)
@@ -271,10 +269,8 @@ class Connection:
     async def resume(self, timeout: float) -> bool:  # noqa: ASYNC109
         """Connect again and resume the session; return False if the server has ended the session.
 
-        Unacknowledged stanzas are sent again.
-
-        Raises:
-            ConnectionFailed: the server could not be reached; call `resume` again later.
+        Unacknowledged stanzas are sent again. Raises ConnectionFailed if the server could not be
+        reached; call `resume` again later.
         """
         loop = asyncio.get_running_loop()
         self._resuming = True
@@ -316,8 +312,7 @@ class Connection:
             text: the stanza.
             most: most bytes that may be in the write buffer before the stanza is added.
 
-        Raises:
-            NotSent: there is no session, or the write buffer has more than `most` bytes.
+        Raises NotSent if there is no session, or the write buffer has more than `most` bytes.
         """
         transport = self._client.transport
         if not self.bound or transport is None:

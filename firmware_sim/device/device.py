@@ -71,9 +71,8 @@ class Device(SessionClient):
         on_undelivered: called with each message that was answered, and of which an error then said
             that it was not delivered; its state is then failed or in doubt. It must not raise.
 
-    Raises:
-        ValueError: the JID has no resource or no account, the port is invalid, or not exactly one
-            of password and certificate is given.
+    Raises ValueError if the JID has no resource or no account, the port is invalid, or not exactly
+    one of password and certificate is given.
     """
 
     def __init__(
@@ -275,8 +274,7 @@ class Device(SessionClient):
     def inbox(self) -> Inbox:
         """Return the inbox; its file also has the application's tables.
 
-        Raises:
-            DeviceStopped: the device is not running, or has no inbox.
+        Raises DeviceStopped if the device is not running, or has no inbox.
         """
         inbox = self._running().inbox
         if inbox is None:
@@ -418,10 +416,7 @@ class Device(SessionClient):
 class Runtime:
     """The files of a running device, and its loops that send and receive.
 
-    The arguments are those of `Device`.
-
-    Raises:
-        OutboxError: the outbox cannot be opened.
+    The arguments are those of `Device`. Raises OutboxError if the outbox cannot be opened.
     """
 
     def __init__(
@@ -440,8 +435,7 @@ class Runtime:
     def receive(self, jid: str, options: ReceiveOptions) -> None:
         """Open the inbox and begin to receive. A later error of the inbox also stops sending.
 
-        Raises:
-            InboxError: the inbox cannot be opened; the outbox is closed again.
+        Raises InboxError if the inbox cannot be opened; the outbox is closed again.
         """
         try:
             path = Path(options.path)

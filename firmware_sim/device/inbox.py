@@ -129,9 +129,8 @@ class Inbox(DurableFile):
             schema: SQL that creates the application's tables, run once, at creation. Names that
                 begin with `inbox` are reserved.
 
-        Raises:
-            InboxError: the file belongs to another JID, is locked or damaged, or is of a newer
-                version.
+        Raises InboxError if the file belongs to another JID, is locked or damaged, or is of a newer
+        version.
         """
         tables = Schema(_VERSION, f"{_SCHEMA};{schema}", _CREATE)
         with opened(path, InboxError, tables, (jid,)) as db:
@@ -141,9 +140,8 @@ class Inbox(DurableFile):
     def attempt(self) -> Iterator[None]:
         """Undo the changes in the block if it raises; the surrounding transaction continues.
 
-        Raises:
-            InboxError: the transaction has ended, because the disk failed or the application ended
-                it.
+        Raises InboxError if the transaction has ended, because the disk failed or the application
+        ended it.
         """
         self._db.execute("SAVEPOINT attempt")
         try:
@@ -199,8 +197,7 @@ class Inbox(DurableFile):
     def counts(self) -> Mapping[InboxCounter, int]:
         """Return the values of the counters since the inbox was created.
 
-        Raises:
-            InboxError: the inbox is closed or cannot be read.
+        Raises InboxError if the inbox is closed or cannot be read.
         """
         try:
             found = dict(self._db.execute(_COUNTS).fetchall())
@@ -211,8 +208,7 @@ class Inbox(DurableFile):
     def held(self) -> tuple[int, int]:
         """Return the number of held messages, and the bytes of their bodies and keys.
 
-        Raises:
-            InboxError: the inbox is closed or cannot be read.
+        Raises InboxError if the inbox is closed or cannot be read.
         """
         try:
             messages, size = self._db.execute(_ALL).fetchone()

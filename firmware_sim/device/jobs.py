@@ -126,9 +126,8 @@ class JobStore(DurableFile):
             schema: SQL that creates the application's tables, run once, at creation. Names that
                 begin with `job` are reserved.
 
-        Raises:
-            JobsError: the file belongs to another worker or queue, is locked or damaged, or is of a
-                newer version.
+        Raises JobsError if the file belongs to another worker or queue, is locked or damaged, or is
+        of a newer version.
         """
         tables = Schema(_VERSION, f"{_SCHEMA};{schema}", _CREATE, _STEPS)
         with opened(path, JobsError, tables, (jid, node)) as db:

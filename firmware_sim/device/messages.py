@@ -54,8 +54,7 @@ def log(
         tags: short values by name.
         timestamp: time of the event, with a time zone; now if omitted.
 
-    Raises:
-        MessageRefused: the type is unknown, or a value has characters that XML forbids.
+    Raises MessageRefused if the type is unknown, or a value has characters that XML forbids.
     """
     if type_ not in TYPES:
         raise MessageRefused(f"{type_!r} is not an event type; choose one of {', '.join(TYPES)}")
@@ -85,8 +84,7 @@ def reading(
         node: the sensor node that was read, if the device has several.
         timestamp: time of the reading, with a time zone; now if omitted.
 
-    Raises:
-        MessageRefused: a number is not finite, or a value has characters that XML forbids.
+    Raises MessageRefused if a number is not finite, or a value has characters that XML forbids.
     """
     root = ET.Element(f"{{{CLIENT}}}message")
     fields = ET.SubElement(root, f"{{{SENSOR_DATA}}}fields", {"seqnr": "1", "done": "true"})
@@ -102,10 +100,8 @@ def normalize(text: str) -> str:
     """Check a caller's `<message/>`, and return its text as it is stored and sent.
 
     `to` and `from` are removed, because those of the enclosing iq apply (quality of service
-    ProtoXEP, Security Considerations).
-
-    Raises:
-        MessageRefused: the text is not well-formed, has a document type, or is no `<message/>`.
+    ProtoXEP, Security Considerations). Raises MessageRefused if the text is not well-formed, has a
+    document type, or is no `<message/>`.
     """
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise MessageRefused("a stanza must not have a document type")
@@ -138,8 +134,7 @@ def with_id(text: str, id_: str) -> tuple[str, str]:
 def write(root: ET.Element) -> str:
     """Return an element as XML text with all namespaces declared, to embed it anywhere.
 
-    Raises:
-        MessageRefused: a name or value has characters that XML forbids.
+    Raises MessageRefused if a name or value has characters that XML forbids.
     """
     text = "".join(_pieces(root, ""))
     if _FORBIDDEN.search(text):

@@ -131,9 +131,8 @@ class Outbox(DurableFile):
             jid: the device's full JID; message ids are unique per full JID.
             limits: the outbox's capacity.
 
-        Raises:
-            OutboxError: the file belongs to another JID, is locked or damaged, or is of a newer
-                version.
+        Raises OutboxError if the file belongs to another JID, is locked or damaged, or is of a
+        newer version.
         """
         with opened(path, OutboxError, _TABLES, (_new_id(), jid)) as db:
             return cls(db, jid, limits or OutboxLimits())
@@ -183,8 +182,7 @@ class Outbox(DurableFile):
             body: the text of the `<message/>`, sent unchanged at each transmission.
             label: the caller's name for the message, at most 256 bytes.
 
-        Raises:
-            MessageRefused, OutboxFull: see `check`.
+        Raises MessageRefused and OutboxFull as `check` does.
         """
         size = len(body.encode())
         self.check(size, label)
@@ -246,8 +244,7 @@ class Outbox(DurableFile):
     def records(self, *states: State) -> Iterator[OutboxRecord]:
         """Iterate over the messages in these states: state by state, oldest first.
 
-        Raises:
-            OutboxError: the outbox is closed or cannot be read.
+        Raises OutboxError if the outbox is closed or cannot be read.
         """
         for state in states:
             last = 0

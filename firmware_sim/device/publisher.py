@@ -82,8 +82,7 @@ class Publisher(PubsubClient):
         Returns:
             The maximum number of times that the item was published: 1 if all answers arrived.
 
-        Raises:
-            RequestRefused: the service refused the item, but not because of a full queue.
+        Raises RequestRefused if the service refused the item, but not because of a full queue.
         """
         tries = 0
         while True:

@@ -35,9 +35,8 @@ class DurableFile:
     def transaction(self) -> Iterator[None]:
         """Commit all changes in the block at once; an error rolls all of them back.
 
-        Raises:
-            FirmwareError: SQLite failed (such as a full disk or a failed card), and no change was
-                stored. The exception has the type `error`.
+        Raises an exception of the type `error` if SQLite failed (such as a full disk or a failed
+        card); then no change was stored.
         """
         try:
             self._db.execute("BEGIN IMMEDIATE")
@@ -89,9 +88,8 @@ def opened(
         schema: the SQL for a new file, and for upgrades of older files.
         first: values of the first row of a new file.
 
-    Raises:
-        FirmwareError: an exception of the type `error`: the file is no database, is of a newer
-            version, or is locked by another process.
+    Raises an exception of the type `error` if the file is no database, is of a newer version, or is
+    locked by another process.
     """
     try:
         db = sqlite3.connect(path, timeout=1.0, isolation_level=None)

@@ -41,8 +41,7 @@ class Subscriptions:
     async def subscribed(self) -> None:
         """Wait until a session has subscribed to all targets for the first time.
 
-        Raises:
-            RequestRefused: the service refused a subscription.
+        Raises RequestRefused if the service refused a subscription.
         """
         await asyncio.shield(self._subscribed)
 

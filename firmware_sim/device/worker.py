@@ -80,9 +80,8 @@ class Worker(PubsubClient):
         limits: limits of concurrent items and of remembered items.
         reconnect: delays between attempts to connect.
 
-    Raises:
-        ValueError: the JID has no resource or no account, the port is invalid, or not exactly one
-            of password and certificate is given.
+    Raises ValueError if the JID has no resource or no account, the port is invalid, or not exactly
+    one of password and certificate is given.
     """
 
     def __init__(
@@ -131,8 +130,7 @@ class Worker(PubsubClient):
     async def start(self) -> None:
         """Open the file and begin to connect, without waiting for a session.
 
-        Raises:
-            JobsError: the file cannot be opened.
+        Raises JobsError if the file cannot be opened.
         """
         path, schema = self._file
         keep = self._limits.keep
@@ -189,8 +187,7 @@ class Worker(PubsubClient):
     def jobs(self) -> JobStore:
         """Return the worker's file.
 
-        Raises:
-            DeviceStopped: the worker is not running.
+        Raises DeviceStopped if the worker is not running.
         """
         if self._jobs is None:
             raise DeviceStopped("the worker is not running")

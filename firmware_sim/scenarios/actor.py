@@ -92,8 +92,7 @@ class Actor:
     async def start(self) -> None:
         """Start the link, if there is one, and the device.
 
-        Raises:
-            OutboxError, InboxError: the outbox or the inbox cannot be opened.
+        Raises OutboxError or InboxError if the outbox or the inbox cannot be opened.
         """
         if self.faults.rate > 0.0:
             host, port = self._options["host"], self._options["port"]

@@ -54,8 +54,7 @@ class CommandRuns(NamedTuple):
 def command(id_: str, value: str, name: str = "valve") -> str:
     """Return a message with a command (XEP-0325) that sets the parameter `name` to `value`.
 
-    Raises:
-        MessageRefused: an argument has characters that XML forbids.
+    Raises MessageRefused if an argument has characters that XML forbids.
     """
     root = ET.Element(f"{{{messages.CLIENT}}}message")
     setting = ET.SubElement(root, f"{{{CONTROL}}}set")

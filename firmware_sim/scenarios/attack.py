@@ -135,8 +135,8 @@ class _Honest(Actor):
 async def attack(settings: AttackSettings, show: ShowProgress = lambda _line: None) -> Result:
     """Create a gateway, measure it before, during and after an attack, and judge it.
 
-    Raises:
-        FirmwareError: a `fieldpost` command or the attackers failed, or devices could not connect.
+    Raises FirmwareError if a `fieldpost` command or the attackers failed, or devices could not
+    connect.
     """
     attacks = settings.attacks
     seconds = 2 * (settings.settle + settings.quiet) + settings.attacked

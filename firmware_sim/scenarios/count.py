@@ -78,8 +78,7 @@ async def count(
         The numbers of faults, and of devices that could not connect, by their names. The states of
         the messages are in the outboxes.
 
-    Raises:
-        OutboxError: an outbox cannot be opened, or its disk failed.
+    Raises OutboxError if an outbox cannot be opened, or its disk failed.
     """
     actors = [_Counting(name, run, settings) for name in run.devices]
     async with (

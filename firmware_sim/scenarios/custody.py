@@ -110,8 +110,7 @@ class _Sender(Actor):
 async def custody(plan: CustodyPlan, show: ShowProgress = lambda _line: None) -> Result:
     """Run the scenario and judge it.
 
-    Raises:
-        FirmwareError: a `fieldpost` command failed, or a device's file could not be used.
+    Raises FirmwareError if a `fieldpost` command failed, or a device's file could not be used.
     """
     run = secrets.token_hex(8)
     show(f"creating a gateway with {len(plan.names)} devices")

@@ -23,8 +23,7 @@ COMMAND_S: Final = 120.0
 def program() -> str:
     """Return the path of `fieldpost`: beside the Python interpreter, else in `$PATH`.
 
-    Raises:
-        SimulationFailed: the command is not installed.
+    Raises SimulationFailed if the command is not installed.
     """
     beside = Path(sys.executable).with_name("fieldpost")
     found = str(beside) if beside.exists() else shutil.which("fieldpost")
@@ -42,8 +41,8 @@ def run(*words: str | Path, stdin: str = "") -> str:
         words: the arguments, such as "events", "--json".
         stdin: the command's standard input.
 
-    Raises:
-        SimulationFailed: the command is not installed, failed, or took longer than `COMMAND_S`.
+    Raises SimulationFailed if the command is not installed, failed, or took longer than
+    `COMMAND_S`.
     """
     argv = [program(), *(str(word) for word in words)]
     try:
@@ -60,8 +59,7 @@ def run(*words: str | Path, stdin: str = "") -> str:
 def read(folder: Path, *words: str) -> list[Any]:
     """Run a `fieldpost` command with `--json` on a gateway's folder; return the printed objects.
 
-    Raises:
-        SimulationFailed: the command failed (see `run`), or its output is not as documented.
+    Raises SimulationFailed if the command failed (see `run`), or its output is not as documented.
     """
     try:
         return list(objects(run(*words, "--json", "--dir", folder).split("\n")))
@@ -72,8 +70,7 @@ def read(folder: Path, *words: str) -> list[Any]:
 def objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Parse lines of JSON, one object each; skip empty lines.
 
-    Raises:
-        ValueError: a line is not a JSON object; the text gives the line number.
+    Raises ValueError if a line is not a JSON object; the text gives the line number.
     """
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -90,8 +87,7 @@ def objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 def of_run(events: Iterable[dict[str, Any]], run: str) -> Iterator[Key]:
     """Return (the device's full JID, tag `n`) of each event that devices sent in the run `run`.
 
-    Raises:
-        ValueError: an event of the run is incomplete.
+    Raises ValueError if an event of the run is incomplete.
     """
     for event in events:
         tags = event.get("tags") or {}

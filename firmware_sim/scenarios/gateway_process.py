@@ -76,10 +76,8 @@ class GatewayProcess:
     ) -> Self:
         """Create a gateway's folder, add an account for each name, and set configuration options.
 
-        All accounts have the same random password.
-
-        Raises:
-            SimulationFailed: a `fieldpost` command failed, or an option does not exist.
+        All accounts have the same random password. Raises SimulationFailed if a `fieldpost` command
+        failed, or an option does not exist.
         """
         folder.parent.mkdir(parents=True, exist_ok=True)
         port, password = free_port(), secrets.token_urlsafe(12)
@@ -126,8 +124,7 @@ class GatewayProcess:
     async def start(self) -> None:
         """Start the gateway, and wait until it is ready.
 
-        Raises:
-            SimulationFailed: the gateway did not start within `READY_S`.
+        Raises SimulationFailed if the gateway did not start within `READY_S`.
         """
         argv = (gateway_command.program(), "run", "--dir", str(self.folder))
         pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
@@ -171,8 +168,7 @@ class GatewayProcess:
     async def kill_often(self, kills: int, seconds: float, seed: int) -> None:
         """Kill and restart the gateway `kills` times, at random moments within `seconds` seconds.
 
-        Raises:
-            SimulationFailed: the gateway did not start again.
+        Raises SimulationFailed if the gateway did not start again.
         """
         chance = random.Random(f"kills/{seed}")  # noqa: S311 - repeatable
         step = seconds / max(kills, 1)
@@ -209,10 +205,8 @@ class GatewayProcess:
 def free_port() -> int:
     """Return a free TCP port below the range of ephemeral ports.
 
-    So no outgoing connection can take the port while the gateway is down.
-
-    Raises:
-        SimulationFailed: no free port was found.
+    So no outgoing connection can take the port while the gateway is down. Raises SimulationFailed
+    if no free port was found.
     """
     first = int(_EPHEMERAL.read_text("ascii").split()[0]) if _EPHEMERAL.exists() else 32_768
     for _ in range(_TRIES):

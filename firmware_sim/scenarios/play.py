@@ -89,8 +89,7 @@ async def playing(
 async def prepare(*work: Coroutine[Any, Any, None]) -> None:
     """Run coroutines that make a run ready, at the same time.
 
-    Raises:
-        SimulationFailed: they take longer than a minute.
+    Raises SimulationFailed if they take longer than a minute.
     """
     try:
         async with asyncio.timeout(_START_S), asyncio.TaskGroup() as group:

@@ -44,8 +44,8 @@ class RunRecord:
     def begin(cls, state: Path, domain: str, devices: tuple[str, ...], messages: int) -> Self:
         """Begin a run in a folder, or continue the run that is in the folder.
 
-        Raises:
-            RunMismatch: the run in the folder has another domain, devices or number of messages.
+        Raises RunMismatch if the run in the folder has another domain, devices or number of
+        messages.
         """
         state.mkdir(parents=True, exist_ok=True)
         if not (state / _FILE).exists():
@@ -63,8 +63,7 @@ class RunRecord:
     def load(cls, state: Path) -> Self:
         """Read the record of the run in a folder.
 
-        Raises:
-            RunMismatch: the folder contains no run, or its record cannot be read.
+        Raises RunMismatch if the folder contains no run, or its record cannot be read.
         """
         try:
             row = json.loads((state / _FILE).read_text())
@@ -92,8 +91,7 @@ class RunRecord:
     def believed(self, state: Path) -> dict[Key, State]:
         """Return the state of each message, by source and number, from the devices' outboxes.
 
-        Raises:
-            OutboxError: an outbox cannot be read, or its device is still running.
+        Raises OutboxError if an outbox cannot be read, or its device is still running.
         """
         return believed(state, map(self.jid, self.devices))
 
@@ -121,8 +119,7 @@ def remember(messages: int) -> OutboxLimits:
 def sent(folder: Path, jid: str) -> list[OutboxRecord]:
     """Return all messages of a stopped device's outbox; none if there is no outbox.
 
-    Raises:
-        OutboxError: the outbox cannot be read, or its device is still running.
+    Raises OutboxError if the outbox cannot be read, or its device is still running.
     """
     path = outbox(folder, jid)
     if not path.exists():

@@ -50,9 +50,8 @@ _STATES: Final = ("ready", "delayed", "locked")
 async def workers(plan: WorkersPlan, show: ShowProgress = lambda _line: None) -> Result:
     """Run the scenario and judge it.
 
-    Raises:
-        FirmwareError: a `fieldpost` command failed, a file could not be used, or a participant
-            could not connect.
+    Raises FirmwareError if a `fieldpost` command failed, a file could not be used, or a participant
+    could not connect.
     """
     crews = {name: level for level in LEVELS for name in plan.members_of(level)}
     names = [_OWNER, *plan.publishers, *plan.names, *crews]
