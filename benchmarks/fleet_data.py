@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import islice
@@ -19,7 +19,7 @@ from benchmarks.report import Settings
 from firmware_sim.fleet.faults import FAULTS
 from firmware_sim.fleet.logs import logs
 from firmware_sim.fleet.plan import Plan, make_plans
-from firmware_sim.fleet.rows import EventRow, Timed
+from firmware_sim.fleet.rows import Timed, numbered
 from firmware_sim.fleet.sensors import readings
 from firmware_sim.fleet.settings import FleetSettings
 from firmware_sim.fleet.simulate import write_fleet
@@ -67,7 +67,7 @@ def write_simulated(settings: Settings, root: Path, gateways: int, days: int) ->
 def events_of(settings: FleetSettings, lane: str, count: int) -> list[Event]:
     """Return the first events of a lane of the fleet's first gateway."""
     timed = islice(_lane(make_plans(settings)[0], lane), count)
-    return [Event(seq, *row) for seq, (_, row) in enumerate(timed, 1)]
+    return numbered(1, (event for _, event in timed))
 
 
 def header(plan: Plan, lane: str, first: int, last: int, previous: bytes) -> SegmentHeader:
@@ -131,13 +131,9 @@ def _sealed(plan: Plan, lane: str, size: int) -> Iterator[tuple[float, str, byte
     timed, first, previous = _lane(plan, lane), 1, bytes(32)
     while len(rows := list(islice(timed, size))) == size:
         head = header(plan, lane, first, first + size - 1, previous)
-        data = encode(head, _numbered(first, [row for _, row in rows]))
+        data = encode(head, numbered(first, (event for _, event in rows)))
         yield rows[-1][0], f"{identity_path(head.identity)}.seg", data
         first, previous = first + size, digest_of(data)
-
-
-def _numbered(first: int, rows: Sequence[EventRow]) -> list[Event]:
-    return [Event(seq, *row) for seq, row in enumerate(rows, first)]
 
 
 def _lane(plan: Plan, lane: str) -> Iterator[Timed]:

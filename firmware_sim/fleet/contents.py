@@ -11,7 +11,7 @@ from math import fsum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from firmware_sim.fleet.rows import EventRow
+    from sync.segment import Event
 
 SYSTEM: Final = "system"
 """The lane of events about the gateway itself."""
@@ -23,17 +23,16 @@ class SystemEvent(NamedTuple):
     """An event of the lane `system`. Events sort in the order in which they were written."""
 
     epoch: str
-    seq: int
-    row: EventRow
+    event: Event
 
     @property
     def time(self) -> int:
         """The event's time by the gateway's clock, in milliseconds since 1970 UTC."""
-        return self.row.time
+        return self.event.time
 
     def tag(self, name: str) -> int:
         """Return the value of a numeric tag."""
-        return int(self.row.tags[name])
+        return int(self.event.tags[name])
 
 
 class Content(NamedTuple):
@@ -56,28 +55,27 @@ class Content(NamedTuple):
     events: tuple[SystemEvent, ...]
 
 
-def content_of(rows: list[EventRow], lane: str, epoch: str, first_seq: int) -> Content:
-    """Summarise a segment's events, given without their sequence numbers."""
+def content_of(events: list[Event], lane: str, epoch: str) -> Content:
+    """Summarise a segment's events."""
     latencies: defaultdict[int, list[int]] = defaultdict(list)
     values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     times: defaultdict[bool, array[int]] = defaultdict(lambda: array("q"))
     latest = {}
-    for row in rows:
-        times[row.clock].append(row.time)
-        if row.qos is not None and row.latency_ms is not None:
-            latencies[row.qos].append(row.latency_ms)
-        if row.kind == "reading" and row.value is not None:
-            sensor = row.source or "", row.name or ""
-            values[sensor].append(row.value)
-            latest[sensor] = row.time
-    events = [SystemEvent(epoch, seq, row) for seq, row in enumerate(rows, start=first_seq)]
+    for event in events:
+        times[event.clock].append(event.time)
+        if event.qos is not None and event.latency_ms is not None:
+            latencies[event.qos].append(event.latency_ms)
+        if event.kind == "reading" and event.value is not None:
+            sensor = event.source or "", event.name or ""
+            values[sensor].append(event.value)
+            latest[sensor] = event.time
     return Content(
-        kinds=Counter(row.kind for row in rows),
+        kinds=Counter(each.kind for each in events),
         latencies=dict(latencies),
         sums={key: (len(each), round(fsum(each) * 1_000_000)) for key, each in values.items()},
         latest=latest,
         times=dict(times),
-        until=rows[-1].time,
-        errors=sum(row.level in _ERRORS for row in rows),
-        events=tuple(events) if lane == SYSTEM else (),
+        until=events[-1].time,
+        errors=sum(each.level in _ERRORS for each in events),
+        events=tuple(SystemEvent(epoch, each) for each in events) if lane == SYSTEM else (),
     )

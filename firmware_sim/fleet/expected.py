@@ -53,14 +53,14 @@ def intervals(events: Sequence[SystemEvent]) -> Iterator[Interval]:
     interval = _HEARTBEAT_S
     for first, second in pairwise(signs):
         before, after = events[first], events[second]
-        if before.row.name != _STEP and before.row.value:
-            interval = before.row.value
+        if before.event.name != _STEP and before.event.value:
+            interval = before.event.value
         whole = _whole(before, after, second - first)
         yield Interval(_state(before, after, interval, whole=whole), before, after)
 
 
 def _is_named(each: SystemEvent, *names: str) -> bool:
-    return each.row.kind == "system" and each.row.name in names
+    return each.event.kind == "system" and each.event.name in names
 
 
 def _named(events: Sequence[SystemEvent], *names: str) -> list[SystemEvent]:
@@ -70,14 +70,14 @@ def _named(events: Sequence[SystemEvent], *names: str) -> list[SystemEvent]:
 def _whole(before: SystemEvent, after: SystemEvent, apart: int) -> bool:
     """Return whether no event is missing between two events that are `apart` positions apart."""
     if before.epoch == after.epoch:
-        return after.seq - before.seq == apart
-    return before.row.name == "stop" and after.seq == apart
+        return after.event.seq - before.event.seq == apart
+    return before.event.name == "stop" and after.event.seq == apart
 
 
 def _state(before: SystemEvent, after: SystemEvent, interval: float, *, whole: bool) -> str:
-    if before.row.clock != after.row.clock or after.row.name == _STEP:
+    if before.event.clock != after.event.clock or after.event.name == _STEP:
         return "clock"
-    if before.row.name == "stop" and whole:
+    if before.event.name == "stop" and whole:
         return "stopped"
     if after.time - before.time <= interval * _PATIENCE * 1000:
         return "running"
@@ -88,12 +88,12 @@ def availability(events: Sequence[SystemEvent]) -> dict[str, Any]:
     """Return the expected row of the table `availability`, without the state and arrivals."""
     spans = list(intervals(events))
     signs = _named(events, *_SIGNS)
-    starts = [each for each in spans if each.after.row.name == "start"]
+    starts = [each for each in spans if each.after.event.name == "start"]
     gaps = [each.length for each in spans if each.state in ("outage", "unknown")]
     unclean = [
         each
         for each in starts
-        if each.before.row.name != "stop" and each.before.epoch == each.after.epoch
+        if each.before.event.name != "stop" and each.before.epoch == each.after.epoch
     ]
 
     def total(state: str) -> float:
@@ -118,7 +118,7 @@ def outages(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
             "begin": iso(each.before.time),
             "end": iso(each.after.time),
             "seconds": each.length / 1000,
-            "ended": "restarted" if each.after.row.name == "start" else "went_on",
+            "ended": "restarted" if each.after.event.name == "start" else "went_on",
         }
         for each in intervals(events)
         if each.state == "outage"
@@ -153,7 +153,7 @@ def arrivals_and_state(
     ]
     signs = _named(events, *_SIGNS)
     state = "running" if signs else "unknown"
-    if signs and signs[-1].row.name == "stop":
+    if signs and signs[-1].event.name == "stop":
         state = "stopped"
     elif (as_of - times[-1]) / 1000 > patience:
         state = "silent"
@@ -170,15 +170,15 @@ def clock(events: Sequence[SystemEvent]) -> dict[str, Any]:
     """Compute what the report `clocks` must show of a clock's steps and synchronisation."""
     beats, steps = _named(events, "heartbeat"), _named(events, _STEP)
     found = [each.time for each in _named(events, "clock_synchronised")]
-    moved = [each.row.value or 0.0 for each in steps]
-    lost = [each.row.value or _HEARTBEAT_S for each in beats if not each.row.clock]
+    moved = [each.event.value or 0.0 for each in steps]
+    lost = [each.event.value or _HEARTBEAT_S for each in beats if not each.event.clock]
     return {
         "steps": len(steps),
         "odd_steps": sum(not _becomes_synchronised(each.time, found) for each in steps),
         "step_sum_s": sum(map(abs, moved)),
         "step_max_s": max(moved, key=abs) if moved else None,
         "last_step": iso_or_none(max((each.time for each in steps), default=None)),
-        "synchronised": beats[-1].row.clock if beats else None,
+        "synchronised": beats[-1].event.clock if beats else None,
         "unsynchronised_s": sum(lost),
     }
 
@@ -192,15 +192,15 @@ def _becomes_synchronised(step: int, found: list[int]) -> bool:
 
 def queues(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
     """Return the rows that the report's table `queues` must have; `events` is the lane `system`."""
-    depths = _by(events, lambda each: each.row.topic, "queue", "depth")
-    dead = _by(events, lambda each: each.row.topic, "message", "queue_dead")
+    depths = _by(events, lambda each: each.event.topic, "queue", "depth")
+    dead = _by(events, lambda each: each.event.topic, "message", "queue_dead")
     rows = []
     for queue, depths_logged in sorted(depths.items()):
         last = depths_logged[-1]
         row = {
             "queue": queue,
-            "depth": round(last.row.value or 0),
-            "depth_max": max(round(each.row.value or 0) for each in depths_logged),
+            "depth": round(last.event.value or 0),
+            "depth_max": max(round(each.event.value or 0) for each in depths_logged),
             **{name: last.tag(name) for name in _MOMENT},
             **{name: sum(each.tag(name) for each in depths_logged) for name in _SUMS},
             "dead_items": len(dead.get(queue, ())),
@@ -239,19 +239,19 @@ def _stuck_periods(depths_logged: Sequence[SystemEvent]) -> dict[str, Any]:
 
 
 def _stalled(each: SystemEvent) -> bool:
-    due = round(each.row.value or 0) - each.tag("delayed")
+    due = round(each.event.value or 0) - each.tag("delayed")
     return due > 0 and each.tag("delivered") == 0
 
 
 def refusals(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
     """Return the number of refusals by source and rule, with the first and last time."""
-    found = _by(events, lambda each: (each.row.source, each.row.name), "limit")
+    found = _by(events, lambda each: (each.event.source, each.event.name), "limit")
     return [{"source": of[0], "rule": of[1], **_times(each)} for of, each in sorted(found.items())]
 
 
 def repeats(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
     """Return the number of repeated offers by source, with the first and last time."""
-    found = _by(events, lambda each: each.row.source, "message", "repeated")
+    found = _by(events, lambda each: each.event.source, "message", "repeated")
     return [{"source": source, **_times(each)} for source, each in sorted(found.items())]
 
 
@@ -259,7 +259,7 @@ def notices(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
     """Return the rows that the report's table `notices` must have."""
     rows = []
     for kind in ("limit", "message"):
-        found = _by(events, lambda each: each.row.name, kind)
+        found = _by(events, lambda each: each.event.name, kind)
         found.pop("repeated", None)
         rows += [
             {"kind": kind, "name": name, **_times(each)} for name, each in sorted(found.items())
@@ -276,14 +276,14 @@ def _by(
     """Group the events of a kind, and of a name if given, by a key."""
     found: defaultdict[Hashable, list[SystemEvent]] = defaultdict(list)
     for each in events:
-        if each.row.kind == kind and name in (None, each.row.name):
+        if each.event.kind == kind and name in (None, each.event.name):
             found[key(each)].append(each)
     return dict(found)
 
 
 def _times(events: Sequence[SystemEvent]) -> dict[str, Any]:
     times = [each.time for each in events]
-    counts = [1 if each.row.value is None else round(each.row.value) for each in events]
+    counts = [1 if each.event.value is None else round(each.event.value) for each in events]
     return {"times": sum(counts), "since": iso(min(times)), "until": iso(max(times))}
 
 
@@ -311,14 +311,14 @@ def growth(
     daily: defaultdict[int, int] = defaultdict(int)
     for time in times:
         daily[time // DAY_MS] += 1
-    evicted = _by(events, lambda each: each.row.topic, "uplink", "evicted").get(None, [])
+    evicted = _by(events, lambda each: each.event.topic, "uplink", "evicted").get(None, [])
     return {
         "days": max(len(shipped) - 2, 0),
         "shipped": sum(shipped.values()),
         "shipped_day": _ordinary(shipped),
         "events_day": _ordinary(daily),
         "disk_used": disk_used,
-        "evicted": sum(round(each.row.value or 0) for each in evicted),
+        "evicted": sum(round(each.event.value or 0) for each in evicted),
         "last_evicted": iso_or_none(max((each.time for each in evicted), default=None)),
     }
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from random import Random
 from typing import Final
 
 from firmware_sim.fleet.plan import FAULTY, Plan
-from firmware_sim.fleet.rows import EventRow, Stream
+from firmware_sim.fleet.rows import Stream, Timed, event_at
 from firmware_sim.fleet.settings import DAY_S
 
 LOGS: Final = 240
@@ -34,27 +33,26 @@ def logs(plan: Plan, *, faulty: bool) -> Stream:
         moment = run.on + dice.expovariate(LOGS / DAY_S)
         while moment < min(run.off, plan.settings.length):
             number += 1
-            yield moment, _row(plan, dice, moment, number, share)
+            yield _event(plan, dice, moment, number, share)
             moment += dice.expovariate(LOGS / DAY_S)
 
 
-def _row(plan: Plan, dice: Random, moment: float, number: int, errors: float) -> EventRow:
+def _event(plan: Plan, dice: Random, moment: float, number: int, errors: float) -> Timed:
     pump = dice.randrange(_PUMPS) + 1
     kind = dice.random()
     level = "Error" if kind < errors else "Informational"
     if errors <= kind < errors + _WARNINGS:
         level = "Warning"
-    tags: Mapping[str, str] = {"subject": f"pump-{pump}", "module": dice.choice(("io", "net"))}
-    return EventRow(
-        plan.clock.wall(moment),
-        plan.clock.synchronised(moment),
+    module = dice.choice(("io", "net"))
+    return event_at(
+        plan,
+        moment,
         "log",
-        f"pump-{pump}@{plan.name}/fw",
-        None,
         f"{pump}-{number:06d}",
+        source=f"pump-{pump}@{plan.name}/fw",
         level=level,
         text=_TEXTS[level].format(dice.randrange(10, 900) / 10),
         qos=2,
         latency_ms=int(dice.lognormvariate(*_LATENCY)),
-        tags=tags,
+        tags={"subject": f"pump-{pump}", "module": module},
     )

@@ -1,33 +1,29 @@
-"""Types for events without sequence numbers, and for the streams of events of a lane."""
+"""Events of a simulated gateway before they get their sequence numbers, and streams of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from sync.segment import NO_TAGS
+from sync.segment import Event
 
+if TYPE_CHECKING:
+    from firmware_sim.fleet.plan import Plan
 
-class EventRow(NamedTuple):
-    """The fields of `sync.segment.Event` without `seq`, in the same order."""
-
-    time: int
-    clock: bool
-    kind: str
-    source: str | None = None
-    topic: str | None = None
-    name: str | None = None
-    value: float | None = None
-    unit: str | None = None
-    level: str | None = None
-    text: str | None = None
-    qos: int | None = None
-    latency_ms: int | None = None
-    tags: Mapping[str, str] = NO_TAGS
-
-
-Timed = tuple[float, EventRow]
-"""A true moment, in seconds since the simulation began, and the event at this moment."""
+Timed = tuple[float, Event]
+"""A true moment, in seconds since the simulation began, and the event at this moment (`seq` 0)."""
 
 Stream = Iterator[Timed]
 """Events with their true moments, earliest first."""
+
+
+def event_at(plan: Plan, moment: float, kind: str, name: str, **fields: Any) -> Timed:
+    """Return an event at a true moment, dated by the gateway's clock; `fields` are of `Event`."""
+    clock = plan.clock
+    event = Event(0, clock.wall(moment), clock.synchronised(moment), kind, name=name, **fields)
+    return moment, event
+
+
+def numbered(first: int, events: Iterable[Event]) -> list[Event]:
+    """Return the events with the sequence numbers from `first` on."""
+    return [event._replace(seq=seq) for seq, event in enumerate(events, first)]

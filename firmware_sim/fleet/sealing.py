@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from firmware_sim.fleet.bad_segments import newer_minor
 from firmware_sim.fleet.contents import Content, content_of
+from firmware_sim.fleet.rows import numbered
 from firmware_sim.fleet.settings import DAY_S
 from sync.segment import Dropped, Event, SegmentHeader, digest_of, encode
 
 if TYPE_CHECKING:
     from firmware_sim.fleet.plan import Plan, Run
-    from firmware_sim.fleet.rows import EventRow, Stream
+    from firmware_sim.fleet.rows import Stream
 
 SEAL_EVENTS: Final = 2_000
 """Maximum number of events of a segment: the default of a gateway."""
@@ -66,7 +67,7 @@ class LaneSealer:
     plan: Plan
     lane: str
     evicted: EvictedRange | None = None
-    _rows: list[EventRow] = field(default_factory=list)
+    _events: list[Event] = field(default_factory=list)
     _first_seq: int = 1
     _previous: bytes = bytes(32)
     _deadline: float = inf
@@ -77,24 +78,24 @@ class LaneSealer:
     def seal_all(self, events: Stream) -> Iterator[SealedSegment]:
         """Generate the segments that a gateway would have sealed by the end of the simulation."""
         self._begin(self.plan.life.runs[0])
-        for moment, row in events:
+        for moment, event in events:
             if moment > self._deadline:
                 yield self._seal(self._deadline)
             if moment >= self._renewal:
                 self._begin(self.plan.life.at(moment))
-            if not self._rows:
+            if not self._events:
                 self._deadline = self._due(moment)
-            self._rows.append(row)
-            if len(self._rows) == SEAL_EVENTS:
+            self._events.append(event)
+            if len(self._events) == SEAL_EVENTS:
                 yield self._seal(moment)
-        if self._rows and self._deadline <= self.plan.settings.length:
+        if self._events and self._deadline <= self.plan.settings.length:
             yield self._seal(self._deadline)
 
     def _begin(self, run: Run) -> None:
         """Begin an epoch: sequence numbers restart at 1, and unsealed events are lost."""
         later = [each.on for each in self.plan.life.runs if each.on > run.on and each.renewed]
         self._epoch, self._renewal = run.epoch, min(later, default=inf)
-        self._rows, self._first_seq, self._previous = [], 1, bytes(32)
+        self._events, self._first_seq, self._previous = [], 1, bytes(32)
         self._deadline = inf
 
     def _due(self, moment: float) -> float:
@@ -109,18 +110,18 @@ class LaneSealer:
         return inf if back >= self._renewal else max(due, back)
 
     def _seal(self, moment: float) -> SealedSegment:
-        plan, rows = self.plan, self._rows
-        last = self._first_seq + len(rows) - 1
+        plan, first = self.plan, self._first_seq
+        last = first + len(self._events) - 1
         evicted = self._is_evicted(moment, last)
         header = self._header(moment, last)
-        events = [Event(seq, *row) for seq, row in enumerate(rows, start=self._first_seq)]
+        events = numbered(first, self._events)
         data = encode(header, events)
         if plan.within("minor-version", moment) and (last // 3) % _EVERY == 0:
             data = newer_minor(data)
-        content = content_of(rows, self.lane, self._epoch, self._first_seq)
+        content = content_of(events, self.lane, self._epoch)
         sealed = SealedSegment(moment, header, data, digest_of(data), content, evicted)
         self._previous = sealed.digest
-        self._first_seq, self._rows, self._deadline = last + 1, [], inf
+        self._first_seq, self._events, self._deadline = last + 1, [], inf
         return sealed
 
     def _is_evicted(self, moment: float, last: int) -> bool:

@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from firmware_sim.fleet.faults import FAULTS
-from firmware_sim.fleet.rows import EventRow, Stream
+from firmware_sim.fleet.rows import Stream, event_at
 from firmware_sim.fleet.settings import DAY_S
 
 if TYPE_CHECKING:
@@ -81,25 +81,21 @@ def _sensor(plan: Plan, place: int) -> Stream:
     sort = SORTS[place]
     dice = plan.chance(f"sensor {place}")
     source, about = device(plan, place), topic(sort)
-    wall, synchronised = plan.clock.wall, plan.clock.synchronised
     scale = 10**sort.decimals
     value = _door(dice) if sort.name == "door" else _value(plan, place, dice)
     for moment in _moments(plan, place, dice):
         qos, latency = _delivery(dice)
-        yield (
+        yield event_at(
+            plan,
             moment,
-            EventRow(
-                wall(moment),
-                synchronised(moment),
-                "reading",
-                source,
-                about,
-                sort.name,
-                round(value(moment) * scale) / scale,
-                sort.unit,
-                qos=qos,
-                latency_ms=latency,
-            ),
+            "reading",
+            sort.name,
+            source=source,
+            topic=about,
+            value=round(value(moment) * scale) / scale,
+            unit=sort.unit,
+            qos=qos,
+            latency_ms=latency,
         )
 
 

@@ -22,12 +22,12 @@ from firmware_sim.errors import SimulationFailed
 from firmware_sim.fleet.logs import logs
 from firmware_sim.fleet.plan import Plan, make_plans
 from firmware_sim.fleet.planted_faults import planted
-from firmware_sim.fleet.rows import Timed
+from firmware_sim.fleet.rows import Timed, event_at
 from firmware_sim.fleet.sealing import EVICTED, EvictedRange, LaneSealer
 from firmware_sim.fleet.sensors import readings
 from firmware_sim.fleet.settings import FleetSettings
 from firmware_sim.fleet.shipping import Delivery, Shipper
-from firmware_sim.fleet.system_events import system_event, system_events
+from firmware_sim.fleet.system_events import system_events
 from firmware_sim.fleet.times import iso
 from firmware_sim.fleet.truth import GatewayTruth, Rollout
 
@@ -161,6 +161,6 @@ def _eviction_event(plan: Plan, evicted: EvictedRange) -> Timed:
     count = evicted.last_seq - evicted.first_seq + 1
     tags = {"epoch": evicted.epoch, "lane": evicted.lane, "reason": EVICTED}
     tags |= {"first": str(evicted.first_seq), "last": str(evicted.last_seq)}
-    return system_event(
+    return event_at(
         plan, evicted.moment, "uplink", "evicted", value=float(count), level="Warning", tags=tags
     )

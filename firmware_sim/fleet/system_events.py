@@ -9,7 +9,7 @@ from itertools import count
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from firmware_sim.fleet.rows import EventRow, Stream, Timed
+from firmware_sim.fleet.rows import Stream, Timed, event_at
 from firmware_sim.fleet.settings import DAY_S
 
 if TYPE_CHECKING:
@@ -51,36 +51,28 @@ def system_events(plan: Plan, more: Iterable[Timed] = ()) -> Stream:
             yield moment, row
 
 
-def system_event(plan: Plan, moment: float, kind: str, name: str, **fields: Any) -> Timed:
-    """Return an event of the lane `system`; `fields` are further fields of `EventRow`."""
-    row = EventRow(
-        plan.clock.wall(moment), plan.clock.synchronised(moment), kind, name=name, **fields
-    )
-    return moment, row
-
-
 def _runs(plan: Plan) -> Stream:
     interval = plan.settings.heartbeat
     before: Run | None = None
     for run in plan.life.runs:
         if run.renewed and before is not None:
             tags = {"reason": "restored", "before": before.epoch}
-            yield system_event(plan, run.on, "uplink", "epoch", level="Warning", tags=tags)
+            yield event_at(plan, run.on, "uplink", "epoch", level="Warning", tags=tags)
         off = run.on - before.off if before else None
         tags = {"version": run.version, "boot": run.boot, "python": "3.11.2"}
         tags |= {"previous": run.previous, "off_known": "uptime" if before else "unknown"}
         if off is not None:
             tags["off"] = f"{off:.3f}"
-        yield system_event(plan, run.on, "system", "start", value=interval, unit="s", tags=tags)
+        yield event_at(plan, run.on, "system", "start", value=interval, unit="s", tags=tags)
         for number in count(1):
             moment = run.on + number * interval
             if moment >= run.off:
                 break
-            yield system_event(plan, moment, "system", "heartbeat", value=interval, unit="s")
+            yield event_at(plan, moment, "system", "heartbeat", value=interval, unit="s")
             if moment > plan.settings.length:
                 return
         if run.clean:
-            yield system_event(plan, run.off, "system", "stop")
+            yield event_at(plan, run.off, "system", "stop")
         before = run
 
 
@@ -88,16 +80,14 @@ def _clock(plan: Plan) -> Stream:
     events: list[Timed] = []
     for moment, seconds in plan.clock.steps:
         events.append(
-            system_event(
+            event_at(
                 plan, moment, "system", "clock_stepped", value=seconds, unit="s", level="Notice"
             )
         )
     for begin, end in plan.clock.lost:
         if begin:
-            events.append(system_event(plan, begin, "system", "clock_lost", level="Warning"))
-        events.append(
-            system_event(plan, end, "system", "clock_synchronised", level="Informational")
-        )
+            events.append(event_at(plan, begin, "system", "clock_lost", level="Warning"))
+        events.append(event_at(plan, end, "system", "clock_synchronised", level="Informational"))
     return iter(sorted(events, key=itemgetter(0)))
 
 
@@ -106,9 +96,7 @@ def _wear(plan: Plan) -> Stream:
     for day in range(1, plan.settings.days):
         written = float(int(_WRITTEN * dice.uniform(0.9, 1.1)))
         tags = {"pages": str(int(written) // 4_096), "commits": "90000", "seconds": "86400"}
-        yield system_event(
-            plan, day * DAY_S + 1, "system", "wear", value=written, unit="B", tags=tags
-        )
+        yield event_at(plan, day * DAY_S + 1, "system", "wear", value=written, unit="B", tags=tags)
 
 
 def _work(plan: Plan) -> Stream:
@@ -150,7 +138,7 @@ def _depth(
     tags |= {"oldest_s": f"{oldest if depth else 0:.0f}", "members": "2"}
     tags |= {"delivered": str(delivered), "redelivered": str(timeouts)}
     tags |= {"timeouts": str(timeouts)}
-    return system_event(
+    return event_at(
         plan, moment, "queue", "depth", topic=QUEUE, value=float(depth), unit="items", tags=tags
     )
 
@@ -162,7 +150,7 @@ def subject(plan: Plan) -> str:
 
 def _hourly(plan: Plan, fault: str, fields: dict[str, Any]) -> Stream:
     for moment in _hours(plan, fault):
-        yield system_event(plan, moment, source=subject(plan), **fields)
+        yield event_at(plan, moment, source=subject(plan), **fields)
 
 
 def _hours(plan: Plan, fault: str) -> list[float]:

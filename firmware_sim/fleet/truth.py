@@ -206,7 +206,7 @@ class GatewayTruth:
         rows = []
         for (epoch, lane), truth in sorted(self.lanes.items()):
             end = ends.get(epoch)
-            closed = end is not None and (end.row.kind, end.row.name) == ("system", "stop")
+            closed = end is not None and (end.event.kind, end.event.name) == ("system", "stop")
             last = truth.accepted[truth.starts[-1]].sealed.content.until if truth.starts else None
             since = end.time if end is not None and closed else last
             row = {

@@ -8,8 +8,8 @@ import pytest
 
 from firmware_sim.fleet import expected
 from firmware_sim.fleet.contents import SystemEvent
-from firmware_sim.fleet.rows import EventRow
 from firmware_sim.fleet.truth import Rollout, VersionRun
+from sync.segment import Event
 
 START = 1_772_409_600_000
 """2026-03-02 00:00:00 UTC, in milliseconds."""
@@ -20,14 +20,16 @@ def system(
 ) -> list[SystemEvent]:
     """Make system events, each a name and seconds since the start; heartbeats come each minute."""
     return [
-        SystemEvent(epoch, seq, _row(name, seconds, **of))
+        SystemEvent(epoch, _event(seq, name, seconds, **of))
         for seq, (name, seconds) in enumerate(events, start=first)
     ]
 
 
-def _row(name: str, seconds: float, clock: bool = True, value: float | None = 60.0) -> EventRow:
+def _event(
+    seq: int, name: str, seconds: float, clock: bool = True, value: float | None = 60.0
+) -> Event:
     stored = value if name in ("start", "heartbeat", "clock_stepped") else None
-    return EventRow(START + round(seconds * 1000), clock, "system", name=name, value=stored)
+    return Event(seq, START + round(seconds * 1000), clock, "system", name=name, value=stored)
 
 
 def states(events: list[SystemEvent]) -> list[tuple[str, int]]:
@@ -89,8 +91,8 @@ def depth(seconds: int, waiting: int, delivered: int, **tags: int) -> SystemEven
     counts |= {"delivered": delivered, "redelivered": 0, "timeouts": 0} | tags
     texts = {name: str(count) for name, count in counts.items()}
     fields: dict[str, Any] = {"name": "depth", "value": float(waiting), "tags": texts}
-    row = EventRow(START + seconds * 1000, True, "queue", topic="q", **fields)
-    return SystemEvent("E1", seconds, row)
+    event = Event(seconds, START + seconds * 1000, True, "queue", topic="q", **fields)
+    return SystemEvent("E1", event)
 
 
 def test_queue_is_stuck_while_items_wait_and_none_is_delivered() -> None:
@@ -101,9 +103,9 @@ def test_queue_is_stuck_while_items_wait_and_none_is_delivered() -> None:
     [row] = expected.queues([*events, depth(2_700, 4, 2, timeouts=1, redelivered=1)])
     assert (row["state"], row["stuck"], row["recovered"]) == ("ok", 1, 1)
     assert (row["delivered"], row["timeouts"], row["redelivered"]) == (2, 1, 1)
-    [row] = expected.queues([depth(each.seq, 5, 0, delayed=5) for each in events])
+    [row] = expected.queues([depth(each.event.seq, 5, 0, delayed=5) for each in events])
     assert (row["state"], row["stuck"], row["depth_max"]) == ("ok", 0, 5)
-    [row] = expected.queues([each for each in events if not 900 < each.seq < 1_800])
+    [row] = expected.queues([each for each in events if not 900 < each.event.seq < 1_800])
     assert row["stuck"] == 0
     [row] = expected.queues([*events, depth(2_700, 0, 0)])
     assert (row["state"], row["recovered"]) == ("idle", 1)
@@ -111,7 +113,7 @@ def test_queue_is_stuck_while_items_wait_and_none_is_delivered() -> None:
 
 def test_counts_are_sums_of_the_events() -> None:
     def event(kind: str, name: str, value: float | None = None) -> SystemEvent:
-        return SystemEvent("E1", 1, EventRow(START, True, kind, "d@gw", name=name, value=value))
+        return SystemEvent("E1", Event(1, START, True, kind, "d@gw", name=name, value=value))
 
     events = [event("limit", "rate", 3.0), event("limit", "rate"), event("message", "dead")]
     events += [event("message", "repeated", 7.0)]
