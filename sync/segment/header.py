@@ -77,45 +77,29 @@ def _integer(least: int, most: int) -> Callable[[Any], bool]:
     return lambda value: type(value) is int and least <= value <= most
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= MAX_NAME
-
-
-def _name(value: Any) -> bool:
-    return isinstance(value, str)  # `check_identity` checks the rest
-
-
-def _digest(value: Any) -> bool:
-    return isinstance(value, bytes) and len(value) == DIGEST_SIZE
-
-
-def _hash(value: Any) -> bool:
-    return isinstance(value, bytes) and len(value) <= MAX_HASH
+def _sized(kind: type[str | bytes], least: int, most: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind) and least <= len(value) <= most
 
 
 def _seconds(value: Any) -> bool:
     return isinstance(value, float) and isfinite(value) and value >= 0
 
 
-def _flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
 _FIELDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
-    "gateway": ("gateway", _name),
-    "epoch": ("epoch", _name),
-    "lane": ("lane", _name),
+    "gateway": ("gateway", _sized(str, 0, MAX_HEADER)),  # `check_identity` checks the rest
+    "epoch": ("epoch", _sized(str, 0, MAX_HEADER)),
+    "lane": ("lane", _sized(str, 0, MAX_HEADER)),
     "first": ("first_seq", _integer(1, MAX_SEQ)),
     "last": ("last_seq", _integer(1, MAX_SEQ)),
     "count": ("count", _integer(1, MAX_SEQ)),
-    "previous": ("previous", _digest),
-    "boot": ("boot", _text),
+    "previous": ("previous", _sized(bytes, DIGEST_SIZE, DIGEST_SIZE)),
+    "boot": ("boot", _sized(str, 0, MAX_NAME)),
     "sealed": ("sealed_at", _integer(MIN_TIME, MAX_TIME)),
     "service": ("service_seconds", _seconds),
-    "clock": ("clock", _flag),
-    "firmware": ("firmware", _text),
-    "software": ("software", _text),
-    "config": ("config_hash", _hash),
+    "clock": ("clock", lambda value: isinstance(value, bool)),
+    "firmware": ("firmware", _sized(str, 0, MAX_NAME)),
+    "software": ("software", _sized(str, 0, MAX_NAME)),
+    "config": ("config_hash", _sized(bytes, 0, MAX_HASH)),
     "disk": ("disk_used", _integer(0, MAX_SEQ)),
 }
 """The header's CBOR keys in order, each with its attribute of `SegmentHeader` and its check."""
