@@ -19,8 +19,9 @@ from edge.engine import database, sessions
 from edge.engine.clock import Clock
 from edge.engine.database import Transaction
 from edge.engine.group_commit import Store, UnitLimits
-from edge.engine.router import Router, guarded
+from edge.engine.hooks import new_context
 from edge.features.accounts.store import accounts
+from edge.routing.xmpp.router import Router, guarded
 from edge.xmpp.envelopes import EnvelopeParser
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import Stanza
@@ -47,7 +48,7 @@ class SensorStream:
         self._generation = number + 1
         self._parser = StreamParser(LIMITS.stanza_bytes, envelopes=EnvelopeParser())
         self._parser.feed(payload.HEADER)
-        self._router = Router(payload.DOMAIN, LIMITS)
+        self._router = Router(new_context(payload.DOMAIN, LIMITS))
         self._messages = cycle([_message(number, count) for count in range(MESSAGES)])
         self._assured, _deliver = next(self._messages)
 

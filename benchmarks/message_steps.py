@@ -14,8 +14,8 @@ from benchmarks import commands
 from benchmarks.relay_steps import GROUP, PAIRS, SENDER, Device
 from edge.engine.database import Send, Transaction
 from edge.engine.encoding import encode
-from edge.engine.router import Router
 from edge.engine.session_lifecycle import SessionLifecycle
+from edge.routing.xmpp.router import Router
 from edge.xmpp import PROTOCOL
 
 _MESSAGE: Final = (

@@ -18,8 +18,9 @@ from benchmarks.queue_payload import ITEM, NODE, TOPIC
 from benchmarks.relay_steps import GROUP, Device
 from edge.engine.database import Receipt, Send, Transaction
 from edge.engine.encoding import encode
-from edge.engine.router import Router
+from edge.engine.hooks import new_context
 from edge.engine.session_lifecycle import SessionLifecycle
+from edge.routing.xmpp.router import Router
 from edge.xmpp import PROTOCOL
 
 SUBSCRIBERS: Final = 10
@@ -135,7 +136,7 @@ class QueuedItems(_Node):
 
 def new_router() -> Router:
     """Return a router with the limits of these benchmarks."""
-    return Router(DOMAIN, LIMITS)
+    return Router(new_context(DOMAIN, LIMITS))
 
 
 def _check(answer: bytes) -> None:

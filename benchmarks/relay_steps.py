@@ -18,9 +18,10 @@ from benchmarks.exchange_steps import LIMITS, MESSAGES
 from edge.engine import sessions
 from edge.engine.database import Transaction
 from edge.engine.encoding import encode
-from edge.engine.router import Router, guarded
+from edge.engine.hooks import new_context
 from edge.features.accounts.store import accounts
 from edge.features.eventlog.store import epochs
+from edge.routing.xmpp.router import Router, guarded
 from edge.xmpp import PROTOCOL
 from edge.xmpp.envelopes import EnvelopeParser
 from edge.xmpp.parser import StreamParser
@@ -106,7 +107,7 @@ class RelayedMessages:
 
     def __init__(self, tx: Transaction) -> None:
         epochs.begin(tx, epochs.CREATED)
-        router = Router(payload.DOMAIN, LIMITS)
+        router = Router(new_context(payload.DOMAIN, LIMITS))
         self._context = router.context
         self._pairs = [_Pair(tx, router, number) for number in range(PAIRS)]
         self._numbers = count()

@@ -44,8 +44,7 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.flash_meter import WriteMeter
 from edge.engine.group_commit import Store, UnitLimits
-from edge.engine.hooks import TimeOffHook
-from edge.engine.router import Router
+from edge.engine.hooks import TimeOffHook, new_context
 from edge.engine.service_time import Run, Start
 from edge.engine.timers import Timer
 from edge.errors import ConfigError, SetupError, StoreBroken, StoreError, StoreFull
@@ -60,6 +59,7 @@ from edge.ops.checks.finding import WRONG
 from edge.ops.gateway import control
 from edge.ops.gateway.control import DeviceConnections, ProcessStatus, ReloadReport
 from edge.reload import Change, Reloader
+from edge.routing.xmpp.router import Router
 from edge.server.control_server import ControlServer, present_members, state_reader
 from edge.server.fronts import Front, Fronts
 from edge.server.listener import Listener
@@ -265,14 +265,16 @@ class App:
         clock = Clock(start.saved.service, self._machine)
         store = await self._open_store(stack, path, clock)
         router = Router(
-            settings.gateway.domain,
-            limits,
-            settings.xmpp,
-            settings.pubsub,
-            accounts=settings.component is None,
-            uplink=settings.uplink,
+            new_context(
+                settings.gateway.domain,
+                limits,
+                settings.xmpp,
+                settings.pubsub,
+                accounts=settings.component is None,
+                uplink=settings.uplink,
+            )
         )
-        store.load_images = router.load_images
+        store.load_images = router.context.load_images
         if settings.log.notify:
             store.before_commit = eventlog.notifier(router.context, settings.log)
         facts = self._facts(clock)

@@ -1,1 +1,1 @@
-"""The engine below the features: database, sessions, timers, clock, event log, hooks and router."""
+"""The engine below the features: database, sessions, timers, clock, event log and hooks."""

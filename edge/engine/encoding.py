@@ -6,12 +6,14 @@ The encoders are those that features have registered (`Hooks.encode`).
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from edge.engine.addresses import account_of
 from edge.engine.database import SentMessage
 from edge.engine.hooks import Context
-from edge.xmpp import PROTOCOL as XMPP
+
+_STORED: Final = "xmpp"
+"""The protocol whose encoding rows store."""
 
 
 class RawStanza(NamedTuple):
@@ -44,4 +46,4 @@ def encode(context: Context, protocol: str, message: SentMessage) -> bytes:
 
 def stored_form(context: Context, message: SentMessage) -> bytes:
     """Encode a message as rows store it: as XMPP, whatever the protocol of its recipient."""
-    return context.hooks.encoders[XMPP, type(message)](context, message)
+    return context.hooks.encoders[_STORED, type(message)](context, message)

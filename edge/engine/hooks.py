@@ -1,10 +1,10 @@
 """The hooks by which features register with the engine, and the context that hooks are given.
 
 A feature's modules under `edge.features` have functions `register(hooks)`. That of `xmpp` registers
-handlers of stanzas, features to advertise, readers, encoders and error mappings; that of `service`
-registers destinations and functions that run at certain events. What needs the gateway to have
-accounts of its own is registered by functions `register_for_accounts(hooks)`, which are not called
-on a component.
+readers, encoders, error mappings and, in XMPP's own registry (`edge.routing.xmpp.hooks`), handlers
+of stanzas and features to advertise; that of `service` registers destinations and functions that
+run at certain events. What needs the gateway to have accounts of its own is registered by functions
+`register_for_accounts(hooks)`, which are not called on a component.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from xml.etree.ElementTree import Element
 
 from edge.config.limits import Limits
 from edge.config.options import Pubsub, Uplink, Xmpp
+from edge.engine import in_flight
 from edge.engine.access import Sender, Trust
 from edge.engine.addresses import AddressKind
 from edge.engine.database import SentMessage, Transaction
@@ -27,7 +28,6 @@ from edge.engine.events import NewEvent
 from edge.engine.quota import ExceededLimit
 from edge.errors import FieldpostError, ServiceError
 from edge.jid import Jid
-from edge.xmpp.stanza import Stanza
 
 P = ParamSpec("P")
 K = TypeVar("K")
@@ -71,6 +71,16 @@ class Context(NamedTuple):
         """The domains whose users the gateway trusts; empty if it is not a server's component."""
         return () if self.has_accounts else self.xmpp.trusted_domains
 
+    def load_images(self, tx: Transaction) -> None:
+        """Load the images of rows (copies in memory, `Hooks.images`) that are not loaded yet."""
+        for load in self.hooks.images:
+            load(tx)
+
+    def run_external_change(self, tx: Transaction) -> None:
+        """Run the features' hooks for a change by another process."""
+        for hook in self.hooks.on_external_change:
+            hook(self, tx)
+
 
 Work: TypeAlias = Callable[[Transaction, Sender], bytes]
 """A unit of work for a session that still exists; returns the answer stanza, or empty bytes."""
@@ -84,19 +94,6 @@ class OffloadedWork(NamedTuple):
 
     prepare: Callable[[], Work]
 
-
-Handler: TypeAlias = "Callable[[Context, Stanza], Work | OffloadedWork | bytes]"
-"""Turns a stanza into work, or into an answer that needs no transaction.
-
-Raises `StanzaError` to refuse the stanza.
-"""
-
-AnswerHandler: TypeAlias = "Callable[[Context, Stanza], Work | bytes]"
-"""A handler of iqs of type result or error."""
-
-DiscoHandler: TypeAlias = "Callable[[Context, Stanza], Work | None]"
-"""Answers service discovery queries about the nodes that its feature serves. Returns `None` for
-other nodes."""
 
 SessionHook: TypeAlias = Callable[[Context, Transaction, Sender], None]
 """Runs when the state of a session changes, while its row exists."""
@@ -116,12 +113,6 @@ ImageHook: TypeAlias = Callable[[Transaction], None]
 TimeOffHook: TypeAlias = Callable[[Transaction, float, float], None]
 """Called as `(tx, before, seconds)`: adds `seconds`, for which the gateway was off, to the age of
 rows that were stored until the service second `before`."""
-
-StreamFeature: TypeAlias = Callable[[Context], bytes]
-"""Returns one element for the features of an authenticated stream (RFC 6120, section 4.3.2)."""
-
-PayloadDecoder: TypeAlias = Callable[[Element], "list[tuple[str, NewEvent]]"]
-"""Decodes a message's payload into events with their lanes; raises `UnreadablePayload`."""
 
 Encoder: TypeAlias = Callable[[Context, Any], bytes]
 """Encodes a message of one type as the bytes that a session is sent."""
@@ -278,9 +269,23 @@ class RegistrationError(FieldpostError):
     """Two features register a value for the same key."""
 
 
+class Registry:
+    """Tables of what features register, filled once at start."""
+
+    def add(self, table: dict[K, V], key: K, value: V) -> None:
+        """Register a value in one of the tables; raises `RegistrationError` if the key is taken."""
+        if key in table:
+            name = next(name for name, each in vars(self).items() if each is table)
+            raise RegistrationError(f"two features register the same key in {name}: {key}")
+        table[key] = value
+
+
+R = TypeVar("R", bound=Registry)
+
+
 @dataclass(eq=False)
-class Hooks:
-    """The registry of all features' hooks, filled once at start.
+class Hooks(Registry):
+    """The registry of the hooks that all protocols share.
 
     Features add to the attributes. The engine, and the features that run hooks, read them.
     Functions in a list run in the order of their modules' names.
@@ -292,27 +297,6 @@ class Hooks:
     xmpp: Xmpp
 
     # What a feature handles, by keys that only one feature may have (`add`)
-    server_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
-    """Handlers of iqs to the gateway's own address, or without an address, by type and payload."""
-    own_account_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
-    """Handlers of iqs to the sender's own account, by type and payload."""
-    account_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
-    """Handlers of iqs to the bare JID of another account, by type and payload."""
-    any_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
-    """Handlers of iqs to any address but a session's, by type and payload; they check the
-    address."""
-    pubsub_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
-    """Handlers of iqs to the publish-subscribe service, by type and payload."""
-    pubsub_requests: dict[tuple[str, str], Handler] = field(default_factory=dict)
-    """Handlers of publish-subscribe requests, by type of the iq and element in `<pubsub/>`."""
-    stanza_handlers: dict[str, Handler] = field(default_factory=dict)
-    """Handlers of stanzas by kind: `message`, `presence`, `iq` (of type get or set, to a session)
-    and `answer` (of type result or error, but not to an iq of the gateway)."""
-    iq_answers: dict[str, Handler] = field(default_factory=dict)
-    """Handlers of answers to the gateway's own iqs, by the kind in the iq's id (`iq_ids`)."""
-    other_answer: AnswerHandler = field(default=lambda _context, _stanza: b"")
-    event_payloads: dict[str, PayloadDecoder] = field(default_factory=dict)
-    """Decoders of message payloads for the event log, by the payload's name in Clark notation."""
     destinations: dict[AddressKind, Destination] = field(default_factory=dict)
     """Destinations of messages, by the kind of their address."""
     readers: dict[AddressKind, Reader] = field(default_factory=dict)
@@ -339,13 +323,6 @@ class Hooks:
     """By kind of row (`Receipt`): run when a session ends, for the rows of the kind that are in
     flight to it. Their stanzas were not received, or await an answer (`AWAITS_ANSWER`)."""
 
-    # What a feature advertises
-    advertised: tuple[str, ...] = ()
-    pubsub_advertised: tuple[str, ...] = ()
-    pubsub_disco: list[DiscoHandler] = field(default_factory=list)
-    """Answer service discovery queries to `pubsub.DOMAIN`, each about its own feature's nodes."""
-    stream_features: list[StreamFeature] = field(default_factory=list)
-
     # When a feature runs
     on_session_bound: list[SessionHook] = field(default_factory=list)
     """Run when a session is bound. Nothing can be sent to the session yet."""
@@ -370,7 +347,7 @@ class Hooks:
     on_timer: list[TimerHook] = field(default_factory=list)
     """Run at start and when the timer fires: do what is due, and call `Transaction.wake_at`
     for what comes next."""
-    images: list[ImageHook] = field(default_factory=list)
+    images: list[ImageHook] = field(default_factory=lambda: [in_flight.load])
     """Copy rows into memory (`Transaction.cache`) before units of work need them. These functions
     may read many rows, because they run on the database's thread, not on the event loop."""
     on_external_change: list[TimerHook] = field(default_factory=list)
@@ -386,18 +363,14 @@ class Hooks:
     """Run for each message that a session did not receive, or had no room for, and that the
     database then failed to store."""
     _events: dict[Event[Any], list[Callable[..., None]]] = field(default_factory=dict)
+    _protocols: dict[type[Registry], Any] = field(default_factory=dict)
 
-    def add(self, table: dict[K, V], key: K, value: V) -> None:
-        """Register a value in one of the tables; raises `RegistrationError` if the key is taken."""
-        if key in table:
-            name = next(name for name, each in vars(self).items() if each is table)
-            raise RegistrationError(f"two features register the same key in {name}: {key}")
-        table[key] = value
-
-    def other_iq_answer(self, handler: AnswerHandler) -> None:
-        """Register the handler of results and errors that answer none of the gateway's own iqs."""
-        self.add(self.stanza_handlers, "answer", handler)
-        self.other_answer = handler
+    def of(self, protocol: type[R]) -> R:
+        """Return the registry of a protocol's own hooks, given by the registry's class."""
+        if protocol not in self._protocols:
+            self._protocols[protocol] = protocol()
+        found: R = self._protocols[protocol]
+        return found
 
     def adhoc_command(self, command: AdHocCommand) -> None:
         """Register an ad-hoc command, which the publish-subscribe service offers."""
@@ -415,14 +388,6 @@ class Hooks:
         """Register a function that maps a service's errors of a type for handlers of a protocol."""
         self.add(self.error_mappings, (protocol, error_type), mapping)
 
-    def advertise(self, *features: str) -> None:
-        """Add features to the gateway's service discovery."""
-        self.advertised = tuple(sorted({*self.advertised, *features}))
-
-    def advertise_pubsub(self, *features: str) -> None:
-        """Add features to the service discovery of the publish-subscribe service."""
-        self.pubsub_advertised = tuple(sorted({*self.pubsub_advertised, *features}))
-
     def on(self, event: Event[P], hook: Callable[P, None]) -> None:
         """Register a function that runs when a feature triggers `event`."""
         self._events.setdefault(event, []).append(hook)
@@ -431,6 +396,22 @@ class Hooks:
         """Run the functions that are registered for a feature's event."""
         for hook in self._events.get(event, ()):
             hook(*args, **kwargs)
+
+
+def new_context(
+    domain: str,
+    limits: Limits,
+    xmpp: Xmpp | None = None,
+    pubsub: Pubsub | None = None,
+    *,
+    accounts: bool = True,
+    uplink: Uplink | None = None,
+) -> Context:
+    """Return a context with the hooks of all features; without `accounts`, that of a component."""
+    xmpp = xmpp or Xmpp()
+    hooks = Hooks(xmpp)
+    register_features(hooks, accounts=accounts)
+    return Context(domain, limits, xmpp, pubsub or Pubsub(), accounts, uplink or Uplink(), hooks)
 
 
 def register_features(hooks: Hooks, *, accounts: bool) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
+from edge.routing.xmpp import answers
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp import serialize
 from edge.xmpp.namespaces import TIME, clark
 from edge.xmpp.stanza import Stanza
@@ -25,5 +26,6 @@ def time(_context: Context, stanza: Stanza) -> Work:
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    hooks.add(hooks.server_iqs, ("get", clark(TIME, "time")), time)
-    hooks.advertise(TIME)
+    xmpp = hooks.of(XmppHooks)
+    xmpp.add(xmpp.server_iqs, ("get", clark(TIME, "time")), time)
+    xmpp.advertise(TIME)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edge.engine.hooks import Context, Hooks
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp import serialize
 from edge.xmpp.namespaces import SESSION, clark
 from edge.xmpp.stanza import Stanza
@@ -15,4 +16,5 @@ def establish(_context: Context, stanza: Stanza) -> bytes:
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    hooks.add(hooks.server_iqs, ("set", clark(SESSION, "session")), establish)
+    xmpp = hooks.of(XmppHooks)
+    xmpp.add(xmpp.server_iqs, ("set", clark(SESSION, "session")), establish)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
+from edge.routing.xmpp import answers
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp.namespaces import PING, clark
 from edge.xmpp.stanza import Stanza
 
@@ -21,8 +22,9 @@ def ping(_context: Context, stanza: Stanza) -> Work:
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    hooks.add(hooks.server_iqs, ("get", clark(PING, "ping")), ping)
-    hooks.add(hooks.own_account_iqs, ("get", clark(PING, "ping")), ping)
-    hooks.add(hooks.pubsub_iqs, ("get", clark(PING, "ping")), ping)
-    hooks.advertise(PING)
-    hooks.advertise_pubsub(PING)
+    xmpp = hooks.of(XmppHooks)
+    xmpp.add(xmpp.server_iqs, ("get", clark(PING, "ping")), ping)
+    xmpp.add(xmpp.own_account_iqs, ("get", clark(PING, "ping")), ping)
+    xmpp.add(xmpp.pubsub_iqs, ("get", clark(PING, "ping")), ping)
+    xmpp.advertise(PING)
+    xmpp.advertise_pubsub(PING)

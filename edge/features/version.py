@@ -6,10 +6,11 @@ import os
 from typing import Final
 
 from edge import __version__
-from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
+from edge.routing.xmpp import answers
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp import serialize
 from edge.xmpp.namespaces import VERSION, clark
 from edge.xmpp.stanza import Stanza
@@ -33,7 +34,8 @@ def version(_context: Context, stanza: Stanza) -> Work:
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    hooks.add(hooks.server_iqs, ("get", clark(VERSION, "query")), version)
-    hooks.add(hooks.pubsub_iqs, ("get", clark(VERSION, "query")), version)
-    hooks.advertise(VERSION)
-    hooks.advertise_pubsub(VERSION)
+    xmpp = hooks.of(XmppHooks)
+    xmpp.add(xmpp.server_iqs, ("get", clark(VERSION, "query")), version)
+    xmpp.add(xmpp.pubsub_iqs, ("get", clark(VERSION, "query")), version)
+    xmpp.advertise(VERSION)
+    xmpp.advertise_pubsub(VERSION)

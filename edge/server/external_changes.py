@@ -35,7 +35,8 @@ class ExternalChanges:
         context = self._context
         self._cancel_timer()
         context.store.submit(sessions.unprovisioned, self._end_sessions, heavy=True)
-        context.store.submit(context.router.run_external_change, self._repeat_failed, heavy=True)
+        run_hooks = context.router.context.run_external_change
+        context.store.submit(run_hooks, self._repeat_failed, heavy=True)
 
     def _end_sessions(self, outcome: list[int] | StoreError) -> None:
         self._repeat_failed(outcome)

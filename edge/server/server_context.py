@@ -12,9 +12,9 @@ from edge.config.load import Config
 from edge.engine import meta
 from edge.engine.group_commit import Store
 from edge.engine.outputs import Outputs
-from edge.engine.router import Router
 from edge.engine.session_lifecycle import SessionLifecycle
 from edge.features.accounts.store import known_logins
+from edge.routing.xmpp.router import Router
 from edge.server import tls
 from edge.server.admission import Admission
 from edge.server.login_throttle import LoginThrottle

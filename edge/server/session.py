@@ -44,9 +44,9 @@ from edge.engine.database import AWAITS_ANSWER, Receipt, SentMessage
 from edge.engine.encoding import encode, source_of
 from edge.engine.hooks import OffloadedWork, Work
 from edge.engine.outputs import EndReason
-from edge.engine.router import guarded, refusal
 from edge.engine.send_share import BufferSize, SendShares
 from edge.errors import StoreError
+from edge.routing.xmpp.router import guarded, refusal
 from edge.server.overflow import Overflow
 from edge.server.server_context import ServerContext
 from edge.server.session_teardown import SessionTeardown

@@ -92,10 +92,7 @@ def test_a_forbidden_import_is_found(module: str, imported: str) -> None:
 
 
 OF_PROTOCOLS = {
-    *("server_iqs", "own_account_iqs", "account_iqs", "any_iqs", "pubsub_iqs", "pubsub_requests"),
-    *("stanza_handlers", "iq_answers", "other_answer", "event_payloads", "readers"),
-    *("adhoc_commands", "encoders", "error_mappings", "operator_messages"),
-    *("advertised", "pubsub_advertised", "pubsub_disco", "stream_features"),
+    *("_protocols", "adhoc_commands", "encoders", "error_mappings", "operator_messages", "readers"),
     *("on_unacknowledged_messages", "on_overflow", "on_rejected_message"),
 }
 """The hooks that an `xmpp` module registers; all others are for the other modules of a feature."""
@@ -104,7 +101,6 @@ OF_PROTOCOLS = {
 def registered(register: Callable[[Hooks], None]) -> set[str]:
     """Return the names of the hooks that a function registers."""
     empty, filled = vars(Hooks(Xmpp())), Hooks(Xmpp())
-    filled.other_answer = empty["other_answer"]
     register(filled)
     return {name for name, value in vars(filled).items() if value != empty[name]} - {"_events"}
 

@@ -13,7 +13,9 @@ import pytest
 from edge.config import load
 from edge.config.limits import Limits
 from edge.config.options import Xmpp
-from edge.engine.router import Router
+from edge.engine.hooks import new_context
+from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp.router import Router
 from edge.xmpp import namespaces
 
 ROOT = Path(__file__).parents[2]
@@ -82,17 +84,19 @@ def advertised(*, accounts: bool) -> set[str]:
 
     Features of publish-subscribe that are no namespaces are left out.
     """
-    router = Router("gw.example", Limits(), Xmpp(), accounts=accounts)
+    router = Router(new_context("gw.example", Limits(), Xmpp(), accounts=accounts))
     found = re.findall(r"xmlns='([^']+)'", router.stream_features.decode())
     of_pubsub = {
-        name for name in router.context.hooks.pubsub_advertised if not name.startswith(PARTS)
+        name
+        for name in router.context.hooks.of(XmppHooks).pubsub_advertised
+        if not name.startswith(PARTS)
     }
-    return {*router.context.hooks.advertised, *of_pubsub, *found}
+    return {*router.context.hooks.of(XmppHooks).advertised, *of_pubsub, *found}
 
 
 def parts_of_pubsub() -> set[str]:
     """Return the features that publish-subscribe advertises (XEP-0060, section 10)."""
-    of_pubsub = Router("gw.example", Limits(), Xmpp()).context.hooks.pubsub_advertised
+    of_pubsub = new_context("gw.example", Limits(), Xmpp()).hooks.of(XmppHooks).pubsub_advertised
     return {name.removeprefix(PARTS) for name in of_pubsub if name.startswith(PARTS)}
 
 
@@ -163,7 +167,7 @@ def test_xeps_that_the_code_names_are_documented() -> None:
 def test_every_ad_hoc_command_has_a_row() -> None:
     nodes = re.findall(r"^\| `(urn:x-fieldpost:[\w:#]+)` \|", DOCUMENT, re.MULTILINE)
     assert nodes
-    assert set(nodes) == set(Router("gw.example", Limits(), Xmpp()).context.hooks.adhoc_commands)
+    assert set(nodes) == set(new_context("gw.example", Limits(), Xmpp()).hooks.adhoc_commands)
 
 
 def test_every_target_of_the_fuzzer_has_a_row() -> None:

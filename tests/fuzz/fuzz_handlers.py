@@ -24,7 +24,9 @@ from xml.etree.ElementTree import Element
 
 from edge.config.limits import Limits
 from edge.engine import addresses
-from edge.engine.router import Router, refusal
+from edge.engine.hooks import new_context
+from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp.router import refusal
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER
 from edge.xmpp.stanza import STANZA_NAMES, Stanza
@@ -62,7 +64,7 @@ def check(data: bytes) -> None:
 
 def seeds() -> list[bytes]:
     """Return a minimal stanza for each handler of a feature."""
-    hooks = Router(DOMAIN, Limits()).context.hooks
+    hooks = new_context(DOMAIN, Limits()).hooks.of(XmppHooks)
     known = {("message", "", ""), ("presence", "", ""), ("iq", "", ""), ("iq", "result", "")}
     for handlers in (hooks.server_iqs, hooks.own_account_iqs, hooks.any_iqs):
         known |= {("iq", *key) for key in handlers}

@@ -16,7 +16,8 @@ from edge.config import load
 from edge.engine import database
 from edge.engine.clock import Clock
 from edge.engine.group_commit import Store, UnitLimits
-from edge.engine.router import Router
+from edge.engine.hooks import new_context
+from edge.routing.xmpp.router import Router
 from edge.server.fronts import Fronts
 from edge.server.listener import Listener
 from edge.server.refusal_counters import RefusalCounters
@@ -69,9 +70,10 @@ async def in_process(
     limits = settings.limits
     bounds = UnitLimits(limits.waiting_units, limits.waiting_bytes)
     store = await Store.open(gateway.folder / database.FILE_NAME, Clock(0.0), bounds)
-    router = Router(
+    hooks_context = new_context(
         settings.gateway.domain, limits, settings.xmpp, settings.pubsub, uplink=settings.uplink
     )
+    router = Router(hooks_context)
     refusals = RefusalCounters()
     context = ServerContext(gateway.folder, settings, store, router, refusals)
     listener = Listener(context, settings.listen, settings.listen_tls)

@@ -24,11 +24,11 @@ from edge.engine.database import Receipt, Send, SentMessage, Transaction
 from edge.engine.encoding import encode
 from edge.engine.events import LANES, NewEvent, StoredEvent
 from edge.engine.group_commit import Store, UnitLimits
-from edge.engine.hooks import OffloadedWork
-from edge.engine.router import Router, guarded
+from edge.engine.hooks import OffloadedWork, new_context
 from edge.engine.service_time import Now
 from edge.engine.session_lifecycle import SessionLifecycle
 from edge.features.accounts.store import accounts
+from edge.routing.xmpp.router import Router, guarded
 from edge.xmpp import PROTOCOL
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import Stanza
@@ -210,7 +210,8 @@ class Gateway:
         self.limits = limits or Limits()
         self.clock = clock or Clock()
         uplink = Uplink(topics=list(topics))
-        self.router = Router(DOMAIN, self.limits, xmpp, pubsub, accounts=accounts, uplink=uplink)
+        context = new_context(DOMAIN, self.limits, xmpp, pubsub, accounts=accounts, uplink=uplink)
+        self.router = Router(context)
         self.lifecycle = SessionLifecycle(self.router.context)
         self.sent: list[Sent] = []
         self.due: float | None = None

@@ -34,7 +34,7 @@ from edge.engine.database import Send, Transaction
 from edge.engine.encoding import encode
 from edge.engine.events import LANES
 from edge.engine.group_commit import Store
-from edge.engine.router import Router, guarded
+from edge.engine.hooks import new_context
 from edge.engine.session_lifecycle import SessionLifecycle
 from edge.errors import StoreBroken, StoreError, StoreFull
 from edge.features.custody import store as custody
@@ -42,6 +42,7 @@ from edge.features.custody.store import was_released
 from edge.features.queues.store import queue_members
 from edge.ops.data.events import LoggedEvent
 from edge.ops.data.events import read as read_log
+from edge.routing.xmpp.router import Router, guarded
 from edge.uplink.backlog import StoreBacklog
 from edge.xmpp import PROTOCOL
 from sync.segment import read_header
@@ -191,7 +192,7 @@ class Exchange:
         self._loop = asyncio.get_running_loop()
         self._store = store
         self.clock = clock
-        self.router = Router(DOMAIN, LIMITS)
+        self.router = Router(new_context(DOMAIN, LIMITS))
         self._lifecycle = SessionLifecycle(self.router.context)
         self._note = note
         self._interfere = interfere
@@ -262,7 +263,7 @@ class Exchange:
 
         def unit(tx: Transaction) -> None:
             check_images(self.router, tx)
-            self.router.run_external_change(tx)
+            self.router.context.run_external_change(tx)
 
         def answer(outcome: StoreError | None) -> None:
             if outcome is not None and not isinstance(outcome, StoreFull):
@@ -716,7 +717,7 @@ def _run_child(path: Path, answers: Path, *, slow: bool) -> int:
 
 def main() -> None:
     """Run one child for each line of standard input, and write its exit status."""
-    Router(DOMAIN, Limits())  # imports the features once for all children
+    new_context(DOMAIN, Limits())  # imports the features once for all children
     for line in sys.stdin:
         path, answers, fault, slow = json.loads(line)
         pid = os.fork()

@@ -20,10 +20,11 @@ from edge.engine.database import Transaction
 from edge.engine.encoding import RawStanza
 from edge.engine.events import NewEvent
 from edge.engine.group_commit import Store
-from edge.engine.router import Router
+from edge.engine.hooks import new_context
 from edge.errors import ConfigError
 from edge.features.accounts.store import accounts
 from edge.features.eventlog import service as eventlog
+from edge.routing.xmpp.router import Router
 from edge.server.component import dispatcher
 from edge.server.component import link as link_module
 from edge.server.component.component import Component
@@ -67,7 +68,7 @@ class Site:
         self.refusals = RefusalCounters()
         self.store, self.server = store, server
         store.on_logged = self._keep_lost  # as the journal does
-        self.router = Router(DOMAIN, limits, settings.xmpp, accounts=False)
+        self.router = Router(new_context(DOMAIN, limits, settings.xmpp, accounts=False))
         warn, fail = self.warnings.put_nowait, self.faults.append
         context = ServerContext(folder, settings, store, self.router, self.refusals)
         assert settings.component is not None

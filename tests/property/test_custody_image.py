@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from edge.config.limits import Limits
 from edge.engine.access import Sender
 from edge.engine.database import NeedsDatabase, Transaction
-from edge.engine.router import Router
+from edge.engine.hooks import new_context
 from edge.engine.service_time import Now
 from edge.errors import ServiceError
 from edge.features.accounts.store import accounts
@@ -135,7 +135,7 @@ class Custody(RuleBasedStateMachine):
         patch.setattr(store, "EXPIRY_BATCH", EXPIRY_BATCH)
         patch.setattr(store, "BODY_BYTES", 600)
         self.db = self.stack.enter_context(in_memory())
-        self.context = Router(DOMAIN, LIMITS).context
+        self.context = new_context(DOMAIN, LIMITS)
         self.cache: dict[str, Any] = {}
         self.model = Model({}, {})
         self.device = False

@@ -190,7 +190,7 @@ class QueueMachine(RuleBasedStateMachine):
                     assert queue_items.requeue(tx, row.place)
 
         self.gateway.tx(unit)
-        self.gateway.tx(self.gateway.router.run_external_change)
+        self.gateway.tx(self.gateway.router.context.run_external_change)
 
     # Invariants
 

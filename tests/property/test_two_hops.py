@@ -348,7 +348,7 @@ class TwoHops(RuleBasedStateMachine):
                 self.requeued.add(f"{sender.name} {dead_letter.msg_id[1:]}")
                 again = partial(dead_letters.requeue, row=dead_letter.row, may_repeat=False)
                 self.gateway.tx(again)
-        self.gateway.commit(self.gateway.router.run_external_change)
+        self.gateway.commit(self.gateway.router.context.run_external_change)
         self.work()
 
     # What must be true.

@@ -9,12 +9,13 @@ from typing import Final
 
 from edge import credentials, jid
 from edge.credentials import PasswordError
-from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Handler, Hooks, OffloadedWork, Work
+from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
 from edge.features.accounts import service
 from edge.features.accounts.service import AccountError, Reason
+from edge.routing.xmpp import answers
+from edge.routing.xmpp.hooks import Handler, XmppHooks
 from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import REGISTER, clark
@@ -80,11 +81,12 @@ def _read(stanza: Stanza) -> tuple[str, str]:
 
 def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
+    xmpp = hooks.of(XmppHooks)
     handlers: dict[str, Handler] = {"get": get_fields, "set": change_password}
     for type_, handler in handlers.items():
-        hooks.add(hooks.server_iqs, (type_, _QUERY), handler)
-        hooks.add(hooks.own_account_iqs, (type_, _QUERY), handler)
-    hooks.advertise(REGISTER)
+        xmpp.add(xmpp.server_iqs, (type_, _QUERY), handler)
+        xmpp.add(xmpp.own_account_iqs, (type_, _QUERY), handler)
+    xmpp.advertise(REGISTER)
     hooks.error_mapping(
         PROTOCOL, AccountError, lambda error: StanzaError(_CONDITIONS[error.reason])
     )

@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
-from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
 from edge.engine.hooks import AdHocCommand, Context, Hooks, OffloadedWork, Work
 from edge.features.adhoc_commands import service
 from edge.features.adhoc_commands.service import CommandError, Reason
+from edge.routing.xmpp import answers
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp import PROTOCOL, disco, forms, serialize
 from edge.xmpp import commands as wire
 from edge.xmpp.errors import StanzaError
@@ -163,7 +164,8 @@ def _identity(type: str, name: str | None) -> bytes:
 
 def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    hooks.add(hooks.pubsub_iqs, ("set", clark(COMMANDS, "command")), execute)
-    hooks.pubsub_disco.append(discover)
-    hooks.advertise_pubsub(COMMANDS)
+    xmpp = hooks.of(XmppHooks)
+    xmpp.add(xmpp.pubsub_iqs, ("set", clark(COMMANDS, "command")), execute)
+    xmpp.pubsub_disco.append(discover)
+    xmpp.advertise_pubsub(COMMANDS)
     hooks.error_mapping(PROTOCOL, CommandError, _stanza_error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine import answers, refusals
+from edge.engine import refusals
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
@@ -12,6 +12,8 @@ from edge.errors import ServiceError
 from edge.features.custody import service
 from edge.features.custody.rules import Reason
 from edge.features.custody.service import CustodyError
+from edge.routing.xmpp import answers
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, QOS_ALL, clark
@@ -145,13 +147,14 @@ def _stanza_error(error: CustodyError) -> StanzaError:
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
+    xmpp = hooks.of(XmppHooks)
     for namespace in QOS_ALL:
         for name, handler in (
             ("assured", assured),
             ("deliver", deliver),
             ("acknowledged", acknowledged),
         ):
-            hooks.add(hooks.any_iqs, ("set", clark(namespace, name)), handler)
-            hooks.add(hooks.any_iqs, ("get", clark(namespace, name)), refuse_get)
+            xmpp.add(xmpp.any_iqs, ("set", clark(namespace, name)), handler)
+            xmpp.add(xmpp.any_iqs, ("get", clark(namespace, name)), refuse_get)
     hooks.error_mapping(PROTOCOL, CustodyError, _stanza_error)
-    hooks.advertise(*QOS_ALL)
+    xmpp.advertise(*QOS_ALL)

@@ -22,10 +22,10 @@ from edge.engine.database import Receipt, SentMessage, Transaction
 from edge.engine.encoding import encode
 from edge.engine.hooks import OffloadedWork, Work
 from edge.engine.outputs import EndReason
-from edge.engine.router import guarded, refusal
 from edge.errors import StoreError
 from edge.features.presence.xmpp import component_presence
 from edge.ops.gateway.control import ConnectedSession
+from edge.routing.xmpp.router import guarded, refusal
 from edge.server.component.peers import Peer, Peers
 from edge.server.server_context import ServerContext
 from edge.server.store_errors import refusal_rule, stanza_error

@@ -10,7 +10,8 @@ from edge.config.limits import Limits
 from edge.config.options import Pubsub, Xmpp
 from edge.engine.events import NewEvent
 from edge.engine.group_commit import Store
-from edge.engine.router import Router
+from edge.engine.hooks import new_context
+from edge.routing.xmpp.router import Router
 from edge.server import refusal_counters
 from edge.server.refusal_counters import Refusal, RefusalCounters, RefusalLog
 from tests.helpers.store import DOMAIN, new_database, opened
@@ -23,7 +24,7 @@ class Log:
     """A log of refusals, its counters, and the events that the store has reported."""
 
     def __init__(self, store: Store) -> None:
-        router = Router(DOMAIN, LIMITS, Xmpp(), Pubsub(), accounts=True)
+        router = Router(new_context(DOMAIN, LIMITS, Xmpp(), Pubsub(), accounts=True))
         self.counters = RefusalCounters()
         self._log = RefusalLog(store, router.context, self.counters)
         self._store = store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from edge.engine import addresses, iq_ids
+from edge.engine import addresses
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
@@ -14,6 +14,8 @@ from edge.engine.sessions import Session
 from edge.features.discovery import service
 from edge.features.discovery.service import CapsQuery, InfoQuery
 from edge.jid import AddressError
+from edge.routing.xmpp import iq_ids
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp import PROTOCOL, disco, serialize
 from edge.xmpp import capabilities as caps
 from edge.xmpp.capabilities import Caps
@@ -43,7 +45,7 @@ def handle_answer(context: Context, stanza: Stanza) -> Work | bytes:
     """Handle a session's answer to a query; relay a result or error that is for another session."""
     id = iq_ids.parse(stanza.attrs.get("id", ""))
     if id is None or not _is_to_gateway(context, stanza):
-        return context.hooks.other_answer(context, stanza)
+        return context.hooks.of(XmppHooks).other_answer(context, stanza)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         query = service.find_query(tx, sender, id.epoch, id.row)
@@ -93,6 +95,7 @@ def _first_qos(features: Collection[str]) -> str:
 
 def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
+    xmpp = hooks.of(XmppHooks)
     hooks.encode(PROTOCOL, InfoQuery, _encode_query)
     hooks.on(service.CAPS_NEEDED, _read_announced)
-    hooks.add(hooks.iq_answers, _ID_KIND, handle_answer)
+    xmpp.add(xmpp.iq_answers, _ID_KIND, handle_answer)

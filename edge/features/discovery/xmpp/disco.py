@@ -10,11 +10,13 @@ from __future__ import annotations
 from typing import Final
 
 from edge import jid
-from edge.engine import access, addresses, answers
+from edge.engine import access, addresses
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
 from edge.features.accounts import service as accounts
+from edge.routing.xmpp import answers
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp import disco, serialize
 from edge.xmpp.disco import COMPONENT, NODE, SERVER
 from edge.xmpp.errors import StanzaError
@@ -28,7 +30,7 @@ _OWN_ACCOUNT_FEATURES: Final = (*_ACCOUNT_FEATURES, PING)
 
 def server_info(context: Context, stanza: Stanza) -> Work:
     """Answer disco#info with the gateway's identity and features."""
-    features, component = context.hooks.advertised, not context.has_accounts
+    features, component = context.hooks.of(XmppHooks).advertised, not context.has_accounts
     node = stanza.children[0].attrs.get("node")
     ver = disco.verification_string(features, component=component)
     if node not in (None, f"{NODE}#{ver}"):
@@ -91,7 +93,9 @@ def _answer(stanza: Stanza, namespace: str, content: bytes, node: str | None = N
 
 
 def _stream_feature(context: Context) -> bytes:
-    return disco.capabilities(context.hooks.advertised, component=not context.has_accounts)
+    return disco.capabilities(
+        context.hooks.of(XmppHooks).advertised, component=not context.has_accounts
+    )
 
 
 _INFO: Final = clark(DISCO_INFO, "query")
@@ -100,11 +104,12 @@ _ITEMS: Final = clark(DISCO_ITEMS, "query")
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    hooks.add(hooks.server_iqs, ("get", _INFO), server_info)
-    hooks.add(hooks.server_iqs, ("get", _ITEMS), server_items)
-    hooks.add(hooks.own_account_iqs, ("get", _INFO), own_account_info)
-    hooks.add(hooks.own_account_iqs, ("get", _ITEMS), own_account_items)
-    hooks.add(hooks.account_iqs, ("get", _INFO), account_query)
-    hooks.add(hooks.account_iqs, ("get", _ITEMS), account_query)
-    hooks.advertise(CAPS, DISCO_INFO, DISCO_ITEMS)
-    hooks.stream_features.append(_stream_feature)
+    xmpp = hooks.of(XmppHooks)
+    xmpp.add(xmpp.server_iqs, ("get", _INFO), server_info)
+    xmpp.add(xmpp.server_iqs, ("get", _ITEMS), server_items)
+    xmpp.add(xmpp.own_account_iqs, ("get", _INFO), own_account_info)
+    xmpp.add(xmpp.own_account_iqs, ("get", _ITEMS), own_account_items)
+    xmpp.add(xmpp.account_iqs, ("get", _INFO), account_query)
+    xmpp.add(xmpp.account_iqs, ("get", _ITEMS), account_query)
+    xmpp.advertise(CAPS, DISCO_INFO, DISCO_ITEMS)
+    xmpp.stream_features.append(_stream_feature)

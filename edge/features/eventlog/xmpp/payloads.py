@@ -26,6 +26,7 @@ from edge.features.eventlog.rules import device_times, json_readings
 from edge.features.eventlog.rules.device_times import SHOWN
 from edge.features.eventlog.rules.levels import EXTENTS, INFORMATIONAL, LEVELS
 from edge.features.eventlog.rules.strict_json import InvalidJson
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp.namespaces import EVENTLOG, JSON, SENSOR_DATA, clark
 from edge.xmpp.stanza import has_text
 
@@ -256,7 +257,8 @@ def _add_tag(tag: Element, tags: dict[str, str], occurrences: dict[str, int]) ->
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    hooks.add(hooks.event_payloads, clark(SENSOR_DATA, "fields"), decode_sensor_data)
-    hooks.add(hooks.event_payloads, clark(JSON, "json"), decode_json)
-    hooks.add(hooks.event_payloads, clark(EVENTLOG, "log"), decode_log)
-    hooks.advertise(SENSOR_DATA, JSON, EVENTLOG)
+    xmpp = hooks.of(XmppHooks)
+    xmpp.add(xmpp.event_payloads, clark(SENSOR_DATA, "fields"), decode_sensor_data)
+    xmpp.add(xmpp.event_payloads, clark(JSON, "json"), decode_json)
+    xmpp.add(xmpp.event_payloads, clark(EVENTLOG, "log"), decode_log)
+    xmpp.advertise(SENSOR_DATA, JSON, EVENTLOG)

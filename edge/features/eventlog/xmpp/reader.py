@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from edge.engine import event_payloads
 from edge.engine.addresses import AddressKind
-from edge.engine.event_payloads import MAX_REASON
 from edge.engine.hooks import Contents, Context, Hooks
 from edge.jid import Jid
+from edge.routing.xmpp import event_payloads
+from edge.routing.xmpp.event_payloads import MAX_REASON
 from edge.xmpp.errors import FragmentError
 from edge.xmpp.stanza import has_text, parse_fragment
 

@@ -18,6 +18,7 @@ from edge.engine.hooks import Context, Hooks, Work
 from edge.features.accounts import service as accounts
 from edge.features.messages import service
 from edge.jid import AddressError
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp import PROTOCOL, replies
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.stanza import Stanza, stamped
@@ -94,6 +95,7 @@ def _unavailable(stanza: Stanza, sender: Sender) -> bytes:
 
 def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    hooks.add(hooks.stanza_handlers, "iq", relay_request)
-    hooks.other_iq_answer(relay_answer)
+    xmpp = hooks.of(XmppHooks)
+    xmpp.add(xmpp.stanza_handlers, "iq", relay_request)
+    xmpp.other_iq_answer(relay_answer)
     hooks.encode(PROTOCOL, RelayedIq, _encode)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from edge import jid
-from edge.engine import addresses, answers, destinations, message_counts, refusals
+from edge.engine import addresses, destinations, message_counts, refusals
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.destinations import Rejection
@@ -25,6 +25,8 @@ from edge.features.messages.service import (
     RefusalReason,
 )
 from edge.jid import AddressError, AddressReason, Jid
+from edge.routing.xmpp import answers
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp import PROTOCOL, replies, serialize
 from edge.xmpp.errors import FragmentError, StanzaError
 from edge.xmpp.namespaces import CHAT_STATES, CLIENT, DELAY, OFFLINE, clark
@@ -193,7 +195,8 @@ def _encode_delayed(context: Context, message: DelayedMessage) -> bytes:
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    hooks.add(hooks.stanza_handlers, "message", handle)
+    xmpp = hooks.of(XmppHooks)
+    xmpp.add(xmpp.stanza_handlers, "message", handle)
     hooks.add(hooks.operator_messages, PROTOCOL, read_operator_message)
     hooks.encode(PROTOCOL, RawStanza, _encode_raw)
     hooks.encode(PROTOCOL, AccountMessage, _encode_message)
@@ -202,5 +205,6 @@ def register(hooks: Hooks) -> None:
 
 def register_for_accounts(hooks: Hooks) -> None:
     """Advertise the offline store, if the gateway has one."""
+    xmpp = hooks.of(XmppHooks)
     if hooks.xmpp.offline == "store":
-        hooks.advertise(OFFLINE)
+        xmpp.advertise(OFFLINE)

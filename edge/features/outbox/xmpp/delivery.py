@@ -12,7 +12,6 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from edge import jid
-from edge.engine import iq_ids
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
@@ -30,6 +29,8 @@ from edge.features.outbox.service import (
     RequestKind,
 )
 from edge.jid import Jid, JidError
+from edge.routing.xmpp import iq_ids
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.embedded import as_client_stanza
 from edge.xmpp.errors import STANZA_CONDITIONS, STANZA_TYPES, FragmentError, StanzaError
@@ -107,7 +108,7 @@ def handle_answer(context: Context, stanza: Stanza) -> Work | bytes:
     def work(tx: Transaction, sender: Sender) -> bytes:
         if service.handle_answer(context, tx, sender, answer):
             return b""
-        relay = context.hooks.other_answer(context, stanza)
+        relay = context.hooks.of(XmppHooks).other_answer(context, stanza)
         return relay if isinstance(relay, bytes) else relay(tx, sender)
 
     return work
@@ -178,6 +179,7 @@ def _has_forged_delay(context: Context, body: bytes, parsed: Element | None) -> 
 
 def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
+    xmpp = hooks.of(XmppHooks)
     hooks.add(hooks.readers, AddressKind.ACCOUNT, read_message)
     hooks.error_mapping(
         PROTOCOL, OutboxError, lambda error: StanzaError(_CONDITIONS_OF_REASONS[error.reason])
@@ -185,4 +187,4 @@ def register_for_accounts(hooks: Hooks) -> None:
     hooks.encode(PROTOCOL, QosRequest, _encode_request)
     hooks.encode(PROTOCOL, PlainMessage, _encode_plain)
     for kind in _REQUESTS:
-        hooks.add(hooks.iq_answers, kind, handle_answer)
+        xmpp.add(xmpp.iq_answers, kind, handle_answer)

@@ -17,6 +17,7 @@ from edge.engine.hooks import Context, Work
 from edge.features.accounts import service as accounts
 from edge.features.presence.rules import presence as rules
 from edge.features.presence.service import presence
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp import disco, serialize
 from edge.xmpp.namespaces import CLIENT, clark
 from edge.xmpp.stanza import Stanza
@@ -45,7 +46,7 @@ def handle(context: Context, stanza: Stanza) -> Work | bytes:
     def work(tx: Transaction, sender: Sender) -> bytes:
         if type_ == "unsubscribe" or not _is_trusted(context, tx, sender, type_):
             return serialize.presence("unsubscribed", context.domain, sender.bare)
-        content = disco.capabilities(context.hooks.advertised, component=True)
+        content = disco.capabilities(context.hooks.of(XmppHooks).advertised, component=True)
         own = serialize.presence(None, context.domain, sender.bare, content)
         answers = [serialize.presence(each, context.domain, sender.bare) for each in types]
         return b"".join((*answers, own))

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from edge import jid
-from edge.engine import addresses, answers, refusals
+from edge.engine import addresses, refusals
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
@@ -29,6 +29,8 @@ from edge.features.presence.service.messages import (
 )
 from edge.features.presence.service.presence import AvailablePresence
 from edge.jid import Jid
+from edge.routing.xmpp import answers
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp import PROTOCOL, capabilities, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, PRE_APPROVAL, clark
@@ -184,9 +186,10 @@ def _pre_approval(_context: Context) -> bytes:
 
 def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    hooks.add(hooks.stanza_handlers, "presence", handle)
+    xmpp = hooks.of(XmppHooks)
+    xmpp.add(xmpp.stanza_handlers, "presence", handle)
     hooks.encode(PROTOCOL, SessionPresence, _encode_session_presence)
     hooks.encode(PROTOCOL, UnavailablePresence, _encode_unavailable)
     hooks.encode(PROTOCOL, SubscriptionStanza, _encode_subscription)
     hooks.error_mapping(PROTOCOL, PresenceError, _stanza_error)
-    hooks.stream_features.append(_pre_approval)
+    xmpp.stream_features.append(_pre_approval)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from edge import jid
-from edge.engine import addresses, answers
+from edge.engine import addresses
 from edge.engine.access import Relation, Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Handler, Hooks, OffloadedWork, Work
+from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
 from edge.errors import ServiceError
 from edge.features.presence.rules.subscriptions import FIELDS
 from edge.features.presence.service import roster as service
@@ -18,6 +18,8 @@ from edge.features.presence.service import subscriptions
 from edge.features.presence.service.messages import RosterPush
 from edge.features.presence.service.roster import Contact, Party, RosterItem
 from edge.jid import Jid
+from edge.routing.xmpp import answers
+from edge.routing.xmpp.hooks import Handler, XmppHooks
 from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import ROSTER, ROSTER_VERSIONING, clark
@@ -159,9 +161,10 @@ _HANDLERS: Final[dict[str, Handler]] = {"get": get, "set": change}
 
 def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
+    xmpp = hooks.of(XmppHooks)
     for type_, handler in _HANDLERS.items():
-        hooks.add(hooks.own_account_iqs, (type_, _QUERY), handler)
-        hooks.add(hooks.account_iqs, (type_, _QUERY), handler)
-    hooks.stream_features.append(_versioning)
+        xmpp.add(xmpp.own_account_iqs, (type_, _QUERY), handler)
+        xmpp.add(xmpp.account_iqs, (type_, _QUERY), handler)
+    xmpp.stream_features.append(_versioning)
     hooks.encode(PROTOCOL, RosterItem, _encode_item)
     hooks.encode(PROTOCOL, RosterPush, _encode_push)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from edge.engine.addresses import AddressKind
-from edge.engine.hooks import Context, Handler, Hooks, OffloadedWork, Work
+from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
 from edge.features.pubsub.service.errors import AffiliationsRefused, PubsubError
 from edge.features.pubsub.service.notifications import Notification
 from edge.features.pubsub.xmpp import (
@@ -21,6 +21,7 @@ from edge.features.pubsub.xmpp import (
     reader,
     subscriptions,
 )
+from edge.routing.xmpp.hooks import Handler, XmppHooks
 from edge.xmpp import PROTOCOL, pubsub, rsm
 from edge.xmpp.namespaces import DISCO_INFO, DISCO_ITEMS, PUBSUB, PUBSUB_OWNER, QOS_ALL, RSM, clark
 from edge.xmpp.stanza import Child, Stanza
@@ -75,7 +76,7 @@ def _dispatch(context: Context, stanza: Stanza) -> Work | OffloadedWork | bytes:
     if not elements:
         raise pubsub.refusal("bad-request", text="the <pubsub/> of the request is empty")
     name = elements[0].name
-    handler = context.hooks.pubsub_requests.get((stanza.attrs["type"], name))
+    handler = context.hooks.of(XmppHooks).pubsub_requests.get((stanza.attrs["type"], name))
     if handler is None:
         raise pubsub.refusal("feature-not-implemented", "unsupported")
     if elements[0].parsed is None:  # else it is the only content
@@ -107,11 +108,12 @@ def _empty(handler: Handler) -> Handler:
 
 def register_for_accounts(hooks: Hooks) -> None:
     """Register the handlers, encoders and features of publish-subscribe with the engine."""
+    xmpp = hooks.of(XmppHooks)
     for type_ in ("get", "set"):
         for namespace in (PUBSUB, PUBSUB_OWNER):
-            hooks.add(hooks.pubsub_iqs, (type_, clark(namespace, "pubsub")), _dispatch)
-    hooks.add(hooks.pubsub_iqs, ("get", clark(DISCO_INFO, "query")), discovery.info)
-    hooks.add(hooks.pubsub_iqs, ("get", clark(DISCO_ITEMS, "query")), discovery.list_)
+            xmpp.add(xmpp.pubsub_iqs, (type_, clark(namespace, "pubsub")), _dispatch)
+    xmpp.add(xmpp.pubsub_iqs, ("get", clark(DISCO_INFO, "query")), discovery.info)
+    xmpp.add(xmpp.pubsub_iqs, ("get", clark(DISCO_ITEMS, "query")), discovery.list_)
     for type_, namespace, element, handler in (
         ("set", PUBSUB, "create", _empty(nodes.create)),
         ("get", PUBSUB_OWNER, "configure", _empty(nodes.get_configuration)),
@@ -135,10 +137,10 @@ def register_for_accounts(hooks: Hooks) -> None:
         ("set", PUBSUB, "retract", items.retract),
         ("get", PUBSUB, "retract", items.retract),
     ):
-        hooks.add(hooks.pubsub_requests, (type_, clark(namespace, element)), handler)
+        xmpp.add(xmpp.pubsub_requests, (type_, clark(namespace, element)), handler)
     hooks.add(hooks.readers, AddressKind.NODE, reader.read_message)
     hooks.encode(PROTOCOL, Notification, notifications.encode)
     hooks.error_mapping(PROTOCOL, PubsubError, errors.stanza_error)
     hooks.error_mapping(PROTOCOL, AffiliationsRefused, errors.affiliations_refused)
-    hooks.advertise_pubsub(PUBSUB, DISCO_INFO, DISCO_ITEMS, RSM, *QOS_ALL)
-    hooks.advertise_pubsub(*(f"{PUBSUB}#{feature}" for feature in _FEATURES))
+    xmpp.advertise_pubsub(PUBSUB, DISCO_INFO, DISCO_ITEMS, RSM, *QOS_ALL)
+    xmpp.advertise_pubsub(*(f"{PUBSUB}#{feature}" for feature in _FEATURES))

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from xml.etree.ElementTree import Element
 
 from edge import jid
-from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Work
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.service import nodes
 from edge.features.pubsub.service.nodes import AffiliationChange
+from edge.routing.xmpp import answers
 from edge.xmpp import pubsub, serialize
 from edge.xmpp.namespaces import PUBSUB_OWNER, clark
 from edge.xmpp.stanza import Stanza

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
@@ -13,6 +12,8 @@ from edge.engine.hooks import Context, OffloadedWork, Work
 from edge.features.pubsub.service import items, nodes
 from edge.features.pubsub.service.items import PageRequest
 from edge.features.pubsub.service.nodes import NodeInfo
+from edge.routing.xmpp import answers
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp import disco, forms, rsm, serialize
 from edge.xmpp.namespaces import DISCO_INFO, DISCO_ITEMS, PUBSUB, QUEUEING
 from edge.xmpp.stanza import Stanza
@@ -26,13 +27,13 @@ META_DATA: Final = f"{PUBSUB}#meta-data"
 
 def info(context: Context, stanza: Stanza) -> Work:
     """Describe the service or a node (sections 5.1, 5.3 and 5.4)."""
-    for handler in context.hooks.pubsub_disco:
+    for handler in context.hooks.of(XmppHooks).pubsub_disco:
         if (work := handler(context, stanza)) is not None:
             return work
     name = stanza.children[0].attrs.get("node")
     if name is None:
         auto_create = (AUTO_CREATE,) if context.pubsub.auto_create else ()
-        features = tuple(sorted((*context.hooks.pubsub_advertised, *auto_create)))
+        features = tuple(sorted((*context.hooks.of(XmppHooks).pubsub_advertised, *auto_create)))
         payload = disco.query(DISCO_INFO, disco.describe(IDENTITY, features))
         return lambda _tx, sender: answers.result(stanza, sender, payload)
 
@@ -67,7 +68,7 @@ def _meta_data(found: NodeInfo) -> bytes:
 
 def list_(context: Context, stanza: Stanza) -> Work | OffloadedWork:
     """List the nodes of the service, or the items of a node (sections 5.2 and 5.5)."""
-    for handler in context.hooks.pubsub_disco:
+    for handler in context.hooks.of(XmppHooks).pubsub_disco:
         if (work := handler(context, stanza)) is not None:
             return work
     query = stanza.children[0]

@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from edge.engine import answers, event_payloads
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Contents, Context, OffloadedWork, Work
@@ -23,6 +22,7 @@ from edge.features.pubsub.service import items as service
 from edge.features.pubsub.service.items import PageRequest
 from edge.features.pubsub.service.publishing import ItemEvents, NewItem, Publication
 from edge.features.pubsub.xmpp import forms
+from edge.routing.xmpp import answers, event_payloads
 from edge.xmpp import pubsub, rsm, serialize
 from edge.xmpp.errors import FragmentError, UnexpectedText
 from edge.xmpp.namespaces import PUBSUB, clark, namespace

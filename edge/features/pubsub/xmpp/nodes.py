@@ -6,13 +6,13 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Work
 from edge.features.pubsub.rules.node_config import DEFAULT, NodeConfig
 from edge.features.pubsub.service import access, nodes
 from edge.features.pubsub.xmpp import forms
+from edge.routing.xmpp import answers
 from edge.xmpp import pubsub, serialize
 from edge.xmpp.namespaces import PUBSUB_OWNER, clark
 from edge.xmpp.stanza import Child, Stanza

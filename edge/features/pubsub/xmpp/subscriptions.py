@@ -8,7 +8,6 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from edge import jid
-from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Work
@@ -23,6 +22,7 @@ from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.queries import Subscription
 from edge.features.pubsub.service.subscriptions import SubscriptionChange
 from edge.features.pubsub.xmpp import errors, forms
+from edge.routing.xmpp import answers
 from edge.xmpp import pubsub, serialize
 from edge.xmpp.namespaces import PUBSUB_OWNER, clark
 from edge.xmpp.stanza import Child, Stanza

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
@@ -13,6 +12,8 @@ from edge.features.pubsub.service import access
 from edge.features.queues.service import operations
 from edge.features.queues.service.errors import QueueError, RefusalReason
 from edge.features.queues.service.messages import ItemDelivery, LockEnded
+from edge.routing.xmpp import answers
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp import PROTOCOL, pubsub, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import QUEUEING, QUEUEING_SHORT, REDELIVERED, clark
@@ -80,10 +81,11 @@ def encode_lock_ended(context: Context, message: LockEnded) -> bytes:
 
 def register_for_accounts(hooks: Hooks) -> None:
     """Register the requests, features and messages of queues with the engine."""
+    xmpp = hooks.of(XmppHooks)
     for type_ in ("get", "set"):
         for namespace in (QUEUEING, QUEUEING_SHORT):
-            hooks.add(hooks.pubsub_requests, (type_, clark(namespace, "unlock")), unlock)
-    hooks.advertise_pubsub(QUEUEING)
+            xmpp.add(xmpp.pubsub_requests, (type_, clark(namespace, "unlock")), unlock)
+    xmpp.advertise_pubsub(QUEUEING)
     hooks.error_mapping(PROTOCOL, QueueError, _stanza_error)
     hooks.encode(PROTOCOL, ItemDelivery, encode_delivery)
     hooks.encode(PROTOCOL, LockEnded, encode_lock_ended)

@@ -8,8 +8,9 @@ import pytest
 
 from edge import credentials
 from edge.config.limits import Limits
-from edge.engine.router import Router
+from edge.engine.hooks import new_context
 from edge.features.accounts.store import accounts
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp.namespaces import REGISTER
 from tests.helpers.store import DOMAIN, Gateway, MakeGateway, Reply
 
@@ -131,5 +132,7 @@ def test_account_of_another_has_no_fields(gateway: Gateway) -> None:
 
 
 def test_component_has_no_registration() -> None:
-    assert REGISTER in Router(DOMAIN, Limits()).context.hooks.advertised
-    assert REGISTER not in Router(DOMAIN, Limits(), accounts=False).context.hooks.advertised
+    assert REGISTER in new_context(DOMAIN, Limits()).hooks.of(XmppHooks).advertised
+    assert (
+        REGISTER not in new_context(DOMAIN, Limits(), accounts=False).hooks.of(XmppHooks).advertised
+    )

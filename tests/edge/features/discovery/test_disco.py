@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 
 from edge.config.options import Xmpp
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp import disco
 from edge.xmpp.namespaces import CAPS, DISCO_INFO, DISCO_ITEMS, EVENTLOG, PING, QOS_ALL, SENSOR_DATA
 from tests.helpers.people import PUMP, UNTRUSTED, VALVE, VALVE_BARE, add_contact, provision
@@ -38,7 +39,7 @@ def parse_info(reply: Reply, node: str | None = None) -> tuple[dict[str, str], l
 def test_gateway_lists_exactly_its_features(gateway: Gateway) -> None:
     identity, names = parse_info(query(gateway, DISCO_INFO, DOMAIN))
     assert identity == {"category": "server", "type": "im", "name": "Fieldpost"}
-    assert names == sorted(gateway.router.context.hooks.advertised)
+    assert names == sorted(gateway.router.context.hooks.of(XmppHooks).advertised)
     assert {DISCO_INFO, DISCO_ITEMS, CAPS, PING, EVENTLOG, SENSOR_DATA, *QOS_ALL} < set(names)
 
 
@@ -46,7 +47,7 @@ def test_capabilities_are_the_hash_of_the_answer(gateway: Gateway) -> None:
     _identity, names = parse_info(query(gateway, DISCO_INFO, DOMAIN))
     text = "server/im//Fieldpost<" + "".join(f"{name}<" for name in names)
     expected = b64encode(sha1(text.encode(), usedforsecurity=False).digest()).decode()
-    written = disco.capabilities(gateway.router.context.hooks.advertised)
+    written = disco.capabilities(gateway.router.context.hooks.of(XmppHooks).advertised)
     assert written in gateway.router.stream_features
     caps = read_element(written)
     assert caps.tag == f"{{{CAPS}}}c"

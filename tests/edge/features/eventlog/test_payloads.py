@@ -6,11 +6,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edge.engine import event_payloads
 from edge.engine.events import LOGS, READINGS, NewEvent
 from edge.engine.hooks import UnreadablePayload
 from edge.features.eventlog.rules.levels import LEVELS
 from edge.features.eventlog.xmpp import payloads
+from edge.routing.xmpp import event_payloads
 from tests.helpers.people import PUMP
 from tests.helpers.pubsub import embedded
 from tests.helpers.store import DOMAIN, Gateway, acknowledged, assured, deliver

@@ -8,7 +8,8 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.config.options import Xmpp
-from edge.engine.router import Router
+from edge.engine.hooks import new_context
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp import serialize
 from tests.helpers.people import (
     DELAY,
@@ -242,5 +243,5 @@ def test_late_acknowledgement_changes_nothing(gateway: Gateway) -> None:
     ids=["default", "disabled", "component"],
 )
 def test_store_is_advertised_when_enabled(options: dict[str, Any], advertised: bool) -> None:
-    hooks = Router(DOMAIN, Limits(), **options).context.hooks
+    hooks = new_context(DOMAIN, Limits(), **options).hooks.of(XmppHooks)
     assert ("msgoffline" in hooks.advertised) is advertised

@@ -125,7 +125,7 @@ def test_messages_of_a_revoked_account_wait_and_block_no_others(gateway: Gateway
     (offer,) = take_requests(gateway, VALVE)
     assert offer.text == "open"
     gateway.tx(lambda tx: accounts.restore(tx, "pump1"))
-    gateway.tx(gateway.router.run_external_change)
+    gateway.tx(gateway.router.context.run_external_change)
     (offer,) = take_requests(gateway, VALVE)
     assert offer.text == "close all"
 
@@ -309,7 +309,7 @@ def test_session_without_qos_waits_unless_downgrade_is_allowed(gateway: Gateway)
     send_to_valve(gateway, "second", "m2")
     assert gateway.sends(VALVE) == []
     allow_downgrade(gateway)
-    gateway.tx(gateway.router.run_external_change)
+    gateway.tx(gateway.router.context.run_external_change)
     (send_,) = gateway.sends(VALVE)
     message = read_element(send_.stanza)
     found = message.tag, message.get("from"), message.get("to")
@@ -425,7 +425,7 @@ def test_messages_to_a_removed_account_become_dead_letters(
         bind_eligible(gateway, VALVE)
     send_to_valve(gateway, "open")
     remove_valve(gateway)
-    gateway.tx(gateway.router.run_external_change)
+    gateway.tx(gateway.router.context.run_external_change)
     assert states(gateway) == []
     assert reports(gateway) == [("assured", "m1", "cancel", "service-unavailable")]
     assert gateway.count("SELECT reason FROM dead").endswith("the device was removed")
@@ -434,7 +434,7 @@ def test_messages_to_a_removed_account_become_dead_letters(
 def test_failed_message_is_requeued_as_new(gateway: Gateway, offer: DeviceRequest) -> None:
     gateway.send(VALVE, error_result(offer, "cancel", "not-allowed"))
     assert gateway.tx(lambda tx: dead_letters.requeue(tx, 1, may_repeat=False)) == 2
-    gateway.tx(gateway.router.run_external_change)
+    gateway.tx(gateway.router.context.run_external_change)
     (again,) = take_requests(gateway, VALVE)
     assert (again.msg_id, again.text, again.sender) == (f"{EPOCH}-2", "open", PUMP)
     assert list_dead(gateway) == []
@@ -446,7 +446,7 @@ def test_requeued_message_in_doubt_is_only_released(gateway: Gateway, offer: Dev
     gateway.send(VALVE, error_result(take_requests(gateway, VALVE)[0], "cancel", "item-not-found"))
     assert [(one.state, one.session) for one in list_dead(gateway)] == [("in doubt", VALVE)]
     assert gateway.tx(lambda tx: dead_letters.requeue(tx, 1, may_repeat=False)) == 1
-    gateway.tx(gateway.router.run_external_change)
+    gateway.tx(gateway.router.context.run_external_change)
     (release,) = take_requests(gateway, VALVE)
     assert release[:6] == (f"{EPOCH}-1-d", PUMP, VALVE, "deliver", QOS, f"{EPOCH}-1")
     gateway.send(VALVE, empty_result(release))

@@ -253,7 +253,7 @@ def test_a_failed_notification_becomes_a_dead_letter_without_a_report(gateway: G
     assert gateway.sent == []
     bind_eligible(gateway, OTHER)
     gateway.tx(lambda tx: dead_letters.requeue(tx, dead.row, may_repeat=False))
-    gateway.tx(gateway.router.run_external_change)
+    gateway.tx(gateway.router.context.run_external_change)
     assert received_items(gateway, OTHER) == [], "it is bound to its session"
     (again,) = take_requests(gateway, VALVE)
     assert (again.sender, item(again.message)) == (SERVICE, "i1")

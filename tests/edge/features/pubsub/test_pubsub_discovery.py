@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge.engine.database import Transaction
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp.namespaces import (
     COMMANDS,
     DISCO_INFO,
@@ -83,7 +84,7 @@ def test_a_component_has_no_service(make_gateway: MakeGateway) -> None:
 
 def test_the_service_lists_exactly_its_features(gateway: Gateway) -> None:
     found = features(gateway)
-    assert found == set(gateway.router.context.hooks.pubsub_advertised)
+    assert found == set(gateway.router.context.hooks.of(XmppHooks).pubsub_advertised)
     others = {DISCO_INFO, DISCO_ITEMS, RSM, PUBSUB, QUEUEING, COMMANDS, PING, VERSION, *QOS_ALL}
     assert others < found
 

@@ -27,7 +27,7 @@ from tests.helpers.store import Gateway, MakeGateway
 
 def notice_changes(gateway: Gateway) -> None:
     """Let the gateway notice the changes of another process."""
-    gateway.tx(gateway.router.run_external_change)
+    gateway.tx(gateway.router.context.run_external_change)
 
 
 def test_an_item_unlocked_by_the_operator_is_reassigned(gateway: Gateway, tmp_path: Path) -> None:

@@ -560,7 +560,7 @@ def test_all_items_of_a_removed_account_are_reassigned_at_once(gateway: Gateway)
     publish(gateway, *(f"i{number}" for number in range(100)))
     subscribe_worker(gateway, TWO, requests=100)
     gateway.tx(lambda tx: accounts.remove(tx, "one"))
-    gateway.tx(gateway.router.run_external_change)
+    gateway.tx(gateway.router.context.run_external_change)
     assert len(deliveries(gateway, TWO)) == 100
 
 
@@ -574,7 +574,7 @@ def test_a_worker_that_does_not_return_after_a_restart_is_unsubscribed(gateway: 
     gateway.sent.clear()
     for full in (PUBLISHER, TWO):
         gateway.bind(full)
-    gateway.tx(gateway.router.run_external_change)
+    gateway.tx(gateway.router.context.run_external_change)
     gateway.run_timers()
     advance(gateway, gateway.limits.resume_time - 1)
     assert gateway.count("SELECT count(*) FROM subscriptions") == 2

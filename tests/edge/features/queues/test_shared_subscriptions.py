@@ -290,7 +290,7 @@ def unsubscribe(gateway: Gateway, _offer: DeviceRequest) -> None:
 
 def remove_account(gateway: Gateway, _offer: DeviceRequest) -> None:
     gateway.tx(lambda tx: tx.run("DELETE FROM accounts WHERE name = 'valve'"))
-    gateway.tx(gateway.router.run_external_change)
+    gateway.tx(gateway.router.context.run_external_change)
 
 
 @pytest.mark.parametrize(
@@ -497,7 +497,7 @@ def test_qos_2_received_item_is_in_doubt_when_the_subscription_ends(gateway: Gat
     (dead,) = list_dead(gateway)
     assert (dead.state, dead.session) == ("in doubt", VALVE)
     gateway.tx(lambda tx: dead_letters.requeue(tx, dead.row, may_repeat=False))
-    gateway.tx(gateway.router.run_external_change)
+    gateway.tx(gateway.router.context.run_external_change)
     (again,) = take_requests(gateway, VALVE)
     assert (again.id, again.step) == (release.id, "deliver")
     gateway.send(VALVE, empty_result(again))
@@ -523,7 +523,7 @@ def test_qos_2_requeued_item_in_doubt_goes_to_the_same_account(gateway: Gateway)
     assert item_states(gateway) == []
     (dead,) = list_dead(gateway)
     gateway.tx(lambda tx: dead_letters.requeue(tx, dead.row, may_repeat=True))
-    gateway.tx(gateway.router.run_external_change)
+    gateway.tx(gateway.router.context.run_external_change)
     assert answer_all(gateway, VALVE) == ["i1"]
 
 
@@ -536,7 +536,7 @@ def test_requeued_dead_items_go_to_any_member(gateway: Gateway) -> None:
         admin.requeue(tx, queue, ["i1"])
 
     gateway.tx(requeue)
-    gateway.tx(gateway.router.run_external_change)
+    gateway.tx(gateway.router.context.run_external_change)
     assert answer_all(gateway, CAM) == ["i1"]
 
 

@@ -6,13 +6,9 @@ from pathlib import Path
 import pytest
 
 from edge.config.limits import Limits
-from edge.config.options import Xmpp
-from edge.engine import router
-from edge.engine.hooks import Hooks, RegistrationError, register_features
-from edge.features import ping
-from edge.features.adhoc_commands.service import CommandError
-from edge.features.presence.service.messages import RosterPush
-from edge.xmpp import PROTOCOL
+from edge.engine.hooks import new_context
+from edge.routing.xmpp import router
+from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PING
 from tests.helpers.store import (
@@ -126,29 +122,10 @@ def test_errors_are_not_answered() -> None:
         assert refused(read_reply(router.refusal(stanza(xml), error, PUMP))) == "modify/bad-request"
 
 
-def test_duplicate_registrations_are_an_error() -> None:
-    hooks = Hooks(Xmpp())
-    register_features(hooks, accounts=True)
-    with pytest.raises(RegistrationError, match="the same key in server_iqs"):
-        ping.register(hooks)
-
-
-def test_encoders_and_error_mappings_are_registered_once_per_protocol() -> None:
-    hooks = Hooks(Xmpp())
-    register_features(hooks, accounts=True)
-    hooks.encode("other", RosterPush, lambda _context, _push: b"")
-    hooks.error_mapping("other", CommandError, str)
-    with pytest.raises(RegistrationError, match="the same key in encoders"):
-        hooks.encode(PROTOCOL, RosterPush, lambda _context, _push: b"")
-    with pytest.raises(RegistrationError, match="the same key in error_mappings"):
-        hooks.error_mapping(PROTOCOL, CommandError, str)
-
-
 def test_a_component_has_no_account_features() -> None:
-    hooks = Hooks(Xmpp())
-    register_features(hooks, accounts=False)
-    assert "presence" not in hooks.stanza_handlers
-    assert "message" in hooks.stanza_handlers
+    handlers = new_context(DOMAIN, Limits(), accounts=False).hooks.of(XmppHooks).stanza_handlers
+    assert "presence" not in handlers
+    assert "message" in handlers
 
 
 # Plain messages (quality of service 0)
@@ -233,11 +210,3 @@ def test_a_lookalike_is_another_account_without_its_rights(gateway: Gateway, nam
     for to in ("pump1", "PU\u00adMP\u00b9"):
         gateway.send(f"valve@{DOMAIN}/x", f"<message to='{to}@{DOMAIN}'><body>Hi</body></message>")
     assert (len(gateway.sends(PUMP)), len(gateway.sends(alike))) == (2, 0)
-
-
-def test_time_off_ages_the_same_rows_on_a_component() -> None:
-    hooks = {accounts: Hooks(Xmpp()) for accounts in (True, False)}
-    for accounts, registered in hooks.items():
-        register_features(registered, accounts=accounts)
-    assert len(hooks[True].on_time_off) >= 5
-    assert hooks[False].on_time_off == hooks[True].on_time_off

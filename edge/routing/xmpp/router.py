@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from edge.config.limits import Limits
-from edge.config.options import Pubsub, Uplink, Xmpp
-from edge.engine import addresses, answers, in_flight, iq_ids, sessions
+from edge.engine import addresses, sessions
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Handler, Hooks, OffloadedWork, Work, register_features
+from edge.engine.hooks import Context, OffloadedWork, Work
 from edge.errors import ServiceError
 from edge.jid import AddressError
+from edge.routing.xmpp import answers, iq_ids
+from edge.routing.xmpp.hooks import Handler, XmppHooks
 from edge.xmpp import replies
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.stanza import Stanza
@@ -32,28 +32,15 @@ class Router:
         stream_features: the features of an authenticated stream, as XML.
     """
 
-    def __init__(
-        self,
-        domain: str,
-        limits: Limits,
-        xmpp: Xmpp | None = None,
-        pubsub: Pubsub | None = None,
-        *,
-        accounts: bool = True,
-        uplink: Uplink | None = None,
-    ) -> None:
-        xmpp = xmpp or Xmpp()
-        hooks = Hooks(xmpp)
-        register_features(hooks, accounts=accounts)
-        self.context = Context(
-            domain, limits, xmpp, pubsub or Pubsub(), accounts, uplink or Uplink(), hooks
-        )
-        self._domain = domain
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._domain = context.domain
+        self._hooks = hooks = context.hooks.of(XmppHooks)
         self._stanza_handlers = hooks.stanza_handlers
         self._any_iqs = hooks.any_iqs
         self._iq_answers = hooks.iq_answers
         self.stanzas = 0
-        self.stream_features = b"".join(make(self.context) for make in hooks.stream_features)
+        self.stream_features = b"".join(make(context) for make in hooks.stream_features)
 
     def route(self, stanza: Stanza, full: str) -> Work | OffloadedWork | bytes:
         """Return the work for a stanza, or its answer; `full` is the full JID of its session."""
@@ -97,7 +84,7 @@ class Router:
     def _handler_at(
         self, address: AddressKind, key: tuple[str, str], to: str | None
     ) -> Handler | None:
-        hooks = self.context.hooks
+        hooks = self._hooks
         if address is AddressKind.GATEWAY:
             return hooks.server_iqs.get(key)
         if address is AddressKind.SERVICE:
@@ -108,17 +95,6 @@ class Router:
             own = hooks.own_account_iqs.get(key)
             return own or (hooks.server_iqs.get(key) if to is None else None)
         return hooks.account_iqs.get(key)
-
-    def load_images(self, tx: Transaction) -> None:
-        """Load the images of rows (copies in memory, `Hooks.images`) that are not loaded yet."""
-        in_flight.load(tx)
-        for load in self.context.hooks.images:
-            load(tx)
-
-    def run_external_change(self, tx: Transaction) -> None:
-        """Run the features' hooks for a change by another process."""
-        for hook in self.context.hooks.on_external_change:
-            hook(self.context, tx)
 
 
 def _ignore(_context: Context, _stanza: Stanza) -> bytes:

@@ -8,6 +8,7 @@ from xml.etree.ElementTree import Element
 
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Contents, Context, UnreadablePayload
+from edge.routing.xmpp.hooks import XmppHooks
 
 MAX_REASON: Final = 200
 """Maximum characters of the reason why a payload is unreadable; the rest is cut off."""
@@ -20,7 +21,7 @@ more is refused as unreadable."""
 def decode(context: Context, payloads: Iterable[Element]) -> Contents:
     """Decode all payloads that have a decoder into events; ignore the others."""
     found: list[tuple[str, NewEvent]] = []
-    decoders = context.hooks.event_payloads
+    decoders = context.hooks.of(XmppHooks).event_payloads
     try:
         for payload in payloads:
             decoder = decoders.get(payload.tag)

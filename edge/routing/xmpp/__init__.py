@@ -1,0 +1,1 @@
+"""Route stanzas to the handlers that features register, and answer them."""
