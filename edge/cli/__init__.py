@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ParamSpec
@@ -53,6 +54,14 @@ def folder_option(command: Callable[P, None]) -> Callable[P, None]:
 def json_option(help_: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Return a decorator that adds the option `--json`, with this help text."""
     return click.option("--json", "as_json", is_flag=True, help=help_)
+
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+def echo_found(found: Iterable[object], lines: Iterable[str], *, as_json: bool) -> None:
+    """Print each found object as one line of JSON, or `lines` for people; only one is iterated."""
+    echo_lines(map(json.dumps, found) if as_json else lines)
 
 
 def echo_lines(lines: Iterable[str]) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from edge.cli import folder_option, json_option
-from edge.command_errors import to_terminal
+from edge.cli import echo_found, folder_option, json_option
 from edge.config.annotated_file import to_toml
 from edge.ops.checks import config_check
 from edge.ops.checks.config_check import ChangedOption, Report
@@ -32,8 +30,7 @@ def check(folder: Path, as_json: bool) -> None:
     mistake. A running gateway keeps its options until `fieldpost reload` or a restart.
     """
     report = config_check.check(folder)
-    lines = _lines(report)
-    click.echo(json.dumps(_object(report)) if as_json else "\n".join(map(to_terminal, lines)))
+    echo_found([_object(report)], _lines(report), as_json=as_json)
     if report.faults:
         sys.exit(1)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from edge.cli import echo_lines, folder_option, json_option
+from edge.cli import echo_lines, folder_option, json_option, yes_option
 from edge.command_errors import to_terminal
 from edge.features.outbox.store.dead_letters import IN_DOUBT, StoredDeadLetter
 from edge.ops.data import dead_letters as ops
@@ -20,7 +20,6 @@ LIST_LIMIT: Final = 100
 """Maximum number of dead letters that `list` prints without --all: the latest ones."""
 
 _ids = click.argument("ids", metavar="ID...", nargs=-1, required=True, type=click.IntRange(min=1))
-_yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 @click.group()
@@ -70,7 +69,7 @@ def show(number: int, folder: Path, as_json: bool) -> None:
     is_flag=True,
     help="Send messages in doubt again: devices may act on them twice.",
 )
-@_yes
+@yes_option
 def requeue(ids: tuple[int, ...], folder: Path, may_repeat: bool, yes: bool) -> None:
     """Send messages again.
 
@@ -89,7 +88,7 @@ def requeue(ids: tuple[int, ...], folder: Path, may_repeat: bool, yes: bool) -> 
 @dead.command()
 @_ids
 @folder_option
-@_yes
+@yes_option
 def drop(ids: tuple[int, ...], folder: Path, yes: bool) -> None:
     """Delete messages permanently.
 

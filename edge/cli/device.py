@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Final
 
 import click
 
-from edge.cli import echo_lines, folder_option, json_option
+from edge.cli import echo_found, folder_option, json_option, yes_option
 from edge.features.accounts.store.accounts import PendingMessages
 from edge.ops import current_time
 from edge.ops.devices import device_status, devices
@@ -154,7 +153,7 @@ def revoke(name: str, folder: Path) -> None:
 @device.command()
 @click.argument("name")
 @folder_option
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @click.option("--purge", is_flag=True, help="Delete its items and the nodes that it alone owns.")
 @click.option(
     "--give-to", "heir", metavar="DEVICE", help="Device that gets its nodes, items and rights."
@@ -193,14 +192,10 @@ def list_(folder: Path, as_json: bool) -> None:
     found = device_status.read(folder)
     if found.trouble is not None:
         click.echo(found.trouble, err=True)
-    if as_json:
-        for status in found.devices:
-            click.echo(json.dumps(_object(status)))
-        return
     now = current_time.now().wall
     rows = [row for status in found.devices for row in _rows(status, now)]
-    if rows:
-        echo_lines(columns([_HEADER, *rows], right=(6, 7, 8)))
+    lines = columns([_HEADER, *rows], right=(6, 7, 8)) if rows else ()
+    echo_found(map(_object, found.devices), lines, as_json=as_json)
 
 
 @device.command()
@@ -210,10 +205,7 @@ def list_(folder: Path, as_json: bool) -> None:
 def show(name: str, folder: Path, as_json: bool) -> None:
     """Show device NAME: its sessions, waiting messages and login methods."""
     found = device_status.read_one(folder, name)
-    if as_json:
-        click.echo(json.dumps(_object(found)))
-        return
-    echo_lines(_details(found, current_time.now().wall))
+    echo_found([_object(found)], _details(found, current_time.now().wall), as_json=as_json)
 
 
 def _chosen(password: str | None, password_stdin: bool) -> str | None:

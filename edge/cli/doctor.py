@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
-from edge.cli import folder_option, json_option
-from edge.command_errors import to_terminal
+from edge.cli import echo_found, folder_option, json_option
 from edge.ops.checks.doctor import diagnose
 from edge.ops.checks.finding import VERDICTS, WRONG, Finding
 from sync.common.text import columns
@@ -30,11 +28,8 @@ def doctor(folder: Path, deep: bool, as_json: bool) -> None:
     """
     findings = list(diagnose(folder, deep=deep))
     worst = max((finding.verdict for finding in findings), key=VERDICTS.index)
-    if as_json:
-        rows = [finding._asdict() for finding in findings]
-        click.echo(json.dumps({"verdict": worst, "findings": rows}))
-    else:
-        click.echo("\n".join(map(to_terminal, _lines(findings))))
+    whole = {"verdict": worst, "findings": [finding._asdict() for finding in findings]}
+    echo_found([whole], _lines(findings), as_json=as_json)
     if worst == WRONG:
         sys.exit(1)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from edge.cli import echo_lines, folder_option, json_option
+from edge.cli import echo_found, folder_option, json_option, yes_option
 from edge.command_errors import to_terminal
 from edge.ops.data import nodes
+from edge.ops.data.nodes import NodeSummary
 from sync.common.text import columns
 
 _name = click.argument("name", metavar="NODE")
@@ -54,21 +55,7 @@ def create(
 def list_(folder: Path, as_json: bool) -> None:
     """List all nodes with the number and size of their items."""
     found = nodes.list_all(folder)
-    if as_json:
-        for one in found:
-            click.echo(json.dumps(one._asdict()))
-        return
-    header = ("node", "kind", "owner", "items", "bytes", "subscribers")
-    rows = [
-        (
-            one.name,
-            "queue" if one.queue else "node",
-            one.owner,
-            *map(str, (one.items, one.bytes, one.subscribers)),
-        )
-        for one in found
-    ]
-    echo_lines(columns([header, *rows], right=range(3, len(header))))
+    echo_found((one._asdict() for one in found), _lines(found), as_json=as_json)
 
 
 @node.command()
@@ -89,13 +76,27 @@ def configure(name: str, folder: Path, options: tuple[str, ...]) -> None:
 @node.command()
 @_name
 @folder_option
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 def delete(name: str, folder: Path, yes: bool) -> None:
     """Delete a node on the running gateway, with its items and subscriptions."""
     if not yes:
         click.confirm(f"Delete {name} with its items and subscriptions?", abort=True, err=True)
     nodes.delete(folder, name)
     click.echo(to_terminal(f"{name} is deleted"))
+
+
+def _lines(found: Iterator[NodeSummary]) -> Iterator[str]:
+    header = ("node", "kind", "owner", "items", "bytes", "subscribers")
+    rows = [
+        (
+            one.name,
+            "queue" if one.queue else "node",
+            one.owner,
+            *map(str, (one.items, one.bytes, one.subscribers)),
+        )
+        for one in found
+    ]
+    yield from columns([header, *rows], right=range(3, len(header)))
 
 
 def _values(options: tuple[str, ...]) -> dict[str, list[str]]:

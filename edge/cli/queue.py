@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import click
 
-from edge.cli import echo_lines, folder_option, json_option
+from edge.cli import echo_found, folder_option, json_option, yes_option
 from edge.command_errors import to_terminal
 from edge.features.queues.service import diagnosis
 from edge.features.queues.service.diagnosis import DiagnosedItem, Report
@@ -21,7 +20,6 @@ _UNKNOWN: Final = "-"
 """Printed in place of a member's sessions if the connected members are not known."""
 
 _queue = click.argument("name", metavar="NODE|SHARE")
-_yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 @click.group()
@@ -38,16 +36,7 @@ def queue() -> None:
 def list_(folder: Path, as_json: bool) -> None:
     """List all queues with the number of their items and members."""
     found = queues.all_queues(folder)
-    if as_json:
-        for one in found:
-            click.echo(json.dumps(one._asdict()))
-        return
-    header = ("queue", "ready", "locked", "delayed", "dead", "bytes", "members")
-    rows = [
-        (q.name, *map(str, (q.ready, q.locked, q.delayed, q.dead, q.bytes, q.members)))
-        for q in found
-    ]
-    echo_lines(columns([header, *rows], right=range(1, len(header))))
+    echo_found((one._asdict() for one in found), _table(found), as_json=as_json)
 
 
 @queue.command()
@@ -70,19 +59,17 @@ def show(name: str, folder: Path, as_json: bool, item: str | None, limit: int) -
     printed.
     """
     found = queues.show(folder, name, item=item, limit=max(limit, 1) if item else limit)
-    if as_json:
-        click.echo(json.dumps(_json_report(found.report)))
-        return
-    if found.problem is not None:
+    if found.problem is not None and not as_json:
         click.echo(found.problem, err=True)
-    echo_lines(_lines(found.report, whole=item is None))
+    lines = _lines(found.report, whole=item is None)
+    echo_found([_json_report(found.report)], lines, as_json=as_json)
 
 
 @queue.command()
 @_queue
 @click.argument("item", metavar="ITEM")
 @folder_option
-@_yes
+@yes_option
 def unlock(name: str, item: str, folder: Path, yes: bool) -> None:
     """Unlock an item of a queue node.
 
@@ -101,7 +88,7 @@ def unlock(name: str, item: str, folder: Path, yes: bool) -> None:
 @click.argument("items", metavar="ITEM...", nargs=-1)
 @folder_option
 @click.option("--all", "all_", is_flag=True, help="Requeue all dead items.")
-@_yes
+@yes_option
 def requeue(name: str, items: tuple[str, ...], folder: Path, all_: bool, yes: bool) -> None:
     """Make dead items ready again.
 
@@ -122,7 +109,7 @@ def requeue(name: str, items: tuple[str, ...], folder: Path, all_: bool, yes: bo
 @queue.command()
 @_queue
 @folder_option
-@_yes
+@yes_option
 def purge(name: str, folder: Path, yes: bool) -> None:
     """Delete all items of a queue.
 
@@ -131,6 +118,15 @@ def purge(name: str, folder: Path, yes: bool) -> None:
     if not yes:
         _confirm(_counts(queues.get(folder, name)), "delete them permanently?")
     click.echo(f"{queues.purge(folder, name)} deleted")
+
+
+def _table(found: Iterator[Overview]) -> Iterator[str]:
+    header = ("queue", "ready", "locked", "delayed", "dead", "bytes", "members")
+    rows = [
+        (q.name, *map(str, (q.ready, q.locked, q.delayed, q.dead, q.bytes, q.members)))
+        for q in found
+    ]
+    yield from columns([header, *rows], right=range(1, len(header)))
 
 
 def _confirm(facts: str, question: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from edge.cli import folder_option, json_option
-from edge.command_errors import to_terminal
+from edge.cli import echo_found, folder_option, json_option
 from edge.errors import SetupError
 from edge.ops.gateway import control
 from edge.ops.gateway.control import ReloadReport
@@ -30,10 +28,7 @@ def reload(folder: Path, as_json: bool) -> None:
     report = control.reload(folder)
     if report is None:
         raise SetupError(f"the gateway in {folder} is not running; `fieldpost run` starts it")
-    lines = _lines(report)
-    click.echo(
-        json.dumps(msgspec.to_builtins(report)) if as_json else "\n".join(map(to_terminal, lines))
-    )
+    echo_found([msgspec.to_builtins(report)], _lines(report), as_json=as_json)
     if report.faults:
         sys.exit(1)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import click
 
-from edge.cli import folder_option, json_option
-from edge.command_errors import to_terminal
+from edge.cli import echo_found, folder_option, json_option
 from edge.config import load
 from edge.ops import current_time
 from edge.ops.checks import health
@@ -35,9 +33,7 @@ def status(folder: Path, as_json: bool) -> None:
     """
     found = ops.read(folder)
     judged = health.judge(folder, load.load(folder), found, current_time.now().wall)
-    lines = _lines(found, judged)
-    text = json.dumps(_object(found, judged)) if as_json else "\n".join(map(to_terminal, lines))
-    click.echo(text)
+    echo_found([_object(found, judged)], _lines(found, judged), as_json=as_json)
 
 
 def _object(found: Status, judged: Health) -> dict[str, object]:

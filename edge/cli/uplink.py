@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import click
 
-from edge.cli import folder_option, json_option
+from edge.cli import echo_found, folder_option, json_option
 from edge.command_errors import to_terminal
 from edge.config import load
 from edge.errors import SetupError
@@ -40,8 +39,7 @@ def status(folder: Path, as_json: bool) -> None:
     guaranteed to the lane.
     """
     found, route = ops.read(folder), ops.route(folder, load.load(folder))
-    text = json.dumps(_object(found, route)) if as_json else "\n".join(_lines(found, route))
-    click.echo(text)
+    echo_found([_object(found, route)], _lines(found, route), as_json=as_json)
 
 
 @uplink.command()
@@ -108,21 +106,19 @@ def _route(route: Route) -> dict[str, str]:
 
 
 def _lines(found: UplinkStatus, route: Route) -> Iterator[str]:
-    yield from map(to_terminal, columns(_facts(found, route)))
+    yield from columns(_facts(found, route))
     header = ("lane", "last", "sealed", "settled", "waiting", "bytes", "share", "oldest")
     rows = [header, *(_row(lane) for lane in found.lanes)]
     yield from ("", *columns(rows, right=range(1, 8)), "")
     for epoch in found.epochs:
         began = _when(epoch.began or None)
         waiting = plural(epoch.segments, "segment")
-        yield to_terminal(f"epoch {epoch.epoch}  {epoch.reason}  {began}  {waiting} waiting")
+        yield f"epoch {epoch.epoch}  {epoch.reason}  {began}  {waiting} waiting"
     for rejected in found.rejected:
         count = plural(rejected.segments, "segment")
-        yield to_terminal(
-            f"rejected {rejected.lane}  {count}, {rejected.bytes} bytes: {rejected.reason}"
-        )
+        yield f"rejected {rejected.lane}  {count}, {rejected.bytes} bytes: {rejected.reason}"
     for lost in found.lost:
-        yield to_terminal(f"lost {lost.lane}  {lost.first}-{lost.last}: {lost.reason}")
+        yield f"lost {lost.lane}  {lost.first}-{lost.last}: {lost.reason}"
 
 
 def _facts(found: UplinkStatus, route: Route) -> list[tuple[str, str]]:
