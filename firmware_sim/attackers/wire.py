@@ -168,9 +168,8 @@ class Client:
     async def flood(self, make: Callable[[int], str]) -> None:
         """Send stanzas until cancelled, at the target's rate or as fast as the socket accepts.
 
-        Args:
-            make: returns the stanza for a number, which counts from 0 over all connections of the
-                attack.
+        `make` returns the stanza for a number, which counts from 0 over all connections of the
+        attack.
         """
         burst = max(1, round(self.target.rate * BURST_INTERVAL_S))
         while True:

@@ -27,11 +27,6 @@ def verification(identities: Iterable[tuple[str, str, str, str]], features: Iter
 
 
 def presence(ver: str, priority: int) -> str:
-    """Format available presence with a verification string.
-
-    Args:
-        ver: the result of `verification`.
-        priority: -128 to 127 (RFC 6121, 4.7.2.3).
-    """
+    """Format available presence with the result of `verification` and a priority (-128 to 127)."""
     caps = f"<c xmlns='{_NAMESPACE}' hash='sha-1' node='{NODE}' ver={quoteattr(ver)}/>"
     return f"<presence><priority>{priority}</priority>{caps}</presence>"

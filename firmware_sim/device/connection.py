@@ -45,10 +45,8 @@ class ClientCertificate(NamedTuple):
 class Endpoint(NamedTuple):
     """A server's address and an account; the server's certificate must name the JID's domain.
 
-    Attributes:
-        password: empty if there is a client certificate.
-        client_certificate: certificate for log-in by SASL EXTERNAL, instead of a password.
-        direct_tls: use direct TLS (XEP-0368) instead of STARTTLS.
+    `password` is empty if `client_certificate` is used instead, for log-in by SASL EXTERNAL. With
+    `direct_tls`, direct TLS (XEP-0368) is used instead of STARTTLS.
     """
 
     jid: str
@@ -189,14 +187,10 @@ class _Client(ClientXMPP):
 class Connection:
     """An XMPP session. Call `open` once, then `close` or `abort`.
 
-    A resumable session can outlive its connection: when `lost` completes, call `resume`.
-
-    Args:
-        endpoint: the server and the account.
-        take: called with each incoming stanza; if given, the device announces that it can receive.
-        prepare: called with slixmpp's client before it connects, to register plugins and handlers.
-        resumable: request that the server keeps the session after a lost connection (XEP-0198,
-            section 5).
+    `take` is called with each incoming stanza; if given, the device announces that it can receive.
+    `prepare` is called with slixmpp's client before it connects, to register plugins and handlers.
+    If `resumable`, the server keeps the session after a lost connection (XEP-0198, section 5): when
+    `lost` completes, call `resume`.
     """
 
     def __init__(
@@ -307,10 +301,6 @@ class Connection:
 
     def send(self, text: str, most: int) -> None:
         """Send a stanza, without waiting for an answer.
-
-        Args:
-            text: the stanza.
-            most: most bytes that may be in the write buffer before the stanza is added.
 
         Raises NotSent if there is no session, or the write buffer has more than `most` bytes.
         """

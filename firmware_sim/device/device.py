@@ -122,9 +122,7 @@ class Device(SessionClient):
     async def start(self) -> None:
         """Open the files and begin to connect, without waiting for a session.
 
-        Raises:
-            OutboxError: the outbox cannot be opened.
-            InboxError: the inbox cannot be opened.
+        Raises OutboxError or InboxError if a file cannot be opened.
         """
         runtime = Runtime(self.jid, self._outbox_path, self._limits, self._policy, self._observe)
         if self._receive is not None:
@@ -196,15 +194,9 @@ class Device(SessionClient):
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Wait until every message in the outbox is done, failed or in doubt.
 
-        An error can still follow the result of a message (see `confirm`).
-
-        Args:
-            timeout: seconds; None waits without a limit.
-
-        Raises:
-            TimeoutError: messages are still pending after `timeout`.
-            OutboxError: the disk failed.
-            DeviceStopped: the device stopped before that.
+        An error can still follow the result of a message (see `confirm`). Raises TimeoutError if
+        messages are still pending after `timeout` seconds, OutboxError if the disk failed, and
+        DeviceStopped if the device stopped before that.
         """
         await asyncio.wait_for(self._running().sender.idle(), timeout)
 
@@ -236,9 +228,8 @@ class Device(SessionClient):
     async def subscribed(self) -> None:
         """Wait until a session has made all subscriptions of `ReceiveOptions.subscriptions`.
 
-        Raises:
-            RequestRefused: the service refused a subscription.
-            DeviceStopped: the device is not running, or has no subscriptions.
+        Raises RequestRefused if the service refused one, and DeviceStopped if the device is not
+        running, or has no subscriptions.
         """
         self._running()
         if self._subscriptions is None:

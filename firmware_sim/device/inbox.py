@@ -120,17 +120,11 @@ class Inbox(DurableFile):
     def open(
         cls, path: Path, jid: str, limits: InboxLimits | None = None, schema: str = ""
     ) -> Self:
-        """Open a device's inbox, or create it.
+        """Open a device's inbox, or create it; SQLite creates two more files beside it.
 
-        Args:
-            path: the inbox's file; SQLite creates two more (`-wal`, `-shm`) beside it.
-            jid: the device's full JID.
-            limits: limits of held messages and remembered keys.
-            schema: SQL that creates the application's tables, run once, at creation. Names that
-                begin with `inbox` are reserved.
-
-        Raises InboxError if the file belongs to another JID, is locked or damaged, or is of a newer
-        version.
+        `schema` is SQL that creates the application's tables, run once, at creation. Names that
+        begin with `inbox` are reserved. Raises InboxError if the file belongs to another JID, is
+        locked or damaged, or is of a newer version.
         """
         tables = Schema(_VERSION, f"{_SCHEMA};{schema}", _CREATE)
         with opened(path, InboxError, tables, (jid,)) as db:

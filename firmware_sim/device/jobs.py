@@ -116,16 +116,10 @@ class JobStore(DurableFile):
 
     @classmethod
     def open(cls, path: Path, jid: str, node: str, *, keep: int, schema: str = "") -> Self:
-        """Open a worker's file, or create it.
+        """Open a worker's file, or create it; SQLite creates two more files beside it.
 
-        Args:
-            path: the worker's file; SQLite creates two more (`-wal`, `-shm`) beside it.
-            jid: the worker's full JID.
-            node: the queue node's name.
-            keep: number of finished items to remember.
-            schema: SQL that creates the application's tables, run once, at creation. Names that
-                begin with `job` are reserved.
-
+        `keep` is the number of finished items to remember. `schema` is SQL that creates the
+        application's tables, run once, at creation. Names that begin with `job` are reserved.
         Raises JobsError if the file belongs to another worker or queue, is locked or damaged, or is
         of a newer version.
         """
@@ -146,13 +140,9 @@ class JobStore(DurableFile):
     def commit(self, item: str, apply: Callable[[Job, sqlite3.Connection], object]) -> bool:
         """Commit finished work after the service confirmed the item's deletion.
 
-        Args:
-            item: the item's id.
-            apply: called in the transaction with the item and the database connection; if it
-                raises, nothing is committed.
-
-        Returns:
-            False if the item is not in the file or already committed; then `apply` is not called.
+        `apply` is called in the transaction with the item and the database connection; if it
+        raises, nothing is committed. Returns False, without calling it, if the item is not in the
+        file or already committed.
         """
         with self.transaction():
             row = self._db.execute(_COMMIT, (item,)).fetchone()

@@ -124,15 +124,10 @@ class Outbox(DurableFile):
 
     @classmethod
     def open(cls, path: Path, jid: str, limits: OutboxLimits | None = None) -> Self:
-        """Open a device's outbox, or create it.
+        """Open a device's outbox, or create it; SQLite creates two more files beside it.
 
-        Args:
-            path: the outbox's file; SQLite creates two more (`-wal`, `-shm`) beside it.
-            jid: the device's full JID; message ids are unique per full JID.
-            limits: the outbox's capacity.
-
-        Raises OutboxError if the file belongs to another JID, is locked or damaged, or is of a
-        newer version.
+        Message ids are unique per full JID. Raises OutboxError if the file belongs to another JID,
+        is locked or damaged, or is of a newer version.
         """
         with opened(path, OutboxError, _TABLES, (_new_id(), jid)) as db:
             return cls(db, jid, limits or OutboxLimits())
@@ -149,17 +144,11 @@ class Outbox(DurableFile):
             raise
 
     def check(self, size: int, label: str, more: int = 0, more_bytes: int = 0) -> None:
-        """Check that the outbox has room for a message, and for others that are about to be added.
+        """Check that the outbox has room for a message of `size` bytes and its label.
 
-        Args:
-            size: bytes of the message's body.
-            label: the caller's name for the message, at most 256 bytes.
-            more: number of other messages that are about to be added.
-            more_bytes: bytes of the bodies of these other messages.
-
-        Raises:
-            MessageRefused: the body or the label is too large.
-            OutboxFull: there is no room until pending messages have ended.
+        `more` messages, with `more_bytes` bytes together, are about to be added as well. Raises
+        MessageRefused if the message or the label is too large, and OutboxFull if there is no room
+        until pending messages have ended.
         """
         limits = self._limits
         if len(label.encode()) > _LABEL_BYTES:
@@ -174,13 +163,8 @@ class Outbox(DurableFile):
             raise OutboxFull(f"the outbox is full: more than {limits.bytes} bytes would be pending")
 
     def add(self, recipient: str, level: Level, body: str, label: str = "") -> Message:
-        """Store a message, in the current transaction.
-
-        Args:
-            recipient: the recipient's JID.
-            level: acknowledged or assured.
-            body: the text of the `<message/>`, sent unchanged at each transmission.
-            label: the caller's name for the message, at most 256 bytes.
+        """Store a message, in the current transaction; its text is sent unchanged at each
+        transmission.
 
         Raises MessageRefused and OutboxFull as `check` does.
         """
@@ -196,10 +180,8 @@ class Outbox(DurableFile):
     def save(self, before: State, message: Message, reason: str = "") -> None:
         """Store a message's state and counts, in the current transaction.
 
-        Args:
-            before: the stored state that is replaced.
-            message: the message with its new state and counts.
-            reason: the reason why the message failed or is in doubt, if known.
+        `before` is the stored state that is replaced; `reason` is why the message failed or is in
+        doubt.
         """
         if message.state in LIVE:
             row = (message.state.value, message.sends, message.attempts, message.number)
@@ -212,12 +194,8 @@ class Outbox(DurableFile):
     def fail_delivered(self, number: int, state: State, reason: str) -> bool:
         """Record that an answered message was not delivered, in the current transaction.
 
-        Args:
-            state: failed, or in doubt.
-            reason: the error that came after the answer.
-
-        Returns:
-            Whether the message is stored as done; older ones are forgotten.
+        `state` is failed or in doubt, `reason` the error that came after the answer. Returns
+        whether the message is stored as done; older ones are forgotten.
         """
         if self._db.execute(_RETURN, (state.value, reason, number)).fetchone() is None:
             return False

@@ -73,16 +73,9 @@ class Publisher(PubsubClient):
     ) -> int:
         """Publish an item; repeat the request until it is answered and the queue is not full.
 
-        Args:
-            node: the node's name.
-            item: the item's id.
-            payload: the item's content.
-            options: publish options (XEP-0060, 7.1.5), such as `pubsub#queue_priority`.
-
-        Returns:
-            The maximum number of times that the item was published: 1 if all answers arrived.
-
-        Raises RequestRefused if the service refused the item, but not because of a full queue.
+        `options` are publish options (XEP-0060, 7.1.5), such as `pubsub#queue_priority`. Returns
+        the maximum number of times that the item was published: 1 if all answers arrived. Raises
+        RequestRefused if the service refused the item, but not because of a full queue.
         """
         tries = 0
         while True:

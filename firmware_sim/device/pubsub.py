@@ -96,10 +96,8 @@ def _redeliveries(message: ET.Element) -> int:
 class Pubsub:
     """A client of the publish-subscribe service at one address, in one session.
 
-    Args:
-        client: slixmpp's client, which must not be connected yet.
-        service: the service's address.
-        on_event: called with each change of an item, in order of arrival.
+    slixmpp's `client` must not be connected yet. `on_event` is called with each change of an item,
+    in order of arrival.
     """
 
     def __init__(
@@ -121,9 +119,8 @@ class Pubsub:
     async def create(self, node: str, options: Mapping[str, str | list[str]]) -> None:
         """Create a node with these options (XEP-0060, 8.1).
 
-        Raises:
-            RequestRefused: the service refused the request.
-            NoAnswer: no answer arrived; the service may or may not have carried out the request.
+        Raises RequestRefused if the service refused the request, and NoAnswer if it is unknown
+        whether it has carried it out.
         """
         form = self._form(options, "")
         await self._answer(self._plugin.create_node(self._service, node, config=form))

@@ -145,10 +145,8 @@ class ReceiverPlugin(BasePlugin):
 def read_request(iq: ET.Element, own: str, msg_id_bytes: int) -> IncomingStanza:
     """Parse an iq whose first child is `assured`, `acknowledged` or `deliver`.
 
-    Args:
-        iq: the iq stanza.
-        own: the device's full JID, used as `to` of the embedded message if the iq has no `to`.
-        msg_id_bytes: limit of the msgId, in bytes of UTF-8.
+    `own` is the device's full JID, the recipient of the embedded message if the iq has no `to`.
+    `msg_id_bytes` is the limit of the msgId, in bytes of UTF-8.
     """
     step, sender = _step(iq), iq.get("from", "")
     payload = iq[0]

@@ -161,9 +161,7 @@ class SenderPlugin(BasePlugin):
     async def supported(self, jid: str, timeout: float = 30.0) -> bool:  # noqa: ASYNC109
         """Return whether an entity announces the feature by service discovery (XEP-0030).
 
-        Args:
-            jid: the entity.
-            timeout: seconds to wait for the answer; if there is no answer, the result is False.
+        If there is no answer within `timeout` seconds, the result is False.
         """
         discovery: Any = self.xmpp.plugin["xep_0030"]
         try:

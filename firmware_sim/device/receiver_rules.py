@@ -104,11 +104,8 @@ ACKNOWLEDGED: Final[Mapping[Input, Transition]] = {
 def offered(held: str | None, body: str, *, trusted: bool, room: bool) -> Input:
     """Return the state machine's input for an `assured` request.
 
-    Args:
-        held: the body that is held with the same key, or None.
-        body: the body of the request.
-        trusted: whether the sender is trusted.
-        room: whether the inbox has room for the message.
+    `held` is the body that is held with the same key, or None; `trusted` whether the sender is
+    trusted, `room` whether the inbox has room for the message.
     """
     if not trusted:
         return Input.UNTRUSTED

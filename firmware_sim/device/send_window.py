@@ -100,10 +100,9 @@ class SendWindow:
                 entry.held = _stays_held(entry)
 
     def apply_input(self, number: int, input_: Input, now: float) -> Message | None:
-        """Apply an answer, or a timeout, to the message with this number.
+        """Apply an answer, or a timeout, to the message with this number, if it is in flight.
 
-        Returns:
-            The message if the input ended it; None if not, or if it is not in flight.
+        Returns the message if the input ended it.
         """
         entry = self._entries.get(number)
         if entry is None:

@@ -107,15 +107,10 @@ class SenderLoop:
         self._admitted = max(self._stored, default=0)
 
     async def submit(self, recipient: str, level: Level, body: str, label: str) -> int:
-        """Store a message in the outbox; return when the message is durable.
+        """Store a message in the outbox; return its number when the message is durable.
 
-        Returns:
-            The message's number in this outbox.
-
-        Raises:
-            MessageRefused, OutboxFull: see `Outbox.add`.
-            OutboxError: the disk failed.
-            DeviceStopped: the loop has stopped.
+        Raises MessageRefused and OutboxFull as `Outbox.add` does, OutboxError if the disk failed,
+        and DeviceStopped if the loop has stopped.
         """
         self._check()
         size = len(body.encode())
@@ -129,9 +124,7 @@ class SenderLoop:
     async def idle(self) -> None:
         """Wait until every message is done, failed or in doubt.
 
-        Raises:
-            OutboxError: the disk failed.
-            DeviceStopped: the loop stopped before that.
+        Raises OutboxError if the disk failed, and DeviceStopped if the loop stopped before that.
         """
         self._check()
         if self._outbox.live or self._submissions:

@@ -156,15 +156,8 @@ def refusal(error_type: str) -> Input:
 def advance(message: Message, input_: Input, policy: SendPolicy) -> tuple[Message, Action]:
     """Apply one input to a message; return its new state and the next action.
 
-    Args:
-        message: the message before the input.
-        input_: the input; it becomes `EXHAUSTED` or `REFUSED_LATER` if the message's counts require
-            it.
-        policy: has the limit of attempts.
-
-    Returns:
-        The message after the input, with its counts reset if the state changed, and the next
-            action.
+    The input becomes `EXHAUSTED` or `REFUSED_LATER` if the message's counts require it. The counts
+    are reset if the state changes.
     """
     move = TRANSITIONS[message.level][message.state, _refine(message, input_, policy)]
     if move.to is not message.state:
@@ -193,17 +186,10 @@ def interrupted(message: Message) -> Message:
 def backoff(
     attempt: int, base: float, cap: float, jitter: float, random_fraction: Callable[[], float]
 ) -> float:
-    """Return the seconds to wait after an attempt.
+    """Return the seconds to wait after an attempt: above 0 and at most `cap`.
 
-    Args:
-        attempt: number of attempts made, 1 or more.
-        base: seconds after the first attempt; doubled with each further one.
-        cap: longest wait in seconds.
-        jitter: largest random reduction of the wait, as a fraction (0 to 1).
-        random_fraction: returns a random number in [0, 1).
-
-    Returns:
-        Seconds, above 0 and at most `cap`.
+    The wait is `base` after the first attempt, and doubles with each further one. It is reduced by
+    a random fraction of at most `jitter` (0 to 1); `random_fraction` returns numbers in [0, 1).
     """
     exponent = min(max(attempt, 1) - 1, 62)  # larger exponents exceed any cap
     return min(cap, base * 2.0**exponent) * (1.0 - jitter * random_fraction())

@@ -17,12 +17,7 @@ from firmware_sim.device.sender_rules import backoff
 
 
 class SessionClient(abc.ABC):
-    """A client that opens one session after another, with exponential backoff.
-
-    Args:
-        endpoint: the server and the account.
-        reconnect: delays between attempts to connect.
-    """
+    """A client that opens one session after another, with exponential backoff."""
 
     def __init__(self, endpoint: Endpoint, reconnect: ReconnectPolicy) -> None:
         self._endpoint, self._reconnect = endpoint, reconnect
@@ -112,11 +107,7 @@ class SessionClient(abc.ABC):
 class PubsubClient(SessionClient):
     """A client of a publish-subscribe service, without an outbox.
 
-    Args:
-        jid: the client's JID.
-        endpoint: the server and the account.
-        service: the service's address; `pubsub.` before the JID's domain if empty.
-        reconnect: delays between attempts to connect.
+    The service's address is `pubsub.` before the JID's domain if `service` is empty.
     """
 
     def __init__(

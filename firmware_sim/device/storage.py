@@ -80,16 +80,10 @@ def opened(
 ) -> Iterator[sqlite3.Connection]:
     """Open or create an SQLite file with durable commits, locked for this process.
 
-    An exception in the `with` block closes the connection; otherwise, the connection stays open.
-
-    Args:
-        path: the file; SQLite creates two more (`-wal`, `-shm`) beside it.
-        error: the type of exception to raise.
-        schema: the SQL for a new file, and for upgrades of older files.
-        first: values of the first row of a new file.
-
-    Raises an exception of the type `error` if the file is no database, is of a newer version, or is
-    locked by another process.
+    SQLite creates two more files (`-wal`, `-shm`) beside it. `first` are the values of the first
+    row of a new file. An exception in the `with` block closes the connection; otherwise, the
+    connection stays open. Raises an exception of the type `error` if the file is no database, is of
+    a newer version, or is locked by another process.
     """
     try:
         db = sqlite3.connect(path, timeout=1.0, isolation_level=None)

@@ -16,13 +16,7 @@ _OPTIONS: Final = {"pubsub#expire": "presence"}  # the subscription ends with it
 
 
 class Subscriptions:
-    """The subscriptions of one full JID.
-
-    Args:
-        jid: the full JID.
-        service: the address of the publish-subscribe service.
-        targets: the nodes, filters and shares (`$share:NAME:FILTER`) to which to subscribe.
-    """
+    """The subscriptions of a full JID to nodes, filters and shares (`$share:NAME:FILTER`)."""
 
     def __init__(self, jid: str, service: str, targets: Sequence[str]) -> None:
         self._jid, self._service, self._targets = jid, service, targets

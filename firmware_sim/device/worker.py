@@ -58,30 +58,22 @@ def commit_nothing(_job: Job, _db: sqlite3.Connection) -> None:
 class Worker(PubsubClient):
     """A worker of a queue node, for an `async with` block; or call `start` and `close`.
 
+    The arguments for the connection are those of `Device`.
+
     Args:
-        jid: the full JID.
-        password: the account's password; empty if there is a certificate.
-        certificate: PEM file of the account's certificate, for log-in by SASL EXTERNAL.
-        key: PEM file of the certificate's private key.
         node: the queue node's name.
         path: the worker's file, created if missing; only one worker in one process may use it.
-        ca_file: PEM certificate of the CA that signed the gateway's certificate.
         work: coroutine function that works on an item; several calls run concurrently. If it raises
             `CannotDo` or another exception, the item returns to the queue.
         commit: called with an item and the database connection, in the transaction that records the
             confirmed deletion; it must neither commit nor block.
-        host: host name or IP address of the gateway; the JID's domain if empty.
-        port: TCP port.
-        direct_tls: use direct TLS (XEP-0368, port 5223) instead of STARTTLS.
         service: the service's address; `pubsub.` before the JID's domain if empty.
         by_account: subscribe the account (bare JID) instead of this session (full JID), so that the
             service may assign items to any of the account's sessions.
         schema: SQL that creates the application's tables, run when the file is created.
         limits: limits of concurrent items and of remembered items.
-        reconnect: delays between attempts to connect.
 
-    Raises ValueError if the JID has no resource or no account, the port is invalid, or not exactly
-    one of password and certificate is given.
+    Raises ValueError as `Device` does.
     """
 
     def __init__(
@@ -152,9 +144,8 @@ class Worker(PubsubClient):
     async def leave(self) -> None:
         """Unsubscribe, and so return unfinished items (XEP-0254, "Implementation Notes").
 
-        Raises:
-            RequestRefused: the service refused to unsubscribe.
-            NoAnswer: no answer arrived; the service may or may not have carried out the request.
+        Raises RequestRefused if the service refused to unsubscribe, and NoAnswer if it is unknown
+        whether it has carried out the request.
         """
         self._subscribing = False
         self._subscribed.clear()

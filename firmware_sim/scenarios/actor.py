@@ -61,12 +61,9 @@ class BackgroundTasks:
 class Actor:
     """A device of a scenario, with its link and its faults.
 
-    Args:
-        folder: the folder of the device's outbox.
-        jid: the device's full JID.
-        login: its password, and the gateway's host, port and CA file.
-        faults: its faults; if their rate is 0, as by default, it connects without a `FaultyLink`.
-        options: further arguments of `Device`.
+    `folder` is that of its outbox. `login` has its password, and the gateway's host, port and CA
+    file. If the rate of the faults is 0, as by default, it connects without a `FaultyLink`.
+    `options` are further arguments of `Device`.
     """
 
     def __init__(

@@ -99,9 +99,5 @@ class Actuator:
 
     @staticmethod
     def ran(db: sqlite3.Connection) -> list[CommandRuns]:
-        """Return the executed commands, in the order of their first execution.
-
-        Args:
-            db: the database connection of the inbox (`Inbox.database`).
-        """
+        """Return the executed commands of an inbox, in the order of their first execution."""
         return [CommandRuns(*row) for row in db.execute(_RAN)]

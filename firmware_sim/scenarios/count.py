@@ -74,11 +74,9 @@ async def count(
 ) -> Counter[str]:
     """Run the scenario until every message has ended, or the time limit has passed.
 
-    Returns:
-        The numbers of faults, and of devices that could not connect, by their names. The states of
-        the messages are in the outboxes.
-
-    Raises OutboxError if an outbox cannot be opened, or its disk failed.
+    Returns the numbers of faults, and of devices that could not connect, by their names; the states
+    of the messages are in the outboxes. Raises OutboxError if an outbox cannot be opened, or its
+    disk failed.
     """
     actors = [_Counting(name, run, settings) for name in run.devices]
     async with (

@@ -16,12 +16,8 @@ from firmware_sim.scenarios.verdict import Verdict, row
 def judge(planned: int, believed: Mapping[Key, State], logged: Iterable[Key] | None) -> Verdict:
     """Compare the states of messages in the devices' outboxes with the gateway's event log.
 
-    The run is exact if exactly the planned messages were sent, delivered, and logged once.
-
-    Args:
-        planned: number of messages that the run was to send.
-        believed: the state of each sent message according to its device.
-        logged: the events of the run in the event log, with repetitions; None if there is no log.
+    The run is exact if exactly the `planned` messages were sent, delivered, and logged once.
+    `logged` are the events of the run in the log, with repetitions; None if there is no log.
     """
     times = Counter(logged or ())
     keys = {state: [key for key, found in believed.items() if found is state] for state in State}

@@ -42,12 +42,10 @@ class PlannedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustodyPlan(Settings):
-    """The plan of a run: all devices and all messages.
+    """The plan of a run, in which at least 2 devices send `messages` messages in total.
 
-    Attributes:
-        devices: number of devices, at least 2. One in twenty (at least one) never connects, and as
-            many are slow; but with fewer than 4 devices, all connect and none is slow.
-        messages: number of messages that the devices send in total.
+    One device in twenty (at least one) never connects, and as many are slow; but with fewer than 4
+    devices, all connect and none is slow.
     """
 
     devices: int

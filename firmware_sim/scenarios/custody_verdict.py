@@ -39,15 +39,12 @@ class Execution(NamedTuple):
 class CustodyEvidence:
     """The evidence collected after a run.
 
-    Attributes:
-        believed: the state of each accepted message according to its sender.
-        ran: the executed messages; those of one `where` are in the order of first execution.
-        reported: the messages that are dead letters at the gateway, each with the value True if it
-            was certainly not delivered.
-        waiting: the number of messages of levels 1 and 2 that remain in the gateway's outboxes.
-        absent: the names of the devices that never connected.
-        repeated: the number of repeated offers of messages of level 1 to absent devices; the
-            gateway possibly keeps one more copy for each.
+    `believed` is the state of each accepted message according to its sender. `ran` are the executed
+    messages; those of one `where` are in the order of first execution. `reported` are the dead
+    letters at the gateway, with the value True if the message was certainly not delivered.
+    `waiting` is the number of messages of levels 1 and 2 that remain in the gateway's outboxes.
+    `absent` are the names of the devices that never connected. `repeated` is the number of repeated
+    offers of messages of level 1 to them; the gateway possibly keeps one more copy for each.
     """
 
     believed: Mapping[Key, State]

@@ -42,12 +42,9 @@ _LATEST_S: Final = 0.05  # by how much, at most
 
 
 class FaultPlan:
-    """The planned faults of one device.
+    """The planned faults of one device, of a fraction `rate` (0 to 1) of its messages.
 
-    Args:
-        seed: the seed of the run.
-        device: the device's name, which makes the faults of each device different.
-        rate: the fraction of the device's messages with a fault, 0 to 1.
+    The same seed and name of a device give the same faults.
     """
 
     def __init__(self, seed: int, device: str, rate: float) -> None:

@@ -35,11 +35,7 @@ def program() -> str:
 
 
 def run(*words: str | Path, stdin: str = "") -> str:
-    """Run `fieldpost` with arguments, and return its standard output.
-
-    Args:
-        words: the arguments, such as "events", "--json".
-        stdin: the command's standard input.
+    """Run `fieldpost` with arguments, such as "events", "--json"; return its standard output.
 
     Raises SimulationFailed if the command is not installed, failed, or took longer than
     `COMMAND_S`.

@@ -151,8 +151,7 @@ class GatewayProcess:
     async def stop(self) -> int:
         """Stop the gateway with SIGTERM; if it does not stop within `STOP_S`, kill it.
 
-        Returns:
-            The exit status; negative for a signal, 0 if the gateway was not running.
+        Returns the exit status; negative for a signal, 0 if the gateway was not running.
         """
         if self._process is None or not self.is_running:
             return 0

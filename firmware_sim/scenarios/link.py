@@ -45,9 +45,7 @@ class _Route:
 class FaultyLink:
     """A proxy that listens on a free port of 127.0.0.1 and forwards each connection to one address.
 
-    Args:
-        host, port: the address to which connections are forwarded.
-        delay: called for each chunk of data; returns the seconds by which to delay it.
+    `delay` is called for each chunk of data; it returns the seconds by which to delay it.
     """
 
     def __init__(self, host: str, port: int, delay: Callable[[], float] | None = None) -> None:
@@ -95,9 +93,7 @@ class FaultyLink:
     def half_close(self, *, requests: bool = False, answers: bool = False) -> None:
         """Half-close each connection: send a FIN in one direction and keep the other open.
 
-        Args:
-            requests: half-close the direction to the gateway.
-            answers: half-close the direction from the gateway.
+        `requests` is the direction to the gateway, `answers` the one from it.
         """
         for route in list(self._routes):
             route.end(requests=requests, answers=answers)

@@ -27,13 +27,10 @@ _START_S: Final = 60.0  # until all participants are ready
 class Settings:
     """The settings of a run.
 
-    Attributes:
-        folder: is created; its files are kept for inspection.
-        seconds: the time over which messages, or items, are spread.
-        patience: the maximum number of further seconds for deliveries.
-        faults: the fraction of messages, or deliveries of items, with a fault.
-        kills: how often the gateway is killed and restarted.
-        seed: selects all random choices.
+    `folder` is created; its files are kept for inspection. `seconds` is the time over which
+    messages, or items, are spread, `patience` the maximum number of further seconds for deliveries.
+    `faults` is the fraction of messages, or deliveries of items, with a fault; `kills` is how often
+    the gateway is killed and restarted. `seed` selects all random choices.
     """
 
     folder: Path = Path()

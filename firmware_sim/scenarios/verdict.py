@@ -14,12 +14,9 @@ SHOWN: Final = 20
 class Verdict:
     """The result of a run.
 
-    Attributes:
-        numbers: the numbers of the run, as fields of a JSON object.
-        table: the same numbers, as lines for people.
-        faults: for each violated requirement, descriptions of what violates it.
-        word: the word for a run without faults.
-        judged: False if there is no event log to compare with.
+    `numbers` are fields of a JSON object, `table` the same numbers as lines for people. `faults`
+    has, for each violated requirement, descriptions of what violates it. `word` is the word for a
+    run without faults. `judged` is false if there is no event log to compare with.
     """
 
     numbers: Mapping[str, Any]

@@ -72,15 +72,11 @@ class Publication(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersPlan(Settings):
-    """The plan of a run.
+    """The plan of a run, with `workers` workers of a queue, and `members` members of each share.
 
-    The first half of the items is published in `seconds / 2` without faults, the second half in
-    `seconds`. To finish each half takes at most `patience` further seconds; else the run fails.
-
-    Attributes:
-        workers: number of workers of the queue.
-        items: number of items to publish to the queue.
-        members: number of members of each share; there is one share for each QoS (`LEVELS`).
+    There is one share for each quality of service level (`LEVELS`). The first half of the queue's
+    `items` is published in `seconds / 2` without faults, the second half in `seconds`. To finish
+    each half takes at most `patience` further seconds; else the run fails.
     """
 
     workers: int
