@@ -205,10 +205,7 @@ def _check_fronts(config: Config) -> None:
     if config.component is not None and (config.listen or config.listen_tls):
         raise ConfigError("if xmpp.component is set, xmpp.listen and xmpp.listen_tls must be empty")
     for domain in xmpp.trusted_domains:
-        try:
-            check_domain(domain)
-        except ConfigError as error:
-            raise ConfigError(f"xmpp.trusted_domains: {error}") from None
+        check_domain(domain, "xmpp.trusted_domains: ")
 
 
 def _check_uplink(config: Config) -> None:
@@ -263,10 +260,7 @@ def _check_notify(config: Config) -> None:
             raise ConfigError(
                 f"log.notify: {jid!r}: a component has no accounts; name one at another domain"
             )
-        try:
-            check_domain(host)
-        except ConfigError as error:
-            raise ConfigError(f"log.notify: {jid!r}: {error}") from None
+        check_domain(host, f"log.notify: {jid!r}: ")
 
 
 def _is_loopback(host: str) -> bool:
@@ -318,13 +312,15 @@ _CHECKS: Final[tuple[Callable[[Config], object], ...]] = (
 )
 
 
-def check_domain(domain: str) -> str:
+def check_domain(domain: str, option: str = "") -> str:
     """Return `domain` unchanged; raises `ConfigError` unless all labels are lower-case ASCII, and
-    only encoded ones, `xn--...`, have hyphens where IDNA reserves them (RFC 5890, 2.3.1)."""
+    only encoded ones, `xn--...`, have hyphens where IDNA reserves them (RFC 5890, 2.3.1). The
+    error's text begins with `option`."""
     label = r"(?!(?!xn)[a-z0-9-]{2}--)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
     if len(domain) > 253 or not re.fullmatch(rf"{label}(\.{label})*", domain):
         raise ConfigError(
-            f"domain {domain!r} is not a domain name in lower-case ASCII letters, digits and '-'"
+            f"{option}domain {domain!r} is not a domain name in lower-case ASCII letters, digits"
+            " and '-'"
         )
     return domain
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -150,20 +151,19 @@ class StoreBacklog:
         return await self._run(unit)
 
     async def _run(self, unit: Callable[[Transaction], T]) -> T:
-        try:
-            return await self._store.run(unit)
-        except StoreBroken:
-            raise
-        except StoreError as error:
-            raise BacklogUnavailable(str(error)) from error
+        return await _available(self._store.run(unit))
 
     async def _read(self, query: Callable[[Transaction], T]) -> T:
-        try:
-            return await self._store.read(query)
-        except StoreBroken:
-            raise
-        except StoreError as error:
-            raise BacklogUnavailable(str(error)) from error
+        return await _available(self._store.read(query))
+
+
+async def _available(result: Awaitable[T]) -> T:
+    try:
+        return await result
+    except StoreBroken:
+        raise
+    except StoreError as error:
+        raise BacklogUnavailable(str(error)) from error
 
 
 def begin_epoch(tx: Transaction, config: Config, state: GatewayState, reason: str) -> str:
@@ -288,40 +288,31 @@ def _log(
     return events.append(tx, events.SYSTEM, event)
 
 
+@dataclass(slots=True)
 class GatewayFacts:
     """The facts about the gateway that the headers of segments contain.
 
-    Attributes:
-        config_hash: SHA-256 of the configuration in use.
+    `config_hash` is the SHA-256 of the configuration in use.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        clock: Callable[[], Now],
-        boot: str,
-        firmware: str,
-        software: str,
-        config_hash: bytes,
-    ) -> None:
-        self._folder = folder
-        self._clock = clock
-        self._boot = boot
-        self._firmware = firmware
-        self._software = software
-        self.config_hash = config_hash
+    folder: Path
+    clock: Callable[[], Now]
+    boot: str
+    firmware: str
+    software: str
+    config_hash: bytes
 
     async def state(self) -> GatewayState:
         """Return the gateway's current state, for the header of a segment."""
-        used = await asyncio.to_thread(disk_used, self._folder)
-        now = self._clock()
+        used = await asyncio.to_thread(disk_used, self.folder)
+        now = self.clock()
         return GatewayState(
-            boot=self._boot,
+            boot=self.boot,
             sealed_at=now.wall,
             service_seconds=now.service,
             clock=now.synchronised,
-            firmware=self._firmware,
-            software=self._software,
+            firmware=self.firmware,
+            software=self.software,
             config_hash=self.config_hash,
             disk_used=used,
         )

@@ -29,6 +29,7 @@ _MAX_ROUNDS: Final = 1_000  # segments of one lane sealed without a pause: two m
 
 def build_header(gateway: str, draft: Draft, state: GatewayState) -> SegmentHeader:
     """Return the header of a segment that is sealed in this state of the gateway."""
+    texts = {name: getattr(state, name)[:MAX_NAME] for name in ("boot", "firmware", "software")}
     return SegmentHeader(
         gateway=gateway,
         epoch=draft.epoch,
@@ -36,15 +37,8 @@ def build_header(gateway: str, draft: Draft, state: GatewayState) -> SegmentHead
         first_seq=draft.events[0].seq,
         last_seq=draft.events[-1].seq,
         previous=draft.previous,
-        boot=state.boot[:MAX_NAME],
-        sealed_at=state.sealed_at,
-        service_seconds=state.service_seconds,
-        clock=state.clock,
-        firmware=state.firmware[:MAX_NAME],
-        software=state.software[:MAX_NAME],
-        config_hash=state.config_hash,
-        disk_used=state.disk_used,
         dropped=draft.dropped,
+        **state._asdict() | texts,
     )
 
 
