@@ -61,8 +61,6 @@ class InboxLimits:
     """Number of released messages of one source to remember, to answer a repeated `deliver`."""
     keep: int = 1_024
     """Number of released messages of all sources to remember: 4 sources with `keep_source` each."""
-    msg_id_bytes: int = 256
-    """Maximum bytes of one msgId: the same as a gateway's limit."""
     unsent_bytes: int = 256 * 1024
     """Bytes in the write buffer above which answers are dropped; senders repeat their requests."""
 

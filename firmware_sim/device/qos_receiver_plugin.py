@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 RECEIVER: Final = "urn:xmpp:qos receiver"
 """The plugin's name in slixmpp."""
 
+MSG_ID_BYTES: Final = 256
+"""Maximum bytes of one msgId: the same as a gateway's limit."""
+
 _STEPS: Final = {f"{{{name}}}{step.value}": step for name in NAMESPACES for step in Step}
 _MESSAGE_NAMESPACES: Final = (
     messages.CLIENT,
@@ -85,8 +88,6 @@ class ReceiverPlugin(BasePlugin):
     name = RECEIVER
     description = "Quality of Service (receiver)"
     dependencies: ClassVar[set[str]] = {"xep_0030"}
-    default_config: ClassVar[dict[str, int]] = {"msg_id_bytes": 256}
-    msg_id_bytes: int
 
     def plugin_init(self) -> None:
         """Register with the stream; called by slixmpp."""
@@ -136,24 +137,23 @@ class ReceiverPlugin(BasePlugin):
         return 0 if transport is None else int(transport.get_write_buffer_size())
 
     def _request(self, iq: Any) -> None:
-        self.on_incoming(self, read_request(iq.xml, str(self.xmpp.boundjid), self.msg_id_bytes))
+        self.on_incoming(self, read_request(iq.xml, str(self.xmpp.boundjid)))
 
     def _message(self, message: Any) -> None:
         self.on_incoming(self, read_message(message.xml))
 
 
-def read_request(iq: ET.Element, own: str, msg_id_bytes: int) -> IncomingStanza:
+def read_request(iq: ET.Element, own: str) -> IncomingStanza:
     """Parse an iq whose first child is `assured`, `acknowledged` or `deliver`.
 
     `own` is the device's full JID, the recipient of the embedded message if the iq has no `to`.
-    `msg_id_bytes` is the limit of the msgId, in bytes of UTF-8.
     """
     step, sender = _step(iq), iq.get("from", "")
     payload = iq[0]
     namespace, msg_id = payload.tag[1:].partition("}")[0], payload.get("msgId", "")
     base = IncomingStanza(step, iq.get("id", ""), sender)
-    if step is not Step.ACKNOWLEDGED and not 0 < len(msg_id.encode()) <= msg_id_bytes:
-        return replace(base, malformed=f"msgId must have 1 to {msg_id_bytes} bytes")
+    if step is not Step.ACKNOWLEDGED and not 0 < len(msg_id.encode()) <= MSG_ID_BYTES:
+        return replace(base, malformed=f"msgId must have 1 to {MSG_ID_BYTES} bytes")
     if step is Step.DELIVER:
         return replace(base, namespace=namespace, msg_id=msg_id)
     if len(payload) != 1 or payload[0].tag not in {

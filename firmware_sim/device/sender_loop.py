@@ -74,13 +74,12 @@ class SenderLoop:
         outbox: Outbox,
         policy: SendPolicy,
         observe: Callable[[DeliveryStep, int], None],
-        chance: Callable[[], float] = random.random,
     ) -> None:
         self._outbox = outbox
         self._policy = policy
         self._observe = observe
         self._loop = asyncio.get_running_loop()
-        self._window = SendWindow(policy, chance)
+        self._window = SendWindow(policy, random.random)
         self._stored: dict[int, State] = {}
         self._reasons: dict[int, str] = {}
         self._returned: dict[int, Returned] = {}  # to be stored

@@ -37,7 +37,7 @@ def test_request_is_parsed_and_answered_in_its_namespace(
     payload.set("msgId", msg_id)
     message = ET.SubElement(payload, "{jabber:client}message", {"to": "x", "from": "y"})
     ET.SubElement(message, "{jabber:client}body").text = body
-    incoming = read_request(iq, OWN, 256)
+    incoming = read_request(iq, OWN)
     fits = step is Step.ACKNOWLEDGED or 0 < len(msg_id.encode()) <= 256
     assert bool(incoming.malformed) == (not fits)
     for reply in Reply:
@@ -58,14 +58,14 @@ def test_request_is_parsed_and_answered_in_its_namespace(
 def test_embedded_message_has_the_recipient_of_the_stanza() -> None:
     iq, payload = request(Step.ACKNOWLEDGED, NAMESPACES[0], id="1", to="valve1@gw.example")
     ET.SubElement(payload, "{jabber:client}message")
-    assert 'to="valve1@gw.example"' in read_request(iq, OWN, 256).text
+    assert 'to="valve1@gw.example"' in read_request(iq, OWN).text
 
 
 def test_forbidden_character_is_malformed() -> None:
     iq, payload = request(Step.ACKNOWLEDGED, NAMESPACES[0], id="1")
     message = ET.SubElement(payload, "{jabber:client}message")
     message.text = "\x01"
-    assert "XML forbids" in read_request(iq, OWN, 256).malformed
+    assert "XML forbids" in read_request(iq, OWN).malformed
     assert read_message(message) == IncomingStanza(
         None, "", "", malformed="the message has a character that XML forbids"
     )
@@ -75,7 +75,7 @@ def test_text_after_a_message_is_dropped() -> None:
     iq, payload = request(Step.ACKNOWLEDGED, NAMESPACES[0], id="1")
     message = ET.SubElement(payload, "{jabber:client}message")
     message.tail = "\n  "
-    assert read_request(iq, OWN, 256).text.endswith("/>")
+    assert read_request(iq, OWN).text.endswith("/>")
     message.tail = "\n  "
     assert read_message(message).text.endswith("/>")
 
