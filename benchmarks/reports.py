@@ -23,7 +23,7 @@ from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import ingest_waiting
 from sync.pages.files import write_report
 from sync.reports.shared.collect import collect
-from sync.reports.shared.registry import summaries_of
+from sync.reports.shared.registry import SUMMARIES
 from sync.reports.shared.report import ReportContext
 from sync.tables.delta import local_tables
 from sync.tables.locations import FleetStorage
@@ -129,7 +129,7 @@ def _land(source: Path, landing: Path) -> None:
 def _report(session: SparkSession, fleet: FleetFolder, out: Path) -> ReportRun:
     began = time.perf_counter()
     snapshot = local_tables(fleet.tables).snapshot()
-    kept = summarise(session, snapshot, summaries_of())
+    kept = summarise(session, snapshot, SUMMARIES)
     summarised = time.perf_counter()
     segments = read_segments(session, snapshot)
     found = collect(ReportContext(kept, segments, datetime.now(UTC), None, None))

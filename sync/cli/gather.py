@@ -31,13 +31,13 @@ class Selection(NamedTuple):
 
 def report_session(name: str, fleet: FleetFolder) -> AbstractContextManager[SparkSession]:
     """Return a Spark session for a report from the tables of `fleet`."""
-    from sync.reports.shared.registry import summaries_of
+    from sync.reports.shared.registry import SUMMARIES
     from sync.tables.delta import local_tables
     from sync.tables.spark_session import spark_for
     from sync.tables.summaries import events_to_summarise
 
     snapshot = local_tables(fleet.tables).snapshot()
-    return spark_for(name, snapshot.rows, events_to_summarise(snapshot, summaries_of()))
+    return spark_for(name, snapshot.rows, events_to_summarise(snapshot, SUMMARIES))
 
 
 def gather(
@@ -48,7 +48,7 @@ def gather(
 ) -> Findings:
     """Bring the daily summaries up to date, and compute all reports."""
     from sync.reports.shared.collect import collect
-    from sync.reports.shared.registry import summaries_of
+    from sync.reports.shared.registry import SUMMARIES
     from sync.reports.shared.report import ReportContext
     from sync.tables.delta import local_tables
     from sync.tables.spark_session import without_overflow_errors
@@ -58,7 +58,7 @@ def gather(
     snapshot = local_tables(fleet.tables).snapshot(selection.as_of)
     with without_overflow_errors(spark):
         past = selection.as_of is not None
-        kept = summarise(spark, snapshot, summaries_of(), past=past, progress=progress)
+        kept = summarise(spark, snapshot, SUMMARIES, past=past, progress=progress)
         segments = read_segments(spark, snapshot)
         moment = selection.as_of or datetime.now(UTC)
         context = ReportContext(

@@ -232,13 +232,12 @@ class Landing:
         return len(sizes) < limits.aside_files and sum(sizes) + size <= limits.aside_bytes
 
 
-def _sync(root: Path, path: Path, file_version: tuple[int, int]) -> None:
+def _sync(root: Path, path: Path, _file_version: tuple[int, int]) -> None:
     """Make the name `path` below `root` durable.
 
-    `file_version` (inode and change time in ns) is part of the cache key: every link and rename
+    `_file_version` (inode and change time in ns) is part of the cache key: every link and rename
     changes it, so that a file that appears anew is synced again.
     """
-    del file_version
     fsync_chain(root, path.parent)
 
 

@@ -49,14 +49,12 @@ class MonitoringPages:
         app.router.add_get("/live", self._live)
         return app
 
-    async def _metrics(self, request: web.Request) -> web.Response:
-        del request
+    async def _metrics(self, _request: web.Request) -> web.Response:
         text = await self.in_thread(self._exposition)
         return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 
-    async def _health(self, request: web.Request) -> web.Response:
+    async def _health(self, _request: web.Request) -> web.Response:
         """Answer 200 if segments of any size are accepted, else 503 with `stopping` or `full`."""
-        del request
         state = "ok"
         if self.uploads.stopping:
             state = "stopping"
@@ -64,9 +62,8 @@ class MonitoringPages:
             state = "full"
         return web.json_response({"status": state}, status=200 if state == "ok" else 503)
 
-    async def _live(self, request: web.Request) -> web.Response:
+    async def _live(self, _request: web.Request) -> web.Response:
         """Answer 200, because the process answers. A restart makes no room on a full disk."""
-        del request
         return web.json_response({"status": "live"})
 
     def _has_room(self) -> bool:

@@ -56,10 +56,9 @@ class ReloadingCertificate:
         return context
 
     def _select_context(
-        self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext
+        self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
     ) -> int | None:
         """Reload changed files during a handshake; keep the previous certificate on failure."""
-        del name, context
         try:
             version = self._file_version()
             if version != self._loaded_version:

@@ -24,7 +24,7 @@ from firmware_sim.fleet.simulate import write_fleet
 from sync.common.fleet_folder import FleetFolder
 from sync.pages.files import report_json
 from sync.reports.shared.collect import collect
-from sync.reports.shared.registry import summaries_of
+from sync.reports.shared.registry import SUMMARIES
 from sync.reports.shared.report import ReportContext
 from sync.tables.delta import local_tables
 from sync.tables.summaries import summarise
@@ -105,7 +105,7 @@ def land_again(fleet: FleetFolder, count: int) -> Counter[tuple[str, str, str]]:
 def examine(spark: SparkSession, fleet: FleetFolder, truth: dict[str, Any]) -> FleetReport:
     """Return the report as of the truth's moment, as programs read it."""
     snapshot = local_tables(fleet.tables).snapshot()
-    kept = summarise(spark, snapshot, summaries_of())
+    kept = summarise(spark, snapshot, SUMMARIES)
     segments = read_segments(spark, snapshot)
     found = collect(ReportContext(kept, segments, datetime.fromisoformat(truth["as_of"])))
     values = (

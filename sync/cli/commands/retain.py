@@ -55,7 +55,7 @@ def command(
     reports before they are deleted. Files of interrupted runs are always removed. Waits at most 10
     minutes for a running ingest.
     """
-    from sync.reports.shared.registry import summaries_of
+    from sync.reports.shared.registry import SUMMARIES
     from sync.tables.hadoop import storage_at
     from sync.tables.maintenance import RetentionPolicy, retain
     from sync.tables.spark_session import spark_errors, spark_session
@@ -73,7 +73,7 @@ def command(
             places,
             RetentionPolicy(events, archive, quarantine),
             datetime.now(UTC),
-            summarise=lambda seen: summarise(spark, seen, summaries_of(), progress=progress),
+            summarise=lambda seen: summarise(spark, seen, SUMMARIES, progress=progress),
             progress=progress,
             dry_run=dry_run,
         )

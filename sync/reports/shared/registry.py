@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable
 from typing import Final
 
 import sync.reports
@@ -26,8 +25,9 @@ PROBLEM_KINDS: Final[tuple[ProblemKind, ...]] = tuple(
 )
 """All kinds of problem, the gravest first."""
 
-
-def summaries_of(reports: Iterable[Report] = REPORTS) -> list[Summary]:
-    """Return the summaries that these reports and their series read, each once."""
-    summaries = (each for report in reports for part in report.parts for each in part.summaries)
-    return list({each.name: each for each in summaries}.values())
+SUMMARIES: Final[tuple[Summary, ...]] = tuple(
+    {
+        each.name: each for report in REPORTS for part in report.parts for each in part.summaries
+    }.values()
+)
+"""The summaries that the reports and their series read, each once."""
