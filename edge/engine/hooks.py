@@ -326,14 +326,14 @@ class Hooks(Registry):
     # When a feature runs
     on_session_bound: list[SessionHook] = field(default_factory=list)
     """Run when a session is bound. Nothing can be sent to the session yet."""
-    on_available: list[SessionHook] = field(default_factory=list)
-    """Run when a session becomes eligible for its account's messages (available, with a priority of
-    0 or above), and when the capabilities of an eligible session become known."""
+    on_accepting: list[SessionHook] = field(default_factory=list)
+    """Run when a session begins to accept its account's messages, and when it becomes known whether
+    a session that accepts them supports QoS."""
     on_unavailable: list[SessionHook] = field(default_factory=list)
-    """Run when a session has sent unavailable presence."""
-    on_caps_known: list[SessionHook] = field(default_factory=list)
-    """Run when the entity capabilities of a session become known, unless it is eligible for its
-    account's messages: then `on_available` runs."""
+    """Run when a session is no longer available."""
+    on_qos_known: list[SessionHook] = field(default_factory=list)
+    """Run when it becomes known whether a session supports QoS, unless it accepts its account's
+    messages: then `on_accepting` runs."""
     on_detached: list[SessionHook] = field(default_factory=list)
     """Run when a session has lost its connection and can be resumed."""
     on_resumed: list[SessionHook] = field(default_factory=list)

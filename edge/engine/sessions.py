@@ -4,8 +4,9 @@ The rows include detached sessions, which have lost their connection and can be 
 The tables are temporary (`tables`), because sessions end with the process. A session's
 generation is its number. Units of a session that was replaced find no row, and do nothing.
 
-The sessions of an account are cached in memory once they are read; every writer of these rows
-outside this module must call `forget_cached`.
+A row has what the session's protocol declares that the session can do now. Features decide by this
+who gets what, and know nothing of how a protocol tells it. The sessions of an account are cached in
+memory once they are read.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final, NamedTuple
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
+from edge.engine.hooks import Context
 
 WITHOUT_SESSION: Final = 0
 """The generation (session number) for messages to addresses that have no session here, such as
@@ -34,13 +36,18 @@ FROM temp.sessions AS s LEFT JOIN main.accounts AS a
     ON a.name = s.account AND (s.grant IS NULL OR s.grant = a.grant)
 WHERE s.generation = ?
 """
-_PUBSUB_UNAVAILABLE: Final = """
-UPDATE temp.sessions SET pubsub_unavailable = ? WHERE generation = ?
+_AVAILABLE: Final = """
+UPDATE temp.sessions
+SET gets_items = gets_items OR NOT available, available = 1, accepts = ?, rank = ?
+WHERE generation = ?
 """
+_UNAVAILABLE: Final = """
+UPDATE temp.sessions SET available = 0, accepts = 0, rank = 0 WHERE generation = ?
+"""
+_GETS_ITEMS: Final = "UPDATE temp.sessions SET gets_items = ? WHERE generation = ?"
 _OF_ACCOUNT: Final = """
-SELECT generation, full, available, priority, presence, interested, detached, qos,
-    pubsub_unavailable, since
-FROM temp.sessions WHERE bare = ? ORDER BY priority DESC, generation DESC
+SELECT generation, full, detached, available, accepts, rank, gets_items, qos, since
+FROM temp.sessions WHERE bare = ? ORDER BY rank DESC, generation DESC
 """
 _BARE: Final = "SELECT bare FROM temp.sessions WHERE generation = ?"
 _NEWEST: Final = "SELECT bare, max(generation) FROM temp.sessions GROUP BY bare"
@@ -61,26 +68,26 @@ class Session(NamedTuple):
     """A bound session.
 
     Attributes:
-        presence: the last presence that it broadcast, as XML.
-        interested: whether it has requested the roster.
         detached: whether it lost its connection and can be resumed.
-        qos: the XML namespace of the quality of service that it supports; empty if it supports
+        available: whether it has declared itself available. Subscriptions of the account's bare
+            address may end with the last available session.
+        accepts: whether it accepts messages for its account; only an available session does.
+        rank: its rank among the account's sessions; those of the highest rank get messages first.
+        gets_items: whether it gets items of nodes and queues.
+        qos: how its protocol names the quality of service that it supports; empty if it supports
             none, `None` while that is not known.
-        pubsub_unavailable: whether it is unavailable to the publish-subscribe service, whatever
-            presence it broadcast.
         since: when it was bound, in service seconds.
     """
 
     generation: int
     full: str
-    available: bool
-    priority: int
-    presence: bytes | None
-    interested: bool
     detached: bool
-    qos: str | None = None
-    pubsub_unavailable: bool = False
-    since: float = 0.0
+    available: bool
+    accepts: bool
+    rank: int
+    gets_items: bool
+    qos: str | None
+    since: float
 
 
 def bind(
@@ -108,13 +115,12 @@ def find_generation(tx: Transaction, full: str) -> int | None:
 
 def remove(tx: Transaction, generation: int) -> None:
     """Remove a session."""
-    forget_cached(tx, generation)
+    _forget_cached(tx, generation)
     tx.run(_END, (generation,))
     tx.cache.get(_SENDERS, {}).pop(generation, None)
 
 
-def forget_cached(tx: Transaction, generation: int) -> None:
-    """Drop the cached sessions of a session's account, because this unit changes the session."""
+def _forget_cached(tx: Transaction, generation: int) -> None:
     row = tx.row(_BARE, (generation,))
     if row is not None:
         tx.cache.get(_SESSIONS, {}).pop(row[0], None)
@@ -123,19 +129,57 @@ def forget_cached(tx: Transaction, generation: int) -> None:
 def set_detached(tx: Transaction, generation: int, detached: bool) -> None:
     """Set whether a session waits to be resumed."""
     tx.run(_DETACHED, (detached, generation))
-    forget_cached(tx, generation)
+    _forget_cached(tx, generation)
 
 
-def set_qos(tx: Transaction, generation: int, namespace: str | None) -> None:
-    """Set the XML namespace of the quality of service that a session supports (`Session.qos`)."""
-    tx.run(_QOS, (namespace, generation))
-    forget_cached(tx, generation)
+def set_qos(tx: Transaction, generation: int, name: str | None) -> None:
+    """Set the quality of service that a session supports (`Session.qos`)."""
+    tx.run(_QOS, (name, generation))
+    _forget_cached(tx, generation)
 
 
-def set_pubsub_unavailable(tx: Transaction, generation: int, unavailable: bool) -> None:
-    """Set whether a session is unavailable to the publish-subscribe service."""
-    tx.run(_PUBSUB_UNAVAILABLE, (unavailable, generation))
-    forget_cached(tx, generation)
+def set_gets_items(tx: Transaction, generation: int, gets_items: bool) -> None:
+    """Set whether a session gets items of nodes and queues."""
+    tx.run(_GETS_ITEMS, (gets_items, generation))
+    _forget_cached(tx, generation)
+
+
+def set_available(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    *,
+    accepts: bool,
+    rank: int = 0,
+    renewed: bool = False,
+) -> None:
+    """Record that a session is available, with these values of `accepts` and `rank`.
+
+    If it begins to accept messages, or accepts them and is `renewed`, run the hooks for that. A
+    session that was not available gets items again.
+    """
+    session = find(tx, sender.full)
+    tx.run(_AVAILABLE, (accepts, rank, sender.generation))
+    _forget_cached(tx, sender.generation)
+    if accepts and session is not None and (renewed or not session.accepts):
+        run_ready_hooks(context, tx, sender)
+
+
+def set_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Record that a session is not available, and run the hooks for that."""
+    tx.run(_UNAVAILABLE, (sender.generation,))
+    _forget_cached(tx, sender.generation)
+    for hook in context.hooks.on_unavailable:
+        hook(context, tx, sender)
+
+
+def run_ready_hooks(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Run the hooks that send a session what waits for it, because it may accept more now."""
+    session = find(tx, sender.full)
+    if session is not None:
+        accepts = session.accepts
+        for hook in context.hooks.on_accepting if accepts else context.hooks.on_qos_known:
+            hook(context, tx, sender)
 
 
 def sender(tx: Transaction, generation: int) -> Sender | None:
@@ -156,7 +200,7 @@ def sender(tx: Transaction, generation: int) -> Sender | None:
 
 
 def of_account(tx: Transaction, bare: str) -> Sequence[Session]:
-    """Return an account's sessions: highest priority first, and newest first among equals."""
+    """Return an account's sessions: highest rank first, and newest first among equals."""
     cached: dict[str, Sequence[Session]] = tx.cache.setdefault(_SESSIONS, {})
     found = cached.get(bare)
     if found is None:
@@ -189,10 +233,7 @@ def unprovisioned(tx: Transaction) -> list[int]:
     return [int(row[0]) for row in tx.rows(_UNPROVISIONED)]
 
 
-def _session(
-    row: tuple[int, str, int, int, bytes | None, int, int, str | None, int, float],
-) -> Session:
-    generation, full, available, priority, presence, interested, detached, qos, *rest = row
-    to_pubsub, since = rest
-    flags = bool(interested), bool(detached), qos, bool(to_pubsub)
-    return Session(generation, full, bool(available), priority, presence, *flags, since)
+def _session(row: tuple[int, str, int, int, int, int, int, str | None, float]) -> Session:
+    generation, full, detached, available, accepts, rank, gets_items, qos, since = row
+    flags = bool(detached), bool(available), bool(accepts)
+    return Session(generation, full, *flags, rank, bool(gets_items), qos, since)

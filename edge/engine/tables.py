@@ -50,13 +50,12 @@ CREATE TEMPORARY TABLE sessions (
     bare TEXT NOT NULL,
     account TEXT NOT NULL,
     grant INTEGER, -- the account's grant at log-in; NULL if the log-in was to another server
-    available INTEGER NOT NULL DEFAULT 0, -- has sent initial presence (RFC 6121, section 4.2)
-    priority INTEGER NOT NULL DEFAULT 0,
-    presence BLOB, -- the last broadcast presence
-    interested INTEGER NOT NULL DEFAULT 0, -- has requested its roster
-    detached INTEGER NOT NULL DEFAULT 0, -- waits to be resumed (XEP-0198)
-    qos TEXT, -- namespace of the supported quality of service; '' for none, NULL if unknown
-    pubsub_unavailable INTEGER NOT NULL DEFAULT 0, -- to the publish-subscribe service
+    detached INTEGER NOT NULL DEFAULT 0, -- lost its connection and can be resumed
+    available INTEGER NOT NULL DEFAULT 0,
+    accepts INTEGER NOT NULL DEFAULT 0, -- messages for its account
+    rank INTEGER NOT NULL DEFAULT 0, -- among the account's sessions
+    gets_items INTEGER NOT NULL DEFAULT 1, -- of nodes and queues
+    qos TEXT, -- its protocol's name of the supported quality of service; '' for none
     since REAL NOT NULL -- service seconds: when it was bound
 ) STRICT;
 CREATE INDEX temp.sessions_by_bare ON sessions (bare);

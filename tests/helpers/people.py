@@ -16,7 +16,9 @@ UNTRUSTED: Final = "apart@gw.example/fw"
 CLIENT: Final = "{jabber:client}"
 DELAY: Final = "{urn:xmpp:delay}delay"
 
-SET_AVAILABLE: Final = "UPDATE temp.sessions SET available = 1, priority = ? WHERE full = ?"
+_SET_AVAILABLE: Final = """
+UPDATE temp.sessions SET available = 1, accepts = ?1 >= 0, rank = ?1 WHERE full = ?2
+"""
 _ADD_CONTACT: Final = """
 INSERT INTO roster (account, jid, listed, subscription, ask, approved)
 SELECT id, ?, 1, ?, 0, 0 FROM accounts WHERE name = ?
@@ -35,7 +37,7 @@ def provision(gateway: Gateway) -> None:
 def make_available(gateway: Gateway, full: str, priority: int = 0) -> None:
     """Bind a session and mark it available without broadcasting its presence."""
     gateway.bind(full)
-    gateway.tx(lambda tx: tx.run(SET_AVAILABLE, (priority, full)))
+    gateway.tx(lambda tx: tx.run(_SET_AVAILABLE, (priority, full)))
 
 
 def add_contact(gateway: Gateway, owner: str, contact: str, subscription: str = "none") -> None:

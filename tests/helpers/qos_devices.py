@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 from edge.engine import sessions
 from edge.engine.database import Transaction
-from tests.helpers.people import PUMP, SET_AVAILABLE, UNTRUSTED, VALVE_BARE
+from tests.helpers.people import PUMP, UNTRUSTED, VALVE_BARE
 from tests.helpers.store import QOS, Gateway, assured, deliver, read_element
 
 CLIENT: Final = "{jabber:client}"
@@ -56,12 +56,11 @@ def make_eligible(gateway: Gateway, full: str, qos: str | None = QOS, priority: 
     generation = gateway.generation(full)
 
     def unit(tx: Transaction) -> None:
-        tx.run(SET_AVAILABLE, (priority, full))
         sessions.set_qos(tx, generation, qos)
         sender = sessions.sender(tx, generation)
         assert sender is not None
-        for hook in gateway.router.context.hooks.on_available:
-            hook(gateway.router.context, tx, sender)
+        accepts, context = priority >= 0, gateway.router.context
+        sessions.set_available(context, tx, sender, accepts=accepts, rank=priority, renewed=True)
 
     gateway.tx(unit)
 

@@ -285,7 +285,7 @@ class QueueMachine(RuleBasedStateMachine):
                 SELECT count(*) FROM queue_items AS i
                 WHERE i.subscription = s.id AND i.state = 'locked'
             ) FROM subscriptions AS s JOIN temp.sessions AS t ON t.full = s.jid
-                OR (t.bare = s.jid AND t.available = 1 AND t.priority >= 0)
+                OR (t.bare = s.jid AND t.accepts)
             WHERE t.detached = 0
         """).fetchall()
         return [(full, bool(has_capacity)) for full, has_capacity in found]

@@ -183,7 +183,7 @@ class Messages(RuleBasedStateMachine):
     def nothing_waits_while_a_session_is_available(self) -> None:
         count = self.gateway.count("SELECT count(*) FROM offline")
         available = self.gateway.count(
-            "SELECT count(*) FROM temp.sessions WHERE bare = ? AND available AND priority >= 0",
+            "SELECT count(*) FROM temp.sessions WHERE bare = ? AND accepts",
             VALVE_BARE,
         )
         in_flight = self.gateway.count("SELECT count(*) FROM temp.under_way")

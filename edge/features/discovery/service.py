@@ -21,7 +21,6 @@ from edge.engine.hooks import Context, Event, Hooks
 from edge.engine.sessions import Session
 from edge.features.discovery import store
 from edge.features.discovery.store import CapsQuery as CapsQuery
-from edge.features.messages import rules as routing
 
 MAX_QUERIES: Final = 5
 """Unanswered queries after which a session is considered to have no QoS support.
@@ -68,12 +67,12 @@ def learn(context: Context, tx: Transaction, session: Session) -> None:
         query = store.find_query(tx, session.generation)
         qos = _verified_qos(tx, query)
         if qos is not None:
-            _set_qos(context, tx, session.generation, session.full, qos)
+            _set_qos(context, tx, session.generation, qos)
             return
     if query is None or query.due is not None:
         return
     if query.times >= MAX_QUERIES:
-        _set_qos(context, tx, session.generation, session.full, NO_QOS)
+        _set_qos(context, tx, session.generation, NO_QOS)
     else:
         _send_query(context, tx, session.generation, session.full, query)
 
@@ -114,19 +113,15 @@ def _send_query(
     store.mark_sent(tx, generation, by_node=query.by_node, due=tx.now.service + wait)
 
 
-def _set_qos(context: Context, tx: Transaction, generation: int, full: str, qos: str) -> None:
+def _set_qos(context: Context, tx: Transaction, generation: int, qos: str) -> None:
     store.set_due(tx, generation, None)
     sessions.set_qos(tx, generation, qos)
-    _run_hooks(context, tx, generation, full)
+    _run_hooks(context, tx, generation)
 
 
-def _run_hooks(context: Context, tx: Transaction, generation: int, full: str) -> None:
-    session, sender = sessions.find(tx, full), sessions.sender(tx, generation)
-    if session is None or sender is None:
-        return
-    is_eligible = routing.best_session((session,)) is not None
-    for hook in context.hooks.on_available if is_eligible else context.hooks.on_caps_known:
-        hook(context, tx, sender)
+def _run_hooks(context: Context, tx: Transaction, generation: int) -> None:
+    if (sender := sessions.sender(tx, generation)) is not None:
+        sessions.run_ready_hooks(context, tx, sender)
 
 
 # Answers
@@ -158,7 +153,7 @@ def handle_answer(
     if query.hash and query.ver and verified_qos is not None:
         most = context.limits.capabilities
         store.add_verified(tx, query.hash, query.ver, verified_qos, most)
-    _set_qos(context, tx, sender.generation, sender.full, qos)
+    _set_qos(context, tx, sender.generation, qos)
 
 
 def handle_refusal(context: Context, tx: Transaction, sender: Sender, query: CapsQuery) -> None:
@@ -171,7 +166,7 @@ def handle_refusal(context: Context, tx: Transaction, sender: Sender, query: Cap
         without_node = query._replace(by_node=False)
         _send_query(context, tx, sender.generation, sender.full, without_node)
     else:
-        _set_qos(context, tx, sender.generation, sender.full, NO_QOS)
+        _set_qos(context, tx, sender.generation, NO_QOS)
 
 
 # Timers and sessions
@@ -188,7 +183,7 @@ def on_timer(context: Context, tx: Transaction) -> None:
             store.set_due(tx, generation, tx.now.service + context.limits.retry_after)
             continue
         store.set_due(tx, generation, None)
-        _run_hooks(context, tx, generation, full)
+        _run_hooks(context, tx, generation)
     first = store.next_due_time(tx)
     if first is not None:
         tx.wake_at(first)

@@ -35,11 +35,11 @@ class Address(StrEnum):
 
 
 class Availability(StrEnum):
-    """Availability of an account for messages: its sessions with a non-negative priority."""
+    """Availability of an account for messages: its sessions that accept them."""
 
     NO_ACCOUNT = "the account does not exist, or the sender may not reach it"
-    NOBODY = "no session is available with a non-negative priority"
-    SOMEBODY = "at least one session is available with a non-negative priority"
+    NOBODY = "no session accepts messages for the account"
+    SOMEBODY = "at least one session accepts messages for the account"
 
 
 class Outcome(Enum):
@@ -47,7 +47,7 @@ class Outcome(Enum):
 
     DELIVER = "send to the session of the full JID"
     BEST = "send to the most available session"
-    ALL = "send to all available sessions with a non-negative priority"
+    ALL = "send to all sessions that accept messages for the account"
     STORE = "store until a session is available; refuse if storing is disabled"
     REFUSE = "answer with service-unavailable"
     IGNORE = "drop without an answer"
@@ -65,12 +65,12 @@ class BoundSession(Protocol):
         """Return the session's full JID."""
 
     @property
-    def available(self) -> bool:
-        """Return whether the session has sent available presence, and no unavailable since."""
+    def accepts(self) -> bool:
+        """Return whether the session accepts messages for its account."""
 
     @property
-    def priority(self) -> int:
-        """Return the priority of the session's presence."""
+    def rank(self) -> int:
+        """Return the session's rank among those of its account."""
 
     @property
     def detached(self) -> bool:
@@ -125,7 +125,7 @@ def route(
     """Return the route of a message (RFC 6121, sections 8.5.1 to 8.5.3).
 
     Args:
-        sessions: the account's bound sessions; among equal priorities the newest first.
+        sessions: the account's bound sessions; among equal ranks the newest first.
         full: the full JID that is addressed, or `None` for the bare JID.
         exists: whether the account exists and the sender may reach it.
     """
@@ -158,13 +158,13 @@ def reroute(kind: MessageType, sessions: Sequence[BoundSession], *, exists: bool
 def best_session(sessions: Sequence[R]) -> R | None:
     """Return the most available session that accepts messages for the bare JID, or `None`.
 
-    Connected sessions come before detached ones, then higher priorities, then newer sessions.
+    Connected sessions come before detached ones, then higher ranks, then newer sessions.
     """
-    return next(iter(sorted(_available(sessions), key=lambda s: (s.detached, -s.priority))), None)
+    return min(_available(sessions), key=lambda s: (s.detached, -s.rank), default=None)
 
 
 def _available(sessions: Sequence[R]) -> list[R]:
-    return [session for session in sessions if session.available and session.priority >= 0]
+    return [session for session in sessions if session.accepts]
 
 
 def _chosen(

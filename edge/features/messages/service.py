@@ -272,13 +272,13 @@ def _quota(context: Context, returned: bool) -> quota.WaitingUsage:
 def flush(context: Context, tx: Transaction, sender: Sender) -> None:
     """Send a session the next of its account's stored messages, as many as it has room for.
 
-    Does nothing unless the session is available with a non-negative priority, and while another
-    session has unacknowledged stored messages of the account.
+    Does nothing unless the session accepts its account's messages, and while another session has
+    unacknowledged stored messages of the account.
     """
     if not offline.has_waiting(tx, sender.account):
         return
     session = sessions.find(tx, sender.full)
-    if session is None or rules.best_session((session,)) is None:
+    if session is None or not session.accepts:
         return
     used = _usage_of_window(context, tx, sender.account, session.generation)
     if used is None:
@@ -318,7 +318,7 @@ def flush_errors(context: Context, tx: Transaction, sender: Sender) -> None:
     A device that only sends never becomes available. It repeats a request whose answer was lost.
     """
     session = sessions.find(tx, sender.full)
-    if session is None or rules.best_session((session,)) is not None:
+    if session is None or session.accepts:
         return  # `flush` sends them
     for row, stanza in offline.read_own(tx, sender.account, sender.bare, WINDOW):
         if stanza.startswith(ERROR_START):
@@ -432,4 +432,4 @@ def register_for_accounts(hooks: Hooks) -> None:
     for kind in (offline.RECEIPT, offline.SESSION_RECEIPT):
         hooks.add(hooks.on_acknowledged, kind, acknowledge)
         hooks.add(hooks.on_unacknowledged, kind, return_unacknowledged)
-    hooks.on_available.append(flush)
+    hooks.on_accepting.append(flush)

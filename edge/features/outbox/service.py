@@ -497,7 +497,7 @@ def _report(
     to = sender if session is None else session.full
     report = FailureReport(qos, msg_id, destination, to, failure, in_doubt, None, body)
     is_stored = False
-    receives_stored = own is None or routing.best_session((own,)) is not None
+    receives_stored = own is None or own.accepts
     is_enabled = context.has_accounts and context.stores_messages
     if is_enabled and receives_stored:
         stored = report._replace(stored=tx.now.wall)
@@ -574,7 +574,7 @@ def _release(context: Context, tx: Transaction, row: OutboxRow, sender: Sender) 
     return True
 
 
-def on_available(context: Context, tx: Transaction, sender: Sender) -> None:
+def on_accepting(context: Context, tx: Transaction, sender: Sender) -> None:
     """Send a session the messages that wait for it.
 
     Messages with which the session asked to wait are sent at once, because it has just shown that
@@ -589,7 +589,7 @@ def on_available(context: Context, tx: Transaction, sender: Sender) -> None:
     send_ready(context, tx, sender.account)
 
 
-def on_caps_known(context: Context, tx: Transaction, sender: Sender) -> None:
+def on_qos_known(context: Context, tx: Transaction, sender: Sender) -> None:
     """Send the messages that only this session may get, because its QoS support is now known."""
     if outbox.has_messages(tx, sender.account):
         send_ready(context, tx, sender.account)
@@ -738,8 +738,8 @@ def register(hooks: Hooks) -> None:
 
 def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module that need accounts."""
-    hooks.on_available.append(on_available)
-    hooks.on_caps_known.append(on_caps_known)
+    hooks.on_accepting.append(on_accepting)
+    hooks.on_qos_known.append(on_qos_known)
     hooks.on_resumed.append(on_resumed)
     hooks.add(hooks.on_acknowledged, outbox.PLAIN_RECEIPT, on_plain_acknowledged)
     hooks.add(hooks.on_unacknowledged, outbox.QOS_RECEIPT, on_session_lost)

@@ -119,8 +119,8 @@ def _send(eligible: Sequence[Session], accepts_plain: bool) -> Input | None:
 
 
 def is_eligible(session: Session) -> bool:
-    """Return whether a session accepts new messages for its account (RFC 6121, section 8.5.2)."""
-    return session.available and session.priority >= 0 and not session.detached
+    """Return whether a session accepts new messages for its account and is connected."""
+    return session.accepts and not session.detached
 
 
 def _by_jid(choice: Iterable[Session], full: str | None) -> Session | None:

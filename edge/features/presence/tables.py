@@ -1,11 +1,18 @@
-"""The temporary table of presence and the usage of rosters."""
+"""The temporary tables of presence and the usage of rosters."""
 
 from edge.engine.tables import Tables
 
 TABLES = Tables(
     temporary="""
+CREATE TEMPORARY TABLE presences (
+    generation INTEGER PRIMARY KEY REFERENCES sessions (generation) ON DELETE CASCADE,
+    stanza BLOB NOT NULL -- the available presence that the session broadcast last
+) STRICT;
+CREATE TEMPORARY TABLE interested ( -- sessions that have requested their roster
+    generation INTEGER PRIMARY KEY REFERENCES sessions (generation) ON DELETE CASCADE
+) STRICT;
 CREATE TEMPORARY TABLE directed (
-    generation INTEGER NOT NULL,
+    generation INTEGER NOT NULL REFERENCES sessions (generation) ON DELETE CASCADE,
     target TEXT NOT NULL, -- recipient of directed presence
     PRIMARY KEY (generation, target)
 ) STRICT, WITHOUT ROWID;

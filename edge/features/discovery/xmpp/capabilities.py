@@ -10,7 +10,6 @@ from edge.engine.access import Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
-from edge.engine.sessions import Session
 from edge.features.discovery import service
 from edge.features.discovery.service import CapsQuery, InfoQuery
 from edge.jid import AddressError
@@ -35,10 +34,6 @@ def _encode_query(context: Context, query: InfoQuery) -> bytes:
     id = iq_ids.make(query.epoch, _ID_KIND, query.number)
     payload = disco.query(DISCO_INFO, b"", query.node)
     return serialize.iq_get(id, query.to, context.domain, payload)
-
-
-def _read_announced(_context: Context, tx: Transaction, session: Session) -> None:
-    service.set_announced(tx, session, caps.announced_in(session.presence))
 
 
 def handle_answer(context: Context, stanza: Stanza) -> Work | bytes:
@@ -97,5 +92,4 @@ def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     xmpp = hooks.of(XmppHooks)
     hooks.encode(PROTOCOL, InfoQuery, _encode_query)
-    hooks.on(service.CAPS_NEEDED, _read_announced)
     xmpp.add(xmpp.iq_answers, _ID_KIND, handle_answer)

@@ -1,28 +1,14 @@
-"""Rules for a session's own presence: its priority, and the effects of available presence.
-
-Source: RFC 6121, sections 4.2, 4.4 and 4.7.2.3.
-"""
+"""Rules for a session's own presence: its priority (RFC 6121, sections 4.7.2.3 and 8.5.2.1)."""
 
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 LOWEST: Final = -128
 HIGHEST: Final = 127
 
 _INTEGER: Final = re.compile(r"[ \t\r\n]*([+-]?[0-9]{1,3})[ \t\r\n]*")
-
-
-class Appearance(NamedTuple):
-    """The effects of an available presence.
-
-    `initial`: whether the session was unavailable before, so contacts' presence is sent to it.
-    `takes`: whether the session starts to receive the account's messages.
-    """
-
-    initial: bool
-    takes: bool
 
 
 def priority(text: str | None) -> int | None:
@@ -39,13 +25,6 @@ def priority(text: str | None) -> int | None:
     return number if LOWEST <= number <= HIGHEST else None
 
 
-def appear(*, available: bool, before: int, now: int) -> Appearance:
-    """Return the effects of an available presence.
-
-    Args:
-        available: whether the session was available before.
-        before: the session's previous priority, if it was available.
-        now: the session's new priority.
-    """
-    took = available and before >= 0
-    return Appearance(not available, now >= 0 and not took)
+def accepts_messages(priority: int) -> bool:
+    """Return whether a session with a priority gets its account's messages (section 8.5.2.1)."""
+    return priority >= 0

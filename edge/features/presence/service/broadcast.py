@@ -7,14 +7,9 @@ from __future__ import annotations
 
 from edge.engine import access, sessions
 from edge.engine.database import Transaction
-from edge.engine.sessions import Session
 from edge.features.accounts import service as accounts
 from edge.features.presence.service.messages import SessionPresence, UnavailablePresence
-
-
-def available_sessions(tx: Transaction, bare: str) -> list[Session]:
-    """Return the available sessions of an account."""
-    return [session for session in sessions.of_account(tx, bare) if session.available]
+from edge.features.presence.store.presence import ShownSession, available_sessions
 
 
 def send_presence(tx: Transaction, owner: str, subscriber: str) -> None:
@@ -46,6 +41,6 @@ def send_unavailable(tx: Transaction, owner: str, subscriber: str) -> None:
             tx.send(recipient.generation, UnavailablePresence(session.full, subscriber))
 
 
-def presence_of(session: Session, to: str) -> SessionPresence:
+def presence_of(session: ShownSession, to: str) -> SessionPresence:
     """Return the last presence of an available session, as a message to be sent to `to`."""
-    return SessionPresence(session.presence, session.full, to)
+    return SessionPresence(session.stanza, session.full, to)

@@ -15,7 +15,7 @@ class SessionPresence(NamedTuple):
     address. `is_error` is whether it is of type `error`.
     """
 
-    presence: bytes | None
+    presence: bytes
     sender: str
     to: str
     is_error: bool = False

@@ -16,7 +16,6 @@ from edge.engine import access, in_flight, refusals, sessions
 from edge.engine.access import Relation, Sender
 from edge.engine.database import Receipt, Transaction
 from edge.engine.hooks import Context, Event, Hooks
-from edge.engine.sessions import Session
 from edge.features.accounts import service as accounts
 from edge.features.discovery import service as discovery
 from edge.features.discovery.service import Announced
@@ -24,7 +23,7 @@ from edge.features.messages import service as messages
 from edge.features.presence.rules import presence as rules
 from edge.features.presence.rules.subscriptions import SubscriptionType
 from edge.features.presence.service import subscriptions
-from edge.features.presence.service.broadcast import available_sessions, presence_of
+from edge.features.presence.service.broadcast import presence_of
 from edge.features.presence.service.errors import PresenceError, Reason
 from edge.features.presence.service.messages import (
     SessionPresence,
@@ -33,7 +32,12 @@ from edge.features.presence.service.messages import (
 )
 from edge.features.presence.service.roster import find_party
 from edge.features.presence.store import presence, roster
-from edge.features.presence.store.presence import ContactPresence, Recipient
+from edge.features.presence.store.presence import (
+    ContactPresence,
+    Recipient,
+    available_sessions,
+)
+from edge.features.presence.store.presence import find_shown as find_shown
 from edge.jid import Jid
 
 PAGE_DIVISOR: Final = 8
@@ -74,30 +78,15 @@ def set_available(
 
     If it is the initial presence, also send the session the presence of its contacts.
     """
-    before = _own_session(tx, sender)
-    effects = rules.appear(available=before.available, before=before.priority, now=shown.priority)
-    presence.set_available(tx, sender.generation, shown.stored, shown.priority)
+    is_initial = find_shown(tx, sender.generation) is None
+    presence.set_shown(tx, sender.generation, shown.stored)
     recipients = [one for one in _recipients(tx, sender) if _may_see(tx, sender, one)]
     _send_all(tx, sender, shown.stored, ((one.generation, one.bare) for one in recipients))
-    if effects.initial:
+    if is_initial:
         _send_initial(context, tx, sender)
     outdated = discovery.forget_outdated(tx, sender.generation, shown.announced)
-    if effects.takes or (outdated and shown.priority >= 0):
-        for hook in context.hooks.on_available:
-            hook(context, tx, sender)
-
-
-def set_available_user(tx: Transaction, sender: Sender, stored: bytes, priority: int) -> None:
-    """Store the available presence of a user of a component's server, which broadcasts it."""
-    presence.set_available(tx, sender.generation, stored, priority)
-
-
-def _own_session(tx: Transaction, sender: Sender) -> Session:
-    return next(
-        session
-        for session in sessions.of_account(tx, sender.bare)
-        if session.generation == sender.generation
-    )
+    accepts, rank = rules.accepts_messages(shown.priority), shown.priority
+    sessions.set_available(context, tx, sender, accepts=accepts, rank=rank, renewed=outdated)
 
 
 def _recipients(tx: Transaction, sender: Sender) -> Iterator[Recipient]:
@@ -139,32 +128,30 @@ def set_unavailable(context: Context, tx: Transaction, sender: Sender, raw: byte
 
     `raw` is its unavailable presence. Source: RFC 6121, section 4.5.
     """
-    saw = dict(_who_saw(tx, sender, _own_session(tx, sender)))
-    presence.set_unavailable(tx, sender.generation)
+    saw = dict(_who_saw(tx, sender))
+    presence.clear_shown(tx, sender.generation)
     presence.clear_directed(tx, sender.generation)
     _send_all(tx, sender, raw, saw.items())
-    for hook in context.hooks.on_unavailable:
-        hook(context, tx, sender)
+    sessions.set_unavailable(context, tx, sender)
 
 
-def _who_saw(tx: Transaction, sender: Sender, own: Session) -> Iterator[tuple[int, str]]:
+def _who_saw(tx: Transaction, sender: Sender) -> Iterator[tuple[int, str]]:
     """Yield each session that saw the sender, and the JID to which presence was addressed.
 
     Sessions that got directed presence come first.
     """
     for target in presence.directed_targets(tx, sender.generation):
-        for session in _reached(tx, jid.split(target)):
-            yield session.generation, target
-    if own.available:
+        for generation in _reached(tx, jid.split(target)):
+            yield generation, target
+    if find_shown(tx, sender.generation) is not None:
         for recipient in _recipients(tx, sender):
             yield recipient.generation, recipient.bare
 
 
 def on_session_end(_context: Context, tx: Transaction, sender: Sender) -> None:
     """Send unavailable presence to all who saw a session that has ended (section 4.5.2)."""
-    saw = dict(_who_saw(tx, sender, _own_session(tx, sender)))
+    saw = dict(_who_saw(tx, sender))
     saw.pop(sender.generation, None)
-    presence.clear_directed(tx, sender.generation)
     for generation, to in saw.items():
         tx.send(generation, UnavailablePresence(sender.full, to))
 
@@ -235,9 +222,8 @@ def on_page_acknowledged(
 
     Does nothing if the session is no longer available.
     """
-    session = None if sender is None else sessions.find(tx, sender.full)
     account = None if sender is None else roster.account_id(tx, sender.account)
-    if sender is None or session is None or account is None or not session.available:
+    if sender is None or account is None or find_shown(tx, sender.generation) is None:
         return
     _send_contacts(context, tx, sender, account, max(rows))
 
@@ -276,12 +262,13 @@ def probe(context: Context, tx: Transaction, sender: Sender, target: Jid) -> Non
 # Directed presence: section 4.6
 
 
-def _reached(tx: Transaction, target: Jid) -> list[Session]:
-    """Return the sessions that directed presence reaches (sections 8.5.2.1.2 and 8.5.3.1)."""
+def _reached(tx: Transaction, target: Jid) -> list[int]:
+    """Return the generations of the sessions that directed presence reaches (sections 8.5.2.1.2 and
+    8.5.3.1)."""
     if target.resource:
         session = sessions.find(tx, target.full)
-        return [] if session is None else [session]
-    return available_sessions(tx, target.bare)
+        return [] if session is None else [session.generation]
+    return [session.generation for session in available_sessions(tx, target.bare)]
 
 
 def direct_available(
@@ -308,7 +295,7 @@ def direct_available(
             Reason.TOO_MANY_DIRECTED, f"at most {limit} addresses can get directed presence"
         )
     presence.add_directed(tx, sender.generation, target.full)
-    _send_all(tx, sender, raw, ((session.generation, target.full) for session in reached))
+    _send_all(tx, sender, raw, ((generation, target.full) for generation in reached))
 
 
 def direct_unavailable(tx: Transaction, sender: Sender, target: Jid, raw: bytes) -> None:
@@ -316,9 +303,9 @@ def direct_unavailable(tx: Transaction, sender: Sender, target: Jid, raw: bytes)
     was_directed = target.full in presence.directed_targets(tx, sender.generation)
     recipients = {one.generation for one in _recipients(tx, sender)}
     presence.remove_directed(tx, sender.generation, target.full)
-    for session in _reached(tx, target):
-        if was_directed or session.generation in recipients:
-            tx.send(session.generation, SessionPresence(raw, sender.full, target.full))
+    for generation in _reached(tx, target):
+        if was_directed or generation in recipients:
+            tx.send(generation, SessionPresence(raw, sender.full, target.full))
 
 
 def relay_error(context: Context, tx: Transaction, sender: Sender, target: Jid, raw: bytes) -> None:

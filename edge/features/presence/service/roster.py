@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from typing import Final, NamedTuple
 
-from edge.engine import access, refusals, sessions, space
+from edge.engine import access, refusals, space
 from edge.engine.access import Relation, Sender
 from edge.engine.database import Transaction
 from edge.engine.encoding import stored_form
@@ -135,10 +135,8 @@ def push(tx: Transaction, own: Party, item: RosterItem) -> None:
     An item that is not listed is sent as the removal of its contact (section 2.5.2).
     """
     version = roster.version(tx, own.account)
-    for session in sessions.of_account(tx, own.bare):
-        if session.interested:
-            pushed = RosterPush(session.full, f"push-{secrets.token_hex(6)}", version, item)
-            tx.send(session.generation, pushed)
+    for generation, full in presence.interested_sessions(tx, own.bare):
+        tx.send(generation, RosterPush(full, f"push-{secrets.token_hex(6)}", version, item))
 
 
 def register_for_accounts(hooks: Hooks) -> None:

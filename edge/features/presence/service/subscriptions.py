@@ -7,7 +7,7 @@ A.
 
 from __future__ import annotations
 
-from edge.engine import access, refusals, sessions
+from edge.engine import access, refusals
 from edge.engine.access import Relation, Sender
 from edge.engine.database import Transaction
 from edge.engine.encoding import stored_form
@@ -30,7 +30,7 @@ from edge.features.presence.service.roster import (
     find_party,
     push,
 )
-from edge.features.presence.store import roster
+from edge.features.presence.store import presence, roster
 from edge.features.presence.store.roster import RosterItem
 from edge.jid import Jid
 
@@ -166,9 +166,9 @@ def _apply_inbound(
 def _forward(tx: Transaction, bare: str, message: SubscriptionStanza) -> None:
     """Send a request to available sessions, any other stanza to those that requested the roster."""
     is_request = message.type is SubscriptionType.SUBSCRIBE
-    for session in sessions.of_account(tx, bare):
-        if session.available if is_request else session.interested:
-            tx.send(session.generation, message)
+    found = presence.available_sessions if is_request else presence.interested_sessions
+    for generation, *_ in found(tx, bare):
+        tx.send(generation, message)
 
 
 def _push_changes(tx: Transaction, own: Party, before: RosterItem, after: RosterItem) -> None:

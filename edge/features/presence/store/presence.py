@@ -1,13 +1,12 @@
-"""Presence of sessions: availability, directed presence, and the sessions that receive broadcasts.
+"""Presence of sessions: what they broadcast, directed presence, and who receives broadcasts.
 
-Rows of `temp.sessions` are created and deleted by the engine. Source: RFC 6121, section 4.
+The rows of a session are deleted with that of the session. Source: RFC 6121, section 4.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from edge.engine import sessions
 from edge.engine.database import Transaction
 
 RECEIPT: Final = "presence"
@@ -16,39 +15,46 @@ RECEIPT: Final = "presence"
 The receipt's `row` is the generation of the last session in the page.
 """
 
-_SHOW: Final = """
-UPDATE temp.sessions
-SET available = 1, priority = ?, presence = ?, pubsub_unavailable = pubsub_unavailable AND available
-WHERE generation = ?
+_SHOW: Final = "INSERT OR REPLACE INTO temp.presences (generation, stanza) VALUES (?, ?)"
+_HIDE: Final = "DELETE FROM temp.presences WHERE generation = ?"
+_SHOWN: Final = "SELECT stanza FROM temp.presences WHERE generation = ?"
+_OF_ACCOUNT: Final = """
+SELECT s.generation, s.full, p.stanza
+FROM temp.sessions AS s JOIN temp.presences AS p USING (generation)
+WHERE s.bare = ? ORDER BY s.rank DESC, s.generation DESC
 """
-_HIDE: Final = """
-UPDATE temp.sessions SET available = 0, priority = 0, presence = NULL WHERE generation = ?
+_SET_INTERESTED: Final = "INSERT OR IGNORE INTO temp.interested (generation) VALUES (?)"
+_INTERESTED: Final = """
+SELECT s.generation, s.full FROM temp.sessions AS s JOIN temp.interested USING (generation)
+WHERE s.bare = ? ORDER BY s.rank DESC, s.generation DESC
 """
-_INTERESTED: Final = "UPDATE temp.sessions SET interested = 1 WHERE generation = ?"
 _AUDIENCE: Final = """
 SELECT s.generation, s.bare, r.subscription
 FROM main.roster AS r JOIN temp.sessions AS s ON s.bare = r.jid
-WHERE r.account = ? AND r.listed = 1 AND r.subscription IN ('from', 'both') AND s.available = 1
+    JOIN temp.presences AS p USING (generation)
+WHERE r.account = ? AND r.listed = 1 AND r.subscription IN ('from', 'both')
 ORDER BY s.generation
 """
 _BELIEVERS: Final = """
 SELECT s.generation, s.bare, 'none'
 FROM temp.sessions AS s JOIN main.accounts AS a ON a.name = s.account
 JOIN main.roster AS r ON r.account = a.id AND r.jid = ? AND r.subscription IN ('to', 'both')
-WHERE s.available = 1 ORDER BY s.generation
+JOIN temp.presences AS p ON p.generation = s.generation ORDER BY s.generation
 """
 _VISIBLE: Final = """
 WITH page AS (
     SELECT s.generation, theirs.subscription, a.revoked IS NULL AS usable
     FROM main.roster AS mine
-    JOIN temp.sessions AS s ON s.bare = mine.jid AND s.available = 1
+    JOIN temp.sessions AS s ON s.bare = mine.jid
+    JOIN temp.presences AS p ON p.generation = s.generation
     JOIN main.accounts AS a ON a.name = s.account
     JOIN main.roster AS theirs ON theirs.account = a.id AND theirs.jid = ? AND theirs.listed = 1
     WHERE mine.account = ? AND mine.subscription IN ('to', 'both') AND s.generation > ?
     ORDER BY s.generation LIMIT ?
 )
-SELECT s.generation, s.presence, s.full, page.subscription, page.usable
+SELECT s.generation, p.stanza, s.full, page.subscription, page.usable
 FROM page JOIN temp.sessions AS s ON s.generation = page.generation
+    JOIN temp.presences AS p ON p.generation = page.generation
 ORDER BY s.generation
 """
 _DIRECT: Final = """
@@ -57,6 +63,14 @@ INSERT INTO temp.directed (generation, target) VALUES (?, ?) ON CONFLICT DO NOTH
 _UNDIRECT: Final = "DELETE FROM temp.directed WHERE generation = ? AND target = ?"
 _UNDIRECT_ALL: Final = "DELETE FROM temp.directed WHERE generation = ?"
 _DIRECTED: Final = "SELECT target FROM temp.directed WHERE generation = ? ORDER BY target"
+
+
+class ShownSession(NamedTuple):
+    """An available session, and the last presence that it broadcast."""
+
+    generation: int
+    full: str
+    stanza: bytes
 
 
 class Recipient(NamedTuple):
@@ -89,25 +103,35 @@ class ContactPresence(NamedTuple):
     usable: bool
 
 
-def set_available(tx: Transaction, generation: int, presence: bytes, priority: int) -> None:
-    """Record that a session is available, and store the presence that it broadcasts.
-
-    Initial presence also makes the session available to the publish-subscribe service again.
-    """
-    tx.run(_SHOW, (priority, presence, generation))
-    sessions.forget_cached(tx, generation)
+def set_shown(tx: Transaction, generation: int, stanza: bytes) -> None:
+    """Store the available presence that a session broadcasts."""
+    tx.run(_SHOW, (generation, stanza))
 
 
-def set_unavailable(tx: Transaction, generation: int) -> None:
-    """Record that a session is unavailable."""
+def clear_shown(tx: Transaction, generation: int) -> None:
+    """Delete the presence of a session that becomes unavailable."""
     tx.run(_HIDE, (generation,))
-    sessions.forget_cached(tx, generation)
+
+
+def find_shown(tx: Transaction, generation: int) -> bytes | None:
+    """Return the last presence that a session broadcast; `None` if it is not available."""
+    row = tx.row(_SHOWN, (generation,))
+    return None if row is None else bytes(row[0])
+
+
+def available_sessions(tx: Transaction, bare: str) -> list[ShownSession]:
+    """Return the available sessions of an account, in the order of `sessions.of_account`."""
+    return [ShownSession(*row) for row in tx.rows(_OF_ACCOUNT, (bare,))]
 
 
 def set_interested(tx: Transaction, generation: int) -> None:
     """Record that a session requested the roster and receives roster pushes."""
-    tx.run(_INTERESTED, (generation,))
-    sessions.forget_cached(tx, generation)
+    tx.run(_SET_INTERESTED, (generation,))
+
+
+def interested_sessions(tx: Transaction, bare: str) -> list[tuple[int, str]]:
+    """Return generation and full JID of an account's sessions that have requested the roster."""
+    return tx.rows(_INTERESTED, (bare,))
 
 
 def broadcast_recipients(tx: Transaction, account: int) -> list[Recipient]:

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine import access, refusals
+from edge.engine import access, refusals, sessions
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Work
 from edge.features.accounts import service as accounts
 from edge.features.presence.rules import presence as rules
-from edge.features.presence.service import presence
 from edge.routing.xmpp.hooks import XmppHooks
 from edge.xmpp import disco, serialize
 from edge.xmpp.namespaces import CLIENT, clark
@@ -66,7 +65,8 @@ def _set_available(context: Context, stanza: Stanza) -> Work:
     def work(tx: Transaction, sender: Sender) -> bytes:
         if stanza.size <= context.limits.presence_bytes:
             priority = rules.priority(stanza.tree().findtext(_PRIORITY)) or 0
-            presence.set_available_user(tx, sender, stanza.raw, priority)
+            accepts = rules.accepts_messages(priority)
+            sessions.set_available(context, tx, sender, accepts=accepts, rank=priority)
         return b""
 
     return work

@@ -16,7 +16,9 @@ from edge.engine.access import Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
+from edge.engine.sessions import Session
 from edge.errors import ServiceError
+from edge.features.discovery import service as discovery
 from edge.features.presence.rules import presence as rules
 from edge.features.presence.rules.subscriptions import SubscriptionType
 from edge.features.presence.service import presence as service
@@ -164,7 +166,7 @@ _stamper: Final = lru_cache(maxsize=1)(stamper)  # a broadcast has many recipien
 
 
 def _encode_session_presence(_context: Context, shown: SessionPresence) -> bytes:
-    return _stamper(shown.presence or serialize.presence(), shown.sender)(shown.to)
+    return _stamper(shown.presence, shown.sender)(shown.to)
 
 
 def _encode_unavailable(_context: Context, presence: UnavailablePresence) -> bytes:
@@ -173,6 +175,11 @@ def _encode_unavailable(_context: Context, presence: UnavailablePresence) -> byt
 
 def _encode_subscription(_context: Context, stanza: SubscriptionStanza) -> bytes:
     return stanza.stanza or serialize.presence(stanza.type.value, stanza.sender, stanza.to)
+
+
+def _read_announced(_context: Context, tx: Transaction, session: Session) -> None:
+    stanza = service.find_shown(tx, session.generation)
+    discovery.set_announced(tx, session, capabilities.announced_in(stanza))
 
 
 def _stanza_error(error: PresenceError) -> StanzaError:
@@ -192,4 +199,5 @@ def register_for_accounts(hooks: Hooks) -> None:
     hooks.encode(PROTOCOL, UnavailablePresence, _encode_unavailable)
     hooks.encode(PROTOCOL, SubscriptionStanza, _encode_subscription)
     hooks.error_mapping(PROTOCOL, PresenceError, _stanza_error)
+    hooks.on(discovery.CAPS_NEEDED, _read_announced)
     xmpp.stream_features.append(_pre_approval)

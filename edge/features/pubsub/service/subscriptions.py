@@ -464,20 +464,20 @@ def on_pubsub_unavailable(context: Context, tx: Transaction, sender: Sender) -> 
     The session counts as available again when it sends available presence to the service,
     subscribes, or broadcasts initial presence.
     """
-    sessions.set_pubsub_unavailable(tx, sender.generation, True)
+    sessions.set_gets_items(tx, sender.generation, False)
     on_unavailable(context, tx, sender)
 
 
 def on_pubsub_available(context: Context, tx: Transaction, sender: Sender) -> None:
     """Make a session available to the pubsub service again, if it was unavailable to it."""
     session = sessions.find(tx, sender.full)
-    if session is not None and session.pubsub_unavailable:
-        sessions.set_pubsub_unavailable(tx, sender.generation, False)
+    if session is not None and not session.gets_items:
+        sessions.set_gets_items(tx, sender.generation, True)
         context.hooks.trigger(AVAILABLE_AGAIN, context, tx, sender)
 
 
 def _is_available(session: Session) -> bool:
-    return session.available and not session.pubsub_unavailable
+    return session.available and session.gets_items
 
 
 def on_session_lost(context: Context, tx: Transaction, sender: Sender) -> None:

@@ -167,7 +167,7 @@ def on_session_bound(context: Context, tx: Transaction, sender: Sender) -> None:
         tx.wake_at(tx.now.service)
 
 
-def on_available(context: Context, tx: Transaction, sender: Sender) -> None:
+def on_accepting(context: Context, tx: Transaction, sender: Sender) -> None:
     """Send a session its waiting notifications, and assign items to it."""
     notifications.flush(tx, sender)
     if _add_session(context, tx, sender):
@@ -175,10 +175,10 @@ def on_available(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_ready(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Assign items to a session that is connected again or whose capabilities are now known.
+    """Assign items to a session that is connected again or whose QoS support is now known.
 
-    If the session is a member of a share that needs its capabilities, and these are unknown, they
-    are queried now, even if no item is ready.
+    If the session is a member of a share that requires QoS support, and it is unknown whether the
+    session has it, this is queried now, even if no item is ready.
     """
     found = queue_members.queues_of(tx, sender.generation)
     for queue in found:
@@ -195,7 +195,7 @@ def on_detached(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Take back the items of a session that has sent unavailable presence."""
+    """Take back the items of a session that is no longer available."""
     touched = queue_members.queues_of(tx, sender.generation)
     queue_members.remove_session(tx, sender.generation)
     touched += _take_share_items(
@@ -375,8 +375,8 @@ def on_external_change(context: Context, tx: Transaction) -> None:
 def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.on_session_bound.append(on_session_bound)
-    hooks.on_available.append(on_available)
-    hooks.on_caps_known.append(on_ready)
+    hooks.on_accepting.append(on_accepting)
+    hooks.on_qos_known.append(on_ready)
     hooks.on_detached.append(on_detached)
     hooks.on_resumed.append(on_ready)
     hooks.on_unavailable.append(on_unavailable)
@@ -387,7 +387,7 @@ def register_for_accounts(hooks: Hooks) -> None:
     hooks.add(hooks.on_unacknowledged, stored_notifications.KIND, notifications.on_unacknowledged)
     hooks.add(hooks.on_acknowledged, share_delivery.QOS_0, on_qos_0_acknowledged)
     hooks.add(hooks.on_unacknowledged, share_delivery.QOS_0, on_qos_0_unacknowledged)
-    hooks.on(AVAILABLE_AGAIN, on_available)
+    hooks.on(AVAILABLE_AGAIN, on_accepting)
     hooks.on(PUBSUB_UNAVAILABLE, on_unavailable)
     hooks.on(outbox.ITEM_MESSAGE_ENDED, on_message_ended)
     hooks.on_timer.append(on_timer)

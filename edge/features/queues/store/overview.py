@@ -101,7 +101,7 @@ SELECT m.subscription, m.full, m.in_flight,
     m.needs = 0 OR coalesce(s.qos, '') <> '' OR (m.plain = 1 AND s.qos = ''),
     m.stalled, m.free = 0 AND m.stalled = 0 AND m.in_flight < m.capacity
 FROM temp.queue_members AS m JOIN temp.sessions AS s ON s.generation = m.generation
-WHERE m.queue = ? AND s.detached = 0 AND (m.bare = 0 OR (s.available = 1 AND s.priority >= 0))
+WHERE m.queue = ? AND s.detached = 0 AND (m.bare = 0 OR s.accepts)
 ORDER BY m.subscription, m.full LIMIT ?
 """
 

@@ -1,9 +1,9 @@
 """The connected members of queues and their numbers of items, in a temporary table.
 
 The table has a row for each pair of a subscription to a queue and a session of its JID. Like the
-sessions, it is lost when the process ends. Whether a session can get items depends on its presence
-and connection, and is checked when members are chosen. Several functions have a parameter
-`max_bytes`: a member whose items have this many bytes gets no more items.
+sessions, it is lost when the process ends. Whether a session can get items depends on what it
+accepts and on its connection, and is checked when members are chosen. Several functions have a
+parameter `max_bytes`: a member whose items have this many bytes gets no more items.
 
 Members of queues in use are cached in memory (`Transaction.cache`). Items are counted in the cache;
 the counts are written to the rows at the end of the transaction, or before another function of this
@@ -47,10 +47,9 @@ ON CONFLICT DO UPDATE SET needs = excluded.needs, plain = excluded.plain, locks 
     capacity = excluded.capacity
 RETURNING subscription
 """
-_ADD_SUBSCRIPTION: Final = f"{_INSERT} WHERE t.pubsub_unavailable = 0 AND s.id = ? {_ON_CONFLICT}"
+_ADD_SUBSCRIPTION: Final = f"{_INSERT} WHERE t.gets_items AND s.id = ? {_ON_CONFLICT}"
 _ADD_SESSION: Final = (
-    f"{_INSERT} WHERE t.pubsub_unavailable = 0 AND t.generation = ? AND s.jid IN (?, ?) "
-    f"{_ON_CONFLICT}"
+    f"{_INSERT} WHERE t.gets_items AND t.generation = ? AND s.jid IN (?, ?) {_ON_CONFLICT}"
 )
 _COUNT_LOCKED: Final = """
 UPDATE temp.queue_members AS m
@@ -121,7 +120,7 @@ _QOS_UNKNOWN: Final = """
 SELECT DISTINCT s.full
 FROM temp.queue_members AS m CROSS JOIN temp.sessions AS s ON s.generation = m.generation
 WHERE m.needs = 1 AND s.qos IS NULL AND s.detached = 0
-    AND (m.bare = 0 OR (s.available = 1 AND s.priority >= 0))
+    AND (m.bare = 0 OR s.accepts)
 """
 _QOS_UNKNOWN_OF_SUBSCRIPTION: Final = f"{_QOS_UNKNOWN} AND m.subscription = ?"
 _QOS_UNKNOWN_OF_SESSION: Final = f"{_QOS_UNKNOWN} AND m.generation = ?"
@@ -174,7 +173,7 @@ class _Member:
         session = sessions.find(tx, self.full)
         if session is None or session.generation != self.generation or session.detached:
             return False
-        if self.bare and not (session.available and session.priority >= 0):
+        if self.bare and not session.accepts:
             return False
         if not self.needs or session.qos:
             return True

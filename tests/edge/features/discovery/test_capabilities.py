@@ -30,7 +30,7 @@ class RecordingGateway(Gateway):
         provision(self)
         self.bind(VALVE)
         self.hook_runs: list[str] = []
-        self.router.context.hooks.on_available[:] = [
+        self.router.context.hooks.on_accepting[:] = [
             lambda _context, _tx, sender: self.hook_runs.append(sender.full)
         ]
 

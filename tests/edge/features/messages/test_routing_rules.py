@@ -18,6 +18,14 @@ class Session(NamedTuple):
     detached: bool = False
     generation: int = 1
 
+    @property
+    def accepts(self) -> bool:
+        return self.available and self.priority >= 0
+
+    @property
+    def rank(self) -> int:
+        return self.priority
+
 
 FULL: Final = "pump1@gw.example/fw"
 OTHER: Final = "pump1@gw.example/other"

@@ -94,7 +94,8 @@ def test_presence_makes_a_session_available(gateway: Gateway, content: str, prio
     assert not session(gateway).available
     assert send_presence(gateway, FULL, "", content) == []
     found = session(gateway)
-    assert (found.available, found.priority) == (True, priority)
+    assert (found.available, found.rank) == (True, priority)
+    assert found.accepts is (priority >= 0)
 
 
 def test_oversized_presence_is_ignored(gateway: Gateway) -> None:

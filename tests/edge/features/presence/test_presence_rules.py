@@ -1,4 +1,4 @@
-"""Rules of subscriptions, transcribed from appendix A of RFC 6121, and of own presence."""
+"""Rules of subscriptions, transcribed from appendix A of RFC 6121, and of priorities."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from itertools import product
 import pytest
 
 from edge.features.presence.rules import presence, subscriptions
-from edge.features.presence.rules.presence import Appearance
 from edge.features.presence.rules.subscriptions import (
     FIELDS,
     STATES,
@@ -94,20 +93,7 @@ def test_priority_is_a_small_integer(text: str | None, number: int | None) -> No
     assert presence.priority(text) == number
 
 
-@pytest.mark.parametrize(
-    ("available", "before", "now", "appearance"),
-    [
-        (False, 0, 0, Appearance(True, True)),
-        (False, 0, 127, Appearance(True, True)),
-        (False, 0, -1, Appearance(True, False)),
-        (True, 0, 0, Appearance(False, False)),
-        (True, 0, 5, Appearance(False, False)),
-        (True, 5, -1, Appearance(False, False)),
-        (True, -1, -2, Appearance(False, False)),
-        (True, -1, 0, Appearance(False, True)),
-    ],
-)
-def test_messages_are_delivered_from_the_first_non_negative_priority(
-    available: bool, before: int, now: int, appearance: Appearance
-) -> None:
-    assert presence.appear(available=available, before=before, now=now) == appearance
+def test_session_of_a_negative_priority_accepts_no_messages() -> None:
+    assert [presence.accepts_messages(number) for number in (-128, -1, 0, 127)] == [
+        False, False, True, True
+    ]  # fmt: skip

@@ -103,7 +103,7 @@ def test_contact_presence_has_the_subscription_of_the_contacts_roster(
     add_contact(gateway, "pump1", PANEL, reverse)
     session = gateway.bind(f"{PUMP}/fw")
     gateway.bind(f"{PUMP}/other")
-    gateway.tx(lambda tx: presence.set_available(tx, session, b"<presence/>", 0))
+    gateway.tx(lambda tx: presence.set_shown(tx, session, b"<presence/>"))
     found = with_account(
         gateway, "panel", lambda tx, a: presence.contact_presences(tx, a, PANEL, 0, 9, 9)
     )
