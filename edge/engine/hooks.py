@@ -12,6 +12,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -131,29 +132,59 @@ class UnreadablePayload(Exception):
     """A message is malformed, or its content is of a kind that the event log does not take."""
 
 
-class CommandResult(NamedTuple):
-    """The result of an ad-hoc command: a note for people, and a form with details, as XML.
+class FieldType(Enum):
+    """The kinds of values of a field."""
 
-    `failed` is true if the command did not do what was asked.
+    TEXT = "one line of text"
+    LINES = "lines of text"
+    BOOLEAN = "`1` or `0`"
+
+
+class FormField(NamedTuple):
+    """A field of a form or of a result; `label` is its description for people."""
+
+    name: str
+    label: str = ""
+    type: FieldType = FieldType.TEXT
+    values: Sequence[str] = ()
+    required: bool = False
+
+
+Form: TypeAlias = Mapping[str, list[str]]
+"""The values of a submitted form, by field."""
+
+
+class CommandResult(NamedTuple):
+    """The result of an ad-hoc command: a note for people, fields with details, and a table.
+
+    Attributes:
+        rows: the rows of the table, with a text for each of its `columns`.
+        failed: whether the command did not do what was asked.
     """
 
     text: str
-    form: bytes = b""
+    fields: Sequence[FormField] = ()
+    columns: Sequence[FormField] = ()
+    rows: Iterable[tuple[str, ...]] = ()
     failed: bool = False
 
 
 class AdHocCommand(NamedTuple):
-    """An ad-hoc command with one form, or none (XEP-0050).
+    """An ad-hoc command with a form of these fields; without fields, it completes when it is
+    started.
 
-    `form` is XML; if it is empty, the command completes when it is started, and has no fields.
-    `act` executes the command with the submitted fields, for a trusted sender. It checks further
-    rights, such as the ownership of a node, and raises `StanzaError` before it changes anything.
+    Attributes:
+        name: the feature, `#` and a verb, such as `queue#show`.
+        label: what it does, for people.
+        act: executes the command with a submitted form, for a trusted sender. It checks further
+            rights, such as the ownership of a node, and raises `ServiceError` before it changes
+            anything.
     """
 
-    node: str
     name: str
-    form: bytes
-    act: Callable[[Context, Transaction, Sender, Mapping[str, list[str]]], CommandResult]
+    label: str
+    fields: Sequence[FormField]
+    act: Callable[[Context, Transaction, Sender, Form], CommandResult]
 
 
 class PublishedItem(NamedTuple):
@@ -374,7 +405,7 @@ class Hooks(Registry):
 
     def adhoc_command(self, command: AdHocCommand) -> None:
         """Register an ad-hoc command, which the publish-subscribe service offers."""
-        self.add(self.adhoc_commands, command.node, command)
+        self.add(self.adhoc_commands, command.name, command)
 
     def encode(
         self, protocol: str, message_type: type[V], encoder: Callable[[Context, V], bytes]

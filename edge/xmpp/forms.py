@@ -72,11 +72,6 @@ def read(tree: Element, form_type: str | None = None) -> dict[str, list[str]]:
     return found
 
 
-def names(tree: Element) -> set[str]:
-    """Return the names of a form's fields."""
-    return {field.get("var", "") for field in tree.iterfind(_FIELD)}
-
-
 def write(type: str, form_type: str, fields: Iterable[Field], table: bytes = b"") -> bytes:
     """Build a form of a `type` (`form`, `result` or `submit`) with a `FORM_TYPE`; a result may have
     a `table` below its fields."""

@@ -17,6 +17,7 @@ from edge.engine.hooks import new_context
 from edge.routing.xmpp.hooks import XmppHooks
 from edge.routing.xmpp.router import Router
 from edge.xmpp import namespaces
+from edge.xmpp.disco import NODE
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "reference" / "protocol.md").read_text("utf-8")
@@ -167,7 +168,8 @@ def test_xeps_that_the_code_names_are_documented() -> None:
 def test_every_ad_hoc_command_has_a_row() -> None:
     nodes = re.findall(r"^\| `(urn:x-fieldpost:[\w:#]+)` \|", DOCUMENT, re.MULTILINE)
     assert nodes
-    assert set(nodes) == set(new_context("gw.example", Limits(), Xmpp()).hooks.adhoc_commands)
+    commands = new_context("gw.example", Limits(), Xmpp()).hooks.adhoc_commands
+    assert set(nodes) == {f"{NODE}:{name}" for name in commands}
 
 
 def test_every_target_of_the_fuzzer_has_a_row() -> None:

@@ -6,10 +6,12 @@ from typing import Final
 from xml.etree.ElementTree import Element
 from xml.sax.saxutils import quoteattr
 
+from edge.xmpp.disco import NODE
 from edge.xmpp.namespaces import COMMANDS, DATA_FORMS
 from tests.helpers import queue_rows
 from tests.helpers.store import DOMAIN, Gateway, Reply
 
+FORM: Final = f"{NODE}:queue"
 SERVICE: Final = f"pubsub.{DOMAIN}"
 OLGA: Final = "olga@gw.example/desk"
 OTHER: Final = "worker@gw.example/a"

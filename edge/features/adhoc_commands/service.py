@@ -21,13 +21,14 @@ class Reason(Enum):
 
     UNKNOWN_ID = "this session has not started the command with this sessionid"
     EXPIRED = "the command was started too long ago: start it again"
+    INVALID_FORM = "the form is invalid"
 
 
 class CommandError(ServiceError[Reason]):
     """The refusal to continue a command."""
 
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason, reason.value)
+    def __init__(self, reason: Reason, text: str = "") -> None:
+        super().__init__(reason, text or reason.value)
 
 
 def check(
@@ -37,7 +38,7 @@ def check(
     started = None
     if len(id) <= _MAX_ID_LENGTH:
         started = store.find(tx, id, sender.generation)
-    if started is None or started.node != command.node:
+    if started is None or started.command != command.name:
         raise CommandError(Reason.UNKNOWN_ID)
     if tx.now.service - started.since > context.limits.command_time:
         raise CommandError(Reason.EXPIRED)

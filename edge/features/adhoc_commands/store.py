@@ -8,29 +8,29 @@ from edge.engine.database import Transaction
 
 
 class StartedCommand(NamedTuple):
-    """A started command: its node, and the service second at which it was started."""
+    """A started command: its name, and the service second at which it was started."""
 
-    node: str
+    command: str
     since: float
 
 
-_BEGIN: Final = "INSERT INTO temp.commands (id, generation, node, since) VALUES (?, ?, ?, ?)"
+_BEGIN: Final = "INSERT INTO temp.commands (id, generation, command, since) VALUES (?, ?, ?, ?)"
 _SPARE: Final = """
 DELETE FROM temp.commands WHERE generation = ?1 AND number <= (
     SELECT number FROM temp.commands WHERE generation = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2
 )
 """
-_FIND: Final = "SELECT node, since FROM temp.commands WHERE id = ? AND generation = ?"
+_FIND: Final = "SELECT command, since FROM temp.commands WHERE id = ? AND generation = ?"
 _END: Final = "DELETE FROM temp.commands WHERE id = ?"
 _FORGET: Final = "DELETE FROM temp.commands WHERE generation = ?"
 
 
-def add(tx: Transaction, id: str, generation: int, node: str, most: int) -> None:
+def add(tx: Transaction, id: str, generation: int, command: str, most: int) -> None:
     """Record that a session started a command.
 
     If the session then has more than `most` commands, its oldest ones are deleted.
     """
-    tx.run(_BEGIN, (id, generation, node, tx.now.service))
+    tx.run(_BEGIN, (id, generation, command, tx.now.service))
     tx.run(_SPARE, (generation, most))
 
 

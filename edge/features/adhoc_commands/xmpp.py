@@ -8,14 +8,23 @@ that are not trusted are refused before a command runs; the command checks all o
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
 from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
-from edge.engine.hooks import AdHocCommand, Context, Hooks, OffloadedWork, Work
+from edge.engine.hooks import (
+    AdHocCommand,
+    Context,
+    FieldType,
+    Form,
+    FormField,
+    Hooks,
+    OffloadedWork,
+    Work,
+)
 from edge.features.adhoc_commands import service
 from edge.features.adhoc_commands.service import CommandError, Reason
 from edge.routing.xmpp import answers
@@ -24,12 +33,18 @@ from edge.xmpp import PROTOCOL, disco, forms, serialize
 from edge.xmpp import commands as wire
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import COMMANDS, DATA_FORMS, DISCO_ITEMS, clark
-from edge.xmpp.stanza import Stanza, parse_fragment
+from edge.xmpp.stanza import Stanza
 
 _ID_BYTES: Final = 12
 _CONDITIONS: Final = {
     Reason.UNKNOWN_ID: ("bad-request", "bad-sessionid"),
     Reason.EXPIRED: ("not-allowed", "session-expired"),
+    Reason.INVALID_FORM: ("bad-request", "bad-payload"),
+}
+_TYPES: Final = {
+    FieldType.TEXT: "text-single",
+    FieldType.LINES: "text-multi",
+    FieldType.BOOLEAN: "boolean",
 }
 
 
@@ -39,7 +54,7 @@ class _Request(NamedTuple):
     command: AdHocCommand
     action: str
     session: str | None
-    form: Mapping[str, list[str]] | None
+    form: Form | None
 
 
 def execute(context: Context, stanza: Stanza) -> OffloadedWork:
@@ -60,18 +75,19 @@ def _execute(
     context: Context, tx: Transaction, sender: Sender, request: _Request, new_id: str
 ) -> bytes:
     command, action, session, form = request
-    if session is None and not command.form:
+    node = _node(command)
+    if session is None and not command.fields:
         return _complete(context, tx, sender, command, new_id, {})
     if session is None:
-        service.add(tx, new_id, sender.generation, command.node, context.limits.commands)
-        content = wire.ONE_STAGE + command.form
-        return wire.answer(command.node, new_id, wire.EXECUTING, content)
+        service.add(tx, new_id, sender.generation, command.name, context.limits.commands)
+        content = wire.ONE_STAGE + _form("form", command, command.fields)
+        return wire.answer(node, new_id, wire.EXECUTING, content)
     service.check(context, tx, sender, command, session)
     if action == "cancel":
         service.delete(tx, session)
-        return wire.answer(command.node, session, wire.CANCELED)
+        return wire.answer(node, session, wire.CANCELED)
     if form is None:
-        raise wire.refusal("bad-request", "bad-payload", "the form is missing")
+        raise CommandError(Reason.INVALID_FORM, "the form is missing")
     answer = _complete(context, tx, sender, command, session, form)
     service.delete(tx, session)
     return answer
@@ -83,16 +99,36 @@ def _complete(
     sender: Sender,
     command: AdHocCommand,
     session: str,
-    form: Mapping[str, list[str]],
+    form: Form,
 ) -> bytes:
-    result = command.act(context, tx, sender, form)
-    note = wire.note("error" if result.failed else "info", result.text)
-    return wire.answer(command.node, session, wire.COMPLETED, note + result.form)
+    text, fields, columns, rows, failed = command.act(context, tx, sender, form)
+    content = wire.note("error" if failed else "info", text)
+    if fields or columns:
+        table = forms.table([*map(_field, columns)], wire.limit_rows(rows)) if columns else b""
+        content += _form("result", command, fields, table)
+    return wire.answer(_node(command), session, wire.COMPLETED, content)
+
+
+def _node(command: AdHocCommand) -> str:
+    return f"{disco.NODE}:{command.name}"
+
+
+def _form(
+    type: str, command: AdHocCommand, fields: Iterable[FormField], table: bytes = b""
+) -> bytes:
+    """Encode a form, whose `FORM_TYPE` is the beginning of the command's node."""
+    form_type = _node(command).partition("#")[0]
+    return forms.write(type, form_type, map(_field, fields), table)
+
+
+def _field(field: FormField) -> forms.Field:
+    values = [value for (value,) in wire.limit_rows((value,) for value in field.values)]
+    return forms.Field(field.name, _TYPES[field.type], values, field.required, field.label)
 
 
 def _read(context: Context, stanza: Stanza) -> _Request:
     request = stanza.children[0]
-    command = context.hooks.adhoc_commands.get(request.attrs.get("node", ""))
+    command = _find(context, request.attrs.get("node"))
     if command is None:
         raise wire.refusal("item-not-found", text="no command has this node")
     action = request.attrs.get("action", "execute")
@@ -102,10 +138,15 @@ def _read(context: Context, stanza: Stanza) -> _Request:
     if action in ("prev", "next") or (session is None and action != "execute"):
         text = "the action is not allowed at this stage of the command"
         raise wire.refusal("bad-request", "bad-action", text)
-    return _Request(command, action, session, _read_form(request.tree(), command.form))
+    return _Request(command, action, session, _read_form(request.tree(), command))
 
 
-def _read_form(request: Element, expected: bytes) -> dict[str, list[str]] | None:
+def _find(context: Context, node: str | None) -> AdHocCommand | None:
+    commands = context.hooks.adhoc_commands.values()
+    return next((command for command in commands if _node(command) == node), None)
+
+
+def _read_form(request: Element, command: AdHocCommand) -> Form | None:
     """Return the values of the form in a request; a field that the command's form lacks is
     refused."""
     found = request.findall(forms.X)
@@ -116,11 +157,10 @@ def _read_form(request: Element, expected: bytes) -> dict[str, list[str]] | None
             raise StanzaError("bad-request", "exactly one form is expected")
         values = forms.read(found[0])
     except StanzaError as error:
-        raise wire.refusal("bad-request", "bad-payload", error.text) from None
-    names = forms.names(parse_fragment(expected)) if expected else set()
-    if unknown := sorted(values.keys() - names):
+        raise CommandError(Reason.INVALID_FORM, error.text) from None
+    if unknown := sorted(values.keys() - {field.name for field in command.fields}):
         text = f"the command's form has no field {unknown[0]}"
-        raise wire.refusal("bad-request", "bad-payload", text)
+        raise CommandError(Reason.INVALID_FORM, text)
     return values
 
 
@@ -134,12 +174,11 @@ def discover(context: Context, stanza: Stanza) -> Work | None:
     query = stanza.children[0]
     node = query.attrs.get("node")
     namespace = query.name[1:].partition("}")[0]
-    commands = context.hooks.adhoc_commands
+    command = _find(context, node)
     if node == COMMANDS:
         content = _items(context) if namespace == DISCO_ITEMS else _identity("command-list", None)
-    elif node is not None and node in commands:
-        name = commands[node].name
-        content = b"" if namespace == DISCO_ITEMS else _identity("command-node", name)
+    elif command is not None:
+        content = b"" if namespace == DISCO_ITEMS else _identity("command-node", command.label)
     else:
         return None
     payload = disco.query(namespace, content, node)
@@ -149,7 +188,7 @@ def discover(context: Context, stanza: Stanza) -> Work | None:
 def _items(context: Context) -> bytes:
     service_jid = pubsub_service(context.domain)
     return b"".join(
-        serialize.tag("item", {"jid": service_jid, "node": command.node, "name": command.name})
+        serialize.tag("item", {"jid": service_jid, "node": _node(command), "name": command.label})
         for command in context.hooks.adhoc_commands.values()
     )
 

@@ -5,7 +5,6 @@ The commands of queues are the examples.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 from xml.etree.ElementTree import Element
 
@@ -14,10 +13,11 @@ import pytest
 from edge.config.limits import Limits
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.hooks import AdHocCommand, CommandResult, Context
-from edge.features.queues.xmpp.commands import FORM
+from edge.engine.hooks import AdHocCommand, CommandResult, Context, Form
+from edge.xmpp.disco import NODE
 from edge.xmpp.namespaces import COMMANDS, DATA_FORMS, DISCO_INFO, DISCO_ITEMS
 from tests.helpers.adhoc_commands import (
+    FORM,
     OLGA,
     OTHER,
     SERVICE,
@@ -88,18 +88,17 @@ def test_command_completes(gateway: Gateway, action: dict[str, str]) -> None:
 
 
 def test_command_without_a_form_completes_at_once(gateway: Gateway) -> None:
-    def act(
-        _context: Context, _tx: Transaction, sender: Sender, fields: Mapping[str, list[str]]
-    ) -> CommandResult:
+    def act(_context: Context, _tx: Transaction, sender: Sender, fields: Form) -> CommandResult:
         return CommandResult(f"for {sender.full} with {len(fields)} fields")
 
-    count = AdHocCommand("urn:example:count", "Count", b"", act)
+    count = AdHocCommand("example#count", "Count", (), act)
     gateway.router.context.hooks.adhoc_command(count)
-    reply = command(gateway, count.node)
+    node = f"{NODE}:{count.name}"
+    reply = command(gateway, node)
     assert note(reply) == ("info", f"for {OLGA} with 0 fields")
     assert gateway.count("SELECT count(*) FROM temp.commands") == 0
     session = payload(reply).get("sessionid", "")
-    again = command_xml(node=count.node, sessionid=session)
+    again = command_xml(node=node, sessionid=session)
     assert refusal(gateway, again) == (BAD_REQUEST, "bad-sessionid")
 
 

@@ -9,10 +9,10 @@ from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.store import affiliations
 from edge.features.queues.store import queue_items, queues
 from edge.features.queues.store.queue_items import NewQueuedItem
-from edge.features.queues.xmpp.commands import FORM
 from edge.xmpp.commands import TABLE_CHARACTERS
 from tests.helpers import queue_rows
 from tests.helpers.adhoc_commands import (
+    FORM,
     OLGA,
     OTHER,
     add_queue,

@@ -1,31 +1,31 @@
-"""Ad-hoc commands for the owner of a queue node: show, unlock, requeue, purge (XEP-0050).
+"""Ad-hoc commands for the owner of a queue node: show, unlock, requeue, purge.
 
 Shared subscriptions have no owner; only the gateway's operator can inspect them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Iterator
+from typing import Final
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.hooks import AdHocCommand, CommandResult, Context, Hooks
+from edge.engine.hooks import (
+    AdHocCommand,
+    CommandResult,
+    Context,
+    FieldType,
+    Form,
+    FormField,
+    Hooks,
+)
+from edge.features.adhoc_commands.service import CommandError, Reason
 from edge.features.queues.service import admin, diagnosis
 from edge.features.queues.service.admin import Overview
 from edge.features.queues.service.diagnosis import Report
 from edge.features.queues.service.dispatch import dispatch
 from edge.features.queues.service.errors import QueueError
-from edge.xmpp import commands as wire
-from edge.xmpp import forms
-from edge.xmpp.disco import NODE
-from edge.xmpp.forms import Field
 from sync.common.text import plural
-
-Form: TypeAlias = Mapping[str, list[str]]
-
-FORM: Final = f"{NODE}:queue"
-"""`FORM_TYPE` of the forms, and prefix of the commands' node names."""
 
 ITEMS: Final = 10
 """Maximum number of items in each state in an answer."""
@@ -33,31 +33,29 @@ ITEMS: Final = 10
 BATCH: Final = 1000
 """Maximum number of items that one command requeues or deletes, so that it ends quickly."""
 
-_NODE: Final = Field("node", "text-single", required=True, label="Node")
-_ITEM: Final = Field(
-    "item", "text-single", label=f"ItemID; if empty, the first {ITEMS} items in each state"
+_NODE: Final = FormField("node", "Node", required=True)
+_ITEM: Final = FormField("item", f"ItemID; if empty, the first {ITEMS} items in each state")
+_REQUIRED_ITEM: Final = FormField("item", "ItemID", required=True)
+_DEAD: Final = FormField("items", "ItemIDs, one per line", FieldType.LINES)
+_ALL: Final = FormField(
+    "all", f"Requeue all dead items, up to {BATCH} at a time", FieldType.BOOLEAN, ("0",)
 )
-_REQUIRED_ITEM: Final = Field("item", "text-single", required=True, label="ItemID")
-_DEAD: Final = Field("items", "text-multi", label="ItemIDs, one per line")
-_ALL: Final = Field(
-    "all", "boolean", ("0",), label=f"Requeue all dead items, up to {BATCH} at a time"
-)
-_SURE: Final = Field(
+_SURE: Final = FormField(
     "sure",
-    "boolean",
+    f"Delete all items permanently, up to {BATCH} at a time",
+    FieldType.BOOLEAN,
     ("0",),
     required=True,
-    label=f"Delete all items permanently, up to {BATCH} at a time",
 )
 
 _COLUMNS: Final = (
-    Field("item", "text-single", label="Item"),
-    Field("state", "text-single", label="State"),
-    Field("why", "text-single", label="Reason"),
-    Field("sentence", "text-single", label="Why the item is not delivered"),
-    Field("before", "text-single", label="Items before this one"),
-    Field("deliveries", "text-single", label="Deliveries"),
-    Field("holder", "text-single", label="Locked by"),
+    FormField("item", "Item"),
+    FormField("state", "State"),
+    FormField("why", "Reason"),
+    FormField("sentence", "Why the item is not delivered"),
+    FormField("before", "Items before this one"),
+    FormField("deliveries", "Deliveries"),
+    FormField("holder", "Locked by"),
 )
 _COUNTS: Final = ("policy", "items", "bytes", "ready", "locked", "delayed", "dead", "members")
 _TRUE: Final = (["1"], ["true"])
@@ -69,23 +67,21 @@ def show(_context: Context, tx: Transaction, sender: Sender, form: Form) -> Comm
     report = diagnosis.running_report(tx, queue, item=item, limit=ITEMS)
     if item is not None and not report.items:
         return CommandResult(f"there is no item {item!r} in {queue.name}", failed=True)
-    fields = [Field("node", "text-single", (queue.name,))]
-    fields += [Field(name, "text-single", (str(getattr(queue, name)),)) for name in _COUNTS]
-    members = [text for (text,) in wire.limit_rows(_members(report))]
-    fields.append(Field("attending", "text-multi", members))
-    table = forms.table(_COLUMNS, wire.limit_rows(_rows(report)))
+    fields = [FormField("node", values=(queue.name,))]
+    fields += [FormField(name, values=(str(getattr(queue, name)),)) for name in _COUNTS]
+    fields.append(FormField("attending", type=FieldType.LINES, values=[*_members(report)]))
     text = (
         f"{plural(queue.items, 'item')}: {queue.ready} ready, {queue.locked} locked,"
         f" {queue.delayed} delayed, {queue.dead} dead"
     )
-    return CommandResult(text, forms.write("result", FORM, fields, table))
+    return CommandResult(text, fields, _COLUMNS, _rows(report))
 
 
 def unlock(_context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
     """Unlock an item, as if its lock had timed out."""
     queue, item = _queue(tx, sender, form), _text(form, "item")
     if item is None:
-        raise wire.refusal("bad-request", "bad-payload", "item is required")
+        raise CommandError(Reason.INVALID_FORM, "item is required")
     try:
         admin.unlock(tx, queue, item, sender.bare)
     except QueueError as error:
@@ -99,7 +95,7 @@ def requeue(context: Context, tx: Transaction, sender: Sender, form: Form) -> Co
     queue = _queue(tx, sender, form)
     items = list(dict.fromkeys(item for item in form.get("items", ()) if item))
     if bool(items) == (form.get("all") in _TRUE):
-        raise wire.refusal("bad-request", "bad-payload", "set either items or all, but not both")
+        raise CommandError(Reason.INVALID_FORM, "set either items or all, but not both")
     try:
         if items:
             count = admin.requeue(tx, queue, items, sender.bare)
@@ -115,33 +111,33 @@ def purge(context: Context, tx: Transaction, sender: Sender, form: Form) -> Comm
     """Delete up to `BATCH` items of a queue, if `sure` is set."""
     queue = _queue(tx, sender, form)
     if form.get("sure") not in _TRUE:
-        raise wire.refusal("bad-request", "bad-payload", "sure must be true")
+        raise CommandError(Reason.INVALID_FORM, "sure must be true")
     count = admin.purge_running(context, tx, queue, BATCH, sender.bare)
     return CommandResult(f"{count} deleted, {queue.items - count} left")
 
 
 def _queue(tx: Transaction, sender: Sender, form: Form) -> Overview:
-    """Return the queue that a form names, if the sender owns its node; raises `StanzaError`."""
+    """Return the queue that a form names, if the sender owns its node; raises `CommandError`."""
     name = _text(form, "node")
     if name is None:
-        raise wire.refusal("bad-request", "bad-payload", "node is required")
+        raise CommandError(Reason.INVALID_FORM, "node is required")
     try:
         return admin.get_owned(tx, sender, name)
     except QueueError as error:
-        raise wire.refusal("bad-request", "bad-payload", str(error)) from error
+        raise CommandError(Reason.INVALID_FORM, str(error)) from error
 
 
 def _text(form: Form, name: str) -> str | None:
     values = form.get(name, [])
     if len(values) > 1:
-        raise wire.refusal("bad-request", "bad-payload", f"{name} must have one value")
+        raise CommandError(Reason.INVALID_FORM, f"{name} must have one value")
     return values[0] if values and values[0] else None
 
 
-def _members(report: Report) -> Iterator[tuple[str]]:
+def _members(report: Report) -> Iterator[str]:
     for member in report.members:
         connected = ", ".join(report.sessions(member) or ()) or "not connected"
-        yield (f"{member.jid}: has {member.in_flight} of {member.requests} items; {connected}",)
+        yield f"{member.jid}: has {member.in_flight} of {member.requests} items; {connected}"
 
 
 def _rows(report: Report) -> Iterator[tuple[str, ...]]:
@@ -152,16 +148,12 @@ def _rows(report: Report) -> Iterator[tuple[str, ...]]:
         yield (*texts, str(found.before), str(item.deliveries), holder or "")
 
 
-def _form(*fields: Field) -> bytes:
-    return forms.write("form", FORM, fields)
-
-
 def register_for_accounts(hooks: Hooks) -> None:
     """Register the ad-hoc commands with the engine."""
-    for name, label, form, act in (
-        ("show", "Show a queue", _form(_NODE, _ITEM), show),
-        ("unlock", "Unlock an item", _form(_NODE, _REQUIRED_ITEM), unlock),
-        ("requeue", "Requeue dead items", _form(_NODE, _DEAD, _ALL), requeue),
-        ("purge", "Delete all items of a queue", _form(_NODE, _SURE), purge),
+    for verb, label, fields, act in (
+        ("show", "Show a queue", (_NODE, _ITEM), show),
+        ("unlock", "Unlock an item", (_NODE, _REQUIRED_ITEM), unlock),
+        ("requeue", "Requeue dead items", (_NODE, _DEAD, _ALL), requeue),
+        ("purge", "Delete all items of a queue", (_NODE, _SURE), purge),
     ):
-        hooks.adhoc_command(AdHocCommand(f"{FORM}#{name}", label, form, act))
+        hooks.adhoc_command(AdHocCommand(f"queue#{verb}", label, fields, act))
