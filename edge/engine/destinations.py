@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
-from xml.etree.ElementTree import Element
 
 from edge import jid
 from edge.engine import access, addresses, space
@@ -89,9 +88,10 @@ def read(
     destination: Destination,
     body: bytes,
     to: Jid,
-    parsed: Element | None = None,
+    parsed: Any = None,
 ) -> Contents:
-    """Read a message for a destination; `parsed` is the message's tree, if it is already parsed.
+    """Read a message for a destination; `parsed` is the body as its protocol has parsed it, if it
+    has.
 
     A destination that takes no messages has no reader, and its messages have no contents.
     """

@@ -17,7 +17,6 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
-from xml.etree.ElementTree import Element
 
 from edge.config.limits import Limits
 from edge.config.options import Pubsub, Uplink, Xmpp
@@ -281,9 +280,9 @@ class Destination(Protocol):
         """
 
 
-Reader: TypeAlias = "Callable[[Context, bytes, Jid, Element | None], Contents]"
-"""Reads the contents of a message for an address. The last argument is the message's tree, if it is
-already parsed."""
+Reader: TypeAlias = "Callable[[Context, bytes, Jid, Any], Contents]"
+"""Reads the contents of a message for an address. The last argument is the body as the protocol has
+parsed it, or `None`."""
 
 
 class Event(Generic[P]):

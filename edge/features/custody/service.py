@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
-from xml.etree.ElementTree import Element
 
 from edge.engine import destinations, events, message_counts, quota, refusals, sessions, space
 from edge.engine.access import Sender
@@ -47,7 +46,7 @@ class CustodyRequest(NamedTuple):
     """A message that a sender hands over, and where it goes.
 
     `size` is the number of bytes charged for it. `msg_id` and `digest`, the body's SHA-256, are
-    empty in an `acknowledged`. `parsed` is the body's tree, if it is already built.
+    empty in an `acknowledged`. `parsed` is the body as its protocol has parsed it, if it has.
     """
 
     body: bytes
@@ -56,14 +55,14 @@ class CustodyRequest(NamedTuple):
     address: Jid
     msg_id: str = ""
     digest: bytes = b""
-    parsed: Element | None = None
+    parsed: Any = None
 
 
 def request(
     context: Context,
     to: str | None,
     body: bytes,
-    parsed: Element | None = None,
+    parsed: Any = None,
     msg_id: str = "",
     offered: bytes = b"",
 ) -> CustodyRequest:

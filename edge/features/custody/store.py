@@ -4,7 +4,7 @@ A message belongs to a session: its sender, a full JID. Its source is the bare J
 
 The state is in memory, as an image of the rows (`Transaction.cache`): every function reads and
 changes the image, and the rows follow in one batch for each transaction. The limits of custody
-bound the image. The image has the latest bodies, with their trees, up to `BODY_BYTES`.
+bound the image. The image has the latest bodies, with their parsed form, up to `BODY_BYTES`.
 
 A released key is a hash of the msgId and one of the sender, so that other sessions that released
 the same msgId can be found. The latest keys of a source are in the image; earlier ones are in a
@@ -20,8 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain, islice
-from typing import Final, NamedTuple, TypeAlias
-from xml.etree.ElementTree import Element
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from edge.engine import sessions
 from edge.engine.database import Transaction
@@ -43,10 +42,10 @@ RELEASED_ROWS: Final = 256
 """Number of rows of released messages at which their keys are stored and these rows deleted."""
 
 BODY_BYTES: Final = 2 * 1024 * 1024
-"""Maximum bytes of bodies and their parsed XML in memory."""
+"""Maximum bytes of bodies, and of what is parsed of them, in memory."""
 
 PARSED_BYTES: Final = 8
-"""Approximate bytes of memory that a body's tree takes for each byte of the body."""
+"""Approximate bytes of memory that the parsed form of a body takes for each byte of the body."""
 
 _LOAD: Final = """
 SELECT id, source, sender, msg_id, destination, digest, since, bytes, recipient, exclusive, released
@@ -190,7 +189,7 @@ class _Image(Image[int, _Row]):
     Attributes:
         sources: the state of each source, by its bare JID.
         bytes: the bytes that all held messages count towards limits.
-        bodies: the bodies of the latest messages with their trees, if these were built.
+        bodies: the bodies of the latest messages with their parsed form, if there is one.
         last_row: the last number that a row was given.
         last_release: the number of the last release.
         released: the source of each row of a released message, whose key is not written yet.
@@ -201,7 +200,7 @@ class _Image(Image[int, _Row]):
         super().__init__(_TABLE)
         self.sources: dict[str, _Source] = {}
         self.bytes = 0
-        self.bodies: Bodies[tuple[bytes, Element | None]] = Bodies(BODY_BYTES)
+        self.bodies: Bodies[tuple[bytes, Any]] = Bodies(BODY_BYTES)
         self.last_row = 0
         self.last_release = 0
         self.released: dict[int, str] = {}
@@ -275,8 +274,8 @@ def find_all(
     return own, [] if len(found) == 1 else [held for held in found if held is not own]
 
 
-def read_body(tx: Transaction, held: HeldMessage) -> tuple[bytes, Element | None]:
-    """Return the body of a held message and, if it is in memory, its tree."""
+def read_body(tx: Transaction, held: HeldMessage) -> tuple[bytes, Any]:
+    """Return the body of a held message and, if it is in memory, its parsed form."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     kept = image.bodies.kept.get(held.row)
     return (bytes(tx.row(_BODY, (held.row,))[0]), None) if kept is None else kept[0]
@@ -299,7 +298,7 @@ def hold(
     body: bytes,
     digest: bytes,
     recipient: str | None = None,
-    parsed: Element | None = None,
+    parsed: Any = None,
     generation: int = 0,
 ) -> None:
     """Take a message into custody; no message may be held under its key yet.
@@ -309,7 +308,7 @@ def hold(
 
     Args:
         recipient: the name of the account whose outbox reserves room for the message.
-        parsed: the body's tree, if there is one.
+        parsed: the body as its protocol has parsed it, if it has.
         generation: the number of the sender's session.
     """
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
