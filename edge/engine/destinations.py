@@ -69,13 +69,13 @@ def find(context: Context, to: str | None) -> tuple[Destination, Jid]:
     refuses them.
     """
     if to is None or to == context.domain:
-        return context.hooks.destinations[_GATEWAY], Jid("", context.domain, "")
+        return context.hooks.destinations[_GATEWAY], jid.parse(context.domain)
     try:
         address = jid.parse(to)
         kind = addresses.kind_of(context.domain, address)
     except AddressError as error:
         refused = NoDestination(error.with_traceback(None))  # a traceback keeps its frames
-        return refused, Jid("", context.domain, "")
+        return refused, jid.parse(context.domain)
     found = context.hooks.destinations.get(kind)
     if found is not None:
         return found, address
