@@ -20,8 +20,9 @@ from edge.engine.clock import Clock
 from edge.engine.database import Transaction
 from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.hooks import new_context
+from edge.engine.sessions import guarded
 from edge.features.accounts.store import accounts
-from edge.routing.xmpp.router import Router, guarded
+from edge.routing.xmpp.router import Router
 from edge.xmpp.envelopes import EnvelopeParser
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import Stanza

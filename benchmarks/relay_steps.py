@@ -19,9 +19,10 @@ from edge.engine import sessions
 from edge.engine.database import Transaction
 from edge.engine.encoding import encode
 from edge.engine.hooks import new_context
+from edge.engine.sessions import guarded
 from edge.features.accounts.store import accounts
 from edge.features.eventlog.store import epochs
-from edge.routing.xmpp.router import Router, guarded
+from edge.routing.xmpp.router import Router
 from edge.xmpp import PROTOCOL
 from edge.xmpp.envelopes import EnvelopeParser
 from edge.xmpp.parser import StreamParser

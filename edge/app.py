@@ -44,7 +44,7 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.flash_meter import WriteMeter
 from edge.engine.group_commit import Store, UnitLimits
-from edge.engine.hooks import TimeOffHook, new_context
+from edge.engine.hooks import Context, TimeOffHook, new_context
 from edge.engine.service_time import Run, Start
 from edge.engine.timers import Timer
 from edge.errors import ConfigError, SetupError, StoreBroken, StoreError, StoreFull
@@ -62,10 +62,10 @@ from edge.reload import Change, Reloader
 from edge.routing.xmpp.router import Router
 from edge.server.control_server import ControlServer, present_members, state_reader
 from edge.server.fronts import Front, Fronts
-from edge.server.listener import Listener
 from edge.server.operator_channel import OperatorRequests
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.server_context import ServerContext
+from edge.server.xmpp.listener import XmppListener
 from edge.status_page import StatusPage
 from edge.uplink import setup
 from edge.uplink.backlog import GatewayFacts, StoreBacklog
@@ -285,8 +285,8 @@ class App:
         stack.callback(timer.cancel)
         await store.run(lambda tx: _begin(tx, settings, start, clock.run, router))
         refusals = RefusalCounters()
-        server = ServerContext(self._folder, settings, store, router, refusals)
-        fronts = Fronts(server, self.create_fronts(server))
+        server = ServerContext(self._folder, settings, store, router.context, refusals)
+        fronts = Fronts(server, self.create_fronts(server, router))
         store.on_answered.append(sealer.wake)
         meter = WriteMeter(store, settings.flash)
         beats = HeartbeatSources(store, refusals, clock.run, limits, meter)
@@ -298,7 +298,7 @@ class App:
         connections = partial(_device_connections, fronts, store, clock)
         web = self._create_web(beats, router, monitor, state, connections)
         stack.push_async_callback(web.stop)
-        pages = await self._start_web(web, store, router)
+        pages = await self._start_web(web, store, router.context)
         await self._start_control(stack, state, connections, server)
         addresses = await self._unless_stopped(self._start_fronts(fronts, server, clock))
         if addresses is None:
@@ -352,7 +352,7 @@ class App:
             store.set_limits(_unit_limits(limits), limits.database_bytes)
             sealer.set_limits(_batch_limits(settings.uplink))
             facts.config_hash = hashlib.sha256(text).digest()
-            self._observe_commits(store, server.router, web)
+            self._observe_commits(store, server.engine, web)
             check_timers()  # what is due depends on the limits
 
         prepared = (
@@ -395,17 +395,17 @@ class App:
             )
             self._run_task(stack, work, "certificates")
 
-    def create_fronts(self, server: ServerContext) -> list[Front]:
+    def create_fronts(self, server: ServerContext, router: Router) -> list[Front]:
         """Return the fronts that the configuration asks for."""
         settings = self._settings
         fronts: list[Front] = []
         if settings.listen or settings.listen_tls:
-            fronts.append(Listener(server, settings.listen, settings.listen_tls))
+            fronts.append(XmppListener(server, router, settings.listen, settings.listen_tls))
         if settings.component is not None:
             # imported late: slixmpp's streams take memory
-            from edge.server.component.component import Component
+            from edge.server.xmpp.component.component import Component
 
-            fronts.append(Component(server, settings.component, self._warn, self._fail))
+            fronts.append(Component(server, router, settings.component, self._warn, self._fail))
         return fronts
 
     def _create_monitor(
@@ -446,19 +446,19 @@ class App:
 
         return StatusPage(self._settings, sources, self._on_task_done)
 
-    async def _start_web(self, web: StatusPage, store: Store, router: Router) -> list[Address]:
+    async def _start_web(self, web: StatusPage, store: Store, engine: Context) -> list[Address]:
         addresses = await web.start()
-        self._observe_commits(store, router, web)
+        self._observe_commits(store, engine, web)
         return addresses
 
-    def _observe_commits(self, store: Store, router: Router, web: StatusPage) -> None:
+    def _observe_commits(self, store: Store, engine: Context, web: StatusPage) -> None:
         """Set what runs before each commit: keep events for the status page, and notify people."""
         settings = self._settings
         observers: list[Callable[[Transaction], None]] = []
         if settings.web.listen:
             observers.append(web.keep_events)  # first, because notifications remove the events
         if settings.log.notify:
-            observers.append(eventlog.notifier(router.context, settings.log))
+            observers.append(eventlog.notifier(engine, settings.log))
 
         def observe(tx: Transaction) -> None:
             for observer in observers:
@@ -496,7 +496,7 @@ class App:
             connections,
             self._reload,
             lambda queue: store.run(partial(present_members, queue=queue)),
-            OperatorRequests(self._folder, server.router.context, store, server.outputs),
+            OperatorRequests(self._folder, server.engine, store, server.outputs),
         )
         stack.callback(control.stop)
         try:

@@ -16,12 +16,20 @@ from edge.engine.database import Receipt, Send, SentMessage
 
 
 class EndReason(Enum):
-    """Why the gateway ends a session; each protocol maps these to its own errors."""
+    """Why the gateway ends a session or a connection; each protocol has its own errors for them."""
 
     REVOKED = "the account was revoked"
     REPLACED = "replaced by a new session"
     EVICTED = "another session needed its place"
     MEMORY = "it had the most unacknowledged bytes"
+    UNREAD = "too much that was sent was not read"
+    STALLED = "the peer does not read"
+    UNACKNOWLEDGED = "too much that was sent was not acknowledged"
+    SILENT = "the peer does not acknowledge"
+    MOVED = "its session continues on another connection"
+    UNBOUND = "no session was bound in time"
+    CROWDED = "too many unauthenticated connections"
+    DISPLACED = "another unauthenticated connection needed its place"
     SHUTDOWN = "the gateway stops"
 
 

@@ -11,7 +11,7 @@ memory once they are read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from edge.engine.access import Sender
@@ -197,6 +197,18 @@ def sender(tx: Transaction, generation: int) -> Sender | None:
         found = Sender(full, bare, account, *known)
         senders[generation] = found
     return found
+
+
+def guarded(
+    work: Callable[[Transaction, Sender], bytes], generation: int
+) -> Callable[[Transaction], bytes]:
+    """Return a unit of work that does nothing if the session of `generation` has ended."""
+
+    def unit(tx: Transaction) -> bytes:
+        found = sender(tx, generation)
+        return b"" if found is None else work(tx, found)
+
+    return unit
 
 
 def of_account(tx: Transaction, bare: str) -> Sequence[Session]:

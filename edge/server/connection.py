@@ -1,58 +1,58 @@
-"""A device's connection: TLS, parsing of the input in order, and writing of the output.
+"""A connection of any protocol: reading in order, TLS on the same socket, limits, and writing.
 
-Until a session is bound, the connection carries out the actions of the stream negotiation; after
-that it passes stanzas to the session.
+A protocol adds how input is parsed and handled (`Connection`). Until a session is bound, it logs
+the peer in; after that, it passes the peer's requests to the session.
 
-It does not read while it must wait: for a result that the negotiation needs, for the commit of its
-own stanzas, for room in the store, for its peer to read, or for its rate limit. TCP's flow control
-then slows the peer down. White space that keeps a connection alive is accepted; the server relies
-on TCP keep-alive and sends none.
+A connection does not read while it must wait: for a result that the log-in needs, for the commit of
+its own requests, for room in the store, for its peer to read, or for its rate limit. TCP's flow
+control then slows the peer down. The server relies on TCP keep-alive and sends nothing else to keep
+a connection alive.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Final, Generic, TypeVar
 
+from edge.engine.outputs import EndReason
 from edge.server import login_throttle, tls
-from edge.server.login import Login, log_failure
+from edge.server.login import CERTIFICATE, log_failure
 from edge.server.rate_limit import ReadRateLimiter
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
 from edge.server.session import Session
 from edge.server.tcp_options import set_keepalive, set_send_buffer
 from edge.server.tls import PeerCertificate, TlsServer
-from edge.xmpp.errors import StreamError
-from edge.xmpp.parser import ParseError, StreamParser
-from edge.xmpp.stanza import STANZA_NAMES, Item, Stanza
-from edge.xmpp.stream import actions, management, sasl
-from edge.xmpp.stream.actions import Action
-from edge.xmpp.stream.negotiation import Negotiation
 
 SLICE: Final = 4096
-"""Maximum bytes that are parsed at once, because parsed stanzas need up to 80 times as much
+"""Maximum bytes that are parsed at once, because parsed input needs up to 80 times as much
 memory."""
 
-OUT_OF_ORDER: Final = frozenset((management.REQUEST, management.ACK))
-"""The elements, other than stanzas, that are handled while stanzas are in flight; all others wait
-for the answers to these stanzas."""
+T = TypeVar("T")
+"""What a protocol parses from its input."""
+
+S = TypeVar("S", bound=Session[Any])
 
 
-class Connection(asyncio.BufferedProtocol):
-    """A connection: parses its input, negotiates or passes stanzas to its session, and writes.
+class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
+    """A connection: parses its input, handles the items in it, and writes.
 
     Attributes:
+        secure: whether the connection is under TLS.
         closed: whether nothing more is read or sent.
         written: bytes written to the transport.
     """
 
-    def __init__(self, context: ServerContext, tls_server: TlsServer, registry: Registry) -> None:
-        limits = context.settings.limits
+    def __init__(
+        self, context: ServerContext, tls_server: TlsServer, registry: Registry[S]
+    ) -> None:
         self._context = context
         self._tls_server = tls_server
         self._registry = registry
-        self._limits = limits
-        self._direct = False  # TLS begins with the first byte (XEP-0368)
+        self._limits = context.settings.limits
+        self._direct = False  # TLS begins with the first byte
         self._source = ""  # as `login_throttle.source_of` returns it
         self._transport: asyncio.Transport | None = None
         self._plain: asyncio.Transport | None = None  # beneath TLS
@@ -61,35 +61,45 @@ class Connection(asyncio.BufferedProtocol):
         self._handshaking = False  # nothing can be sent during the TLS handshake
         self._handshake: asyncio.Task[None] | None = None
         self._aborted = False  # the gateway ended the connection during the handshake
-        self._parser = StreamParser(
-            limits.stranger_stanza_bytes,
-            limits.stanza_depth,
-            limits.stanza_elements,
-            limits.stanza_attributes,
-            envelopes=context.envelopes,
-        )
-        self._negotiation = self._new_negotiation()
-        self._login: Login | None = None
-        self._session: Session | None = None
-        self._items: list[Item | StreamError] = []
+        self._session: S | None = None
+        self._items: list[T] = []
         self._unparsed = b""
         self._next_turn: asyncio.Handle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None  # set while the peer does not read
         self._timer: asyncio.TimerHandle | None = None
         self._rate_limiter = ReadRateLimiter(context, lambda: self.peer, self._process)
+        self.secure = False
         self.closed = False
         self.written = 0
 
-    def _new_negotiation(self, *, certificate: bool = False) -> Negotiation:
-        settings, limits = self._context.settings, self._limits
-        return Negotiation(
-            settings.gateway.domain,
-            require_tls=settings.xmpp.require_tls,
-            secure=self._direct,
-            certificate=certificate,
-            limits=(limits.stranger_stanza_bytes, limits.stanza_bytes),
-            features=self._context.router.stream_features,
-        )
+    # What a protocol adds
+
+    @abstractmethod
+    def begin(self, certificate: PeerCertificate | None) -> None:
+        """Begin to log the peer in: on a new connection, and again after each TLS handshake.
+
+        `certificate` is the peer's certificate, if TLS verified one.
+        """
+
+    @abstractmethod
+    def parse(self, data: bytes | memoryview) -> Sequence[T]:
+        """Return the items that end in this part of the input, at most `SLICE` bytes. An error of
+        the peer is an item, too, and ends the connection when it is handled."""
+
+    @abstractmethod
+    def handle(self, item: T) -> bool:
+        """Handle an item; return False if it has to wait. It is then handled again later."""
+
+    @abstractmethod
+    def end(self, reason: EndReason) -> None:
+        """Send the reason to the peer, and `close`."""
+
+    def is_waiting(self) -> bool:
+        """Return whether the log-in waits for a result, so that no more input is handled."""
+        return False
+
+    def release_idle(self) -> None:
+        """Free memory that is needed only while the peer sends."""
 
     # Called by the event loop
 
@@ -103,30 +113,19 @@ class Connection(asyncio.BufferedProtocol):
         self._source = login_throttle.source_of(peer[0] if peer else "")
         if not self._registry.add_connection(self, self._source, self._context.loop.time()):
             self._context.refusals.add("connections", source=self.peer)
-            self.end("resource-constraint", "too many unauthenticated connections")
+            self.end(EndReason.CROWDED)
             return
         timeout = self._limits.authenticate_time
         self._timer = self._context.loop.call_later(timeout, self._on_login_timeout)
         if not self._direct:
-            self._login = self._new_login()
-
-    def _new_login(self, certificate: PeerCertificate | None = None) -> Login:
-        return Login(
-            self._context,
-            self._registry,
-            self,
-            self._negotiation,
-            self._source,
-            self.address,
-            certificate,
-        )
+            self.begin(None)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         """Return the buffer that all connections share: it is consumed before the next read."""
         return self._context.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Parse the received bytes, and process the stanzas and other stream items in them."""
+        """Parse the received bytes, and handle the items in them."""
         if self.closed:
             return
         self._rate_limiter.count_bytes(nbytes)
@@ -134,9 +133,9 @@ class Connection(asyncio.BufferedProtocol):
             self._unparsed += self._context.buffer[:nbytes]
         elif nbytes > SLICE:
             self._unparsed = bytes(self._context.buffer[SLICE:nbytes])
-            self._parse(self._context.buffer[:SLICE])
+            self._items += self.parse(self._context.buffer[:SLICE])
         else:
-            self._parse(self._context.buffer[:nbytes])
+            self._items += self.parse(self._context.buffer[:nbytes])
         self._process()
 
     def eof_received(self) -> bool:
@@ -163,8 +162,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         self._transport = self._plain = None
-        self._stop()
-        self._parser.close()
+        self.stop()
         for timer in (self._timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
@@ -191,23 +189,10 @@ class Connection(asyncio.BufferedProtocol):
         """The event loop's time of the last bytes from the peer."""
         return self._rate_limiter.last_input
 
-    @property
-    def has_more(self) -> bool:
-        """Return whether the peer has sent more than was handled."""
-        return bool(self._items or self._unparsed or self._parser.pending)
-
     def resume_reading(self) -> None:
         """Process the waiting input and read again, unless something else prevents it."""
         if self._items or not self._reading:
             self._process()
-
-    def _parse(self, data: bytes | memoryview) -> None:
-        try:
-            self._items += self._parser.feed(data)
-        except ParseError as error:
-            self._unparsed = b""
-            self._items += error.items
-            self._items.append(error)
 
     def _process(self) -> None:
         """Handle the input until it has to wait, or until it is other connections' turn."""
@@ -216,31 +201,16 @@ class Connection(asyncio.BufferedProtocol):
         while (items or self._unparsed) and not self._must_wait():
             if not items:
                 data, self._unparsed = self._unparsed[:SLICE], self._unparsed[SLICE:]
-                self._parse(data)
+                items += self.parse(data)
                 continue
             if left == 0:
                 self._next_turn = self._context.loop.call_soon(self._take_turn)
                 break
             left -= 1
-            session = self._session
-            if session is None:
-                self._negotiate(items.pop(0))
-                continue
-            item = items[0]
-            if isinstance(item, Stanza) and item.name in STANZA_NAMES:
-                if self._rate_limiter.is_paused():
-                    break
-                sender = item.attrs.get("from")
-                if sender is None or session.is_own_address(sender):
-                    items.pop(0)
-                    self._rate_limiter.count_stanza()
-                    session.handle(item)
-                else:
-                    items[0] = StreamError("invalid-from")
-            elif session.in_flight and not (isinstance(item, Stanza) and item.name in OUT_OF_ORDER):
-                break  # the end of the stream comes after the answers to earlier stanzas
-            else:
-                self._negotiate(items.pop(0))
+            item = items.pop(0)
+            if not self.handle(item):
+                items.insert(0, item)
+                break
         self._update_reading()
 
     def _take_turn(self) -> None:
@@ -257,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
             return True
         session, limits = self._session, self._limits
         if session is None:
-            return self._handshaking or self._negotiation.waiting
+            return self._handshaking or self.is_waiting()
         return (
             session.in_flight >= limits.session_units
             or session.in_flight_bytes >= limits.session_bytes
@@ -276,79 +246,25 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.pause_reading()
 
-    # Negotiation
+    # Log-in
 
-    def _negotiate(self, item: Item | StreamError) -> None:
-        if self._login is not None:
-            self._login.note_input()
-        if isinstance(item, StreamError):
-            self._context.refusals.add(item.condition, source=self.peer)
-            self.fail(item)
-        else:
-            self._perform(self._negotiation.receive(item, more=self.has_more))
-
-    def continue_with(self, wanted: list[Action]) -> None:
-        """Carry out actions of the negotiation, then handle the input that waited for them."""
-        self._perform(wanted)
-        self._process()
-
-    def _perform(self, wanted: list[Action]) -> None:
-        for action in wanted:
-            match action:
-                case actions.Send(data):
-                    self.send(data)
-                case actions.RestartStream():
-                    self._parser.reset()
-                case actions.StartTls():
-                    self._parser.reset()
-                    self.flush()
-                    self._start_tls()
-                case actions.Close():
-                    self._close()
-                case actions.Route(stanza) if self._session is not None:
-                    self._session.handle(stanza)
-                case actions.ManageStream(item) if self._session is not None:
-                    self._manage_stream(self._session, item)
-                case _ if self._login is not None:
-                    self._login.perform(action)
-
-    def _manage_stream(self, session: Session, item: Stanza) -> None:
-        try:
-            session.handle_management(item)
-        except StreamError as error:
-            self._negotiate(error)
-
-    def accept_large_stanzas(self) -> None:
-        """Raise the limit on the size of stanzas, because the peer is authenticated."""
-        self._parser.set_limit(self._limits.stanza_bytes)
-
-    def release_idle(self) -> None:
-        """Free memory that is needed only while the peer sends."""
-        self._parser.release_if_idle()
-
-    def start_session(self, session: Session, wanted: list[Action]) -> None:
-        """Carry out the negotiation's actions `wanted`, then begin or resume a session."""
+    def _bind(self, session: S) -> None:
+        """Begin or resume a session; `Session.attach` must follow."""
         self._session = session
-        self._login = None
         self._registry.mark_bound(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._perform(wanted)
-        session.attach(self)
-        self._process()
-        self._parser.release()  # most devices send little
 
     def _on_login_timeout(self) -> None:
         self._context.refusals.add("authenticate_time", source=self.peer)
-        self.end("connection-timeout", "no session was bound in time")
+        self.end(EndReason.UNBOUND)
 
     # TLS
 
     def expect_direct_tls(self) -> None:
         """Wait for the client's first message, which begins TLS; send nothing before."""
         self._direct = self._handshaking = True
-        self._login = None
 
     def start_direct_tls(self, hello: bytes) -> None:
         """Begin direct TLS with the client's first message, which `ClientHelloReader` has read."""
@@ -368,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
         def on_failure(rule: str, reason: str) -> None:
             if self._aborted:  # by the gateway, which has counted that
                 return
-            mechanism = sasl.EXTERNAL if rule == "authentication" else ""
+            mechanism = CERTIFICATE if rule == "authentication" else ""
             log_failure(context, rule, source, address, reason, mechanism=mechanism)
 
         transport = await self._tls_server.handshake(self, plain, hello, on_failure)
@@ -380,19 +296,14 @@ class Connection(asyncio.BufferedProtocol):
         self._handshake = None
         self._use_transport(transport)
         try:
-            peer_certificate = tls.peer_certificate(transport)
+            certificate = tls.peer_certificate(transport)
         except ValueError:
             on_failure("tls", "the peer began to renegotiate")
             transport.abort()
             return
-        certificate = peer_certificate is not None
-        wanted: list[Action] = []
-        if self._direct:
-            self._negotiation = self._new_negotiation(certificate=certificate)
-        else:
-            wanted = self._negotiation.tls_established(certificate=certificate)
-        self._login = self._new_login(peer_certificate)
-        self.continue_with(wanted)
+        self.secure = True
+        self.begin(certificate)
+        self._process()
 
     def _use_transport(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -438,53 +349,41 @@ class Connection(asyncio.BufferedProtocol):
 
     # The end
 
-    def end(self, condition: str, text: str = "") -> None:
-        """Send a stream error and close."""
-        self.fail(StreamError(condition, text))
-
     def displace(self) -> None:
-        """Send a stream error and close at once, because a newer connection takes its place."""
-        self.end("resource-constraint", "replaced by a newer connection")
+        """Close at once, because a newer connection takes its place."""
+        self.end(EndReason.DISPLACED)
         if self._transport is not None:
             self._context.refusals.add("connections", source=self.peer)
             self._transport.abort()
 
-    def fail(self, error: StreamError) -> None:
-        """Send a stream error and close."""
-        self._items.clear()
-        self._unparsed = b""
-        if self._session is not None:
-            self._session.set_end_reason(error.condition)
-        # nothing can be sent during a handshake
-        self._perform([actions.Close()] if self._handshaking else self._negotiation.fail(error))
-
-    def detach(self, condition: str, text: str) -> None:
+    def detach(self, reason: EndReason) -> None:
         """Close without ending the session, which continues on another connection."""
         self._session = None
-        self.end(condition, text)
+        self.end(reason)
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Handle no more input."""
         self.closed = True
         self._rate_limiter.stop()
         self._items.clear()
         self._unparsed = b""
-        if self._login is not None:
-            self._login.stop()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Write the output and close; the session ends."""
         session = self._session
         self._session = None
-        self._stop()
+        self.stop()
         if session is not None:
             session.finish()
         transport = self._transport
         if transport is None:
             return
-        self.flush()
         if self._handshaking:
+            self._output.clear()
             self._aborted = True
             transport.abort()
             return
+        self.flush()
         transport.close()
         if self._timer is not None:
             self._timer.cancel()

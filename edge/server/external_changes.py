@@ -9,7 +9,6 @@ from edge.engine import sessions
 from edge.engine.outputs import EndReason
 from edge.errors import StoreError
 from edge.server.server_context import ServerContext
-from edge.server.store_errors import refusal_rule
 
 RETRY_INTERVAL: Final = 5.0
 """Seconds after which the handling of a change is repeated if it failed."""
@@ -35,7 +34,7 @@ class ExternalChanges:
         context = self._context
         self._cancel_timer()
         context.store.submit(sessions.unprovisioned, self._end_sessions, heavy=True)
-        run_hooks = context.router.context.run_external_change
+        run_hooks = context.engine.run_external_change
         context.store.submit(run_hooks, self._repeat_failed, heavy=True)
 
     def _end_sessions(self, outcome: list[int] | StoreError) -> None:
@@ -46,7 +45,7 @@ class ExternalChanges:
 
     def _repeat_failed(self, outcome: object) -> None:
         if isinstance(outcome, StoreError):
-            self._context.refusals.add(refusal_rule(outcome))
+            self._context.refusals.add_store_error(outcome)
             self._cancel_timer()
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(RETRY_INTERVAL, self._on_changed)

@@ -1,21 +1,21 @@
-"""The listening sockets for devices."""
+"""The listening sockets of a protocol, with its connections and sessions."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from edge.config.load import Address
 from edge.ops.gateway.control import ConnectedSession
 from edge.ops.machine.listen_error import listen_error
-from edge.server.connection import Connection
 from edge.server.fronts import Front
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
+from edge.server.session import Session
 from edge.server.tls import TlsServer
-from edge.server.tls_client_hello import ClientHelloReader
 
 BACKLOG: Final = 512
 """Maximum connections that the kernel queues while the process is busy: all devices of a site after
@@ -25,59 +25,67 @@ IDLE_TIME: Final = 30.0
 """Seconds between two checks of all connections; parsers without input since the last check are
 freed."""
 
+S = TypeVar("S", bound=Session[Any])
 
-class Listener(Front):
-    """The front for devices by XMPP, with STARTTLS and with direct TLS (XEP-0368).
 
-    Args:
-        listen: the addresses for connections that begin in plain text.
-        listen_tls: the addresses for connections that begin with TLS.
+class Listen(NamedTuple):
+    """Addresses to listen on.
+
+    Attributes:
+        name: the name of each address in the `ready` line.
+        section, option: the section and the option of the configuration that have the addresses.
+        only_tls: whether connections begin with TLS.
     """
 
-    def __init__(
-        self, context: ServerContext, listen: Sequence[Address], listen_tls: Sequence[Address]
-    ) -> None:
+    name: str
+    section: str
+    option: str
+    addresses: Sequence[Address]
+    only_tls: bool = False
+
+
+class Listener(Front, Generic[S]):
+    """A front whose devices connect to listening sockets; a protocol adds the connections."""
+
+    def __init__(self, context: ServerContext, wanted: Sequence[Listen]) -> None:
         self._context = context
-        self._listen = listen
-        self._listen_tls = listen_tls
-        self._registry = Registry(context.outputs, context.admission)
+        self._wanted = wanted
+        self._registry = Registry[S](context.outputs, context.admission)
         self._servers: list[asyncio.Server] = []
         self._idle_timer: asyncio.TimerHandle | None = None
         context.store.on_room.append(self._registry.resume_reading)
 
+    @abstractmethod
+    def accept(self, tls_server: TlsServer, *, only_tls: bool) -> asyncio.BaseProtocol:
+        """Return the protocol of a new connection."""
+
     async def start(self) -> list[tuple[str, Address]]:
         """Listen and return the bound addresses; raises `ConfigError` if one cannot be bound."""
         tls_server = await self._context.prepare_logins()
-        addresses: list[tuple[str, Address]] = []
-        for name, option, wanted in (
-            ("xmpp", "listen", self._listen),
-            ("xmpps", "listen_tls", self._listen_tls),
-        ):
-            for address in wanted:
-                bound = await self._bind(tls_server, option, address)
-                addresses += ((name, one) for one in bound)
+        bound: list[tuple[str, Address]] = []
+        for wanted in self._wanted:
+            for address in wanted.addresses:
+                found = await self._bind(tls_server, wanted, address)
+                bound += ((wanted.name, one) for one in found)
         self._release_idle()
-        return addresses
+        return bound
 
     def _release_idle(self) -> None:
         self._registry.release_idle()
         self._idle_timer = self._context.loop.call_later(IDLE_TIME, self._release_idle)
 
-    async def _bind(self, tls_server: TlsServer, option: str, wanted: Address) -> list[Address]:
+    async def _bind(self, tls_server: TlsServer, wanted: Listen, address: Address) -> list[Address]:
         """Listen on all addresses of a host, which may be of several families."""
-        context = self._context
 
         def protocol() -> asyncio.BaseProtocol:
-            connection = Connection(context, tls_server, self._registry)
-            only_tls = option == "listen_tls"
-            return ClientHelloReader(connection, context.refusals, only_tls=only_tls)
+            return self.accept(tls_server, only_tls=wanted.only_tls)
 
         try:
-            server = await context.loop.create_server(
-                protocol, wanted.host, wanted.port, backlog=BACKLOG
+            server = await self._context.loop.create_server(
+                protocol, address.host, address.port, backlog=BACKLOG
             )
         except (OSError, UnicodeError) as error:  # UnicodeError: IDNA refuses the host name
-            raise listen_error("xmpp", option, wanted, error) from error
+            raise listen_error(wanted.section, wanted.option, address, error) from error
         self._servers.append(server)
         return [Address(*bound.getsockname()[:2]) for bound in server.sockets]
 

@@ -1,9 +1,10 @@
 """Handling of messages that a session has no room for.
 
-The session continues. Of each sender, the latest presence is kept, within a limit, and sent when
-there is room. All other messages are returned, that is stored or refused, at once
-(`messages.xmpp.returned_stanzas`). Order is kept: while messages are being returned, later plain
-messages are returned, too.
+The session continues. Of messages that replace each other, as a later presence of the same sender
+does, the latest is kept, within a limit, and sent when there is room: those whose type has a
+`replacement_key`. All other messages are returned, that is stored or refused, at once
+(`Hooks.on_overflow`). Order is kept: while messages are being returned, later plain messages
+are returned, too.
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ from typing import Final, Protocol
 from edge.engine.database import Receipt, SentMessage
 from edge.errors import StoreError
 from edge.features.messages.service import AccountMessage
-from edge.features.presence.service.messages import Presence
 from edge.server.server_context import ServerContext
 
-PRESENCE_SHARE: Final = 8
-"""`limits.unacknowledged_bytes` divided by this is the maximum bytes of presence that is kept until
-the session has room. Presence above it is returned, like other messages."""
+KEPT_SHARE: Final = 8
+"""`limits.unacknowledged_bytes` divided by this is the maximum bytes of messages that wait for
+room here. Messages above it are returned, like others."""
 
-PRESENCE_OVERHEAD: Final = 256
-"""Bytes of memory that each kept presence takes in addition to its stanza."""
+KEPT_OVERHEAD: Final = 256
+"""Bytes of memory that each kept message takes in addition to its encoded size."""
 
 
 class OverflowingSession(Protocol):
@@ -39,55 +39,55 @@ class OverflowingSession(Protocol):
 class Overflow:
     """The messages that one session has no room for: kept or returned, as the module describes."""
 
-    __slots__ = ("_context", "_limit", "_presence", "_presence_bytes", "_returning", "_session")
+    __slots__ = ("_context", "_kept", "_kept_bytes", "_limit", "_returning", "_session")
 
     def __init__(self, context: ServerContext, session: OverflowingSession) -> None:
         self._context = context
         self._session = session
-        self._limit = context.settings.limits.unacknowledged_bytes // PRESENCE_SHARE
-        self._presence: dict[str, tuple[SentMessage, int]] = {}
-        self._presence_bytes = 0
+        self._limit = context.settings.limits.unacknowledged_bytes // KEPT_SHARE
+        self._kept: dict[str, tuple[SentMessage, int]] = {}
+        self._kept_bytes = 0
         self._returning: list[SentMessage] = []
 
     def holds_predecessor(self, message: SentMessage) -> bool:
         """Return whether the overflow has messages that `message` must not overtake."""
         if isinstance(message, AccountMessage):
             return bool(self._returning)
-        return bool(self._presence) and isinstance(message, Presence)
+        return bool(self._kept and _replacement_key(message))
 
     def add(self, message: SentMessage, size: int) -> None:
         """Keep or return a message that the session has no room for, as the module describes.
 
         `size` is the number of its bytes when it is encoded.
         """
-        if isinstance(message, Presence) and self._keep_presence(message, size):
+        if (key := _replacement_key(message)) and self._keep(key, message, size):
             return
         self._returning.append(message)
         if len(self._returning) == 1:
             self._return_messages()
 
     def send_kept(self) -> None:
-        """Send the presence that waits here, and keep those that still have no room."""
-        if self._presence:
-            kept = list(self._presence.values())
-            self._presence.clear()
-            self._count(-self._presence_bytes)
+        """Send the messages that wait here, and keep those that still have no room."""
+        if self._kept:
+            kept = list(self._kept.values())
+            self._kept.clear()
+            self._count(-self._kept_bytes)
             for message, _size in kept:
                 self._session.deliver(message, None)
 
-    def _keep_presence(self, presence: Presence, size: int) -> bool:
-        """Keep a presence in place of its sender's last one; return whether there is room."""
-        if (before := self._presence.pop(presence.key, None)) is not None:
+    def _keep(self, key: str, message: SentMessage, size: int) -> bool:
+        """Keep a message in place of the one with the same key; return whether there is room."""
+        if (before := self._kept.pop(key, None)) is not None:
             self._count(-before[1])
-        size += PRESENCE_OVERHEAD
-        if self._presence_bytes + size > self._limit:
+        size += KEPT_OVERHEAD
+        if self._kept_bytes + size > self._limit:
             return False
-        self._presence[presence.key] = presence, size
+        self._kept[key] = message, size
         self._count(size)
         return True
 
     def _count(self, size: int) -> None:
-        self._presence_bytes += size
+        self._kept_bytes += size
         self._session.count_unacknowledged(size)
 
     def _return_messages(self) -> None:
@@ -121,3 +121,7 @@ class Overflow:
         del self._returning[:count]
         if self._returning:
             self._return_messages()
+
+
+def _replacement_key(message: SentMessage) -> str:
+    return getattr(message, "replacement_key", "")

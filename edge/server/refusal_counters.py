@@ -17,7 +17,7 @@ from edge.engine import refusals
 from edge.engine.group_commit import Store
 from edge.engine.hooks import Context
 from edge.engine.refusals import OTHER_SOURCE
-from edge.errors import StoreError
+from edge.errors import StoreBusy, StoreError, StoreFull
 
 SOURCES: Final = 200
 """Maximum distinct pairs of source and rule between two heartbeats; further ones get the source
@@ -57,6 +57,14 @@ class RefusalCounters:
             self._add(Refusal(source, rule), times)
         else:
             self._counts[rule] += times
+
+    def add_store_error(self, error: StoreError, source: str = "") -> None:
+        """Count a request that was refused because the store failed."""
+        if isinstance(error, StoreFull):
+            rule = error.rule
+        else:
+            rule = "database_busy" if isinstance(error, StoreBusy) else "database"
+        self.add(rule, source=source)
 
     def _add(self, refusal: Refusal, times: int) -> None:
         if refusal not in self._sources and len(self._sources) >= SOURCES:

@@ -1,33 +1,36 @@
-"""The registry of an XMPP listener: its connections, and its sessions by stream management id.
+"""The registry of a listener: its connections, and its sessions.
 
-A connection is a socket; a session is a bound resource, which may outlive its connection
-(XEP-0198). `admission` limits their numbers, and `outputs` finds a session by its generation.
+A connection is a socket; a session may outlive its connection. `admission` limits their numbers,
+and `outputs` finds a session by its generation.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final, NamedTuple
+from typing import Any, Generic, Protocol, TypeVar
 
-from edge.engine import access
 from edge.engine.outputs import EndReason, Outputs
 from edge.engine.quota import ExceededLimit
-from edge.server.admission import Admission
-from edge.server.session import Session, SessionConnection
+from edge.server.admission import Admission, AdmittedConnection
+from edge.server.session import Session
 
-ENDED_SESSIONS: Final = 256
-"""Maximum number of ended sessions that are remembered, so that a peer that cannot resume learns
-how many of its stanzas were handled."""
+S = TypeVar("S", bound=Session[Any])
 
 
-class EndedSession(NamedTuple):
-    """The account of an ended session, and the number of stanzas handled from its device."""
+class RegisteredConnection(AdmittedConnection, Protocol):
+    """The methods of a connection that the registry calls."""
 
-    account: str
-    handled: int
+    def end(self, reason: EndReason) -> None:
+        """Send the reason to the peer, and close."""
+
+    def resume_reading(self) -> None:
+        """Resume reading after a pause, unless there is another reason to pause."""
+
+    def release_idle(self) -> None:
+        """Free memory that is needed only while the peer sends."""
 
 
-class Registry:
+class Registry(Generic[S]):
     """The connections and sessions of a listener.
 
     Attributes:
@@ -37,16 +40,14 @@ class Registry:
     def __init__(self, outputs: Outputs, admission: Admission) -> None:
         self._outputs = outputs
         self._admission = admission
-        self._connections: dict[SessionConnection, None] = {}
-        self._sessions: dict[int, Session] = {}
-        self._resumable: dict[str, Session] = {}
-        self._ended: dict[str, EndedSession] = {}
+        self._connections: dict[RegisteredConnection, None] = {}
+        self._sessions: dict[int, S] = {}
         self.no_connections = asyncio.Event()
         self.no_connections.set()
 
     # Connections
 
-    def add_connection(self, connection: SessionConnection, source: str, now: float) -> bool:
+    def add_connection(self, connection: RegisteredConnection, source: str, now: float) -> bool:
         """Add a connection; return False if there are too many.
 
         Args:
@@ -59,11 +60,11 @@ class Registry:
             self.no_connections.clear()
         return admitted
 
-    def mark_bound(self, connection: SessionConnection) -> None:
+    def mark_bound(self, connection: RegisteredConnection) -> None:
         """Record that a connection has a session, so it does not count as unauthenticated."""
         self._admission.unauthenticated.remove(connection)
 
-    def remove_connection(self, connection: SessionConnection) -> None:
+    def remove_connection(self, connection: RegisteredConnection) -> None:
         """Remove a closed connection."""
         self._connections.pop(connection, None)
         self._admission.unauthenticated.remove(connection)
@@ -82,11 +83,11 @@ class Registry:
 
     # Sessions
 
-    def sessions(self) -> list[Session]:
+    def sessions(self) -> list[S]:
         """Return the sessions that have not ended."""
         return [session for session in self._sessions.values() if not session.ended]
 
-    def admit(self, session: Session) -> ExceededLimit | None:
+    def admit(self, session: S) -> ExceededLimit | None:
         """Add a session that is about to be bound; return the limit that prevents it, if any."""
         exceeded = self._admission.admit(session)
         if exceeded is None:
@@ -94,33 +95,9 @@ class Registry:
             self._outputs.attach(session.generation, session)
         return exceeded
 
-    def mark_resumable(self, session: Session) -> None:
-        """Make a session resumable by its stream management id."""
-        self._resumable[session.sm_id] = session
-
-    def find_resumable(self, sm_id: str) -> Session | None:
-        """Return the session that can be resumed by a stream management id, if any."""
-        return self._resumable.get(sm_id)
-
-    def mark_ended(self, session: Session) -> None:
-        """Record that a session has ended; stanzas still reach it until `remove_session`."""
+    def mark_ended(self, session: Session[Any]) -> None:
+        """Record that a session has ended; messages still reach it until `remove_session`."""
         self._admission.remove(session)
-        if self._resumable.pop(session.sm_id, None) is not None:
-            self._ended[session.sm_id] = EndedSession(session.account, session.handled)
-            if len(self._ended) > ENDED_SESSIONS:
-                del self._ended[next(iter(self._ended))]
-
-    def update_ended(self, sm_id: str, handled: int) -> None:
-        """Set `h` of an ended session (XEP-0198), if a stanza was handled after its end."""
-        if (ended := self._ended.get(sm_id)) is not None:
-            self._ended[sm_id] = ended._replace(handled=handled)
-
-    def handled_by_ended(self, sm_id: str, account: str) -> int | None:
-        """Return the number of stanzas that an account's ended session had handled, if known."""
-        ended = self._ended.get(sm_id)
-        if ended is None or not access.may_resume(account, ended.account):
-            return None
-        return ended.handled
 
     def remove_session(self, generation: int) -> None:
         """Remove a session whose row was removed from the store."""
@@ -130,6 +107,6 @@ class Registry:
     def end_all(self) -> None:
         """End all connections and sessions, because the gateway stops."""
         for connection in list(self._connections):
-            connection.end("system-shutdown")
+            connection.end(EndReason.SHUTDOWN)
         for session in list(self._sessions.values()):
             session.end(EndReason.SHUTDOWN)

@@ -11,16 +11,15 @@ from typing import Final, Protocol
 from edge.config.load import Config
 from edge.engine import meta
 from edge.engine.group_commit import Store
+from edge.engine.hooks import Context
 from edge.engine.outputs import Outputs
 from edge.engine.session_lifecycle import SessionLifecycle
 from edge.features.accounts.store import known_logins
-from edge.routing.xmpp.router import Router
 from edge.server import tls
 from edge.server.admission import Admission
 from edge.server.login_throttle import LoginThrottle
 from edge.server.refusal_counters import RefusalCounters, RefusalLog
 from edge.server.tls import TlsContexts, TlsServer
-from edge.xmpp.envelopes import EnvelopeParser
 
 READ_BYTES: Final = 32 * 1024
 """Bytes of the read buffer that all connections share; asyncio would allocate 256 KiB per read."""
@@ -52,6 +51,7 @@ class ServerContext:
     """The shared state of the server; created once, on the event loop.
 
     Attributes:
+        engine: what the features have registered, and their configuration.
         outputs: the receivers of what committed units of work send.
         admission: the limits on the numbers of connections and sessions.
         tls: the server's side of TLS, if a front uses it (`prepare_logins`).
@@ -60,7 +60,6 @@ class ServerContext:
         unacknowledged_bytes: unacknowledged bytes of all sessions.
         returning_bytes: bytes of stanzas of ended sessions that wait to be routed again.
         buffer: the read buffer of all connections.
-        envelopes: the parser of plain envelopes of all connections.
         hashing: the thread that hashes passwords and prepares `OffloadedWork`.
     """
 
@@ -69,26 +68,25 @@ class ServerContext:
         folder: Path,
         settings: Config,
         store: Store,
-        router: Router,
+        engine: Context,
         refusals: RefusalCounters,
     ) -> None:
         self.folder = folder
         self.settings = settings
         self.store = store
-        self.router = router
-        self.lifecycle = SessionLifecycle(router.context)
+        self.engine = engine
+        self.lifecycle = SessionLifecycle(engine)
         self.outputs = Outputs()
         self.admission = Admission(settings.limits)
         self.tls: TlsServer | None = None
         self.decoy_secret = b""
         self.refusals = refusals
-        self.refusal_log = RefusalLog(store, router.context, refusals)
+        self.refusal_log = RefusalLog(store, engine, refusals)
         self.paused_connections = 0
         self.unacknowledged_bytes = 0
         self.returning_bytes = 0
         self.loop = asyncio.get_running_loop()
         self.buffer = memoryview(bytearray(READ_BYTES))
-        self.envelopes = EnvelopeParser()
         self.hashing = ThreadPoolExecutor(1, thread_name_prefix="hashing")
         self.throttle = LoginThrottle(settings.limits)
         self._to_flush: list[Flushable] = []

@@ -8,7 +8,7 @@ continue without a protocol. A client that offers no protocol is accepted.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from edge.server.connection import Connection
 from edge.server.refusal_counters import RefusalCounters
@@ -45,7 +45,7 @@ class ClientHelloReader(asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self, connection: Connection, counters: RefusalCounters, *, only_tls: bool
+        self, connection: Connection[Any, Any], counters: RefusalCounters, *, only_tls: bool
     ) -> None:
         self._connection = connection
         self._counters = counters

@@ -1,8 +1,8 @@
-"""Tracking of the stanzas in a connection's write buffers, for a session without stream management.
+"""Tracking of what is in a connection's write buffers, for a session without acknowledgements.
 
-A stanza counts as delivered when it has left the buffers (RFC 6120 has no acknowledgements). A
-stanza that is still in the buffers when the session ends is routed again. Positions are bytes
-written to the connection since it began.
+A stanza, or a message of another protocol, counts as delivered when it has left the buffers. One
+that is still in the buffers when the session ends is routed again. Positions are bytes written to
+the connection since it began.
 """
 
 from __future__ import annotations

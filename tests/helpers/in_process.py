@@ -19,10 +19,10 @@ from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.hooks import new_context
 from edge.routing.xmpp.router import Router
 from edge.server.fronts import Fronts
-from edge.server.listener import Listener
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.server_context import ServerContext
-from edge.server.session import Session
+from edge.server.xmpp.listener import XmppListener
+from edge.server.xmpp.session import XmppSession
 from tests.helpers.gateway import Gateway, bind_session, log_in
 from tests.helpers.xmpp import Client
 
@@ -35,9 +35,9 @@ class InProcessGateway(NamedTuple):
     port: int
     context: ServerContext
     fronts: Fronts
-    listener: Listener
+    listener: XmppListener
 
-    def session(self, full: str) -> Session | None:
+    def session(self, full: str) -> XmppSession | None:
         sessions = self.listener._registry.sessions()
         return next((session for session in sessions if session.full == full), None)
 
@@ -75,8 +75,8 @@ async def in_process(
     )
     router = Router(hooks_context)
     refusals = RefusalCounters()
-    context = ServerContext(gateway.folder, settings, store, router, refusals)
-    listener = Listener(context, settings.listen, settings.listen_tls)
+    context = ServerContext(gateway.folder, settings, store, router.context, refusals)
+    listener = XmppListener(context, router, settings.listen, settings.listen_tls)
     fronts = Fronts(context, [listener])
     places = await fronts.start()
     try:

@@ -27,8 +27,9 @@ from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.hooks import OffloadedWork, new_context
 from edge.engine.service_time import Now
 from edge.engine.session_lifecycle import SessionLifecycle
+from edge.engine.sessions import guarded
 from edge.features.accounts.store import accounts
-from edge.routing.xmpp.router import Router, guarded
+from edge.routing.xmpp.router import Router
 from edge.xmpp import PROTOCOL
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import Stanza

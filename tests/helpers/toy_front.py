@@ -27,6 +27,7 @@ from edge.features.messages.rules import MessageType
 from edge.features.messages.service import AccountMessage
 from edge.journal import Journal
 from edge.ops.gateway.control import ConnectedSession
+from edge.routing.xmpp.router import Router
 from edge.server.fronts import Front
 from edge.server.server_context import ServerContext
 
@@ -91,7 +92,7 @@ class ToySession(asyncio.Protocol):
         self.transport.write(f"{line}\n".encode())
 
     def deliver(self, message: SentMessage, _receipt: Receipt | None) -> None:
-        if line := encode(self._context.router.context, PROTOCOL, message):
+        if line := encode(self._context.engine, PROTOCOL, message):
             self._write(line.decode())
 
     def end(self, reason: EndReason) -> None:
@@ -111,7 +112,7 @@ class ToyFront(Front):
         self.context = context
         self.sessions: set[ToySession] = set()
         self._server: asyncio.Server | None = None
-        context.router.context.hooks.encode(PROTOCOL, AccountMessage, _encode)
+        context.engine.hooks.encode(PROTOCOL, AccountMessage, _encode)
 
     async def start(self) -> list[tuple[str, Address]]:
         loop = self.context.loop
@@ -141,8 +142,8 @@ class ToyFront(Front):
 
 
 class ToyApp(App):
-    def create_fronts(self, server: ServerContext) -> list[Front]:
-        return [*super().create_fronts(server), ToyFront(server)]
+    def create_fronts(self, server: ServerContext, router: Router) -> list[Front]:
+        return [*super().create_fronts(server, router), ToyFront(server)]
 
 
 def _main(folder: Path) -> None:

@@ -36,13 +36,14 @@ from edge.engine.events import LANES
 from edge.engine.group_commit import Store
 from edge.engine.hooks import new_context
 from edge.engine.session_lifecycle import SessionLifecycle
+from edge.engine.sessions import guarded
 from edge.errors import StoreBroken, StoreError, StoreFull
 from edge.features.custody import store as custody
 from edge.features.custody.store import was_released
 from edge.features.queues.store import queue_members
 from edge.ops.data.events import LoggedEvent
 from edge.ops.data.events import read as read_log
-from edge.routing.xmpp.router import Router, guarded
+from edge.routing.xmpp.router import Router
 from edge.uplink.backlog import StoreBacklog
 from edge.xmpp import PROTOCOL
 from sync.segment import read_header

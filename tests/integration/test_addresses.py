@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 from edge.engine import sessions
 from edge.engine.database import Transaction
-from edge.server.session import Session
+from edge.server.xmpp.session import XmppSession
 from tests.helpers.in_process import InProcessGateway, in_process
 from tests.helpers.xmpp import BIND, SM, WAIT_S, Client, condition
 
@@ -65,8 +65,8 @@ async def test_sessions_are_limited_per_address(tmp_path: Path) -> None:
 
 
 async def another_session(
-    gateway: InProcessGateway, full_jid: str, before: Session | None
-) -> Session:
+    gateway: InProcessGateway, full_jid: str, before: XmppSession | None
+) -> XmppSession:
     """Wait until the full JID has another session than `before`, and return it."""
     async with asyncio.timeout(WAIT_S):
         while (found := gateway.session(full_jid)) in (before, None):  # noqa: ASYNC110 - no event

@@ -25,12 +25,12 @@ from edge.errors import ConfigError
 from edge.features.accounts.store import accounts
 from edge.features.eventlog import service as eventlog
 from edge.routing.xmpp.router import Router
-from edge.server.component import dispatcher
-from edge.server.component import link as link_module
-from edge.server.component.component import Component
 from edge.server.fronts import Fronts
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.server_context import ServerContext
+from edge.server.xmpp.component import dispatcher
+from edge.server.xmpp.component import link as link_module
+from edge.server.xmpp.component.component import Component
 from tests.helpers.scripted_server import HEADER, SECRET, Link, Server, serving
 from tests.helpers.store import DOMAIN, new_database, opened
 
@@ -70,9 +70,9 @@ class Site:
         store.on_logged = self._keep_lost  # as the journal does
         self.router = Router(new_context(DOMAIN, limits, settings.xmpp, accounts=False))
         warn, fail = self.warnings.put_nowait, self.faults.append
-        context = ServerContext(folder, settings, store, self.router, self.refusals)
+        context = ServerContext(folder, settings, store, self.router.context, self.refusals)
         assert settings.component is not None
-        self.component = Component(context, settings.component, warn, fail)
+        self.component = Component(context, self.router, settings.component, warn, fail)
         self.fronts = Fronts(context, [self.component])
 
     def _keep_lost(self, found: Iterable[NewEvent]) -> None:

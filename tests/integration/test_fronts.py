@@ -13,7 +13,7 @@ import pytest
 
 from edge.config.load import Address
 from edge.server.fronts import Fronts
-from edge.server.listener import Listener
+from edge.server.xmpp.listener import XmppListener
 from tests.helpers.gateway import DOMAIN, Gateway, bind_session, log_in
 from tests.helpers.in_process import InProcessGateway, in_process
 from tests.helpers.processes import start
@@ -26,9 +26,9 @@ WAIT_S = 10.0
 
 
 @asynccontextmanager
-async def second_listener(gateway: InProcessGateway) -> AsyncIterator[tuple[Listener, int]]:
+async def second_listener(gateway: InProcessGateway) -> AsyncIterator[tuple[XmppListener, int]]:
     """Run another listener, on a port of its own, beside the first one of a gateway."""
-    listener = Listener(gateway.context, [Address("127.0.0.1", 0)], [])
+    listener = XmppListener(gateway.context, gateway.router, [Address("127.0.0.1", 0)], [])
     ((name, address),) = await listener.start()
     assert name == "xmpp"
     try:
@@ -141,7 +141,7 @@ class ToyClient:
         await self._writer.wait_closed()
 
 
-class FailingFront(Listener):
+class FailingFront(XmppListener):
     def stop_accepting(self) -> None:
         super().stop_accepting()
         raise OSError("cannot stop accepting")
@@ -154,7 +154,8 @@ class FailingFront(Listener):
 async def test_a_front_that_fails_keeps_no_other_from_closing(tmp_path: Path) -> None:
     async with in_process(tmp_path, "cam1") as gateway:
         context = gateway.context
-        toy, failing = ToyFront(context), [FailingFront(context, [], []) for _ in range(2)]
+        toy = ToyFront(context)
+        failing = [FailingFront(context, gateway.router, [], []) for _ in range(2)]
         fronts = Fronts(context, [failing[0], toy, failing[1]])
         ((_, address),) = await fronts.start()
         client = ToyClient(*await asyncio.open_connection(*address))

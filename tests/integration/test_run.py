@@ -173,7 +173,7 @@ NOT_IMPORTED: Final = {
     "click": "commands other than run",
     "cryptography": "signing certificates",
     "edge.cli": "commands other than run",
-    "edge.server.component": "a component",
+    "edge.server.xmpp.component": "a component",
     "edge.uplink.uploads": "an uplink",
     "edge.web": "the status page",
     "email": "an uplink",

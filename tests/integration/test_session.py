@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edge.server.connection import Connection
+from edge.server.xmpp.connection import XmppConnection
 from edge.xmpp import parser
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.in_process import InProcessGateway, in_process
@@ -164,7 +164,7 @@ async def test_refusals_of_unauthenticated_peers_are_logged(tmp_path: Path) -> N
 
 def has_expat(gateway: InProcessGateway) -> bool:
     (connection,) = gateway.listener._registry._connections
-    assert isinstance(connection, Connection)
+    assert isinstance(connection, XmppConnection)
     return connection._parser._expat is not parser._NO_EXPAT
 
 

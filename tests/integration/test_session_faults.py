@@ -9,11 +9,12 @@ import pytest
 from edge.engine import database
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
+from edge.engine.outputs import EndReason
 from edge.errors import StoreBusy
 from edge.ops.devices import devices
 from edge.server import external_changes, session_teardown, tls
 from edge.server.refusal_counters import Refusal
-from edge.server.session import Session
+from edge.server.xmpp.session import XmppSession
 from firmware_sim.attackers.stanzas import PING, assured
 from tests.helpers.gateway import PASSWORD
 from tests.helpers.in_process import in_process
@@ -27,7 +28,7 @@ def chat_message(number: int, to: str) -> str:
     return f"<message type='chat' id='c{number}' to='{to}'><body>{number}</body></message>"
 
 
-async def until_offloading(session: Session, wanted: bool) -> None:
+async def until_offloading(session: XmppSession, wanted: bool) -> None:
     async with asyncio.timeout(WAIT_S):
         while session.offloading is not wanted:  # noqa: ASYNC110
             await asyncio.sleep(0)
@@ -282,7 +283,7 @@ async def test_a_stanza_whose_session_ended_is_not_counted_as_handled(tmp_path: 
             session = running.session(client.full)
             assert session is not None
             await until_offloading(session, True)
-            session.fail("policy-violation")
+            session.end(EndReason.EVICTED)
             await client.closed()
         finally:
             go_on.set()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from edge.engine import addresses, sessions
+from edge.engine import addresses
 from edge.engine.addresses import AddressKind
-from edge.engine.database import Transaction
 from edge.engine.hooks import Context, OffloadedWork, Work
 from edge.errors import ServiceError
 from edge.jid import AddressError
@@ -114,13 +112,3 @@ def refusal(stanza: Stanza, error: StanzaError, full: str) -> bytes:
     if stanza.name == "{jabber:client}iq":
         return replies.iq_error(stanza, error, to=full, from_=from_)
     return b""
-
-
-def guarded(work: Work, generation: int) -> Callable[[Transaction], bytes]:
-    """Return a unit of work that does nothing if the session of `generation` has ended."""
-
-    def unit(tx: Transaction) -> bytes:
-        sender = sessions.sender(tx, generation)
-        return b"" if sender is None else work(tx, sender)
-
-    return unit

@@ -101,7 +101,7 @@ def test_the_size_counts_all_texts_and_bytes() -> None:
 )
 def test_a_presence_names_its_account_and_what_replaces_it(presence: Presence, key: str) -> None:
     assert source_of(presence) == "pump1@gw.example"
-    assert presence.key == key
+    assert presence.replacement_key == key
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ class SessionPresence(NamedTuple):
     is_error: bool = False
 
     @property
-    def key(self) -> str:
+    def replacement_key(self) -> str:
         """Return the key of `Presence`."""
         return f"{self.sender} error" if self.is_error else self.sender
 
@@ -33,7 +33,7 @@ class UnavailablePresence(NamedTuple):
     to: str | None = None
 
     @property
-    def key(self) -> str:
+    def replacement_key(self) -> str:
         """Return the key of `Presence`."""
         return self.sender
 
@@ -51,13 +51,13 @@ class SubscriptionStanza(NamedTuple):
     stanza: bytes = b""
 
     @property
-    def key(self) -> str:
+    def replacement_key(self) -> str:
         """Return the key of `Presence`."""
         return f"{self.sender} {self.type.value}"
 
 
 Presence: TypeAlias = SessionPresence | UnavailablePresence | SubscriptionStanza
-"""A presence; a later presence with the same `key` replaces it for its recipient."""
+"""A presence; a later one with the same `replacement_key` replaces it for its recipient."""
 
 
 class RosterPush(NamedTuple):

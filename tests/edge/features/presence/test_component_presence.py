@@ -6,8 +6,8 @@ import pytest
 
 from edge.config.options import Xmpp
 from edge.engine import sessions
+from edge.engine.sessions import guarded
 from edge.features.presence.xmpp import component_presence
-from edge.routing.xmpp.router import guarded
 from tests.helpers.store import DOMAIN, Gateway, MakeGateway, read_elements, stanza
 
 FULL = "pump1@users.example/fw"

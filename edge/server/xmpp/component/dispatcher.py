@@ -22,13 +22,14 @@ from edge.engine.database import Receipt, SentMessage, Transaction
 from edge.engine.encoding import encode
 from edge.engine.hooks import OffloadedWork, Work
 from edge.engine.outputs import EndReason
+from edge.engine.sessions import guarded
 from edge.errors import StoreError
 from edge.features.presence.xmpp import component_presence
 from edge.ops.gateway.control import ConnectedSession
-from edge.routing.xmpp.router import guarded, refusal
-from edge.server.component.peers import Peer, Peers
+from edge.routing.xmpp.router import Router, refusal
 from edge.server.server_context import ServerContext
-from edge.server.store_errors import refusal_rule, stanza_error
+from edge.server.xmpp.component.peers import Peer, Peers
+from edge.server.xmpp.errors import stanza_error
 from edge.xmpp import PROTOCOL, disco, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, DISCO_INFO, STANZA_ERRORS, clark
@@ -72,9 +73,9 @@ class StanzaLink(Protocol):
 class Dispatcher:
     """The dispatcher of one component: its sessions, and its stanzas in flight."""
 
-    def __init__(self, context: ServerContext) -> None:
+    def __init__(self, context: ServerContext, router: Router) -> None:
         self._store = context.store
-        self._router = context.router
+        self._router = router
         self._counters = context.refusals
         self._lifecycle = context.lifecycle
         self._peers = Peers(context.settings.limits, context.admission, context.outputs, self)
@@ -226,7 +227,7 @@ class Dispatcher:
         def answer(outcome: bool | StoreError) -> None:
             self._end_work(peer, 0)
             if isinstance(outcome, StoreError):
-                self._counters.add(refusal_rule(outcome))
+                self._counters.add_store_error(outcome)
                 self._peers.remove(peer)
             else:
                 self._peers.set_trusted(peer, outcome)
@@ -301,7 +302,7 @@ class Dispatcher:
 
         def answer(outcome: bytes | StoreError) -> None:
             if isinstance(outcome, StoreError):
-                self._counters.add(refusal_rule(outcome))
+                self._counters.add_store_error(outcome)
                 outcome = refusal(stanza, stanza_error(outcome), peer.full)
             if self._link is not None:
                 self._link.write(outcome)

@@ -19,10 +19,11 @@ from edge.engine.events import NewEvent
 from edge.errors import ConfigError, StoreError
 from edge.features.presence.xmpp import component_presence
 from edge.ops.gateway.control import ConnectedSession
-from edge.server.component.dispatcher import Dispatcher
-from edge.server.component.link import Link, LinkLost
+from edge.routing.xmpp.router import Router
 from edge.server.fronts import Front
 from edge.server.server_context import ServerContext
+from edge.server.xmpp.component.dispatcher import Dispatcher
+from edge.server.xmpp.component.link import Link, LinkLost
 from sync.common import backoff, sd_notify
 
 MIN_WAIT: Final = 1.0
@@ -52,6 +53,7 @@ class Component(Front):
     def __init__(
         self,
         context: ServerContext,
+        router: Router,
         address: Address,
         warn: Callable[[str], None],
         fail: Callable[[BaseException], None],
@@ -65,7 +67,7 @@ class Component(Front):
         self._reported = ""  # the reason why there is no link
         self._first_attached = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._dispatcher = Dispatcher(context)
+        self._dispatcher = Dispatcher(context, router)
         self._link = Link(self._domain, context.settings.limits, self._dispatcher)
         context.outputs.attach(sessions.WITHOUT_SESSION, self._dispatcher)
         context.store.on_room.append(self._dispatcher.resume_reading)
@@ -164,7 +166,7 @@ class Component(Front):
             return False
         self._report_attached()
         self._store.submit(
-            lambda tx: component_presence.probes(self._context.router.context, tx),
+            lambda tx: component_presence.probes(self._context.engine, tx),
             self._send_probes,
         )
         return True

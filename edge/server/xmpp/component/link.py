@@ -17,8 +17,8 @@ from slixmpp.componentxmpp import ComponentXMPP
 
 from edge.config.limits import Limits
 from edge.config.load import Address
-from edge.server.component.dispatcher import Dispatcher
 from edge.server.tcp_options import set_keepalive
+from edge.server.xmpp.component.dispatcher import Dispatcher
 from edge.xmpp.errors import StreamError
 from edge.xmpp.namespaces import CLIENT, COMPONENT, STREAM_ERRORS, STREAMS, clark
 from edge.xmpp.parser import ParseError, StreamParser

@@ -7,7 +7,7 @@ from edge.engine.database import Receipt, Send, SentMessage
 from edge.engine.encoding import RawStanza
 from edge.engine.outputs import EndReason, Outputs
 from edge.server.admission import Admission
-from edge.server.component.peers import Peer, Peers
+from edge.server.xmpp.component.peers import Peer, Peers
 
 MESSAGE = RawStanza(b"<message/>")
 LIMITS = replace(Limits(), sessions=4, unauthenticated=2)

@@ -1,0 +1,1 @@
+"""XMPP on the transport core: the connections, sessions and log-ins of devices, and a component."""

@@ -1,0 +1,45 @@
+"""The listening sockets for devices by XMPP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from edge.config.load import Address
+from edge.routing.xmpp.router import Router
+from edge.server.listener import Listen, Listener
+from edge.server.server_context import ServerContext
+from edge.server.tls import TlsServer
+from edge.server.tls_client_hello import ClientHelloReader
+from edge.server.xmpp.connection import XmppConnection
+from edge.server.xmpp.resumable import ResumableSessions
+from edge.server.xmpp.session import Streams, XmppSession
+from edge.xmpp.envelopes import EnvelopeParser
+
+
+class XmppListener(Listener[XmppSession]):
+    """The front for devices by XMPP, with STARTTLS and with direct TLS (XEP-0368).
+
+    Args:
+        listen: the addresses for connections that begin in plain text.
+        listen_tls: the addresses for connections that begin with TLS.
+    """
+
+    def __init__(
+        self,
+        context: ServerContext,
+        router: Router,
+        listen: Sequence[Address],
+        listen_tls: Sequence[Address],
+    ) -> None:
+        ports = (
+            Listen("xmpp", "xmpp", "listen", listen),
+            Listen("xmpps", "xmpp", "listen_tls", listen_tls, only_tls=True),
+        )
+        super().__init__(context, ports)
+        self._streams = Streams(router, EnvelopeParser(), ResumableSessions())
+
+    def accept(self, tls_server: TlsServer, *, only_tls: bool) -> asyncio.BaseProtocol:
+        """Return the protocol of a new connection, which may begin with TLS on each port."""
+        connection = XmppConnection(self._context, self._streams, tls_server, self._registry)
+        return ClientHelloReader(connection, self._context.refusals, only_tls=only_tls)
