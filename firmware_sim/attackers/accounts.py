@@ -50,22 +50,16 @@ def _acknowledged(number: int, to: str) -> str:
     return stanzas.acknowledged(number, f"<body>{number}</body>", to)
 
 
-async def _flood(target: Target, counts: Counts, name: str, make: Callable[[int], str]) -> None:
-    client = await Client.bound(target, counts, name, "flood")
-    await listen_during(client, client.flood(make))
+def _flooding(make: Callable[..., str], account: str = "") -> Work:
+    """Return an attack that floods the gateway, or an account of it, with stanzas.
 
+    `make` returns the stanza for a number and, if `account` is given, for its address.
+    """
 
-def _flooding(make: Callable[[int], str]) -> Work:
     async def work(target: Target, counts: Counts, name: str) -> None:
-        await _flood(target, counts, name, make)
-
-    return work
-
-
-def _flooding_account(account: str, make: Callable[[int, str], str]) -> Work:
-    async def work(target: Target, counts: Counts, name: str) -> None:
-        to = f"{account}@{target.domain}"
-        await _flood(target, counts, name, lambda number: make(number, to))
+        to = (f"{account}@{target.domain}",) if account else ()
+        client = await Client.bound(target, counts, name, "flood")
+        await listen_during(client, client.flood(lambda number: make(number, *to)))
 
     return work
 
@@ -101,7 +95,7 @@ async def slow_reader(target: Target, counts: Counts, name: str) -> None:
     with contextlib.closing(await Client.bound(target, counts, VICTIM, "deaf", _UNREAD)) as reader:
         reader.send("<presence/>")
         reader.stop_reading()
-        await _flooding_account(VICTIM, _plain)(target, counts, name)
+        await _flooding(_plain, VICTIM)(target, counts, name)
 
 
 _OFFLINE: Final = (
@@ -177,13 +171,13 @@ ATTACKS: Final = (
     Attack(
         "plain messages to an absent device",
         "floods a device that never connects with plain messages",
-        _flooding_account(AWAY, _plain),
+        _flooding(_plain, AWAY),
         _OFFLINE,
     ),
     Attack(
         "custody for an absent device",
         "floods a device that never connects with acknowledged messages",
-        _flooding_account(AWAY, _acknowledged),
+        _flooding(_acknowledged, AWAY),
         _OUTBOX,
     ),
 )

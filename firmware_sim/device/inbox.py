@@ -193,10 +193,7 @@ class Inbox(DurableFile):
 
         Raises InboxError if the inbox is closed or cannot be read.
         """
-        try:
-            found = dict(self._db.execute(_COUNTS).fetchall())
-        except sqlite3.Error as error:
-            raise InboxError(str(error)) from error
+        found = dict(self._rows(_COUNTS))
         return {counter: found.get(counter.value, 0) for counter in InboxCounter}
 
     def held(self) -> tuple[int, int]:
@@ -204,10 +201,7 @@ class Inbox(DurableFile):
 
         Raises InboxError if the inbox is closed or cannot be read.
         """
-        try:
-            messages, size = self._db.execute(_ALL).fetchone()
-        except sqlite3.Error as error:
-            raise InboxError(str(error)) from error
+        ((messages, size),) = self._rows(_ALL)
         return messages, size
 
     def _fits(self, key: Key, body: str) -> bool:

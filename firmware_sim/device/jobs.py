@@ -176,5 +176,5 @@ class JobStore(DurableFile):
 
     def counts(self) -> Mapping[JobCounter, int]:
         """Return the values of the counters since the database file was created."""
-        row = dict(self._db.execute(_COUNTS).fetchall())
+        row = dict(self._rows(_COUNTS))
         return {tally: row.get(tally.value, 0) for tally in JobCounter}

@@ -226,16 +226,13 @@ class Outbox(DurableFile):
         """
         for state in states:
             last = 0
-            while rows := self._page(state, last):
+            while rows := self._rows(_RECORDS, state.value, last, _PAGE):
                 last = rows[-1][0]
-                for number, label, recipient, level, word, *rest in rows:
-                    yield OutboxRecord(number, label, recipient, Level(level), State(word), *rest)
+                yield from map(_record, rows)
 
     def record(self, number: int) -> OutboxRecord:
         """Return a stored message by its number."""
-        row = self._db.execute(_RECORD, (number,)).fetchone()
-        _, label, recipient, level, word, *rest = row
-        return OutboxRecord(number, label, recipient, Level(level), State(word), *rest)
+        return _record(self._db.execute(_RECORD, (number,)).fetchone())
 
     @property
     def live(self) -> int:
@@ -245,12 +242,6 @@ class Outbox(DurableFile):
     def counts(self) -> Mapping[State, int]:
         """Return the number of messages in each state, including those not stored any more."""
         return dict(self._counts)
-
-    def _page(self, state: State, after: int) -> list[Any]:
-        try:
-            return self._db.execute(_RECORDS, (state.value, after, _PAGE)).fetchall()
-        except sqlite3.Error as error:
-            raise OutboxError(str(error)) from error
 
     def _messages(self, state: State, after: int, limit: int) -> list[Message]:
         rows = self._db.execute(_RULES, (state.value, after, limit)).fetchall()
@@ -277,6 +268,11 @@ class Outbox(DurableFile):
             self.live_bytes += size
         for word, count in self._db.execute(_ENDED).fetchall():
             self._counts[State(word)] = count
+
+
+def _record(row: tuple[Any, ...]) -> OutboxRecord:
+    number, label, recipient, level, word, *rest = row
+    return OutboxRecord(number, label, recipient, Level(level), State(word), *rest)
 
 
 def _new_id() -> str:

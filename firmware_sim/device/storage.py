@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 if TYPE_CHECKING:
     from firmware_sim.device.errors import FirmwareError
@@ -49,6 +49,13 @@ class DurableFile:
             if isinstance(fault, sqlite3.Error):
                 raise self.error(str(fault)) from fault
             raise
+
+    def _rows(self, sql: str, *values: object) -> list[Any]:
+        """Return the rows of a query. Raises an exception of the type `error` if that fails."""
+        try:
+            return self._db.execute(sql, values).fetchall()
+        except sqlite3.Error as fault:
+            raise self.error(str(fault)) from fault
 
     def close(self) -> None:
         """Close the file. An open transaction is rolled back."""

@@ -102,7 +102,7 @@ class _Sender(Actor):
         `delivered` are the messages that are delivered according to this device.
         """
         plan = self._plan
-        found = [each for each in delivered if plan.name(each.recipient) in plan.absent]
+        found = [each for each in delivered if each.recipient.partition("@")[0] in plan.absent]
         once = [each.number for each in found if each.level is Level.ACKNOWLEDGED]
         return len(found), sum(self.offers[number] - 1 for number in once)
 

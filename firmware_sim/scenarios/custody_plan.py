@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from firmware_sim.scenarios.gateway_process import DOMAIN
 from firmware_sim.scenarios.play import Settings
-from firmware_sim.scenarios.record import Key, jid
+from firmware_sim.scenarios.record import Key
 
 _LEVELS: Final = (0, 1, 1, 2, 2)  # a fifth at level 0, two fifths at each of the others
 _ODD: Final = 0.05  # the part of the devices that never come, and the part that reads slowly
@@ -70,14 +70,6 @@ class CustodyPlan(Settings):
     def present(self) -> tuple[str, ...]:
         """The names of the devices that connect, including slow devices."""
         return self.names[self._some :]
-
-    def jid(self, name: str) -> str:
-        """Return a device's full JID."""
-        return jid(name, DOMAIN)
-
-    def name(self, jid: str) -> str:
-        """Return the name of a device by its JID."""
-        return jid.partition("@")[0]
 
     def count(self, name: str) -> int:
         """Return the number of messages that a device sends."""

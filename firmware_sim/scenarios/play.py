@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from firmware_sim.errors import SimulationFailed
+from firmware_sim.scenarios.gateway_process import DOMAIN
+from firmware_sim.scenarios.record import jid
 from firmware_sim.scenarios.verdict import Verdict
 
 LOOK_S: Final = 0.5
@@ -39,6 +41,10 @@ class Settings:
     faults: float = 0.0
     kills: int = 0
     seed: int = 1
+
+    def jid(self, name: str) -> str:
+        """Return the full JID of a participant."""
+        return jid(name, DOMAIN)
 
 
 class Result(NamedTuple):

@@ -13,9 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from firmware_sim.scenarios.gateway_process import DOMAIN
 from firmware_sim.scenarios.play import Settings
-from firmware_sim.scenarios.record import jid
 
 QUEUE: Final = "work/jobs"
 """The name of the queue node."""
@@ -92,10 +90,6 @@ class WorkersPlan(Settings):
     def publishers(self) -> tuple[str, ...]:
         """The names of the publishers."""
         return tuple(f"publisher{number}" for number in range(1, _PUBLISHERS + 1))
-
-    def jid(self, name: str) -> str:
-        """Return the full JID of a participant."""
-        return jid(name, DOMAIN)
 
     def file(self, worker: str) -> Path:
         """Return the path of a worker's file."""

@@ -48,10 +48,6 @@ class Authenticator:
         self.connections.authenticated(request.transport, gateway)
         return gateway
 
-    def request_received(self, request: web.Request) -> None:
-        """Cancel the time limit of the connection's first request: its headers are complete."""
-        self.connections.request_received(request.transport)
-
     def is_last_answer(self, request: web.BaseRequest, status: int) -> bool:
         """Return whether the connection closes after this answer.
 

@@ -93,7 +93,7 @@ class HttpApi:
     @web.middleware
     async def _answer_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer a handler's exception with an HTTP error; count the request, and log the error."""
-        self._authenticator.request_received(request)
+        self._authenticator.connections.request_received(request.transport)
         _authenticated_gateway.set("")
         try:
             answer = await handler(request)

@@ -88,10 +88,6 @@ class IncomingFile:
         with self.path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").digest()
 
-    def read(self) -> bytes:
-        """Return the content of the file."""
-        return self.path.read_bytes()
-
     def rename(self, path: Path) -> None:
         """Rename the file to `path`, which no other process or request may use. Raises OSError."""
         self.path.rename(path)

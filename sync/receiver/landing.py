@@ -124,7 +124,7 @@ class Landing:
         The columns are not decoded: the checksum proves that they are as sealed, and the ingest
         quarantines a segment whose columns it cannot read.
         """
-        data = incoming.read()
+        data = incoming.path.read_bytes()
         return VerifiedSegment(read_header(data).identity, digest_of(data))
 
     def land(self, verified: VerifiedSegment, incoming: IncomingFile) -> LandingResult:
