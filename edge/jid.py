@@ -22,8 +22,8 @@ MAX_PLAIN_DOMAIN = 253
 MAX_PART = 1023
 """Maximum bytes of a local part or resource (RFC 7622, section 3.1)."""
 CACHED = 1024
-"""Maximum number of parsed addresses in the cache, two for each device of the largest gateway. The
-cache takes at most 3 MB."""
+"""Maximum number of addresses in each cache, two for each device of the largest gateway. A cache
+takes at most 3 MB."""
 
 _LOCAL = r"[!#$%()*+,\-.0-9;=?A-Z\[\\\]^_`a-z{|}~]{1,1023}"
 """The local parts in ASCII that nodeprep allows (RFC 6122, appendix A.5)."""
@@ -86,6 +86,7 @@ class Jid(NamedTuple):
         return self.full
 
 
+@lru_cache(maxsize=CACHED)
 def split(text: str) -> Jid:
     """Split an address that is normalised already into its parts."""
     bare, _, resource = text.partition("/")

@@ -44,7 +44,7 @@ Trust: TypeAlias = Literal["site", "roster"]
 
 
 class Sender(NamedTuple):
-    """The sender of a stanza.
+    """The sender of a request.
 
     Attributes:
         account: the local part for a device of this gateway, the bare JID for a remote user.

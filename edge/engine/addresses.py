@@ -31,7 +31,7 @@ class AddressKind(Enum):
     __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     GATEWAY = "the gateway itself"
-    OWN = "the account that the stanza comes from"
+    OWN = "the sender's own account"
     ACCOUNT = "another account"
     SESSION = "a session of an account"
     SERVICE = "the publish-subscribe service"
@@ -43,9 +43,9 @@ SERVICES: Final = (AddressKind.GATEWAY, AddressKind.SERVICE, AddressKind.NODE)
 
 
 def classify(domain: str, to: str | None, own: str) -> AddressKind:
-    """Return the kind of `to`, the address of a stanza that the account `own` (a bare JID) sends.
+    """Return the kind of `to`, an address to which the account `own` (a bare JID) sends.
 
-    A stanza without `to` is for the sender's own account.
+    `None` is the sender's own account.
 
     Raises:
         AddressError: the address is malformed or nobody has it (RFC 6120, section 10.5).

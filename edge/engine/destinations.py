@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from edge import jid
@@ -62,20 +63,22 @@ class NoDestination:
         return ""
 
 
-def find(context: Context, to: str | None) -> tuple[Destination, Jid]:
-    """Return the destination of messages to an address, and the parsed address.
+def find(
+    context: Context, to: str | None, parse: Callable[[str], Jid] = jid.split
+) -> tuple[Destination, Jid]:
+    """Return the destination of messages to an address, and the address.
 
-    `None` stands for the gateway's own address. If the address takes no messages, the destination
-    refuses them.
+    `None` stands for the gateway's own address. `parse` normalises an address that a peer sent, as
+    its protocol does. If the address takes no messages, the destination refuses them.
     """
     if to is None or to == context.domain:
-        return context.hooks.destinations[_GATEWAY], jid.parse(context.domain)
+        return context.hooks.destinations[_GATEWAY], jid.split(context.domain)
     try:
-        address = jid.parse(to)
+        address = parse(to)
         kind = addresses.kind_of(context.domain, address)
     except AddressError as error:
         refused = NoDestination(error.with_traceback(None))  # a traceback keeps its frames
-        return refused, jid.parse(context.domain)
+        return refused, jid.split(context.domain)
     found = context.hooks.destinations.get(kind)
     if found is not None:
         return found, address

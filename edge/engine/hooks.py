@@ -64,7 +64,7 @@ class Context(NamedTuple):
     @property
     def stores_messages(self) -> bool:
         """Return whether messages are stored for accounts without an available session."""
-        return self.xmpp.offline == "store"
+        return self.hooks.stores_messages
 
     @property
     def trusted_domains(self) -> Sequence[str]:
@@ -83,13 +83,13 @@ class Context(NamedTuple):
 
 
 Work: TypeAlias = Callable[[Transaction, Sender], bytes]
-"""A unit of work for a session that still exists; returns the answer stanza, or empty bytes."""
+"""A unit of work for a session that still exists; returns the answer, or empty bytes."""
 
 
 class OffloadedWork(NamedTuple):
     """Work whose preparation takes milliseconds of processor time, or whose answer is large.
 
-    `prepare` runs on a thread beside the event loop. Meanwhile the session handles no other stanza.
+    `prepare` runs on a thread beside the event loop. Meanwhile the session handles nothing else.
     """
 
     prepare: Callable[[], Work]
@@ -102,7 +102,7 @@ TimerHook: TypeAlias = Callable[[Context, Transaction], None]
 """Runs for the whole gateway, not one session (`Hooks.on_timer`, `Hooks.on_external_change`)."""
 
 ReceiptHook: TypeAlias = Callable[[Context, Transaction, Sender | None, Sequence[int]], None]
-"""Handles rows, given by number, when a session has received their stanzas or has ended.
+"""Handles rows, given by number, when a session has received their messages or has ended.
 
 The `Sender` is that of the session, or `None` if it has ended.
 """
@@ -321,16 +321,16 @@ class Hooks(Registry):
     Functions in a list run in the order of their modules' names.
 
     Attributes:
-        xmpp: the options that decide what is advertised.
+        stores_messages: whether messages are stored for accounts without an available session.
     """
 
-    xmpp: Xmpp
+    stores_messages: bool = True
 
     # What a feature handles, by keys that only one feature may have (`add`)
     destinations: dict[AddressKind, Destination] = field(default_factory=dict)
     """Destinations of messages, by the kind of their address."""
     readers: dict[AddressKind, Reader] = field(default_factory=dict)
-    """Readers of messages in XML, by the kind of their address."""
+    """Readers of messages, by the kind of their address."""
     operator_messages: dict[str, Callable[[bytes, str, str], Any]] = field(default_factory=dict)
     """Readers of the operator's messages, by the protocol that they are written in: from the bytes,
     the sender's address and the recipient's to a message to an account. They raise
@@ -347,11 +347,11 @@ class Hooks(Registry):
     implementations: dict[str, Any] = field(default_factory=dict)
     """Features' implementations of interfaces that other features declare, by name."""
     on_acknowledged: dict[str, ReceiptHook] = field(default_factory=dict)
-    """By kind of row (`Receipt`): run when a session acknowledges stanzas made from such rows,
-    except stanzas that await an answer (`AWAITS_ANSWER`)."""
+    """By kind of row (`Receipt`): run when a session acknowledges messages made from such rows,
+    except messages that await an answer (`AWAITS_ANSWER`)."""
     on_unacknowledged: dict[str, ReceiptHook] = field(default_factory=dict)
     """By kind of row (`Receipt`): run when a session ends, for the rows of the kind that are in
-    flight to it. Their stanzas were not received, or await an answer (`AWAITS_ANSWER`)."""
+    flight to it. Their messages were not received, or await an answer (`AWAITS_ANSWER`)."""
 
     # When a feature runs
     on_session_bound: list[SessionHook] = field(default_factory=list)
@@ -439,7 +439,7 @@ def new_context(
 ) -> Context:
     """Return a context with the hooks of all features; without `accounts`, that of a component."""
     xmpp = xmpp or Xmpp()
-    hooks = Hooks(xmpp)
+    hooks = Hooks(xmpp.offline == "store")
     register_features(hooks, accounts=accounts)
     return Context(domain, limits, xmpp, pubsub or Pubsub(), accounts, uplink or Uplink(), hooks)
 

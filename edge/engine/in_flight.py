@@ -1,9 +1,9 @@
-"""Rows in flight: a session was sent their stanza, and has not acknowledged or answered it yet.
+"""Rows in flight: a session was sent their message, and has not acknowledged or answered it yet.
 
 Some rows need an acknowledgement (XEP-0198), others an answer (`AWAITS_ANSWER`). The table is
-temporary: after a restart no row is in flight, and unacknowledged stanzas are sent again. Each kind
+temporary: after a restart no row is in flight, and what is unacknowledged is sent again. Each kind
 of row belongs to one feature. The rows are also in memory, as an image of the table
-(`Transaction.cache`); the limits on unacknowledged stanzas bound its size.
+(`Transaction.cache`); the limits on unacknowledged messages bound its size.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Image(Image[_Entry, _Entry]):
 
 
 def begin(tx: Transaction, receipt: Receipt, generation: int) -> None:
-    """Record that a row's stanza is sent to a session."""
+    """Record that a row's message is sent to a session."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     entry = (*receipt, generation)
     if entry not in image.rows:
@@ -67,7 +67,7 @@ def begin(tx: Transaction, receipt: Receipt, generation: int) -> None:
 
 
 def end(tx: Transaction, receipt: Receipt, generation: int) -> bool:
-    """Record that a session has received a row's stanza; return whether the row was in flight."""
+    """Record that a session has received a row's message; return whether the row was in flight."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     entry = (*receipt, generation)
     if entry not in image.rows:

@@ -61,7 +61,7 @@ CREATE TEMPORARY TABLE sessions (
 CREATE INDEX temp.sessions_by_bare ON sessions (bare);
 CREATE TEMPORARY TABLE under_way (
     kind TEXT NOT NULL,
-    id INTEGER NOT NULL, -- of a row whose stanza was sent to the session
+    id INTEGER NOT NULL, -- of a row whose message was sent to the session
     generation INTEGER NOT NULL,
     PRIMARY KEY (generation, kind, id)
 ) STRICT, WITHOUT ROWID;

@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from edge.config.limits import Limits
 from edge.engine.access import Sender
 from edge.engine.database import NeedsDatabase, Transaction
+from edge.engine.destinations import find
 from edge.engine.hooks import new_context
 from edge.engine.service_time import Now
 from edge.errors import ServiceError
@@ -221,7 +222,7 @@ class Custody(RuleBasedStateMachine):
 
     @rule(key=keys, body=bodies, to=destinations)
     def offer(self, key: Key, body: bytes, to: str | None) -> None:
-        request = service.request(self.context, to, body, msg_id=key[2])
+        request = service.request(find(self.context, to), body, msg_id=key[2])
         refused = self.run(lambda tx: service.offer(self.context, tx, sender(key), request))
         held = self.model.held.get(key)
         mine = self.model.of_source(key[0])

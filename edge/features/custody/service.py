@@ -59,8 +59,7 @@ class CustodyRequest(NamedTuple):
 
 
 def request(
-    context: Context,
-    to: str | None,
+    target: tuple[Destination, Jid],
     body: bytes,
     parsed: Any = None,
     msg_id: str = "",
@@ -68,10 +67,13 @@ def request(
 ) -> CustodyRequest:
     """Prepare the argument of `offer` or, without a msgId, of `acknowledge`.
 
-    This finds the destination and computes size and digest before the transaction. `offered` is
-    the body as it was offered, by which a repeated offer is known.
+    This computes size and digest before the transaction.
+
+    Args:
+        target: the destination and the address (`destinations.find`).
+        offered: the body as it was offered, by which a repeated offer is known.
     """
-    destination, address = destinations.find(context, to)
+    destination, address = target
     digest = sha256(offered or body).digest() if msg_id else b""
     size = quota.charge(msg_id, body)
     return CustodyRequest(body, size, destination, address, msg_id, digest, parsed)

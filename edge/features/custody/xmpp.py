@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine import refusals
+from edge import jid
+from edge.engine import destinations, refusals
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
@@ -44,7 +45,8 @@ def assured(context: Context, stanza: Stanza) -> Work:
         return _malformed(context, stanza, malformed)
     to, offered = stanza.attrs.get("to"), message.raw
     body = _with_language(stanza, message, offered) if to and "@" in to else offered
-    request = service.request(context, to, body, message.parsed, msg_id, offered)
+    target = destinations.find(context, to, jid.parse)
+    request = service.request(target, body, message.parsed, msg_id, offered)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         try:
@@ -86,7 +88,8 @@ def acknowledged(context: Context, stanza: Stanza) -> Work:
         return _malformed(context, stanza, malformed)
     to, offered = stanza.attrs.get("to"), message.raw
     body = _with_language(stanza, message, offered) if to and "@" in to else offered
-    request = service.request(context, to, body, message.parsed)
+    target = destinations.find(context, to, jid.parse)
+    request = service.request(target, body, message.parsed)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         try:

@@ -155,7 +155,7 @@ def _send_plain(context: Context, tx: Transaction, message: AccountMessage) -> N
 
 
 def _hand_over(context: Context, tx: Transaction, request: SendMessage, body: bytes) -> None:
-    destination, to = destinations.find(context, request.to)
+    destination, to = destinations.find(context, request.to, jid.parse)
     sender = access.operator(context.domain)
     message = Message(sender, to, body, quota.charge("", body), request.qos)
     rejection = destinations.hand_over(context, tx, destination, message)
@@ -168,7 +168,7 @@ def _hand_over(context: Context, tx: Transaction, request: SendMessage, body: by
 
 
 def _publish(context: Context, tx: Transaction, request: SendMessage, body: bytes) -> None:
-    destination, to = destinations.find(context, request.to)
+    destination, to = destinations.find(context, request.to, jid.parse)
     contents = destinations.read(context, destination, body, to)
     if contents.item is None:
         raise RequestRefused(contents.unreadable or "options of an item require a queue node")

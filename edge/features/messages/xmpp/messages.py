@@ -96,7 +96,7 @@ def _refused(context: Context, stanza: Stanza, rule: str, error: StanzaError) ->
 
 
 def _to_service(context: Context, stanza: Stanza) -> Work:
-    destination, to = destinations.find(context, stanza.attrs["to"])
+    destination, to = destinations.find(context, stanza.attrs["to"], jid.parse)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         message = Message(sender, to, stanza.raw, stanza.size, qos=0)
@@ -206,5 +206,5 @@ def register(hooks: Hooks) -> None:
 def register_for_accounts(hooks: Hooks) -> None:
     """Advertise the offline store, if the gateway has one."""
     xmpp = hooks.of(XmppHooks)
-    if hooks.xmpp.offline == "store":
+    if hooks.stores_messages:
         xmpp.advertise(OFFLINE)
