@@ -10,9 +10,8 @@ run at certain events. What needs the gateway to have accounts of its own is reg
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -129,61 +128,6 @@ RejectionHook: TypeAlias = Callable[[Transaction, SentMessage], None]
 
 class UnreadablePayload(Exception):
     """A message is malformed, or its content is of a kind that the event log does not take."""
-
-
-class FieldType(Enum):
-    """The kinds of values of a field."""
-
-    TEXT = "one line of text"
-    LINES = "lines of text"
-    BOOLEAN = "`1` or `0`"
-
-
-class FormField(NamedTuple):
-    """A field of a form or of a result; `label` is its description for people."""
-
-    name: str
-    label: str = ""
-    type: FieldType = FieldType.TEXT
-    values: Sequence[str] = ()
-    required: bool = False
-
-
-Form: TypeAlias = Mapping[str, list[str]]
-"""The values of a submitted form, by field."""
-
-
-class CommandResult(NamedTuple):
-    """The result of an ad-hoc command: a note for people, fields with details, and a table.
-
-    Attributes:
-        rows: the rows of the table, with a text for each of its `columns`.
-        failed: whether the command did not do what was asked.
-    """
-
-    text: str
-    fields: Sequence[FormField] = ()
-    columns: Sequence[FormField] = ()
-    rows: Iterable[tuple[str, ...]] = ()
-    failed: bool = False
-
-
-class AdHocCommand(NamedTuple):
-    """An ad-hoc command with a form of these fields; without fields, it completes when it is
-    started.
-
-    Attributes:
-        name: the feature, `#` and a verb, such as `queue#show`.
-        label: what it does, for people.
-        act: executes the command with a submitted form, for a trusted sender. It checks further
-            rights, such as the ownership of a node, and raises `ServiceError` before it changes
-            anything.
-    """
-
-    name: str
-    label: str
-    fields: Sequence[FormField]
-    act: Callable[[Context, Transaction, Sender, Form], CommandResult]
 
 
 class PublishedItem(NamedTuple):
@@ -335,7 +279,6 @@ class Hooks(Registry):
     """Readers of the operator's messages, by the protocol that they are written in: from the bytes,
     the sender's address and the recipient's to a message to an account. They raise
     `UnreadablePayload`."""
-    adhoc_commands: dict[str, AdHocCommand] = field(default_factory=dict)
     encoders: dict[tuple[str, type[Any]], Encoder] = field(default_factory=dict)
     """Encoders of what sessions are sent, by protocol and type of the message."""
     returned: dict[type[Any], Callable[[Context, Any], SentMessage]] = field(default_factory=dict)
@@ -393,18 +336,14 @@ class Hooks(Registry):
     """Run for each message that a session did not receive, or had no room for, and that the
     database then failed to store."""
     _events: dict[Event[Any], list[Callable[..., None]]] = field(default_factory=dict)
-    _protocols: dict[type[Registry], Any] = field(default_factory=dict)
+    _registries: dict[type[Registry], Any] = field(default_factory=dict)
 
-    def of(self, protocol: type[R]) -> R:
-        """Return the registry of a protocol's own hooks, given by the registry's class."""
-        if protocol not in self._protocols:
-            self._protocols[protocol] = protocol()
-        found: R = self._protocols[protocol]
+    def of(self, registry: type[R]) -> R:
+        """Return the registry of a protocol or a feature, given by its class."""
+        found: R | None = self._registries.get(registry)
+        if found is None:
+            found = self._registries[registry] = registry()
         return found
-
-    def adhoc_command(self, command: AdHocCommand) -> None:
-        """Register an ad-hoc command, which the publish-subscribe service offers."""
-        self.add(self.adhoc_commands, command.name, command)
 
     def encode(
         self, protocol: str, message_type: type[V], encoder: Callable[[Context, V], bytes]

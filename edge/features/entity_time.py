@@ -5,8 +5,7 @@ from __future__ import annotations
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
-from edge.routing.xmpp import answers
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks, answers
 from edge.xmpp import serialize
 from edge.xmpp.namespaces import TIME, clark
 from edge.xmpp.stanza import Stanza

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edge.engine.hooks import Context, Hooks
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks
 from edge.xmpp import serialize
 from edge.xmpp.namespaces import SESSION, clark
 from edge.xmpp.stanza import Stanza

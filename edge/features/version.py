@@ -9,8 +9,7 @@ from edge import __version__
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
-from edge.routing.xmpp import answers
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks, answers
 from edge.xmpp import serialize
 from edge.xmpp.namespaces import VERSION, clark
 from edge.xmpp.stanza import Stanza

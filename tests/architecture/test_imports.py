@@ -92,17 +92,19 @@ def test_a_forbidden_import_is_found(module: str, imported: str) -> None:
 
 
 OF_PROTOCOLS = {
-    *("_protocols", "encoders", "error_mappings", "operator_messages", "readers"),
+    *("XmppHooks", "encoders", "error_mappings", "operator_messages", "readers"),
     *("on_unacknowledged_messages", "on_overflow", "on_rejected_message"),
 }
 """The hooks that an `xmpp` module registers; all others are for the other modules of a feature."""
 
 
 def registered(register: Callable[[Hooks], None]) -> set[str]:
-    """Return the names of the hooks that a function registers."""
+    """Return the names of the hooks and of the other registries to which a function adds."""
     empty, filled = vars(Hooks()), Hooks()
     register(filled)
-    return {name for name, value in vars(filled).items() if value != empty[name]} - {"_events"}
+    changed = {name for name, value in vars(filled).items() if value != empty[name]}
+    others = {registry.__name__ for registry in filled._registries}
+    return (changed | others) - {"_events", "_registries"}
 
 
 def test_xmpp_modules_register_only_what_is_of_the_protocol() -> None:

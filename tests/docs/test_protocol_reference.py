@@ -14,7 +14,8 @@ from edge.config import load
 from edge.config.limits import Limits
 from edge.config.options import Xmpp
 from edge.engine.hooks import new_context
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.features.adhoc_commands.service import Commands
+from edge.routing.xmpp import XmppHooks
 from edge.routing.xmpp.router import Router
 from edge.xmpp import namespaces
 from edge.xmpp.disco import NODE
@@ -168,7 +169,7 @@ def test_xeps_that_the_code_names_are_documented() -> None:
 def test_every_ad_hoc_command_has_a_row() -> None:
     nodes = re.findall(r"^\| `(urn:x-fieldpost:[\w:#]+)` \|", DOCUMENT, re.MULTILINE)
     assert nodes
-    commands = new_context("gw.example", Limits(), Xmpp()).hooks.adhoc_commands
+    commands = new_context("gw.example", Limits(), Xmpp()).hooks.of(Commands).by_name
     assert set(nodes) == {f"{NODE}:{name}" for name in commands}
 
 

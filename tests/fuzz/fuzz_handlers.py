@@ -25,7 +25,7 @@ from xml.etree.ElementTree import Element
 from edge.config.limits import Limits
 from edge.engine import addresses
 from edge.engine.hooks import new_context
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks
 from edge.routing.xmpp.router import refusal
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER

@@ -14,8 +14,7 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
 from edge.features.accounts import service
 from edge.features.accounts.service import AccountError, Reason
-from edge.routing.xmpp import answers
-from edge.routing.xmpp.hooks import Handler, XmppHooks
+from edge.routing.xmpp import Handler, XmppHooks, answers
 from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import REGISTER, clark

@@ -1,19 +1,91 @@
-"""Begin and end ad-hoc commands, and check whether a session may continue one."""
+"""Ad-hoc commands: what features register, and whether a session may continue a command.
+
+A feature registers a command by `hooks.of(Commands).register`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.hooks import AdHocCommand, Context, Hooks
+from edge.engine.hooks import Context, Hooks, Registry
 from edge.errors import ServiceError
 from edge.features.adhoc_commands import store
 from edge.features.adhoc_commands.store import add as add
 from edge.features.adhoc_commands.store import delete as delete
 
 _MAX_ID_LENGTH: Final = 64
+
+
+class FieldType(Enum):
+    """The kinds of values of a field."""
+
+    TEXT = "one line of text"
+    LINES = "lines of text"
+    BOOLEAN = "`1` or `0`"
+
+
+class FormField(NamedTuple):
+    """A field of a form or of a result; `label` is its description for people."""
+
+    name: str
+    label: str = ""
+    type: FieldType = FieldType.TEXT
+    values: Sequence[str] = ()
+    required: bool = False
+
+
+Form: TypeAlias = Mapping[str, list[str]]
+"""The values of a submitted form, by field."""
+
+
+class CommandResult(NamedTuple):
+    """The result of an ad-hoc command: a note for people, fields with details, and a table.
+
+    Attributes:
+        rows: the rows of the table, with a text for each of its `columns`.
+        failed: whether the command did not do what was asked.
+    """
+
+    text: str
+    fields: Sequence[FormField] = ()
+    columns: Sequence[FormField] = ()
+    rows: Iterable[tuple[str, ...]] = ()
+    failed: bool = False
+
+
+class AdHocCommand(NamedTuple):
+    """An ad-hoc command with a form of these fields; without fields, it completes when it is
+    started.
+
+    Attributes:
+        name: the feature, `#` and a verb, such as `queue#show`.
+        label: what it does, for people.
+        act: executes the command with a submitted form, for a trusted sender. It checks further
+            rights, such as the ownership of a node, and raises `ServiceError` before it changes
+            anything.
+    """
+
+    name: str
+    label: str
+    fields: Sequence[FormField]
+    act: Callable[[Context, Transaction, Sender, Form], CommandResult]
+
+
+@dataclass(eq=False)
+class Commands(Registry):
+    """The commands that features have registered, by name; the publish-subscribe service offers
+    them."""
+
+    by_name: dict[str, AdHocCommand] = field(default_factory=dict)
+
+    def register(self, command: AdHocCommand) -> None:
+        """Register a command."""
+        self.add(self.by_name, command.name, command)
 
 
 class Reason(Enum):

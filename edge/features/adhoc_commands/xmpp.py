@@ -1,7 +1,7 @@
 """List, execute and cancel ad-hoc commands of the publish-subscribe service (XEP-0050).
 
 A command has one form: it is started, the form is submitted, and the command completes. A command
-without a form completes at once. Features register their commands (`Hooks.adhoc_command`). Senders
+without a form completes at once. Features register their commands (`service.Commands`). Senders
 that are not trusted are refused before a command runs; the command checks all other rights.
 """
 
@@ -15,20 +15,18 @@ from xml.etree.ElementTree import Element
 from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
-from edge.engine.hooks import (
+from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
+from edge.features.adhoc_commands import service
+from edge.features.adhoc_commands.service import (
     AdHocCommand,
-    Context,
+    CommandError,
+    Commands,
     FieldType,
     Form,
     FormField,
-    Hooks,
-    OffloadedWork,
-    Work,
+    Reason,
 )
-from edge.features.adhoc_commands import service
-from edge.features.adhoc_commands.service import CommandError, Reason
-from edge.routing.xmpp import answers
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks, answers
 from edge.xmpp import PROTOCOL, disco, forms, serialize
 from edge.xmpp import commands as wire
 from edge.xmpp.errors import StanzaError
@@ -142,8 +140,11 @@ def _read(context: Context, stanza: Stanza) -> _Request:
 
 
 def _find(context: Context, node: str | None) -> AdHocCommand | None:
-    commands = context.hooks.adhoc_commands.values()
-    return next((command for command in commands if _node(command) == node), None)
+    return next((command for command in _all(context) if _node(command) == node), None)
+
+
+def _all(context: Context) -> Iterable[AdHocCommand]:
+    return context.hooks.of(Commands).by_name.values()
 
 
 def _read_form(request: Element, command: AdHocCommand) -> Form | None:
@@ -189,7 +190,7 @@ def _items(context: Context) -> bytes:
     service_jid = pubsub_service(context.domain)
     return b"".join(
         serialize.tag("item", {"jid": service_jid, "node": _node(command), "name": command.label})
-        for command in context.hooks.adhoc_commands.values()
+        for command in _all(context)
     )
 
 

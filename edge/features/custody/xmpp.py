@@ -13,8 +13,7 @@ from edge.errors import ServiceError
 from edge.features.custody import service
 from edge.features.custody.rules import Reason
 from edge.features.custody.service import CustodyError
-from edge.routing.xmpp import answers
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks, answers
 from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, QOS_ALL, clark

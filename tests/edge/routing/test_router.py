@@ -7,8 +7,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.engine.hooks import new_context
-from edge.routing.xmpp import router
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks, router
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PING
 from tests.helpers.store import (

@@ -13,8 +13,7 @@ from edge.engine.hooks import Context, Hooks, Work
 from edge.features.discovery import service
 from edge.features.discovery.service import CapsQuery, InfoQuery
 from edge.jid import AddressError
-from edge.routing.xmpp import iq_ids
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks, iq_ids
 from edge.xmpp import PROTOCOL, disco, serialize
 from edge.xmpp import capabilities as caps
 from edge.xmpp.capabilities import Caps

@@ -15,8 +15,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
 from edge.features.accounts import service as accounts
-from edge.routing.xmpp import answers
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks, answers
 from edge.xmpp import disco, serialize
 from edge.xmpp.disco import COMPONENT, NODE, SERVER
 from edge.xmpp.errors import StanzaError

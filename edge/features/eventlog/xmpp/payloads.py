@@ -26,7 +26,7 @@ from edge.features.eventlog.rules import device_times, json_readings
 from edge.features.eventlog.rules.device_times import SHOWN
 from edge.features.eventlog.rules.levels import EXTENTS, INFORMATIONAL, LEVELS
 from edge.features.eventlog.rules.strict_json import InvalidJson
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks
 from edge.xmpp.namespaces import EVENTLOG, JSON, SENSOR_DATA, clark
 from edge.xmpp.stanza import has_text
 

@@ -18,7 +18,7 @@ from edge.engine.hooks import Context, Hooks, Work
 from edge.features.accounts import service as accounts
 from edge.features.messages import service
 from edge.jid import AddressError
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks
 from edge.xmpp import PROTOCOL, replies
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.stanza import Stanza, stamped

@@ -25,8 +25,7 @@ from edge.features.messages.service import (
     RefusalReason,
 )
 from edge.jid import AddressError, AddressReason, Jid
-from edge.routing.xmpp import answers
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks, answers
 from edge.xmpp import PROTOCOL, replies, serialize
 from edge.xmpp.errors import FragmentError, StanzaError
 from edge.xmpp.namespaces import CHAT_STATES, CLIENT, DELAY, OFFLINE, clark

@@ -29,8 +29,7 @@ from edge.features.outbox.service import (
     RequestKind,
 )
 from edge.jid import Jid, JidError
-from edge.routing.xmpp import iq_ids
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks, iq_ids
 from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.embedded import as_client_stanza
 from edge.xmpp.errors import STANZA_CONDITIONS, STANZA_TYPES, FragmentError, StanzaError

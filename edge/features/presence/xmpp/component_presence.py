@@ -16,7 +16,7 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Work
 from edge.features.accounts import service as accounts
 from edge.features.presence.rules import presence as rules
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks
 from edge.xmpp import disco, serialize
 from edge.xmpp.namespaces import CLIENT, clark
 from edge.xmpp.stanza import Stanza

@@ -31,8 +31,7 @@ from edge.features.presence.service.messages import (
 )
 from edge.features.presence.service.presence import AvailablePresence
 from edge.jid import Jid
-from edge.routing.xmpp import answers
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks, answers
 from edge.xmpp import PROTOCOL, capabilities, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, PRE_APPROVAL, clark

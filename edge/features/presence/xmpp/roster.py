@@ -18,8 +18,7 @@ from edge.features.presence.service import subscriptions
 from edge.features.presence.service.messages import RosterPush
 from edge.features.presence.service.roster import Contact, Party, RosterItem
 from edge.jid import Jid
-from edge.routing.xmpp import answers
-from edge.routing.xmpp.hooks import Handler, XmppHooks
+from edge.routing.xmpp import Handler, XmppHooks, answers
 from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import ROSTER, ROSTER_VERSIONING, clark

@@ -21,7 +21,7 @@ from edge.features.pubsub.xmpp import (
     reader,
     subscriptions,
 )
-from edge.routing.xmpp.hooks import Handler, XmppHooks
+from edge.routing.xmpp import Handler, XmppHooks
 from edge.xmpp import PROTOCOL, pubsub, rsm
 from edge.xmpp.namespaces import DISCO_INFO, DISCO_ITEMS, PUBSUB, PUBSUB_OWNER, QOS_ALL, RSM, clark
 from edge.xmpp.stanza import Child, Stanza

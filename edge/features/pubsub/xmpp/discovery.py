@@ -12,8 +12,7 @@ from edge.engine.hooks import Context, OffloadedWork, Work
 from edge.features.pubsub.service import items, nodes
 from edge.features.pubsub.service.items import PageRequest
 from edge.features.pubsub.service.nodes import NodeInfo
-from edge.routing.xmpp import answers
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks, answers
 from edge.xmpp import disco, forms, rsm, serialize
 from edge.xmpp.namespaces import DISCO_INFO, DISCO_ITEMS, PUBSUB, QUEUEING
 from edge.xmpp.stanza import Stanza

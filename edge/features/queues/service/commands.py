@@ -10,16 +10,17 @@ from typing import Final
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.hooks import (
+from edge.engine.hooks import Context, Hooks
+from edge.features.adhoc_commands.service import (
     AdHocCommand,
+    CommandError,
     CommandResult,
-    Context,
+    Commands,
     FieldType,
     Form,
     FormField,
-    Hooks,
+    Reason,
 )
-from edge.features.adhoc_commands.service import CommandError, Reason
 from edge.features.queues.service import admin, diagnosis
 from edge.features.queues.service.admin import Overview
 from edge.features.queues.service.diagnosis import Report
@@ -156,4 +157,4 @@ def register_for_accounts(hooks: Hooks) -> None:
         ("requeue", "Requeue dead items", (_NODE, _DEAD, _ALL), requeue),
         ("purge", "Delete all items of a queue", (_NODE, _SURE), purge),
     ):
-        hooks.adhoc_command(AdHocCommand(f"queue#{verb}", label, fields, act))
+        hooks.of(Commands).register(AdHocCommand(f"queue#{verb}", label, fields, act))

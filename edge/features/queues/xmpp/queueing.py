@@ -12,8 +12,7 @@ from edge.features.pubsub.service import access
 from edge.features.queues.service import operations
 from edge.features.queues.service.errors import QueueError, RefusalReason
 from edge.features.queues.service.messages import ItemDelivery, LockEnded
-from edge.routing.xmpp import answers
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks, answers
 from edge.xmpp import PROTOCOL, pubsub, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import QUEUEING, QUEUEING_SHORT, REDELIVERED, clark

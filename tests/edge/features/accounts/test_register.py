@@ -10,7 +10,7 @@ from edge import credentials
 from edge.config.limits import Limits
 from edge.engine.hooks import new_context
 from edge.features.accounts.store import accounts
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks
 from edge.xmpp.namespaces import REGISTER
 from tests.helpers.store import DOMAIN, Gateway, MakeGateway, Reply
 

@@ -13,7 +13,8 @@ import pytest
 from edge.config.limits import Limits
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.hooks import AdHocCommand, CommandResult, Context, Form
+from edge.engine.hooks import Context
+from edge.features.adhoc_commands.service import AdHocCommand, CommandResult, Commands, Form
 from edge.xmpp.disco import NODE
 from edge.xmpp.namespaces import COMMANDS, DATA_FORMS, DISCO_INFO, DISCO_ITEMS
 from tests.helpers.adhoc_commands import (
@@ -92,7 +93,7 @@ def test_command_without_a_form_completes_at_once(gateway: Gateway) -> None:
         return CommandResult(f"for {sender.full} with {len(fields)} fields")
 
     count = AdHocCommand("example#count", "Count", (), act)
-    gateway.router.context.hooks.adhoc_command(count)
+    gateway.router.context.hooks.of(Commands).register(count)
     node = f"{NODE}:{count.name}"
     reply = command(gateway, node)
     assert note(reply) == ("info", f"for {OLGA} with 0 fields")

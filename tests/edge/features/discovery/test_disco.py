@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from edge.config.options import Xmpp
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks
 from edge.xmpp import disco
 from edge.xmpp.namespaces import CAPS, DISCO_INFO, DISCO_ITEMS, EVENTLOG, PING, QOS_ALL, SENSOR_DATA
 from tests.helpers.people import PUMP, UNTRUSTED, VALVE, VALVE_BARE, add_contact, provision

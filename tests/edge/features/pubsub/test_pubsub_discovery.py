@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge.engine.database import Transaction
-from edge.routing.xmpp.hooks import XmppHooks
+from edge.routing.xmpp import XmppHooks
 from edge.xmpp.namespaces import (
     COMMANDS,
     DISCO_INFO,
