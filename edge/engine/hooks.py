@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from edge.config.limits import Limits
 from edge.config.options import Pubsub, Uplink, Xmpp
@@ -24,6 +24,7 @@ from edge.engine.access import Sender, Trust
 from edge.engine.addresses import AddressKind
 from edge.engine.database import SentMessage, Transaction
 from edge.engine.events import NewEvent
+from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
 from edge.engine.quota import ExceededLimit
 from edge.errors import FieldpostError, ServiceError
 from edge.jid import Jid
@@ -126,16 +127,22 @@ RejectionHook: TypeAlias = Callable[[Transaction, SentMessage], None]
 """Sends an error to the sender of a message that can be neither delivered nor stored."""
 
 
+MAX_REASON: Final = 200
+"""Maximum characters of the reason why a payload is unreadable; the rest is cut off."""
+
+
 class UnreadablePayload(Exception):
     """A message is malformed, or its content is of a kind that the event log does not take."""
 
 
 class PublishedItem(NamedTuple):
-    """An item for a node: ItemID, payload (empty if there is none), and the payload's namespace."""
+    """An item for a node: ItemID, payload (empty if there is none), the payload's namespace, and
+    what else the publication says."""
 
     id: str
     payload: bytes
     namespace: str
+    attributes: ItemAttributes = NO_ATTRIBUTES
 
 
 class Contents(NamedTuple):
@@ -148,6 +155,11 @@ class Contents(NamedTuple):
     events: list[tuple[str, NewEvent]]
     unreadable: str = ""
     item: PublishedItem | None = None
+
+
+def unreadable(reason: object) -> Contents:
+    """Return the contents of a message or payload that cannot be read."""
+    return Contents([], str(reason)[:MAX_REASON])
 
 
 class Message(NamedTuple):

@@ -44,6 +44,7 @@ class ListenedItem(NamedTuple):
     id: str
     publisher: str
     payload: bytes
+    content_type: str
 
 
 def read_listen(line: bytes) -> Listen | None:
@@ -74,8 +75,8 @@ class ItemListener:
         if self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
             self._transport.abort()
         elif isinstance(message, ListenedItem):
-            node, id, publisher, payload = message
-            report = ItemReport(node, id, publisher, payload)
+            node, id, publisher, payload, content_type = message
+            report = ItemReport(node, id, publisher, payload, content_type=content_type)
             self._transport.write(msgspec.json.encode(Answer(item=report)) + b"\n")
 
     def end(self, _reason: EndReason) -> None:
@@ -149,5 +150,5 @@ class OperatorRequests:
     ) -> None:
         for generation, listener in list(self._listeners.items()):  # maybe on another thread
             if topics.matches_any(listener.filters, node.name):
-                report = ListenedItem(node.name, item.id, sender.full, item.payload)
-                tx.send(generation, report)
+                content = item.payload, item.attributes.content_type
+                tx.send(generation, ListenedItem(node.name, item.id, sender.full, *content))

@@ -59,7 +59,7 @@ QOS_IEEE = "urn:ieee:iot:qos:1.0"
 QOS_ALL = (QOS, QOS_NF, QOS_IEEE)
 
 # Publish-subscribe (XEP-0060), its queues (XEP-0254, which has two spellings of its namespace, and
-# an extension by this project), result sets (XEP-0059), ad-hoc commands (XEP-0050), headers of
+# extensions by this project), result sets (XEP-0059), ad-hoc commands (XEP-0050), headers of
 # notifications (XEP-0131)
 PUBSUB = "http://jabber.org/protocol/pubsub"
 PUBSUB_OWNER = "http://jabber.org/protocol/pubsub#owner"
@@ -68,6 +68,7 @@ PUBSUB_ERRORS = "http://jabber.org/protocol/pubsub#errors"
 QUEUEING = "urn:xmpp:pubsub:queueing:0"
 QUEUEING_SHORT = "urn:xmpp:queueing:0"
 REDELIVERED = "urn:x-fieldpost:queue"
+CONTENT = "urn:x-fieldpost:content"
 RSM = "http://jabber.org/protocol/rsm"
 COMMANDS = "http://jabber.org/protocol/commands"
 SHIM = "http://jabber.org/protocol/shim"

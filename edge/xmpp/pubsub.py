@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from edge.xmpp import serialize
+from edge.xmpp import containers, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PUBSUB, PUBSUB_ERRORS, PUBSUB_EVENT, PUBSUB_OWNER, SHIM
 
@@ -20,10 +20,11 @@ def event(content: bytes) -> bytes:
     return serialize.tag("event", content=content, xmlns=PUBSUB_EVENT)
 
 
-def item(id: str, payload: bytes, publisher: str | None) -> bytes:
+def item(id: str, payload: bytes, publisher: str | None, content_type: str = "") -> bytes:
     """Build an item; `publisher` is the JID of its publisher, or None to omit it (XEP-0060, section
-    7.1.2.3)."""
-    return serialize.tag("item", {"id": id, "publisher": publisher}, payload)
+    7.1.2.3). A payload with a content type, which is no XML, is put into an element."""
+    content = containers.element(payload, content_type) if content_type else payload
+    return serialize.tag("item", {"id": id, "publisher": publisher}, content)
 
 
 def items_event(node: str, content: bytes) -> bytes:

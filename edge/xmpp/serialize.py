@@ -31,6 +31,7 @@ TLS_FAILURE = f"<failure xmlns='{TLS}'/>".encode()
 
 _ILLEGAL = r"\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff"
 _TEXT_SPECIAL = re.compile(f"[&<>\r{_ILLEGAL}]")
+_NOT_XML = re.compile(f"[{_ILLEGAL}]")
 _ATTRIBUTE_SPECIAL = re.compile(f"[&<>'\"\t\n\r{_ILLEGAL}]")
 _ESCAPES = {
     "&": "&amp;",
@@ -46,6 +47,11 @@ _ESCAPES = {
 
 def _replace(match: re.Match[str]) -> str:
     return _ESCAPES.get(match[0], "\ufffd")
+
+
+def is_text(text: str) -> bool:
+    """Return whether XML can have all characters of a text."""
+    return _NOT_XML.search(text) is None
 
 
 def escape(text: str) -> bytes:

@@ -18,7 +18,7 @@ from edge.engine.hooks import Hooks
 
 ROOT = Path(__file__).parents[2]
 
-PURE_ENGINE_MODULES = {"edge.engine.quota", "edge.engine.access"}
+PURE_ENGINE_MODULES = {"edge.engine.quota", "edge.engine.access", "edge.engine.item_attributes"}
 """Rules of the engine that rules of features may use."""
 
 SQL = re.compile(

@@ -7,6 +7,12 @@ from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 from xml.sax.saxutils import quoteattr
 
+from edge.engine import sessions
+from edge.engine.database import Transaction
+from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
+from edge.features.pubsub.rules.publication import PublicationShape
+from edge.features.pubsub.service import publishing
+from edge.features.pubsub.service.publishing import NewItem, Publication
 from tests.helpers.store import (
     DOMAIN,
     STANZAS,
@@ -151,6 +157,26 @@ def publish(gateway: Gateway, full: str, node: str, *items: str, **options: str)
         following = element("publish-options", form("publish-options", options))
     content = element("publish", "".join(items), node=node)
     return send_request(gateway, full, content + following)
+
+
+def publish_content(
+    gateway: Gateway,
+    full: str,
+    node: str,
+    payload: bytes,
+    attributes: ItemAttributes = NO_ATTRIBUTES,
+    id: str = "i1",
+) -> None:
+    """Publish an item for a session as another protocol than XMPP does."""
+    item = NewItem(id, payload, attributes=attributes)
+    request = Publication(node, PublicationShape(1, 1), item)
+
+    def act(tx: Transaction) -> None:
+        sender = sessions.sender(tx, gateway.generation(full))
+        assert sender is not None
+        publishing.publish(gateway.router.context, tx, sender, request)
+
+    gateway.commit(act)
 
 
 def retrieve(

@@ -178,7 +178,7 @@ def _publish(context: Context, tx: Transaction, request: SendMessage, body: byte
         raise RequestRefused(str(error)) from None
     item = contents.item
     shape = PublicationShape(1, 1 if item.payload else 0, item.namespace)
-    new = NewItem(item.id, item.payload, ItemEvents(contents.events))
+    new = NewItem(item.id, item.payload, ItemEvents(contents.events), item.attributes)
     sender = access.operator(context.domain)
     publishing.publish(context, tx, sender, Publication(to.resource, shape, new, options))
 
@@ -246,5 +246,6 @@ def _take(tx: Transaction, request: TakeItem) -> Answer:
     found = admin.take(tx, _queue(tx, request.node))
     if found is None:
         return _DONE
-    item, body = found
-    return Answer(item=ItemReport(item.node, item.item, item.publisher, body, item.deliveries))
+    item, body, content_type = found
+    report = ItemReport(item.node, item.item, item.publisher, body, item.deliveries, content_type)
+    return Answer(item=report)

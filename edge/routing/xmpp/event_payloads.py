@@ -7,11 +7,8 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from edge.engine.events import NewEvent
-from edge.engine.hooks import Contents, Context, UnreadablePayload
+from edge.engine.hooks import Contents, Context, UnreadablePayload, unreadable
 from edge.routing.xmpp.hooks import XmppHooks
-
-MAX_REASON: Final = 200
-"""Maximum characters of the reason why a payload is unreadable; the rest is cut off."""
 
 MAX_EVENTS: Final = 1000
 """Maximum events of one message or item, because a few bytes of JSON make one event. A message with
@@ -30,5 +27,5 @@ def decode(context: Context, payloads: Iterable[Element]) -> Contents:
             if len(found) > MAX_EVENTS:
                 raise UnreadablePayload(f"the message has more than {MAX_EVENTS} events")
     except UnreadablePayload as error:
-        return Contents([], str(error)[:MAX_REASON])
+        return unreadable(error)
     return Contents(found)

@@ -172,7 +172,7 @@ CREATE TABLE items (
     wall INTEGER NOT NULL,
     expires REAL,
     bytes INTEGER NOT NULL,
-    body BLOB NOT NULL, author TEXT,
+    body BLOB NOT NULL, author TEXT, content_type TEXT NOT NULL DEFAULT '', qos INTEGER NOT NULL DEFAULT 2, properties BLOB,
     UNIQUE (node, item)
 ) STRICT;
 
@@ -263,7 +263,7 @@ CREATE TABLE outbox_bodies (
 CREATE TABLE queue_bodies (
     id INTEGER PRIMARY KEY REFERENCES queue_items (id) ON DELETE CASCADE,
     body BLOB NOT NULL
-) STRICT;
+, content_type TEXT NOT NULL DEFAULT '', retain INTEGER NOT NULL DEFAULT 0, properties BLOB) STRICT;
 
 CREATE TABLE queue_items (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -288,7 +288,7 @@ CREATE TABLE queue_items (
     outbox INTEGER,
     reason TEXT,
     bytes INTEGER NOT NULL
-, author TEXT) STRICT;
+, author TEXT, qos INTEGER NOT NULL DEFAULT 2) STRICT;
 
 CREATE TABLE queue_receivers (
     item INTEGER NOT NULL REFERENCES queue_items (id) ON DELETE CASCADE,

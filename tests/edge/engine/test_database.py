@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from edge.engine import database
+from edge.engine.item_attributes import NO_ATTRIBUTES
 from edge.engine.space_rules import WAL_SHARE
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreDamaged, StoreError, StoreFull
+from edge.features.pubsub.store import items
+from edge.features.queues.store import queue_items
 from tests.helpers.store import Clock, new_database
 
 SCHEMA = Path(__file__).with_name("schema.sql")
@@ -70,14 +73,44 @@ def test_a_new_database_has_the_newest_schema_and_is_private_to_its_owner(tmp_pa
         assert normalised(schema(connection)) == normalised(SCHEMA.read_text("utf-8"))
 
 
+def migrate_until(
+    connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Apply the migrations before the first one that contains a text."""
+    steps = database.migrations()
+    before = next(i for i, (_, sql) in enumerate(steps) if text in sql)
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "migrations", lambda: steps[:before])
+        database.migrate(connection)
+
+
+def test_items_of_an_older_database_are_xml_at_level_2(
+    empty: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migrate_until(empty, monkeypatch, "items ADD COLUMN content_type")
+    empty.executescript("""
+INSERT INTO nodes (name, owner, config) VALUES ('n', 'a@gw', '{}'), ('q', 'a@gw', '{}');
+INSERT INTO items (node, item, publisher, wall, bytes, body)
+VALUES (1, 'x', 'a@gw/1', 0, 10, x'3c612f3e');
+INSERT INTO queues (node) VALUES (2);
+INSERT INTO queue_items (queue, node, item, publisher, wall, since, bytes)
+VALUES (1, 'q', 'x', 'a@gw/1', 0, 0, 3);
+INSERT INTO queue_bodies (id, body) VALUES (1, x'3c612f3e');
+""")
+    database.migrate(empty)
+    with database.transaction(empty, MOMENT) as tx:
+        kept, queued = items.get(tx, 1, "x"), queue_items.get(tx, 1)
+        assert kept is not None
+        assert queued is not None
+        assert (kept.payload, kept.attributes, queued.qos) == (b"<a/>", NO_ATTRIBUTES, 2)
+        body, attributes = queue_items.body(tx, queued.row)
+        assert (body, attributes._replace(retain=None)) == (b"<a/>", NO_ATTRIBUTES)
+
+
 def test_usage_by_source_counts_the_items_of_an_older_database(
     empty: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = database.migrations()
-    before = next(i for i, (_, sql) in enumerate(steps) if "CREATE TABLE item_sources" in sql)
-    with monkeypatch.context() as patch:
-        patch.setattr(database, "migrations", lambda: steps[:before])
-        database.migrate(empty)
+    migrate_until(empty, monkeypatch, "CREATE TABLE item_sources")
     empty.executescript("""
 INSERT INTO accounts (name, trusted, created) VALUES ('a', 1, 0), ('b', 1, 0);
 INSERT INTO nodes (name, owner, config) VALUES ('n', 'a@gw', '{}');

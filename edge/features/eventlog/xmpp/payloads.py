@@ -22,7 +22,8 @@ from xml.etree.ElementTree import Element
 from edge.engine import events
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Hooks, UnreadablePayload
-from edge.features.eventlog.rules import device_times, json_readings
+from edge.features.eventlog import decoders
+from edge.features.eventlog.rules import device_times
 from edge.features.eventlog.rules.device_times import SHOWN
 from edge.features.eventlog.rules.levels import EXTENTS, INFORMATIONAL, LEVELS
 from edge.features.eventlog.rules.strict_json import InvalidJson
@@ -161,16 +162,9 @@ def decode_json(container: Element) -> list[tuple[str, NewEvent]]:
     if len(container):
         raise UnreadablePayload("invalid JSON container: it has child elements")
     try:
-        found = json_readings.parse(container.text or "")
+        return decoders.json_events(container.text or "")
     except InvalidJson as error:
         raise UnreadablePayload(f"invalid JSON container: {error}") from None
-    return [
-        (
-            events.READINGS,
-            NewEvent("reading", name=name, value=value, unit=unit, text=text, tags=tags),
-        )
-        for name, value, unit, text, tags in found
-    ]
 
 
 # Log events

@@ -6,10 +6,9 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from edge.engine.addresses import AddressKind
-from edge.engine.hooks import Contents, Context, Hooks
+from edge.engine.hooks import Contents, Context, Hooks, unreadable
 from edge.jid import Jid
 from edge.routing.xmpp import event_payloads
-from edge.routing.xmpp.event_payloads import MAX_REASON
 from edge.xmpp.errors import FragmentError
 from edge.xmpp.stanza import has_text, parse_fragment
 
@@ -24,7 +23,7 @@ def read_message(
     try:
         payloads = parse_fragment(body) if parsed is None else parsed
     except FragmentError as error:
-        return Contents([], str(error)[:MAX_REASON])
+        return unreadable(error)
     found = event_payloads.decode(context, payloads)
     if found.events and has_text(payloads):
         return Contents([], _TEXT)

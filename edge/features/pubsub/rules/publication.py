@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from edge.engine import item_attributes
+from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.rules.reasons import Reason
 
@@ -45,9 +47,13 @@ _WRONG_NAMESPACE: Final = Fault(
 )
 
 
-def find_fault(shape: PublicationShape, config: NodeConfig) -> Fault | None:
-    """Return why a node's configuration forbids a publication (XEP-0060, section 7.1.3); `None` if
-    the publication is allowed."""
+def find_fault(
+    shape: PublicationShape, config: NodeConfig, attributes: ItemAttributes = NO_ATTRIBUTES
+) -> Fault | None:
+    """Return why a node's configuration or a limit forbids a publication (XEP-0060, section 7.1.3);
+    `None` if the publication is allowed."""
+    if attributes is not NO_ATTRIBUTES and (text := item_attributes.find_fault(attributes)):
+        return Fault(Reason.LIMIT_EXCEEDED, text)
     if shape.items > 1:
         return Fault(Reason.TOO_MANY_ITEMS)
     stores = config.persist_items or config.queueing

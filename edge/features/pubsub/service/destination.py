@@ -28,7 +28,7 @@ from edge.features.eventlog import service as eventlog
 from edge.features.pubsub.rules.publication import PublicationShape, find_fault
 from edge.features.pubsub.service import publishing
 from edge.features.pubsub.service.errors import PubsubError
-from edge.features.pubsub.service.publishing import ItemEvents, NewItem
+from edge.features.pubsub.service.publishing import NO_EVENTS, ItemEvents, NewItem
 from edge.jid import AddressError, AddressReason, Jid
 
 
@@ -104,7 +104,7 @@ class NodeDestination:
             return ""
         node = publishing.find_target(context, tx, sender, message.to.resource)
         shape = PublicationShape(1, 1 if item.payload else 0, item.namespace)
-        fault = find_fault(shape, node.config)
+        fault = find_fault(shape, node.config, item.attributes)
         if fault is not None:
             return fault.text or str(fault.reason.value)
         new = _new_item(message, contents, item)
@@ -114,9 +114,10 @@ class NodeDestination:
 
 
 def _new_item(message: Message, contents: Contents, item: PublishedItem) -> NewItem:
-    if not contents.events:
-        return NewItem(item.id, item.payload)
-    return NewItem(item.id, item.payload, ItemEvents(contents.events, message.qos, message.since))
+    logged = NO_EVENTS
+    if contents.events:
+        logged = ItemEvents(contents.events, message.qos, message.since)
+    return NewItem(item.id, item.payload, logged, item.attributes)
 
 
 def register_for_accounts(hooks: Hooks) -> None:

@@ -19,6 +19,7 @@ from edge.engine.database import Transaction
 from edge.engine.encoding import stored_form
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Hooks
+from edge.engine.item_attributes import ItemAttributes, Properties
 from edge.engine.quota import charge
 from edge.engine.refusals import log_source
 from edge.features.accounts import service as accounts
@@ -49,13 +50,18 @@ class ItemPublished(NamedTuple):
     """An item was published.
 
     `item_id` is `None` if the node stores no items and sends no payloads, `payload` is empty if it
-    sends none, and `publisher` is the bare JID that the item names as its publisher, or `None`.
+    sends none, and `publisher` is the bare JID that the item names as its publisher, or `None`. The
+    item expires at the service second `expires`. `content_type` and `properties` are those of the
+    publication (`ItemAttributes`).
     """
 
     node: str
     item_id: str | None
     payload: bytes
     publisher: str | None = None
+    content_type: str = ""
+    expires: float | None = None
+    properties: Properties = ()
 
 
 class ItemRetracted(NamedTuple):
@@ -167,14 +173,21 @@ def matching_shares(context: Context, tx: Transaction, node: Node) -> list[int]:
 
 
 def announce(
-    context: Context, tx: Transaction, node: Node, event: NodeEvent, *, always: bool = False
+    context: Context,
+    tx: Transaction,
+    node: Node,
+    event: NodeEvent,
+    *,
+    always: bool = False,
+    qos: int = 2,
 ) -> None:
-    """Send a node's event to `recipients`, if the node's configuration or `always` enables that."""
+    """Send a node's event to `recipients`, if the node's configuration or `always` enables that,
+    each at the quality of service of the subscription, but at most at `qos`."""
     if not (always or is_notified(node.config, event)):
         return
     type_ = _message_type(node.config)
     for subscription, subid in recipients(context, tx, node):
-        send(context, tx, subscription, Notification(event, subscription.jid, type_, subid))
+        send(context, tx, subscription, Notification(event, subscription.jid, type_, subid), qos)
 
 
 def notify_changed(
@@ -202,12 +215,13 @@ def send_last_items(context: Context, tx: Transaction, subscription: Subscriptio
     ]
     for node in reversed(_nodes_with_last_items(context, tx, subscription)):
         item = items.last(tx, node.id)
-        if item is not None:
-            event = published(tx, node, item.id, item.payload, item.publisher)
+        if item is not None and (item.expires is None or item.expires > tx.now.service):
+            id, attributes = item.id, item.attributes
+            event = published(tx, node, id, item.payload, item.publisher, attributes, item.expires)
             subid = subscription.subid if any(_is_to(one, node) for one in others) else None
             to, type_ = subscription.jid, _message_type(node.config)
             notification = Notification(event, to, type_, subid, item.published)
-            send(context, tx, subscription, notification)
+            send(context, tx, subscription, notification, attributes.qos)
 
 
 def _nodes_with_last_items(
@@ -245,12 +259,21 @@ def _is_to(subscription: Subscription, node: Node) -> bool:
 
 
 def published(
-    tx: Transaction, node: Node, item_id: str | None, payload: bytes, publisher: str
+    tx: Transaction,
+    node: Node,
+    item_id: str | None,
+    payload: bytes,
+    publisher: str,
+    attributes: ItemAttributes,
+    expires: float | None,
 ) -> ItemPublished:
     """Return the event of a published item, with the payload and the publisher's name only if the
     node's configuration includes them; `publisher` is a full JID."""
-    payload = payload if node.config.deliver_payloads else b""
-    return ItemPublished(node.name, item_id, payload, named_publisher(tx, node, publisher))
+    name = named_publisher(tx, node, publisher)
+    if not node.config.deliver_payloads:
+        return ItemPublished(node.name, item_id, b"", name, "", expires)
+    content_type, properties = attributes.content_type, attributes.properties
+    return ItemPublished(node.name, item_id, payload, name, content_type, expires, properties)
 
 
 def _message_type(config: NodeConfig) -> str | None:
@@ -261,14 +284,21 @@ def _message_type(config: NodeConfig) -> str | None:
 
 
 def send(
-    context: Context, tx: Transaction, subscription: Subscription, notification: Notification
+    context: Context,
+    tx: Transaction,
+    subscription: Subscription,
+    notification: Notification,
+    max_qos: int = 2,
 ) -> None:
-    """Send a notification to a subscription, at the subscription's quality of service.
+    """Send a notification to a subscription, at the subscription's quality of service, but at most
+    at `max_qos`.
 
     If the subscriber's outbox is full, the notification is dropped and logged as a refusal; the
     operation that caused the notification succeeds nevertheless.
     """
     qos = subscription.options.qos
+    if qos > max_qos:
+        qos = max_qos
     if qos == 0:
         _send_plain(context, tx, subscription, notification)
         return

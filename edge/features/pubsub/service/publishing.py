@@ -15,8 +15,10 @@ from edge.engine import quota, refusals, space
 from edge.engine.access import Sender, may_manage_nodes
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.hooks import Context, Event
+from edge.engine.hooks import Contents, Context, Event
+from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
 from edge.engine.quota import ExceededLimit, StoreUsage, Usage
+from edge.features.eventlog import decoders
 from edge.features.eventlog import service as eventlog
 from edge.features.pubsub.rules import affiliation, node_config
 from edge.features.pubsub.rules.node_config import DEFAULT, InvalidOption, NodeConfig
@@ -67,12 +69,13 @@ NO_EVENTS: Final = ItemEvents()
 
 
 class NewItem(NamedTuple):
-    """Item to publish: ItemID, payload as bytes (empty if there is none), and events to write to
-    the event log (none if `[uplink] topics` does not select the node)."""
+    """Item to publish: ItemID, payload as bytes (empty if there is none), events to write to the
+    event log (none if `[uplink] topics` does not select the node), and further attributes."""
 
     id: str
     payload: bytes = b""
     logged: ItemEvents = NO_EVENTS
+    attributes: ItemAttributes = NO_ATTRIBUTES
 
 
 class Publication(NamedTuple):
@@ -97,7 +100,7 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
     """Publish an item. A refusal raises `PubsubError` and publishes nothing; it is logged if the
     payload is unreadable, a limit would be exceeded, or the ItemID belongs to another item."""
     node = find_target(context, tx, sender, request.node, request.preconditions)
-    fault = find_fault(request.shape, node.config)
+    fault = find_fault(request.shape, node.config, request.item.attributes)
     if fault is not None:
         raise PubsubError(fault.reason, fault.text)
     if request.unreadable:
@@ -129,6 +132,14 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
 def is_shipped(context: Context, node: str) -> bool:
     """Return whether `[uplink] topics` selects a node, by name, so that its items are logged."""
     return topics.matches_any(context.uplink.topics, node)
+
+
+def read_events(context: Context, node: str, payload: bytes, content_type: str) -> Contents:
+    """Return the events in a payload that is no XML, or why it cannot be decoded; nothing if the
+    node's items are not logged."""
+    if not is_shipped(context, node):
+        return Contents([])
+    return decoders.decode(payload, content_type)
 
 
 def find_target(
@@ -198,7 +209,9 @@ def _outcome(
     if node.id == NEW_NODE:
         return _PUBLISH
     if node.config.queueing:
-        found = queueing.of(context).existing_item(tx, sender, node, item.id, item.payload)
+        found = queueing.of(context).existing_item(
+            tx, sender, node, item.id, item.payload, item.attributes.content_type
+        )
     elif node.items and (author := items.author(tx, node.id, item.id)) is not None:
         found = ExistingItem(Existing.STORED, author == sender.bare)
     if found is None:
@@ -235,13 +248,13 @@ def check_room(
         ) or _exceeded_notification_limit(context, tx, node, item)
     if exceeded is None and (is_queue or shares):
         exceeded = queueing.of(context).exceeded_limit(
-            context, tx, sender, node, item.id, item.payload, shares
+            context, tx, sender, node, item.id, item.payload, item.attributes, shares
         )
     return Room(exceeded, shares)
 
 
 def _stored_size(sender: Sender, item: NewItem) -> int:
-    return items.charge(item.id, sender.full, item.payload)
+    return items.charge(item.id, sender.full, item.payload, item.attributes)
 
 
 def _exceeded_storage_limit(
@@ -279,6 +292,8 @@ def _exceeded_notification_limit(
     limits = context.limits
     maximum = limits.unacknowledged_total_bytes
     size = len(item.payload) + NOTIFICATION_OVERHEAD
+    if item.attributes is not NO_ATTRIBUTES:
+        size += item.attributes.size
     if not node.config.deliver_payloads or size * limits.subscriptions <= maximum:
         return None
     if size * len(notifications.recipients(context, tx, node)) <= maximum:
@@ -320,19 +335,35 @@ def put(
         logged, qos, since = item.logged
         eventlog.write(tx, logged, sender.full, qos, since, node.name)
     if not config.queueing:
+        attributes, expires = item.attributes, None
+        if config.item_expire or attributes.expiry is not None:
+            expires = _expires(tx, config.item_expire, attributes.expiry)
         if config.persist_items:
-            _store(context, tx, sender, node, item)
+            _store(context, tx, sender, node, item, expires)
         item_id = item.id if config.persist_items or config.deliver_payloads else None
-        event = notifications.published(tx, node, item_id, item.payload, sender.full)
-        notifications.announce(context, tx, node, event)
+        event = notifications.published(
+            tx, node, item_id, item.payload, sender.full, attributes, expires
+        )
+        notifications.announce(context, tx, node, event, qos=attributes.qos)
         if shares is None:
             shares = notifications.matching_shares(context, tx, node)
     context.hooks.trigger(ITEM_PUBLISHED, context, tx, node, sender, item, options, shares or ())
 
 
-def _store(context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem) -> None:
-    ttl, max_items = node.config.item_expire, _max_items(context, node)
-    expires = tx.now.service + ttl if ttl else None
-    size = _stored_size(sender, item)
-    excess = node.items + 1 - max_items
-    items.put(tx, node.id, item.id, sender.full, item.payload, size, expires, excess)
+def _expires(tx: Transaction, ttl: int, expiry: float | None) -> float:
+    """Return the service second at which an item expires: by its node, unless `ttl` is 0, or by its
+    publication, unless `expiry` is `None`."""
+    return tx.now.service + (ttl if expiry is None else min(ttl or expiry, expiry))
+
+
+def _store(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    node: Node,
+    item: NewItem,
+    expires: float | None,
+) -> None:
+    id, payload, _events, attributes = item
+    excess, size = node.items + 1 - _max_items(context, node), _stored_size(sender, item)
+    items.put(tx, node.id, id, sender.full, payload, size, expires, excess, attributes)

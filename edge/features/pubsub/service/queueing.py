@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
+from edge.engine.item_attributes import ItemAttributes
 from edge.engine.quota import ExceededLimit
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.replacement import ExistingItem
@@ -60,7 +61,13 @@ class Queues(Protocol):
         """Remove the queue of a node that is about to be deleted, if it has one."""
 
     def existing_item(
-        self, tx: Transaction, sender: Sender, node: Node, item_id: str, payload: bytes
+        self,
+        tx: Transaction,
+        sender: Sender,
+        node: Node,
+        item_id: str,
+        payload: bytes,
+        content_type: str,
     ) -> ExistingItem | None:
         """Return the item of a queue node that has the ItemID of an item from `sender`."""
 
@@ -72,6 +79,7 @@ class Queues(Protocol):
         node: Node,
         item_id: str,
         payload: bytes,
+        attributes: ItemAttributes,
         shares: Sequence[int],
     ) -> ExceededLimit | None:
         """Return the limit that an item would exceed, or `None`: of the queue of its node if this

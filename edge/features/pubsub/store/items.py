@@ -16,9 +16,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from edge.engine import row_numbers, source_usage
+from edge.engine import item_attributes, row_numbers, source_usage
 from edge.engine.database import Transaction
 from edge.engine.image import Changes, Table, write_rows
+from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
 from edge.engine.quota import StoreUsage, Usage
 from edge.features.pubsub.rules.replacement import author_of
 from edge.features.pubsub.store import nodes
@@ -45,7 +46,9 @@ class StoredItem(NamedTuple):
     """A stored item.
 
     `id` is the ItemID, `publisher` a full JID, `published` the time of publication (ms since 1970),
-    `size` the number of bytes charged for the item, and `payload` is empty if there is none.
+    `size` the number of bytes charged for the item, and `payload` is empty if there is none. The
+    item expires at the service second `expires`, if it does. Of the attributes, content type, QoS
+    and properties are stored.
     """
 
     position: int
@@ -54,6 +57,8 @@ class StoredItem(NamedTuple):
     published: int
     size: int
     payload: bytes
+    expires: float | None
+    attributes: ItemAttributes
 
 
 _Known: TypeAlias = dict[str, tuple[int, int, str]]
@@ -79,8 +84,9 @@ DELETE FROM main.items WHERE id IN (
 RETURNING author, publisher, bytes
 """
 _PUT: Final = """
-INSERT INTO main.items (id, node, item, publisher, wall, expires, bytes, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO main.items (
+    id, node, item, publisher, wall, expires, bytes, body, content_type, qos, properties
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _COUNT_NEW: Final = (
     "UPDATE main.nodes SET items = items + ?3, bytes = bytes + ?4 WHERE id = ?1",
@@ -91,19 +97,15 @@ _COUNT_NEW: Final = (
 _KNOWN: Final = """
 SELECT item, id, bytes, author, publisher FROM main.items WHERE node = ? ORDER BY id LIMIT ?
 """
-_GET: Final = """
-SELECT id, item, publisher, wall, bytes, body FROM main.items WHERE node = ? AND item = ?
+_COLUMNS: Final = """
+SELECT id, item, publisher, wall, bytes, body, expires, content_type, qos, properties
+FROM main.items
 """
+_GET: Final = f"{_COLUMNS} WHERE node = ? AND item = ?"
 _AUTHOR: Final = "SELECT author, publisher FROM main.items WHERE node = ? AND item = ?"
 _POSITION: Final = "SELECT id FROM main.items WHERE node = ? AND item = ?"
-_AFTER: Final = """
-SELECT id, item, publisher, wall, bytes, body FROM main.items
-WHERE node = ? AND id > ? ORDER BY id LIMIT ? OFFSET ?
-"""
-_BEFORE: Final = """
-SELECT id, item, publisher, wall, bytes, body FROM main.items
-WHERE node = ? AND id < ? ORDER BY id DESC LIMIT ? OFFSET ?
-"""
+_AFTER: Final = f"{_COLUMNS} WHERE node = ? AND id > ? ORDER BY id LIMIT ? OFFSET ?"
+_BEFORE: Final = f"{_COLUMNS} WHERE node = ? AND id < ? ORDER BY id DESC LIMIT ? OFFSET ?"
 _NEWEST_OF_NODES: Final = """
 SELECT n.name, i.bytes FROM main.nodes AS n JOIN main.items AS i
     ON i.id = (SELECT max(id) FROM main.items WHERE node = n.id)
@@ -128,9 +130,12 @@ DELETE FROM main.items WHERE id IN (
 _NEXT_EXPIRY: Final = "SELECT min(expires) FROM main.items WHERE expires IS NOT NULL"
 
 
-def charge(item_id: str, publisher: str, payload: bytes) -> int:
+def charge(
+    item_id: str, publisher: str, payload: bytes, attributes: ItemAttributes = NO_ATTRIBUTES
+) -> int:
     """Return the bytes charged for an item: those that count towards the limits."""
-    return len(item_id.encode()) + len(publisher.encode()) + len(payload) + OVERHEAD
+    size = len(item_id.encode()) + len(publisher.encode()) + len(payload) + OVERHEAD
+    return size if attributes is NO_ATTRIBUTES else size + attributes.size
 
 
 def put(
@@ -142,6 +147,7 @@ def put(
     size: int,
     expires: float | None = None,
     excess: int = 0,
+    attributes: ItemAttributes = NO_ATTRIBUTES,
 ) -> None:
     """Store an item as the last item of its node, in place of an older item with the same ItemID.
 
@@ -152,10 +158,14 @@ def put(
         expires: the service second at which the item expires; `None` if it does not expire.
         excess: how many items to remove in all: the replaced item, if any, and then the oldest
             ones. A replaced item is removed even if `excess` is 0 or less.
+        attributes: further attributes, of which content type, QoS and properties are stored.
     """
     known, author = _known(tx, node_id), author_of(None, publisher)
     row = row_numbers.take(tx, "items")
-    values = row, node_id, item_id, publisher, tx.now.wall, expires, size, payload
+    content_type, qos, _, _, properties = attributes
+    packed = item_attributes.pack(properties) if properties else None
+    values = (row, node_id, item_id, publisher, tx.now.wall, expires, size, payload, content_type,
+        qos, packed)  # fmt: skip
     if known is None:
         _count_removed(tx, node_id, tx.rows(_MAKE_ROOM, (node_id, item_id, excess)))
         _insert(tx, [values])
@@ -219,7 +229,7 @@ def _insert(tx: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
     tx.run_many(_PUT, rows)
     new = [
         (node_id, author_of(None, publisher), size)
-        for _row, node_id, _item, publisher, _wall, _expires, size, _body in rows
+        for _row, node_id, _item, publisher, _wall, _expires, size, *_content in rows
     ]
     source_usage.count_new(tx, _COUNT_NEW, new)
 
@@ -227,7 +237,13 @@ def _insert(tx: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
 def get(tx: Transaction, node_id: int, item_id: str) -> StoredItem | None:
     """Return an item by its ItemID."""
     row = tx.row(_GET, (node_id, item_id))
-    return None if row is None else StoredItem(*row)
+    return None if row is None else _item(row)
+
+
+def _item(row: Sequence[Any]) -> StoredItem:
+    *fields, content_type, qos, properties = row
+    attributes = ItemAttributes(content_type, qos, properties=item_attributes.unpack(properties))
+    return StoredItem._make((*fields, attributes))
 
 
 def author(tx: Transaction, node_id: int, item_id: str) -> str | None:
@@ -270,7 +286,7 @@ def page(
     found: list[StoredItem] = []
     room = max_bytes
     for row in rows:
-        item = StoredItem(*row)
+        item = _item(row)
         room -= item.size
         if found and room < 0:
             break
@@ -292,7 +308,7 @@ def count_before(tx: Transaction, node_id: int, position: int) -> int:
 def last(tx: Transaction, node_id: int) -> StoredItem | None:
     """Return the item of a node that was published last."""
     row = tx.row(_BEFORE, (node_id, LAST_POSITION, 1, 0))
-    return None if row is None else StoredItem(*row)
+    return None if row is None else _item(row)
 
 
 def newest_of_nodes(tx: Transaction, node_id: int | None) -> Iterator[tuple[str, int]]:

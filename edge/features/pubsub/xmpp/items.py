@@ -8,7 +8,7 @@ from typing import Final
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.hooks import Contents, Context, OffloadedWork, Work
+from edge.engine.hooks import Contents, Context, OffloadedWork, Work, unreadable
 from edge.features.pubsub.rules.publication import (
     DEFAULT_OPTIONS,
     MAX_ITEM_ID_BYTES,
@@ -114,7 +114,7 @@ def read_payload(context: Context, node: str, payload: bytes) -> Contents:
     try:
         return event_payloads.decode(context, (parse_fragment(payload),))
     except FragmentError as error:
-        return Contents([], str(error)[: event_payloads.MAX_REASON])
+        return unreadable(error)
 
 
 # Retrieve
@@ -130,7 +130,10 @@ def retrieve(context: Context, stanza: Stanza) -> OffloadedWork:
         name = element.attrs.get("node")
         found = service.retrieve(context, tx, sender, name, ids, requested, max_bytes)
         node, items, start, total = found
-        content = b"".join(pubsub.item(one.id, one.payload, publisher) for one, publisher in items)
+        content = b"".join(
+            pubsub.item(one.id, one.payload, publisher, one.attributes.content_type)
+            for one, publisher in items
+        )
         page = rsm.Page([item.id for item, _publisher in items], start, total)
         page_element = rsm.write(page) if has_set or not page.whole else b""
         return pubsub.payload(serialize.tag("items", {"node": node.name}, content) + page_element)

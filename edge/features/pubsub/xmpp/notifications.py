@@ -58,7 +58,7 @@ def _content(event: NodeEvent, subid: str | None, published: int | None, domain:
 @lru_cache(maxsize=1)
 def _event_element(event: NodeEvent) -> bytes:
     if isinstance(event, ItemPublished) and event.item_id is not None:
-        item = pubsub.item(event.item_id, event.payload, event.publisher)
+        item = pubsub.item(event.item_id, event.payload, event.publisher, event.content_type)
         return pubsub.items_event(event.node, item)
     return pubsub.event(_event_content(event))
 

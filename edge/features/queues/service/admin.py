@@ -40,8 +40,9 @@ def get_owned(tx: Transaction, sender: Sender, node: str) -> Overview:
     return found
 
 
-def take(tx: Transaction, queue: Overview) -> tuple[QueuedItem, bytes] | None:
-    """Take the next ready item of a queue node for the operator; return it with its payload.
+def take(tx: Transaction, queue: Overview) -> tuple[QueuedItem, bytes, str] | None:
+    """Take the next ready item of a queue node for the operator; return it with its payload and
+    the payload's content type.
 
     The item is delayed for the lock timeout of the queue, and then ready again unless `finish` has
     deleted it. Returns `None` if no item is ready. Raises `QueueError` if the queue belongs to a
@@ -56,7 +57,8 @@ def take(tx: Transaction, queue: Overview) -> tuple[QueuedItem, bytes] | None:
     due = tx.now.service + queue.lock_timeout
     queue_items.take(tx, found[0].row, due)
     tx.wake_at(due)
-    return found[0], queue_items.body(tx, found[0].row)
+    payload, attributes = queue_items.body(tx, found[0].row)
+    return found[0], payload, attributes.content_type
 
 
 def finish(context: Context, tx: Transaction, queue: Overview, item: str) -> None:

@@ -96,7 +96,7 @@ def assign_new(context: Context, tx: Transaction, queue: Queue, new: NewQueuedIt
     tx.wake_at(until)
     lock = Lock(to.member.subscription, to.member.full, until)
     item = queue_items.enqueue(tx, queue, new, lock)
-    notifications.deliver(tx, item._replace(deliveries=0), to, new.body)
+    notifications.deliver(tx, item._replace(deliveries=0), to, new.body, new.attributes)
     depth_events.count_delivery(tx, queue.id, again=False)
     _count(context, tx, queue, item, to)
     return True
@@ -290,11 +290,11 @@ def _assign(
             context, tx, queue, item, member, subscription
         ):
             return False
-        locked = subscription.options.qos > 0
+        locked = share_delivery.level(item, subscription) > 0
     else:
         locked, until = True, tx.now.service + queue.lock_timeout
         tx.wake_at(until)
-        notifications.deliver(tx, item, to, queue_items.body(tx, item.row))
+        notifications.deliver(tx, item, to, *queue_items.body(tx, item.row))
     if locked:
         queue_items.lock(tx, queue, item, Lock(member.subscription, member.full, until))
     depth_events.count_delivery(tx, queue.id, again=item.deliveries > 0)

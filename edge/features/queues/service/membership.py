@@ -83,7 +83,8 @@ def leave(context: Context, tx: Transaction, subscription: Subscription, loss: L
     """Take back the items of a subscription that is about to be removed."""
     queue_members.remove_subscription(tx, subscription.id)
     if loss is Loss.CONNECTION:  # the sessions have ended and get no items of other queues either
-        queue_members.remove_sessions_of(tx, subscription.jid)
+        max_bytes = context.limits.unacknowledged_bytes
+        queue_members.remove_sessions_of(tx, subscription.jid, max_bytes)
     for item in queue_items.locked_by(tx, subscription.jid):
         if item.subscription == subscription.id:
             _take_from_subscription(context, tx, item, _loss_of(tx, item, loss))
@@ -197,7 +198,7 @@ def on_detached(context: Context, tx: Transaction, sender: Sender) -> None:
 def on_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
     """Take back the items of a session that is no longer available."""
     touched = queue_members.queues_of(tx, sender.generation)
-    queue_members.remove_session(tx, sender.generation)
+    queue_members.remove_session(tx, sender.generation, context.limits.unacknowledged_bytes)
     touched += _take_share_items(
         context, tx, queue_items.reassignable(tx, sender.full), Loss.UNAVAILABLE
     )
@@ -208,7 +209,7 @@ def on_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
 def on_session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
     """Take back the items of queue nodes from a session that ends while the gateway runs."""
     touched = queue_members.queues_of(tx, sender.generation)
-    queue_members.remove_session(tx, sender.generation)
+    queue_members.remove_session(tx, sender.generation, context.limits.unacknowledged_bytes)
     touched += _take_node_items(context, tx, sender, Loss.CONNECTION)
     dispatch_all(context, tx, touched)
 
@@ -216,7 +217,7 @@ def on_session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
 def on_session_end(context: Context, tx: Transaction, sender: Sender) -> None:
     """Take back the items of shared subscriptions, except those sent at QoS 2, from a session that
     ends for any reason."""
-    queue_members.remove_session(tx, sender.generation)
+    queue_members.remove_session(tx, sender.generation, context.limits.unacknowledged_bytes)
     items = queue_items.reassignable(tx, sender.full)
     dispatch_all(context, tx, _take_share_items(context, tx, items, Loss.CONNECTION))
 
@@ -268,7 +269,7 @@ def on_qos_0_acknowledged(
 ) -> None:
     """Assign more items to a session after it acknowledged items at QoS 0."""
     if sender is not None:
-        queue_members.count_sent(tx, sender.generation)
+        queue_members.count_sent(tx, sender.generation, context.limits.unacknowledged_bytes)
         dispatch_all(context, tx, queue_members.queues_of(tx, sender.generation))
 
 

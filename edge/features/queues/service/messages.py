@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from edge.engine.item_attributes import Properties
+
 
 class ItemDelivery(NamedTuple):
     """Delivery of an item to a member of a queue.
@@ -17,6 +19,10 @@ class ItemDelivery(NamedTuple):
         subid: the SubID of a member of a shared subscription; `None` for queue nodes.
         to: the full JID of the session; `None` if the outbox adds the address.
         id: the `id` attribute of the message, or `None`.
+        content_type: the content type of the payload; "" for an XML element.
+        retain: whether the publication asked the node to retain the item.
+        expires: the service second at which the item expires unless it is locked.
+        properties: the properties of the publication.
     """
 
     node: str
@@ -27,6 +33,10 @@ class ItemDelivery(NamedTuple):
     subid: str | None = None
     to: str | None = None
     id: str | None = None
+    content_type: str = ""
+    retain: bool = False
+    expires: float | None = None
+    properties: Properties = ()
 
 
 class LockEnded(NamedTuple):

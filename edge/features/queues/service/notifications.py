@@ -15,6 +15,7 @@ from edge.engine.database import AWAITS_ANSWER, Receipt, Transaction
 from edge.engine.encoding import RawStanza, stored_form
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
+from edge.engine.item_attributes import ItemAttributes
 from edge.features.pubsub.service.item_publisher import named_publisher
 from edge.features.pubsub.service.queries import find_node
 from edge.features.queues.service.messages import ItemDelivery, LockEnded
@@ -23,12 +24,21 @@ from edge.features.queues.store.queue_items import QueuedItem
 from edge.features.queues.store.queue_members import ConnectedMember
 
 
-def deliver(tx: Transaction, item: QueuedItem, to: ConnectedMember, body: bytes) -> None:
+def deliver(
+    tx: Transaction,
+    item: QueuedItem,
+    to: ConnectedMember,
+    body: bytes,
+    attributes: ItemAttributes,
+) -> None:
     """Send an item of a queue node to the session that it is assigned to."""
     full = to.member.full
     id = f"item-{item.row}-{item.deliveries}"
     publisher = named_publisher(tx, find_node(tx, item.node), item.publisher)
-    delivery = ItemDelivery(item.node, item.item, body, publisher, item.deliveries, None, full, id)
+    delivery = ItemDelivery(
+        item.node, item.item, body, publisher, item.deliveries, None, full, id,
+        attributes.content_type, bool(attributes.retain), item.expires, attributes.properties,
+    )  # fmt: skip
     tx.send(to.generation, delivery, AWAITS_ANSWER)
 
 

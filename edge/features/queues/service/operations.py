@@ -21,7 +21,7 @@ from edge.features.pubsub.service.queries import Node, find_subscription, has_su
 from edge.features.queues.rules import locks, transitions
 from edge.features.queues.rules.locks import Action, Lock, Role, Verdict
 from edge.features.queues.rules.transitions import NOTIFIED, Kind, Loss, Outcome
-from edge.features.queues.service import notifications
+from edge.features.queues.service import notifications, share_delivery
 from edge.features.queues.service.dispatch import assign_new, dispatch
 from edge.features.queues.service.errors import QueueError, RefusalReason
 from edge.features.queues.store import depth_events, queue_items, queue_members, queues
@@ -133,7 +133,7 @@ def _kind(tx: Transaction, queue: Queue, item: QueuedItem) -> Kind:
         return Kind.NODE
     member = find_subscription(tx, item.subscription or 0)
     if member is not None:
-        return transitions.kind(member.options.qos)
+        return transitions.kind(share_delivery.level(item, member))
     sent = outbox.find(tx, item.outbox or 0)
     return Kind.SHARE_2 if sent is None else transitions.kind(sent.qos)
 

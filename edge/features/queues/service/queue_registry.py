@@ -12,6 +12,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
+from edge.engine.item_attributes import ItemAttributes
 from edge.engine.quota import ExceededLimit, StoreUsage, Usage
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.publication import ItemOptions
@@ -104,7 +105,7 @@ def remove_node(context: Context, tx: Transaction, node: Node) -> None:
 
 
 def existing_item(
-    tx: Transaction, sender: Sender, node: Node, item_id: str, payload: bytes
+    tx: Transaction, sender: Sender, node: Node, item_id: str, payload: bytes, content_type: str
 ) -> ExistingItem | None:
     """Return the item of a queue node that has the ItemID of an item from `sender`. An item that
     waited longer than its time to live counts as dead, although its timer has not run yet."""
@@ -118,8 +119,10 @@ def existing_item(
         state = Existing.DEAD
     else:
         state = Existing.WAITING
-    is_own = author_of(found.author, found.publisher) == sender.bare
-    return ExistingItem(state, is_own, is_own and queue_items.body(tx, found.row) == payload)
+    if author_of(found.author, found.publisher) != sender.bare:
+        return ExistingItem(state, is_own=False)
+    body, attributes = queue_items.body(tx, found.row)
+    return ExistingItem(state, True, (body, attributes.content_type) == (payload, content_type))
 
 
 def enqueue(
@@ -136,9 +139,13 @@ def enqueue(
     if not (node.config.queueing or shares):
         return
     config, now, (priority, delay, ttl) = node.config, tx.now.service, options
-    body = item.payload if config.queueing or config.deliver_payloads else b""
+    body, attributes = item.payload, item.attributes
+    if ttl is None:
+        ttl = attributes.expiry
+    if not (config.queueing or config.deliver_payloads):
+        body, attributes = b"", ItemAttributes(qos=attributes.qos)
     due, expires = now + delay if delay else None, None if ttl is None else now + ttl
-    new = NewQueuedItem(node.name, item.id, sender.full, body, priority, due, expires)
+    new = NewQueuedItem(node.name, item.id, sender.full, body, priority, due, expires, attributes)
     for queue in _queues(tx, node, shares):
         operations.enqueue(context, tx, queue, new)
 
@@ -159,11 +166,12 @@ def exceeded_limit(
     node: Node,
     item_id: str,
     payload: bytes,
+    attributes: ItemAttributes,
     shares: Sequence[int],
 ) -> ExceededLimit | None:
     """Return the limit that an item would exceed, or `None`: of the queue of its node if this is a
     queue node, else of the queues of shares (given by number)."""
-    size = NewQueuedItem(node.name, item_id, sender.full, payload).charge
+    size = NewQueuedItem(node.name, item_id, sender.full, payload, attributes=attributes).charge
     if node.config.queueing:
         return _exceeded_node_limit(context, tx, sender.bare, node, item_id, size)
     growth: dict[str, Usage] = {}

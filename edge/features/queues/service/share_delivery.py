@@ -48,7 +48,7 @@ def deliver(
 
     At QoS 0 the item leaves the queue; at QoS 1 and 2 the caller must lock it.
     """
-    qos = subscription.options.qos
+    qos = level(item, subscription)
     if qos == 0:
         _send_once(tx, item, member, subscription)
         return True
@@ -77,6 +77,12 @@ def deliver(
     return True
 
 
+def level(item: QueuedItem, subscription: Subscription) -> int:
+    """Return the quality of service at which a member gets an item: the lower one of those of its
+    publication and of the subscription."""
+    return min(item.qos, subscription.options.qos)
+
+
 def _ordering_key(queue: Queue, item: QueuedItem) -> str:
     """Return the key of an item's message; the outbox keeps messages with equal keys in order.
 
@@ -89,9 +95,20 @@ def _ordering_key(queue: Queue, item: QueuedItem) -> str:
 
 
 def _delivery(tx: Transaction, item: QueuedItem, subscription: Subscription) -> ItemDelivery:
-    body, node = queue_items.body(tx, item.row), find_node(tx, item.node)
-    publisher = named_publisher(tx, node, item.publisher)
-    return ItemDelivery(item.node, item.item, body, publisher, item.deliveries, subscription.subid)
+    body, attributes = queue_items.body(tx, item.row)
+    publisher = named_publisher(tx, find_node(tx, item.node), item.publisher)
+    return ItemDelivery(
+        item.node,
+        item.item,
+        body,
+        publisher,
+        item.deliveries,
+        subscription.subid,
+        content_type=attributes.content_type,
+        retain=bool(attributes.retain),
+        expires=item.expires,
+        properties=attributes.properties,
+    )
 
 
 def _send_once(

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from edge.engine import row_numbers, source_usage
+from edge.engine import item_attributes, row_numbers, source_usage
 from edge.engine.database import Transaction
 from edge.engine.image import Changes, Table, write_rows
+from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.replacement import author_of
 from edge.features.queues.rules.assignment import slot_of
@@ -68,6 +69,7 @@ class QueuedItem(NamedTuple):
         reason: why the item is dead.
         bytes: the bytes charged for the item.
         author: the account that has the publisher's rights (`replacement.author_of`).
+        qos: the quality of service of the publication.
     """
 
     row: int
@@ -91,6 +93,7 @@ class QueuedItem(NamedTuple):
     reason: str | None
     bytes: int
     author: str | None = None
+    qos: int = 2
 
 
 class NewQueuedItem(NamedTuple):
@@ -100,10 +103,11 @@ class NewQueuedItem(NamedTuple):
         node: the name of the node to which the item was published.
         item: the ItemID.
         publisher: the full JID of the publisher.
-        body: the payload, a complete element; empty if there is none.
+        body: the payload; empty if there is none.
         priority: items with the highest number are delivered first.
         due: the service second at which the item is ready; `None` means at once.
         expires: the service second at which the item is dead unless it is locked.
+        attributes: further attributes, of which all except `expiry` are stored.
     """
 
     node: str
@@ -113,11 +117,14 @@ class NewQueuedItem(NamedTuple):
     priority: int = 0
     due: float | None = None
     expires: float | None = None
+    attributes: ItemAttributes = NO_ATTRIBUTES
 
     @property
     def charge(self) -> int:
-        """Return the bytes charged for the item: its body, ItemID, publisher and `OVERHEAD`."""
-        return len(self.body) + len(self.item.encode()) + len(self.publisher.encode()) + OVERHEAD
+        """Return the bytes charged for the item: its body, ItemID, publisher, attributes and
+        `OVERHEAD`."""
+        size = len(self.body) + len(self.item.encode()) + len(self.publisher.encode()) + OVERHEAD
+        return size if self.attributes is NO_ATTRIBUTES else size + self.attributes.size
 
 
 class Lock(NamedTuple):
@@ -142,8 +149,8 @@ ORDER BY priority DESC, id LIMIT ?
 _ENQUEUE: Final = """
 INSERT INTO main.queue_items (
     id, queue, node, item, publisher, state, priority, wall, since, due, expires, slot, bytes,
-    deliveries, subscription, holder, locked, until
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    deliveries, subscription, holder, locked, until, qos
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _COUNT_NEW: Final = (
     "UPDATE main.queues SET items = items + ?3, bytes = bytes + ?4 WHERE id = ?1",
@@ -155,8 +162,10 @@ _COUNT_NEW: Final = (
 _QUEUE, _PUBLISHER, _BYTES = 1, 4, 12
 """The places of columns among the values of `_ENQUEUE`."""
 
-_ADD_BODY: Final = "INSERT INTO main.queue_bodies (id, body) VALUES (?, ?)"
-_BODY: Final = "SELECT body FROM main.queue_bodies WHERE id = ?"
+_ADD_BODY: Final = """
+INSERT INTO main.queue_bodies (id, body, content_type, retain, properties) VALUES (?, ?, ?, ?, ?)
+"""
+_BODY: Final = "SELECT body, content_type, retain, properties FROM main.queue_bodies WHERE id = ?"
 _LOCK: Final = """
 UPDATE main.queue_items
 SET state = 'locked', subscription = ?, holder = ?, locked = ?, until = ?,
@@ -362,7 +371,7 @@ def enqueue(
 
     With a `lock` the item is stored as locked, with one delivery.
     """
-    node, item, publisher, body, priority, due, expires = new
+    node, item, publisher, body, priority, due, expires, attributes = new
     now, size, slot = tx.now, new.charge, _slot(queue, publisher)
     state = "ready" if due is None else "delayed"
     locked: tuple[Any, ...] = (0, None, None, None, None)  # from `deliveries` to `until`
@@ -371,7 +380,9 @@ def enqueue(
         locked = 1, lock.subscription, lock.holder, now.service, lock.until
     values = (queue.id, node, item, publisher, state, priority, now.wall, now.service, due, expires)
     row = row_numbers.take(tx, "queue_items")
-    _TABLE.change(tx, row, None, (row, *values, slot, size, *locked), body)
+    qos = attributes.qos
+    content = body if attributes is NO_ATTRIBUTES else (body, attributes)
+    _TABLE.change(tx, row, None, (row, *values, slot, size, *locked, qos), content)
     queues.count_items(tx, queue, author_of(None, publisher), 1, size)
     tx.memo.pop(_ABSENT, None)
     drained: set[int] = tx.cache.get(_DRAINED, set())
@@ -379,7 +390,9 @@ def enqueue(
         drained.remove(queue.id)
         tx.on_undo(drained.add, queue.id)
     deliveries, *lock_values = locked
-    added = QueuedItem._make((row, *values, deliveries, 0, *lock_values, None, None, size, None))
+    added = QueuedItem._make(
+        (row, *values, deliveries, 0, *lock_values, None, None, size, None, qos)
+    )
     if queue.node is not None:
         cached = _cached(tx, queue.id)
         if lock is not None or len(cached) < CACHED_ITEMS:  # those that wait do not displace others
@@ -397,14 +410,22 @@ def _restore(cached: dict[str, QueuedItem], name: str, item: QueuedItem | None) 
 
 def _write(tx: Transaction, changes: Changes[tuple[Any, ...]]) -> None:
     if changes.new:
-        new = [values for values, _body in changes.new]
+        new = [values for values, _content in changes.new]
         tx.run_many(_ENQUEUE, new)
         source_usage.count_new(tx, _COUNT_NEW, map(_counted, new))
-        tx.run_many(_ADD_BODY, [(values[0], body) for values, body in changes.new])
+        tx.run_many(_ADD_BODY, [_body_row(values[0], content) for values, content in changes.new])
     write_rows(tx, _DELETE, changes.removed)
 
 
 _TABLE: Final[Table[int, tuple[Any, ...]]] = Table(_ITEMS, _write)
+
+
+def _body_row(row: int, content: bytes | tuple[bytes, ItemAttributes]) -> tuple[Any, ...]:
+    if isinstance(content, bytes):
+        return row, content, "", 0, None
+    body, (content_type, _qos, retain, _expiry, properties) = content
+    packed = item_attributes.pack(properties) if properties else None
+    return row, body, content_type, bool(retain), packed
 
 
 def _counted(values: tuple[Any, ...]) -> tuple[int, str, int]:
@@ -434,9 +455,12 @@ def is_drained(tx: Transaction, queue: int) -> bool:
     return queue in tx.cache.get(_DRAINED, ())
 
 
-def body(tx: Transaction, row: int) -> bytes:
-    """Return the payload of an existing item; empty if it has none."""
-    return bytes(tx.row(_BODY, (row,))[0])
+def body(tx: Transaction, row: int) -> tuple[bytes, ItemAttributes]:
+    """Return the payload of an existing item, empty if it has none, and its stored attributes
+    except the quality of service."""
+    payload, content_type, retain, properties = tx.row(_BODY, (row,))
+    unpacked = item_attributes.unpack(properties)
+    return payload, ItemAttributes(content_type, retain=bool(retain), properties=unpacked)
 
 
 def lock(tx: Transaction, queue: Queue, item: QueuedItem, lock: Lock) -> None:

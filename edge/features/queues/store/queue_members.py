@@ -108,7 +108,7 @@ SET in_flight = n.sent, free = n.sent < capacity, bytes = 0, mine = (
 ) AS n
 WHERE m.subscription = ?1 AND m.locks = 0
 """
-_AT_QOS_0: Final = "SELECT subscription FROM temp.queue_members WHERE generation = ? AND locks = 0"
+_OF_SESSION: Final = "SELECT subscription FROM temp.queue_members WHERE generation = ?"
 _REMOVE_ENDED: Final = """
 DELETE FROM temp.queue_members WHERE NOT EXISTS (
     SELECT 1 FROM main.subscriptions AS s WHERE s.id = subscription
@@ -333,12 +333,12 @@ def count_removal(
         _change(tx, image, one, counts)
 
 
-def count_sent(tx: Transaction, generation: int) -> None:
-    """Recount the unacknowledged items of each subscription at QoS 0 that a session serves."""
+def count_sent(tx: Transaction, generation: int, max_bytes: int) -> None:
+    """Recount the items of each subscription that a session serves, after the session has
+    acknowledged items at QoS 0."""
     write(tx)
-    for (subscription,) in tx.rows(_AT_QOS_0, (generation,)):
-        tx.run(_COUNT_SENT, (subscription,))
-        _reread(tx, subscription)
+    for (subscription,) in tx.rows(_OF_SESSION, (generation,)):
+        _count(tx, subscription, max_bytes)
 
 
 def set_stalled(tx: Transaction, subscription: int) -> None:
@@ -388,23 +388,19 @@ def remove_subscription(tx: Transaction, subscription: int) -> None:
     _reread(tx, subscription)
 
 
-def remove_session(tx: Transaction, generation: int) -> None:
+def remove_session(tx: Transaction, generation: int, max_bytes: int) -> None:
     """Remove a session from the members of all queues. The `in_flight` of its subscriptions no
     longer includes items at QoS 0 that were being sent to it."""
     write(tx)
-    at_qos_0 = tx.rows(_AT_QOS_0, (generation,))
-    removed = tx.rows(_REMOVE_SESSION, (generation,))
-    for (subscription,) in at_qos_0:
-        tx.run(_COUNT_SENT, (subscription,))
-    for (subscription,) in removed:
-        _reread(tx, subscription)
+    for (subscription,) in tx.rows(_REMOVE_SESSION, (generation,)):
+        _count(tx, subscription, max_bytes)
 
 
-def remove_sessions_of(tx: Transaction, jid: str) -> None:
+def remove_sessions_of(tx: Transaction, jid: str, max_bytes: int) -> None:
     """Remove the session of a full JID, or all sessions of a bare JID, from the members."""
     write(tx)
     for (generation,) in tx.rows(_SESSIONS_OF_JID, (jid,)):
-        remove_session(tx, generation)
+        remove_session(tx, generation, max_bytes)
 
 
 def remove_all(tx: Transaction) -> None:

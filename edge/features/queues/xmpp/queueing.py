@@ -59,7 +59,7 @@ def unlock(context: Context, stanza: Stanza) -> Work:
 
 def encode_delivery(context: Context, message: ItemDelivery) -> bytes:
     """Encode the message that delivers an item; without addresses if the outbox adds them."""
-    item = pubsub.item(message.item, message.body, message.publisher)
+    item = pubsub.item(message.item, message.body, message.publisher, message.content_type)
     content = pubsub.items_event(message.node, item)
     if message.redeliveries:
         times = {"times": str(message.redeliveries)}

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from edge.engine.events import LOGS, READINGS, NewEvent
-from edge.engine.hooks import UnreadablePayload
+from edge.engine.hooks import MAX_REASON, UnreadablePayload
 from edge.features.eventlog.rules.levels import LEVELS
 from edge.features.eventlog.xmpp import payloads
 from edge.routing.xmpp import event_payloads
@@ -276,7 +276,7 @@ def test_unknown_type_or_level_is_unreadable(name: str, allowed: str, value: str
     reason = f"log {name} {value[:40]!r} is not one of XEP-0337: {allowed}"
     with pytest.raises(UnreadablePayload, match=reason):
         decode_log(f"{name}='{value}'")
-    assert len(reason) <= event_payloads.MAX_REASON
+    assert len(reason) <= MAX_REASON
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from edge.engine import database
 from edge.engine.database import Transaction
+from edge.engine.item_attributes import NO_ATTRIBUTES
 from edge.engine.quota import StoreUsage, Usage
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.store import items, nodes
@@ -37,7 +38,7 @@ def test_an_item_is_stored_as_published(tx: Transaction) -> None:
     put(tx, "x")
     item = items.get(tx, 1, "x")
     assert item is not None
-    assert item[1:] == ("x", PUBLISHER, tx.now.wall, 10, b"x")
+    assert item[1:] == ("x", PUBLISHER, tx.now.wall, 10, b"x", None, NO_ATTRIBUTES)
     assert items.get(tx, 2, "x") is None
 
 

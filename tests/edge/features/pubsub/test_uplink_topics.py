@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from edge.engine.events import NewEvent
+from edge.engine.hooks import Contents
+from edge.features.pubsub.service import publishing
+from edge.features.pubsub.xmpp.items import read_payload
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE, make_available
 from tests.helpers.pubsub import (
     NODE,
@@ -209,3 +212,31 @@ def test_an_item_above_a_limit_adds_no_events(build: MakeGateway) -> None:
     publish(gateway, VALVE, NODE, item("i1", reading(1)))
     assert publish(gateway, VALVE, "plant/x", item("i2", WARM)).error == FULL
     assert log_rows(gateway) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"t": 21.5, "motor": {"on": true}}', '[{"n":"t","v":1}]', "3", '{"a": NaN}', "\ud7ff{"],
+)
+@pytest.mark.parametrize(
+    "content_type", ["application/json", "application/senml+json; charset=utf-8"]
+)
+def test_json_gives_the_same_events_in_every_protocol(
+    build: MakeGateway, text: str, content_type: str
+) -> None:
+    context = build(topics=TOPICS).router.context
+    container = read_payload(context, NODE, f"<json xmlns='urn:xmpp:json:0'>{text}</json>".encode())
+    found = publishing.read_events(context, NODE, text.encode(), content_type)
+    assert found.events == container.events
+    assert found.unreadable == container.unreadable.replace("JSON container", "JSON")
+    assert bool(found.events) != bool(found.unreadable)
+
+
+def test_bytes_that_are_no_json_give_no_events(build: MakeGateway) -> None:
+    context = build(topics=TOPICS).router.context
+    unreadable = publishing.read_events(context, NODE, b"\xff", "application/json").unreadable
+    assert unreadable == "invalid JSON: it is not UTF-8"
+    assert publishing.read_events(context, NODE, b"\xff", "image/png") == Contents([])
+    assert publishing.read_events(context, "other/node", b"\xff", "application/json") == Contents(
+        []
+    )

@@ -1,0 +1,21 @@
+"""Content types of payloads (RFC 9110, section 8.3)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain"
+
+
+def media_type(content_type: str) -> str:
+    """Return a content type in lower case and without parameters; `JSON` also for other types with
+    the syntax of JSON (RFC 6839, section 3.1)."""
+    found = content_type.partition(";")[0].strip().lower()
+    return JSON if found.endswith("+json") else found
+
+
+def is_utf8(content_type: str) -> bool:
+    """Return whether the parameters of a content type allow that the payload is UTF-8."""
+    parameters = content_type.partition(";")[2].lower()
+    return "charset" not in parameters or "utf-8" in parameters

@@ -1,0 +1,67 @@
+"""Attributes of published items beside ItemID and payload, in every protocol."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+Properties: TypeAlias = tuple[tuple[str, str | bytes], ...]
+"""Names and values in the order of the publication; a name may be repeated."""
+
+MAX_PROPERTIES: Final = 64
+"""Maximum number of properties of an item; limited because each delivery of the item has them."""
+
+MAX_BYTES: Final = 8192
+"""Maximum bytes of the content type and the properties of an item."""
+
+
+class ItemAttributes(NamedTuple):
+    """Attributes of a publication; XMPP's publications have the defaults.
+
+    Attributes:
+        content_type: the payload's content type, such as `application/json`; "" for an XML element.
+        qos: the highest quality of service at which the item is delivered.
+        retain: whether the node keeps the item as its retained item; `None` lets the node's
+            configuration decide.
+        expiry: the seconds after which the item is not delivered any more; `None` for no end.
+        properties: what a protocol carries from publisher to subscriber unchanged.
+    """
+
+    content_type: str = ""
+    qos: int = 2
+    retain: bool | None = None
+    expiry: float | None = None
+    properties: Properties = ()
+
+    @property
+    def size(self) -> int:
+        """The bytes of the content type and the properties, which count towards the limits."""
+        return len(self.content_type.encode()) + sum(
+            len(name.encode()) + len(value if isinstance(value, bytes) else value.encode())
+            for name, value in self.properties
+        )
+
+
+NO_ATTRIBUTES: Final = ItemAttributes()
+
+
+def find_fault(attributes: ItemAttributes) -> str:
+    """Return which limit the attributes of an item exceed, or ""."""
+    if len(attributes.properties) > MAX_PROPERTIES:
+        return f"an item has at most {MAX_PROPERTIES} properties"
+    if attributes.size > MAX_BYTES:
+        return f"the content type and the properties of an item have at most {MAX_BYTES} bytes"
+    return ""
+
+
+def pack(properties: Properties) -> bytes:
+    """Encode properties for a column, which is NULL if there are none."""
+    return msgspec.msgpack.encode(properties)
+
+
+def unpack(column: bytes | None) -> Properties:
+    """Decode the properties in a column."""
+    if column is None:
+        return ()
+    return tuple((name, value) for name, value in msgspec.msgpack.decode(column))
