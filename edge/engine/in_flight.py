@@ -49,9 +49,9 @@ class _Image(Image[_Entry, _Entry]):
         elif old is not None:
             kind, number, generation = old
             row = kind, number
-            left = tuple(one for one in self.generations.pop(row) if one != generation)
-            if left:
-                self.generations[row] = left
+            found = self.generations.pop(row)
+            if len(found) > 1:
+                self.generations[row] = tuple(one for one in found if one != generation)
             of_session = self.sessions[generation]
             of_session.remove(row)
             if not of_session:
