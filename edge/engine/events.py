@@ -73,7 +73,7 @@ class StoredEvent(NamedTuple):
     tags: dict[str, str]
 
 
-class LaneStatus(NamedTuple):
+class UnsealedLane(NamedTuple):
     """The unsealed part of a lane.
 
     Attributes:
@@ -293,9 +293,9 @@ def fullest_message_lane(tx: Transaction) -> int:
     return max(readings.last - readings.sealed, logs.last - logs.sealed)
 
 
-def lane_status(tx: Transaction) -> list[LaneStatus]:
+def unsealed_lanes(tx: Transaction) -> list[UnsealedLane]:
     """Return the number, size and age of the unsealed events of each lane."""
-    return [LaneStatus(*row) for row in tx.rows(_STATUS)]
+    return [UnsealedLane(*row) for row in tx.rows(_STATUS)]
 
 
 def read(tx: Transaction, lane: str, after: int, count: int, max_bytes: int) -> list[StoredEvent]:

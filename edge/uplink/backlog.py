@@ -69,7 +69,7 @@ class StoreBacklog:
 
     async def lanes(self) -> list[LaneState]:
         """Return the state of the unsealed events of each lane."""
-        return await self._read(lambda tx: [LaneState(*lane) for lane in events.lane_status(tx)])
+        return await self._read(lambda tx: [LaneState(*lane) for lane in events.unsealed_lanes(tx)])
 
     async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:
         """Return the content of a lane's next segment; `None` if it has no unsealed events."""

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from edge.engine import database, events
 from edge.engine.database import NeedsDatabase, Transaction
-from edge.engine.events import LANES, SYSTEM, LaneStatus, NewEvent
+from edge.engine.events import LANES, SYSTEM, NewEvent, UnsealedLane
 from edge.engine.service_time import Now
 from edge.features.eventlog.store import epochs, segments
 from edge.features.eventlog.store.segments import NewSegment
@@ -91,11 +91,11 @@ class Lane:
         self.sealed = last
         self.rows = [row for row in self.rows if row.number > last]
 
-    def status(self, lane: str) -> LaneStatus:
+    def status(self, lane: str) -> UnsealedLane:
         size = sum(_bytes(row.event) for row in self.rows)
         oldest = min((row.since for row in self.rows), default=None)
         urgent = min((row.since for row in self.rows if row.urgent), default=None)
-        return LaneStatus(lane, self.last - self.sealed, size, oldest, urgent)
+        return UnsealedLane(lane, self.last - self.sealed, size, oldest, urgent)
 
 
 def _bytes(event: NewEvent) -> int:
@@ -288,7 +288,9 @@ class EventImage(RuleBasedStateMachine):
     @invariant()
     def the_rows_equal_the_committed_events(self) -> None:
         tx = Transaction(self.db, Now(0.0, 0, True))
-        assert events.lane_status(tx) == [self.lanes[lane].status(lane) for lane in sorted(LANES)]
+        assert events.unsealed_lanes(tx) == [
+            self.lanes[lane].status(lane) for lane in sorted(LANES)
+        ]
         for lane in LANES:
             expected = [
                 (number, *event[:-1], event.tags or {})

@@ -8,7 +8,7 @@ import pytest
 
 from edge.engine import database, events
 from edge.engine.database import NeedsDatabase, Transaction
-from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, LaneStatus, NewEvent, StoredEvent
+from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent, StoredEvent, UnsealedLane
 from edge.engine.service_time import Now
 from tests.helpers.store import append, delete_unsealed
 
@@ -40,17 +40,17 @@ def test_each_lane_has_its_own_sequence_from_one(db: sqlite3.Connection) -> None
     assert numbers == {READINGS: [], LOGS: [1, 2, 3], SYSTEM: [1]}
 
 
-def test_lane_status_has_number_bytes_and_oldest_event(db: sqlite3.Connection) -> None:
-    assert events.lane_status(at(db)) == [
-        LaneStatus(lane, 0, 0, None, None) for lane in sorted(LANES)
+def test_an_unsealed_lane_has_number_bytes_and_oldest_event(db: sqlite3.Connection) -> None:
+    assert events.unsealed_lanes(at(db)) == [
+        UnsealedLane(lane, 0, 0, None, None) for lane in sorted(LANES)
     ]
     append(at(db, 5.0), LOGS, 2, EVENT)
     append(at(db, 9.0), LOGS, 1, NewEvent("log", "a", "b", "c", 1.0, "d", "e", "fg", 1, 2))
     append(at(db, 7.0), SYSTEM, 1, NewEvent("system", tags={"key": "value"}))
-    assert events.lane_status(at(db)) == [
-        LaneStatus(LOGS, 3, 2 * SIZE + events.EVENT_OVERHEAD + 7, 5.0, None),
-        LaneStatus(READINGS, 0, 0, None, None),
-        LaneStatus(SYSTEM, 1, events.EVENT_OVERHEAD + 8, 7.0, None),
+    assert events.unsealed_lanes(at(db)) == [
+        UnsealedLane(LOGS, 3, 2 * SIZE + events.EVENT_OVERHEAD + 7, 5.0, None),
+        UnsealedLane(READINGS, 0, 0, None, None),
+        UnsealedLane(SYSTEM, 1, events.EVENT_OVERHEAD + 8, 7.0, None),
     ]
     assert [events.unsealed(at(db), lane) for lane in (LOGS, READINGS, SYSTEM)] == [3, 0, 1]
     assert events.fullest_message_lane(at(db)) == 3
@@ -135,7 +135,9 @@ def test_an_undone_unit_leaves_no_event(db: sqlite3.Connection) -> None:
     tx.run_before_commit()
     (row,) = events.read(at(db), SYSTEM, 0, 10, 1000)
     assert row.name == "kept"
-    status = {lane: (bytes_, urgent) for lane, _, bytes_, _, urgent in events.lane_status(at(db))}
+    status = {
+        lane: (bytes_, urgent) for lane, _, bytes_, _, urgent in events.unsealed_lanes(at(db))
+    }
     assert status[SYSTEM] == (events.EVENT_OVERHEAD + 4, None)
     assert status[READINGS] == (0, None)
 
@@ -162,10 +164,10 @@ def test_sealed_events_of_a_row_are_not_read(db: sqlite3.Connection) -> None:
     tx = at(db)
     events.delete_sealed(tx, LOGS, 3)
     assert [row.seq for row in events.read(tx, LOGS, 0, 10, 1000)] == [4]
-    assert events.lane_status(tx)[0] == LaneStatus(LOGS, 1, SIZE, 2.0, None)
+    assert events.unsealed_lanes(tx)[0] == UnsealedLane(LOGS, 1, SIZE, 2.0, None)
     assert events.unsealed(tx, LOGS) == 1
     events.delete_sealed(tx, LOGS, 4)
-    assert events.lane_status(tx)[0] == LaneStatus(LOGS, 0, 0, None, None)
+    assert events.unsealed_lanes(tx)[0] == UnsealedLane(LOGS, 0, 0, None, None)
     assert db.execute("SELECT count(*) FROM event_batches").fetchone() == (0,)
 
 
@@ -206,14 +208,14 @@ def test_events_of_version_5_are_migrated_exactly(monkeypatch: pytest.MonkeyPatc
             StoredEvent._make((9, 124, True, "log", *nulls, {})),
             StoredEvent._make((10, 125, True, "log", *nulls[:3], -5e-324, *nulls[:5], {})),
         ]
-        assert events.lane_status(at(db)) == [
-            LaneStatus(LOGS, 3, 186, 5.5, 5.5),
-            LaneStatus(READINGS, 0, 0, None, None),
-            LaneStatus(SYSTEM, 1, 53, 7.0, None),
+        assert events.unsealed_lanes(at(db)) == [
+            UnsealedLane(LOGS, 3, 186, 5.5, 5.5),
+            UnsealedLane(READINGS, 0, 0, None, None),
+            UnsealedLane(SYSTEM, 1, 53, 7.0, None),
         ]
         chains = db.execute("SELECT lane, sealed, previous FROM lanes ORDER BY lane").fetchall()
         assert chains == [(LOGS, 7, b"d" * 32), (READINGS, 4, b"e" * 32), (SYSTEM, 0, bytes(32))]
         tx = at(db)
         assert [events.append(tx, lane, EVENT) for lane in (LOGS, READINGS)] == [11, 5]
         events.delete_sealed(tx, LOGS, 8)
-        assert events.lane_status(tx)[0] == LaneStatus(LOGS, 3, 186 - 90 + SIZE, 6.5, None)
+        assert events.unsealed_lanes(tx)[0] == UnsealedLane(LOGS, 3, 186 - 90 + SIZE, 6.5, None)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edge.engine import events, meta
 from edge.engine.database import Transaction
-from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, LaneStatus, NewEvent
+from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent, UnsealedLane
 from edge.engine.service_time import Now
 from edge.features.eventlog.rules.eviction import EVICTION_DIVISOR, BacklogQuota, eviction_target
 from edge.features.eventlog.store import segments
@@ -56,8 +56,8 @@ def list_waiting(db: sqlite3.Connection) -> list[str]:
     return [data.decode().strip() for (data,) in rows]
 
 
-def status(db: sqlite3.Connection, lane: str = LOGS) -> LaneStatus:
-    return next(found for found in events.lane_status(at(db)) if found.lane == lane)
+def status(db: sqlite3.Connection, lane: str = LOGS) -> UnsealedLane:
+    return next(found for found in events.unsealed_lanes(at(db)) if found.lane == lane)
 
 
 def list_dropped(db: sqlite3.Connection) -> list[tuple[str, int, int, str]]:
