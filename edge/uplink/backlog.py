@@ -68,11 +68,9 @@ class StoreBacklog:
         self._closed = True
 
     async def lanes(self) -> list[LaneState]:
-        """Return the state of the unsealed events of each lane."""
         return await self._read(lambda tx: [LaneState(*lane) for lane in events.unsealed_lanes(tx)])
 
     async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:
-        """Return the content of a lane's next segment; `None` if it has no unsealed events."""
         return await self._read(lambda tx: _draft(tx, lane, max_events, max_bytes))
 
     async def seal(self, draft: Draft, data: bytes, digest: bytes) -> bool:
@@ -88,7 +86,6 @@ class StoreBacklog:
         return await self._run(unit)
 
     async def next_waiting(self, order: SendOrder = SendOrder.OLDEST) -> WaitingSegment | None:
-        """Return the oldest or newest segment that waits to be sent."""
         newest = order is SendOrder.NEWEST
         found = await self._read(lambda tx: segments.next_waiting(tx, newest=newest))
         if found is None:
@@ -97,26 +94,20 @@ class StoreBacklog:
         return WaitingSegment(identity, found.digest, found.data)
 
     async def epoch(self) -> str:
-        """Return the id of the current epoch."""
         return await self._read(meta.epoch)
 
     async def digest_at(self, epoch: str, lane: str, seq: int) -> bytes | None:
-        """Return the digest of the segment that contains the number `seq`, or `None` if unknown."""
         return await self._read(lambda tx: segments.digest_at(tx, epoch, lane, seq))
 
     async def high_watermarks(self) -> dict[str, HighWatermark]:
-        """Return the last sealed number and digest of each lane of the current epoch."""
         found = await self._read(segments.lane_heads)
         return {head.lane: HighWatermark(head.sealed, head.digest) for head in found}
 
     async def begin_epoch(self, reason: str) -> str:
-        """Seal all events of the current epoch, begin a new one and return its id."""
         state = await self.facts.state()
         return await self._run_logging(lambda tx: begin_epoch(tx, self._config, state, reason))
 
     async def acknowledge(self, digest: bytes) -> None:
-        """Record that the centre has stored a segment."""
-
         def unit(tx: Transaction) -> None:
             segments.acknowledge(tx, digest, self._limits.recent_bytes)
             uplink_view.record_upload(tx)
@@ -125,7 +116,6 @@ class StoreBacklog:
         self._settled.set()
 
     async def set_aside(self, digest: bytes, reason: str) -> None:
-        """Keep a segment, never send it again, and log an event."""
         await self._run_logging(lambda tx: set_aside(tx, digest, reason))
         self._settled.set()
 

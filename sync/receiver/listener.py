@@ -74,19 +74,15 @@ class Connection(asyncio.Protocol):
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Forward received data to `inner`."""
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """Forward the end of the received stream to `inner`."""
         return self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """Forward the call to `inner`, which must not write while the send buffer is full."""
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Forward the call to `inner`, which may write because the send buffer has room."""
         self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:

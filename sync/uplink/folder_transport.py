@@ -58,13 +58,11 @@ class FolderTransport:
         return f"FolderTransport({str(self._root)!r})"
 
     async def put(self, waiting: WaitingSegment) -> Outcome:
-        """Write a segment and return the outcome."""
         return await self._run(lambda: self._put(waiting))
 
     async def high_watermarks(
         self, gateway: str, epoch: str
     ) -> Mapping[str, HighWatermark] | Outcome:
-        """Return the last number and digest of each lane of an epoch in the folder."""
         return await self._run(lambda: self._high_watermarks(gateway, epoch))
 
     async def close(self) -> None:

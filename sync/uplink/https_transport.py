@@ -63,7 +63,6 @@ class HttpsTransport:
         return f"HttpsTransport({self._url!r})"
 
     async def put(self, waiting: WaitingSegment) -> Outcome:
-        """Send a segment once and return the outcome."""
         body_sha256 = await asyncio.to_thread(sha256, waiting.data)
         headers = {"X-Fieldpost-SHA256": body_sha256.hexdigest()}
         start: int | Outcome = 0
@@ -76,7 +75,6 @@ class HttpsTransport:
     async def high_watermarks(
         self, gateway: str, epoch: str
     ) -> Mapping[str, HighWatermark] | Outcome:
-        """Query the centre's last sequence number and digest of each lane of an epoch."""
         request = Request("GET", f"/v1/gateways/{gateway}/epochs/{epoch}")
         response = await self._client.send(request)
         if isinstance(response, TemporaryFailure):
@@ -92,7 +90,6 @@ class HttpsTransport:
         return found
 
     async def certify(self, request: bytes) -> bytes | Outcome:
-        """Have the centre issue a certificate for a signing request (both PEM)."""
         path = f"/v1/gateways/{self._gateway}/certificate"
         headers = {"Content-Type": "application/x-pem-file"}
         response = await self._client.send(Request("POST", path, headers, memoryview(request)))
@@ -103,11 +100,9 @@ class HttpsTransport:
         return response.body if response.status == 200 else failure_outcome(response)
 
     def use(self, enrolment: Enrolment) -> None:
-        """Use another enrolment from the next request on. Raises `EnrolmentError`."""
         self._client.use(enrolment)
 
     async def close(self) -> None:
-        """Close the persistent connection."""
         await self._client.close()
 
     def _may_be_partial(self, waiting: WaitingSegment) -> bool:
