@@ -40,21 +40,11 @@ class NoDestination:
         """Return `None`: no limit can be exceeded, because no message is held."""
         return None
 
-    def recipient(self, _to: Jid) -> str | None:
-        """Return `None`: the address belongs to no account."""
-        return None
-
-    def refusal(
+    def check(
         self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents
-    ) -> ServiceError[Any] | None:
+    ) -> None:
         """Return `None`: `acceptance` refuses every message."""
-        return None
-
-    def room_now(
-        self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents
-    ) -> ExceededLimit | None:
-        """Return `None`: no limit can be exceeded, because no message is delivered."""
-        return None
+        return
 
     def deliver(
         self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents
@@ -148,10 +138,9 @@ def hand_over(
     contents = read(context, destination, message.body, to)
     if contents.unreadable:
         return Rejection(UNREADABLE, text=contents.unreadable)
-    error = destination.refusal(context, tx, message, contents)
-    if error is not None:
-        return Rejection(error.rule or NO_DESTINATION, error)
-    exceeded = destination.room_now(context, tx, message, contents)
+    exceeded = destination.check(context, tx, message, contents)
+    if isinstance(exceeded, ServiceError):
+        return Rejection(exceeded.rule or NO_DESTINATION, exceeded)
     if exceeded is None and message.qos:  # at level 0 the destination includes the database
         exceeded = space.reserve(tx, message.size, context.limits)
     if exceeded is not None:

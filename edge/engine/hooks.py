@@ -209,22 +209,14 @@ class Destination(Protocol):
         """Return the limit that taking a message into custody would exceed, if any; the message's
         contents are not read yet.
 
-        When the message is stored in custody, this room is reserved in the outbox of its
-        `recipient`, if any.
+        When a message to an account is stored in custody, this room is reserved in its outbox.
         """
 
-    def recipient(self, to: Jid) -> str | None:
-        """Return the name of the account that an address belongs to, if any."""
-
-    def refusal(
+    def check(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
-    ) -> ServiceError[Any] | None:
-        """Return the error that refuses the contents of a readable message, if any."""
-
-    def room_now(
-        self, context: Context, tx: Transaction, message: Message, contents: Contents
-    ) -> ExceededLimit | None:
-        """Return the limit that the delivery of a message now would exceed, if any."""
+    ) -> ServiceError[Any] | ExceededLimit | None:
+        """Return the error that refuses the contents of a message, or the limit that its delivery
+        now would exceed, if any."""
 
     def deliver(
         self, context: Context, tx: Transaction, message: Message, contents: Contents

@@ -111,7 +111,7 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: CustodyReq
             _drop(context, tx, store.get(tx, row), "evicted", reason)
         store.hold(
             tx, sender.bare, sender.full, msg_id, to.full, body, digest,
-            destination.recipient(to), parsed, sender.generation,
+            to.local or None, parsed, sender.generation,
         )  # fmt: skip
         tx.wake_at(tx.now.service + context.limits.held_ttl)
         message_counts.count(tx, 2, message_counts.ACCEPTED)
@@ -149,9 +149,9 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
     body, parsed = store.read_body(tx, held)
     message = Message(sender, to, body, held.size, 2, held.msg_id, held.since)
     contents = destinations.read(context, destination, body, to, parsed)
-    if error is None and not contents.unreadable:
-        error = destination.refusal(context, tx, message, contents)
-    over = None if error else destination.room_now(context, tx, message, contents)
+    over = None if error else destination.check(context, tx, message, contents)
+    if isinstance(over, ServiceError):
+        error, over = over, None
     situation = rules.release(
         destination=error is None,
         readable=not contents.unreadable,
@@ -170,7 +170,7 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
             return
         decision = rules.UNFIT
     reason = reason if error is None else str(error)
-    _keep_undelivered(context, tx, message, destination, decision, reason)
+    _keep_undelivered(context, tx, message, decision, reason)
     _conclude(context, tx, sender, decision, error, over)
 
 
@@ -184,16 +184,17 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Cust
     body, size, destination, to, *_ = request
     message = Message(sender, to, body, size, 1)
     contents = destinations.read(context, destination, body, to, request.parsed)
-    over = None
-    acceptance = destination.acceptance(context, tx, sender, to)
-    if acceptance.allowed and acceptance.error is None and not contents.unreadable:
-        acceptance = acceptance._replace(error=destination.refusal(context, tx, message, contents))
-    if acceptance.allowed and acceptance.error is None:
-        over = destination.room_now(context, tx, message, contents)
-        over = over or space.reserve(tx, message.size, context.limits)
+    over: ExceededLimit | None = None
+    allowed, error = destination.acceptance(context, tx, sender, to)
+    if allowed and error is None:
+        found = destination.check(context, tx, message, contents)
+        if isinstance(found, ServiceError):
+            error = found
+        else:
+            over = found or space.reserve(tx, message.size, context.limits)
     situation = rules.acknowledge(
-        trusted=acceptance.allowed,
-        destination=acceptance.error is None,
+        trusted=allowed,
+        destination=error is None,
         room=over is None,
         readable=not contents.unreadable,
     )
@@ -205,10 +206,10 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Cust
             message_counts.count(tx, 1, message_counts.DELIVERED)
             return
         decision = rules.UNFIT
-    _keep_undelivered(context, tx, message, destination, decision, reason)
+    _keep_undelivered(context, tx, message, decision, reason)
     if _is_refusal(decision):
         message_counts.count(tx, 1, message_counts.REFUSED)
-    _conclude(context, tx, sender, decision, acceptance.error, over)
+    _conclude(context, tx, sender, decision, error, over)
 
 
 def expire(context: Context, tx: Transaction) -> None:
@@ -331,7 +332,6 @@ def _keep_undelivered(
     context: Context,
     tx: Transaction,
     message: Message,
-    destination: Destination,
     decision: Decision,
     reason: str,
 ) -> None:
@@ -340,8 +340,7 @@ def _keep_undelivered(
     if decision.effect not in (_REPORT, _DEAD_LETTER):
         return
     sender, to, body, _size, qos, msg_id, _since = message
-    recipient = destination.recipient(to)
-    letter = DeadLetter(sender.full, msg_id, to.full, qos, body, reason, recipient=recipient)
+    letter = DeadLetter(sender.full, msg_id, to.full, qos, body, reason, recipient=to.local or None)
     outbox.add_dead_letter(context, tx, letter)
     if decision.effect is _REPORT:
         outbox.report_refused(context, tx, letter)

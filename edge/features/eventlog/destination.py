@@ -35,17 +35,7 @@ class EventLogDestination:
         """Return the limit that is reached, if a lane of the log is full."""
         return service.exceeded_limit_unread(context, tx)
 
-    def recipient(self, _to: Jid) -> str | None:
-        """Return `None`: the address of the gateway belongs to no account."""
-        return None
-
-    def refusal(
-        self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents
-    ) -> None:
-        """Return `None`: no contents are refused for what they say."""
-        return
-
-    def room_now(
+    def check(
         self, context: Context, tx: Transaction, _message: Message, contents: Contents
     ) -> ExceededLimit | None:
         """Return the limit that the events of a message would exceed, if any."""

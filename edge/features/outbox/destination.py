@@ -35,17 +35,7 @@ class AccountDestination:
         sender, to = message.sender, message.to
         return service.exceeded_limit(context, tx, to.local, sender.bare, message.size)
 
-    def recipient(self, to: Jid) -> str | None:
-        """Return the name of the account that the address belongs to."""
-        return to.local
-
-    def refusal(
-        self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents
-    ) -> None:
-        """Return `None`: no contents are refused for what they say."""
-        return
-
-    def room_now(
+    def check(
         self, context: Context, tx: Transaction, message: Message, _contents: Contents
     ) -> ExceededLimit | None:
         """Return the limit that the message would exceed, if it has no room reserved by custody."""

@@ -61,35 +61,21 @@ class NodeDestination:
                 return exceeded
         return publishing.check_room(context, tx, message.sender, node, item).exceeded
 
-    def recipient(self, _to: Jid) -> str | None:
-        """Return `None`, because a node belongs to no account."""
-        return None
-
-    def refusal(
+    def check(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
-    ) -> PubsubError | None:
-        """Return an error if the ItemID belongs to an item that the sender may not replace."""
+    ) -> PubsubError | ExceededLimit | None:
+        """Return an error if the ItemID belongs to an item that the sender may not replace, or the
+        limit that publishing the item would exceed; for a plain message, the limit of the database
+        is checked too."""
         item, sender = contents.item, message.sender
         if item is None:
             return None
         node = publishing.find_target(context, tx, sender, message.to.resource)
+        new = _new_item(message, contents, item)
         try:
-            publishing.is_repeated(context, tx, sender, node, _new_item(message, contents, item))
+            publishing.is_repeated(context, tx, sender, node, new)
         except PubsubError as error:
             return error.with_traceback(None)
-        return None
-
-    def room_now(
-        self, context: Context, tx: Transaction, message: Message, contents: Contents
-    ) -> ExceededLimit | None:
-        """Return the limit that publishing the item would exceed, or `None`; for a plain message,
-        the limit of the database is checked too."""
-        item = contents.item
-        if item is None:
-            return None
-        sender = message.sender
-        node = publishing.find_target(context, tx, sender, message.to.resource)
-        new = _new_item(message, contents, item)
         exceeded = publishing.check_room(context, tx, sender, node, new).exceeded
         if exceeded is None and message.qos == 0:
             exceeded = space.reserve(tx, message.size, context.limits)
