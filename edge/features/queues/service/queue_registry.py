@@ -195,9 +195,10 @@ def _exceeded_node_limit(
     queue = queues.of_node(tx, node.id)
     if queue is None:  # the publication will create the node and its queue
         return _exceeded_total(context, tx, source, Usage(1, size))
-    old = queue_items.find(tx, queue.id, item_id)
+    exceeded = _exceeded_limit(context, tx, queue, source, Usage(1, size))
+    old = None if exceeded is None else queue_items.find(tx, queue.id, item_id)
     if old is None:
-        return _exceeded_limit(context, tx, queue, source, Usage(1, size))
+        return exceeded
     growth = Usage(0, size - old.bytes)
     is_own = author_of(old.author, old.publisher) == source
     own = growth if is_own else Usage(1, size)
