@@ -22,8 +22,8 @@ class ItemAttributes(NamedTuple):
     Attributes:
         content_type: the payload's content type, such as `application/json`; "" for an XML element.
         qos: the highest quality of service at which the item is delivered.
-        retain: whether the node keeps the item as its retained item; `None` lets the node's
-            configuration decide.
+        retain: whether the node, if it keeps items, keeps this one in place of all others, or
+            deletes all if there is no payload; `None`: the node keeps it as its newest item.
         expiry: the seconds after which the item is not delivered any more; `None` for no end.
         properties: what a protocol carries from publisher to subscriber unchanged.
     """

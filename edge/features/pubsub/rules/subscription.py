@@ -8,7 +8,7 @@ session; the first member sets the share's policy. Source: XEP-0060, sections 6.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 
 from edge.features.pubsub.rules.node_config import QueuePolicy
@@ -77,6 +77,34 @@ class InvalidSubscriptionOption(ValueError):
     """An option of a subscription is unknown or has an invalid value."""
 
 
+class RetainHandling(IntEnum):
+    """When a subscription request is answered by the kept items of nodes."""
+
+    ALWAYS = 0
+    IF_NEW = 1
+    NEVER = 2
+
+    def sends_items(self, *, is_new: bool) -> bool:
+        """Return whether a request gets the kept items; `is_new` is whether it subscribes."""
+        return self is RetainHandling.ALWAYS or (is_new and self is RetainHandling.IF_NEW)
+
+
+class DeliveryOptions(NamedTuple):
+    """Options of a subscription that XMPP does not have (MQTT 5.0, section 3.8.3.1).
+
+    `no_local` is whether the subscriber does not get what itself has published, and
+    `retain_as_published` whether a delivery says that the publication asked to retain the item. The
+    defaults apply to XMPP.
+    """
+
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: RetainHandling = RetainHandling.IF_NEW
+
+
+DEFAULT_DELIVERY: Final = DeliveryOptions()
+
+
 class SubscriptionOptions(NamedTuple):
     """Options of a subscription.
 
@@ -91,6 +119,7 @@ class SubscriptionOptions(NamedTuple):
     presence: bool = False
     requests: int | None = None
     policy: QueuePolicy | None = None
+    delivery: DeliveryOptions = DEFAULT_DELIVERY
 
 
 DEFAULT: Final = SubscriptionOptions()

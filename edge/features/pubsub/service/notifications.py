@@ -30,6 +30,7 @@ from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import BOUND
 from edge.features.outbox.service import OutgoingMessage
 from edge.features.pubsub.rules.node_config import NodeConfig
+from edge.features.pubsub.rules.subscription import DEFAULT_DELIVERY, DeliveryOptions
 from edge.features.pubsub.service.access import access_check, may_cache_access, may_subscribe
 from edge.features.pubsub.service.item_publisher import named_publisher
 from edge.features.pubsub.store import items, nodes, subscriptions
@@ -52,7 +53,8 @@ class ItemPublished(NamedTuple):
     `item_id` is `None` if the node stores no items and sends no payloads, `payload` is empty if it
     sends none, and `publisher` is the bare JID that the item names as its publisher, or `None`. The
     item expires at the service second `expires`. `content_type` and `properties` are those of the
-    publication (`ItemAttributes`).
+    publication (`ItemAttributes`). `retain` is whether the item is sent because it is kept or, if
+    the subscription asks for that, whether the publication asked to retain it.
     """
 
     node: str
@@ -62,6 +64,7 @@ class ItemPublished(NamedTuple):
     content_type: str = ""
     expires: float | None = None
     properties: Properties = ()
+    retain: bool = False
 
 
 class ItemRetracted(NamedTuple):
@@ -110,6 +113,7 @@ class Recipient(NamedTuple):
 
     subscription: Subscription
     subid: str | None
+    delivery: DeliveryOptions
 
 
 class Notification(NamedTuple):
@@ -136,8 +140,6 @@ def is_notified(config: NodeConfig, event: NodeEvent) -> bool:
         return config.notify_config
     if isinstance(event, NodeDeleted):
         return config.notify_delete
-    if isinstance(event, ItemPublished):
-        return config.deliver_notifications
     return config.notify_retract
 
 
@@ -159,7 +161,10 @@ def _recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recip
     has_access = access_check(context, tx, node)
     found = [one for one in found if one.options.deliver and has_access(one.bare)]
     counts = Counter(one.jid for one in found)
-    return [Recipient(one, one.subid if counts[one.jid] > 1 else None) for one in found]
+    return [
+        Recipient(one, one.subid if counts[one.jid] > 1 else None, one.options.delivery)
+        for one in found
+    ]
 
 
 def matching_shares(context: Context, tx: Transaction, node: Node) -> list[int]:
@@ -173,21 +178,49 @@ def matching_shares(context: Context, tx: Transaction, node: Node) -> list[int]:
 
 
 def announce(
-    context: Context,
-    tx: Transaction,
-    node: Node,
-    event: NodeEvent,
-    *,
-    always: bool = False,
-    qos: int = 2,
+    context: Context, tx: Transaction, node: Node, event: NodeEvent, *, always: bool = False
 ) -> None:
-    """Send a node's event to `recipients`, if the node's configuration or `always` enables that,
-    each at the quality of service of the subscription, but at most at `qos`."""
+    """Send a node's event to `recipients`, if the node's configuration or `always` enables that."""
     if not (always or is_notified(node.config, event)):
         return
     type_ = _message_type(node.config)
-    for subscription, subid in recipients(context, tx, node):
-        send(context, tx, subscription, Notification(event, subscription.jid, type_, subid), qos)
+    for subscription, subid, _delivery in recipients(context, tx, node):
+        send(context, tx, subscription, Notification(event, subscription.jid, type_, subid))
+
+
+def announce_item(
+    context: Context,
+    tx: Transaction,
+    node: Node,
+    event: ItemPublished,
+    publisher: str,
+    attributes: ItemAttributes,
+) -> None:
+    """Send a published item to `recipients`, if the node's configuration enables that, each at the
+    quality of service of the subscription, but at most at that of the publication.
+
+    Args:
+        publisher: the full JID that published the item.
+        attributes: those of the publication.
+    """
+    if not node.config.deliver_notifications:
+        return
+    type_, qos = _message_type(node.config), attributes.qos
+    as_published = event._replace(retain=True) if attributes.retain else event
+    for subscription, subid, delivery in recipients(context, tx, node):
+        shown, jid = event, subscription.jid
+        if delivery is not DEFAULT_DELIVERY:
+            if _is_excluded(subscription, publisher):
+                continue
+            if delivery.retain_as_published:
+                shown = as_published
+        send(context, tx, subscription, Notification(shown, jid, type_, subid), qos)
+
+
+def _is_excluded(subscription: Subscription, publisher: str) -> bool:
+    """Return whether a subscription does not get an item because the subscriber published it."""
+    is_own = subscription.jid in (publisher, publisher.partition("/")[0])
+    return is_own and subscription.options.delivery.no_local
 
 
 def notify_changed(
@@ -199,7 +232,7 @@ def notify_changed(
 
 
 def send_last_items(context: Context, tx: Transaction, subscription: Subscription) -> None:
-    """Send the last item of a node, or of each node that a filter matches, to a new subscription
+    """Send the last kept item of a node, or of each node that a filter matches, to a subscription
     (section 6.1.7), in the order of publication.
 
     A node whose configuration disables that, or to which the subscriber may not subscribe, is left
@@ -215,9 +248,12 @@ def send_last_items(context: Context, tx: Transaction, subscription: Subscriptio
     ]
     for node in reversed(_nodes_with_last_items(context, tx, subscription)):
         item = items.last(tx, node.id)
-        if item is not None and (item.expires is None or item.expires > tx.now.service):
+        if item is None or (item.expires is not None and item.expires <= tx.now.service):
+            continue
+        if not _is_excluded(subscription, item.publisher):
             id, attributes = item.id, item.attributes
             event = published(tx, node, id, item.payload, item.publisher, attributes, item.expires)
+            event = event._replace(retain=True)
             subid = subscription.subid if any(_is_to(one, node) for one in others) else None
             to, type_ = subscription.jid, _message_type(node.config)
             notification = Notification(event, to, type_, subid, item.published)

@@ -36,6 +36,7 @@ from edge.features.pubsub.rules.replacement import Existing, ExistingItem, Outco
 from edge.features.pubsub.service import access, notifications, queueing
 from edge.features.pubsub.service import nodes as node_service
 from edge.features.pubsub.service.errors import PubsubError
+from edge.features.pubsub.service.notifications import NodePurged
 from edge.features.pubsub.store import items, nodes
 from edge.features.pubsub.store.nodes import NEW_NODE, Node
 
@@ -260,7 +261,7 @@ def _stored_size(sender: Sender, item: NewItem) -> int:
 def _exceeded_storage_limit(
     context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem
 ) -> ExceededLimit | None:
-    if not node.config.persist_items:
+    if not _is_kept(node, item):
         return None
     limits, total, size = context.limits, items.total(tx), _stored_size(sender, item)
     if quota.has_room_for_all(
@@ -277,7 +278,8 @@ def _exceeded_storage_limit(
     used, growth = StoreUsage(items.usage_of(tx, sender.bare), total), StoreUsage(added, added)
     if quota.exceeded_store_limit(quota.ITEM_LIMITS, growth, used, most) is None:
         return None
-    own, all_ = items.usage_replaced(tx, node.id, item.id, _max_items(context, node), sender.bare)
+    most_items = _max_items(context, node, item)
+    own, all_ = items.usage_replaced(tx, node.id, item.id, most_items, sender.bare)
     growth = StoreUsage(
         Usage(1 - own.messages, size - own.bytes), Usage(1 - all_.messages, size - all_.bytes)
     )
@@ -301,7 +303,17 @@ def _exceeded_notification_limit(
     return ExceededLimit("unacknowledged_total_bytes", maximum)
 
 
-def _max_items(context: Context, node: Node) -> int:
+def _is_kept(node: Node, item: NewItem) -> bool:
+    """Return whether a node that is not a queue keeps an item: if it keeps items, and the
+    publication leaves that to the node, or asks to retain the item and has a payload."""
+    retain = item.attributes.retain
+    return node.config.persist_items and (retain is None or (retain and bool(item.payload)))
+
+
+def _max_items(context: Context, node: Node, item: NewItem) -> int:
+    """Return how many items a node keeps with an item: a retained item replaces all others."""
+    if item.attributes.retain:
+        return 1
     return min(node.config.max_items, context.limits.items_per_node)
 
 
@@ -338,13 +350,15 @@ def put(
         attributes, expires = item.attributes, None
         if config.item_expire or attributes.expiry is not None:
             expires = _expires(tx, config.item_expire, attributes.expiry)
-        if config.persist_items:
+        if _is_kept(node, item):
             _store(context, tx, sender, node, item, expires)
         item_id = item.id if config.persist_items or config.deliver_payloads else None
         event = notifications.published(
             tx, node, item_id, item.payload, sender.full, attributes, expires
         )
-        notifications.announce(context, tx, node, event, qos=attributes.qos)
+        notifications.announce_item(context, tx, node, event, sender.full, attributes)
+        if attributes.retain and not item.payload and items.purge(tx, node.id):
+            notifications.announce(context, tx, node, NodePurged(node.name))
         if shares is None:
             shares = notifications.matching_shares(context, tx, node)
     context.hooks.trigger(ITEM_PUBLISHED, context, tx, node, sender, item, options, shares or ())
@@ -365,5 +379,5 @@ def _store(
     expires: float | None,
 ) -> None:
     id, payload, _events, attributes = item
-    excess, size = node.items + 1 - _max_items(context, node), _stored_size(sender, item)
+    excess, size = node.items + 1 - _max_items(context, node, item), _stored_size(sender, item)
     items.put(tx, node.id, id, sender.full, payload, size, expires, excess, attributes)

@@ -25,6 +25,7 @@ from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.reasons import Reason
 from edge.features.pubsub.rules.subscription import (
     REQUESTS,
+    DeliveryOptions,
     InvalidSubscriptionOption,
     SubscriptionEnd,
     SubscriptionKind,
@@ -150,6 +151,7 @@ def subscribe(
     jid: str,
     values: OptionValues,
     subid: str,
+    delivery: DeliveryOptions | None = None,
 ) -> Subscription:
     """Subscribe a JID of the sender to a target, or change the options of its subscription, if it
     has one; raises `PubsubError`.
@@ -157,6 +159,7 @@ def subscribe(
     Args:
         jid: the JID to subscribe: the sender's bare JID, or its own full JID.
         subid: the SubID to use if a subscription begins.
+        delivery: further options; `None` leaves them as they are.
     """
     if jid not in (sender.bare, sender.full):
         raise PubsubError(Reason.INVALID_SUBSCRIBER)
@@ -167,19 +170,22 @@ def subscribe(
     found = _find(tx, target, jid)
     old = rules.default_options(kind, max_requests) if found is None else found.options
     new = _apply_options(context, kind, old, values)
+    if delivery is not None:
+        new = new._replace(delivery=delivery)
     share = subject.queue if kind is SubscriptionKind.SHARE else None
     _check_policy(None if share is None else QueuePolicy(share.policy), new)
     if found is None:
         _check_room(context, tx, sender.bare, sender.account)
     on_pubsub_available(context, tx, sender)
+    is_new = found is None
     if found is None:
         found = _add(context, tx, sender, jid, subid, target, subject, new)
         if found.queue is not None:
             queueing.of(context).join(context, tx, found)
-        else:
-            notifications.send_last_items(context, tx, found)
-    elif values:
+    elif values or delivery is not None:
         found = _change(context, tx, found, new)
+    if found.queue is None and new.delivery.retain_handling.sends_items(is_new=is_new):
+        notifications.send_last_items(context, tx, found)
     return found
 
 

@@ -8,13 +8,19 @@ share the trie through `Transaction.cache`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from edge.engine.database import Transaction
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.subscription import (
     DEFAULT,
+    DEFAULT_DELIVERY,
     DELIVER,
+    DeliveryOptions,
+    RetainHandling,
     SubscriptionKind,
     SubscriptionOptions,
 )
@@ -117,9 +123,18 @@ SELECT count(*) FROM subscriptions WHERE account = (SELECT id FROM accounts WHER
 """
 _HAS_MEMBERS: Final = "SELECT 1 FROM subscriptions WHERE queue = ? LIMIT 1"
 
-_NO_DELIVERY: Final = f'{{"{DELIVER}":"0"}}'
-"""JSON in the column `options` of a subscription if its option `deliver` is false. If the option is
-true, the column has `{}`."""
+
+class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Options that are stored together, as JSON in the column `options`."""
+
+    deliver: Literal["0", "1"] = msgspec.field(default="1", name=DELIVER)
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: RetainHandling = RetainHandling.IF_NEW
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decoder: Final = msgspec.json.Decoder(_Stored)
 
 
 def add(
@@ -292,8 +307,8 @@ def _add_to_index(index: _FilterIndex, subscription: Subscription) -> None:
 
 
 def _values(options: SubscriptionOptions) -> tuple[int, int | None, bool, str]:
-    delivery = "{}" if options.deliver else _NO_DELIVERY
-    return options.qos, options.requests, options.presence, delivery
+    stored = _encode(_Stored("1" if options.deliver else "0", *options.delivery)).decode()
+    return options.qos, options.requests, options.presence, stored
 
 
 def _all(rows: Sequence[Any]) -> list[Subscription]:
@@ -305,7 +320,14 @@ def _one(row: Any) -> Subscription | None:
 
 
 def _subscription(row: Any) -> Subscription:
-    *fields, qos, requests, presence, delivery, policy_name = row
-    deliver, policy = delivery != _NO_DELIVERY, policy_name and QueuePolicy(policy_name)
-    options = SubscriptionOptions(deliver, qos, bool(presence), requests, policy)
+    *fields, qos, requests, presence, stored, policy_name = row
+    (deliver, delivery), policy = _decode(stored), policy_name and QueuePolicy(policy_name)
+    options = SubscriptionOptions(deliver, qos, bool(presence), requests, policy, delivery)
     return Subscription._make((*fields, options))
+
+
+@lru_cache(maxsize=16)
+def _decode(text: str) -> tuple[bool, DeliveryOptions]:
+    found = _decoder.decode(text)
+    options = DeliveryOptions(found.no_local, found.retain_as_published, found.retain_handling)
+    return found.deliver == "1", DEFAULT_DELIVERY if options == DEFAULT_DELIVERY else options
