@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from edge.engine.outputs import EndReason
 from edge.server import login_throttle, tls
-from edge.server.login import CERTIFICATE, log_failure
+from edge.server.login import CERTIFICATE, Login, log_failure
 from edge.server.rate_limit import ReadRateLimiter
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
@@ -61,6 +61,7 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
         self._handshaking = False  # nothing can be sent during the TLS handshake
         self._handshake: asyncio.Task[None] | None = None
         self._aborted = False  # the gateway ended the connection during the handshake
+        self._login: Login | None = None
         self._session: S | None = None
         self._items: list[T] = []
         self._unparsed = b""
@@ -74,12 +75,8 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
 
     # What a protocol adds
 
-    @abstractmethod
-    def begin(self, certificate: PeerCertificate | None) -> None:
-        """Begin to log the peer in: on a new connection, and again after each TLS handshake.
-
-        `certificate` is the peer's certificate, if TLS verified one.
-        """
+    def begin(self, login: Login) -> None:
+        """Begin to log the peer in: on a new connection, and again after a TLS handshake."""
 
     @abstractmethod
     def parse(self, data: bytes | memoryview) -> Sequence[T]:
@@ -118,7 +115,7 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
         timeout = self._limits.authenticate_time
         self._timer = self._context.loop.call_later(timeout, self._on_login_timeout)
         if not self._direct:
-            self.begin(None)
+            self._begin(None)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         """Return the buffer that all connections share: it is consumed before the next read."""
@@ -162,7 +159,7 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
         if self._transport is None:
             return
         self._transport = self._plain = None
-        self.stop()
+        self._stop()
         for timer in (self._timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
@@ -248,9 +245,14 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
 
     # Log-in
 
+    def _begin(self, certificate: PeerCertificate | None) -> None:
+        self._login = Login(self._context, self._source, self.address, certificate)
+        self.begin(self._login)
+
     def _bind(self, session: S) -> None:
         """Begin or resume a session; `Session.attach` must follow."""
         self._session = session
+        self._login = None
         self._registry.mark_bound(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -302,7 +304,7 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
             transport.abort()
             return
         self.secure = True
-        self.begin(certificate)
+        self._begin(certificate)
         self._process()
 
     def _use_transport(self, transport: asyncio.Transport) -> None:
@@ -361,18 +363,19 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
         self._session = None
         self.end(reason)
 
-    def stop(self) -> None:
-        """Handle no more input."""
+    def _stop(self) -> None:
         self.closed = True
         self._rate_limiter.stop()
         self._items.clear()
         self._unparsed = b""
+        if self._login is not None:
+            self._login.stop()
 
     def close(self) -> None:
         """Write the output and close; the session ends."""
         session = self._session
         self._session = None
-        self.stop()
+        self._stop()
         if session is not None:
             session.finish()
         transport = self._transport

@@ -67,8 +67,10 @@ class Login:
     """The log-in of one connection.
 
     Args:
-        source: the source address of the connection, as `login_throttle.source_of` returns it.
         address: the IP address of the peer.
+
+    Attributes:
+        source: the source address of the connection, as `login_throttle.source_of` returns it.
         certificate: the peer's certificate, if TLS verified one.
     """
 
@@ -80,9 +82,9 @@ class Login:
         certificate: PeerCertificate | None = None,
     ) -> None:
         self._context = context
-        self._source = source
+        self.source = source
         self._address = address
-        self._certificate = certificate
+        self.certificate = certificate
         self._received_at = 0.0
         self._failure_timer: asyncio.TimerHandle | None = None
         self._grant: int | None = None  # of the account, when its credentials were looked up
@@ -104,7 +106,7 @@ class Login:
     def may_try(self, account: str) -> bool:
         """Return whether the peer may try to log in by password; too many attempts may have
         failed."""
-        if self._context.throttle.may_try(self._source, account, self._context.loop.time()):
+        if self._context.throttle.may_try(self.source, account, self._context.loop.time()):
             return True
         self._fault = _TOO_MANY
         return False
@@ -139,7 +141,7 @@ class Login:
         `done` gets None if the look-up failed. Attempts are not throttled, because a certificate's
         key cannot be guessed.
         """
-        certificate = self._certificate
+        certificate = self.certificate
 
         def unit(tx: Transaction) -> CertificateOwner:
             if certificate is None:
@@ -195,7 +197,7 @@ class Login:
         context, now = self._context, self._context.loop.time()
         self._log_failure(account or self._holder, mechanism, reason)
         count = context.throttle.add_failure if is_guess else context.throttle.delay
-        delay = count(self._source, account, now)
+        delay = count(self.source, account, now)
         wait = max(self._received_at + delay - now, 0.0)
         self._failure_timer = context.loop.call_later(wait, report)
 
@@ -208,11 +210,11 @@ class Login:
             tried.add(mechanism)
             return
         tried.add(mechanism)
-        certificate = self._certificate if mechanism == CERTIFICATE else None
+        certificate = self.certificate if mechanism == CERTIFICATE else None
         log_failure(
             self._context,
             rule,
-            self._source,
+            self.source,
             self._address,
             reason,
             mechanism=mechanism,
@@ -223,7 +225,7 @@ class Login:
     def accept(self, account: str) -> None:
         """Record that the peer has logged in by password, for the throttle, also after a
         restart."""
-        context, source = self._context, self._source
+        context, source = self._context, self.source
         if not context.throttle.add_success(source, account, context.loop.time()):
             return
 
@@ -243,7 +245,7 @@ class Login:
         return the limit that prevents it, if any."""
         context = self._context
         if (exceeded := registry.admit(session)) is not None:
-            source = session.bare if exceeded.name == "sessions_per_account" else self._source
+            source = session.bare if exceeded.name == "sessions_per_account" else self.source
             context.refusal_log.log(source, exceeded.name, exceeded.value)
             return exceeded
         context.admission.replace_others(session)

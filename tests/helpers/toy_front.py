@@ -1,9 +1,9 @@
-"""A front with a protocol of lines, and a gateway that runs it beside the configured fronts.
+"""A protocol of lines on the transport core, and a gateway that runs it beside the configured ones.
 
-A client sends the name of a device, and is bound to `NAME@DOMAIN/toy`. Each further line is a full
-address, a space and a text, which is sent there as a message. Each message to the session is
-written as a line; its end is the line `end: REASON`. `python -m tests.helpers.toy_front DIR` runs
-the gateway.
+A client sends `NAME PASSWORD` of a device, and is bound to `NAME@DOMAIN/toy`. Each further line is
+a full address, a space and a text, which is sent there as a message. Each message to the session is
+written as a line `message: STANZA`; its end is the line `end: REASON`.
+`python -m tests.helpers.toy_front DIR` runs the gateway.
 """
 
 from __future__ import annotations
@@ -12,138 +12,142 @@ import asyncio
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from edge.app import App
 from edge.config import load
 from edge.config.load import Address
+from edge.credentials import Credentials
 from edge.engine import sessions
-from edge.engine.database import Receipt, SentMessage, Transaction
+from edge.engine.access import Sender
+from edge.engine.database import SentMessage, Transaction
 from edge.engine.encoding import RawStanza, encode
 from edge.engine.hooks import Context
 from edge.engine.outputs import EndReason
-from edge.features.accounts.store import accounts
+from edge.errors import StoreError
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import AccountMessage
 from edge.journal import Journal
-from edge.ops.gateway.control import ConnectedSession
 from edge.routing.xmpp.router import Router
+from edge.server.connection import Connection
 from edge.server.fronts import Front
+from edge.server.listener import Listen, Listener
+from edge.server.login import BindRefusal, Login
 from edge.server.server_context import ServerContext
+from edge.server.session import Session
+from edge.server.tls import TlsServer
 
 PROTOCOL = "toy"
 
 
 def _encode(_context: Context, message: AccountMessage) -> bytes:
-    return message.content.stanza if isinstance(message.content, RawStanza) else b""
+    if not isinstance(message.content, RawStanza):
+        return b""
+    return b"message: " + message.content.stanza + b"\n"
 
 
-def _ignore(_outcome: object) -> None:
-    pass
+class ToySession(Session[str]):
+    __slots__ = ()
 
+    def handle(self, request: str) -> None:
+        self.submit(request, partial(self._send_message, request), len(request))
 
-class ToySession(asyncio.Protocol):
-    source = ""
-    unacknowledged_bytes = 0
-
-    def __init__(self, front: ToyFront) -> None:
-        self._front = front
-        self._context = front.context
-        self.transport: Any = None
-        self.generation = self._context.outputs.next_generation()
-        self.bare = self.full = ""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        for line in data.decode().splitlines():
-            if self.full:
-                self._context.store.submit(partial(self._send, line=line), _ignore)
-            else:
-                self._log_in(line)
-
-    def _log_in(self, name: str) -> None:
-        context = self._context
-        self.bare = f"{name}@{context.settings.gateway.domain}"
-        self.full = f"{self.bare}/toy"
-        if (exceeded := context.admission.admit(self)) is not None:
-            self._write(f"refused: {exceeded.name}")
-            return
-        context.admission.replace_others(self)
-        context.outputs.attach(self.generation, self)
-        self._front.sessions.add(self)
-
-        def bind(tx: Transaction) -> None:
-            names = name, self.bare, self.full
-            context.lifecycle.bind(tx, self.generation, *names, accounts.login_grant(tx, name))
-
-        context.store.submit(bind, lambda _outcome: self._write(self.full))
-
-    def _send(self, tx: Transaction, line: str) -> None:
+    def _send_message(self, line: str, tx: Transaction, sender: Sender) -> bytes:
         to, _, text = line.partition(" ")
         generation = sessions.find_generation(tx, to)
-        assert generation is not None
-        stanza = f"<message from='{self.full}' to='{to}'><body>{text}</body></message>"
+        if generation is None:
+            return b"error: no session\n"
+        stanza = f"<message from='{sender.full}' to='{to}'><body>{text}</body></message>"
         content = RawStanza(stanza.encode())
-        tx.send(generation, AccountMessage(content, self.full, to, MessageType.CHAT, storable=True))
+        message = AccountMessage(content, sender.full, to, MessageType.CHAT, storable=True)
+        tx.send(generation, message)
+        return b""
 
-    def _write(self, line: str) -> None:
-        self.transport.write(f"{line}\n".encode())
+    def refusal(self, request: str, error: StoreError) -> bytes:
+        return f"error: {error}\n".encode()
 
-    def deliver(self, message: SentMessage, _receipt: Receipt | None) -> None:
-        if line := encode(self._context.engine, PROTOCOL, message):
-            self._write(line.decode())
+    def encode(self, message: SentMessage) -> bytes:
+        return encode(self._context.engine, PROTOCOL, message)
+
+
+class ToyConnection(Connection[str, ToySession]):
+    _rest = b""
+    _is_logging_in = False
+
+    def is_waiting(self) -> bool:
+        return self._is_logging_in
+
+    def parse(self, data: bytes | memoryview) -> list[str]:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [line.decode() for line in lines]
+
+    def handle(self, item: str) -> bool:
+        if self._session is not None:
+            self._session.handle(item)
+        elif self._login is not None:
+            self._is_logging_in = True
+            self._log_in(self._login, *item.partition(" ")[::2])
+        return True
+
+    def _log_in(self, login: Login, name: str, password: str) -> None:
+        def found(keys: Credentials | None) -> None:
+            if keys is None:
+                verified(False)
+            else:
+                login.verify_password(password, keys, verified)
+
+        def verified(is_correct: bool) -> None:
+            if is_correct:
+                login.accept(name)
+                self._bind_session(login, name)
+            else:
+                login.fail(name, "PLAIN", "", partial(self._refuse, "password"), is_guess=True)
+
+        login.note_input()
+        if login.may_try(name):
+            login.find_credentials(name, "SCRAM-SHA-256", found)
+        else:
+            verified(False)
+
+    def _bind_session(self, login: Login, name: str) -> None:
+        context, registry = self._context, self._registry
+        full = f"{name}@{context.settings.gateway.domain}/toy"
+        generation = context.outputs.next_generation()
+        session = ToySession(context, registry, generation, name, full, self._source)
+        if (exceeded := login.admit(registry, session)) is not None:
+            self._refuse(exceeded.name)
+        else:
+            login.bind(session, self, partial(self._start_session, session))
+
+    def _start_session(self, session: ToySession, refusal: BindRefusal | None) -> None:
+        if refusal is not None:
+            self._refuse(str(refusal))
+            return
+        self._bind(session)
+        self.send(f"{session.full}\n".encode())
+        session.attach(self)
+        self._process()
+
+    def _refuse(self, reason: str) -> None:
+        self.send(f"refused: {reason}\n".encode())
+        self.close()
 
     def end(self, reason: EndReason) -> None:
-        self._write(f"end: {reason.name}")
-        self.transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        context = self._context
-        self._front.sessions.discard(self)
-        context.admission.remove(self)
-        context.outputs.detach(self.generation)
-        context.store.submit(lambda tx: context.lifecycle.end(tx, self.generation, ()), _ignore)
+        self.send(f"end: {reason.name}\n".encode())
+        self.close()
 
 
-class ToyFront(Front):
+class ToyListener(Listener[ToySession]):
     def __init__(self, context: ServerContext) -> None:
-        self.context = context
-        self.sessions: set[ToySession] = set()
-        self._server: asyncio.Server | None = None
+        super().__init__(context, [Listen("toy", "toy", "listen", [Address("127.0.0.1", 0)])])
         context.engine.hooks.encode(PROTOCOL, AccountMessage, _encode)
 
-    async def start(self) -> list[tuple[str, Address]]:
-        loop = self.context.loop
-        self._server = await loop.create_server(lambda: ToySession(self), "127.0.0.1", 0)
-        return [("toy", Address(*self._server.sockets[0].getsockname()))]
-
-    @property
-    def up(self) -> bool:
-        return self._server is not None and self._server.is_serving()
-
-    def used(self) -> dict[str, int]:
-        return {}
-
-    def connected_sessions(self, _wall: int) -> list[ConnectedSession]:
-        return [
-            ConnectedSession(account=each.bare.partition("@")[0], resource="toy")
-            for each in self.sessions
-        ]
-
-    def stop_accepting(self) -> None:
-        if self._server is not None:
-            self._server.close()
-
-    async def close(self, _patience: float) -> None:
-        for session in list(self.sessions):
-            session.end(EndReason.SHUTDOWN)
+    def accept(self, tls_server: TlsServer, *, only_tls: bool) -> ToyConnection:
+        return ToyConnection(self._context, tls_server, self._registry)
 
 
 class ToyApp(App):
     def create_fronts(self, server: ServerContext, router: Router) -> list[Front]:
-        return [*super().create_fronts(server, router), ToyFront(server)]
+        return [*super().create_fronts(server, router), ToyListener(server)]
 
 
 def _main(folder: Path) -> None:

@@ -14,10 +14,10 @@ import pytest
 from edge.config.load import Address
 from edge.server.fronts import Fronts
 from edge.server.xmpp.listener import XmppListener
-from tests.helpers.gateway import DOMAIN, Gateway, bind_session, log_in
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, bind_session, log_in
 from tests.helpers.in_process import InProcessGateway, in_process
 from tests.helpers.processes import start
-from tests.helpers.toy_front import ToyFront
+from tests.helpers.toy_front import ToyListener
 from tests.helpers.xmpp import CLIENT, Client, Closed, condition
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -141,6 +141,25 @@ class ToyClient:
         await self._writer.wait_closed()
 
 
+async def test_another_protocol_shares_the_limits_of_log_ins(tmp_path: Path) -> None:
+    options = {"authenticate_delay": 0.0, "authenticate_failures": 3}
+    async with in_process(tmp_path, "cam1", **options) as gateway:
+        toy = ToyListener(gateway.context)
+        ((_, address),) = await toy.start()
+        for password in (*["wrong"] * 3, PASSWORD):
+            client = ToyClient(*await asyncio.open_connection(*address))
+            client.send(f"cam1 {password}")
+            assert await client.line() == "refused: password"
+            await client.close()
+        async with await Client.connect(gateway.port) as other:
+            await other.element()
+            assert await other.authenticate("SCRAM-SHA-256", "cam1", PASSWORD) != "success"
+        toy.stop_accepting()
+        await toy.close(WAIT_S)
+    failed = [e for e in gateway.gateway.events("system") if e["name"] == "authentication"]
+    assert [(e["text"], e["tags"]["account"]) for e in failed] == [("wrong password", "cam1")]
+
+
 class FailingFront(XmppListener):
     def stop_accepting(self) -> None:
         super().stop_accepting()
@@ -154,12 +173,12 @@ class FailingFront(XmppListener):
 async def test_a_front_that_fails_keeps_no_other_from_closing(tmp_path: Path) -> None:
     async with in_process(tmp_path, "cam1") as gateway:
         context = gateway.context
-        toy = ToyFront(context)
+        toy = ToyListener(context)
         failing = [FailingFront(context, gateway.router, [], []) for _ in range(2)]
         fronts = Fronts(context, [failing[0], toy, failing[1]])
         ((_, address),) = await fronts.start()
         client = ToyClient(*await asyncio.open_connection(*address))
-        client.send("cam1")
+        client.send(f"cam1 {PASSWORD}")
         assert await client.line() == f"cam1@{DOMAIN}/toy"
         with pytest.raises(OSError, match="cannot close"):
             await fronts.stop(WAIT_S)
@@ -176,7 +195,7 @@ async def test_a_gateway_runs_another_protocol_beside_xmpp(tmp_path: Path) -> No
     )
     with start("python", "-m", "tests.helpers.toy_front", gateway.folder) as process:
         toy = ToyClient(*await asyncio.open_connection(*process.host_port("toy")))
-        toy.send("cam2")
+        toy.send(f"cam2 {PASSWORD}")
         assert await toy.line() == f"cam2@{DOMAIN}/toy"
         async with await log_in(process, "cam2") as client:
             refused = await client.iq("set", BIND.format("fw"), to=None)

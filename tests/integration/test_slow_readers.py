@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edge.errors import StoreBusy
-from tests.helpers.gateway import NO_RATE_LIMITS
+from tests.helpers.gateway import NO_RATE_LIMITS, PASSWORD
 from tests.helpers.in_process import InProcessGateway, in_process
 from tests.helpers.relayed import relayed
+from tests.helpers.toy_front import ToyListener
 from tests.helpers.xmpp import CLIENT, SM, WAIT_S, Client, condition
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -231,6 +233,35 @@ async def test_a_flood_does_not_end_a_session_without_stream_management(tmp_path
             assert len(numbers_of("flood", found)) == sent - returned
             assert numbers_of("meter", found) == [0]
         slow.cut()
+
+
+async def test_a_flood_does_not_end_a_session_of_another_protocol(tmp_path: Path) -> None:
+    """What it has not read is XML for nobody, and goes back when the session ends."""
+    faults: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, fault: faults.append(fault))
+    async with (
+        in_process(tmp_path, *NAMES, send_buffer=4096, **NO_RATE_LIMITS) as gateway,
+        await gateway.bind_session("flood") as flood,
+    ):
+        toy = ToyListener(gateway.context)
+        ((_, address),) = await toy.start()
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(f"slow {PASSWORD}\n".encode())
+        assert await reader.readline() == f"{BARE}/toy\n".encode()
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        sent, returned = 0, 0
+        while not returned:
+            flood.send(chat_message("flood", sent, f"{BARE}/toy", 9000))
+            sent, returned = sent + 1, len(await returned_ids(flood))
+        assert [session.ended for session in toy._registry.sessions()] == [False]
+        writer.transport.abort()
+        slow = await connect_slow(gateway)
+        found = numbers_of("flood", await read_messages(slow, 1))
+        assert sent > found[0] > 0, "the first were read by the system"
+        slow.cut()
+        toy.stop_accepting()
+        await toy.close(WAIT_S)
+    assert faults == []
 
 
 async def test_the_limit_of_all_sessions_ends_none_of_them(tmp_path: Path) -> None:

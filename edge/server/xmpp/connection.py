@@ -12,11 +12,12 @@ from typing import Final, TypeAlias
 from edge import jid
 from edge.engine.outputs import EndReason
 from edge.server.connection import Connection
+from edge.server.login import Login
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
-from edge.server.tls import PeerCertificate, TlsServer
+from edge.server.tls import TlsServer
 from edge.server.xmpp.errors import stream_error
-from edge.server.xmpp.login import XmppLogin
+from edge.server.xmpp.login import LoginSteps
 from edge.server.xmpp.session import Streams, XmppSession
 from edge.xmpp.errors import StreamError
 from edge.xmpp.parser import ParseError, StreamParser
@@ -54,7 +55,7 @@ class XmppConnection(Connection[Input, XmppSession]):
             envelopes=streams.envelopes,
         )
         self._negotiation = self._new_negotiation()
-        self._login: XmppLogin | None = None
+        self._steps: LoginSteps | None = None
 
     def _new_negotiation(self, *, certificate: bool = False) -> Negotiation:
         settings, limits = self._context.settings, self._limits
@@ -67,22 +68,16 @@ class XmppConnection(Connection[Input, XmppSession]):
             features=self._streams.router.stream_features,
         )
 
-    def begin(self, certificate: PeerCertificate | None) -> None:
+    def begin(self, login: Login) -> None:
         """Begin the negotiation, or continue it after STARTTLS."""
+        certificate = login.certificate is not None
         wanted: list[Action] = []
         if self._direct:
-            self._negotiation = self._new_negotiation(certificate=certificate is not None)
+            self._negotiation = self._new_negotiation(certificate=certificate)
         elif self.secure:
-            wanted = self._negotiation.tls_established(certificate=certificate is not None)
-        self._login = XmppLogin(
-            self._context,
-            self._streams,
-            self._registry,
-            self,
-            self._negotiation,
-            self._source,
-            self.address,
-            certificate,
+            wanted = self._negotiation.tls_established(certificate=certificate)
+        self._steps = LoginSteps(
+            self._context, self._streams, self._registry, self, self._negotiation, login
         )
         self._perform(wanted)
 
@@ -159,8 +154,8 @@ class XmppConnection(Connection[Input, XmppSession]):
                     self._session.handle(stanza)
                 case actions.ManageStream(item) if self._session is not None:
                     self._manage_stream(self._session, item)
-                case _ if self._login is not None:
-                    self._login.perform(action)
+                case _ if self._steps is not None:
+                    self._steps.perform(action)
 
     def _manage_stream(self, session: XmppSession, item: Stanza) -> None:
         try:
@@ -178,7 +173,7 @@ class XmppConnection(Connection[Input, XmppSession]):
 
     def start_session(self, session: XmppSession, wanted: list[Action]) -> None:
         """Carry out the negotiation's actions `wanted`, then begin or resume a session."""
-        self._login = None
+        self._steps = None
         self._bind(session)
         self._perform(wanted)
         session.attach(self)
@@ -199,12 +194,6 @@ class XmppConnection(Connection[Input, XmppSession]):
             self._session.set_end_name(error.condition)
         # nothing can be sent during a handshake
         self._perform([actions.Close()] if self._handshaking else self._negotiation.fail(error))
-
-    def stop(self) -> None:
-        """Handle no more input."""
-        super().stop()
-        if self._login is not None:
-            self._login.stop()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Free the parser, and remove the connection."""

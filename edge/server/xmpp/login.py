@@ -15,7 +15,6 @@ from edge.engine.outputs import EndReason
 from edge.server.login import CERTIFICATE, BindRefusal, CertificateOwner, Login
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
-from edge.server.tls import PeerCertificate
 from edge.server.xmpp.errors import stanza_error
 from edge.server.xmpp.session import StreamConnection, Streams, XmppSession
 from edge.xmpp.errors import StanzaError
@@ -50,12 +49,8 @@ class LoginConnection(StreamConnection, Protocol):
         """Raise the limit on the size of stanzas."""
 
 
-class XmppLogin(Login):
-    """The login of one connection of XMPP, by SASL, and the binding of its session.
-
-    Args:
-        source, address, certificate: as in `Login`.
-    """
+class LoginSteps:
+    """The steps of one connection's negotiation."""
 
     def __init__(
         self,
@@ -64,15 +59,14 @@ class XmppLogin(Login):
         registry: Registry[XmppSession],
         connection: LoginConnection,
         negotiation: Negotiation,
-        source: str,
-        address: str | None,
-        certificate: PeerCertificate | None = None,
+        login: Login,
     ) -> None:
-        super().__init__(context, source, address, certificate)
+        self._context = context
         self._streams = streams
         self._registry = registry
         self._connection = connection
         self._negotiation = negotiation
+        self._login = login
 
     def perform(self, action: Action) -> None:
         """Carry out an action of the negotiation."""
@@ -80,14 +74,14 @@ class XmppLogin(Login):
             case actions.FindCredentials(username, mechanism):
                 self._find_credentials(username, mechanism)
             case actions.FindCertificateOwner():
-                self.find_certificate_owner(self._continue_with_owner)
+                self._login.find_certificate_owner(self._continue_with_owner)
             case actions.VerifyPassword(password, keys):
-                self.verify_password(password, keys, self._continue_verified)
+                self._login.verify_password(password, keys, self._continue_verified)
             case actions.LoginFailure(username, condition):
                 self._delay_failure(username, condition)
             case actions.LoginSuccess(username):
                 if self._negotiation.mechanism != CERTIFICATE:
-                    self.accept(username)
+                    self._login.accept(username)
                 self._connection.accept_large_stanzas()
             case actions.Resume(previd, h):
                 self._resume(previd, h)
@@ -98,7 +92,7 @@ class XmppLogin(Login):
 
     def _find_credentials(self, username: str, mechanism: str) -> None:
         connection, negotiation = self._connection, self._negotiation
-        if not self.may_try(username):
+        if not self._login.may_try(username):
             connection.continue_with(negotiation.attempt_refused())
             return
 
@@ -106,7 +100,7 @@ class XmppLogin(Login):
             connection.continue_with(negotiation.credentials_found(keys))
 
         wanted = PLAIN_CREDENTIALS if mechanism == "PLAIN" else mechanism
-        self.find_credentials(username, wanted, done)
+        self._login.find_credentials(username, wanted, done)
 
     def _continue_with_owner(self, owner: CertificateOwner | None) -> None:
         connection, negotiation = self._connection, self._negotiation
@@ -126,7 +120,7 @@ class XmppLogin(Login):
         mechanism = self._negotiation.mechanism
         reason = "" if condition in _LOOKED_UP else condition.replace("-", " ")
         is_guess = condition == ATTEMPT_FAILED and mechanism != CERTIFICATE
-        self.fail(username, mechanism, reason, self._report_failure, is_guess=is_guess)
+        self._login.fail(username, mechanism, reason, self._report_failure, is_guess=is_guess)
 
     def _report_failure(self) -> None:
         self._connection.continue_with(self._negotiation.report_failure())
@@ -141,15 +135,15 @@ class XmppLogin(Login):
         full = f"{account}@{negotiation.domain}/{resource}"
         generation = context.outputs.next_generation()
         session = XmppSession(
-            context, self._streams, self._registry, generation, account, full, self._source
+            context, self._streams, self._registry, generation, account, full, self._login.source
         )
-        if (exceeded := self.admit(self._registry, session)) is not None:
+        if (exceeded := self._login.admit(self._registry, session)) is not None:
             text = f"the limit {exceeded.name} = {exceeded.value} is reached"
             error = StanzaError("resource-constraint", text)
             self._connection.continue_with(negotiation.bind_refused(error))
             return
         enabled = b"" if wanted.enable is None else session.enable_management(wanted.enable)
-        self.bind(session, self._connection, partial(self._finish_binding, session, enabled))
+        self._login.bind(session, self._connection, partial(self._finish_binding, session, enabled))
 
     def _finish_binding(
         self, session: XmppSession, enabled: bytes, refusal: BindRefusal | None
@@ -170,9 +164,9 @@ class XmppLogin(Login):
             handled = resumable.handled_by_ended(previd, negotiation.username)
             self._connection.continue_with(negotiation.not_resumed(handled))
             return
-        if not context.admission.move(session, self._source):
+        if not context.admission.move(session, self._login.source):
             limit = context.settings.limits.sessions_per_address
-            context.refusal_log.log(self._source, "sessions_per_address", limit)
+            context.refusal_log.log(self._login.source, "sessions_per_address", limit)
             self._connection.continue_with(negotiation.not_resumed(None))
             return
 
