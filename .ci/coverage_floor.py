@@ -20,6 +20,8 @@ WHOLE = (
     "edge/features/presence/rules/",
     "edge/features/pubsub/rules/",
     "edge/features/queues/rules/",
+    "edge/jid.py",
+    "edge/precis.py",
     "edge/topics.py",
     "sync/segment/",
     "sync/uplink/batcher.py",

@@ -11,7 +11,7 @@ import pytest
 CI = Path(__file__).parents[2] / ".ci"
 SECONDS = 60
 WHOLE = (
-    "edge/xmpp/jid.py",
+    "edge/xmpp/stanza.py",
     "edge/features/custody/rules.py",
     "edge/features/outbox/rules.py",
     "edge/features/messages/rules.py",
@@ -19,6 +19,8 @@ WHOLE = (
     "edge/features/presence/rules/subscriptions.py",
     "edge/features/pubsub/rules/subscription.py",
     "edge/features/queues/rules/locks.py",
+    "edge/jid.py",
+    "edge/precis.py",
     "edge/topics.py",
     "sync/segment/cbor_guard.py",
     "sync/uplink/batcher.py",
