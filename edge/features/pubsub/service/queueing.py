@@ -98,7 +98,7 @@ class Queues(Protocol):
     ) -> None:
         """Remove a subscription from its queue's members, with the share if no member is left."""
 
-    def release_held(self, context: Context, tx: Transaction, node: Node) -> None:
+    def release_withheld(self, context: Context, tx: Transaction, node: Node) -> None:
         """Assign a node's items that no member could access, after the access to it changed."""
 
 

@@ -288,15 +288,15 @@ def end(
 def end_unauthorized(context: Context, tx: Transaction, node: Node) -> None:
     """Apply changed access rights of a node to subscriptions.
 
-    A subscription to the node ends if its subscriber may no longer subscribe. Held items of shares
-    are assigned if a member may now read the node. Subscriptions to filters need no change, because
-    access is checked at each notification.
+    A subscription to the node ends if its subscriber may no longer subscribe. Withheld items of
+    shares are assigned if a member may now read the node. Subscriptions to filters need no change,
+    because access is checked at each notification.
     """
     may_subscribe = access.access_check(context, tx, node)
     for subscription in subscriptions.all_of_node(tx, node.id):
         if not may_subscribe(subscription.bare):
             end(context, tx, subscription, SubscriptionEnd.UNAUTHORIZED)
-    queueing.of(context).release_held(context, tx, node)
+    queueing.of(context).release_withheld(context, tx, node)
 
 
 # Options

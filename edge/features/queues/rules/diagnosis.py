@@ -21,7 +21,7 @@ class Reason(Enum):
 
     LOCKED = "locked"  # a member has locked it
     DELAYED = "delayed"  # it was published with a delay, or the operator took it
-    HELD = "aside"  # no connected member may subscribe to the node that it was published to
+    WITHHELD = "aside"  # no connected member may subscribe to the node that it was published to
     DEAD = "dead"
     EXPIRED = "expired"  # its time to live is over
     NO_MEMBER = "no_member"  # the queue has no subscribers
@@ -78,7 +78,7 @@ class ItemState(NamedTuple):
 
     `before` is the number of ready items that are delivered first; `avoid` is the full JID of the
     session that gave the item back. `due` (end of the delay) and `expires` (end of the time to
-    live) are service seconds; a delayed item without `due` is held.
+    live) are service seconds; a delayed item without `due` is withheld.
     """
 
     row: int
@@ -98,7 +98,7 @@ def diagnose(item: ItemState, members: Members, now: float) -> Reason:
     if item.state in _NOT_READY:
         return _NOT_READY[item.state]
     if item.state == "delayed":
-        return Reason.HELD if item.due is None else Reason.DELAYED
+        return Reason.WITHHELD if item.due is None else Reason.DELAYED
     if item.expires is not None and item.expires <= now:
         return Reason.EXPIRED
     if not members.states:

@@ -168,7 +168,7 @@ class _Explainer:
         self._explanations: dict[Reason, Callable[[QueuedItem], str]] = {
             Reason.LOCKED: self._locked,
             Reason.DELAYED: lambda item: f"delayed: ready {self._at(item.due)}",
-            Reason.HELD: lambda item: f"no connected member may subscribe to {item.node}",
+            Reason.WITHHELD: lambda item: f"no connected member may subscribe to {item.node}",
             Reason.DEAD: lambda item: f"dead: {item.reason}",
             Reason.EXPIRED: lambda item: f"the time to live ended {self._at(item.expires)}",
             Reason.NO_MEMBER: lambda _item: "the queue has no subscribers",

@@ -1,8 +1,8 @@
 """Dispatch: assign the ready items of a queue to connected members that have room.
 
 Items of a shared subscription may come from nodes with different access rights. An item goes only
-to a member that may subscribe to its node. If no such member is connected, the item is held until a
-member joins or rights change, so that it does not block other items. Source:
+to a member that may subscribe to its node. If no such member is connected, the item is withheld
+until a member joins or rights change, so that it does not block other items. Source:
 docs/reference/protocol.md, on shared subscriptions.
 
 Theory of operation
@@ -15,12 +15,13 @@ finds what the rules cannot know. Then the plan no longer holds, and this decide
   that may. This changes the loads, so the page ends and another one is planned.
 - Such members exist, but none has room: under the policy `least-loaded`, only items of other nodes
   behind this one are assigned (`_assign_behind`); under another policy, the item is skipped.
-- No connected member may subscribe to the node: its items are held, and another page is planned.
+- No connected member may subscribe to the node: its items are withheld, and another page is
+  planned.
 - A member reaches its limit of bytes, or its outbox is full: it gets nothing more in this page, and
   another page is planned. A full outbox also excludes it from later pages (`_stall`).
 
-Each page that asks for another one has assigned or held an item, or excluded a member, so dispatch
-ends; `PAGES` bounds the work of one unit.
+Each page that asks for another one has assigned or withheld an item, or excluded a member, so
+dispatch ends; `PAGES` bounds the work of one unit.
 """
 
 from __future__ import annotations
@@ -195,12 +196,12 @@ def _assign_page(context: Context, tx: Transaction, queue: Queue, page: _Page) -
             again = True
             continue
         item, first_choice = items[row], members[planned.subscription, planned.full]
-        chosen, is_held = _choose_eligible(context, tx, queue, item, first_choice)
-        if chosen is None and not is_held and queue.policy == QueuePolicy.LEAST_LOADED:
+        chosen, is_withheld = _choose_eligible(context, tx, queue, item, first_choice)
+        if chosen is None and not is_withheld and queue.policy == QueuePolicy.LEAST_LOADED:
             behind = _assign_behind(context, tx, queue)
             return assigned + behind, behind > 0
         if chosen is None:
-            again = again or is_held
+            again = again or is_withheld
             continue
         if _assign(context, tx, queue, item, chosen):
             assigned += 1
@@ -236,17 +237,17 @@ def _assign_behind(context: Context, tx: Transaction, queue: Queue) -> int:
 
 
 class _Choice(NamedTuple):
-    """Member that gets an item, if any; `is_held` is whether the item was held instead."""
+    """Member that gets an item, if any; `is_withheld` is whether the item was withheld instead."""
 
     member: ConnectedMember | None
-    is_held: bool = False
+    is_withheld: bool = False
 
 
 def _choose_eligible(
     context: Context, tx: Transaction, queue: Queue, item: QueuedItem, first_choice: ConnectedMember
 ) -> _Choice:
     """Return the first choice if that member may subscribe to the item's node; otherwise the least
-    loaded member with room that may. If no connected member may, hold the items of the node."""
+    loaded member with room that may. If no connected member may, withhold the items of the node."""
     node = find_node(tx, item.node) if queue.node is None else None
     if node is None:
         return _Choice(first_choice)
@@ -255,8 +256,8 @@ def _choose_eligible(
     connected = queue_members.connected(tx, queue.id)
     eligible = [one for one in connected if may_subscribe(context, tx, node, _bare(one))]
     if not eligible:
-        queue_items.hold(tx, queue.id, item.node)
-        return _Choice(None, is_held=True)
+        queue_items.withhold(tx, queue.id, item.node)
+        return _Choice(None, is_withheld=True)
     free = [one for one in eligible if one.member.has_room]
     return _Choice(min(free, key=lambda one: one.member.in_flight) if free else None)
 

@@ -61,7 +61,7 @@ def join(context: Context, tx: Transaction, subscription: Subscription) -> None:
     queue_members.add_subscription(tx, subscription.id, context.limits.unacknowledged_bytes)
     if subscription.queue is not None:
         notifications.flush_jid(tx, subscription.jid)
-        queue_items.release_held(tx, subscription.queue)
+        queue_items.release_withheld(tx, subscription.queue)
         dispatch(context, tx, subscription.queue)
         unknown = queue_members.with_unknown_qos(tx, subscription=subscription.id)
         share_delivery.learn_qos(context, tx, unknown)
@@ -151,10 +151,10 @@ def _end_share(tx: Transaction, queue_id: int) -> None:
     events.append(tx, events.SYSTEM, event)
 
 
-def release_held(context: Context, tx: Transaction, node: Node) -> None:
-    """Make held items of shares ready and assign them, after the access to a node changed."""
+def release_withheld(context: Context, tx: Transaction, node: Node) -> None:
+    """Make withheld items of shares ready and assign them, after the access to a node changed."""
     for queue in queries.shares_matching(tx, node.name):
-        if queue_items.release_held(tx, queue):
+        if queue_items.release_withheld(tx, queue):
             dispatch(context, tx, queue)
 
 
@@ -183,7 +183,7 @@ def on_ready(context: Context, tx: Transaction, sender: Sender) -> None:
     """
     found = queue_members.queues_of(tx, sender.generation)
     for queue in found:
-        queue_items.release_held(tx, queue)
+        queue_items.release_withheld(tx, queue)
     dispatch_all(context, tx, found)
     if found:
         unknown = queue_members.with_unknown_qos(tx, generation=sender.generation)

@@ -56,8 +56,8 @@ class QueuedItem(NamedTuple):
         state: `ready`, `locked`, `delayed` or `dead`.
         wall: when the item was published, in ms since 1970.
         since: when the item was published or requeued.
-        due: when a delayed item becomes ready; `None` if it is held for a member that may read its
-            node.
+        due: when a delayed item becomes ready; `None` if it is withheld for a member that may read
+            its node.
         expires: when a ready or delayed item becomes dead.
         deliveries: how often the item was assigned to members.
         spared: deliveries that do not count towards the queue's `max_deliveries`.
@@ -215,10 +215,10 @@ _LOCKED_BY: Final = f"{ITEM} WHERE state = 'locked' AND holder = ? ORDER BY id"
 _LOCKED_BY_BARE: Final = f"""{ITEM}
 WHERE state = 'locked' AND holder > ? || '/' AND holder < ? || '0' ORDER BY id
 """
-_HOLD: Final = """
+_WITHHOLD: Final = """
 UPDATE queue_items SET state = 'delayed' WHERE queue = ? AND state = 'ready' AND node = ?
 """
-_RELEASE_HELD: Final = """
+_RELEASE_WITHHELD: Final = """
 UPDATE queue_items INDEXED BY queue_items_due SET state = 'ready'
 WHERE queue = ? AND state = 'delayed' AND due IS NULL
 """
@@ -564,14 +564,14 @@ def locked_by(tx: Transaction, jid: str) -> list[QueuedItem]:
 # Items of shared subscriptions that no connected member may read
 
 
-def hold(tx: Transaction, queue: int, node: str) -> None:
-    """Hold the ready items of a queue that were published to a node: delay them indefinitely."""
-    _change(tx, _HOLD, (queue, node))
+def withhold(tx: Transaction, queue: int, node: str) -> None:
+    """Withhold the ready items of a queue from one node: delay them indefinitely."""
+    _change(tx, _WITHHOLD, (queue, node))
 
 
-def release_held(tx: Transaction, queue: int) -> bool:
-    """Make all held items of a queue ready; return whether the queue had any."""
-    return _change(tx, _RELEASE_HELD, (queue,)) > 0
+def release_withheld(tx: Transaction, queue: int) -> bool:
+    """Make all withheld items of a queue ready; return whether the queue had any."""
+    return _change(tx, _RELEASE_WITHHELD, (queue,)) > 0
 
 
 def dead_letter_node(tx: Transaction, queue: int, node: str, reason: str) -> int:

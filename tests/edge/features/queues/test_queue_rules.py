@@ -229,7 +229,7 @@ def members(*states: MemberState, known: bool = True) -> Members:
     [
         (ITEM._replace(state="locked"), members(FREE), Reason.LOCKED),
         (ITEM._replace(state="delayed", due=NOW + 1), members(), Reason.DELAYED),
-        (ITEM._replace(state="delayed"), members(FREE), Reason.HELD),
+        (ITEM._replace(state="delayed"), members(FREE), Reason.WITHHELD),
         (ITEM._replace(avoid="a@gw.example/w"), members(FULL, FREE), Reason.GIVEN_BACK),
         (ITEM._replace(state="dead"), members(FREE, known=False), Reason.DEAD),
         (ITEM._replace(expires=NOW), members(FREE), Reason.EXPIRED),
