@@ -77,19 +77,15 @@ def find(
 
 
 def read(
-    context: Context,
-    destination: Destination,
-    body: bytes,
-    to: Jid,
-    parsed: Any = None,
+    context: Context, destination: Destination, message: Message, parsed: Any = None
 ) -> Contents:
-    """Read a message for a destination; `parsed` is the body as its protocol has parsed it, if it
+    """Read a message for a destination; `parsed` is its body as its protocol has parsed it, if it
     has.
 
     A destination that takes no messages has no reader, and its messages have no contents.
     """
     reader = context.hooks.readers.get(destination.kind)
-    return Contents([]) if reader is None else reader(context, body, to, parsed)
+    return Contents([]) if reader is None else reader(context, message, parsed)
 
 
 UNTRUSTED: Final = "untrusted"
@@ -135,7 +131,7 @@ def hand_over(
         return Rejection(UNTRUSTED)
     if acceptance.error is not None:
         return Rejection(NO_DESTINATION, acceptance.error)
-    contents = read(context, destination, message.body, to)
+    contents = read(context, destination, message)
     if contents.unreadable:
         return Rejection(UNREADABLE, text=contents.unreadable)
     exceeded = destination.check(context, tx, message, contents)

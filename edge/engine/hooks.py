@@ -228,9 +228,9 @@ class Destination(Protocol):
         """
 
 
-Reader: TypeAlias = "Callable[[Context, bytes, Jid, Any], Contents]"
-"""Reads the contents of a message for an address. The last argument is the body as the protocol has
-parsed it, or `None`."""
+Reader: TypeAlias = Callable[[Context, Message, Any], Contents]
+"""Reads the contents of a message. The last argument is the body as the protocol has parsed it, or
+`None`."""
 
 
 class Event(Generic[P]):

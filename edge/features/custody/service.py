@@ -148,7 +148,7 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
         error = CustodyError(Reason.NOT_ALLOWED)
     body, parsed = store.read_body(tx, held)
     message = Message(sender, to, body, held.size, 2, held.msg_id, held.since)
-    contents = destinations.read(context, destination, body, to, parsed)
+    contents = destinations.read(context, destination, message, parsed)
     over = None if error else destination.check(context, tx, message, contents)
     if isinstance(over, ServiceError):
         error, over = over, None
@@ -183,7 +183,7 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Cust
     """
     body, size, destination, to, *_ = request
     message = Message(sender, to, body, size, 1)
-    contents = destinations.read(context, destination, body, to, request.parsed)
+    contents = destinations.read(context, destination, message, request.parsed)
     over: ExceededLimit | None = None
     allowed, error = destination.acceptance(context, tx, sender, to)
     if allowed and error is None:

@@ -168,8 +168,10 @@ def _hand_over(context: Context, tx: Transaction, request: SendMessage, body: by
 
 
 def _publish(context: Context, tx: Transaction, request: SendMessage, body: bytes) -> None:
+    sender = access.operator(context.domain)
     destination, to = destinations.find(context, request.to, jid.parse)
-    contents = destinations.read(context, destination, body, to)
+    message = Message(sender, to, body, len(body), request.qos)
+    contents = destinations.read(context, destination, message)
     if contents.item is None:
         raise RequestRefused(contents.unreadable or "options of an item require a queue node")
     try:
@@ -179,7 +181,6 @@ def _publish(context: Context, tx: Transaction, request: SendMessage, body: byte
     item = contents.item
     shape = PublicationShape(1, 1 if item.payload else 0, item.namespace)
     new = NewItem(item.id, item.payload, ItemEvents(contents.events), item.attributes)
-    sender = access.operator(context.domain)
     publishing.publish(context, tx, sender, Publication(to.resource, shape, new, options))
 
 

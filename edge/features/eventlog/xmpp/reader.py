@@ -6,8 +6,7 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from edge.engine.addresses import AddressKind
-from edge.engine.hooks import Contents, Context, Hooks, unreadable
-from edge.jid import Jid
+from edge.engine.hooks import Contents, Context, Hooks, Message, unreadable
 from edge.routing.xmpp import event_payloads
 from edge.xmpp.errors import FragmentError
 from edge.xmpp.stanza import has_text, parse_fragment
@@ -16,12 +15,10 @@ NO_EVENTS: Final = "the message has no log event, no sensor data and no JSON con
 _TEXT: Final = "the message has text outside of its elements"
 
 
-def read_message(
-    context: Context, body: bytes, _to: Jid, parsed: Element | None = None
-) -> Contents:
+def read_message(context: Context, message: Message, parsed: Element | None) -> Contents:
     """Decode the events of a message, and ignore its other payloads."""
     try:
-        payloads = parse_fragment(body) if parsed is None else parsed
+        payloads = parse_fragment(message.body) if parsed is None else parsed
     except FragmentError as error:
         return unreadable(error)
     found = event_payloads.decode(context, payloads)

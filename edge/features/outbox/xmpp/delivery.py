@@ -15,7 +15,7 @@ from edge import jid
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
-from edge.engine.hooks import Contents, Context, Hooks, Work
+from edge.engine.hooks import Contents, Context, Hooks, Message, Work
 from edge.features.outbox import service
 from edge.features.outbox.rules import Input
 from edge.features.outbox.service import (
@@ -28,7 +28,7 @@ from edge.features.outbox.service import (
     Reason,
     RequestKind,
 )
-from edge.jid import Jid, JidError
+from edge.jid import JidError
 from edge.routing.xmpp import XmppHooks, iq_ids
 from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.embedded import as_client_stanza
@@ -155,11 +155,9 @@ def _error_text(error: Child) -> str:
 # Messages to accounts
 
 
-def read_message(
-    context: Context, body: bytes, _to: Jid, parsed: Element | None = None
-) -> Contents:
+def read_message(context: Context, message: Message, parsed: Element | None) -> Contents:
     """Report an error if a message has a forged `<delay/>`; its contents are not read."""
-    forged = _has_forged_delay(context, body, parsed)
+    forged = _has_forged_delay(context, message.body, parsed)
     return Contents([], "a <delay/> from the gateway is not allowed" if forged else "")
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from edge.engine.hooks import Contents, Context, PublishedItem
+from edge.engine.hooks import Contents, Context, Message, PublishedItem
 from edge.features.pubsub.rules.publication import MAX_ITEM_ID_BYTES
 from edge.features.pubsub.xmpp.items import ITEM, new_item_id, read_payload
-from edge.jid import Jid
 from edge.xmpp.embedded import as_client_stanza
 from edge.xmpp.errors import FragmentError
 from edge.xmpp.namespaces import ABOUT, QOS_ALL, clark, namespace
@@ -51,15 +50,13 @@ def _contents(id: str, payloads: list[Child]) -> Contents:
     return Contents([], "", PublishedItem(id, payload, xmlns))
 
 
-def read_message(
-    context: Context, body: bytes, to: Jid, _parsed: Element | None = None
-) -> Contents:
+def read_message(context: Context, message: Message, _parsed: Element | None) -> Contents:
     """Return the item in a message, with its events if the node's items are logged, or why the
     message cannot be read."""
-    found = _read_item(body)
+    found = _read_item(message.body)
     if found.item is None:
         return found
-    logged = read_payload(context, to.resource, found.item.payload)
+    logged = read_payload(context, message.to.resource, found.item.payload)
     if logged.unreadable:
         return logged
     return found._replace(events=logged.events) if logged.events else found
