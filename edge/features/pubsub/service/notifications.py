@@ -30,7 +30,7 @@ from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import BOUND
 from edge.features.outbox.service import OutgoingMessage
 from edge.features.pubsub.rules.node_config import NodeConfig
-from edge.features.pubsub.rules.subscription import DEFAULT_DELIVERY, DeliveryOptions
+from edge.features.pubsub.rules.subscription import DEFAULT_DELIVERY
 from edge.features.pubsub.service.access import access_check, may_cache_access, may_subscribe
 from edge.features.pubsub.service.item_publisher import named_publisher
 from edge.features.pubsub.store import items, nodes, subscriptions
@@ -109,11 +109,12 @@ NodeEvent: TypeAlias = (
 
 
 class Recipient(NamedTuple):
-    """A subscription to notify; `subid` is set if several subscriptions of its JID are notified."""
+    """A subscription to notify; `subid` is set if several subscriptions of its JID are notified.
+    `has_options` is whether the subscription has `DeliveryOptions` other than the defaults."""
 
     subscription: Subscription
     subid: str | None
-    delivery: DeliveryOptions
+    has_options: bool
 
 
 class Notification(NamedTuple):
@@ -162,7 +163,11 @@ def _recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recip
     found = [one for one in found if one.options.deliver and has_access(one.bare)]
     counts = Counter(one.jid for one in found)
     return [
-        Recipient(one, one.subid if counts[one.jid] > 1 else None, one.options.delivery)
+        Recipient(
+            one,
+            one.subid if counts[one.jid] > 1 else None,
+            one.options.delivery != DEFAULT_DELIVERY,
+        )
         for one in found
     ]
 
@@ -184,7 +189,7 @@ def announce(
     if not (always or is_notified(node.config, event)):
         return
     type_ = _message_type(node.config)
-    for subscription, subid, _delivery in recipients(context, tx, node):
+    for subscription, subid, _has_options in recipients(context, tx, node):
         send(context, tx, subscription, Notification(event, subscription.jid, type_, subid))
 
 
@@ -194,27 +199,29 @@ def announce_item(
     node: Node,
     event: ItemPublished,
     publisher: str,
-    attributes: ItemAttributes,
+    qos: int,
+    *,
+    retain: bool,
 ) -> None:
     """Send a published item to `recipients`, if the node's configuration enables that, each at the
     quality of service of the subscription, but at most at that of the publication.
 
     Args:
         publisher: the full JID that published the item.
-        attributes: those of the publication.
+        qos: the quality of service of the publication.
+        retain: whether the publication asked to retain the item.
     """
     if not node.config.deliver_notifications:
         return
-    type_, qos = _message_type(node.config), attributes.qos
-    as_published = event._replace(retain=True) if attributes.retain else event
-    for subscription, subid, delivery in recipients(context, tx, node):
-        shown, jid = event, subscription.jid
-        if delivery is not DEFAULT_DELIVERY:
+    type_ = _message_type(node.config)
+    for subscription, subid, has_options in recipients(context, tx, node):
+        shown = event
+        if has_options:
             if _is_excluded(subscription, publisher):
                 continue
-            if delivery.retain_as_published:
-                shown = as_published
-        send(context, tx, subscription, Notification(shown, jid, type_, subid), qos)
+            if retain and subscription.options.delivery.retain_as_published:
+                shown = event._replace(retain=True)
+        send(context, tx, subscription, Notification(shown, subscription.jid, type_, subid), qos)
 
 
 def _is_excluded(subscription: Subscription, publisher: str) -> bool:
@@ -308,7 +315,7 @@ def published(
     name = named_publisher(tx, node, publisher)
     if not node.config.deliver_payloads:
         return ItemPublished(node.name, item_id, b"", name, "", expires)
-    content_type, properties = attributes.content_type, attributes.properties
+    content_type, _qos, _retain, _expiry, properties = attributes
     return ItemPublished(node.name, item_id, payload, name, content_type, expires, properties)
 
 
@@ -333,11 +340,10 @@ def send(
     operation that caused the notification succeeds nevertheless.
     """
     qos = subscription.options.qos
-    if qos > max_qos:
-        qos = max_qos
-    if qos == 0:
+    if not (qos and max_qos):
         _send_plain(context, tx, subscription, notification)
         return
+    qos = min(qos, max_qos)
     body = stored_form(context, notification._replace(to=None))
     account, size = subscription.account, charge("", body)
     exceeded = outbox.exceeded_limit(context, tx, account, None, size)

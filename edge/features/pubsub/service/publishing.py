@@ -119,15 +119,15 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
     except PubsubError:
         refusals.log(context, tx, sender, ITEM_EXISTS)
         raise
-    exceeded, shares = check_room(context, tx, sender, node, item)
-    if not node.config.queueing:  # the check of a queue includes the database
-        size = _stored_size(sender, item)
-        exceeded = exceeded or space.reserve(tx, size, context.limits)
+    room = check_room(context, tx, sender, node, item)
+    exceeded = room.exceeded
+    if exceeded is None and not node.config.queueing:  # the check of a queue has the database
+        exceeded = space.reserve(tx, room.size, context.limits)
     if exceeded is not None:
         refusals.log(context, tx, sender, exceeded.name, exceeded.value)
         text = f"the limit {exceeded.name} = {exceeded.value} is reached"
         raise PubsubError(Reason.LIMIT_EXCEEDED, text)
-    put(context, tx, sender, node, item, request.options, shares)
+    put(context, tx, sender, node, item, request.options, room)
 
 
 def is_shipped(context: Context, node: str) -> bool:
@@ -224,11 +224,12 @@ def _outcome(
 
 
 class Room(NamedTuple):
-    """Result of `check_room`: the limit that an item would exceed, if any, and the queue numbers of
-    the shares that get the item."""
+    """Result of `check_room`: the limit that an item would exceed, if any, the queue numbers of the
+    shares that get the item, and the bytes charged for it if the node is not a queue."""
 
     exceeded: ExceededLimit | None
     shares: Sequence[int]
+    size: int = 0
 
 
 def check_room(
@@ -239,19 +240,20 @@ def check_room(
 
     If the queue of one matching share is full, nothing is published, so that no share misses items.
     """
-    is_queue, exceeded = node.config.queueing, None
+    is_queue, exceeded, size = node.config.queueing, None, 0
     shares = () if is_queue else notifications.matching_shares(context, tx, node)
     if item.logged.events:
         exceeded = eventlog.exceeded_limit(context, tx, item.logged.events)
     if exceeded is None and not is_queue:
+        size = _stored_size(sender, item)
         exceeded = _exceeded_storage_limit(
-            context, tx, sender, node, item
+            context, tx, sender, node, item, size
         ) or _exceeded_notification_limit(context, tx, node, item)
     if exceeded is None and (is_queue or shares):
         exceeded = queueing.of(context).exceeded_limit(
             context, tx, sender, node, item.id, item.payload, item.attributes, shares
         )
-    return Room(exceeded, shares)
+    return Room(exceeded, shares, size)
 
 
 def _stored_size(sender: Sender, item: NewItem) -> int:
@@ -259,11 +261,11 @@ def _stored_size(sender: Sender, item: NewItem) -> int:
 
 
 def _exceeded_storage_limit(
-    context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem
+    context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem, size: int
 ) -> ExceededLimit | None:
-    if not _is_kept(node, item):
+    if not _is_kept(node.config, item.payload, item.attributes):
         return None
-    limits, total, size = context.limits, items.total(tx), _stored_size(sender, item)
+    limits, total = context.limits, items.total(tx)
     if quota.has_room_for_all(
         total.messages + 1, limits.items_per_source, limits.items
     ) and quota.has_room_for_all(
@@ -278,7 +280,7 @@ def _exceeded_storage_limit(
     used, growth = StoreUsage(items.usage_of(tx, sender.bare), total), StoreUsage(added, added)
     if quota.exceeded_store_limit(quota.ITEM_LIMITS, growth, used, most) is None:
         return None
-    most_items = _max_items(context, node, item)
+    most_items = _max_items(context, node, item.attributes)
     own, all_ = items.usage_replaced(tx, node.id, item.id, most_items, sender.bare)
     growth = StoreUsage(
         Usage(1 - own.messages, size - own.bytes), Usage(1 - all_.messages, size - all_.bytes)
@@ -303,16 +305,17 @@ def _exceeded_notification_limit(
     return ExceededLimit("unacknowledged_total_bytes", maximum)
 
 
-def _is_kept(node: Node, item: NewItem) -> bool:
+def _is_kept(config: NodeConfig, payload: bytes, attributes: ItemAttributes) -> bool:
     """Return whether a node that is not a queue keeps an item: if it keeps items, and the
     publication leaves that to the node, or asks to retain the item and has a payload."""
-    retain = item.attributes.retain
-    return node.config.persist_items and (retain is None or (retain and bool(item.payload)))
+    if attributes is NO_ATTRIBUTES or not config.persist_items:
+        return config.persist_items
+    return attributes.retain is None or (attributes.retain and bool(payload))
 
 
-def _max_items(context: Context, node: Node, item: NewItem) -> int:
+def _max_items(context: Context, node: Node, attributes: ItemAttributes) -> int:
     """Return how many items a node keeps with an item: a retained item replaces all others."""
-    if item.attributes.retain:
+    if attributes is not NO_ATTRIBUTES and attributes.retain:
         return 1
     return min(node.config.max_items, context.limits.items_per_node)
 
@@ -331,53 +334,42 @@ def put(
     node: Node,
     item: NewItem,
     options: ItemOptions = DEFAULT_OPTIONS,
-    shares: Sequence[int] | None = None,
+    room: Room | None = None,
 ) -> None:
     """Publish an item that has passed the checks of rights, node configuration and limits.
 
     Args:
         node: the node, from `find_target`.
-        shares: the shares that get the item, from `check_room`; if `None`, they are looked up.
+        room: what `check_room` has found; if `None`, it is looked up.
     """
     if node.id == NEW_NODE:
         node = node_service.create(context, tx, node.name, sender.bare, node.config)
-        shares = None
-    config = node.config
+        room = None
+    config, shares = node.config, () if room is None else room.shares
     if item.logged.events:
         logged, qos, since = item.logged
         eventlog.write(tx, logged, sender.full, qos, since, node.name)
     if not config.queueing:
-        attributes, expires = item.attributes, None
-        if config.item_expire or attributes.expiry is not None:
-            expires = _expires(tx, config.item_expire, attributes.expiry)
-        if _is_kept(node, item):
-            _store(context, tx, sender, node, item, expires)
-        item_id = item.id if config.persist_items or config.deliver_payloads else None
-        event = notifications.published(
-            tx, node, item_id, item.payload, sender.full, attributes, expires
-        )
-        notifications.announce_item(context, tx, node, event, sender.full, attributes)
-        if attributes.retain and not item.payload and items.purge(tx, node.id):
+        id, payload, _events, attributes = item
+        _content_type, qos, retain, expiry, _properties = attributes
+        publisher, expires = sender.full, None
+        if config.item_expire or expiry is not None:
+            expires = _expires(tx, config.item_expire, expiry)
+        if _is_kept(config, payload, attributes):
+            size = _stored_size(sender, item) if room is None else room.size
+            excess = node.items + 1 - _max_items(context, node, attributes)
+            items.put(tx, node.id, id, publisher, payload, size, expires, excess, attributes)
+        item_id = id if config.persist_items or config.deliver_payloads else None
+        event = notifications.published(tx, node, item_id, payload, publisher, attributes, expires)
+        notifications.announce_item(context, tx, node, event, publisher, qos, retain=bool(retain))
+        if retain and not payload and items.purge(tx, node.id):
             notifications.announce(context, tx, node, NodePurged(node.name))
-        if shares is None:
+        if room is None:
             shares = notifications.matching_shares(context, tx, node)
-    context.hooks.trigger(ITEM_PUBLISHED, context, tx, node, sender, item, options, shares or ())
+    context.hooks.trigger(ITEM_PUBLISHED, context, tx, node, sender, item, options, shares)
 
 
 def _expires(tx: Transaction, ttl: int, expiry: float | None) -> float:
     """Return the service second at which an item expires: by its node, unless `ttl` is 0, or by its
     publication, unless `expiry` is `None`."""
     return tx.now.service + (ttl if expiry is None else min(ttl or expiry, expiry))
-
-
-def _store(
-    context: Context,
-    tx: Transaction,
-    sender: Sender,
-    node: Node,
-    item: NewItem,
-    expires: float | None,
-) -> None:
-    id, payload, _events, attributes = item
-    excess, size = node.items + 1 - _max_items(context, node, item), _stored_size(sender, item)
-    items.put(tx, node.id, id, sender.full, payload, size, expires, excess, attributes)
