@@ -89,6 +89,22 @@ SentMessage: TypeAlias = tuple[Any, ...]
 encodes it (`Hooks.encode`). If the message comes from another account, its attribute `sender` is
 the address of this account or of one of its sessions."""
 
+
+class MessageBytes(NamedTuple):
+    """A message as rows store it; it can be sent like other messages.
+
+    Attributes:
+        body: what a device handed over for another one, unchanged; or, if there is a `kind`, the
+            fields of a message of the gateway (`encoding.pack`).
+        kind: the name of the message's type (`Hooks.store`); "" if a device handed it over.
+        content_type: the media type of what a device handed over; "" is an XML element.
+    """
+
+    body: bytes
+    kind: str = ""
+    content_type: str = ""
+
+
 MESSAGE_OVERHEAD: Final = 128
 """Bytes of memory that a message to send takes beside the texts and bytes in it."""
 
@@ -109,6 +125,8 @@ def estimate_size(message: SentMessage) -> int:
             size += len(field)
         elif isinstance(field, tuple):
             size += estimate_size(field)
+        elif isinstance(field, msgspec.Struct):
+            size += estimate_size(msgspec.structs.astuple(field))
     return size
 
 

@@ -1,25 +1,21 @@
-"""Encode the messages that sessions are sent, each for the protocol of its session.
+"""Encode messages: for the protocol of the session that is sent them, and as bytes for rows.
 
-The encoders are those that features have registered (`Hooks.encode`).
+Features register the encoders (`Hooks.encode`) and the types that rows store (`Hooks.store`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
 
 from edge.engine.addresses import account_of
-from edge.engine.database import SentMessage
+from edge.engine.database import MessageBytes, SentMessage
 from edge.engine.hooks import Context
 
-_STORED: Final = "xmpp"
-"""The protocol whose encoding rows store."""
-
-
-class RawStanza(NamedTuple):
-    """A stanza of XMPP as its recipient gets it: from another session, or from a row."""
-
-    stanza: bytes
+_pack: Final = msgspec.msgpack.Encoder().encode
 
 
 def source_of(message: SentMessage) -> str:
@@ -44,6 +40,24 @@ def encode(context: Context, protocol: str, message: SentMessage) -> bytes:
         return b""
 
 
-def stored_form(context: Context, message: SentMessage) -> bytes:
-    """Encode a message as rows store it: as XMPP, whatever the protocol of its recipient."""
-    return context.hooks.encoders[_STORED, type(message)](context, message)
+def encodings(context: Context, message: SentMessage) -> Iterator[bytes]:
+    """Yield a message as each protocol that has an encoder of its type encodes it."""
+    for (_protocol, message_type), encoder in context.hooks.encoders.items():
+        if message_type is type(message):
+            yield encoder(context, message)
+
+
+def pack(context: Context, message: SentMessage) -> MessageBytes:
+    """Return a message as rows store it: its fields in MessagePack and the kind of its type.
+
+    What a device handed over is stored as it is. Raises `KeyError` if no feature has registered the
+    type of the message.
+    """
+    if isinstance(message, MessageBytes):
+        return message
+    return MessageBytes(_pack(message), context.hooks.kinds[type(message)])
+
+
+def unpack(context: Context, stored: MessageBytes) -> SentMessage:
+    """Return the message from which `pack` made bytes with a kind."""
+    return context.hooks.stored[stored.kind](stored.body)

@@ -17,12 +17,14 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
+import msgspec
+
 from edge.config.limits import Limits
 from edge.config.options import Pubsub, Uplink, Xmpp
 from edge.engine import in_flight
 from edge.engine.access import Sender, Trust
 from edge.engine.addresses import AddressKind
-from edge.engine.database import SentMessage, Transaction
+from edge.engine.database import MessageBytes, SentMessage, Transaction
 from edge.engine.events import NewEvent
 from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
 from edge.engine.quota import ExceededLimit
@@ -168,6 +170,7 @@ class Message(NamedTuple):
     Attributes:
         size: the bytes that it counts towards limits.
         since: the service second at which it came into custody, or `None`.
+        content_type: the media type of the body; "" is an XML element.
     """
 
     sender: Sender
@@ -177,6 +180,12 @@ class Message(NamedTuple):
     qos: int
     msg_id: str | None = None
     since: float | None = None
+    content_type: str = ""
+
+    @property
+    def content(self) -> MessageBytes:
+        """The message as rows store it."""
+        return MessageBytes(self.body, "", self.content_type)
 
 
 class Acceptance(NamedTuple):
@@ -285,6 +294,13 @@ class Hooks(Registry):
     `UnreadablePayload`."""
     encoders: dict[tuple[str, type[Any]], Encoder] = field(default_factory=dict)
     """Encoders of what sessions are sent, by protocol and type of the message."""
+    kinds: dict[type[Any], str] = field(default_factory=dict)
+    """Kinds of the messages of the gateway that rows store, by type (`store`)."""
+    stored: dict[str, Callable[[bytes], SentMessage]] = field(default_factory=dict)
+    """Functions that return the message that a row stores, by the row's kind."""
+    message_ids: dict[str, Callable[[bytes], str | None]] = field(default_factory=dict)
+    """Functions that return the id that a device gave a message which it handed over, or `None`, by
+    the content type of the message."""
     returned: dict[type[Any], Callable[[Context, Any], SentMessage]] = field(default_factory=dict)
     """Functions that convert a message which its session did not receive into a message to the
     account, which is routed again, by the type of the first message."""
@@ -354,6 +370,15 @@ class Hooks(Registry):
     ) -> None:
         """Register a protocol's encoder of a type of messages that sessions are sent."""
         self.add(self.encoders, (protocol, message_type), encoder)
+
+    def store(self, kind: str, message_type: type[tuple[Any, ...]]) -> None:
+        """Register a type of messages that rows store under a kind.
+
+        Rows store the fields in their order, and outlive this version: later versions may add
+        fields with defaults after the others.
+        """
+        self.add(self.kinds, message_type, kind)
+        self.add(self.stored, kind, msgspec.msgpack.Decoder(message_type).decode)
 
     def error_mapping(
         self, protocol: str, error_type: type[E], mapping: Callable[[E], object]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-Properties: TypeAlias = tuple[tuple[str, str | bytes], ...]
-"""Names and values in the order of the publication; a name may be repeated."""
+Properties: TypeAlias = tuple[tuple[str, Any], ...]
+"""Names and values in the order of the publication; a name may be repeated. A value is `str` or
+`bytes`, for which rows need `Any`: msgspec decodes no union of both."""
 
 MAX_PROPERTIES: Final = 64
 """Maximum number of properties of an item; limited because each delivery of the item has them."""
@@ -62,6 +63,4 @@ def pack(properties: Properties) -> bytes:
 
 def unpack(column: bytes | None) -> Properties:
     """Decode the properties in a column."""
-    if column is None:
-        return ()
-    return tuple((name, value) for name, value in msgspec.msgpack.decode(column))
+    return () if column is None else msgspec.msgpack.decode(column, type=Properties)

@@ -7,3 +7,6 @@ from typing import Final
 
 PROTOCOL: Final = "xmpp"
 """The name under which the encoders and error mappings of XMPP are registered (`engine.hooks`)."""
+
+CONTENT_TYPE: Final = ""
+"""The content type of XML elements (`MessageBytes`)."""

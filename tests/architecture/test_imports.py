@@ -92,7 +92,7 @@ def test_a_forbidden_import_is_found(module: str, imported: str) -> None:
 
 
 OF_PROTOCOLS = {
-    *("XmppHooks", "encoders", "error_mappings", "operator_messages", "readers"),
+    *("XmppHooks", "encoders", "error_mappings", "message_ids", "operator_messages", "readers"),
     *("on_unacknowledged_messages", "on_overflow", "on_rejected_message"),
 }
 """The hooks that an `xmpp` module registers; all others are for the other modules of a feature."""

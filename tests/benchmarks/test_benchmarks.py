@@ -15,6 +15,7 @@ from benchmarks.queue_payload import ITEM, NODE, RETRACTED, STANZA, TOPIC
 from benchmarks.relay_steps import GROUP, PAIRS, RelayedMessages
 from edge import topics
 from edge.engine import events
+from edge.engine.database import MessageBytes
 from edge.engine.quota import Usage
 from edge.features.outbox.store import dead_letters
 from edge.features.outbox.store.dead_letters import DeadLetter
@@ -151,7 +152,8 @@ def test_answered_messages_that_were_not_used_fail_a_benchmark(tmp_path: Path) -
     folder = tmp_path / "gateway"
     server.prepare(folder, 1)
     server.check_effects(folder)
-    letter = DeadLetter("a@gw.example/fw", None, "gw.example", 1, b"<message/>", "no log event")
+    content = MessageBytes(b"<message/>")
+    letter = DeadLetter("a@gw.example/fw", None, "gw.example", 1, content, "no log event")
     with changing(folder) as tx:
         dead_letters.add(tx, letter, Usage(10, 1000))
     with pytest.raises(server.ServerError, match="1 of the measured messages are dead letters"):

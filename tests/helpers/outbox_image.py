@@ -8,14 +8,14 @@ from copy import deepcopy
 from typing import Any, TypeVar
 
 from edge.engine import in_flight, sessions
-from edge.engine.database import NeedsDatabase, Transaction
+from edge.engine.database import MessageBytes, NeedsDatabase, Transaction
 from edge.features.accounts.store import accounts
 from edge.features.outbox.store import image, outbox
 from tests.helpers.store import Gateway
 
 T = TypeVar("T")
 
-_BODIES = "SELECT id, body FROM outbox_bodies ORDER BY id"
+_BODIES = "SELECT id, body, kind, content_type FROM outbox_bodies ORDER BY id"
 
 
 def images_equal_rows(tx: Transaction) -> None:
@@ -29,9 +29,11 @@ def images_equal_rows(tx: Transaction) -> None:
     assert content(found) == content(expected)
     assert found.last_row >= expected.last_row
     bodies = {row: body for row, (body, _size) in found.bodies.kept.items()}
-    assert bodies.items() <= dict(tx.rows(_BODIES)).items()
-    assert list(dict(tx.rows(_BODIES))) == sorted(found.rows)
-    assert found.bodies.bytes == sum(map(len, bodies.values())) <= image.BODY_BYTES
+    stored = {row: MessageBytes(*values) for row, *values in tx.rows(_BODIES)}
+    assert bodies.items() <= stored.items()
+    assert list(stored) == sorted(found.rows)
+    size = sum(len(content.body) for content in bodies.values())
+    assert found.bodies.bytes == size <= image.BODY_BYTES
     assert found.since.first() == min((row.since for row in found.rows.values()), default=None)
     due = [row.due for row in found.rows.values() if row.due is not None]
     assert found.due.first() == min(due, default=None)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from edge.engine.database import SentMessage
-from edge.engine.encoding import RawStanza
+from edge.engine.database import MessageBytes, SentMessage
 from edge.features.messages import rules
 from edge.features.messages.service import AccountMessage
 from edge.features.messages.xmpp.iq_relay import RelayedIq
@@ -15,7 +14,7 @@ from tests.helpers.store import DOMAIN, read_element
 def account_message(stanza: bytes) -> AccountMessage:
     tree = read_element(stanza)
     return AccountMessage(
-        RawStanza(stanza),
+        MessageBytes(stanza),
         tree.attrib["from"],
         tree.attrib["to"],
         rules.parse_type(tree.get("type")),

@@ -20,7 +20,7 @@ from xml.etree.ElementTree import Element
 from edge.config.limits import Limits
 from edge.config.options import Pubsub, Uplink, Xmpp
 from edge.engine import database, events, meta, space, tables, timers
-from edge.engine.database import Receipt, Send, SentMessage, Transaction
+from edge.engine.database import MessageBytes, Receipt, Send, SentMessage, Transaction
 from edge.engine.encoding import encode
 from edge.engine.events import LANES, NewEvent, StoredEvent
 from edge.engine.group_commit import Store, UnitLimits
@@ -29,6 +29,7 @@ from edge.engine.service_time import Now
 from edge.engine.session_lifecycle import SessionLifecycle
 from edge.engine.sessions import guarded
 from edge.features.accounts.store import accounts
+from edge.features.messages.service import StoredMessage
 from edge.routing.xmpp.router import Router
 from edge.xmpp import PROTOCOL
 from edge.xmpp.parser import StreamParser
@@ -179,6 +180,12 @@ def read_element(stanza: bytes) -> Element:
 def read_elements(stanzas: bytes) -> list[Element]:
     """Parse stanzas of the gateway as a client would."""
     return list(ElementTree.fromstring(b"<s xmlns='jabber:client'>%b</s>" % stanzas))  # noqa: S314
+
+
+_OFFLINE = """
+SELECT a.name, o.sender, o.received, o.stanza, o.kind, o.content_type
+FROM offline AS o JOIN accounts AS a ON a.id = o.account ORDER BY o.id
+"""
 
 
 class Sent(NamedTuple):
@@ -375,6 +382,16 @@ class Gateway:
     def events(self, lane: str | None = None, name: str | None = None) -> list[StoredEvent]:
         """Return the unsealed events, of one lane or all, of one name or any."""
         return unsealed_events(self.connection, lane, name)
+
+    def offline(self) -> list[tuple[str, str, bytes]]:
+        """Return what the offline store has: the account, the sender and the stanza of each row."""
+        rows = self.connection.execute(_OFFLINE).fetchall()
+        context = self.router.context
+        return [
+            (account, sender, encode(context, PROTOCOL, StoredMessage(content, sender, received)))
+            for account, sender, received, *values in rows
+            for content in [MessageBytes(*values)]
+        ]
 
     def count(self, sql: str, *values: Any) -> Any:
         """Return the first column of the first row of a query."""

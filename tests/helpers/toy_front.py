@@ -19,8 +19,8 @@ from edge.config.load import Address
 from edge.credentials import Credentials
 from edge.engine import sessions
 from edge.engine.access import Sender
-from edge.engine.database import SentMessage, Transaction
-from edge.engine.encoding import RawStanza, encode
+from edge.engine.database import MessageBytes, SentMessage, Transaction
+from edge.engine.encoding import encode
 from edge.engine.hooks import Context
 from edge.engine.outputs import EndReason
 from edge.errors import StoreError
@@ -40,9 +40,9 @@ PROTOCOL = "toy"
 
 
 def _encode(_context: Context, message: AccountMessage) -> bytes:
-    if not isinstance(message.content, RawStanza):
+    if not isinstance(message.content, MessageBytes):
         return b""
-    return b"message: " + message.content.stanza + b"\n"
+    return b"message: " + message.content.body + b"\n"
 
 
 class ToySession(Session[str]):
@@ -57,7 +57,7 @@ class ToySession(Session[str]):
         if generation is None:
             return b"error: no session\n"
         stanza = f"<message from='{sender.full}' to='{to}'><body>{text}</body></message>"
-        content = RawStanza(stanza.encode())
+        content = MessageBytes(stanza.encode())
         message = AccountMessage(content, sender.full, to, MessageType.CHAT, storable=True)
         tx.send(generation, message)
         return b""

@@ -16,8 +16,7 @@ from edge.config import load
 from edge.config.limits import Limits
 from edge.config.options import Log
 from edge.engine import events, sessions
-from edge.engine.database import Transaction
-from edge.engine.encoding import RawStanza
+from edge.engine.database import MessageBytes, Transaction
 from edge.engine.events import NewEvent
 from edge.engine.group_commit import Store
 from edge.engine.hooks import new_context
@@ -423,8 +422,8 @@ async def test_stanzas_of_a_unit_reach_only_connected_peers(site: Site, link: Li
     def unit(tx: Transaction) -> None:
         generation = sessions.find_generation(tx, PUMP)
         assert generation is not None
-        tx.send(generation, RawStanza(f"<message from='{DOMAIN}' to='{PUMP}' id='s'/>".encode()))
-        tx.send(generation + 99, RawStanza(b"<message id='lost'/>"))
+        tx.send(generation, MessageBytes(f"<message from='{DOMAIN}' to='{PUMP}' id='s'/>".encode()))
+        tx.send(generation + 99, MessageBytes(b"<message id='lost'/>"))
 
     await site.store.run(unit)
     assert (await link.element()).get("id") == "s"

@@ -159,15 +159,14 @@ class Messages(RuleBasedStateMachine):
 
     @invariant()
     def nothing_acknowledged_is_only_in_memory(self) -> None:
-        rows = self.gateway.connection.execute("SELECT stanza FROM offline").fetchall()
-        safe = {_text(row[0]) for row in rows} | set(self.arrived)
+        safe = {_text(stanza) for *_, stanza in self.gateway.offline()} | set(self.arrived)
         for body in self.accepted:
             assert not body.startswith(PUMP) or body in safe, body
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        rows = self.gateway.connection.execute("SELECT stanza FROM offline").fetchall()
-        stored = {_text(row[0]) for row in rows}
+        rows = self.gateway.offline()
+        stored = {_text(stanza) for *_, stanza in rows}
         # Messages that an ended session returns may exceed the limit by this factor.
         assert len(stored) == len(rows) <= LIMITS.offline_messages * RETURNED_QUOTA_FACTOR
         in_flight = {_body(send) for sends in self.sessions.values() for send in sends}

@@ -407,9 +407,10 @@ class TwoHops(RuleBasedStateMachine):
             for full, sender in self.senders.items()
             for msg_id in sender.reported_dead.elements()
         )
-        sql = "SELECT name, stanza FROM offline JOIN accounts ON accounts.id = offline.account"
-        rows = self.gateway.connection.execute(sql).fetchall()
-        notified.update((f"{name}@{DOMAIN}/fw", reported(bytes(stanza))) for name, stanza in rows)
+        notified.update(
+            (f"{name}@{DOMAIN}/fw", reported(stanza))
+            for name, _sender, stanza in self.gateway.offline()
+        )
         assert dead_letters <= notified, dead_letters - notified
 
     @invariant()

@@ -47,6 +47,7 @@ class CustodyRequest(NamedTuple):
 
     `size` is the number of bytes charged for it. `msg_id` and `digest`, the body's SHA-256, are
     empty in an `acknowledged`. `parsed` is the body as its protocol has parsed it, if it has.
+    `content_type` is the media type of the body; "" is an XML element.
     """
 
     body: bytes
@@ -56,6 +57,7 @@ class CustodyRequest(NamedTuple):
     msg_id: str = ""
     digest: bytes = b""
     parsed: Any = None
+    content_type: str = ""
 
 
 def request(
@@ -64,6 +66,7 @@ def request(
     parsed: Any = None,
     msg_id: str = "",
     offered: bytes = b"",
+    content_type: str = "",
 ) -> CustodyRequest:
     """Prepare the argument of `offer` or, without a msgId, of `acknowledge`.
 
@@ -76,7 +79,7 @@ def request(
     destination, address = target
     digest = sha256(offered or body).digest() if msg_id else b""
     size = quota.charge(msg_id, body)
-    return CustodyRequest(body, size, destination, address, msg_id, digest, parsed)
+    return CustodyRequest(body, size, destination, address, msg_id, digest, parsed, content_type)
 
 
 def offer(context: Context, tx: Transaction, sender: Sender, request: CustodyRequest) -> None:
@@ -86,7 +89,7 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: CustodyReq
         CustodyError: custody refuses the message.
         ServiceError: the destination refuses the message, for a reason of its own.
     """
-    body, size, destination, to, msg_id, digest, parsed = request
+    body, size, destination, to, msg_id, digest, parsed, content_type = request
     held, others = store.find_all(tx, sender.bare, sender.full, msg_id)
     if held is None and others:
         repeated = [one for one in others if (one.digest, one.destination) == (digest, to.full)]
@@ -111,7 +114,7 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: CustodyReq
             _drop(context, tx, store.get(tx, row), "evicted", reason)
         store.hold(
             tx, sender.bare, sender.full, msg_id, to.full, body, digest,
-            to.local or None, parsed, sender.generation,
+            to.local or None, parsed, sender.generation, content_type,
         )  # fmt: skip
         tx.wake_at(tx.now.service + context.limits.held_ttl)
         message_counts.count(tx, 2, message_counts.ACCEPTED)
@@ -147,7 +150,7 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
     if not trusted:
         error = CustodyError(Reason.NOT_ALLOWED)
     body, parsed = store.read_body(tx, held)
-    message = Message(sender, to, body, held.size, 2, held.msg_id, held.since)
+    message = Message(sender, to, body, held.size, 2, held.msg_id, held.since, held.content_type)
     contents = destinations.read(context, destination, message, parsed)
     over = None if error else destination.check(context, tx, message, contents)
     if isinstance(over, ServiceError):
@@ -182,7 +185,7 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Cust
         ServiceError: the destination refuses the message, for a reason of its own.
     """
     body, size, destination, to, *_ = request
-    message = Message(sender, to, body, size, 1)
+    message = Message(sender, to, body, size, 1, content_type=request.content_type)
     contents = destinations.read(context, destination, message, request.parsed)
     over: ExceededLimit | None = None
     allowed, error = destination.acceptance(context, tx, sender, to)
@@ -339,8 +342,10 @@ def _keep_undelivered(
     if a decision requires it."""
     if decision.effect not in (_REPORT, _DEAD_LETTER):
         return
-    sender, to, body, _size, qos, msg_id, _since = message
-    letter = DeadLetter(sender.full, msg_id, to.full, qos, body, reason, recipient=to.local or None)
+    sender, to, _body, _size, qos, msg_id, *_ = message
+    letter = DeadLetter(
+        sender.full, msg_id, to.full, qos, message.content, reason, recipient=to.local or None
+    )
     outbox.add_dead_letter(context, tx, letter)
     if decision.effect is _REPORT:
         outbox.report_refused(context, tx, letter)

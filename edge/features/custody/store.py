@@ -23,7 +23,7 @@ from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from edge.engine import sessions
-from edge.engine.database import Transaction
+from edge.engine.database import MessageBytes, Transaction
 from edge.engine.image import Bodies, Changes, Image, Table, write_rows
 from edge.engine.quota import EvictionCandidate, Usage, charge
 from edge.features.outbox import service as outbox
@@ -48,15 +48,16 @@ PARSED_BYTES: Final = 8
 """Approximate bytes of memory that the parsed form of a body takes for each byte of the body."""
 
 _LOAD: Final = """
-SELECT id, source, sender, msg_id, destination, digest, since, bytes, recipient, exclusive, released
+SELECT id, source, sender, msg_id, destination, digest, since, bytes, recipient, content_type,
+    exclusive, released
 FROM main.custody ORDER BY released, id -- held messages first
 """
 _LAST: Final = "SELECT coalesce(max(id), 0), coalesce(max(released), 0) FROM main.custody"
 _BODY: Final = "SELECT body FROM main.custody WHERE id = ?"
 _INSERT: Final = """
 INSERT INTO main.custody (
-    id, source, sender, msg_id, destination, digest, since, bytes, recipient, body
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    id, source, sender, msg_id, destination, digest, since, bytes, recipient, content_type, body
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _RELEASE: Final = """
 UPDATE main.custody
@@ -66,7 +67,8 @@ WHERE id = ?
 _UPDATE: Final = "UPDATE main.custody SET sender = ?, exclusive = ? WHERE id = ?"
 _REMOVE: Final = "DELETE FROM main.custody WHERE id = ?"
 _OF_SOURCE: Final = """
-SELECT sender, msg_id, destination, recipient, body FROM main.held WHERE source = ? ORDER BY id
+SELECT sender, msg_id, destination, recipient, body, content_type FROM main.custody
+WHERE source = ? AND released IS NULL ORDER BY id
 """
 _FORGET_SOURCE: Final = (
     "DELETE FROM main.custody WHERE source = ?",
@@ -74,7 +76,8 @@ _FORGET_SOURCE: Final = (
     "DELETE FROM main.released_pages WHERE source = ?",
 )
 _OF_RECIPIENT: Final = """
-SELECT sender, msg_id, destination, recipient, body FROM main.held WHERE recipient = ? ORDER BY id
+SELECT sender, msg_id, destination, recipient, body, content_type FROM main.custody
+WHERE recipient = ? AND released IS NULL ORDER BY id
 """
 _FORGET_RECIPIENT: Final = ("DELETE FROM main.custody WHERE recipient = ? AND released IS NULL",)
 _AGE: Final = "UPDATE main.custody SET since = since - ? WHERE since <= ?"
@@ -101,13 +104,14 @@ class HeldMessage:
         since: when it was taken into custody, in service seconds.
         size: the bytes that it counts towards limits.
         recipient: the name of the account in whose outbox room is reserved for it, if any.
+        content_type: the media type of the body; "" is an XML element.
         exclusive: whether only the session that sent it may release it, because another session of
             the account has used the same msgId.
     """
 
     __slots__ = (
-        "destination", "digest", "exclusive", "msg_id", "recipient", "row", "sender", "since",
-        "size", "source",
+        "content_type", "destination", "digest", "exclusive", "msg_id", "recipient", "row",
+        "sender", "since", "size", "source",
     )  # fmt: skip
 
     def __init__(
@@ -121,6 +125,7 @@ class HeldMessage:
         since: float,
         size: int,
         recipient: str | None,
+        content_type: str = "",
         exclusive: bool = False,
     ) -> None:
         self.row = row
@@ -132,13 +137,14 @@ class HeldMessage:
         self.since = since
         self.size = size
         self.recipient = recipient
+        self.content_type = content_type
         self.exclusive = exclusive
 
     def with_owner(self, sender: str, *, exclusive: bool) -> HeldMessage:
         """Return the message with these values of `sender` and `exclusive`."""
         return HeldMessage(
             self.row, self.source, sender, self.msg_id, self.destination, self.digest, self.since,
-            self.size, self.recipient, exclusive,
+            self.size, self.recipient, self.content_type, exclusive,
         )  # fmt: skip
 
 
@@ -156,7 +162,7 @@ class AbandonedMessage(NamedTuple):
     msg_id: str
     destination: str
     recipient: str | None
-    body: bytes
+    content: MessageBytes
 
 
 class _Source:
@@ -300,6 +306,7 @@ def hold(
     recipient: str | None = None,
     parsed: Any = None,
     generation: int = 0,
+    content_type: str = "",
 ) -> None:
     """Take a message into custody; no message may be held under its key yet.
 
@@ -310,13 +317,14 @@ def hold(
         recipient: the name of the account whose outbox reserves room for the message.
         parsed: the body as its protocol has parsed it, if it has.
         generation: the number of the sender's session.
+        content_type: the media type of the body; "" is an XML element.
     """
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     row = image.last_row = image.last_row + 1
     since, size = tx.now.service, charge(msg_id, body)
-    held = HeldMessage(row, source, sender, msg_id, destination, digest, since, size, recipient)
-    values = row, source, sender, msg_id, destination, digest, since, size, recipient, body
-    image.change(tx, row, held, values)
+    key = row, source, sender, msg_id, destination, digest, since, size, recipient, content_type
+    held = HeldMessage(*key)
+    image.change(tx, row, held, (*key, body))
     memory = len(body) if parsed is None else (1 + PARSED_BYTES) * len(body)
     image.bodies.keep(row, (body, parsed), memory)
     if recipient is not None:
@@ -471,7 +479,10 @@ def take_messages_to(tx: Transaction, recipient: str) -> list[AbandonedMessage]:
 def _take(
     tx: Transaction, select: str, statements: Sequence[str], key: str
 ) -> list[AbandonedMessage]:
-    found = [AbandonedMessage(*row) for row in tx.rows(select, (key,))]
+    found = [
+        AbandonedMessage(sender, msg_id, to, recipient, MessageBytes(body, "", content_type))
+        for sender, msg_id, to, recipient, body, content_type in tx.rows(select, (key,))
+    ]
     for statement in statements:
         tx.run(statement, (key,))
     tx.cache.clear()

@@ -16,7 +16,7 @@ from edge.config.options import Log
 from edge.engine import events, meta, refusals, sessions
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.hooks import Context
+from edge.engine.hooks import Context, Hooks
 from edge.engine.quota import ExceededLimit
 from edge.features.accounts import service as accounts
 from edge.features.eventlog.rules.levels import INFORMATIONAL, RANKS
@@ -150,3 +150,8 @@ def _deliver(context: Context, tx: Transaction, notification: EventNotification)
     refusal = messages.deliver(context, tx, message, route)
     if refusal is not None:
         refusals.log_source(context, tx, context.domain, refusal.rule, refusal.figure)
+
+
+def register(hooks: Hooks) -> None:
+    """Register the hooks of this module with the engine."""
+    hooks.store("event notification", EventNotification)

@@ -20,7 +20,7 @@ from edge.engine import access, events, in_flight, quota, send_share, sessions, 
 from edge.engine.access import Relation, Sender
 from edge.engine.database import Receipt, SentMessage, Transaction
 from edge.engine.destinations import NO_DESTINATION, UNTRUSTED
-from edge.engine.encoding import RawStanza, stored_form
+from edge.engine.encoding import pack
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Hooks
 from edge.engine.quota import ExceededLimit, Usage
@@ -30,13 +30,11 @@ from edge.features.accounts import service as accounts
 from edge.features.messages import rules
 from edge.features.messages import store as offline
 from edge.features.messages.rules import MessageType, Outcome, Route
+from edge.features.messages.store import StoredMessage as StoredMessage
 from edge.jid import Jid
 
 NOBODY_THERE: Final = "nobody_there"
 """The event that is logged when a message is refused or dropped for lack of a session."""
-
-ERROR_START: Final = b"<message type='error'"
-"""The beginning of a stored error about an undelivered message, as the gateway writes it."""
 
 WINDOW: Final = 32
 """Maximum stored messages of an account that a session has unacknowledged.
@@ -88,15 +86,6 @@ class AccountMessage(NamedTuple):
     def account(self) -> str:
         """Return the name of the recipient's account."""
         return self.to.partition("@")[0]
-
-
-class DelayedMessage(NamedTuple):
-    """A message for the offline store. It is stored with a `<delay/>` (XEP-0203) that has the time
-    of its receipt: `received`, in ms since 1970 UTC."""
-
-    stanza: bytes
-    sender: str
-    received: int
 
 
 class RefusalReason(Enum):
@@ -189,14 +178,14 @@ def _store_and_send(
 ) -> Refusal | None:
     """Store a message; send it to a session of the account now, or after the older ones."""
     used = _usage_of_window(context, tx, message.account, generation)
-    stanza = stored_form(context, message.content)
-    has_room = used is not None and _window(context).has_room(used, len(stanza))
+    size = len(pack(context, message.content).body)
+    has_room = used is not None and _window(context).has_room(used, size)
     is_next = has_room and not offline.has_waiting(tx, message.account)
-    stored = _store(context, tx, message, stanza)
-    if isinstance(stored, ExceededLimit):
-        return _storage_refusal(stored)
+    row = _store(context, tx, message)
+    if isinstance(row, ExceededLimit):
+        return _storage_refusal(row)
     if is_next:
-        _send_row(tx, offline.RECEIPT, stored, message, generation)
+        _send_row(tx, offline.RECEIPT, row, message, generation)
     else:
         flush_to_best(context, tx, message.account)
     return None
@@ -209,13 +198,13 @@ def _store_for_session(
     limits = context.limits
     used = offline.usage_in_flight(tx, generation, offline.SESSION_RECEIPT, message.sender)
     buffer = BufferSize(limits.unacknowledged_stanzas, limits.unacknowledged_bytes)
-    stanza = stored_form(context, message.content)
-    if not send_share.has_room(buffer, *used, len(stanza)):
+    size = len(pack(context, message.content).body)
+    if not send_share.has_room(buffer, *used, size):
         return Refusal(NO_ROOM, RefusalReason.SESSION_FULL, limits.unacknowledged_bytes)
-    stored = _store(context, tx, message, stanza)
-    if isinstance(stored, ExceededLimit):
-        return _storage_refusal(stored)
-    _send_row(tx, offline.SESSION_RECEIPT, stored, message, generation)
+    row = _store(context, tx, message)
+    if isinstance(row, ExceededLimit):
+        return _storage_refusal(row)
+    _send_row(tx, offline.SESSION_RECEIPT, row, message, generation)
     return None
 
 
@@ -237,17 +226,15 @@ def store(context: Context, tx: Transaction, message: AccountMessage) -> Exceede
     A message that an ended session did not acknowledge may use the disk reserve, because it was
     admitted before.
     """
-    stored = _store(context, tx, message, stored_form(context, message.content))
-    return stored if isinstance(stored, ExceededLimit) else None
+    row = _store(context, tx, message)
+    return row if isinstance(row, ExceededLimit) else None
 
 
-def _store(
-    context: Context, tx: Transaction, message: AccountMessage, stanza: bytes
-) -> int | ExceededLimit:
+def _store(context: Context, tx: Transaction, message: AccountMessage) -> int | ExceededLimit:
     account, sender = message.account, message.sender
-    if not message.delayed:
-        stanza = stored_form(context, DelayedMessage(stanza, sender, tx.now.wall))
-    size = offline.stored_size(stanza, sender)
+    received = None if message.delayed else tx.now.wall
+    stored = StoredMessage(pack(context, message.content), sender, received)
+    size = offline.stored_size(stored)
     from_sender, usage = offline.usage(tx, account, sender)
     limits = _quota(context, message.returned)
     exceeded = quota.exceeded_waiting_limit(quota.OFFLINE_LIMITS, size, from_sender, usage, limits)
@@ -256,7 +243,7 @@ def _store(
     if exceeded is not None:
         return exceeded
     tx.wake_at(tx.now.service + context.limits.offline_ttl)
-    return offline.add(tx, account, stanza, sender)
+    return offline.add(tx, account, stored)
 
 
 def _quota(context: Context, returned: bool) -> quota.WaitingUsage:
@@ -283,8 +270,8 @@ def flush(context: Context, tx: Transaction, sender: Sender) -> None:
     used = _usage_of_window(context, tx, sender.account, session.generation)
     if used is None:
         return
-    for row, stanza in offline.read_page(tx, sender.account, _window(context), used):
-        _send_row(tx, offline.RECEIPT, row, RawStanza(stanza), session.generation)
+    for row, message in offline.read_page(tx, sender.account, _window(context), used):
+        _send_row(tx, offline.RECEIPT, row, message, session.generation)
 
 
 def _window(context: Context) -> BufferSize:
@@ -312,17 +299,18 @@ def _usage_of_window(
     return own
 
 
-def flush_errors(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Send a session the stored errors about its account's messages, even if it is not available.
+def flush_own(context: Context, tx: Transaction, sender: Sender, kinds: Sequence[str]) -> None:
+    """Send a session the stored messages of these kinds that are about messages of its account,
+    even if it is not available.
 
     A device that only sends never becomes available. It repeats a request whose answer was lost.
     """
     session = sessions.find(tx, sender.full)
     if session is None or session.accepts:
         return  # `flush` sends them
-    for row, stanza in offline.read_own(tx, sender.account, sender.bare, WINDOW):
-        if stanza.startswith(ERROR_START):
-            _send_row(tx, offline.SESSION_RECEIPT, row, RawStanza(stanza), session.generation)
+    for row, message in offline.read_own(tx, sender.account, sender.bare, WINDOW):
+        if message.content.kind in kinds:
+            _send_row(tx, offline.SESSION_RECEIPT, row, message, session.generation)
 
 
 def flush_to_best(context: Context, tx: Transaction, account: str) -> None:

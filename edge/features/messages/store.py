@@ -7,10 +7,10 @@ also has a row in the temporary table `under_way`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from edge.engine import in_flight, quota
-from edge.engine.database import Transaction
+from edge.engine.database import MessageBytes, Transaction
 from edge.engine.quota import Usage
 from edge.engine.send_share import EMPTY, BufferSize
 
@@ -22,17 +22,21 @@ SESSION_RECEIPT: Final = "offline_session"
 addressed to its full JID. When the session ends, they are for any session of the account."""
 
 ROW_OVERHEAD: Final = 64
-"""Bytes charged to quotas for a row, in addition to its stanza and its sender."""
+"""Bytes charged to quotas for a row, in addition to its message and its sender."""
 
 BATCH_SIZE: Final = 256
 """Maximum number of messages that expire in one unit of work."""
 
 
 class StoredMessage(NamedTuple):
-    """A stored message: its row number and the complete stanza."""
+    """A stored message, as a session is sent it; `sender` is a full JID.
 
-    row: int
-    stanza: bytes
+    `received` is when the gateway got it, in ms since 1970; `None` if the content has a time.
+    """
+
+    content: MessageBytes
+    sender: str
+    received: int | None = None
 
 
 class ExpiredMessage(NamedTuple):
@@ -43,8 +47,10 @@ class ExpiredMessage(NamedTuple):
 
 
 _ADD: Final = """
-INSERT INTO main.offline (account, stanza, sender, source, bytes, since)
-SELECT id, ?, ?, ?, ?, ? FROM main.accounts WHERE name = ?
+INSERT INTO main.offline (
+    account, stanza, kind, content_type, sender, source, bytes, since, received
+)
+SELECT id, ?, ?, ?, ?, ?, ?, ?, ? FROM main.accounts WHERE name = ?
 """
 _OF_ACCOUNT: Final = """
 SELECT count(*), coalesce(sum(bytes), 0) FROM main.offline
@@ -70,7 +76,8 @@ WHERE a.name = ? AND NOT EXISTS (
 ) LIMIT 1
 """
 _WAITING: Final = """
-SELECT o.id, o.stanza FROM main.accounts AS a CROSS JOIN main.offline AS o ON o.account = a.id
+SELECT o.id, o.sender, o.received, o.stanza, o.kind, o.content_type
+FROM main.accounts AS a CROSS JOIN main.offline AS o ON o.account = a.id
 WHERE a.name = ? AND NOT EXISTS (
     SELECT 1 FROM temp.under_way AS u
     WHERE u.kind IN ('offline', 'offline_session') AND u.id = o.id
@@ -87,7 +94,8 @@ DELETE FROM main.offline
 WHERE id = ? AND account = (SELECT id FROM main.accounts WHERE name = ?)
 """
 _OWN: Final = """
-SELECT o.id, o.stanza FROM main.offline AS o JOIN main.accounts AS a ON a.id = o.account
+SELECT o.id, o.sender, o.received, o.stanza, o.kind, o.content_type
+FROM main.offline AS o JOIN main.accounts AS a ON a.id = o.account
     LEFT JOIN temp.under_way AS u
         ON u.kind IN ('offline', 'offline_session') AND u.id = o.id
 WHERE a.name = ? AND o.source = ? AND u.id IS NULL ORDER BY o.id LIMIT ?
@@ -123,16 +131,17 @@ WHERE u.id IS NULL ORDER BY o.since LIMIT 1
 """
 
 
-def stored_size(stanza: bytes, sender: str) -> int:
+def stored_size(message: StoredMessage) -> int:
     """Return the bytes that are charged to quotas for storing a message."""
-    return len(stanza) + len(sender.encode()) + ROW_OVERHEAD
+    return len(message.content.body) + len(message.sender.encode()) + ROW_OVERHEAD
 
 
-def add(tx: Transaction, account: str, stanza: bytes, sender: str) -> int:
-    """Store a message for an existing account, and return its row; `sender` is a full JID."""
-    size = stored_size(stanza, sender)
-    added = tx.run(_ADD, (stanza, sender, _bare(sender), size, tx.now.service, account))
-    return added.lastrowid or 0
+def add(tx: Transaction, account: str, message: StoredMessage) -> int:
+    """Store a message for an existing account, and return its row."""
+    content, sender, received = message
+    size, since = stored_size(message), tx.now.service
+    values = (*content, sender, _bare(sender), size, since, received, account)
+    return tx.run(_ADD, values).lastrowid or 0
 
 
 def usage(tx: Transaction, account: str, sender: str) -> tuple[int, quota.WaitingUsage]:
@@ -161,24 +170,35 @@ def has_waiting(tx: Transaction, account: str) -> bool:
 
 def read_page(
     tx: Transaction, account: str, window: BufferSize, used: BufferSize = EMPTY
-) -> list[StoredMessage]:
-    """Return the oldest messages of an account that no session was sent, as many as fit.
+) -> list[tuple[int, StoredMessage]]:
+    """Return the oldest messages of an account that no session was sent, as many as fit, each after
+    its row.
 
     `used` is what is in the window already. If that is empty, the first message is returned even if
     it is larger.
     """
-    found: list[StoredMessage] = []
-    for row, stanza in tx.run(_WAITING, (account, window.stanzas)):
-        if not window.has_room(used, len(stanza)):
+    found: list[tuple[int, StoredMessage]] = []
+    for values in tx.run(_WAITING, (account, window.stanzas)):
+        row, message = _stored(values)
+        size = len(message.content.body)
+        if not window.has_room(used, size):
             break
-        used = BufferSize(used.stanzas + 1, used.bytes + len(stanza))
-        found.append(StoredMessage(row, stanza))
+        used = BufferSize(used.stanzas + 1, used.bytes + size)
+        found.append((row, message))
     return found
 
 
-def read_own(tx: Transaction, account: str, bare: str, count: int) -> list[StoredMessage]:
-    """Return the oldest messages of an account from itself that no session was sent."""
-    return [StoredMessage(*row) for row in tx.rows(_OWN, (account, bare, count))]
+def read_own(
+    tx: Transaction, account: str, bare: str, count: int
+) -> list[tuple[int, StoredMessage]]:
+    """Return the oldest messages of an account from itself that no session was sent, each after its
+    row."""
+    return [_stored(row) for row in tx.rows(_OWN, (account, bare, count))]
+
+
+def _stored(values: Sequence[Any]) -> tuple[int, StoredMessage]:
+    row, sender, received, *content = values
+    return row, StoredMessage(MessageBytes(*content), sender, received)
 
 
 def usage_in_flight(

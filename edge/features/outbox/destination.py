@@ -47,7 +47,7 @@ class AccountDestination:
         """Append the message to the account's outbox and send what can be sent; return ""."""
         sender, size = message.sender, message.size
         outgoing = OutgoingMessage(
-            sender.bare, sender.full, message.msg_id, message.qos, message.body, size
+            sender.bare, sender.full, message.msg_id, message.qos, message.content, size
         )
         service.enqueue(context, tx, message.to.local, outgoing)
         return ""

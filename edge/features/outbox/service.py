@@ -17,7 +17,7 @@ from edge.config.limits import Limits
 from edge.engine import quota, sessions
 from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
-from edge.engine.database import AWAITS_ANSWER, Transaction
+from edge.engine.database import AWAITS_ANSWER, MessageBytes, Transaction
 from edge.engine.hooks import Context, Event, Hooks
 from edge.engine.quota import ExceededLimit, Usage, WaitingUsage
 from edge.engine.sessions import Session
@@ -63,26 +63,31 @@ class OutboxError(ServiceError[Reason]):
 
 
 class FailureReason(Enum):
-    """Reasons why a message could not be delivered."""
+    """Reasons why a message could not be delivered; rows store the values."""
 
-    NO_ANSWER = auto()
-    SESSIONS_LOST = auto()
-    EXPIRED = auto()
-    DEVICE_REMOVED = auto()
-    DEVICE_ERROR = auto()
-    REFUSED = auto()
+    NO_ANSWER = "no answer"
+    SESSIONS_LOST = "sessions lost"
+    EXPIRED = "expired"
+    DEVICE_REMOVED = "device removed"
+    DEVICE_ERROR = "device error"
+    REFUSED = "refused"
+
+
+class DeviceError(NamedTuple):
+    """The error with which a device refused a message, in the words of its protocol."""
+
+    condition: str
+    type: str
+    text: str
 
 
 class DeliveryFailure(NamedTuple):
-    """The reason why a message could not be delivered, and the device's error if it sent one."""
+    """The reason why a message could not be delivered, as text for people too, and the device's
+    error if it sent one."""
 
     reason: FailureReason
     text: str
-    device_error: Exception | None = None
-
-    def __str__(self) -> str:
-        """Describe the failure for people."""
-        return self.text if self.device_error is None else str(self.device_error)
+    device_error: DeviceError | None = None
 
 
 class RequestKind(Enum):
@@ -114,7 +119,7 @@ class QosRequest(NamedTuple):
         recipient: the address that the message is for.
         session: the full JID of the session that the request is for.
         namespace: the QoS namespace of the session.
-        body: the message; empty for `DELIVER`.
+        content: the message; `None` for `DELIVER`.
     """
 
     request: RequestKind
@@ -124,7 +129,7 @@ class QosRequest(NamedTuple):
     recipient: str
     session: str
     namespace: str
-    body: bytes
+    content: MessageBytes | None
 
 
 class PlainMessage(NamedTuple):
@@ -132,8 +137,15 @@ class PlainMessage(NamedTuple):
 
     sender: str
     recipient: str
-    body: bytes
+    content: MessageBytes
     received: int
+
+
+REPORT: Final = "failure report"
+"""The kind of the rows that store a `FailureReport`."""
+
+ENCODED_REPORT: Final = "encoded failure report"
+"""The kind of the rows in which versions before migration 0018 stored a report as XML."""
 
 
 class FailureReport(NamedTuple):
@@ -141,9 +153,9 @@ class FailureReport(NamedTuple):
 
     Attributes:
         to: the full JID of the session that receives the report; the sender's if none is bound.
-        body: the message that could not be delivered.
         in_doubt: whether the message may have been delivered.
         stored: when the report is stored, in ms since 1970 UTC; `None` if it is sent at once.
+        id: the id that the sender gave the message in its protocol, if any.
     """
 
     qos: int
@@ -153,7 +165,7 @@ class FailureReport(NamedTuple):
     failure: DeliveryFailure
     in_doubt: bool
     stored: int | None
-    body: bytes
+    id: str | None
 
     @property
     def sender(self) -> str:
@@ -182,7 +194,7 @@ def enqueue(context: Context, tx: Transaction, account: str, message: OutgoingMe
     step = None if session is None else rules.transition(row.qos, row.state, Input.SEND)
     if session is not None and step is not None:
         row = _row_sent(context, tx, row, session, step)
-    if not outbox.insert(tx, row, message.body):
+    if not outbox.insert(tx, row, message.content):
         return
     tx.wake_at(tx.now.service + context.limits.outbox_ttl)
     if session is None:
@@ -345,14 +357,14 @@ def _qos_request(context: Context, tx: Transaction, row: OutboxRow, session: Ses
         _recipient(context, row),
         session.full,
         session.qos or "",
-        b"" if request is RequestKind.DELIVER else outbox.body(tx, row.row),
+        None if request is RequestKind.DELIVER else outbox.content(tx, row.row),
     )
 
 
 def _plain_message(context: Context, tx: Transaction, row: OutboxRow) -> PlainMessage:
     received = tx.now.wall - max(0, round((tx.now.service - row.since) * 1000))
-    body = outbox.body(tx, row.row)
-    return PlainMessage(author(context, row), _recipient(context, row), body, received)
+    content = outbox.content(tx, row.row)
+    return PlainMessage(author(context, row), _recipient(context, row), content, received)
 
 
 def author(context: Context, row: OutboxRow) -> str:
@@ -444,8 +456,8 @@ def give_up(
         row.msg_id,
         destination,
         row.qos,
-        outbox.body(tx, row.row),
-        str(failure),
+        outbox.content(tx, row.row),
+        failure.text,
         state=state,
         recipient=row.recipient,
         outbox=row.row,
@@ -474,7 +486,7 @@ def report_refused(context: Context, tx: Transaction, letter: DeadLetter) -> Non
 def repeat_reports(context: Context, tx: Transaction, sender: Sender) -> None:
     """Send a session the stored reports to its account, if only an available one would get them."""
     if context.has_accounts:
-        messages.flush_errors(context, tx, sender)
+        messages.flush_own(context, tx, sender, (REPORT, ENCODED_REPORT))
 
 
 def _report(
@@ -490,12 +502,14 @@ def _report(
     The report is stored until it is acknowledged, as offline messages are. If it cannot be stored,
     it is only sent; if no session is bound either, only the event and the dead letter remain.
     """
-    sender, msg_id, destination, qos, body, *_ = letter
+    sender, msg_id, destination, qos, content, *_ = letter
     source = sender.partition("/")[0]
     own = sessions.find(tx, sender)
     session = own or routing.best_session(sessions.of_account(tx, source))
     to = sender if session is None else session.full
-    report = FailureReport(qos, msg_id, destination, to, failure, in_doubt, None, body)
+    read_id = context.hooks.message_ids.get(content.content_type)
+    id = None if read_id is None or content.kind else read_id(content.body)
+    report = FailureReport(qos, msg_id, destination, to, failure, in_doubt, None, id)
     is_stored = False
     receives_stored = own is None or own.accepts
     is_enabled = context.has_accounts and context.stores_messages
@@ -732,6 +746,8 @@ def on_external_change(context: Context, tx: Transaction) -> None:
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
+    hooks.store(REPORT, FailureReport)
+    hooks.add(hooks.stored, ENCODED_REPORT, MessageBytes)
     hooks.images.append(outbox.load)  # a component may have rows, too
     hooks.on_time_off.append(outbox.age)
 

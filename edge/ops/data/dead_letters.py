@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from edge.config import load
+from edge.engine.encoding import encodings
+from edge.engine.hooks import new_context
 from edge.features.outbox.store import dead_letters
 from edge.features.outbox.store.dead_letters import StoredDeadLetter
 from edge.ops.transactions import changing, read_pages, reading
@@ -24,9 +27,15 @@ def list_all(folder: Path) -> Iterator[StoredDeadLetter]:
 
 
 def show(folder: Path, row: int) -> tuple[StoredDeadLetter, bytes]:
-    """Return the dead letter with this number, and its body; raises `SetupError` if none has it."""
+    """Return the dead letter with this number, and its message as a device would get it; raises
+    `SetupError` if none has the number."""
     with reading(folder) as tx:
-        return dead_letters.find(tx, row), dead_letters.body(tx, row)
+        letter, content = dead_letters.find(tx, row), dead_letters.content(tx, row)
+    if not content.kind:
+        return letter, content.body
+    settings = load.load(folder)
+    context = new_context(settings.gateway.domain, settings.limits)
+    return letter, next(encodings(context, content), b"")
 
 
 def find(folder: Path, rows: Sequence[int]) -> list[StoredDeadLetter]:

@@ -80,6 +80,6 @@ def _add_dead_letters(
     tx: Transaction, limits: Limits, messages: Sequence[AbandonedMessage], reason: str
 ) -> None:
     most = Usage(limits.dead_messages, limits.dead_bytes)
-    for sender, msg_id, destination, recipient, body in messages:
-        letter = DeadLetter(sender, msg_id, destination, 2, body, reason, recipient=recipient)
+    for sender, msg_id, destination, recipient, content in messages:
+        letter = DeadLetter(sender, msg_id, destination, 2, content, reason, recipient=recipient)
         dead_letters.add(tx, letter, most)

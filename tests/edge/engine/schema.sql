@@ -107,7 +107,7 @@ CREATE TABLE custody (
     since REAL NOT NULL,
     released INTEGER,
     body BLOB NOT NULL
-, exclusive INTEGER NOT NULL DEFAULT 0) STRICT;
+, exclusive INTEGER NOT NULL DEFAULT 0, content_type TEXT NOT NULL DEFAULT '') STRICT;
 
 CREATE TABLE dead (
     id INTEGER PRIMARY KEY,
@@ -120,7 +120,7 @@ CREATE TABLE dead (
     reason TEXT NOT NULL,
     time INTEGER NOT NULL
 , state TEXT NOT NULL DEFAULT 'refused'
-    CHECK (state IN ('refused', 'failed', 'in doubt')), recipient TEXT, outbox INTEGER, session TEXT, source TEXT NOT NULL DEFAULT '') STRICT;
+    CHECK (state IN ('refused', 'failed', 'in doubt')), recipient TEXT, outbox INTEGER, session TEXT, source TEXT NOT NULL DEFAULT '', kind TEXT NOT NULL DEFAULT '', content_type TEXT NOT NULL DEFAULT '') STRICT;
 
 CREATE TABLE dead_total (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -217,7 +217,7 @@ CREATE TABLE notifications (
     since REAL NOT NULL,
     bytes INTEGER NOT NULL,
     stanza BLOB NOT NULL
-) STRICT;
+, kind TEXT NOT NULL DEFAULT '') STRICT;
 
 CREATE TABLE offline (
     id INTEGER PRIMARY KEY,
@@ -226,7 +226,7 @@ CREATE TABLE offline (
     sender TEXT NOT NULL,
     bytes INTEGER NOT NULL,
     since REAL NOT NULL
-, source TEXT NOT NULL DEFAULT '') STRICT;
+, source TEXT NOT NULL DEFAULT '', kind TEXT NOT NULL DEFAULT '', content_type TEXT NOT NULL DEFAULT '', received INTEGER) STRICT;
 
 CREATE TABLE offline_total (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -258,7 +258,7 @@ CREATE TABLE outbox (
 CREATE TABLE outbox_bodies (
     id INTEGER PRIMARY KEY REFERENCES outbox (id) ON DELETE CASCADE,
     body BLOB NOT NULL
-) STRICT;
+, kind TEXT NOT NULL DEFAULT '', content_type TEXT NOT NULL DEFAULT '') STRICT;
 
 CREATE TABLE queue_bodies (
     id INTEGER PRIMARY KEY REFERENCES queue_items (id) ON DELETE CASCADE,

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from edge.engine import commit_window, meta
-from edge.engine.database import MESSAGE_OVERHEAD, Transaction
-from edge.engine.encoding import RawStanza
+from edge.engine.database import MESSAGE_OVERHEAD, MessageBytes, Transaction
 from edge.engine.group_commit import GroupLimits, Store, UnitLimits
 from edge.errors import StoreBroken, StoreBusy, StoreError, StoreFull
 from tests.helpers.store import Clock, opened
@@ -130,7 +129,7 @@ class Gate:
 
 
 def send(generation: int, stanza: bytes, tx: Transaction) -> None:
-    tx.send(generation, RawStanza(stanza))
+    tx.send(generation, MessageBytes(stanza))
 
 
 def sqlite_error(code: int) -> sqlite3.OperationalError:
@@ -174,7 +173,7 @@ async def test_a_unit_that_needs_a_statement_is_undone_and_runs_after_the_commit
     names: Names, answers: Answers, store: Store, gate: Gate
 ) -> None:
     def statement(tx: Transaction) -> None:
-        tx.send(7, RawStanza(b"<sent/>"))
+        tx.send(7, MessageBytes(b"<sent/>"))
         tx.row("SELECT 1")
 
     sent: list[bytes] = []

@@ -9,11 +9,12 @@ import pytest
 
 from edge.engine.database import (
     MESSAGE_OVERHEAD,
+    MessageBytes,
     SentMessage,
     Transaction,
     estimate_size,
 )
-from edge.engine.encoding import RawStanza, encode, source_of
+from edge.engine.encoding import encode, source_of
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import AccountMessage
 from edge.features.presence.rules.subscriptions import SubscriptionType
@@ -54,8 +55,8 @@ def gateway(path: Path) -> Iterator[Gateway]:
 
 def test_each_protocol_has_its_own_encoder(gateway: Gateway) -> None:
     context = gateway.router.context
-    context.hooks.encode("other", RawStanza, lambda _context, message: message.stanza[1:])
-    message = RawStanza(b"<presence/>")
+    context.hooks.encode("other", MessageBytes, lambda _context, message: message.body[1:])
+    message = MessageBytes(b"<presence/>")
     assert encode(context, PROTOCOL, message) == b"<presence/>"
     assert encode(context, "other", message) == b"presence/>"
 

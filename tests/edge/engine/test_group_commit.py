@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from edge.engine import commit_window, database, database_thread, events, meta, sessions
-from edge.engine.database import MESSAGE_OVERHEAD, Transaction
+from edge.engine.database import MESSAGE_OVERHEAD, MessageBytes, Transaction
 from edge.engine.database_thread import DatabaseThread
-from edge.engine.encoding import RawStanza
 from edge.engine.events import NewEvent
 from edge.engine.group_commit import GroupLimits, Store, UnitLimits
 from edge.engine.space_rules import WAL_SHARE
@@ -44,7 +43,7 @@ def write_and_send(number: int) -> Unit:
 
     def unit(tx: Transaction) -> int:
         meta.write(tx, str(number), 1.0)
-        tx.send(number, RawStanza(bytes(10)))
+        tx.send(number, MessageBytes(bytes(10)))
         return number
 
     return unit
@@ -142,7 +141,7 @@ async def test_a_unit_is_answered_before_its_stanzas_are_sent(path: Path, store:
     answers = Answers(path, 2)
 
     def send_item(tx: Transaction) -> None:
-        tx.send(1, RawStanza(b"item"))
+        tx.send(1, MessageBytes(b"item"))
 
     def answer(outcome: Any) -> None:
         order.append("answer")

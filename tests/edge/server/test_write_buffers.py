@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge.engine.database import Receipt
-from edge.engine.encoding import RawStanza
+from edge.engine.database import MessageBytes, Receipt
 from edge.engine.send_share import EMPTY, BufferSize, SendShares
 from edge.server.write_tracker import Unstored, WriteTracker
 
@@ -31,8 +30,8 @@ def test_a_stanza_is_sent_when_its_whole_flush_is_sent() -> None:
 
 def test_tokens_keep_the_order_of_their_stanzas() -> None:
     tracker = WriteTracker()
-    relayed = Unstored(RawStanza(b"<a/>"), "pump@gw.example", 4)
-    own = Unstored(RawStanza(b"<c/>"), "", 4)
+    relayed = Unstored(MessageBytes(b"<a/>"), "pump@gw.example", 4)
+    own = Unstored(MessageBytes(b"<c/>"), "", 4)
     tracker.add(b"<a/>", relayed)
     tracker.add(b"<b/>", ROW)
     tracker.mark_flushed(10)

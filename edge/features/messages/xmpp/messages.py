@@ -12,21 +12,21 @@ from typing import Final
 from edge import jid
 from edge.engine import addresses, destinations, message_counts, refusals
 from edge.engine.access import Sender
-from edge.engine.database import Transaction
+from edge.engine.database import MessageBytes, Transaction
 from edge.engine.destinations import Rejection
-from edge.engine.encoding import RawStanza, encode
+from edge.engine.encoding import encode, unpack
 from edge.engine.hooks import Context, Hooks, Message, UnreadablePayload, Work
 from edge.features.messages import rules, service
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import (
     AccountMessage,
-    DelayedMessage,
     Refusal,
     RefusalReason,
+    StoredMessage,
 )
 from edge.jid import AddressError, AddressReason, Jid
 from edge.routing.xmpp import XmppHooks, answers
-from edge.xmpp import PROTOCOL, replies, serialize
+from edge.xmpp import CONTENT_TYPE, PROTOCOL, replies, serialize
 from edge.xmpp.errors import FragmentError, StanzaError
 from edge.xmpp.namespaces import CHAT_STATES, CLIENT, DELAY, OFFLINE, clark
 from edge.xmpp.stanza import Stanza, parse_fragment, stamped, stamped_with
@@ -127,7 +127,7 @@ def _to_account(context: Context, stanza: Stanza, kind: MessageType, address: Ji
         full = to.full
         raw = stamped(stanza.with_stream_language, sender.full, full)
         message = AccountMessage(
-            RawStanza(raw), sender.full, full, kind, storable, acknowledged=stanza.acknowledged
+            MessageBytes(raw), sender.full, full, kind, storable, acknowledged=stanza.acknowledged
         )
         refusal = service.send(context, tx, sender, to, message)
         if refusal is None:
@@ -174,22 +174,25 @@ def read_operator_message(body: bytes, sender: str, to: str) -> AccountMessage:
         raise UnreadablePayload(f"the message is not well-formed XML: {error}") from None
     if tree.tag != _MESSAGE:
         raise UnreadablePayload(f"{tree.tag} is not a <message/> in the namespace {CLIENT}")
-    kind, content = rules.parse_type(tree.get("type")), RawStanza(stamped(body, sender, to))
+    kind, content = rules.parse_type(tree.get("type")), MessageBytes(stamped(body, sender, to))
     return AccountMessage(content, sender, to, kind, storable=True, acknowledged=True)
 
 
-def _encode_raw(_context: Context, message: RawStanza) -> bytes:
-    return message.stanza
+def _encode_bytes(context: Context, message: MessageBytes) -> bytes:
+    if message.kind:
+        return encode(context, PROTOCOL, unpack(context, message))
+    return message.body if message.content_type == CONTENT_TYPE else b""
 
 
 def _encode_message(context: Context, message: AccountMessage) -> bytes:
-    content = message.content
-    return content.stanza if isinstance(content, RawStanza) else encode(context, PROTOCOL, content)
+    return encode(context, PROTOCOL, message.content)
 
 
-def _encode_delayed(context: Context, message: DelayedMessage) -> bytes:
-    delay = serialize.delay(context.domain, message.received)
-    return stamped_with(message.stanza, message.sender, delay)
+def _encode_stored(context: Context, message: StoredMessage) -> bytes:
+    stanza = encode(context, PROTOCOL, message.content)
+    if message.received is None:
+        return stanza
+    return stamped_with(stanza, message.sender, serialize.delay(context.domain, message.received))
 
 
 def register(hooks: Hooks) -> None:
@@ -197,9 +200,9 @@ def register(hooks: Hooks) -> None:
     xmpp = hooks.of(XmppHooks)
     xmpp.add(xmpp.stanza_handlers, "message", handle)
     hooks.add(hooks.operator_messages, PROTOCOL, read_operator_message)
-    hooks.encode(PROTOCOL, RawStanza, _encode_raw)
+    hooks.encode(PROTOCOL, MessageBytes, _encode_bytes)
     hooks.encode(PROTOCOL, AccountMessage, _encode_message)
-    hooks.encode(PROTOCOL, DelayedMessage, _encode_delayed)
+    hooks.encode(PROTOCOL, StoredMessage, _encode_stored)
 
 
 def register_for_accounts(hooks: Hooks) -> None:

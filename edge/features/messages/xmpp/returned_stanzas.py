@@ -13,8 +13,8 @@ from typing import Final, NamedTuple, TypeGuard
 
 from edge.engine import sessions
 from edge.engine.addresses import account_of
-from edge.engine.database import SentMessage, Transaction
-from edge.engine.encoding import RawStanza, source_of
+from edge.engine.database import MessageBytes, SentMessage, Transaction
+from edge.engine.encoding import source_of
 from edge.engine.hooks import Context, Hooks
 from edge.engine.refusals import log_source
 from edge.features.accounts import service as accounts
@@ -114,9 +114,11 @@ def _send_error(tx: Transaction, message: AccountMessage | RelayedIq, error: Sta
 
 def _encode_error(_context: Context, message: ReturnedError) -> bytes:
     returned, error = message
-    name = "iq" if isinstance(returned, RelayedIq) else "message"
-    content = returned if isinstance(returned, RelayedIq) else returned.content
-    id = id_of(content.stanza) if isinstance(content, RelayedIq | RawStanza) else None
+    if isinstance(returned, RelayedIq):
+        name, id = "iq", id_of(returned.stanza)
+    else:
+        content = returned.content
+        name, id = "message", id_of(content.body) if isinstance(content, MessageBytes) else None
     attrs = {"type": "error", "id": id, "to": returned.sender, "from": returned.to}
     return serialize.tag(name, attrs, serialize.stanza_error(error))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from edge.engine import events, quota
-from edge.engine.database import Transaction
+from edge.engine.database import MessageBytes, Transaction
 from edge.engine.events import NewEvent
 from edge.engine.quota import Usage
 from edge.errors import SetupError
@@ -26,9 +26,9 @@ MAX_ROW: Final = 2**63 - 1
 
 _ADD: Final = """
 INSERT INTO dead (
-    sender, msg_id, destination, qos, body, bytes, reason, time, state, recipient, outbox, session,
-    source
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    sender, msg_id, destination, qos, body, kind, content_type, bytes, reason, time, state,
+    recipient, outbox, session, source
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _TOTAL: Final = "SELECT messages, bytes FROM dead_total"
 _OLDEST: Final = """
@@ -43,7 +43,7 @@ FROM dead
 """
 _LIST: Final = f"{_COLUMNS} WHERE id > ? ORDER BY id LIMIT ?"
 _GET: Final = f"{_COLUMNS} WHERE id = ?"
-_BODY: Final = "SELECT body FROM dead WHERE id = ?"
+_CONTENT: Final = "SELECT body, kind, content_type FROM dead WHERE id = ?"
 _DELETE: Final = "DELETE FROM dead WHERE id = ?"
 
 
@@ -64,7 +64,7 @@ class DeadLetter(NamedTuple):
     msg_id: str | None
     destination: str
     qos: int
-    body: bytes
+    content: MessageBytes
     reason: str
     state: str = REFUSED
     recipient: str | None = None
@@ -73,7 +73,7 @@ class DeadLetter(NamedTuple):
 
 
 class StoredDeadLetter(NamedTuple):
-    """A dead letter without its body; `time` is in ms since 1970 UTC."""
+    """A dead letter without its content; `time` is in ms since 1970 UTC."""
 
     row: int
     sender: str
@@ -95,8 +95,8 @@ def add(tx: Transaction, letter: DeadLetter, limit: Usage) -> None:
     Above `limit`, delete the oldest dead letters of the source that uses the largest part of it,
     and log each deletion. So no source can push out the dead letters of others.
     """
-    sender, msg_id, destination, qos, body, reason, *rest = letter
-    values = (sender, msg_id, destination, qos, body, len(body), reason, tx.now.wall)
+    sender, msg_id, destination, qos, content, reason, *rest = letter
+    values = (sender, msg_id, destination, qos, *content, len(content.body), reason, tx.now.wall)
     tx.run(_ADD, (*values, *rest, sender.partition("/")[0]))
     tags = {"destination": destination} if letter.recipient is not None else {}
     name = "in_doubt" if letter.state == IN_DOUBT else "dead"
@@ -122,9 +122,9 @@ def find(tx: Transaction, row: int) -> StoredDeadLetter:
     return StoredDeadLetter(*found)
 
 
-def body(tx: Transaction, row: int) -> bytes:
-    """Return the body of an existing dead letter."""
-    return bytes(tx.row(_BODY, (row,))[0])
+def content(tx: Transaction, row: int) -> MessageBytes:
+    """Return the content of an existing dead letter."""
+    return MessageBytes(*tx.row(_CONTENT, (row,)))
 
 
 def requeue(tx: Transaction, row: int, *, may_repeat: bool) -> int:
@@ -142,16 +142,16 @@ def requeue(tx: Transaction, row: int, *, may_repeat: bool) -> int:
         raise SetupError(
             f"dead letter {row} was not for a device, so it cannot be requeued: drop it"
         )
-    sender, msg_id, content = found.sender, found.msg_id, body(tx, row)
-    size = quota.charge(msg_id or "", content)
+    sender, msg_id, message = found.sender, found.msg_id, content(tx, row)
+    size = quota.charge(msg_id or "", message.body)
     if found.state != IN_DOUBT or may_repeat:
         only = found.destination if "/" in found.destination else None
         source = sender.partition("/")[0]
-        message = OutgoingMessage(source, sender, msg_id, found.qos, content, size, only)
-        number = outbox.add(tx, found.recipient, message)
+        outgoing = OutgoingMessage(source, sender, msg_id, found.qos, message, size, only)
+        number = outbox.add(tx, found.recipient, outgoing)
     elif found.qos == 2 and found.session is not None and found.outbox is not None:
         number = outbox.restore(
-            tx, found.outbox, found.recipient, sender, msg_id, found.session, content, size
+            tx, found.outbox, found.recipient, sender, msg_id, found.session, message, size
         )
     else:
         raise SetupError(

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
+from edge.engine.database import MessageBytes
 from edge.engine.image import Bodies, Count, Image, Table
 from edge.features.outbox.rules import State
 
@@ -187,7 +188,7 @@ class OutboxImage(Image[int, OutboxRow]):
         self.messages = 0
         self.bytes = 0
         self.sources: dict[str, Count] = {}
-        self.bodies: Bodies[bytes] = Bodies(BODY_BYTES)
+        self.bodies: Bodies[MessageBytes] = Bodies(BODY_BYTES)
         self.last_row = last_row
         self.due = _Timers(self.rows, lambda row: row.due)
         self.since = _Timers(self.rows, lambda row: row.since)

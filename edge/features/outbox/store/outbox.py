@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from edge.engine import in_flight, sessions
-from edge.engine.database import Receipt, Transaction
+from edge.engine.database import MessageBytes, Receipt, Transaction
 from edge.engine.image import Changes, Table, write_rows
 from edge.engine.quota import Usage, WaitingUsage
 from edge.features.accounts import service as accounts
@@ -49,7 +49,7 @@ class OutgoingMessage(NamedTuple):
     sender: str
     msg_id: str | None
     qos: int
-    body: bytes
+    content: MessageBytes
     size: int
     only_session: str | None = None
     session: str | None = None
@@ -70,8 +70,10 @@ _INSERT: Final = f"""
 INSERT INTO main.outbox (account, {_COLUMNS})
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """  # noqa: S608 - of constants
-_INSERT_BODY: Final = "INSERT INTO main.outbox_bodies (id, body) VALUES (?, ?)"
-_BODY: Final = "SELECT body FROM main.outbox_bodies WHERE id = ?"
+_INSERT_BODY: Final = """
+INSERT INTO main.outbox_bodies (id, body, kind, content_type) VALUES (?, ?, ?, ?)
+"""
+_BODY: Final = "SELECT body, kind, content_type FROM main.outbox_bodies WHERE id = ?"
 _UPDATE: Final = """
 UPDATE main.outbox
 SET state = ?, session = ?, sends = ?, attempts = ?, held = ?, due = ? WHERE id = ?
@@ -178,22 +180,21 @@ def find(tx: Transaction, row: int) -> OutboxRow | None:
     return image.rows.get(row)
 
 
-def body(tx: Transaction, row: int) -> bytes:
-    """Return the body of an existing message."""
+def content(tx: Transaction, row: int) -> MessageBytes:
+    """Return the content of an existing message."""
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
-    found = image.bodies.get(row)
-    return bytes(tx.row(_BODY, (row,))[0]) if found is None else found
+    return image.bodies.get(row) or MessageBytes(*tx.row(_BODY, (row,)))
 
 
 def add(tx: Transaction, account: str, message: OutgoingMessage) -> int | None:
     """Append a message to an account's outbox; return its number, `None` if there is no account."""
     row = new_row(tx, account, message)
-    return row.row if insert(tx, row, message.body) else None
+    return row.row if insert(tx, row, message.content) else None
 
 
 def new_row(tx: Transaction, account: str, message: OutgoingMessage) -> OutboxRow:
     """Return the row of a new message, for the caller to add with `insert`."""
-    source, sender, msg_id, qos, _body, size, only_session, session, queue_item = message
+    source, sender, msg_id, qos, _content, size, only_session, session, queue_item = message
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     number = image.last_row = image.last_row + 1
     return OutboxRow(
@@ -216,14 +217,14 @@ def new_row(tx: Transaction, account: str, message: OutgoingMessage) -> OutboxRo
     )
 
 
-def insert(tx: Transaction, row: OutboxRow, body: bytes) -> bool:
+def insert(tx: Transaction, row: OutboxRow, content: MessageBytes) -> bool:
     """Add a row and return `True`; return `False` if its account does not exist."""
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     status = accounts.status(tx, row.recipient)
     if status is None:
         return False
-    image.change(tx, row.row, row, (status.row, body))
-    image.bodies.keep(row.row, body, len(body))
+    image.change(tx, row.row, row, (status.row, content))
+    image.bodies.keep(row.row, content, len(content.body))
     return True
 
 
@@ -234,7 +235,7 @@ def restore(
     sender: str,
     msg_id: str | None,
     session: str,
-    body: bytes,
+    content: MessageBytes,
     size: int,
 ) -> int | None:
     """Insert a message in doubt under its old number, so that its release is sent again.
@@ -263,7 +264,7 @@ def restore(
     image.orphans.discard(row)
     if _TABLE.is_changed(tx, row):  # removed in this transaction
         tx.write()
-    return row if insert(tx, restored, body) else None
+    return row if insert(tx, restored, content) else None
 
 
 def save(tx: Transaction, row: OutboxRow) -> None:
@@ -414,8 +415,8 @@ def _load(tx: Transaction) -> OutboxImage:
 
 
 def _write(tx: Transaction, changes: Changes[OutboxRow]) -> None:
-    write_rows(tx, _INSERT, [(account, *row) for row, (account, _body) in changes.new])
-    write_rows(tx, _INSERT_BODY, [(row.row, body) for row, (_account, body) in changes.new])
+    write_rows(tx, _INSERT, [(account, *row) for row, (account, _content) in changes.new])
+    write_rows(tx, _INSERT_BODY, [(row.row, *content) for row, (_, content) in changes.new])
     write_rows(tx, _UPDATE, [(*row.progress, row.row) for row in changes.changed])
     write_rows(tx, _DELETE, [(row.row,) for row in changes.removed])
 

@@ -15,12 +15,14 @@ from edge import jid
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
+from edge.engine.encoding import encode
 from edge.engine.hooks import Contents, Context, Hooks, Message, Work
 from edge.features.outbox import service
 from edge.features.outbox.rules import Input
 from edge.features.outbox.service import (
     Answer,
     DeliveryFailure,
+    DeviceError,
     FailureReason,
     OutboxError,
     PlainMessage,
@@ -59,11 +61,18 @@ _CONDITIONS: Final = {clark(STANZA_ERRORS, name): name for name in STANZA_CONDIT
 # Requests
 
 
-def _encode_request(_context: Context, request: QosRequest) -> bytes:
-    kind, epoch, row, sender, recipient, session, namespace, body = request
+def _encode_request(context: Context, request: QosRequest) -> bytes:
+    kind, epoch, row, sender, recipient, session, namespace, content = request
     before_id, after_id, end = _payload_parts(kind, namespace or QOS)
     msg_id = b"" if kind is RequestKind.ACKNOWLEDGED else f"{epoch}-{row}".encode()
-    message = b"" if kind is RequestKind.DELIVER else stamped(body, sender, recipient)
+    message = b""
+    if content is not None:
+        stanza = (
+            encode(context, PROTOCOL, content)
+            if content.kind or content.content_type
+            else content.body
+        )
+        message = stamped(stanza, sender, recipient)
     id = iq_ids.make(epoch, _ID_KINDS[kind], row)
     payload = b"%b%b%b%b%b" % (before_id, msg_id, after_id, message, end)
     return serialize.iq_set(id, session, sender, payload)
@@ -83,7 +92,7 @@ def _payload_parts(kind: RequestKind, namespace: str) -> tuple[bytes, bytes, byt
 
 def _encode_plain(context: Context, message: PlainMessage) -> bytes:
     delay = serialize.delay(context.domain, message.received)
-    body = as_client_stanza(message.body)
+    body = as_client_stanza(encode(context, PROTOCOL, message.content))
     return stamped_with(body, message.sender, delay, message.recipient)
 
 
@@ -134,7 +143,8 @@ def _read_answer(
 
 
 def _device_failure(error: StanzaError) -> DeliveryFailure:
-    return DeliveryFailure(FailureReason.DEVICE_ERROR, error.text, error)
+    device_error = DeviceError(error.condition, error.type, error.text)
+    return DeliveryFailure(FailureReason.DEVICE_ERROR, str(error), device_error)
 
 
 def _read_error(stanza: Stanza) -> StanzaError:

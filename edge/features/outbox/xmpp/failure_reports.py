@@ -10,7 +10,7 @@ from typing import Final
 
 from edge.engine.hooks import Context, Hooks
 from edge.features.outbox.service import DeliveryFailure, FailureReason, FailureReport
-from edge.xmpp import PROTOCOL, serialize
+from edge.xmpp import CONTENT_TYPE, PROTOCOL, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import QOS
 from edge.xmpp.stanza import id_of
@@ -34,15 +34,17 @@ def _encode(context: Context, report: FailureReport) -> bytes:
     content += serialize.stanza_error(error)
     if report.stored is not None:
         content += serialize.delay(context.domain, report.stored)
-    return serialize.message("error", report.destination, report.to, content, id_of(report.body))
+    return serialize.message("error", report.destination, report.to, content, report.id)
 
 
 def _stanza_error(failure: DeliveryFailure) -> StanzaError:
-    if isinstance(failure.device_error, StanzaError):
-        return failure.device_error
+    if failure.device_error is not None:
+        condition, type_, text = failure.device_error
+        return StanzaError(condition, text, type=type_)
     return StanzaError(_STANZA_ERRORS[failure.reason], failure.text)
 
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.encode(PROTOCOL, FailureReport, _encode)
+    hooks.add(hooks.message_ids, CONTENT_TYPE, id_of)

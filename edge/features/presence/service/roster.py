@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from edge.engine import access, refusals, space
 from edge.engine.access import Relation, Sender
 from edge.engine.database import Transaction
-from edge.engine.encoding import stored_form
+from edge.engine.encoding import encodings
 from edge.engine.hooks import Context, Hooks
 from edge.engine.quota import ExceededLimit
 from edge.features.presence.service.errors import PresenceError, Reason
@@ -104,8 +104,8 @@ def put(context: Context, tx: Transaction, sender: Sender, own: Party, contact: 
 
 
 def check_size(context: Context, item: RosterItem) -> None:
-    """Raise `PresenceError` if an encoded item exceeds `MAX_ITEM_BYTES`."""
-    if len(stored_form(context, item)) > MAX_ITEM_BYTES:
+    """Raise `PresenceError` if an item exceeds `MAX_ITEM_BYTES` in one of the protocols."""
+    if any(len(encoded) > MAX_ITEM_BYTES for encoded in encodings(context, item)):
         text = f"a contact must not exceed {MAX_ITEM_BYTES} bytes"
         raise PresenceError(Reason.ITEM_TOO_LARGE, text)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from edge.engine import access, refusals
 from edge.engine.access import Relation, Sender
 from edge.engine.database import Transaction
-from edge.engine.encoding import stored_form
 from edge.engine.hooks import Context
 from edge.features.accounts import service as accounts
 from edge.features.presence.rules import subscriptions as rules
@@ -152,7 +151,7 @@ def _apply_inbound(
     kind, jid = message.type, message.sender
     before = roster.find(tx, own.account, jid)
     decision = rules.decide(Direction.IN, kind, before.state)
-    after = before.with_state(decision.state, stored_form(context, message))
+    after = before.with_state(decision.state, message.stanza)
     if after != before:
         roster.save(tx, own.account, after)
     if decision.passes:

@@ -13,10 +13,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from edge.engine import events, sessions
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
-from edge.engine.encoding import stored_form
+from edge.engine.encoding import pack
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Hooks
 from edge.engine.item_attributes import ItemAttributes, Properties
@@ -47,7 +50,7 @@ BYTES_DIVISOR: Final = 4
 a new subscription gets, in bytes."""
 
 
-class ItemPublished(NamedTuple):
+class ItemPublished(Struct, frozen=True, array_like=True, tag="published"):
     """An item was published.
 
     `item_id` is `None` if the node stores no items and sends no payloads, `payload` is empty if it
@@ -67,34 +70,34 @@ class ItemPublished(NamedTuple):
     retain: bool = False
 
 
-class ItemRetracted(NamedTuple):
+class ItemRetracted(Struct, frozen=True, array_like=True, tag="retracted"):
     """An item was deleted."""
 
     node: str
     item_id: str
 
 
-class NodePurged(NamedTuple):
+class NodePurged(Struct, frozen=True, array_like=True, tag="purged"):
     """All items of a node were deleted."""
 
     node: str
 
 
-class NodeDeleted(NamedTuple):
+class NodeDeleted(Struct, frozen=True, array_like=True, tag="deleted"):
     """A node was deleted; `redirect` is the URI of its replacement, empty if there is none."""
 
     node: str
     redirect: str
 
 
-class NodeConfigured(NamedTuple):
+class NodeConfigured(Struct, frozen=True, array_like=True, tag="configured"):
     """The configuration of a node changed; `config` is the new one, `None` if it is not sent."""
 
     node: str
     config: NodeConfig | None
 
 
-class SubscriptionChanged(NamedTuple):
+class SubscriptionChanged(Struct, frozen=True, array_like=True, tag="subscription"):
     """A subscription was begun or ended by somebody other than its subscriber."""
 
     node: str
@@ -106,6 +109,7 @@ class SubscriptionChanged(NamedTuple):
 NodeEvent: TypeAlias = (
     ItemPublished | ItemRetracted | NodePurged | NodeDeleted | NodeConfigured | SubscriptionChanged
 )
+"""An event of a node. Rows store its fields behind its tag (`Hooks.store`)."""
 
 
 class Recipient(NamedTuple):
@@ -220,7 +224,7 @@ def announce_item(
             if _is_excluded(subscription, publisher):
                 continue
             if retain and subscription.options.delivery.retain_as_published:
-                shown = event._replace(retain=True)
+                shown = replace(event, retain=True)
         send(context, tx, subscription, Notification(shown, subscription.jid, type_, subid), qos)
 
 
@@ -260,7 +264,7 @@ def send_last_items(context: Context, tx: Transaction, subscription: Subscriptio
         if not _is_excluded(subscription, item.publisher):
             id, attributes = item.id, item.attributes
             event = published(tx, node, id, item.payload, item.publisher, attributes, item.expires)
-            event = event._replace(retain=True)
+            event = replace(event, retain=True)
             subid = subscription.subid if any(_is_to(one, node) for one in others) else None
             to, type_ = subscription.jid, _message_type(node.config)
             notification = Notification(event, to, type_, subid, item.published)
@@ -344,8 +348,8 @@ def send(
         _send_plain(context, tx, subscription, notification)
         return
     qos = min(qos, max_qos)
-    body = stored_form(context, notification._replace(to=None))
-    account, size = subscription.account, charge("", body)
+    content = pack(context, notification._replace(to=None))
+    account, size = subscription.account, charge("", content.body)
     exceeded = outbox.exceeded_limit(context, tx, account, None, size)
     if exceeded is not None:
         log_source(context, tx, subscription.jid, exceeded.name, exceeded.value)
@@ -353,7 +357,7 @@ def send(
     only = subscription.jid if "/" in subscription.jid else None
     sender = f"{pubsub_service(context.domain)}/{notification.event.node}"
     source = _outbox_source(context, subscription)
-    message = OutgoingMessage(source, sender, None, qos, body, size, only)
+    message = OutgoingMessage(source, sender, None, qos, content, size, only)
     outbox.enqueue(context, tx, account, message)
 
 
@@ -429,4 +433,5 @@ def drop_waiting(context: Context, tx: Transaction, subscription: Subscription) 
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
+    hooks.store("notification", Notification)
     hooks.add(hooks.returned, Notification, as_account_message)

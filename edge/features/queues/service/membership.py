@@ -316,7 +316,7 @@ def on_message_ended(
         operations.complete(context, tx, item)
     elif state in TERMINAL:
         outbox.remove(tx, row)
-        operations.dead_letter(context, tx, item, str(failure))
+        operations.dead_letter(context, tx, item, failure.text)
         dispatch(context, tx, item.queue)
 
 

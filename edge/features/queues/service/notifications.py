@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from edge.engine import events, in_flight, sessions
 from edge.engine.access import Sender
-from edge.engine.database import AWAITS_ANSWER, Receipt, Transaction
-from edge.engine.encoding import RawStanza, stored_form
+from edge.engine.database import AWAITS_ANSWER, Receipt, SentMessage, Transaction
+from edge.engine.encoding import pack
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
 from edge.engine.item_attributes import ItemAttributes
@@ -47,24 +47,24 @@ def notify_lock_ended(
 ) -> None:
     """Notify a session that it no longer has an item's lock: now, or when the session returns."""
     id = f"{'deleted' if is_deleted else 'unlocked'}-{item.row}-{item.deliveries}"
-    stanza = stored_form(context, LockEnded(item.node, item.item, full, id, is_deleted))
+    notice = LockEnded(item.node, item.item, full, id, is_deleted)
     account = full.partition("@")[0]
     if notifications.make_room(tx, account, context.limits.notifications_per_account):
         _log_dropped(tx, full, "notification dropped: too many notifications wait for this account")
-    row = notifications.add(tx, account, full, stanza)
+    row = notifications.add(tx, account, full, pack(context, notice))
     session = sessions.find(tx, full)
     if row is None:
         return
     if session is None:
         tx.wake_at(tx.now.service + context.limits.outbox_ttl)
     else:
-        _send(tx, session.generation, row, stanza)
+        _send(tx, session.generation, row, notice)
 
 
-def _send(tx: Transaction, generation: int, row: int, stanza: bytes) -> None:
+def _send(tx: Transaction, generation: int, row: int, notice: SentMessage) -> None:
     receipt = Receipt(notifications.KIND, row)
     in_flight.begin(tx, receipt, generation)
-    tx.send(generation, RawStanza(stanza), receipt)
+    tx.send(generation, notice, receipt)
 
 
 def _log_dropped(tx: Transaction, full: str, reason: str) -> None:
@@ -76,8 +76,8 @@ def _log_dropped(tx: Transaction, full: str, reason: str) -> None:
 
 def flush(tx: Transaction, sender: Sender) -> None:
     """Send a session its waiting notifications."""
-    for row, stanza in notifications.waiting(tx, sender.account, sender.full):
-        _send(tx, sender.generation, row, stanza)
+    for row, notice in notifications.waiting(tx, sender.account, sender.full):
+        _send(tx, sender.generation, row, notice)
 
 
 def flush_jid(tx: Transaction, jid: str) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 from edge.engine import in_flight, quota, sessions
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Receipt, Transaction
-from edge.engine.encoding import stored_form
+from edge.engine.encoding import pack
 from edge.engine.hooks import Context
 from edge.features.discovery import service as discovery
 from edge.features.outbox import service as outbox
@@ -52,8 +52,8 @@ def deliver(
     if qos == 0:
         _send_once(tx, item, member, subscription)
         return True
-    body = stored_form(context, _delivery(tx, item, subscription))
-    account, size = subscription.account, quota.charge("", body)
+    content = pack(context, _delivery(tx, item, subscription))
+    account, size = subscription.account, quota.charge("", content.body)
     if outbox.exceeded_limit(context, tx, account, None, size) is not None:
         return False
     service, is_full = pubsub_service(context.domain), "/" in subscription.jid
@@ -62,7 +62,7 @@ def deliver(
         f"{service}/{item.node}",
         None,
         qos,
-        body,
+        content,
         size,
         only_session=member.full if is_full or qos == 1 else None,
         session=member.full,

@@ -1,7 +1,7 @@
 """Notifications to workers that an item assigned to them was deleted or unlocked (XEP-0254).
 
 A notification waits until the session with its full JID is connected. Its row is removed when the
-session has received the stanza. Insertions and deletions of rows are collected and written in one
+session has received the message. Insertions and deletions of rows are collected and written in one
 batch for several units of work.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from edge.engine import row_numbers
-from edge.engine.database import Transaction
+from edge.engine.database import MessageBytes, Transaction
 from edge.engine.image import Changes, Table, write_rows
 from edge.features.accounts import service as accounts
 
 KIND: Final = "notification"
-"""The `kind` in the `Receipt` of a notification's stanza."""
+"""The `kind` in the `Receipt` of a notification."""
 
 BATCH: Final = 256
 """Maximum number of notifications that one unit of work expires."""
@@ -30,7 +30,8 @@ increases the bound, a removed one does not reduce it."""
 
 
 _ADD: Final = """
-INSERT INTO main.notifications (id, account, jid, since, bytes, stanza) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO main.notifications (id, account, jid, since, bytes, stanza, kind)
+VALUES (?, ?, ?, ?, ?, ?, ?)
 """
 _COUNT: Final = """
 SELECT count(*) FROM main.notifications
@@ -44,7 +45,7 @@ DELETE FROM main.notifications WHERE id = (
 """
 _ANY: Final = "SELECT 1 FROM main.notifications LIMIT 1"
 _WAITING: Final = """
-SELECT n.id, n.stanza FROM main.notifications AS n JOIN main.accounts AS a
+SELECT n.id, n.stanza, n.kind FROM main.notifications AS n JOIN main.accounts AS a
     ON a.id = n.account
 WHERE a.name = ? AND n.jid = ?
     AND NOT EXISTS (
@@ -68,14 +69,15 @@ _AGE: Final = "UPDATE main.notifications SET since = since - ? WHERE since <= ?"
 _OLDEST: Final = "SELECT min(since) FROM main.notifications"
 
 
-def add(tx: Transaction, account: str, jid: str, stanza: bytes) -> int | None:
+def add(tx: Transaction, account: str, jid: str, notice: MessageBytes) -> int | None:
     """Store a notification for a session of an account; return its row number, or `None` if the
     account does not exist."""
     status = accounts.status(tx, account)
     if status is None:
         return None
     row = row_numbers.take(tx, "notifications")
-    _TABLE.change(tx, row, None, (row, status.row, jid, tx.now.service, len(stanza), stanza))
+    body, since = notice.body, tx.now.service
+    _TABLE.change(tx, row, None, (row, status.row, jid, since, len(body), body, notice.kind))
     most: dict[str, int] = tx.cache.get(_MOST, {})
     if account in most:
         most[account] += 1
@@ -97,10 +99,10 @@ def make_room(tx: Transaction, account: str, limit: int) -> bool:
     return True
 
 
-def waiting(tx: Transaction, account: str, jid: str) -> list[tuple[int, bytes]]:
-    """Return the row numbers and stanzas of a full JID's notifications that are not in flight,
+def waiting(tx: Transaction, account: str, jid: str) -> list[tuple[int, MessageBytes]]:
+    """Return the row numbers and contents of a full JID's notifications that are not in flight,
     oldest first."""
-    return tx.rows(_WAITING, (account, jid))
+    return [(row, MessageBytes(*content)) for row, *content in tx.rows(_WAITING, (account, jid))]
 
 
 def sessions_with_waiting(tx: Transaction) -> list[int]:

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from edge.engine import database, in_flight
-from edge.engine.database import Receipt, Transaction
+from edge.engine.database import MessageBytes, Receipt, Transaction
 from edge.engine.quota import Usage, WaitingUsage
 from edge.engine.send_share import BufferSize
 from edge.features.accounts.store import accounts
 from edge.features.messages import store
-from edge.features.messages.store import ExpiredMessage
+from edge.features.messages.store import ExpiredMessage, StoredMessage
 from tests.helpers.store import Clock
 
 SENDER = "pump1@gw.example/fw"
@@ -30,13 +30,17 @@ def tx(db: sqlite3.Connection) -> Iterator[Transaction]:
 
 def add(tx: Transaction, *names: str, size: int = 10) -> None:
     for name in names:
-        store.add(tx, name, b"<" + b"x" * (size - 1), SENDER)
+        store.add(tx, name, stored(SENDER, size))
+
+
+def stored(sender: str, size: int = 10) -> StoredMessage:
+    return StoredMessage(MessageBytes(b"x" * size), sender, 1_700_000_000_000)
 
 
 def test_usage_is_counted_per_account_source_and_total(tx: Transaction) -> None:
     add(tx, "valve", "valve", "lamp")
-    store.add(tx, "lamp", b"<" + b"x" * 9, OTHER)
-    charge = store.stored_size(b"x" * 10, SENDER)
+    store.add(tx, "lamp", stored(OTHER))
+    charge = store.stored_size(stored(SENDER))
     assert charge == 10 + len(SENDER) + store.ROW_OVERHEAD
     assert len(OTHER) == len(SENDER)
     none, one, two, three, four = (Usage(count, count * charge) for count in range(5))
@@ -77,7 +81,7 @@ def test_page_holds_the_oldest_messages_within_limits(
 ) -> None:
     add(tx, "valve", "lamp", "valve", "valve")
     page = store.read_page(tx, account, BufferSize(count, max_bytes))
-    assert [one.row for one in page] == rows
+    assert page == [(row, stored(SENDER)) for row in rows]
 
 
 def test_page_fits_into_the_window_beside_what_is_in_flight(tx: Transaction) -> None:
@@ -90,7 +94,7 @@ def test_page_fits_into_the_window_beside_what_is_in_flight(tx: Transaction) -> 
         (BufferSize(1, 9), []),
     ):
         page = store.read_page(tx, "valve", window, BufferSize(1, 10))
-        assert [one.row for one in page] == rows
+        assert [row for row, _message in page] == rows
 
 
 def test_messages_are_found_by_where_they_were_sent(tx: Transaction) -> None:
@@ -110,8 +114,8 @@ def test_messages_are_found_by_where_they_were_sent(tx: Transaction) -> None:
 
 def test_usage_in_flight_is_counted_by_session_kind_and_source(tx: Transaction) -> None:
     add(tx, "valve", "valve", "valve")
-    store.add(tx, "valve", b"x" * 10, OTHER)
-    charge = store.stored_size(b"x" * 10, SENDER)
+    store.add(tx, "valve", stored(OTHER))
+    charge = store.stored_size(stored(SENDER))
     for kind, row, generation in (
         (store.RECEIPT, 1, 7),
         (store.SESSION_RECEIPT, 2, 7),
@@ -133,7 +137,7 @@ def test_old_messages_expire_unless_they_are_in_flight(tx: Transaction) -> None:
     assert store.expire(tx, 10) == [ExpiredMessage(SENDER, "valve")]
     assert store.oldest_since(tx) == 1010.0
     assert store.expire(tx, 10) == []
-    assert [stored.row for stored in store.read_page(tx, "valve", BufferSize(9, 99))] == [3]
+    assert [row for row, _ in store.read_page(tx, "valve", BufferSize(9, 99))] == [3]
     in_flight.take_unacknowledged(tx, 7)
     assert store.oldest_since(tx) == 1000.0
 

@@ -7,8 +7,7 @@ import pytest
 from edge.config.limits import Limits
 from edge.config.options import Xmpp
 from edge.engine import sessions
-from edge.engine.database import Transaction
-from edge.engine.encoding import RawStanza
+from edge.engine.database import MessageBytes, Transaction
 from edge.features.accounts.store import accounts
 from edge.features.messages import rules as routing
 from edge.features.messages.rules import MessageType, Outcome
@@ -69,8 +68,7 @@ def rules(gateway: Gateway) -> list[tuple[str | None, str | None]]:
 
 
 def stored(gateway: Gateway) -> list[bytes]:
-    rows = gateway.connection.execute("SELECT stanza FROM offline ORDER BY id").fetchall()
-    return [stanza for (stanza,) in rows]
+    return [stanza for *_, stanza in gateway.offline()]
 
 
 def errors_sent(gateway: Gateway) -> list[tuple[str | None, str, str | None]]:
@@ -91,9 +89,9 @@ def errors_sent(gateway: Gateway) -> list[tuple[str | None, str, str | None]]:
 @pytest.mark.parametrize("to", [VALVE, VALVE_BARE])
 def test_messages_are_stored_in_order_with_a_delay(gateway: Gateway, to: str, type_: str) -> None:
     end(gateway, *(message(body, to, type_) for body in "abc"))
-    rows = gateway.connection.execute("SELECT stanza, sender FROM offline ORDER BY id").fetchall()
-    assert [sender for _stanza, sender in rows] == [PUMP] * 3
-    for text, (stanza, _sender) in zip("abc", rows, strict=True):
+    rows = gateway.offline()
+    assert [sender for _, sender, _ in rows] == [PUMP] * 3
+    for text, (*_, stanza) in zip("abc", rows, strict=True):
         assert f"<body>{text}</body>".encode() in stanza
         assert stanza.count(b"urn:xmpp:delay") == 1
     assert rules(gateway) == []
@@ -128,7 +126,7 @@ def test_other_stanzas_are_dropped(gateway: Gateway) -> None:
         relayed(iq("result")),
         relayed(iq("error")),
         RosterPush(VALVE, "push", "1", RosterItem(PUMP)),
-        RawStanza(b"\xff no stanza"),
+        MessageBytes(b"\xff no stanza"),
     )
     assert received(gateway, SECOND) == received(gateway, PUMP) == []
     assert stored(gateway) == []

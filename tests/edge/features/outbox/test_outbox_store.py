@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from edge.engine import quota
+from edge.engine.database import MessageBytes
 from edge.engine.quota import Usage
 from edge.errors import SetupError
 from edge.features.custody import store as custody
@@ -19,7 +20,7 @@ from tests.helpers.people import PUMP, VALVE, VALVE_BARE
 from tests.helpers.store import Gateway, MakeGateway, digest_of
 
 PUMP_BARE, OTHER = "pump1@gw.example", "cam@gw.example/fw"
-BODY = b"<message><body>x</body></message>"
+BODY = MessageBytes(b"<message><body>x</body></message>")
 LIMIT = Usage(10, 10_000)
 
 
@@ -54,7 +55,7 @@ def test_message_is_read_as_it_was_added(gateway: Gateway) -> None:
     assert not found.held
     assert not gateway.tx(lambda tx: outbox.is_in_flight(tx, found))
     assert not gateway.tx(lambda tx: outbox.is_session_bound(tx, found))
-    assert gateway.tx(lambda tx: outbox.body(tx, row)) == BODY
+    assert gateway.tx(lambda tx: outbox.content(tx, row)) == BODY
 
 
 def test_row_numbers_are_never_reused(gateway: Gateway) -> None:
@@ -93,12 +94,12 @@ def test_messages_in_custody_count_as_usage(gateway: Gateway) -> None:
     add(gateway, "cam@gw.example", size=1000)
 
     def hold(recipient: str | None, key: str) -> None:
-        content = BODY, digest_of(key), recipient
+        content = BODY.body, digest_of(key), recipient
         gateway.tx(lambda tx: custody.hold(tx, PUMP_BARE, PUMP, key, VALVE_BARE, *content))
 
     hold("valve", "h1")
     hold(None, "h2")
-    size = quota.charge("h1", BODY)
+    size = quota.charge("h1", BODY.body)
     count, waiting = gateway.tx(lambda tx: outbox.usage(tx, "valve", PUMP_BARE))
     assert count == 2
     assert waiting.account == Usage(3, 1100 + size)
@@ -149,6 +150,10 @@ def add_dead_letter(gateway: Gateway, limit: Usage = LIMIT, **fields: Any) -> No
     gateway.tx(lambda tx: dead_letters.add(tx, dead, limit))
 
 
+def sized(size: int) -> MessageBytes:
+    return MessageBytes(bytes(size))
+
+
 def dead_ids(gateway: Gateway) -> list[str]:
     return [row[0] for row in gateway.connection.execute("SELECT msg_id FROM dead ORDER BY id")]
 
@@ -165,9 +170,9 @@ def test_dead_letters_are_limited_in_number_and_evictions_are_logged(gateway: Ga
 
 def test_dead_letters_are_limited_in_bytes(gateway: Gateway) -> None:
     for number in range(3):
-        add_dead_letter(gateway, Usage(100, 100), msg_id=f"m{number}", body=b"x" * 40)
+        add_dead_letter(gateway, Usage(100, 100), msg_id=f"m{number}", content=sized(40))
     assert dead_ids(gateway) == ["m1", "m2"]
-    add_dead_letter(gateway, Usage(100, 100), msg_id="m9", body=b"x" * 1000)
+    add_dead_letter(gateway, Usage(100, 100), msg_id="m9", content=sized(1000))
     assert dead_ids(gateway) == ["m9"], "one that is too large is kept alone"
     totals = gateway.connection.execute("SELECT messages, bytes FROM dead_total").fetchall()
     assert totals == [(1, 1000)]
@@ -186,7 +191,7 @@ def test_source_cannot_evict_dead_letters_of_others(
 ) -> None:
     for sender, sizes in ((OTHER, others), (PUMP, own)):
         for size in sizes:
-            add_dead_letter(gateway, limit, sender=sender, body=b"x" * size)
+            add_dead_letter(gateway, limit, sender=sender, content=sized(size))
     found = gateway.connection.execute("SELECT sender, count(*) FROM dead GROUP BY sender")
     assert dict(found.fetchall()) == expected
 
@@ -209,7 +214,7 @@ def test_dead_letters_are_listed_in_pages(gateway: Gateway) -> None:
     assert [one.row for one in gateway.tx(lambda tx: dead_letters.list_page(tx, 3, 3))] == [4, 5]
     one = gateway.tx(lambda tx: dead_letters.find(tx, 4))
     assert (one.sender, one.state, one.recipient, one.outbox) == (PUMP, "failed", "valve", 7)
-    assert gateway.tx(lambda tx: dead_letters.body(tx, 4)) == BODY
+    assert gateway.tx(lambda tx: dead_letters.content(tx, 4)) == BODY
 
 
 def test_dead_letter_in_doubt_is_requeued_as_new_on_request(gateway: Gateway) -> None:

@@ -8,12 +8,14 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from edge.engine.database import Transaction
+from edge.engine.encoding import encode
 from edge.features.outbox.store import dead_letters, outbox
 from edge.features.pubsub.rules.subscription import SubscriptionOptions
 from edge.features.pubsub.service import notifications
 from edge.features.pubsub.service.notifications import ItemPublished, Notification
 from edge.features.pubsub.store import subscriptions
 from edge.features.pubsub.store.subscriptions import Subscription
+from edge.xmpp import PROTOCOL
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE, make_available
 from tests.helpers.qos_devices import (
     CAM,
@@ -187,7 +189,8 @@ def test_the_outbox_row_of_a_full_jid_names_its_session(gateway: Gateway) -> Non
         None,
         f"{SERVICE}/s1",
     )
-    assert read_element(gateway.tx(lambda tx: outbox.body(tx, 1))).get("from") is None
+    stored = gateway.tx(lambda tx: outbox.content(tx, 1))
+    assert read_element(encode(gateway.router.context, PROTOCOL, stored)).get("from") is None
 
 
 def test_notifications_that_wait_for_a_session_use_no_window(build: Build) -> None:

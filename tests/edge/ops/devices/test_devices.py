@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edge import credentials
-from edge.engine.database import Transaction
+from edge.engine.database import MessageBytes, Transaction
 from edge.errors import ConfigError, SetupError, StoreFull
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued
@@ -306,7 +306,7 @@ def leave_behind(tx: Transaction) -> None:
     held = custody.find(tx, JID, f"{JID}/fw", "m3")
     assert held is not None
     custody.release(tx, held, 256)
-    outbox.add(tx, "valve", OutgoingMessage(JID, f"{JID}/fw", "m4", 2, b"", 10))
+    outbox.add(tx, "valve", OutgoingMessage(JID, f"{JID}/fw", "m4", 2, MessageBytes(b""), 10))
 
 
 def rights(folder: Path, bare: str) -> dict[str, object]:

@@ -3,13 +3,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from edge.config.limits import Limits
-from edge.engine.database import Receipt, Send, SentMessage
-from edge.engine.encoding import RawStanza
+from edge.engine.database import MessageBytes, Receipt, Send, SentMessage
 from edge.engine.outputs import EndReason, Outputs
 from edge.server.admission import Admission
 from edge.server.xmpp.component.peers import Peer, Peers
 
-MESSAGE = RawStanza(b"<message/>")
+MESSAGE = MessageBytes(b"<message/>")
 LIMITS = replace(Limits(), sessions=4, unauthenticated=2)
 OUTPUTS = Outputs()
 
